@@ -1,0 +1,1 @@
+//! Serving certificates: load, reload, issue, and the CA bundle with overlap.

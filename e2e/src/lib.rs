@@ -1,0 +1,1 @@
+//! The proof: real API servers, real controller managers, simulated AWS, and the demo.

@@ -1,0 +1,1 @@
+//! The controllers. They do not know each other.

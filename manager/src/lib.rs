@@ -1,0 +1,3 @@
+//! The external cloud controller manager for AWS.
+
+pub mod controllers;
