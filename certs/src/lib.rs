@@ -1,1 +1,26 @@
 //! Serving certificates: load, reload, issue, and the CA bundle with overlap.
+//!
+//! ```text
+//! directory ──load──▶ Pair ──┐
+//!     ▲                      ├──▶ Reloader ──▶ tls::server_config ──▶ each new handshake
+//!     │ write (one swap)     │      │ polls, compares content, keeps the old on failure
+//! Authority ──issue──▶ Issued┘      └──▶ failures(), current().days_left()
+//!
+//! bundle::merge(old CA, new CA) ──▶ what clients trust while both are in use
+//! ```
+//!
+//! A serving pair is a directory with the keys of a `kubernetes.io/tls` Secret: `tls.crt`, `tls.key` and, where the
+//! issuer puts it, `ca.crt`. Nothing here reads the clock inside a rule: the present is an argument.
+
+pub mod bundle;
+mod inspect;
+mod issue;
+mod load;
+mod reload;
+pub mod tls;
+mod write;
+
+pub use issue::{Authority, IssueError, Issued, Validity};
+pub use load::{CA_FILE, CERTIFICATE_FILE, KEY_FILE, LoadError, Pair, Source, load};
+pub use reload::{Check, DEFAULT_INTERVAL, Reloader};
+pub use write::{WriteError, write};

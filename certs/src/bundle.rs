@@ -1,0 +1,129 @@
+//! The CA bundle that clients trust while an old and a new authority are both in use.
+//!
+//! A client that trusts only the new authority refuses replicas that still serve the old certificate, and the other way
+//! round. So the bundle comes first and holds both; the serving certificate changes when every client has the bundle; the
+//! old authority leaves when no certificate of it is in use.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use crate::inspect;
+
+/// Why a bundle was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    /// The text is not PEM.
+    #[error("the {which} CA bundle is not PEM, or a block is cut short; give CERTIFICATE blocks only")]
+    NotPem {
+        /// Which of the bundles.
+        which: &'static str,
+    },
+    /// A block holds no certificate that can be read.
+    #[error("certificate {number} of the {which} CA bundle cannot be read ({reason}); take it out")]
+    NotACertificate {
+        /// Which of the bundles.
+        which: &'static str,
+        /// Its place, counted from 1.
+        number: usize,
+        /// What the parser said.
+        reason: String,
+    },
+    /// A certificate does not belong to an authority.
+    #[error("certificate {number} of the {which} CA bundle is no authority's; a serving certificate was put there")]
+    NotAnAuthority {
+        /// Which of the bundles.
+        which: &'static str,
+        /// Its place, counted from 1.
+        number: usize,
+    },
+    /// Nothing would be left to trust.
+    #[error("the new CA bundle holds no certificate that is valid at {now}; with it every call would fail")]
+    Empty {
+        /// The time of the check.
+        now: Timestamp,
+    },
+}
+
+/// The bundle to hand out while authorities change: the certificates of `new`, then those of `old` that are not among
+/// them and have not expired at `now`. Merging the result once more changes nothing.
+///
+/// # Errors
+/// [`BundleError`] when either text is no PEM or holds something else than authorities, or `new` has none that is valid.
+pub fn merge(old: &str, new: &str, now: Timestamp) -> Result<String, BundleError> {
+    let mut merged: Vec<CertificateDer<'static>> = Vec::new();
+    for certificate in authorities("new", new, now)? {
+        if !merged.contains(&certificate) {
+            merged.push(certificate);
+        }
+    }
+    if merged.is_empty() {
+        return Err(BundleError::Empty { now });
+    }
+    for certificate in authorities("old", old, now)? {
+        if !merged.contains(&certificate) {
+            merged.push(certificate);
+        }
+    }
+    Ok(merged.iter().map(|certificate| encode(certificate)).collect())
+}
+
+/// The bundle as a store that rustls can verify with.
+///
+/// # Errors
+/// [`BundleError`] when the text is no PEM or a certificate in it cannot anchor a chain.
+pub fn roots(pem: &str) -> Result<RootCertStore, BundleError> {
+    let mut store = RootCertStore::empty();
+    for (index, certificate) in parse("trusted", pem)?.into_iter().enumerate() {
+        store.add(certificate).map_err(|error| BundleError::NotACertificate {
+            which: "trusted",
+            number: index + 1,
+            reason: error.to_string(),
+        })?;
+    }
+    Ok(store)
+}
+
+fn parse(which: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, BundleError> {
+    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    let parsed = parsed.map_err(|_| BundleError::NotPem { which })?;
+    if parsed.is_empty() && !pem.trim().is_empty() {
+        return Err(BundleError::NotPem { which });
+    }
+    Ok(parsed)
+}
+
+fn authorities(which: &'static str, pem: &str, now: Timestamp) -> Result<Vec<CertificateDer<'static>>, BundleError> {
+    let mut valid = Vec::new();
+    for (index, certificate) in parse(which, pem)?.into_iter().enumerate() {
+        let number = index + 1;
+        let facts =
+            inspect::facts(&certificate).map_err(|reason| BundleError::NotACertificate { which, number, reason })?;
+        if !facts.is_ca {
+            return Err(BundleError::NotAnAuthority { which, number });
+        }
+        if now < facts.not_after {
+            valid.push(certificate);
+        }
+    }
+    Ok(valid)
+}
+
+/// RFC 7468: base64 in lines of 64 characters between the labels.
+fn encode(certificate: &[u8]) -> String {
+    let text = STANDARD.encode(certificate);
+    let mut pem = String::with_capacity(text.len() + text.len() / 64 + 64);
+    pem.push_str("-----BEGIN CERTIFICATE-----\n");
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (line, tail) = rest.split_at(rest.len().min(64));
+        pem.push_str(line);
+        pem.push('\n');
+        rest = tail;
+    }
+    pem.push_str("-----END CERTIFICATE-----\n");
+    pem
+}

@@ -1,0 +1,51 @@
+//! What a certificate says about itself.
+
+use jiff::Timestamp;
+use rustls::pki_types::CertificateDer;
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+/// The few facts of an X.509 certificate that the rules of this crate need.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub not_before: Timestamp,
+    pub not_after: Timestamp,
+    pub is_ca: bool,
+    pub names: Vec<String>,
+}
+
+/// Reads the facts of one certificate; the error is what the parser found wrong with it.
+pub(crate) fn facts(certificate: &CertificateDer<'_>) -> Result<Facts, String> {
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| e.to_string())?;
+    let validity = parsed.validity();
+    let names = parsed
+        .subject_alternative_name()
+        .map_err(|e| e.to_string())?
+        .map(|extension| extension.value.general_names.iter().filter_map(name).collect())
+        .unwrap_or_default();
+    Ok(Facts {
+        not_before: timestamp(validity.not_before.timestamp())?,
+        not_after: timestamp(validity.not_after.timestamp())?,
+        is_ca: parsed.is_ca(),
+        names,
+    })
+}
+
+fn timestamp(seconds: i64) -> Result<Timestamp, String> {
+    Timestamp::from_second(seconds).map_err(|e| e.to_string())
+}
+
+fn name(general: &GeneralName<'_>) -> Option<String> {
+    match general {
+        GeneralName::DNSName(dns) => Some((*dns).to_owned()),
+        GeneralName::IPAddress(bytes) => address(bytes).map(|ip| ip.to_string()),
+        _ => None,
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<std::net::IpAddr> {
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok().map(Into::into),
+        16 => <[u8; 16]>::try_from(bytes).ok().map(Into::into),
+        _ => None,
+    }
+}

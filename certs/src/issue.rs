@@ -1,0 +1,206 @@
+//! Issues an authority and serving certificates where no cert-manager does it. ECDSA P-256 throughout.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+};
+use rustls::pki_types::DnsName;
+use time::OffsetDateTime;
+
+/// Certificates begin this long before they are issued, because the clocks of a cluster differ a little.
+const BACKDATE: Duration = Duration::from_secs(300);
+/// X.520 gives a common name at most 64 characters.
+const MAX_COMMON_NAME: usize = 64;
+
+/// Why nothing was issued.
+#[derive(Debug, thiserror::Error)]
+pub enum IssueError {
+    /// No name was asked for.
+    #[error("no name to issue a serving certificate for; give at least one DNS name or IP address")]
+    NoNames,
+    /// A name is neither a DNS name nor an IP address.
+    #[error("{name:?} is neither a DNS name nor an IP address; give a name such as webhook.namespace.svc")]
+    BadName {
+        /// The name as given.
+        name: String,
+    },
+    /// A date lies outside of what a certificate can hold.
+    #[error("the validity ends or begins at {at}, which a certificate cannot hold; choose a shorter life")]
+    BadDate {
+        /// The date.
+        at: Timestamp,
+    },
+    /// The library that encodes and signs refused.
+    #[error("cannot {operation}")]
+    Rcgen {
+        /// What was being done.
+        operation: &'static str,
+        /// What the library said.
+        source: rcgen::Error,
+    },
+}
+
+/// The life of a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validity {
+    /// The first moment at which it is valid.
+    pub not_before: Timestamp,
+    /// The moment from which it no longer is.
+    pub not_after: Timestamp,
+}
+
+impl Validity {
+    /// A life of `length` from `now` on, begun five minutes earlier for clocks that are behind.
+    #[must_use]
+    pub fn starting(now: Timestamp, length: Duration) -> Self {
+        Self {
+            not_before: now.checked_sub(BACKDATE).unwrap_or(Timestamp::MIN),
+            not_after: now.checked_add(length).unwrap_or(Timestamp::MAX),
+        }
+    }
+}
+
+/// A certificate and its private key, as PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Issued {
+    /// The certificate.
+    pub certificate_pem: String,
+    /// The private key, PKCS#8. Secret.
+    pub key_pem: String,
+}
+
+impl fmt::Debug for Issued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Issued")
+            .field("certificate_pem", &self.certificate_pem)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A certificate authority for serving certificates, with its key.
+pub struct Authority {
+    issued: Issued,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authority")
+            .field("issued", &self.issued)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    /// A new authority. Each one gets its own key, and its subject should differ from its predecessor's, so that a
+    /// bundle with both stays readable.
+    ///
+    /// # Errors
+    /// [`IssueError`] when the validity cannot be encoded or the key cannot be made.
+    pub fn new(common_name: &str, validity: Validity) -> Result<Self, IssueError> {
+        let mut params = params(common_name, validity)?;
+        // It signs serving certificates and no other authority.
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = new_key()?;
+        let certificate = params
+            .self_signed(&key)
+            .map_err(rcgen("sign the authority's certificate"))?;
+        let issued = Issued {
+            certificate_pem: certificate.pem(),
+            key_pem: key.serialize_pem(),
+        };
+        Ok(Self {
+            issued,
+            issuer: Issuer::new(params, key),
+        })
+    }
+
+    /// An authority made before, from its certificate and key.
+    ///
+    /// # Errors
+    /// [`IssueError::Rcgen`] when one of them is not what it should be.
+    pub fn from_issued(issued: Issued) -> Result<Self, IssueError> {
+        let key = KeyPair::from_pem(&issued.key_pem).map_err(rcgen("read the authority's key"))?;
+        let issuer = Issuer::from_ca_cert_pem(&issued.certificate_pem, key)
+            .map_err(rcgen("read the authority's certificate"))?;
+        Ok(Self { issued, issuer })
+    }
+
+    /// The authority's certificate and key. Whoever has the key can impersonate the webhook to API servers.
+    #[must_use]
+    pub const fn issued(&self) -> &Issued {
+        &self.issued
+    }
+
+    /// The authority's certificate: what goes into a `caBundle`.
+    #[must_use]
+    pub fn certificate_pem(&self) -> &str {
+        &self.issued.certificate_pem
+    }
+
+    /// Issues a serving certificate for `names`: DNS names (`NAME.NAMESPACE.svc` is what an API server asks a Service
+    /// for) and IP addresses.
+    ///
+    /// # Errors
+    /// [`IssueError`] when there is no name, one is malformed, or signing fails.
+    pub fn issue(&self, names: &[&str], validity: Validity) -> Result<Issued, IssueError> {
+        let first = names.first().ok_or(IssueError::NoNames)?;
+        let mut params = params(first, validity)?;
+        params.subject_alt_names = names
+            .iter()
+            .map(|name| subject_alt_name(name))
+            .collect::<Result<_, _>>()?;
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        let key = new_key()?;
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .map_err(rcgen("sign the serving certificate"))?;
+        Ok(Issued {
+            certificate_pem: certificate.pem(),
+            key_pem: key.serialize_pem(),
+        })
+    }
+}
+
+fn params(common_name: &str, validity: Validity) -> Result<CertificateParams, IssueError> {
+    let mut params = CertificateParams::default();
+    let mut subject = DistinguishedName::new();
+    subject.push(
+        DnType::CommonName,
+        common_name.chars().take(MAX_COMMON_NAME).collect::<String>(),
+    );
+    params.distinguished_name = subject;
+    params.not_before = date(validity.not_before)?;
+    params.not_after = date(validity.not_after)?;
+    Ok(params)
+}
+
+fn date(at: Timestamp) -> Result<OffsetDateTime, IssueError> {
+    OffsetDateTime::from_unix_timestamp(at.as_second()).map_err(|_| IssueError::BadDate { at })
+}
+
+fn subject_alt_name(name: &str) -> Result<SanType, IssueError> {
+    if let Ok(address) = name.parse::<IpAddr>() {
+        return Ok(SanType::IpAddress(address));
+    }
+    let bad = || IssueError::BadName { name: name.to_owned() };
+    DnsName::try_from(name).map_err(|_| bad())?;
+    Ok(SanType::DnsName(name.try_into().map_err(|_| bad())?))
+}
+
+fn new_key() -> Result<KeyPair, IssueError> {
+    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(rcgen("make a key"))
+}
+
+const fn rcgen(operation: &'static str) -> impl FnOnce(rcgen::Error) -> IssueError {
+    move |source| IssueError::Rcgen { operation, source }
+}

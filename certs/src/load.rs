@@ -1,0 +1,356 @@
+//! Reads a serving pair from a directory and refuses what no client would accept.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rustls::client::verify_server_name;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::ParsedCertificate;
+use rustls::sign::CertifiedKey;
+
+use crate::inspect;
+
+/// The serving certificate, followed by its intermediates, as PEM.
+pub const CERTIFICATE_FILE: &str = "tls.crt";
+/// The private key of the serving certificate, as PEM: PKCS#8, PKCS#1 or SEC1, not encrypted.
+pub const KEY_FILE: &str = "tls.key";
+/// The certificate of the authority, as PEM; may be absent.
+pub const CA_FILE: &str = "ca.crt";
+
+/// A Secret holds at most 1 MiB, so a longer file is not a mounted certificate.
+const MAX_FILE: u64 = 1024 * 1024;
+/// How often a directory is read again when it was swapped between two of its files.
+const SWAP_RETRIES: usize = 3;
+
+/// Where a serving pair lies and what it must be good for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The directory with [`CERTIFICATE_FILE`], [`KEY_FILE`] and perhaps [`CA_FILE`].
+    pub directory: PathBuf,
+    /// DNS names and IP addresses under which clients call; the certificate must cover each one. Empty: not checked.
+    pub names: Vec<String>,
+}
+
+/// Why a serving pair was refused. Each message names the file, what is wrong with it and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A file is missing or cannot be read.
+    #[error("cannot read {}; mount the certificate's Secret there, or check the file's permissions", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// A file is far larger than any certificate.
+    #[error("{} is larger than {MAX_FILE} bytes, so it is no certificate or key; check what is mounted there", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file has no PEM block of the kind that belongs in it, or a broken one.
+    #[error("{} holds no readable PEM block {wanted} ({reason}); it must be PEM, and a key must not be encrypted", path.display())]
+    NotPem {
+        /// The file.
+        path: PathBuf,
+        /// The label of the block looked for.
+        wanted: &'static str,
+        /// What was found instead.
+        reason: String,
+    },
+    /// A PEM block does not hold a certificate.
+    #[error("{} holds a CERTIFICATE block that is no X.509 certificate ({reason}); issue it again", path.display())]
+    NotACertificate {
+        /// The file.
+        path: PathBuf,
+        /// What the parser said.
+        reason: String,
+    },
+    /// The key is of a kind that cannot serve TLS.
+    #[error("the private key in {} cannot be used; use ECDSA P-256, P-384, Ed25519, or RSA with 2048 bits or more", path.display())]
+    BadKey {
+        /// The file.
+        path: PathBuf,
+        /// What rustls said.
+        source: rustls::Error,
+    },
+    /// Certificate and key are not a pair.
+    #[error("the private key in {} does not belong to the certificate in {}; both must come from one issue", key.display(), certificate.display())]
+    KeyMismatch {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+    },
+    /// The certificate's life has not begun.
+    #[error("the certificate in {} is valid from {not_before}, and it is {now}; check this machine's clock", path.display())]
+    NotYetValid {
+        /// The file.
+        path: PathBuf,
+        /// When its life begins.
+        not_before: Timestamp,
+        /// The time of the check.
+        now: Timestamp,
+    },
+    /// The certificate's life is over.
+    #[error("the certificate in {} expired at {not_after}, and it is {now}; renew it", path.display())]
+    Expired {
+        /// The file.
+        path: PathBuf,
+        /// When its life ended.
+        not_after: Timestamp,
+        /// The time of the check.
+        now: Timestamp,
+    },
+    /// The certificate does not cover a name that clients use.
+    #[error("the certificate in {} is not valid for {wanted:?}, only for {present:?}; issue it with that subject alternative name", path.display())]
+    WrongName {
+        /// The file.
+        path: PathBuf,
+        /// The name that must be covered.
+        wanted: String,
+        /// The DNS names and IP addresses that are.
+        present: Vec<String>,
+    },
+}
+
+impl LoadError {
+    /// A short constant name of the error's kind, for a metric's label.
+    #[must_use]
+    pub const fn class(&self) -> &'static str {
+        match self {
+            Self::Read { .. } => "read",
+            Self::TooLarge { .. } => "too_large",
+            Self::NotPem { .. } => "not_pem",
+            Self::NotACertificate { .. } => "not_a_certificate",
+            Self::BadKey { .. } => "bad_key",
+            Self::KeyMismatch { .. } => "key_mismatch",
+            Self::NotYetValid { .. } => "not_yet_valid",
+            Self::Expired { .. } => "expired",
+            Self::WrongName { .. } => "wrong_name",
+        }
+    }
+}
+
+/// A serving certificate with its key, checked when it was loaded.
+#[derive(Debug)]
+pub struct Pair {
+    certified: Arc<CertifiedKey>,
+    authority: Vec<CertificateDer<'static>>,
+    not_before: Timestamp,
+    not_after: Timestamp,
+    names: Vec<String>,
+}
+
+impl Pair {
+    /// The chain and key in the form that rustls serves.
+    #[must_use]
+    pub const fn certified(&self) -> &Arc<CertifiedKey> {
+        &self.certified
+    }
+
+    /// The certificates of `ca.crt`; empty when the file is absent.
+    #[must_use]
+    pub fn authority(&self) -> &[CertificateDer<'static>] {
+        &self.authority
+    }
+
+    /// The start of the certificate's life.
+    #[must_use]
+    pub const fn not_before(&self) -> Timestamp {
+        self.not_before
+    }
+
+    /// The end of the certificate's life.
+    #[must_use]
+    pub const fn not_after(&self) -> Timestamp {
+        self.not_after
+    }
+
+    /// The DNS names and IP addresses that the certificate is valid for.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Days from `now` until the certificate expires; negative afterwards.
+    #[must_use]
+    pub fn days_left(&self, now: Timestamp) -> f64 {
+        self.not_after.duration_since(now).as_secs_f64() / 86_400.0
+    }
+
+    /// Whether a client would accept the certificate at `now`, as far as its dates go.
+    #[must_use]
+    pub fn is_valid_at(&self, now: Timestamp) -> bool {
+        self.not_before <= now && now < self.not_after
+    }
+}
+
+/// The bytes of a directory as read at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Content {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    authority: Option<Vec<u8>>,
+}
+
+/// Loads and checks the pair of `source` as of `now`.
+///
+/// # Errors
+/// [`LoadError`] when a file is missing or not PEM, key and certificate are no pair, the certificate is not valid at
+/// `now`, or it does not cover a name of the source.
+pub fn load(source: &Source, provider: &CryptoProvider, now: Timestamp) -> Result<Pair, LoadError> {
+    parse(source, &read(&source.directory)?, provider, now)
+}
+
+/// Reads the files of one issue: the kubelet may swap the directory between two reads, which shows in a certificate
+/// that differs before and after.
+pub(crate) fn read(directory: &Path) -> Result<Content, LoadError> {
+    let mut seen = read_once(directory)?;
+    for _ in 0..SWAP_RETRIES {
+        let again = read_once(directory)?;
+        if again == seen {
+            break;
+        }
+        seen = again;
+    }
+    Ok(seen)
+}
+
+fn read_once(directory: &Path) -> Result<Content, LoadError> {
+    let certificate = read_file(directory.join(CERTIFICATE_FILE))?;
+    let key = read_file(directory.join(KEY_FILE))?;
+    let authority = match read_file(directory.join(CA_FILE)) {
+        Ok(bytes) => Some(bytes),
+        Err(LoadError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    Ok(Content {
+        certificate,
+        key,
+        authority,
+    })
+}
+
+fn read_file(path: PathBuf) -> Result<Vec<u8>, LoadError> {
+    let mut bytes = Vec::new();
+    let result = File::open(&path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
+    match result {
+        Err(source) => Err(LoadError::Read { path, source }),
+        Ok(length) if length as u64 > MAX_FILE => Err(LoadError::TooLarge { path }),
+        Ok(_) => Ok(bytes),
+    }
+}
+
+pub(crate) fn parse(
+    source: &Source,
+    content: &Content,
+    provider: &CryptoProvider,
+    now: Timestamp,
+) -> Result<Pair, LoadError> {
+    let path = source.directory.join(CERTIFICATE_FILE);
+    let chain = certificates(&path, &content.certificate)?;
+    let authority = match &content.authority {
+        Some(bytes) => certificates(&source.directory.join(CA_FILE), bytes)?,
+        None => Vec::new(),
+    };
+    let certified = certify(source, &content.key, chain, provider)?;
+    let leaf = &certified.cert[0];
+    let facts = inspect::facts(leaf).map_err(|reason| LoadError::NotACertificate {
+        path: path.clone(),
+        reason,
+    })?;
+    if now < facts.not_before {
+        return Err(LoadError::NotYetValid {
+            path,
+            not_before: facts.not_before,
+            now,
+        });
+    }
+    if now >= facts.not_after {
+        return Err(LoadError::Expired {
+            path,
+            not_after: facts.not_after,
+            now,
+        });
+    }
+    if let Some(wanted) = uncovered(leaf, &source.names) {
+        return Err(LoadError::WrongName {
+            path,
+            wanted: wanted.to_owned(),
+            present: facts.names,
+        });
+    }
+    Ok(Pair {
+        certified: Arc::new(certified),
+        authority,
+        not_before: facts.not_before,
+        not_after: facts.not_after,
+        names: facts.names,
+    })
+}
+
+fn certificates(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, LoadError> {
+    let not_pem = |reason| LoadError::NotPem {
+        path: path.to_owned(),
+        wanted: "CERTIFICATE",
+        reason,
+    };
+    let chain = CertificateDer::pem_slice_iter(bytes)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| not_pem(pem_reason(&e)))?;
+    if chain.is_empty() {
+        return Err(not_pem("no such block".to_owned()));
+    }
+    Ok(chain)
+}
+
+fn certify(
+    source: &Source,
+    key: &[u8],
+    chain: Vec<CertificateDer<'static>>,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, LoadError> {
+    let path = source.directory.join(KEY_FILE);
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| LoadError::NotPem {
+        path: path.clone(),
+        wanted: "PRIVATE KEY",
+        reason: pem_reason(&e),
+    })?;
+    CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => LoadError::KeyMismatch {
+            certificate: source.directory.join(CERTIFICATE_FILE),
+            key: path,
+        },
+        rustls::Error::InvalidCertificate(reason) => LoadError::NotACertificate {
+            path: source.directory.join(CERTIFICATE_FILE),
+            reason: format!("{reason:?}"),
+        },
+        source => LoadError::BadKey { path, source },
+    })
+}
+
+/// The reason without the bytes that were read: they may be those of a key.
+fn pem_reason(error: &pem::Error) -> String {
+    match error {
+        pem::Error::NoItemsFound => "no such block",
+        pem::Error::MissingSectionEnd { .. } => "the END line is missing, so the file may be cut short",
+        pem::Error::IllegalSectionStart { .. } => "a BEGIN line is malformed",
+        pem::Error::Base64Decode(_) => "the block is not base64",
+        _ => "the file cannot be read as PEM",
+    }
+    .to_owned()
+}
+
+fn uncovered<'n>(leaf: &CertificateDer<'_>, names: &'n [String]) -> Option<&'n str> {
+    let parsed = ParsedCertificate::try_from(leaf).ok();
+    names.iter().map(String::as_str).find(|name| {
+        let covered = parsed.as_ref().zip(ServerName::try_from(*name).ok());
+        covered.is_none_or(|(certificate, name)| verify_server_name(certificate, &name).is_err())
+    })
+}
