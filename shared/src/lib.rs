@@ -1,1 +1,26 @@
 //! Types and pure rules that the webhook, the manager and the tools agree on.
+//!
+//! Nothing in here talks to Kubernetes or AWS, and nothing reads a clock: every function is a rule that can be
+//! tested with values alone.
+//!
+//! | question | module |
+//! |---|---|
+//! | which phase is the migration in, what did the operator ask for | [`migration`] |
+//! | **which flags does a component get in which phase and version** | [`phase_flags`] |
+//! | which container is the kube-controller-manager, and what does it run as | [`component`] |
+//! | where is a container's argument list, and how is it edited and restored | [`command_line`] |
+//! | which names did a controller ever have | [`controller`] |
+//! | which lease guards a controller | [`leader_migration`] |
+//! | annotations, taints, AWS tags, provider IDs, versions | [`annotations`], [`taints`], [`tags`], [`provider_id`], [`version`] |
+
+pub mod annotations;
+// pub mod command_line;
+// pub mod component;
+pub mod controller;
+pub mod leader_migration;
+pub mod migration;
+// pub mod phase_flags;
+pub mod provider_id;
+pub mod tags;
+pub mod taints;
+pub mod version;

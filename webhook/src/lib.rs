@@ -1,1 +1,3 @@
 //! The mutating admission webhook.
+
+pub mod decide;

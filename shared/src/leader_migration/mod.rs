@@ -1,0 +1,174 @@
+//! Leader migration: which lease guards which controller while two processes share the work.
+//!
+//! The configuration is upstream's `LeaderMigrationConfiguration` (group `controllermanager.config.k8s.io`). Two things
+//! differ here on purpose, and each makes the reading safer: controller names match in every spelling they ever had
+//! ([`crate::controller`]), and a list that leaves out a controller which the old manager also runs counts as listing it,
+//! because upstream's reading would start it under the main lease, beside the old one.
+
+use serde::{Deserialize, Serialize};
+
+use crate::controller::{Controller, Party};
+
+mod decode;
+mod error;
+
+pub use self::error::{ConfigError, Problem, Warning};
+
+/// The lease's name in upstream's built-in configuration.
+pub const DEFAULT_LEADER_NAME: &str = "cloud-provider-extraction-migration";
+
+/// The component that stands for both parties.
+pub const ANY_COMPONENT: &str = "*";
+
+/// Which lease is shared, and which controllers it guards. The lock is always a Lease: upstream's `endpoints` lock has
+/// been gone since client-go 0.24.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LeaderMigrationConfiguration {
+    /// Name of the migration lease.
+    pub leader_name: String,
+    /// Who runs what. Order does not matter; the last entry for a controller counts.
+    #[serde(default)]
+    pub controller_leaders: Vec<ControllerLeader>,
+}
+
+/// One controller's entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControllerLeader {
+    /// The controller, in any spelling.
+    pub name: String,
+    /// `kube-controller-manager`, `cloud-controller-manager`, or `*` for whoever holds the lease.
+    pub component: String,
+}
+
+/// Where a controller runs in one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// Under the migration lease.
+    Migrated,
+    /// Under the process's own main lease.
+    Main,
+    /// Not at all.
+    NotHere,
+}
+
+/// A configuration that was read, with what its author should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// What to follow.
+    pub config: LeaderMigrationConfiguration,
+    /// What to log.
+    pub warnings: Vec<Warning>,
+}
+
+impl Default for LeaderMigrationConfiguration {
+    /// Upstream's built-in configuration: the three shared controllers, for whoever holds the lease.
+    fn default() -> Self {
+        let entry = |controller: Controller| ControllerLeader {
+            name: controller.canonical_name().to_owned(),
+            component: ANY_COMPONENT.to_owned(),
+        };
+        Self {
+            leader_name: DEFAULT_LEADER_NAME.to_owned(),
+            controller_leaders: Controller::SHARED.map(entry).to_vec(),
+        }
+    }
+}
+
+impl LeaderMigrationConfiguration {
+    /// Reads a file's text: YAML or JSON, any of the three API versions, strictly (an unknown field or a key that is
+    /// there twice is an error). Every fault is reported, not only the first. `source_name` is named in the error.
+    ///
+    /// # Errors
+    /// When the text is not exactly one valid configuration.
+    pub fn from_text(source_name: &str, text: &str) -> Result<Loaded, ConfigError> {
+        let config = decode::decode(text).map_err(|problems| ConfigError::invalid(source_name, problems))?;
+        let warnings = config.warnings();
+        Ok(Loaded { config, warnings })
+    }
+
+    /// Reads a file; see [`Self::from_text`].
+    ///
+    /// # Errors
+    /// Also when the file cannot be read.
+    pub fn from_file(path: &std::path::Path) -> Result<Loaded, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::unreadable(path, source))?;
+        Self::from_text(&path.display().to_string(), &text)
+    }
+
+    /// Where a party runs a controller with leader migration on.
+    ///
+    /// For the kube-controller-manager this is upstream's table, as that is what the process does. For the
+    /// cloud-controller-manager it is upstream's table with three guards: the node controller never had an owner on the
+    /// other side and always runs; a shared controller that the list leaves out counts as listed for whoever holds the
+    /// lease; node IPAM, which the other side runs under its main lease whatever the list says, needs an entry.
+    #[must_use]
+    pub fn placement(&self, controller: Controller, party: Party) -> Placement {
+        let listed = self
+            .component_of(controller)
+            .map(|component| placement_by_component(component, party));
+        match party {
+            Party::CloudControllerManager => match controller {
+                Controller::Node => Placement::Main,
+                Controller::Service | Controller::Route | Controller::NodeLifecycle => {
+                    listed.unwrap_or(Placement::Migrated)
+                }
+                Controller::NodeIpam => listed.unwrap_or(Placement::NotHere),
+                Controller::Tagging => listed.unwrap_or(Placement::Main),
+            },
+            Party::KubeControllerManager => match controller {
+                Controller::Node | Controller::Tagging => Placement::NotHere,
+                _ => listed.unwrap_or(Placement::Main),
+            },
+        }
+    }
+
+    /// What the author of the list should know: upstream accepts all of it silently.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        for (index, entry) in self.controller_leaders.iter().enumerate() {
+            if Controller::parse(&entry.name).is_none() {
+                warnings.push(Warning::UnknownController {
+                    index,
+                    name: entry.name.clone(),
+                });
+            }
+            if !is_known_component(&entry.component) {
+                warnings.push(Warning::UnknownComponent {
+                    index,
+                    component: entry.component.clone(),
+                });
+            }
+        }
+        let omitted = Controller::SHARED
+            .into_iter()
+            .filter(|shared| self.component_of(*shared).is_none());
+        warnings.extend(omitted.map(|controller| Warning::Omitted { controller }));
+        warnings
+    }
+
+    /// The component of the last entry that names the controller in any spelling.
+    fn component_of(&self, controller: Controller) -> Option<&str> {
+        self.controller_leaders
+            .iter()
+            .rev()
+            .find(|entry| Controller::parse(&entry.name) == Some(controller))
+            .map(|entry| entry.component.as_str())
+    }
+}
+
+fn placement_by_component(component: &str, party: Party) -> Placement {
+    if component == ANY_COMPONENT || component == party.as_str() {
+        Placement::Migrated
+    } else {
+        Placement::NotHere
+    }
+}
+
+fn is_known_component(component: &str) -> bool {
+    component == ANY_COMPONENT
+        || component == Party::KubeControllerManager.as_str()
+        || component == Party::CloudControllerManager.as_str()
+}

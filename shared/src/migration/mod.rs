@@ -1,0 +1,219 @@
+//! `CloudProviderMigration`: the one resource that drives the migration of one cluster.
+//!
+//! Cluster-scoped, group `outrigger.dev`, version `v1alpha1`, short name `cpm`. The schema that the API server
+//! enforces is `manifests/base/crd.yaml`; a test here keeps the two the same.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::CustomResource;
+use serde::{Deserialize, Serialize};
+
+use crate::{leader_migration::LeaderMigrationConfiguration, version::KubernetesVersion};
+
+mod phase;
+mod problems;
+mod status;
+
+pub use self::{
+    phase::Phase,
+    problems::Problem,
+    status::{CloudProviderMigrationStatus, ControllerStatus, NodeCounts, condition},
+};
+
+/// What the operator asks for.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "outrigger.dev",
+    version = "v1alpha1",
+    kind = "CloudProviderMigration",
+    plural = "cloudprovidermigrations",
+    shortname = "cpm",
+    status = "CloudProviderMigrationStatus",
+    derive = "PartialEq",
+    schema = "disabled",
+    doc = "The migration of one cluster from the in-tree AWS cloud provider to an external cloud controller manager."
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CloudProviderMigrationSpec {
+    /// The ID in the tag `kubernetes.io/cluster/ID` of the cluster's AWS resources. Immutable.
+    #[serde(rename = "clusterID")]
+    pub cluster_id: String,
+    /// The value of the ownership tag that the webhook adds where a resource has none. Default: `owned`.
+    #[serde(default)]
+    pub ownership: Ownership,
+    /// How far the migration may go. One step at a time, in both directions. Default: `InTree`.
+    #[serde(default)]
+    pub phase: Phase,
+    /// Whether decisions are carried out. Default: `Enforce`.
+    #[serde(default)]
+    pub mode: Mode,
+    /// The cluster's old managers are all stopped before the new one starts; no evidence is waited for. Default: false.
+    #[serde(default)]
+    pub downtime: bool,
+    /// The operator's word that every kube-controller-manager has the form of this phase, for clusters where none can
+    /// be read. It counts for that phase only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attested_phase: Option<Phase>,
+    /// Kubernetes version, such as `1.26`, for objects that do not tell their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes_version: Option<String>,
+    /// When new Nodes get the uninitialized taint. Default: `WhenManagerReady`.
+    #[serde(default)]
+    pub node_taint: NodeTaint,
+    /// Name of the kube-controller-manager's main lease. Default: `kube-controller-manager`.
+    #[serde(default = "default_lease")]
+    pub kube_controller_manager_lease: String,
+    /// A leader migration configuration (the body of `v1`) instead of the built-in one. Not built yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader_migration: Option<LeaderMigrationConfiguration>,
+    /// Which objects belong to this cluster. Without one, the webhook changes nothing.
+    #[serde(default)]
+    pub targets: Vec<Target>,
+}
+
+/// Objects that belong to the cluster: of one profile, chosen by labels.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Target {
+    /// What kind of objects.
+    pub profile: Profile,
+    /// Labels of the object's namespace. Left out: any namespace. Empty (`{}`): none, for a profile that needs
+    /// selectors ([`Profile::needs_selector`]), any for the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<LabelSelector>,
+    /// Labels of the object itself. Left out and empty mean the same as for the namespace; a profile that needs
+    /// selectors must have at least one of the two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object_selector: Option<LabelSelector>,
+}
+
+/// The family of objects that a target is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Profile {
+    /// The cluster's own Node objects.
+    #[default]
+    Nodes,
+    /// Workloads and Pods of a control plane that runs in another cluster.
+    HostedControlPlane,
+    /// Cluster API objects.
+    ClusterAPI,
+    /// Kubermatic and its machine-controller.
+    Kubermatic,
+    /// Rancher with RKE2 or K3s.
+    RancherRKE2,
+    /// Rancher with RKE1.
+    RancherRKE1,
+    /// The `kubeadm-config` ConfigMap.
+    KubeadmConfig,
+    /// Objects that stand for AWS resources (ACK, Crossplane and others).
+    AwsResources,
+}
+
+impl Profile {
+    /// Whether an empty selector matches nothing. True where one API server holds the objects of many clusters, since
+    /// a forgotten selector would then take in all of them.
+    #[must_use]
+    pub const fn needs_selector(self) -> bool {
+        !matches!(self, Self::Nodes | Self::KubeadmConfig)
+    }
+
+    /// Whether the objects live in a management cluster, so that the Nodes of the API server that holds them are not
+    /// the migrated cluster's.
+    #[must_use]
+    pub const fn in_management_cluster(self) -> bool {
+        matches!(
+            self,
+            Self::HostedControlPlane | Self::ClusterAPI | Self::Kubermatic | Self::RancherRKE2 | Self::RancherRKE1
+        )
+    }
+}
+
+/// The value of an ownership tag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ownership {
+    /// The cluster may change and delete the resource.
+    #[default]
+    Owned,
+    /// The cluster uses the resource, others may too.
+    Shared,
+}
+
+impl Ownership {
+    /// The tag's value.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Owned => crate::tags::OWNED,
+            Self::Shared => crate::tags::SHARED,
+        }
+    }
+}
+
+/// Whether decisions are carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Mode {
+    /// Decide and change.
+    #[default]
+    Enforce,
+    /// Decide, warn and count; change nothing.
+    Audit,
+}
+
+/// When new Nodes get the uninitialized taint. It acts from phase Migrate on and never on a Node with a provider ID.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum NodeTaint {
+    /// While a cloud-controller-manager holds its main lease in that cluster; unknown counts as no.
+    #[default]
+    WhenManagerReady,
+    /// On every new Node.
+    Always,
+    /// On none.
+    Never,
+}
+
+/// The main lease's name in every stock kube-controller-manager.
+pub const DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE: &str = "kube-controller-manager";
+
+fn default_lease() -> String {
+    DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned()
+}
+
+impl CloudProviderMigrationSpec {
+    /// A migration with every default, as the API server completes one that names only its cluster.
+    #[must_use]
+    pub fn new(cluster_id: impl Into<String>) -> Self {
+        Self {
+            cluster_id: cluster_id.into(),
+            ownership: Ownership::default(),
+            phase: Phase::default(),
+            mode: Mode::default(),
+            downtime: false,
+            attested_phase: None,
+            kubernetes_version: None,
+            node_taint: NodeTaint::default(),
+            kube_controller_manager_lease: default_lease(),
+            leader_migration: None,
+            targets: Vec::new(),
+        }
+    }
+
+    /// The version for objects that do not tell their own; nothing if unset or unreadable ([`Self::problems`] says so).
+    #[must_use]
+    pub fn version(&self) -> Option<KubernetesVersion> {
+        self.kubernetes_version.as_deref().and_then(|text| text.parse().ok())
+    }
+}
+
+impl CloudProviderMigration {
+    /// Whether the status has the condition with value `True`.
+    #[must_use]
+    pub fn has_condition(&self, type_: &str) -> bool {
+        self.status.as_ref().is_some_and(|status| status.is_true(type_))
+    }
+
+    /// Whether a manager has seen and recorded the evidence that the migration may go on ([`condition::PREPARED`]).
+    #[must_use]
+    pub fn is_prepared(&self) -> bool {
+        self.has_condition(condition::PREPARED)
+    }
+}

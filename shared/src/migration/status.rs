@@ -1,0 +1,93 @@
+//! The status: who owns what, and what is missing. Written by server-side apply, one field manager per writer, so
+//! unknown fields are left alone here.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::controller::Party;
+
+/// Types of the conditions.
+pub mod condition {
+    /// A manager has seen and recorded the evidence that every readable kube-controller-manager has leader migration.
+    pub const PREPARED: &str = "Prepared";
+    /// The migration lease is ours and no readable kube-controller-manager is in-tree.
+    pub const CONTROL_PLANE_MIGRATED: &str = "ControlPlaneMigrated";
+    /// Every Node's kubelet is known to be external.
+    pub const NODES_MIGRATED: &str = "NodesMigrated";
+    /// Phase Complete, and the two above.
+    pub const COMPLETED: &str = "Completed";
+    /// Every component is at 1.26 or below, the last release with the in-tree AWS provider.
+    pub const ROLLBACK_POSSIBLE: &str = "RollbackPossible";
+
+    /// Every type.
+    pub const ALL: [&str; 5] = [
+        PREPARED,
+        CONTROL_PLANE_MIGRATED,
+        NODES_MIGRATED,
+        COMPLETED,
+        ROLLBACK_POSSIBLE,
+    ];
+}
+
+/// What the managers report.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CloudProviderMigrationStatus {
+    /// The generation of the spec that the rest is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// See [`condition`]; each has a reason and a message that says what is missing and what to do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// One entry per controller.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub controllers: Vec<ControllerStatus>,
+    /// How many Nodes are where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<NodeCounts>,
+}
+
+/// Who owns a controller.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ControllerStatus {
+    /// The controller's canonical name.
+    pub name: String,
+    /// The process that runs it; none during a hand-over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Party>,
+    /// The lease that guards it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<String>,
+    /// The identity that holds the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
+    /// When that holder took the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+}
+
+/// How many Nodes are where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeCounts {
+    /// All Nodes.
+    #[serde(default)]
+    pub total: u32,
+    /// Nodes that still have the uninitialized taint.
+    #[serde(default)]
+    pub uninitialized: u32,
+    /// Nodes whose kubelet is known to be external.
+    #[serde(default)]
+    pub migrated: u32,
+}
+
+impl CloudProviderMigrationStatus {
+    /// Whether the condition is there with value `True`.
+    #[must_use]
+    pub fn is_true(&self, type_: &str) -> bool {
+        self.conditions
+            .iter()
+            .any(|condition| condition.type_ == type_ && condition.status == "True")
+    }
+}

@@ -1,0 +1,74 @@
+//! The AWS tags that say which cluster a resource belongs to, as every AWS cloud provider of Kubernetes reads them.
+//!
+//! A resource belongs to a cluster by the tag's *key*, whatever its value (`owned`, `shared`, `1` and the empty text
+//! are all in use); it is owned only with the value `owned`, or by the legacy tag.
+
+/// Prefix of the current tag's key; the cluster ID follows.
+pub const CLUSTER_PREFIX: &str = "kubernetes.io/cluster/";
+
+/// Key of the legacy tag; its value is the cluster ID.
+pub const LEGACY_CLUSTER: &str = "KubernetesCluster";
+
+/// Value of the current tag on what the cluster may change and delete.
+pub const OWNED: &str = "owned";
+
+/// Value of the current tag on what several clusters use.
+pub const SHARED: &str = "shared";
+
+/// The current tag's key for a cluster: `kubernetes.io/cluster/ID`.
+#[must_use]
+pub fn cluster_key(cluster_id: &str) -> String {
+    format!("{CLUSTER_PREFIX}{cluster_id}")
+}
+
+/// The cluster that a current tag's key names. A key that ends at the prefix names none.
+#[must_use]
+pub fn cluster_of_key(key: &str) -> Option<&str> {
+    key.strip_prefix(CLUSTER_PREFIX).filter(|id| !id.is_empty())
+}
+
+/// Whether tags put a resource into the cluster.
+#[must_use]
+pub fn belongs_to<'a>(cluster_id: &str, tags: impl IntoIterator<Item = (&'a str, &'a str)>) -> bool {
+    tags.into_iter()
+        .any(|(key, value)| cluster_of_key(key) == Some(cluster_id) || (key == LEGACY_CLUSTER && value == cluster_id))
+}
+
+/// Whether tags say that the cluster may change and delete a resource.
+#[must_use]
+pub fn owned_by<'a>(cluster_id: &str, tags: impl IntoIterator<Item = (&'a str, &'a str)>) -> bool {
+    tags.into_iter().any(|(key, value)| {
+        (cluster_of_key(key) == Some(cluster_id) && value == OWNED) || (key == LEGACY_CLUSTER && value == cluster_id)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn membership_is_by_key_whatever_the_value() {
+        for value in ["owned", "shared", "1", ""] {
+            assert!(belongs_to("prod", [("kubernetes.io/cluster/prod", value)]), "{value}");
+        }
+        assert!(!belongs_to("prod", [("kubernetes.io/cluster/prod2", "owned")]));
+        assert!(belongs_to("prod", [("KubernetesCluster", "prod")]));
+        assert!(!belongs_to("prod", [("KubernetesCluster", "test")]));
+    }
+
+    #[test]
+    fn ownership_needs_the_value_owned_or_the_legacy_tag() {
+        assert!(owned_by("prod", [("kubernetes.io/cluster/prod", "owned")]));
+        assert!(owned_by("prod", [("KubernetesCluster", "prod")]));
+        for value in ["shared", "Owned", "", "1"] {
+            assert!(!owned_by("prod", [("kubernetes.io/cluster/prod", value)]), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_key_without_an_id_names_no_cluster() {
+        assert_eq!(cluster_of_key("kubernetes.io/cluster/"), None);
+        assert_eq!(cluster_of_key(&cluster_key("prod")), Some("prod"));
+        assert!(!belongs_to("", [("kubernetes.io/cluster/", "owned")]));
+    }
+}
