@@ -1,1 +1,32 @@
-//! The only crate that knows the AWS SDKs: narrow traits, adapters, one error table.
+//! The only crate that knows the AWS SDKs.
+//!
+//! ```text
+//! controllers ──▶ traits Ec2, Elb (own plain types) ──▶ adapters ──▶ AWS SDKs
+//!                        ▲                                 │
+//!                 fake::FakeAws                     error table (Kind)
+//! ```
+//!
+//! - [`Ec2`], [`Elb`]: what the controllers need of AWS and nothing more;
+//! - [`Error`], [`Kind`]: what a failed call means, from one table of AWS's error codes;
+//! - [`connect`]: region, credentials, endpoints and time-outs, then the clients;
+//! - [`fake`] (feature `fake`): AWS in memory, with a log of calls and injected faults, for tests.
+//!
+//! Every field of an answer of AWS may be absent: the plain types say so, and nothing here panics on it.
+
+mod connect;
+pub mod ec2;
+pub mod elb;
+mod error;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
+mod role;
+mod sdk;
+mod settings;
+mod tags;
+
+pub use connect::{Clients, connect};
+pub use ec2::{Ec2, Filter, Instance, InstanceId, InstanceState};
+pub use elb::{Elb, LoadBalancer};
+pub use error::{Error, Kind};
+pub use settings::{EndpointOverride, Settings, SettingsError};
+pub use tags::{Tags, cluster_tag_key, has_cluster_tag};

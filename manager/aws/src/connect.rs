@@ -1,0 +1,123 @@
+//! Making the clients.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_config::{AppName, BehaviorVersion, Region, SdkConfig};
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_smithy_types::timeout::TimeoutConfig;
+
+use crate::ec2::SdkEc2;
+use crate::elb::SdkElb;
+use crate::role::AssumedRole;
+use crate::{Ec2, Elb, Settings, SettingsError};
+
+/// Longest time for one call, its repetitions included.
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Application name in the user agent when the settings name none.
+const APP_NAME: &str = "outrigger-manager";
+
+/// One client per AWS service.
+#[derive(Clone)]
+pub struct Clients {
+    /// EC2.
+    pub ec2: Arc<dyn Ec2>,
+    /// Classic load balancers.
+    pub elb: Arc<dyn Elb>,
+}
+
+/// Makes the clients. Credentials and the endpoints that no setting names come from the SDK's default chain
+/// (environment, profile, web identity, container, instance metadata; `AWS_ENDPOINT_URL` and its kin).
+///
+/// No call is sent. A call takes at most 30 s and is tried at most three times, as AWS's SDKs do by default;
+/// `AWS_MAX_ATTEMPTS` changes that number.
+///
+/// # Errors
+/// When a setting cannot be used.
+pub async fn connect(settings: &Settings) -> Result<Clients, SettingsError> {
+    if settings.region.is_empty() {
+        return Err(SettingsError::NoRegion);
+    }
+    let ec2_endpoint = settings.endpoint(["EC2", "ec2"])?;
+    let elb_endpoint = settings.endpoint(["Elastic Load Balancing", "elasticloadbalancing"])?;
+    let config = with_role(base(settings).await?, settings)?;
+
+    let mut ec2 = aws_sdk_ec2::config::Builder::from(&config);
+    if let Some(url) = ec2_endpoint {
+        ec2 = ec2.endpoint_url(url);
+    }
+    let mut elb = aws_sdk_elasticloadbalancing::config::Builder::from(&config);
+    if let Some(url) = elb_endpoint {
+        elb = elb.endpoint_url(url);
+    }
+    Ok(Clients {
+        ec2: Arc::new(SdkEc2::new(aws_sdk_ec2::Client::from_conf(ec2.build()))),
+        elb: Arc::new(SdkElb::new(aws_sdk_elasticloadbalancing::Client::from_conf(
+            elb.build(),
+        ))),
+    })
+}
+
+/// Region, time-outs, user agent and the default credentials.
+async fn base(settings: &Settings) -> Result<SdkConfig, SettingsError> {
+    let name = if settings.app_name.is_empty() {
+        APP_NAME
+    } else {
+        &settings.app_name
+    };
+    let app_name = AppName::new(name.to_owned()).map_err(|_| SettingsError::AppName(name.to_owned()))?;
+    let timeouts = TimeoutConfig::builder().operation_timeout(OPERATION_TIMEOUT).build();
+    let loader = aws_config::defaults(BehaviorVersion::latest())
+        .region(Region::new(settings.region.clone()))
+        .app_name(app_name)
+        .timeout_config(timeouts);
+    Ok(loader.load().await)
+}
+
+/// The same with the credentials of the role, if one is set.
+fn with_role(config: SdkConfig, settings: &Settings) -> Result<SdkConfig, SettingsError> {
+    let source_arn = settings.checked_source_arn()?;
+    let Some(role_arn) = settings.role_arn.as_deref().filter(|arn| !arn.is_empty()) else {
+        return Ok(config);
+    };
+    let account = Settings::role_account(role_arn)?;
+    let role = AssumedRole::new(aws_sdk_sts::Client::new(&config), role_arn, account, source_arn);
+    Ok(config
+        .into_builder()
+        .credentials_provider(SharedCredentialsProvider::new(role))
+        .build())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn without_a_region_the_error_names_the_key_to_set() {
+        let error = connect(&Settings::default()).await.err().map(|e| e.to_string());
+        assert!(error.is_some_and(|text| text.contains("set Region (or Zone) in section [Global]")));
+    }
+
+    #[tokio::test]
+    async fn a_broken_role_is_found_before_any_call() {
+        let settings = Settings {
+            region: "eu-central-1".into(),
+            role_arn: Some("nonsense".into()),
+            ..Settings::default()
+        };
+        assert_eq!(
+            connect(&settings).await.err(),
+            Some(SettingsError::RoleArn("nonsense".into()))
+        );
+    }
+
+    #[tokio::test]
+    async fn a_region_alone_is_enough() {
+        let settings = Settings {
+            region: "eu-central-1".into(),
+            ..Settings::default()
+        };
+        assert!(connect(&settings).await.is_ok());
+    }
+}

@@ -1,0 +1,322 @@
+//! [`Ec2`] by way of the AWS SDK.
+
+use async_trait::async_trait;
+use aws_sdk_ec2::types::{ResourceType, TagSpecification};
+
+use super::{
+    AvailabilityZone, Ec2, Filter, Instance, InstanceId, IpPermission, MAX_FILTER_VALUES, NewSecurityGroup, RouteTable,
+    SecurityGroup, Subnet, convert,
+};
+use crate::sdk::failed;
+use crate::{Error, Tags};
+
+/// Most IDs that EC2 accepts in one describe call.
+const MAX_IDS: usize = 1000;
+
+/// Page size of filtered calls. EC2 counts paged calls in the larger of its two request buckets.
+const PAGE: i32 = 1000;
+
+/// All states but terminated: what counts when a node is looked up by name.
+const LIVING: [&str; 5] = ["pending", "running", "shutting-down", "stopping", "stopped"];
+
+/// The SDK's EC2 client.
+#[derive(Debug, Clone)]
+pub struct SdkEc2 {
+    client: aws_sdk_ec2::Client,
+}
+
+impl SdkEc2 {
+    /// Wraps a client.
+    #[must_use]
+    pub fn new(client: aws_sdk_ec2::Client) -> Self {
+        Self { client }
+    }
+
+    async fn instances(&self, filters: &[Filter]) -> Result<Vec<Instance>, Error> {
+        let pages = self
+            .client
+            .describe_instances()
+            .set_filters(Some(convert::sdk_filters(filters)));
+        let reservations = pages
+            .into_paginator()
+            .page_size(PAGE)
+            .items()
+            .send()
+            .collect::<Result<Vec<_>, _>>()
+            .await
+            .map_err(|error| failed("DescribeInstances", error))?;
+        let instances = reservations
+            .into_iter()
+            .flat_map(|reservation| reservation.instances.unwrap_or_default());
+        Ok(instances.filter_map(convert::instance).collect())
+    }
+
+    /// One question by plain IDs, which EC2 fails as a whole when one of them does not exist.
+    async fn all_exist(&self, ids: &[InstanceId]) -> Result<(), Error> {
+        let ids = ids.iter().map(|id| id.as_str().to_owned()).collect();
+        let asked = self
+            .client
+            .describe_instances()
+            .set_instance_ids(Some(ids))
+            .send()
+            .await;
+        asked.map(drop).map_err(|error| failed("DescribeInstances", error))
+    }
+}
+
+/// Refuses a read of everything in the account: in a large one it times out, and EC2 allows few of them.
+fn need_filters(operation: &'static str, filters: &[Filter]) -> Result<(), Error> {
+    if filters.is_empty() || filters.iter().any(|filter| filter.values.is_empty()) {
+        return Err(Error::unusable(
+            operation,
+            "refused: a filter with at least one value is needed",
+        ));
+    }
+    Ok(())
+}
+
+/// What EC2's refusal of plain IDs proves.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// These do not exist; the rest is to be asked again.
+    Gone {
+        gone: Vec<InstanceId>,
+        rest: Vec<InstanceId>,
+    },
+    /// Some do not exist, but the answer does not say which: ask for each half.
+    Unclear,
+}
+
+/// Reads from EC2's message which of the IDs that were asked for do not exist.
+fn verdict(asked: &[InstanceId], message: &str) -> Verdict {
+    let words: std::collections::BTreeSet<&str> = message
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+        .collect();
+    let (gone, rest): (Vec<_>, Vec<_>) = asked.iter().cloned().partition(|id| words.contains(id.as_str()));
+    match (gone.len(), asked.len()) {
+        (0, 1) => Verdict::Gone {
+            gone: rest,
+            rest: Vec::new(),
+        },
+        (0, _) => Verdict::Unclear,
+        _ => Verdict::Gone { gone, rest },
+    }
+}
+
+#[async_trait]
+impl Ec2 for SdkEc2 {
+    async fn instances_by_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error> {
+        let mut found = Vec::with_capacity(ids.len());
+        for chunk in ids.chunks(MAX_FILTER_VALUES) {
+            found.extend(
+                self.instances(&[Filter::new("instance-id", chunk.iter().map(InstanceId::as_str))])
+                    .await?,
+            );
+        }
+        Ok(found)
+    }
+
+    async fn confirm_absent(&self, ids: &[InstanceId]) -> Result<Vec<InstanceId>, Error> {
+        let mut absent = Vec::new();
+        let mut open: Vec<Vec<InstanceId>> = ids.chunks(MAX_IDS).map(<[_]>::to_vec).collect();
+        while let Some(asked) = open.pop() {
+            let error = match self.all_exist(&asked).await {
+                Ok(()) => continue,
+                Err(error) if error.code() == Some("InvalidInstanceID.NotFound") => error,
+                Err(error) => return Err(error),
+            };
+            match verdict(&asked, error.message()) {
+                Verdict::Gone { gone, rest } => {
+                    absent.extend(gone);
+                    if !rest.is_empty() {
+                        open.push(rest);
+                    }
+                }
+                Verdict::Unclear => {
+                    let (left, right) = asked.split_at(asked.len() / 2);
+                    open.extend([left.to_vec(), right.to_vec()]);
+                }
+            }
+        }
+        Ok(absent)
+    }
+
+    async fn instances_by_private_dns_name(&self, names: &[String]) -> Result<Vec<Instance>, Error> {
+        let mut found = Vec::with_capacity(names.len());
+        for chunk in names.chunks(MAX_FILTER_VALUES) {
+            let filters = [
+                Filter::new("private-dns-name", chunk.iter().cloned()),
+                Filter::new("instance-state-name", LIVING),
+            ];
+            found.extend(self.instances(&filters).await?);
+        }
+        Ok(found)
+    }
+
+    async fn availability_zones(&self) -> Result<Vec<AvailabilityZone>, Error> {
+        let answer = self.client.describe_availability_zones().send().await;
+        let answer = answer.map_err(|error| failed("DescribeAvailabilityZones", error))?;
+        Ok(answer
+            .availability_zones
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(convert::availability_zone)
+            .collect())
+    }
+
+    async fn subnets(&self, filters: &[Filter]) -> Result<Vec<Subnet>, Error> {
+        need_filters("DescribeSubnets", filters)?;
+        let pages = self
+            .client
+            .describe_subnets()
+            .set_filters(Some(convert::sdk_filters(filters)));
+        let subnets = pages
+            .into_paginator()
+            .items()
+            .send()
+            .collect::<Result<Vec<_>, _>>()
+            .await
+            .map_err(|error| failed("DescribeSubnets", error))?;
+        Ok(subnets.into_iter().filter_map(convert::subnet).collect())
+    }
+
+    async fn route_tables(&self, vpc_id: &str) -> Result<Vec<RouteTable>, Error> {
+        let filters = convert::sdk_filters(&[Filter::new("vpc-id", [vpc_id])]);
+        let tables = self
+            .client
+            .describe_route_tables()
+            .set_filters(Some(filters))
+            .into_paginator()
+            .items()
+            .send()
+            .collect::<Result<Vec<_>, _>>()
+            .await
+            .map_err(|error| failed("DescribeRouteTables", error))?;
+        Ok(tables.into_iter().map(convert::route_table).collect())
+    }
+
+    async fn security_groups(&self, filters: &[Filter]) -> Result<Vec<SecurityGroup>, Error> {
+        need_filters("DescribeSecurityGroups", filters)?;
+        let pages = self
+            .client
+            .describe_security_groups()
+            .set_filters(Some(convert::sdk_filters(filters)));
+        let groups = pages
+            .into_paginator()
+            .items()
+            .send()
+            .collect::<Result<Vec<_>, _>>()
+            .await
+            .map_err(|error| failed("DescribeSecurityGroups", error))?;
+        Ok(groups.into_iter().filter_map(convert::security_group).collect())
+    }
+
+    async fn create_security_group(&self, group: &NewSecurityGroup) -> Result<String, Error> {
+        let tags = TagSpecification::builder()
+            .resource_type(ResourceType::SecurityGroup)
+            .set_tags(Some(convert::sdk_tags(&group.tags)))
+            .build();
+        let answer = self
+            .client
+            .create_security_group()
+            .group_name(&group.name)
+            .description(&group.description)
+            .vpc_id(&group.vpc_id)
+            .tag_specifications(tags)
+            .send()
+            .await
+            .map_err(|error| failed("CreateSecurityGroup", error))?;
+        answer
+            .group_id
+            .filter(|id| !id.is_empty())
+            .ok_or_else(|| Error::unusable("CreateSecurityGroup", "AWS answered without the new group's ID"))
+    }
+
+    async fn authorize_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<(), Error> {
+        let rules = convert::sdk_permissions(rules);
+        let call = self
+            .client
+            .authorize_security_group_ingress()
+            .group_id(group_id)
+            .set_ip_permissions(Some(rules));
+        call.send()
+            .await
+            .map(drop)
+            .map_err(|error| failed("AuthorizeSecurityGroupIngress", error))
+    }
+
+    async fn revoke_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<(), Error> {
+        let rules = convert::sdk_permissions(rules);
+        let call = self
+            .client
+            .revoke_security_group_ingress()
+            .group_id(group_id)
+            .set_ip_permissions(Some(rules));
+        call.send()
+            .await
+            .map(drop)
+            .map_err(|error| failed("RevokeSecurityGroupIngress", error))
+    }
+
+    async fn delete_security_group(&self, group_id: &str) -> Result<(), Error> {
+        let call = self.client.delete_security_group().group_id(group_id);
+        call.send()
+            .await
+            .map(drop)
+            .map_err(|error| failed("DeleteSecurityGroup", error))
+    }
+
+    async fn create_tags(&self, resources: &[String], tags: &Tags) -> Result<(), Error> {
+        let call = self
+            .client
+            .create_tags()
+            .set_resources(Some(resources.to_vec()))
+            .set_tags(Some(convert::sdk_tags(tags)));
+        call.send().await.map(drop).map_err(|error| failed("CreateTags", error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(ids: &[&str]) -> Vec<InstanceId> {
+        ids.iter().map(|id| InstanceId::new(*id)).collect()
+    }
+
+    #[test]
+    fn the_ids_that_the_answer_names_are_gone_and_the_rest_is_asked_again() {
+        let message = "The instance IDs 'i-0a, i-0c' do not exist";
+        assert_eq!(
+            verdict(&ids(&["i-0a", "i-0b", "i-0c"]), message),
+            Verdict::Gone {
+                gone: ids(&["i-0a", "i-0c"]),
+                rest: ids(&["i-0b"])
+            }
+        );
+    }
+
+    #[test]
+    fn an_id_that_is_the_beginning_of_a_named_one_is_not_gone() {
+        let message = "The instance ID 'i-0abc' does not exist";
+        assert_eq!(verdict(&ids(&["i-0ab", "i-0cd"]), message), Verdict::Unclear);
+    }
+
+    #[test]
+    fn a_single_id_needs_no_name_in_the_answer() {
+        assert_eq!(
+            verdict(&ids(&["i-0a"]), "no"),
+            Verdict::Gone {
+                gone: ids(&["i-0a"]),
+                rest: vec![]
+            }
+        );
+    }
+
+    #[test]
+    fn an_unfiltered_read_is_refused_before_it_is_sent() {
+        assert!(need_filters("DescribeSubnets", &[]).is_err());
+        assert!(need_filters("DescribeSubnets", &[Filter::new("group-id", Vec::<String>::new())]).is_err());
+        assert!(need_filters("DescribeSubnets", &[Filter::new("vpc-id", ["vpc-1"])]).is_ok());
+    }
+}

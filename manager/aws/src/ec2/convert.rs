@@ -1,0 +1,275 @@
+//! Between the EC2 SDK's types and ours. Whatever AWS leaves out is `None` or empty.
+
+use aws_sdk_ec2::types as sdk;
+
+use super::{
+    AvailabilityZone, Filter, GroupPair, Instance, InstanceId, InstanceState, IpPermission, IpRange, NetworkInterface,
+    RouteTable, SecurityGroup, Subnet,
+};
+use crate::Tags;
+
+/// An empty text says as little as an absent one: EC2 sends empty DNS names.
+fn told(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+pub(super) fn tags(tags: Option<Vec<sdk::Tag>>) -> Tags {
+    let pairs = tags.unwrap_or_default().into_iter();
+    pairs
+        .filter_map(|tag| Some((tag.key?, tag.value.unwrap_or_default())))
+        .collect()
+}
+
+pub(super) fn sdk_tags(tags: &Tags) -> Vec<sdk::Tag> {
+    tags.iter()
+        .map(|(key, value)| sdk::Tag::builder().key(key).value(value).build())
+        .collect()
+}
+
+pub(super) fn sdk_filters(filters: &[Filter]) -> Vec<sdk::Filter> {
+    filters
+        .iter()
+        .map(|filter| {
+            sdk::Filter::builder()
+                .name(&filter.name)
+                .set_values(Some(filter.values.clone()))
+                .build()
+        })
+        .collect()
+}
+
+/// `None` for an instance without an ID, of which nothing can be said.
+pub(super) fn instance(from: sdk::Instance) -> Option<Instance> {
+    Some(Instance {
+        id: InstanceId::new(told(from.instance_id)?),
+        private_dns_name: told(from.private_dns_name),
+        public_dns_name: told(from.public_dns_name),
+        private_ip: told(from.private_ip_address),
+        public_ip: told(from.public_ip_address),
+        availability_zone: from.placement.and_then(|placement| told(placement.availability_zone)),
+        instance_type: from.instance_type.and_then(|kind| told(Some(kind.as_str().to_owned()))),
+        state: from.state.and_then(|state| state.name).map(|name| state(name.as_str())),
+        vpc_id: told(from.vpc_id),
+        subnet_id: told(from.subnet_id),
+        tags: tags(from.tags),
+        security_groups: group_ids(from.security_groups),
+        network_interfaces: from
+            .network_interfaces
+            .unwrap_or_default()
+            .into_iter()
+            .map(network_interface)
+            .collect(),
+    })
+}
+
+fn state(name: &str) -> InstanceState {
+    match name {
+        "pending" => InstanceState::Pending,
+        "running" => InstanceState::Running,
+        "shutting-down" => InstanceState::ShuttingDown,
+        "terminated" => InstanceState::Terminated,
+        "stopping" => InstanceState::Stopping,
+        "stopped" => InstanceState::Stopped,
+        other => InstanceState::Other(other.to_owned()),
+    }
+}
+
+fn group_ids(groups: Option<Vec<sdk::GroupIdentifier>>) -> Vec<String> {
+    groups
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|group| told(group.group_id))
+        .collect()
+}
+
+fn network_interface(from: sdk::InstanceNetworkInterface) -> NetworkInterface {
+    let private = from.private_ip_addresses.unwrap_or_default().into_iter();
+    let ipv6 = from.ipv6_addresses.unwrap_or_default().into_iter();
+    NetworkInterface {
+        status: from.status.and_then(|status| told(Some(status.as_str().to_owned()))),
+        device_index: from.attachment.and_then(|attachment| attachment.device_index),
+        private_ips: private.filter_map(|address| told(address.private_ip_address)).collect(),
+        ipv6: ipv6.filter_map(|address| told(address.ipv6_address)).collect(),
+    }
+}
+
+pub(super) fn availability_zone(from: sdk::AvailabilityZone) -> Option<AvailabilityZone> {
+    Some(AvailabilityZone {
+        name: told(from.zone_name)?,
+        id: told(from.zone_id),
+        zone_type: told(from.zone_type),
+    })
+}
+
+pub(super) fn subnet(from: sdk::Subnet) -> Option<Subnet> {
+    Some(Subnet {
+        id: told(from.subnet_id)?,
+        vpc_id: told(from.vpc_id),
+        availability_zone: told(from.availability_zone),
+        cidr_block: told(from.cidr_block),
+        tags: tags(from.tags),
+    })
+}
+
+pub(super) fn route_table(from: sdk::RouteTable) -> RouteTable {
+    let associations = from.associations.unwrap_or_default();
+    RouteTable {
+        id: from.route_table_id.unwrap_or_default(),
+        main: associations.iter().any(|association| association.main == Some(true)),
+        subnet_ids: associations
+            .into_iter()
+            .filter_map(|association| told(association.subnet_id))
+            .collect(),
+        gateway_ids: from
+            .routes
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|route| told(route.gateway_id))
+            .collect(),
+        tags: tags(from.tags),
+    }
+}
+
+pub(super) fn security_group(from: sdk::SecurityGroup) -> Option<SecurityGroup> {
+    Some(SecurityGroup {
+        id: told(from.group_id)?,
+        name: told(from.group_name),
+        description: told(from.description),
+        vpc_id: told(from.vpc_id),
+        ingress: from
+            .ip_permissions
+            .unwrap_or_default()
+            .into_iter()
+            .map(permission)
+            .collect(),
+        tags: tags(from.tags),
+    })
+}
+
+fn permission(from: sdk::IpPermission) -> IpPermission {
+    let ranges = from.ip_ranges.unwrap_or_default().into_iter();
+    let ipv6 = from.ipv6_ranges.unwrap_or_default().into_iter();
+    let groups = from.user_id_group_pairs.unwrap_or_default().into_iter();
+    let lists = from.prefix_list_ids.unwrap_or_default().into_iter();
+    IpPermission {
+        protocol: from.ip_protocol.unwrap_or_default(),
+        from_port: from.from_port,
+        to_port: from.to_port,
+        ranges: ranges
+            .filter_map(|range| {
+                Some(IpRange {
+                    cidr: range.cidr_ip?,
+                    description: told(range.description),
+                })
+            })
+            .collect(),
+        ipv6_ranges: ipv6.filter_map(|range| range.cidr_ipv6).collect(),
+        groups: groups
+            .map(|pair| GroupPair {
+                group_id: told(pair.group_id),
+                user_id: told(pair.user_id),
+            })
+            .collect(),
+        prefix_lists: lists.filter_map(|list| list.prefix_list_id).collect(),
+    }
+}
+
+pub(super) fn sdk_permissions(rules: &[IpPermission]) -> Vec<sdk::IpPermission> {
+    rules.iter().map(sdk_permission).collect()
+}
+
+/// Absent lists are left out of the request, since EC2 refuses empty ones for some protocols.
+fn sdk_permission(rule: &IpPermission) -> sdk::IpPermission {
+    let ranges = rule.ranges.iter().map(|range| {
+        sdk::IpRange::builder()
+            .cidr_ip(&range.cidr)
+            .set_description(range.description.clone())
+            .build()
+    });
+    let ipv6 = rule
+        .ipv6_ranges
+        .iter()
+        .map(|cidr| sdk::Ipv6Range::builder().cidr_ipv6(cidr).build());
+    let groups = rule.groups.iter().map(|pair| {
+        sdk::UserIdGroupPair::builder()
+            .set_group_id(pair.group_id.clone())
+            .set_user_id(pair.user_id.clone())
+            .build()
+    });
+    let lists = rule
+        .prefix_lists
+        .iter()
+        .map(|id| sdk::PrefixListId::builder().prefix_list_id(id).build());
+    sdk::IpPermission::builder()
+        .ip_protocol(&rule.protocol)
+        .set_from_port(rule.from_port)
+        .set_to_port(rule.to_port)
+        .set_ip_ranges(some(ranges.collect()))
+        .set_ipv6_ranges(some(ipv6.collect()))
+        .set_user_id_group_pairs(some(groups.collect()))
+        .set_prefix_list_ids(some(lists.collect()))
+        .build()
+}
+
+fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+    if list.is_empty() { None } else { Some(list) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_with_nothing_but_an_id_is_an_instance_and_one_without_is_none() {
+        let bare = sdk::Instance::builder().instance_id("i-1").build();
+        assert_eq!(instance(bare), Some(Instance::new("i-1")));
+        assert_eq!(instance(sdk::Instance::builder().build()), None);
+    }
+
+    #[test]
+    fn empty_names_read_as_absent_and_unknown_states_keep_their_text() {
+        let from = sdk::Instance::builder()
+            .instance_id("i-1")
+            .private_dns_name("")
+            .state(sdk::InstanceState::builder().name("hovering".into()).build())
+            .build();
+        let read = instance(from).unwrap();
+        assert_eq!(read.private_dns_name, None);
+        assert_eq!(read.state, Some(InstanceState::Other("hovering".into())));
+    }
+
+    #[test]
+    fn a_rule_survives_the_way_to_the_sdk_and_back() {
+        let rule = IpPermission {
+            protocol: "tcp".into(),
+            from_port: Some(80),
+            to_port: Some(80),
+            ranges: vec![IpRange {
+                cidr: "10.0.0.0/8".into(),
+                description: Some("inside".into()),
+            }],
+            ipv6_ranges: vec!["fd00::/8".into()],
+            groups: vec![GroupPair {
+                group_id: Some("sg-1".into()),
+                user_id: None,
+            }],
+            prefix_lists: vec!["pl-1".into()],
+        };
+        assert_eq!(permission(sdk_permission(&rule)), rule);
+    }
+
+    #[test]
+    fn a_main_table_and_its_gateways_are_seen() {
+        let table = sdk::RouteTable::builder()
+            .route_table_id("rtb-1")
+            .associations(sdk::RouteTableAssociation::builder().main(true).build())
+            .associations(sdk::RouteTableAssociation::builder().subnet_id("subnet-1").build())
+            .routes(sdk::Route::builder().gateway_id("local").build())
+            .routes(sdk::Route::builder().gateway_id("igw-1").build())
+            .build();
+        let read = route_table(table);
+        assert!(read.main);
+        assert_eq!(read.subnet_ids, ["subnet-1"]);
+        assert_eq!(read.gateway_ids, ["local", "igw-1"]);
+    }
+}

@@ -1,0 +1,97 @@
+//! EC2 as the controllers see it: instances, subnets, route tables, zones, security groups.
+
+mod adapter;
+mod convert;
+mod instance;
+mod network;
+
+use async_trait::async_trait;
+
+pub use adapter::SdkEc2;
+pub use instance::{Instance, InstanceId, InstanceState, NetworkInterface};
+pub use network::{
+    AvailabilityZone, GroupPair, IpPermission, IpRange, NewSecurityGroup, RouteTable, SecurityGroup, Subnet,
+};
+
+use crate::{Error, Tags};
+
+/// Most values that EC2 accepts in one filter of a describe call.
+pub const MAX_FILTER_VALUES: usize = 200;
+
+/// A filter of a describe call: the resource's `name` must equal one of `values` (which may hold wildcards).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filter {
+    /// The filter's name as EC2 documents it for the call, for example `vpc-id`.
+    pub name: String,
+    /// At most [`MAX_FILTER_VALUES`] values.
+    pub values: Vec<String>,
+}
+
+impl Filter {
+    /// A filter for any of `values`.
+    #[must_use]
+    pub fn new<V: Into<String>>(name: impl Into<String>, values: impl IntoIterator<Item = V>) -> Self {
+        Self {
+            name: name.into(),
+            values: values.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// What the controllers ask of EC2. All reads follow every page.
+#[async_trait]
+pub trait Ec2: Send + Sync {
+    /// The instances of these IDs that EC2 knows, in no particular order. IDs that it does not know are simply
+    /// absent: that is no proof of absence, since EC2 is eventually consistent (see [`Ec2::confirm_absent`]).
+    /// Asks by filter `instance-id`, at most [`MAX_FILTER_VALUES`] in a call; no ID: no call.
+    async fn instances_by_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error>;
+
+    /// Those of these IDs of which EC2 says, by name, that they do not exist (error code
+    /// `InvalidInstanceID.NotFound`). An instance that EC2 still lists as terminated is not among them.
+    ///
+    /// # Errors
+    /// Any other failure, also a malformed ID: an error is never taken for absence.
+    async fn confirm_absent(&self, ids: &[InstanceId]) -> Result<Vec<InstanceId>, Error>;
+
+    /// Instances, not yet terminated, whose private DNS name is one of these.
+    async fn instances_by_private_dns_name(&self, names: &[String]) -> Result<Vec<Instance>, Error>;
+
+    /// The zones of the region that are open to this account, with their types.
+    async fn availability_zones(&self) -> Result<Vec<AvailabilityZone>, Error>;
+
+    /// Subnets that pass all filters. At least one filter is needed.
+    async fn subnets(&self, filters: &[Filter]) -> Result<Vec<Subnet>, Error>;
+
+    /// The route tables of a VPC.
+    async fn route_tables(&self, vpc_id: &str) -> Result<Vec<RouteTable>, Error>;
+
+    /// Security groups that pass all filters. At least one filter is needed.
+    async fn security_groups(&self, filters: &[Filter]) -> Result<Vec<SecurityGroup>, Error>;
+
+    /// Makes a security group, tagged in the same call, and returns its ID.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::AlreadyExists`] when the VPC has a group of that name.
+    async fn create_security_group(&self, group: &NewSecurityGroup) -> Result<String, Error>;
+
+    /// Adds ingress rules.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::AlreadyExists`] when one of the rules is there already; then none was added.
+    async fn authorize_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<(), Error>;
+
+    /// Takes ingress rules away.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::NotFound`] when one of the rules is not there.
+    async fn revoke_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<(), Error>;
+
+    /// Deletes a security group.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::DependencyViolation`] while anything still refers to it.
+    async fn delete_security_group(&self, group_id: &str) -> Result<(), Error>;
+
+    /// Sets tags on resources; other tags stay.
+    async fn create_tags(&self, resources: &[String], tags: &Tags) -> Result<(), Error>;
+}

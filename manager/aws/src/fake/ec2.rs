@@ -1,0 +1,293 @@
+//! EC2 in memory.
+
+use async_trait::async_trait;
+
+use super::world::{join, same, split};
+use super::{FakeAws, World};
+use crate::ec2::{
+    AvailabilityZone, Filter, Instance, InstanceId, InstanceState, IpPermission, MAX_FILTER_VALUES, NewSecurityGroup,
+    RouteTable, SecurityGroup, Subnet,
+};
+use crate::{Ec2, Error, Tags};
+
+fn about(filters: &[Filter]) -> String {
+    let texts: Vec<String> = filters
+        .iter()
+        .map(|f| format!("{}={}", f.name, f.values.join(",")))
+        .collect();
+    texts.join(" ")
+}
+
+fn check(action: &'static str, filters: &[Filter]) -> Result<(), Error> {
+    let bad = |f: &Filter| f.values.is_empty() || f.values.len() > MAX_FILTER_VALUES;
+    if filters.is_empty() || filters.iter().any(bad) {
+        return Err(Error::answered(
+            action,
+            "InvalidParameterValue",
+            "a filter needs 1 to 200 values",
+        ));
+    }
+    Ok(())
+}
+
+fn tag_matches(tags: &Tags, filter: &Filter) -> Option<bool> {
+    if filter.name == "tag-key" {
+        return Some(tags.keys().any(|key| filter.values.contains(key)));
+    }
+    let key = filter.name.strip_prefix("tag:")?;
+    Some(tags.get(key).is_some_and(|value| filter.values.contains(value)))
+}
+
+fn has(filter: &Filter, value: Option<&String>) -> bool {
+    value.is_some_and(|value| filter.values.contains(value))
+}
+
+fn unknown(action: &'static str, filter: &Filter) -> Error {
+    Error::answered(
+        action,
+        "InvalidParameterValue",
+        format!("The filter '{}' is invalid", filter.name),
+    )
+}
+
+fn group_passes(group: &SecurityGroup, filter: &Filter) -> Result<bool, Error> {
+    Ok(match filter.name.as_str() {
+        "group-id" => filter.values.contains(&group.id),
+        "group-name" => has(filter, group.name.as_ref()),
+        "vpc-id" => has(filter, group.vpc_id.as_ref()),
+        "ip-permission.group-id" => group
+            .ingress
+            .iter()
+            .flat_map(|rule| &rule.groups)
+            .any(|pair| has(filter, pair.group_id.as_ref())),
+        _ => tag_matches(&group.tags, filter).ok_or_else(|| unknown("DescribeSecurityGroups", filter))?,
+    })
+}
+
+fn subnet_passes(subnet: &Subnet, filter: &Filter) -> Result<bool, Error> {
+    Ok(match filter.name.as_str() {
+        "subnet-id" => filter.values.contains(&subnet.id),
+        "vpc-id" => has(filter, subnet.vpc_id.as_ref()),
+        _ => tag_matches(&subnet.tags, filter).ok_or_else(|| unknown("DescribeSubnets", filter))?,
+    })
+}
+
+fn select<T: Clone>(
+    from: impl Iterator<Item = T>,
+    filters: &[Filter],
+    passes: impl Fn(&T, &Filter) -> Result<bool, Error>,
+) -> Result<Vec<T>, Error> {
+    let mut selected = Vec::new();
+    'next: for item in from {
+        for filter in filters {
+            if !passes(&item, filter)? {
+                continue 'next;
+            }
+        }
+        selected.push(item);
+    }
+    Ok(selected)
+}
+
+fn group_mut<'w>(world: &'w mut World, action: &'static str, id: &str) -> Result<&'w mut SecurityGroup, Error> {
+    world.security_groups.get_mut(id).ok_or_else(|| {
+        Error::answered(
+            action,
+            "InvalidGroup.NotFound",
+            format!("The security group '{id}' does not exist"),
+        )
+    })
+}
+
+fn in_use(world: &World, id: &str) -> bool {
+    let named = |group: &SecurityGroup| {
+        group.id != id
+            && group
+                .ingress
+                .iter()
+                .flat_map(|r| &r.groups)
+                .any(|p| p.group_id.as_deref() == Some(id))
+    };
+    world.security_groups.values().any(named)
+        || world
+            .load_balancers
+            .values()
+            .any(|lb| lb.described.security_groups.iter().any(|group| group == id))
+        || world
+            .instances
+            .values()
+            .any(|instance| instance.security_groups.iter().any(|group| group == id))
+}
+
+fn describe_rules(rules: &[IpPermission]) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    for rule in split(rules) {
+        let port = rule.from_port.map_or_else(String::new, |p| format!("{p}"));
+        let source = rule.ranges.first().map(|r| r.cidr.clone());
+        let source = source
+            .or_else(|| rule.groups.first().and_then(|g| g.group_id.clone()))
+            .unwrap_or_default();
+        texts.push(format!("{}/{port}<-{source}", rule.protocol));
+    }
+    texts.join(" ")
+}
+
+#[async_trait]
+impl Ec2 for FakeAws {
+    async fn instances_by_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error> {
+        let mut found = Vec::new();
+        for chunk in ids.chunks(MAX_FILTER_VALUES) {
+            let names: Vec<&str> = chunk.iter().map(InstanceId::as_str).collect();
+            found.extend(self.read("DescribeInstances", names.join(","), |world| {
+                Ok(chunk
+                    .iter()
+                    .filter_map(|id| world.instances.get(id))
+                    .cloned()
+                    .collect::<Vec<_>>())
+            })?);
+        }
+        Ok(found)
+    }
+
+    async fn confirm_absent(&self, ids: &[InstanceId]) -> Result<Vec<InstanceId>, Error> {
+        let names: Vec<&str> = ids.iter().map(InstanceId::as_str).collect();
+        self.read("DescribeInstances", names.join(","), |world| {
+            Ok(ids
+                .iter()
+                .filter(|id| !world.instances.contains_key(id))
+                .cloned()
+                .collect())
+        })
+    }
+
+    async fn instances_by_private_dns_name(&self, names: &[String]) -> Result<Vec<Instance>, Error> {
+        self.read("DescribeInstances", names.join(","), |world| {
+            let living = world
+                .instances
+                .values()
+                .filter(|i| i.state != Some(InstanceState::Terminated));
+            Ok(living
+                .filter(|i| i.private_dns_name.as_ref().is_some_and(|n| names.contains(n)))
+                .cloned()
+                .collect())
+        })
+    }
+
+    async fn availability_zones(&self) -> Result<Vec<AvailabilityZone>, Error> {
+        self.read("DescribeAvailabilityZones", String::new(), |world| {
+            Ok(world.zones.clone())
+        })
+    }
+
+    async fn subnets(&self, filters: &[Filter]) -> Result<Vec<Subnet>, Error> {
+        self.read("DescribeSubnets", about(filters), |world| {
+            check("DescribeSubnets", filters)?;
+            select(world.subnets.iter().cloned(), filters, subnet_passes)
+        })
+    }
+
+    async fn route_tables(&self, vpc_id: &str) -> Result<Vec<RouteTable>, Error> {
+        self.read("DescribeRouteTables", format!("vpc-id={vpc_id}"), |world| {
+            Ok(world.route_tables.get(vpc_id).cloned().unwrap_or_default())
+        })
+    }
+
+    async fn security_groups(&self, filters: &[Filter]) -> Result<Vec<SecurityGroup>, Error> {
+        self.read("DescribeSecurityGroups", about(filters), |world| {
+            check("DescribeSecurityGroups", filters)?;
+            let mut groups = select(world.security_groups.values().cloned(), filters, group_passes)?;
+            for group in &mut groups {
+                group.ingress = join(&group.ingress);
+            }
+            Ok(groups)
+        })
+    }
+
+    async fn create_security_group(&self, group: &NewSecurityGroup) -> Result<String, Error> {
+        self.write("CreateSecurityGroup", group.name.clone(), |world| {
+            let taken = |other: &SecurityGroup| {
+                other.name.as_deref() == Some(&group.name) && other.vpc_id.as_deref() == Some(&group.vpc_id)
+            };
+            if world.security_groups.values().any(taken) {
+                return Err(Error::answered(
+                    "CreateSecurityGroup",
+                    "InvalidGroup.Duplicate",
+                    "the name is taken",
+                ));
+            }
+            world.groups_made += 1;
+            let id = format!("sg-new{}", world.groups_made);
+            let made = SecurityGroup {
+                id: id.clone(),
+                name: Some(group.name.clone()),
+                description: Some(group.description.clone()),
+                vpc_id: Some(group.vpc_id.clone()),
+                ingress: Vec::new(),
+                tags: group.tags.clone(),
+            };
+            world.security_groups.insert(id.clone(), made);
+            Ok(id)
+        })
+    }
+
+    async fn authorize_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<(), Error> {
+        const ACTION: &str = "AuthorizeSecurityGroupIngress";
+        self.write(ACTION, format!("{group_id} {}", describe_rules(rules)), |world| {
+            let group = group_mut(world, ACTION, group_id)?;
+            let (old, new) = (split(&group.ingress), split(rules));
+            if new.iter().any(|rule| old.iter().any(|other| same(rule, other))) {
+                return Err(Error::answered(
+                    ACTION,
+                    "InvalidPermission.Duplicate",
+                    "the rule exists",
+                ));
+            }
+            group.ingress = old.into_iter().chain(new).collect();
+            Ok(())
+        })
+    }
+
+    async fn revoke_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<(), Error> {
+        const ACTION: &str = "RevokeSecurityGroupIngress";
+        self.write(ACTION, format!("{group_id} {}", describe_rules(rules)), |world| {
+            let group = group_mut(world, ACTION, group_id)?;
+            let (mut old, gone) = (split(&group.ingress), split(rules));
+            if gone.iter().any(|rule| !old.iter().any(|other| same(rule, other))) {
+                return Err(Error::answered(ACTION, "InvalidPermission.NotFound", "no such rule"));
+            }
+            old.retain(|other| !gone.iter().any(|rule| same(rule, other)));
+            group.ingress = old;
+            Ok(())
+        })
+    }
+
+    async fn delete_security_group(&self, group_id: &str) -> Result<(), Error> {
+        const ACTION: &str = "DeleteSecurityGroup";
+        self.write(ACTION, group_id.to_owned(), |world| {
+            group_mut(world, ACTION, group_id)?;
+            let lingers = world.lingering.get_mut(group_id).is_some_and(|left| {
+                let more = *left > 0;
+                *left = left.saturating_sub(1);
+                more
+            });
+            if lingers || in_use(world, group_id) {
+                return Err(Error::answered(ACTION, "DependencyViolation", "has a dependent object"));
+            }
+            world.security_groups.remove(group_id);
+            Ok(())
+        })
+    }
+
+    async fn create_tags(&self, resources: &[String], tags: &Tags) -> Result<(), Error> {
+        self.write("CreateTags", resources.join(","), |world| {
+            for resource in resources {
+                if let Some(instance) = world.instances.get_mut(&InstanceId::new(resource)) {
+                    instance.tags.extend(tags.clone());
+                } else {
+                    group_mut(world, "CreateTags", resource)?.tags.extend(tags.clone());
+                }
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,148 @@
+//! AWS in memory: state, a log of calls, injected faults. For tests of the controllers.
+//!
+//! It answers as AWS does where the controllers depend on it: duplicate names and rules are refused, a security
+//! group in use cannot be deleted, creating a load balancer twice with the same settings gives the same one.
+
+mod ec2;
+mod elb;
+mod world;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use world::{FakeLoadBalancer, World};
+
+use crate::Error;
+
+/// One call as the log keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// The AWS action.
+    pub action: &'static str,
+    /// What it was about: names, IDs, ports.
+    pub about: String,
+    /// Whether it changes anything at AWS.
+    pub write: bool,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    world: World,
+    calls: Vec<Call>,
+    faults: BTreeMap<&'static str, VecDeque<Error>>,
+    writes_left: Option<usize>,
+    dead: bool,
+}
+
+/// AWS in memory. Implements [`crate::Ec2`] and [`crate::Elb`].
+#[derive(Debug, Default)]
+pub struct FakeAws {
+    inner: Mutex<Inner>,
+}
+
+impl FakeAws {
+    /// AWS in the given state.
+    #[must_use]
+    pub fn new(world: World) -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                world,
+                ..Inner::default()
+            }),
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A copy of the present state.
+    #[must_use]
+    pub fn world(&self) -> World {
+        self.inner().world.clone()
+    }
+
+    /// Changes the state as someone else would.
+    pub fn change(&self, change: impl FnOnce(&mut World)) {
+        change(&mut self.inner().world);
+    }
+
+    /// All calls so far, in order.
+    #[must_use]
+    pub fn calls(&self) -> Vec<Call> {
+        self.inner().calls.clone()
+    }
+
+    /// The writes so far as `Action about`, in order.
+    #[must_use]
+    pub fn writes(&self) -> Vec<String> {
+        let calls = self.calls().into_iter().filter(|call| call.write);
+        calls.map(|call| format!("{} {}", call.action, call.about)).collect()
+    }
+
+    /// Empties the log.
+    pub fn forget_calls(&self) {
+        self.inner().calls.clear();
+    }
+
+    /// The next call of `action` fails with `error` and has no effect.
+    pub fn fail_next(&self, action: &'static str, error: Error) {
+        self.inner().faults.entry(action).or_default().push_back(error);
+    }
+
+    /// The write number `count` from now takes effect, but its answer is lost, and from then on no call gets
+    /// through: what AWS sees of a caller that is killed in the middle. See [`FakeAws::revive`].
+    pub fn die_at_write(&self, count: usize) {
+        self.inner().writes_left = Some(count);
+    }
+
+    /// Lets calls through again.
+    pub fn revive(&self) {
+        let mut inner = self.inner();
+        inner.dead = false;
+        inner.writes_left = None;
+    }
+
+    fn read<T>(
+        &self,
+        action: &'static str,
+        about: String,
+        answer: impl FnOnce(&World) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut inner = self.inner();
+        inner.admit(action, about, false)?;
+        answer(&inner.world)
+    }
+
+    fn write<T>(
+        &self,
+        action: &'static str,
+        about: String,
+        effect: impl FnOnce(&mut World) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut inner = self.inner();
+        inner.admit(action, about, true)?;
+        let answer = effect(&mut inner.world);
+        if let Some(left) = inner.writes_left.as_mut() {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                inner.dead = true;
+                return Err(Error::unanswered(action, "the caller died"));
+            }
+        }
+        answer
+    }
+}
+
+impl Inner {
+    fn admit(&mut self, action: &'static str, about: String, write: bool) -> Result<(), Error> {
+        if self.dead {
+            return Err(Error::unanswered(action, "the caller is dead"));
+        }
+        self.calls.push(Call { action, about, write });
+        match self.faults.get_mut(action).and_then(VecDeque::pop_front) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+}

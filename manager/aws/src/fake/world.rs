@@ -1,0 +1,118 @@
+//! The state of AWS in memory.
+
+use std::collections::BTreeMap;
+
+use crate::ec2::{AvailabilityZone, Instance, IpPermission, RouteTable, SecurityGroup, Subnet};
+use crate::elb::{AccessLog, Attributes, LoadBalancer};
+use crate::{InstanceId, Tags};
+
+/// A load balancer with what AWS keeps apart from its description.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FakeLoadBalancer {
+    /// Its description.
+    pub described: LoadBalancer,
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// Its tags.
+    pub tags: Tags,
+}
+
+/// Everything that exists.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct World {
+    /// Instances by ID.
+    pub instances: BTreeMap<InstanceId, Instance>,
+    /// Zones.
+    pub zones: Vec<AvailabilityZone>,
+    /// Subnets.
+    pub subnets: Vec<Subnet>,
+    /// Route tables by VPC.
+    pub route_tables: BTreeMap<String, Vec<RouteTable>>,
+    /// Security groups by ID. Their rules are kept apart, one source each.
+    pub security_groups: BTreeMap<String, SecurityGroup>,
+    /// Load balancers by name.
+    pub load_balancers: BTreeMap<String, FakeLoadBalancer>,
+    /// Security groups that AWS still holds in use, with how many more deletions it will refuse.
+    pub lingering: BTreeMap<String, u32>,
+    /// How many security groups were made so far; numbers their IDs.
+    pub groups_made: u32,
+}
+
+/// The attributes that AWS gives a new load balancer when it is made by the API.
+#[must_use]
+pub fn new_attributes() -> Attributes {
+    Attributes {
+        cross_zone: Some(false),
+        access_log: Some(AccessLog::default()),
+        connection_draining: Some(false),
+        connection_draining_timeout: Some(300),
+        idle_timeout: Some(60),
+    }
+}
+
+/// Splits rules into rules of one source each.
+pub(super) fn split(rules: &[IpPermission]) -> Vec<IpPermission> {
+    let mut single = Vec::new();
+    for rule in rules {
+        let bare = || IpPermission {
+            protocol: rule.protocol.clone(),
+            from_port: rule.from_port,
+            to_port: rule.to_port,
+            ..IpPermission::default()
+        };
+        single.extend(rule.ranges.iter().map(|range| IpPermission {
+            ranges: vec![range.clone()],
+            ..bare()
+        }));
+        single.extend(rule.ipv6_ranges.iter().map(|cidr| IpPermission {
+            ipv6_ranges: vec![cidr.clone()],
+            ..bare()
+        }));
+        single.extend(rule.groups.iter().map(|pair| IpPermission {
+            groups: vec![pair.clone()],
+            ..bare()
+        }));
+        single.extend(rule.prefix_lists.iter().map(|id| IpPermission {
+            prefix_lists: vec![id.clone()],
+            ..bare()
+        }));
+    }
+    single
+}
+
+/// Groups rules by protocol and ports, as EC2 describes them.
+pub(super) fn join(rules: &[IpPermission]) -> Vec<IpPermission> {
+    let mut joined: Vec<IpPermission> = Vec::new();
+    for rule in rules {
+        let same = |other: &&mut IpPermission| {
+            (&other.protocol, other.from_port, other.to_port) == (&rule.protocol, rule.from_port, rule.to_port)
+        };
+        if let Some(other) = joined.iter_mut().find(same) {
+            other.ranges.extend(rule.ranges.iter().cloned());
+            other.ipv6_ranges.extend(rule.ipv6_ranges.iter().cloned());
+            other.groups.extend(rule.groups.iter().cloned());
+            other.prefix_lists.extend(rule.prefix_lists.iter().cloned());
+        } else {
+            joined.push(rule.clone());
+        }
+    }
+    joined
+}
+
+/// Whether two rules of one source each are the same to EC2, which does not look at descriptions.
+pub(super) fn same(a: &IpPermission, b: &IpPermission) -> bool {
+    let key = |rule: &IpPermission| {
+        let cidrs: Vec<String> = rule.ranges.iter().map(|range| range.cidr.clone()).collect();
+        let groups: Vec<Option<String>> = rule.groups.iter().map(|pair| pair.group_id.clone()).collect();
+        (
+            rule.protocol.clone(),
+            rule.from_port,
+            rule.to_port,
+            cidrs,
+            rule.ipv6_ranges.clone(),
+            groups,
+            rule.prefix_lists.clone(),
+        )
+    };
+    key(a) == key(b)
+}

@@ -1,0 +1,211 @@
+//! What it takes to reach AWS.
+
+/// Where and as whom to call AWS.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Region of all clients, for example `eu-central-1`. The environment's region is not consulted.
+    pub region: String,
+    /// Endpoints that replace AWS's own, as the cloud config's `ServiceOverride` sections list them.
+    pub endpoints: Vec<EndpointOverride>,
+    /// Role to assume with the default credentials (`RoleARN`).
+    pub role_arn: Option<String>,
+    /// The resource on whose behalf the role is assumed (`SourceARN`), sent as `x-amz-source-arn`.
+    pub source_arn: Option<String>,
+    /// Name in the user agent of every call, `outrigger-manager` when empty. Letters, digits and `!#$%&'*+-.^_|~`.
+    pub app_name: String,
+}
+
+/// One `ServiceOverride` section.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EndpointOverride {
+    /// `EC2` or `Elastic Load Balancing` as current SDKs spell it, or `ec2` or `elasticloadbalancing` as the
+    /// in-tree provider does. Others are left to whom they concern.
+    pub service: String,
+    /// The region it holds for; any other region's is passed over.
+    pub region: String,
+    /// The endpoint, with scheme.
+    pub url: String,
+    /// Region to sign for; must be the region of the clients, or empty.
+    pub signing_region: String,
+}
+
+/// A setting with which no client can be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// No region.
+    #[error(
+        "no AWS region: set Region (or Zone) in section [Global] of the cloud config; asking the instance metadata \
+         service for it is not built yet"
+    )]
+    NoRegion,
+    /// The role's ARN cannot be read.
+    #[error(
+        "RoleARN {0:?} in section [Global] of the cloud config is no ARN of a role: expected arn:PARTITION:iam::ACCOUNT:role/NAME"
+    )]
+    RoleArn(String),
+    /// The ARN cannot be sent as a header.
+    #[error(
+        "SourceARN {0:?} in section [Global] of the cloud config is no ARN: expected arn:PARTITION:SERVICE:REGION:ACCOUNT:RESOURCE"
+    )]
+    SourceArn(String),
+    /// An endpoint is no URL.
+    #[error("URL {url:?} in the ServiceOverride for service {service:?} is no http:// or https:// URL")]
+    EndpointUrl {
+        /// The section's service.
+        service: String,
+        /// What stands there.
+        url: String,
+    },
+    /// Signing for a region other than the one called.
+    #[error(
+        "SigningRegion {signing_region:?} in the ServiceOverride for service {service:?} differs from the region \
+         {region:?}: signing for another region is not built yet; set both to the same region"
+    )]
+    SigningRegion {
+        /// The section's service.
+        service: String,
+        /// What stands there.
+        signing_region: String,
+        /// The clients' region.
+        region: String,
+    },
+    /// The name cannot stand in a user agent.
+    #[error("application name {0:?} may hold letters, digits and !#$%&'*+-.^_|~ only")]
+    AppName(String),
+}
+
+impl Settings {
+    /// The endpoint that replaces AWS's own for the service of these spellings, the first spelling first.
+    ///
+    /// # Errors
+    /// When the matching section's URL or signing region cannot be used.
+    pub(crate) fn endpoint(&self, spellings: [&str; 2]) -> Result<Option<&str>, SettingsError> {
+        let section = spellings.iter().find_map(|name| {
+            self.endpoints
+                .iter()
+                .find(|e| e.service.trim() == *name && e.region.trim() == self.region)
+        });
+        let Some(section) = section else { return Ok(None) };
+        let url = section.url.trim();
+        if !url.starts_with("http://") && !url.starts_with("https://") {
+            return Err(SettingsError::EndpointUrl {
+                service: section.service.clone(),
+                url: section.url.clone(),
+            });
+        }
+        let signing_region = section.signing_region.trim();
+        if !signing_region.is_empty() && signing_region != self.region {
+            return Err(SettingsError::SigningRegion {
+                service: section.service.clone(),
+                signing_region: signing_region.to_owned(),
+                region: self.region.clone(),
+            });
+        }
+        Ok(Some(url))
+    }
+
+    /// The account in the role's ARN.
+    ///
+    /// # Errors
+    /// When the text is no ARN of a role.
+    pub(crate) fn role_account(arn: &str) -> Result<&str, SettingsError> {
+        let parts: Vec<&str> = arn.splitn(6, ':').collect();
+        match parts.as_slice() {
+            ["arn", _, "iam", _, account, resource] if resource.starts_with("role/") && is_header_text(arn) => {
+                Ok(account)
+            }
+            _ => Err(SettingsError::RoleArn(arn.to_owned())),
+        }
+    }
+
+    /// The source ARN, checked for what a header can carry.
+    ///
+    /// # Errors
+    /// When the text is no ARN.
+    pub(crate) fn checked_source_arn(&self) -> Result<Option<&str>, SettingsError> {
+        match self.source_arn.as_deref().filter(|arn| !arn.is_empty()) {
+            None => Ok(None),
+            Some(arn) if arn.starts_with("arn:") && arn.splitn(6, ':').count() == 6 && is_header_text(arn) => {
+                Ok(Some(arn))
+            }
+            Some(arn) => Err(SettingsError::SourceArn(arn.to_owned())),
+        }
+    }
+}
+
+/// Whether the text is visible ASCII, which a header's value can hold.
+fn is_header_text(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section(service: &str, region: &str, url: &str) -> EndpointOverride {
+        EndpointOverride {
+            service: service.into(),
+            region: region.into(),
+            url: url.into(),
+            signing_region: String::new(),
+        }
+    }
+
+    fn settings(endpoints: Vec<EndpointOverride>) -> Settings {
+        Settings {
+            region: "eu-central-1".into(),
+            endpoints,
+            ..Settings::default()
+        }
+    }
+
+    const ELB: [&str; 2] = ["Elastic Load Balancing", "elasticloadbalancing"];
+
+    #[test]
+    fn both_spellings_of_a_service_match_and_the_current_one_wins() {
+        let old = section("elasticloadbalancing", "eu-central-1", "http://old");
+        let new = section("Elastic Load Balancing", "eu-central-1", "http://new");
+        assert_eq!(settings(vec![old.clone()]).endpoint(ELB), Ok(Some("http://old")));
+        assert_eq!(settings(vec![old, new]).endpoint(ELB), Ok(Some("http://new")));
+    }
+
+    #[test]
+    fn sections_of_another_region_or_service_do_not_count() {
+        let other = vec![
+            section("Elastic Load Balancing v2", "eu-central-1", "http://v2"),
+            section("elasticloadbalancing", "us-east-1", "http://us"),
+        ];
+        assert_eq!(settings(other).endpoint(ELB), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_url_or_signs_elsewhere_is_refused_by_name() {
+        let mut bad = section("elasticloadbalancing", "eu-central-1", "moto:5000");
+        assert!(matches!(
+            settings(vec![bad.clone()]).endpoint(ELB),
+            Err(SettingsError::EndpointUrl { .. })
+        ));
+        bad.url = "http://moto:5000".into();
+        bad.signing_region = "us-east-1".into();
+        assert!(matches!(
+            settings(vec![bad]).endpoint(ELB),
+            Err(SettingsError::SigningRegion { .. })
+        ));
+    }
+
+    #[test]
+    fn a_role_arn_gives_its_account_and_other_text_is_refused() {
+        assert_eq!(
+            Settings::role_account("arn:aws:iam::123456789012:role/path/ccm"),
+            Ok("123456789012")
+        );
+        for text in [
+            "",
+            "role/ccm",
+            "arn:aws:sts::1:assumed-role/x",
+            "arn:aws:iam::1:role/a b",
+        ] {
+            assert!(Settings::role_account(text).is_err(), "{text}");
+        }
+    }
+}
