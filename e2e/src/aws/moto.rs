@@ -1,0 +1,114 @@
+//! moto's server: the simulated account's state.
+
+use std::path::Path;
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue};
+
+use crate::loopback::{LoopbackClient, expect_ok};
+use crate::process::{Launch, Process, free_port};
+use crate::tools::{Tool, Tools};
+
+use super::query::{Parameters, Query};
+use super::service::Service;
+use super::xml::Element;
+use super::{AwsError, REGION};
+
+/// A running moto with one account. The harness itself calls it directly, past the proxy, so that its own calls are
+/// neither recorded nor limited.
+#[derive(Debug)]
+pub struct Moto {
+    process: Process,
+    url: String,
+    client: LoopbackClient,
+}
+
+impl Moto {
+    /// Starts moto with its log in `run`. Ready in 2 to 4 s.
+    ///
+    /// # Errors
+    /// When it is not installed or does not answer within 90 s.
+    pub async fn start(tools: &Tools, run: &Path) -> Result<Self, AwsError> {
+        let port = free_port()?;
+        let url = format!("http://127.0.0.1:{port}");
+        let launch = Launch::new("moto", tools.path(Tool::MotoPython)?)
+            .arguments(["-m", "moto.server", "--host", "127.0.0.1", "--port", &port.to_string()])
+            .environment("PYTHONUNBUFFERED", "1")
+            .environment("AWS_DEFAULT_REGION", REGION);
+        let process = Process::start(&launch, run)?;
+        let health = format!("{url}/moto-api/data.json");
+        process
+            .ready("answer over HTTP", Duration::from_secs(90), async || {
+                expect_ok(&health).await
+            })
+            .await?;
+        Ok(Self {
+            process,
+            url,
+            client: LoopbackClient::default(),
+        })
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Calls an action as the account's owner and returns the answer.
+    ///
+    /// # Errors
+    /// [`AwsError::Refused`] with AWS's error code, or no answer at all.
+    pub async fn call(&self, service: &Service, action: &str, parameters: Parameters) -> Result<Element, AwsError> {
+        let query = Query {
+            action: action.to_owned(),
+            version: service.api_version().to_owned(),
+            parameters,
+        };
+        let response = self
+            .client
+            .post(&self.url, headers(service), query.encode().into())
+            .await?;
+        let status = response.status();
+        let text = String::from_utf8_lossy(response.body());
+        if !status.is_success() {
+            let answer = Element::parse(&text).unwrap_or_else(|_| Element::text("Message", text.clone()));
+            let of = |name: &str| {
+                answer
+                    .find(name)
+                    .map(|element| element.text.clone())
+                    .unwrap_or_default()
+            };
+            let (code, message) = (of("Code"), of("Message"));
+            return Err(AwsError::Refused {
+                action: action.to_owned(),
+                status: status.as_u16(),
+                code,
+                message,
+            });
+        }
+        Ok(Element::parse(&text)?)
+    }
+}
+
+fn headers(service: &Service) -> HeaderMap {
+    let credential = format!(
+        "AWS4-HMAC-SHA256 Credential=AKIAOUTRIGGERHARNESS/20260101/{REGION}/{}/aws4_request, \
+         SignedHeaders=host, Signature=00",
+        service.scope()
+    );
+    let mut headers = HeaderMap::new();
+    if let Ok(value) = HeaderValue::from_str(&credential) {
+        headers.insert(AUTHORIZATION, value);
+    }
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/x-www-form-urlencoded"),
+    );
+    headers
+}
