@@ -1,3 +1,12 @@
 //! The external cloud controller manager for AWS.
 
+pub mod args;
+pub mod cloud_config;
 pub mod controllers;
+pub mod events;
+pub mod instances;
+pub mod metrics;
+pub mod node_cache;
+pub mod node_patch;
+pub mod serving;
+mod suggest;

@@ -1,1 +1,4 @@
 //! The controllers. They do not know each other.
+
+pub mod node;
+pub mod node_lifecycle;

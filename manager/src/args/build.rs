@@ -1,0 +1,205 @@
+//! From a command line to [`Options`], with every rule that spans a flag's value.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::controllers::Selection;
+use super::options::{
+    ANY_ADDRESS, Authentication, General, LeaderElection, Logs, Migration, Nodes, Options, Routes, Services, Serving,
+    Tagging, TlsVersion,
+};
+use super::parse::CommandLine;
+use super::{validate, value};
+use crate::suggest;
+
+/// Feature gates that a cloud controller manager of some supported release knows.
+const FEATURE_GATES: [&str; 14] = [
+    "AllAlpha",
+    "AllBeta",
+    "CloudControllerManagerWatchBasedRoutesReconciliation",
+    "CloudControllerManagerWebhook",
+    "CloudDualStackNodeIPs",
+    "ComponentSLIs",
+    "ContextualLogging",
+    "ControllerManagerLeaderMigration",
+    "ControllerManagerReleaseLeaderElectionLockOnExit",
+    "IPv6DualStack",
+    "LoggingAlphaOptions",
+    "LoggingBetaOptions",
+    "NativeHistograms",
+    "StableLoadBalancerNodeSet",
+];
+
+/// Builds the options; what is wrong is left in the command line's errors.
+pub(super) fn options(line: &mut CommandLine) -> Options {
+    let mut options = Options {
+        general: general(line),
+        leader_election: leader_election(line),
+        migration: migration(line),
+        nodes: nodes(line),
+        services: Services {
+            concurrent_service_syncs: line.int("concurrent-service-syncs"),
+        },
+        routes: routes(line),
+        tagging: tagging(line),
+        serving: serving(line),
+        authentication: authentication(line),
+        logs: logs(line),
+        warnings: Vec::new(),
+        set: line.set().clone(),
+    };
+    for problem in validate::problems(&options) {
+        line.fail(problem);
+    }
+    if options.migration.name.is_some() {
+        options.migration.enable_leader_migration = true;
+    }
+    options.warnings = validate::warnings(&options, line);
+    options
+}
+
+fn path(line: &mut CommandLine, name: &'static str) -> Option<PathBuf> {
+    line.some_text(name).map(PathBuf::from)
+}
+
+fn general(line: &mut CommandLine) -> General {
+    match line.text("cloud-provider").as_str() {
+        "aws" => {}
+        "" => line.fail("--cloud-provider cannot be empty; set --cloud-provider=aws".into()),
+        other => line.fail(format!("--cloud-provider={other}: this manager serves aws only")),
+    }
+    let names = line.list("controllers");
+    let controllers = Selection::read(&names).unwrap_or_else(|problems| {
+        problems.into_iter().for_each(|problem| line.fail(problem));
+        Selection::none()
+    });
+    General {
+        cloud_config: path(line, "cloud-config"),
+        cloud_config_strict: line.bool("cloud-config-strict"),
+        cluster_name: line.text("cluster-name"),
+        cluster_id: line.some_text("cluster-id"),
+        controllers,
+        kubeconfig: path(line, "kubeconfig"),
+        master: line.some_text("master"),
+        feature_gates: feature_gates(line),
+        kube_api_qps: line.float("kube-api-qps"),
+        kube_api_burst: line.int("kube-api-burst"),
+        min_resync_period: line.duration("min-resync-period"),
+        use_service_account_credentials: line.bool("use-service-account-credentials"),
+    }
+}
+
+fn feature_gates(line: &mut CommandLine) -> BTreeMap<String, bool> {
+    let mut gates = BTreeMap::new();
+    for (name, text) in line.map("feature-gates") {
+        if !FEATURE_GATES.contains(&name.as_str()) {
+            let hint = suggest::hint(&name, FEATURE_GATES, "");
+            line.fail(format!("--feature-gates: unrecognized feature gate {name:?}{hint}"));
+        }
+        gates.insert(name, value::boolean(text.trim()).unwrap_or_default());
+    }
+    gates
+}
+
+fn leader_election(line: &mut CommandLine) -> LeaderElection {
+    let lock = line.text("leader-elect-resource-lock");
+    if lock != "leases" {
+        line.fail(format!("--leader-elect-resource-lock={lock}: only leases is supported"));
+    }
+    LeaderElection {
+        leader_elect: line.bool("leader-elect"),
+        lease_duration: line.duration("leader-elect-lease-duration"),
+        renew_deadline: line.duration("leader-elect-renew-deadline"),
+        retry_period: line.duration("leader-elect-retry-period"),
+        resource_name: line.text("leader-elect-resource-name"),
+        resource_namespace: line.text("leader-elect-resource-namespace"),
+    }
+}
+
+fn migration(line: &mut CommandLine) -> Migration {
+    Migration {
+        enable_leader_migration: line.bool("enable-leader-migration"),
+        leader_migration_config: path(line, "leader-migration-config"),
+        name: line.some_text("migration"),
+        kubeconfig: path(line, "migration-kubeconfig"),
+    }
+}
+
+fn nodes(line: &mut CommandLine) -> Nodes {
+    Nodes {
+        concurrent_node_syncs: line.int("concurrent-node-syncs"),
+        concurrent_node_status_updates: line.int("concurrent-node-status-updates"),
+        node_status_update_frequency: line.duration("node-status-update-frequency"),
+        node_monitor_period: line.duration("node-monitor-period"),
+    }
+}
+
+fn routes(line: &mut CommandLine) -> Routes {
+    Routes {
+        configure_cloud_routes: line.bool("configure-cloud-routes"),
+        allocate_node_cidrs: line.bool("allocate-node-cidrs"),
+        cluster_cidr: line.list("cluster-cidr"),
+        reconciliation_period: line.duration("route-reconciliation-period"),
+    }
+}
+
+fn tagging(line: &mut CommandLine) -> Tagging {
+    Tagging {
+        tags: line.map("tags"),
+        resources: line.list("resources"),
+        rate_limit: line.float("tagging-controller-rate-limit"),
+        burst_limit: line.int("tagging-controller-burst-limit"),
+        concurrent_node_syncs: line.int("tagging-controller-concurrent-node-syncs"),
+        batching: line.bool("tagging-controller-enable-batching"),
+    }
+}
+
+fn serving(line: &mut CommandLine) -> Serving {
+    let address = line.text("bind-address");
+    let bind_address = address.parse().unwrap_or_else(|_| {
+        line.fail(format!(
+            "--bind-address={address}: expected an IP address such as 0.0.0.0 or ::"
+        ));
+        ANY_ADDRESS
+    });
+    let tls_min_version = match line.text("tls-min-version").as_str() {
+        "" | "VersionTLS12" => TlsVersion::Tls12,
+        "VersionTLS13" => TlsVersion::Tls13,
+        other => {
+            line.fail(format!(
+                "--tls-min-version={other}: expected VersionTLS12 or VersionTLS13"
+            ));
+            TlsVersion::Tls12
+        }
+    };
+    Serving {
+        bind_address,
+        secure_port: line.int("secure-port"),
+        tls_cert_file: path(line, "tls-cert-file"),
+        tls_private_key_file: path(line, "tls-private-key-file"),
+        cert_dir: path(line, "cert-dir"),
+        tls_min_version,
+        http2: !line.bool("disable-http2-serving"),
+        http2_max_streams: Some(line.int("http2-max-streams-per-connection")).filter(|streams| *streams != 0),
+    }
+}
+
+fn authentication(line: &mut CommandLine) -> Authentication {
+    Authentication {
+        always_allow_paths: line.list("authorization-always-allow-paths"),
+        token_cache_ttl: line.duration("authentication-token-webhook-cache-ttl"),
+        authorized_cache_ttl: line.duration("authorization-webhook-cache-authorized-ttl"),
+        unauthorized_cache_ttl: line.duration("authorization-webhook-cache-unauthorized-ttl"),
+    }
+}
+
+fn logs(line: &mut CommandLine) -> Logs {
+    let format = line.text("logging-format");
+    if !matches!(format.as_str(), "text" | "json") {
+        line.fail(format!("--logging-format={format}: expected text or json"));
+    }
+    Logs {
+        verbosity: line.int("v"),
+        json: format == "json",
+    }
+}

@@ -1,0 +1,235 @@
+//! What the flags add up to, grouped as the rest of the program asks for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::controllers::Selection;
+
+/// The manager's options.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Cluster, cloud and API server.
+    pub general: General,
+    /// The main Lease.
+    pub leader_election: LeaderElection,
+    /// Leader migration.
+    pub migration: Migration,
+    /// Node controller and node lifecycle controller.
+    pub nodes: Nodes,
+    /// Service controller.
+    pub services: Services,
+    /// Route controller and node IPAM.
+    pub routes: Routes,
+    /// Tagging controller.
+    pub tagging: Tagging,
+    /// HTTPS.
+    pub serving: Serving,
+    /// Who may read what over HTTPS.
+    pub authentication: Authentication,
+    /// Logs.
+    pub logs: Logs,
+    /// To be logged once at start.
+    pub warnings: Vec<String>,
+    /// Names of the flags that the user set.
+    pub(super) set: BTreeSet<&'static str>,
+}
+
+impl Options {
+    /// Whether the user set this flag (named without dashes), to whatever value.
+    #[must_use]
+    pub fn explicitly_set(&self, name: &str) -> bool {
+        self.set.contains(name)
+    }
+
+    /// Whether controllers are divided between the main and the migration Lease.
+    #[must_use]
+    pub fn leader_migration_effective(&self) -> bool {
+        self.leader_election.leader_elect && self.migration.enable_leader_migration
+    }
+
+    /// How many nodes may be initialized at the same time. Upstream's default of 1 is what its users raise first;
+    /// since one describe serves a whole batch here, an untouched flag means 32.
+    #[must_use]
+    pub fn node_sync_concurrency(&self) -> usize {
+        if self.explicitly_set("concurrent-node-syncs") {
+            self.nodes.concurrent_node_syncs
+        } else {
+            32
+        }
+    }
+
+    /// How many nodes' addresses may be written at the same time.
+    #[must_use]
+    pub fn node_status_concurrency(&self) -> usize {
+        match self.nodes.concurrent_node_status_updates {
+            0 => self.node_sync_concurrency(),
+            count => count,
+        }
+    }
+}
+
+/// Cluster, cloud and API server.
+#[derive(Debug, Clone)]
+pub struct General {
+    /// `--cloud-config`.
+    pub cloud_config: Option<PathBuf>,
+    /// `--cloud-config-strict`.
+    pub cloud_config_strict: bool,
+    /// `--cluster-name`: not the cluster ID.
+    pub cluster_name: String,
+    /// `--cluster-id`.
+    pub cluster_id: Option<String>,
+    /// `--controllers`.
+    pub controllers: Selection,
+    /// `--kubeconfig`.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--master`.
+    pub master: Option<String>,
+    /// `--feature-gates`.
+    pub feature_gates: BTreeMap<String, bool>,
+    /// `--kube-api-qps`.
+    pub kube_api_qps: f64,
+    /// `--kube-api-burst`.
+    pub kube_api_burst: u32,
+    /// `--min-resync-period`.
+    pub min_resync_period: Duration,
+    /// `--use-service-account-credentials`.
+    pub use_service_account_credentials: bool,
+}
+
+/// The main Lease, and the timing of both.
+#[derive(Debug, Clone)]
+pub struct LeaderElection {
+    /// `--leader-elect`.
+    pub leader_elect: bool,
+    /// `--leader-elect-lease-duration`; whole seconds go on the wire.
+    pub lease_duration: Duration,
+    /// `--leader-elect-renew-deadline`, less than the lease duration.
+    pub renew_deadline: Duration,
+    /// `--leader-elect-retry-period`, less than the renew deadline / 1.2.
+    pub retry_period: Duration,
+    /// `--leader-elect-resource-name`.
+    pub resource_name: String,
+    /// `--leader-elect-resource-namespace`, also of the migration Lease.
+    pub resource_namespace: String,
+}
+
+/// Leader migration.
+#[derive(Debug, Clone)]
+pub struct Migration {
+    /// `--enable-leader-migration`; on with `--migration`.
+    pub enable_leader_migration: bool,
+    /// `--leader-migration-config`.
+    pub leader_migration_config: Option<PathBuf>,
+    /// `--migration`.
+    pub name: Option<String>,
+    /// `--migration-kubeconfig`.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// Node controller and node lifecycle controller.
+#[derive(Debug, Clone)]
+pub struct Nodes {
+    /// `--concurrent-node-syncs`; see [`Options::node_sync_concurrency`].
+    pub concurrent_node_syncs: usize,
+    /// `--concurrent-node-status-updates`; 0 means as node syncs.
+    pub concurrent_node_status_updates: usize,
+    /// `--node-status-update-frequency`.
+    pub node_status_update_frequency: Duration,
+    /// `--node-monitor-period`.
+    pub node_monitor_period: Duration,
+}
+
+/// Service controller.
+#[derive(Debug, Clone)]
+pub struct Services {
+    /// `--concurrent-service-syncs`.
+    pub concurrent_service_syncs: usize,
+}
+
+/// Route controller and node IPAM.
+#[derive(Debug, Clone)]
+pub struct Routes {
+    /// `--configure-cloud-routes`.
+    pub configure_cloud_routes: bool,
+    /// `--allocate-node-cidrs`.
+    pub allocate_node_cidrs: bool,
+    /// `--cluster-cidr`.
+    pub cluster_cidr: Vec<String>,
+    /// `--route-reconciliation-period`.
+    pub reconciliation_period: Duration,
+}
+
+/// Tagging controller.
+#[derive(Debug, Clone)]
+pub struct Tagging {
+    /// `--tags`.
+    pub tags: BTreeMap<String, String>,
+    /// `--resources`.
+    pub resources: Vec<String>,
+    /// `--tagging-controller-rate-limit`, nodes per second.
+    pub rate_limit: f64,
+    /// `--tagging-controller-burst-limit`.
+    pub burst_limit: u32,
+    /// `--tagging-controller-concurrent-node-syncs`.
+    pub concurrent_node_syncs: usize,
+    /// `--tagging-controller-enable-batching`.
+    pub batching: bool,
+}
+
+/// HTTPS.
+#[derive(Debug, Clone)]
+pub struct Serving {
+    /// `--bind-address`.
+    pub bind_address: IpAddr,
+    /// `--secure-port`; 0 serves nothing.
+    pub secure_port: u16,
+    /// `--tls-cert-file`.
+    pub tls_cert_file: Option<PathBuf>,
+    /// `--tls-private-key-file`.
+    pub tls_private_key_file: Option<PathBuf>,
+    /// `--cert-dir`.
+    pub cert_dir: Option<PathBuf>,
+    /// `--tls-min-version`.
+    pub tls_min_version: TlsVersion,
+    /// `--disable-http2-serving` turned around.
+    pub http2: bool,
+    /// `--http2-max-streams-per-connection`; `None` means the library's.
+    pub http2_max_streams: Option<u32>,
+}
+
+/// The least TLS version served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// TLS 1.2 and newer.
+    Tls12,
+    /// TLS 1.3 and newer.
+    Tls13,
+}
+
+/// Who may read what over HTTPS.
+#[derive(Debug, Clone)]
+pub struct Authentication {
+    /// `--authorization-always-allow-paths`.
+    pub always_allow_paths: Vec<String>,
+    /// `--authentication-token-webhook-cache-ttl`.
+    pub token_cache_ttl: Duration,
+    /// `--authorization-webhook-cache-authorized-ttl`.
+    pub authorized_cache_ttl: Duration,
+    /// `--authorization-webhook-cache-unauthorized-ttl`.
+    pub unauthorized_cache_ttl: Duration,
+}
+
+/// Logs.
+#[derive(Debug, Clone, Copy)]
+pub struct Logs {
+    /// `--v`.
+    pub verbosity: u32,
+    /// `--logging-format=json`.
+    pub json: bool,
+}
+
+/// The value of `--bind-address` when it is not an address; the error is reported beside it.
+pub(super) const ANY_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);

@@ -1,0 +1,269 @@
+//! A command line against the table, with the rules of Go's pflag.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::table::{self, Flag, Kind};
+use super::value::{self, BadValue};
+use crate::suggest;
+
+/// A typed value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Of a boolean flag.
+    Bool(bool),
+    /// Of a text flag.
+    Text(String),
+    /// Of a number flag.
+    Int(i64),
+    /// Of a decimal flag.
+    Float(f64),
+    /// Of a duration flag.
+    Duration(Duration),
+    /// Of a list flag, or of one value for each occurrence.
+    List(Vec<String>),
+    /// Of a map flag.
+    Map(BTreeMap<String, String>),
+}
+
+/// What a command line says: a value for every flag of the table, and what is wrong with it.
+#[derive(Debug, Default)]
+pub struct CommandLine {
+    values: BTreeMap<&'static str, Value>,
+    set: BTreeSet<&'static str>,
+    errors: Vec<String>,
+}
+
+impl CommandLine {
+    /// Reads the arguments after the program's name. Everything wrong is collected, not only the first.
+    #[must_use]
+    pub fn read(arguments: &[String]) -> Self {
+        let mut line = Self::default();
+        for flag in table::all() {
+            line.store(flag, flag.default, true);
+        }
+        let mut rest = arguments.iter().map(String::as_str);
+        while let Some(argument) = rest.next() {
+            if argument == "--" {
+                rest.by_ref().for_each(|extra| line.positional(extra));
+            } else if let Some(long) = argument.strip_prefix("--") {
+                line.long(long, &mut rest);
+            } else if argument.len() > 1 && argument.starts_with('-') {
+                line.short(argument, &mut rest);
+            } else {
+                line.positional(argument);
+            }
+        }
+        line
+    }
+
+    fn positional(&mut self, argument: &str) {
+        self.errors.push(format!(
+            "unexpected argument {argument:?}: this program takes flags only"
+        ));
+    }
+
+    fn long<'a>(&mut self, body: &str, rest: &mut impl Iterator<Item = &'a str>) {
+        let (name, given) = match body.split_once('=') {
+            Some((name, given)) => (name, Some(given)),
+            None => (body, None),
+        };
+        let Some(flag) = table::find(name) else {
+            let hint = suggest::hint(name, table::all().map(|flag| flag.name), "--");
+            self.errors.push(format!("unknown flag: --{name}{hint}"));
+            return;
+        };
+        match given.or_else(|| bare(flag)).or_else(|| rest.next()) {
+            Some(text) => self.store(flag, text, false),
+            None => self.errors.push(format!("flag needs an argument: --{name}")),
+        }
+    }
+
+    /// `-v 2`, `-v=2`, `-v2`, `-hv2`.
+    fn short<'a>(&mut self, argument: &str, rest: &mut impl Iterator<Item = &'a str>) {
+        let mut letters = argument[1..].chars();
+        while let Some(letter) = letters.next() {
+            let Some(flag) = table::find_short(letter) else {
+                let name = argument.trim_start_matches('-').split('=').next().unwrap_or_default();
+                let known =
+                    table::find(name).map_or_else(String::new, |flag| format!("; did you mean --{}?", flag.name));
+                self.errors
+                    .push(format!("unknown shorthand flag: {letter:?} in {argument}{known}"));
+                return;
+            };
+            let tail = letters.as_str();
+            let attached = match tail.strip_prefix('=') {
+                Some(value) => Some(value),
+                None if bare(flag).is_none() && !tail.is_empty() => Some(tail),
+                None => None,
+            };
+            match attached.or_else(|| bare(flag)).or_else(|| rest.next()) {
+                Some(text) => self.store(flag, text, false),
+                None => self
+                    .errors
+                    .push(format!("flag needs an argument: {letter:?} in {argument}")),
+            }
+            if attached.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Sets a flag; a list or a map grows with each occurrence, the first of which replaces the default.
+    fn store(&mut self, flag: Flag, text: &str, default: bool) {
+        let again = self.set.contains(flag.name);
+        match typed(flag, text, default) {
+            Ok(new) => {
+                let merged = match (self.values.remove(flag.name), new) {
+                    (Some(Value::List(mut old)), Value::List(new)) if again => {
+                        old.extend(new);
+                        Value::List(old)
+                    }
+                    (Some(Value::Map(mut old)), Value::Map(new)) if again => {
+                        old.extend(new);
+                        Value::Map(old)
+                    }
+                    (_, new) => new,
+                };
+                self.values.insert(flag.name, merged);
+            }
+            Err(problem) => {
+                self.errors
+                    .push(format!("invalid argument {text:?} for --{}: {problem}", flag.name));
+            }
+        }
+        if !default {
+            self.set.insert(flag.name);
+        }
+    }
+
+    /// The flags that the user set.
+    #[must_use]
+    pub fn set(&self) -> &BTreeSet<&'static str> {
+        &self.set
+    }
+
+    /// Records a problem found by a later check, to be reported with the others.
+    pub fn fail(&mut self, problem: String) {
+        self.errors.push(problem);
+    }
+
+    /// Everything wrong so far; the list is empty afterwards.
+    pub fn take_errors(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.errors)
+    }
+
+    /// The value of a flag of the table.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&Value> {
+        self.values.get(name)
+    }
+
+    /// A boolean flag's value.
+    pub fn bool(&mut self, name: &'static str) -> bool {
+        self.read_as(name, |value| if let Value::Bool(on) = value { Some(*on) } else { None })
+    }
+
+    /// A text flag's value.
+    pub fn text(&mut self, name: &'static str) -> String {
+        self.read_as(name, |value| {
+            if let Value::Text(text) = value {
+                Some(text.clone())
+            } else {
+                None
+            }
+        })
+    }
+
+    /// A text flag's value; `None` when empty.
+    pub fn some_text(&mut self, name: &'static str) -> Option<String> {
+        Some(self.text(name)).filter(|text| !text.is_empty())
+    }
+
+    /// A number flag's value, which the table's bounds made fit.
+    pub fn int<T: TryFrom<i64> + Default>(&mut self, name: &'static str) -> T {
+        self.read_as(name, |value| {
+            if let Value::Int(number) = value {
+                T::try_from(*number).ok()
+            } else {
+                None
+            }
+        })
+    }
+
+    /// A decimal flag's value.
+    pub fn float(&mut self, name: &'static str) -> f64 {
+        self.read_as(name, |value| {
+            if let Value::Float(number) = value {
+                Some(*number)
+            } else {
+                None
+            }
+        })
+    }
+
+    /// A duration flag's value.
+    pub fn duration(&mut self, name: &'static str) -> Duration {
+        self.read_as(name, |value| {
+            if let Value::Duration(duration) = value {
+                Some(*duration)
+            } else {
+                None
+            }
+        })
+    }
+
+    /// A list flag's value.
+    pub fn list(&mut self, name: &'static str) -> Vec<String> {
+        self.read_as(name, |value| {
+            if let Value::List(list) = value {
+                Some(list.clone())
+            } else {
+                None
+            }
+        })
+    }
+
+    /// A map flag's value.
+    pub fn map(&mut self, name: &'static str) -> BTreeMap<String, String> {
+        self.read_as(name, |value| {
+            if let Value::Map(map) = value {
+                Some(map.clone())
+            } else {
+                None
+            }
+        })
+    }
+
+    /// Asking for a flag that the table lacks, or as another type, is a fault of ours: it becomes an error that
+    /// any run shows, never a silent default.
+    fn read_as<T: Default>(&mut self, name: &'static str, pick: impl Fn(&Value) -> Option<T>) -> T {
+        match self.values.get(name).and_then(pick) {
+            Some(value) => value,
+            None => {
+                self.errors
+                    .push(format!("--{name}: the table of flags and its reader disagree"));
+                T::default()
+            }
+        }
+    }
+}
+
+/// What a flag without `=` means; `None` when the next argument is its value.
+fn bare(flag: Flag) -> Option<&'static str> {
+    matches!(flag.kind, Kind::Bool | Kind::Version).then_some("true")
+}
+
+fn typed(flag: Flag, text: &str, default: bool) -> Result<Value, BadValue> {
+    Ok(match flag.kind {
+        Kind::Bool => Value::Bool(value::boolean(text)?),
+        Kind::Text | Kind::Version => Value::Text(text.to_owned()),
+        Kind::Int { min, max } => Value::Int(value::bounded(value::integer(text)?, min, max)?),
+        Kind::Float => Value::Float(value::at_least_zero(value::float(text)?)?),
+        Kind::Duration => Value::Duration(value::duration(text)?),
+        Kind::List => Value::List(value::list(text)?),
+        Kind::Repeated => Value::List(if default { Vec::new() } else { vec![text.to_owned()] }),
+        Kind::Map => Value::Map(value::pairs(text)?),
+        Kind::BoolMap => Value::Map(value::booleans(text)?),
+    })
+}

@@ -1,0 +1,170 @@
+//! Rules that span several flags, and what a flag that was set does not do.
+
+use super::controllers::Selection;
+use super::options::Options;
+use super::parse::{CommandLine, Value};
+use super::table::{self, Effect, Flag};
+use super::value;
+
+/// Everything wrong with the options as a whole.
+pub(super) fn problems(options: &Options) -> Vec<String> {
+    let mut problems = timing(options);
+    problems.extend(migration_conflicts(options));
+    problems.extend(cidrs(&options.routes.cluster_cidr));
+    let serving = &options.serving;
+    match (&serving.tls_cert_file, &serving.tls_private_key_file) {
+        (Some(_), None) => problems.push("--tls-cert-file needs --tls-private-key-file".into()),
+        (None, Some(_)) => problems.push("--tls-private-key-file needs --tls-cert-file".into()),
+        _ => {}
+    }
+    if options.migration.kubeconfig.is_some() && options.migration.name.is_none() {
+        problems.push("--migration-kubeconfig needs --migration, the name of the object to find there".into());
+    }
+    if options.nodes.node_monitor_period.is_zero() {
+        problems.push("--node-monitor-period must be greater than 0".into());
+    }
+    if options.nodes.node_status_update_frequency.is_zero() {
+        problems.push("--node-status-update-frequency must be greater than 0".into());
+    }
+    for path in &options.authentication.always_allow_paths {
+        if !path.starts_with('/') || path.trim_end_matches('*').contains('*') {
+            problems.push(format!(
+                "--authorization-always-allow-paths: {path:?} must start with / and may hold * only at its end"
+            ));
+        }
+    }
+    problems
+}
+
+/// client-go's rules for the three times of leader election, which it checks only when it elects.
+fn timing(options: &Options) -> Vec<String> {
+    let election = &options.leader_election;
+    if !election.leader_elect {
+        return Vec::new();
+    }
+    let mut problems = Vec::new();
+    let (lease, renew, retry) = (election.lease_duration, election.renew_deadline, election.retry_period);
+    if lease <= renew {
+        problems.push(format!(
+            "--leader-elect-lease-duration={} must be greater than --leader-elect-renew-deadline={}",
+            value::go_duration(lease),
+            value::go_duration(renew)
+        ));
+    }
+    if renew.as_secs_f64() <= retry.as_secs_f64() * 1.2 {
+        problems.push(format!(
+            "--leader-elect-renew-deadline={} must be greater than 1.2 × --leader-elect-retry-period={}",
+            value::go_duration(renew),
+            value::go_duration(retry)
+        ));
+    }
+    if lease.as_secs() == 0 || lease.subsec_nanos() != 0 {
+        problems.push(format!(
+            "--leader-elect-lease-duration={} must be whole seconds, at least 1s: the Lease holds seconds",
+            value::go_duration(lease)
+        ));
+    }
+    if retry.is_zero() {
+        problems.push("--leader-elect-retry-period must be greater than 0".into());
+    }
+    for (flag, text) in [
+        ("leader-elect-resource-name", &election.resource_name),
+        ("leader-elect-resource-namespace", &election.resource_namespace),
+    ] {
+        if text.is_empty() {
+            problems.push(format!("--{flag} cannot be empty"));
+        }
+    }
+    problems
+}
+
+/// A migration is driven by two Leases; a command line that takes one of them away contradicts it.
+pub(super) fn migration_conflicts(options: &Options) -> Vec<String> {
+    if options.migration.name.is_none() {
+        return Vec::new();
+    }
+    let off = [
+        ("leader-elect", options.leader_election.leader_elect),
+        ("enable-leader-migration", options.migration.enable_leader_migration),
+    ];
+    off.into_iter()
+        .filter(|(flag, on)| !on && options.explicitly_set(flag))
+        .map(|(flag, _)| {
+            format!("--{flag}=false contradicts --migration, which needs both Leases; remove one of the two flags")
+        })
+        .collect()
+}
+
+fn cidrs(list: &[String]) -> Vec<String> {
+    let mut problems: Vec<String> = list
+        .iter()
+        .filter(|cidr| !is_cidr(cidr))
+        .map(|cidr| format!("--cluster-cidr: {cidr:?} is not a CIDR such as 10.0.0.0/16"))
+        .collect();
+    if list.len() > 2 {
+        problems.push(format!("--cluster-cidr: at most two CIDRs, got {}", list.len()));
+    }
+    if let [one, two] = list
+        && one.contains(':') == two.contains(':')
+    {
+        problems.push("--cluster-cidr: two CIDRs must be of different families".into());
+    }
+    problems
+}
+
+fn is_cidr(text: &str) -> bool {
+    let Some((address, length)) = text.split_once('/') else {
+        return false;
+    };
+    let most = match address.parse::<std::net::IpAddr>() {
+        Ok(std::net::IpAddr::V4(_)) => 32,
+        Ok(std::net::IpAddr::V6(_)) => 128,
+        Err(_) => return false,
+    };
+    !length.starts_with('+') && length.parse::<u8>().is_ok_and(|length| length <= most)
+}
+
+/// What the user should know about flags that do less than they say, and about risky choices.
+pub(super) fn warnings(options: &Options, line: &CommandLine) -> Vec<String> {
+    let mut warnings: Vec<String> = table::all()
+        .filter(|flag| options.explicitly_set(flag.name))
+        .filter_map(|flag| no_effect(flag, line))
+        .collect();
+    if options.routes.configure_cloud_routes && !options.explicitly_set("configure-cloud-routes") {
+        warnings.push(
+            "the route controller stays off: it is not built yet; --configure-cloud-routes=false says so explicitly"
+                .into(),
+        );
+    } else if options.routes.configure_cloud_routes && options.routes.cluster_cidr.is_empty() {
+        warnings.push(
+            "the route controller stays off: --configure-cloud-routes is true and --cluster-cidr is empty; give a CIDR or set --configure-cloud-routes=false".into(),
+        );
+    }
+    let migration = &options.migration;
+    if migration.leader_migration_config.is_some() && !options.leader_migration_effective() {
+        warnings
+            .push("--leader-migration-config is ignored: it needs --leader-elect and --enable-leader-migration".into());
+    }
+    if migration.enable_leader_migration && !options.leader_election.leader_elect {
+        warnings.push("--enable-leader-migration is ignored: it needs --leader-elect".into());
+    }
+    if options.leader_election.leader_elect && options.general.controllers == Selection::none() {
+        warnings.push("--controllers is empty: no controller will run".into());
+    }
+    warnings
+}
+
+fn no_effect(flag: Flag, line: &CommandLine) -> Option<String> {
+    let name = flag.name;
+    match flag.effect {
+        Effect::Works => None,
+        Effect::NotYet { silent, .. } if !silent.is_empty() && is(line.value(name), silent) => None,
+        Effect::NotYet { reason, .. } => Some(format!("--{name} has no effect yet: {reason}")),
+        Effect::NoEffectUpstream(reason) => Some(format!("--{name} has no effect: {reason}")),
+        Effect::Removed(reason) => Some(format!("--{name} was removed upstream and is ignored: {reason}")),
+    }
+}
+
+fn is(value: Option<&Value>, silent: &str) -> bool {
+    matches!((value, value::boolean(silent)), (Some(Value::Bool(on)), Ok(wanted)) if *on == wanted)
+}

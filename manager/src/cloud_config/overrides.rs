@@ -1,0 +1,215 @@
+//! `[ServiceOverride "LABEL"]`: which endpoint serves an AWS API in a region.
+
+use super::Findings;
+use super::read::given;
+use super::syntax::{Entry, Place};
+use crate::suggest;
+
+const KEYS: [&str; 6] = [
+    "Region",
+    "Service",
+    "SigningMethod",
+    "SigningName",
+    "SigningRegion",
+    "URL",
+];
+
+/// An AWS API that an override can name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AwsService {
+    /// EC2.
+    Ec2,
+    /// Elastic Load Balancing, classic.
+    Elb,
+    /// Elastic Load Balancing, version 2.
+    Elbv2,
+    /// Key Management Service.
+    Kms,
+    /// The instance metadata service.
+    Imds,
+}
+
+impl AwsService {
+    const ALL: [Self; 5] = [Self::Ec2, Self::Elb, Self::Elbv2, Self::Kms, Self::Imds];
+
+    /// The name in files for an external manager that is built with version 2 of the SDK for Go.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ec2 => "EC2",
+            Self::Elb => "Elastic Load Balancing",
+            Self::Elbv2 => "Elastic Load Balancing v2",
+            Self::Kms => "KMS",
+            Self::Imds => "ec2imds",
+        }
+    }
+
+    /// The name in files for the in-tree provider and older managers, which one file may carry beside the other.
+    #[must_use]
+    pub fn old_name(self) -> &'static str {
+        match self {
+            Self::Ec2 => "ec2",
+            Self::Elb | Self::Elbv2 => "elasticloadbalancing",
+            Self::Kms => "kms",
+            Self::Imds => "ec2metadata",
+        }
+    }
+}
+
+/// One override.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceOverride {
+    /// `Service`, trimmed.
+    pub service: String,
+    /// `Region`, trimmed.
+    pub region: String,
+    /// `URL`.
+    pub url: String,
+    /// `SigningRegion`.
+    pub signing_region: String,
+    /// `SigningName`; `None` means the API's own.
+    pub signing_name: Option<String>,
+}
+
+/// The override for an API in a region: the exact name goes before the old one. The region does not matter for the
+/// instance metadata service.
+#[must_use]
+pub fn find<'a>(overrides: &'a [ServiceOverride], service: AwsService, region: &str) -> Option<&'a ServiceOverride> {
+    [service.name(), service.old_name()].into_iter().find_map(|name| {
+        overrides
+            .iter()
+            .find(|entry| entry.service == name && (service == AwsService::Imds || entry.region == region))
+    })
+}
+
+/// An override as far as it is read.
+pub(super) struct Draft {
+    label: String,
+    place: Place,
+    service: String,
+    region: String,
+    url: String,
+    signing_region: String,
+    signing_name: Option<String>,
+}
+
+/// Adds an entry to the draft of its label.
+pub(super) fn collect(drafts: &mut Vec<Draft>, entry: &Entry, findings: &mut Findings<'_>) {
+    let label = entry.subsection.clone().unwrap_or_default();
+    if !drafts.iter().any(|draft| draft.label == label) {
+        drafts.push(Draft {
+            label: label.clone(),
+            place: entry.section_place,
+            service: String::new(),
+            region: String::new(),
+            url: String::new(),
+            signing_region: String::new(),
+            signing_name: None,
+        });
+    }
+    let Some(draft) = drafts.iter_mut().find(|draft| draft.label == label) else {
+        return;
+    };
+    if entry.key.is_empty() {
+        return;
+    }
+    let Some(name) = KEYS.iter().find(|known| known.eq_ignore_ascii_case(&entry.key)) else {
+        let hint = suggest::hint(&entry.key, KEYS, "");
+        findings.tolerable(
+            entry.place,
+            &format!("unknown key {:?} in section ServiceOverride{hint}", entry.key),
+        );
+        return;
+    };
+    let Some((value, _)) = given(entry, findings) else {
+        return;
+    };
+    let value = value.trim().to_owned();
+    match *name {
+        "Service" => draft.service = value,
+        "Region" => draft.region = value,
+        "URL" => draft.url = value,
+        "SigningRegion" => draft.signing_region = value,
+        "SigningName" => draft.signing_name = Some(value).filter(|name| !name.is_empty()),
+        // Read by no SDK that an external manager was built with.
+        _ => {}
+    }
+}
+
+/// Checks the drafts.
+pub(super) fn finish(drafts: Vec<Draft>, findings: &mut Findings<'_>) -> Vec<ServiceOverride> {
+    let mut overrides: Vec<ServiceOverride> = Vec::new();
+    for draft in drafts {
+        let complete = required(&draft, findings);
+        if overrides
+            .iter()
+            .any(|entry| entry.service == draft.service && entry.region == draft.region)
+            && complete
+        {
+            let text = format!(
+                "duplicate override for service {:?} in region {:?}",
+                draft.service, draft.region
+            );
+            findings.error(draft.place, &format!("ServiceOverride {:?}: {text}", draft.label));
+        }
+        known(&draft, findings);
+        let Draft {
+            service,
+            region,
+            url,
+            signing_region,
+            signing_name,
+            ..
+        } = draft;
+        overrides.push(ServiceOverride {
+            service,
+            region,
+            url,
+            signing_region,
+            signing_name,
+        });
+    }
+    overrides
+}
+
+fn required(draft: &Draft, findings: &mut Findings<'_>) -> bool {
+    let mut complete = true;
+    for (key, value) in [
+        ("Service", &draft.service),
+        ("Region", &draft.region),
+        ("URL", &draft.url),
+        ("SigningRegion", &draft.signing_region),
+    ] {
+        if value.is_empty() {
+            complete = false;
+            findings.error(
+                draft.place,
+                &format!("ServiceOverride {:?}: {key} is missing", draft.label),
+            );
+        }
+    }
+    complete
+}
+
+fn known(draft: &Draft, findings: &mut Findings<'_>) {
+    let url_ok = draft
+        .url
+        .parse::<http::Uri>()
+        .is_ok_and(|uri| uri.host().is_some() && matches!(uri.scheme_str(), Some("http" | "https")));
+    if !draft.url.is_empty() && !url_ok {
+        let text = format!("URL {:?} is not an http or https URL", draft.url);
+        findings.error(draft.place, &format!("ServiceOverride {:?}: {text}", draft.label));
+    }
+    let names = || AwsService::ALL.into_iter().map(AwsService::name);
+    let ours = names()
+        .chain(AwsService::ALL.into_iter().map(AwsService::old_name))
+        .chain(["autoscaling"]);
+    if !draft.service.is_empty() && !ours.into_iter().any(|name| name == draft.service) {
+        let hint = suggest::hint(&draft.service, names(), "");
+        let text = format!(
+            "no API is called {:?}, so this override matches nothing{hint}",
+            draft.service
+        );
+        findings.warning(draft.place, &format!("ServiceOverride {:?}: {text}", draft.label));
+    }
+}

@@ -1,0 +1,108 @@
+//! Every write of the controller. Each asks the permit first.
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::Deps;
+use super::error::Waiting;
+use super::plan::Plan;
+use crate::events::{About, EventType};
+use crate::node_cache::NodeView;
+use crate::node_patch::{self, Part, WriteError};
+
+/// Initializes a Node: its addresses first, then everything else with the end of the taint.
+///
+/// # Errors
+/// [`WriteError`]; a Node half done is planned again from what it is then.
+pub(super) async fn initialize(deps: &Deps, node: &NodeView, plan: &Plan) -> Result<(), WriteError> {
+    tracing::info!(node = node.name(), changes = %plan.notes.join("; "), "initializing the Node");
+    if !plan.status.is_empty() {
+        node_patch::patch(&deps.client, &deps.permit, node.name(), Part::Status, &plan.status).await?;
+    }
+    node_patch::patch(&deps.client, &deps.permit, node.name(), Part::Node, &plan.node).await?;
+    let created = node.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    if let Some(created) = created {
+        deps.metrics.taint_removal_delay.observe(seconds_since(created));
+    }
+    let about = About::node(node);
+    deps.events
+        .record(
+            &deps.permit,
+            &about,
+            EventType::Normal,
+            "Synced",
+            "Node synced successfully",
+        )
+        .await;
+    if let Some(created) = created {
+        deps.metrics.initial_sync_delay.observe(seconds_since(created));
+    }
+    Ok(())
+}
+
+fn seconds_since(created: Timestamp) -> f64 {
+    Timestamp::now().duration_since(created).as_secs_f64().max(0.0)
+}
+
+/// Writes a Node's addresses or repairs its labels.
+///
+/// # Errors
+/// [`WriteError`].
+pub(super) async fn patch(
+    deps: &Deps,
+    node: &NodeView,
+    part: Part,
+    operations: &[serde_json::Value],
+) -> Result<(), WriteError> {
+    node_patch::patch(&deps.client, &deps.permit, node.name(), part, operations)
+        .await
+        .map(|_| ())
+}
+
+/// Tells on the Node why it waits.
+pub(super) async fn report_waiting(deps: &Deps, node: &NodeView, waiting: &Waiting) {
+    let message = format!(
+        "The Node is not initialized yet, reason {}: {}",
+        waiting.reason(),
+        chain(waiting)
+    );
+    deps.events
+        .record(
+            &deps.permit,
+            &About::node(node),
+            EventType::Warning,
+            "NotInitialized",
+            &message,
+        )
+        .await;
+}
+
+/// Tells on the Node that its addresses are left alone.
+pub(super) async fn report_stopped(deps: &Deps, node: &NodeView) {
+    let message = "The addresses of this Node differ from those of its instance and were written back twice by \
+                   someone else, such as a kubelet with the in-tree cloud provider; they are left alone until the \
+                   instance's addresses change or all kubelets are external";
+    tracing::warn!(node = node.name(), "{message}");
+    deps.events
+        .record(
+            &deps.permit,
+            &About::node(node),
+            EventType::Warning,
+            "AddressesContested",
+            message,
+        )
+        .await;
+}
+
+/// An error with its causes on one line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,187 @@
+//! What a Node should say about itself, from its instance. Pure.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use outrigger_aws::Instance;
+use outrigger_aws::ec2::NetworkInterface;
+
+use super::error::Waiting;
+use crate::cloud_config::IpFamily;
+use crate::node_cache::{Address, AddressType, NodeView};
+
+/// The annotation in which the kubelet passes on its `--node-ip`.
+pub const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+
+/// The label with the zone's ID.
+pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
+
+/// What is the same for all Nodes.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The region; labels name this one, whatever the instance's zone says.
+    pub region: String,
+    /// Address families, in order.
+    pub families: Vec<IpFamily>,
+}
+
+/// What an initialized Node says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Desired {
+    /// For a Node that has none.
+    pub provider_id: String,
+    /// `None`: EC2 told none, so there is no label.
+    pub instance_type: Option<String>,
+    /// The availability zone.
+    pub zone: String,
+    /// The region.
+    pub region: String,
+    /// Further labels, for keys that the Node does not have.
+    pub additional: BTreeMap<String, String>,
+    /// Its addresses in order; empty means that EC2 gave none and those there stay.
+    pub addresses: Vec<Address>,
+}
+
+/// What an initialized Node says. `zone_ids` maps zones to their IDs.
+///
+/// # Errors
+/// [`Waiting`], when something that is needed is missing or contradicts the kubelet.
+pub fn desired(
+    node: &NodeView,
+    instance: &Instance,
+    place: &Place,
+    zone_ids: &HashMap<String, String>,
+) -> Result<Desired, Waiting> {
+    let zone = instance.availability_zone.clone().filter(|zone| !zone.is_empty());
+    let zone = zone.ok_or_else(|| Waiting::NoZone(instance.id.to_string()))?;
+    let mut additional = BTreeMap::new();
+    if node.label(ZONE_ID).is_none() {
+        let id = zone_ids.get(&zone).ok_or_else(|| Waiting::UnknownZone(zone.clone()))?;
+        additional.insert(ZONE_ID.to_owned(), id.clone());
+    }
+    Ok(Desired {
+        provider_id: format!("aws:///{zone}/{}", instance.id),
+        instance_type: instance.instance_type.clone().filter(|kind| !kind.is_empty()),
+        zone,
+        region: place.region.clone(),
+        additional,
+        addresses: addresses(node, instance, &place.families)?,
+    })
+}
+
+/// A Node's addresses in order: the instance's, the Node's own host name where the instance has none, and first of
+/// all those that the kubelet was told to use.
+///
+/// # Errors
+/// [`Waiting`], when the kubelet's address is not the instance's, or an address is none.
+pub fn addresses(node: &NodeView, instance: &Instance, families: &[IpFamily]) -> Result<Vec<Address>, Waiting> {
+    let mut addresses = of_instance(instance, families)?;
+    if addresses.is_empty() {
+        return Ok(addresses);
+    }
+    if !addresses.iter().any(|address| address.kind == AddressType::Hostname) {
+        let own = node
+            .status
+            .addresses
+            .iter()
+            .filter(|address| address.kind == AddressType::Hostname);
+        addresses.extend(own.cloned());
+    }
+    match node.annotation(PROVIDED_NODE_IP) {
+        Some(text) => prefer(&provided_ips(text)?, addresses),
+        None => Ok(addresses),
+    }
+}
+
+fn of_instance(instance: &Instance, families: &[IpFamily]) -> Result<Vec<Address>, Waiting> {
+    let mut interfaces: Vec<&NetworkInterface> = instance
+        .network_interfaces
+        .iter()
+        .filter(|interface| interface.status.as_deref() == Some("in-use"))
+        .collect();
+    interfaces.sort_by_key(|interface| interface.device_index.unwrap_or(i32::MAX));
+    let mut addresses = Vec::new();
+    for family in families {
+        match family {
+            IpFamily::V4 => v4(instance, &interfaces, &mut addresses)?,
+            IpFamily::V6 => {
+                for text in interfaces.iter().filter_map(|interface| interface.ipv6.first()) {
+                    let ip: Ipv6Addr = parse(text)?;
+                    addresses.push(Address {
+                        kind: AddressType::InternalIp,
+                        address: ip.to_string(),
+                    });
+                }
+            }
+        }
+    }
+    Ok(addresses)
+}
+
+/// Every private address of every interface, then what the instance has once. The host name follows the private DNS
+/// name, as kubelets and users of older releases expect.
+fn v4(instance: &Instance, interfaces: &[&NetworkInterface], addresses: &mut Vec<Address>) -> Result<(), Waiting> {
+    let mut add = |kind, address: String| addresses.push(Address { kind, address });
+    for text in interfaces.iter().flat_map(|interface| &interface.private_ips) {
+        add(AddressType::InternalIp, parse::<Ipv4Addr>(text)?.to_string());
+    }
+    if let Some(text) = some(&instance.public_ip) {
+        add(AddressType::ExternalIp, parse::<Ipv4Addr>(text)?.to_string());
+    }
+    if let Some(name) = some(&instance.private_dns_name) {
+        add(AddressType::InternalDns, name.to_owned());
+        add(AddressType::Hostname, name.to_owned());
+    }
+    if let Some(name) = some(&instance.public_dns_name) {
+        add(AddressType::ExternalDns, name.to_owned());
+    }
+    Ok(())
+}
+
+fn some(text: &Option<String>) -> Option<&str> {
+    text.as_deref().filter(|text| !text.is_empty())
+}
+
+fn parse<T: std::str::FromStr>(text: &str) -> Result<T, Waiting> {
+    text.parse().map_err(|_| Waiting::BadAddress(text.to_owned()))
+}
+
+/// The kubelet's addresses: one, or two of different families.
+fn provided_ips(text: &str) -> Result<Vec<IpAddr>, Waiting> {
+    let unreadable = || Waiting::ProvidedIpUnreadable {
+        annotation: PROVIDED_NODE_IP,
+        text: text.to_owned(),
+    };
+    let ips: Vec<IpAddr> = text
+        .split(',')
+        .map(|ip| ip.trim().parse().map_err(|_| unreadable()))
+        .collect::<Result<_, _>>()?;
+    match ips.as_slice() {
+        [_] => Ok(ips),
+        [one, two] if one.is_ipv4() != two.is_ipv4() => Ok(ips),
+        _ => Err(unreadable()),
+    }
+}
+
+/// For each of the kubelet's addresses those equal to it come first; all others of the types so found are dropped;
+/// the rest follows in its order.
+fn prefer(ips: &[IpAddr], addresses: Vec<Address>) -> Result<Vec<Address>, Waiting> {
+    let mut chosen: Vec<Address> = Vec::new();
+    for ip in ips {
+        let equal: Vec<Address> = addresses
+            .iter()
+            .filter(|address| address.address.parse() == Ok(*ip))
+            .cloned()
+            .collect();
+        if equal.is_empty() {
+            return Err(Waiting::ProvidedIpNotFound {
+                wanted: ip.to_string(),
+                have: addresses,
+            });
+        }
+        chosen.extend(equal);
+    }
+    let kinds: BTreeSet<AddressType> = chosen.iter().map(|address| address.kind.clone()).collect();
+    chosen.extend(addresses.into_iter().filter(|address| !kinds.contains(&address.kind)));
+    Ok(chosen)
+}

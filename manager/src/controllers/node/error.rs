@@ -1,0 +1,95 @@
+//! Why a Node waits, and why the controller ends.
+
+use outrigger_leader::NotLeader;
+
+use crate::node_cache::Address;
+use crate::node_patch::WriteError;
+
+/// Why the controller ended before it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It may not write any more.
+    #[error("the node controller lost its permit to write")]
+    NotLeader(#[from] NotLeader),
+}
+
+/// Why a Node is not initialized yet.
+#[derive(Debug, thiserror::Error)]
+pub enum Waiting {
+    /// EC2 lists no living instance for it (yet).
+    #[error("EC2 lists no living instance for this Node (yet); looked for {0}")]
+    InstanceNotFound(String),
+    /// Several instances have its name.
+    #[error("{0} instances have the private DNS name {1:?}; give the kubelet a --provider-id or make the name unique")]
+    Ambiguous(usize, String),
+    /// It is not on EC2.
+    #[error("{0}")]
+    Foreign(String),
+    /// EC2 did not tell the zone.
+    #[error("EC2 does not tell the availability zone of {0}")]
+    NoZone(String),
+    /// The zone's ID is not known.
+    #[error("EC2 does not list the zone {0:?}, so the label topology.k8s.aws/zone-id has no value")]
+    UnknownZone(String),
+    /// An address that is none.
+    #[error("EC2 gives {0:?} as an IP address, which is none")]
+    BadAddress(String),
+    /// The kubelet's own IP cannot be read.
+    #[error("the annotation {annotation} is {text:?}: expected one IP address, or two of different families")]
+    ProvidedIpUnreadable {
+        /// The annotation's key.
+        annotation: &'static str,
+        /// Its value.
+        text: String,
+    },
+    /// The kubelet's own IP is not among the instance's.
+    #[error(
+        "the kubelet's --node-ip {wanted} is not an address of the instance, which has {}",
+        list(.have)
+    )]
+    ProvidedIpNotFound {
+        /// The address that the kubelet was given.
+        wanted: String,
+        /// The addresses that EC2 gives.
+        have: Vec<Address>,
+    },
+    /// AWS did not answer the question.
+    #[error("AWS did not answer: {0}")]
+    Cloud(outrigger_aws::Error),
+    /// A write was not done.
+    #[error("the Node could not be written: {0}")]
+    Write(WriteError),
+}
+
+impl Waiting {
+    /// The reason as a label of a metric: one of a closed list.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::InstanceNotFound(_) => "InstanceNotFound",
+            Self::Ambiguous(..) => "AmbiguousName",
+            Self::Foreign(_) => "NotAnInstance",
+            Self::NoZone(_) => "NoZone",
+            Self::UnknownZone(_) => "UnknownZone",
+            Self::BadAddress(_) => "BadAddress",
+            Self::ProvidedIpUnreadable { .. } => "ProvidedNodeIPUnreadable",
+            Self::ProvidedIpNotFound { .. } => "ProvidedNodeIPNotFound",
+            Self::Cloud(error) if error.kind() == outrigger_aws::Kind::AccessDenied => "AccessDenied",
+            Self::Cloud(error) if error.kind() == outrigger_aws::Kind::Throttled => "Throttled",
+            Self::Cloud(_) => "CloudError",
+            Self::Write(WriteError::Conflict(_)) => "Conflict",
+            Self::Write(_) => "WriteError",
+        }
+    }
+}
+
+fn list(addresses: &[Address]) -> String {
+    if addresses.is_empty() {
+        return "none".into();
+    }
+    addresses
+        .iter()
+        .map(|address| format!("{} {}", address.kind, address.address))
+        .collect::<Vec<_>>()
+        .join(", ")
+}

@@ -1,0 +1,69 @@
+//! Everything the controller reads: instances by one batched question, and the IDs of zones.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use outrigger_aws::{Ec2, Error, Instance, InstanceState};
+
+use super::Deps;
+use super::desired::ZONE_ID;
+use super::error::Waiting;
+use crate::instances::{self, Answer};
+use crate::node_cache::NodeView;
+
+/// A Node and its living instance, or why there is none.
+pub(super) type Seen = (Arc<NodeView>, Result<Arc<Instance>, Waiting>);
+
+/// Finds the living instances of many Nodes.
+pub(super) async fn instances(deps: &Deps, nodes: Vec<Arc<NodeView>>) -> Vec<Seen> {
+    let answers = instances::describe(deps.ec2.as_ref(), &deps.cluster_id, nodes).await;
+    answers
+        .into_iter()
+        .map(|(node, answer)| {
+            let seen = living(&node, answer);
+            (node, seen)
+        })
+        .collect()
+}
+
+fn living(node: &NodeView, answer: Answer) -> Result<Arc<Instance>, Waiting> {
+    let wanted = || node.provider_id().unwrap_or(node.name()).to_owned();
+    match answer {
+        Answer::Found(instance) if instance.state == Some(InstanceState::Terminated) => {
+            Err(Waiting::InstanceNotFound(wanted()))
+        }
+        Answer::Found(instance) => Ok(instance),
+        Answer::Absent => Err(Waiting::InstanceNotFound(wanted())),
+        Answer::Ambiguous(count) => Err(Waiting::Ambiguous(count, node.name().to_owned())),
+        Answer::Foreign(reason) => Err(Waiting::Foreign(reason)),
+        Answer::Failed(error) => Err(Waiting::Cloud(error)),
+    }
+}
+
+/// The IDs of the region's zones, asked once and again only when a zone is met that is not among them.
+#[derive(Debug, Default)]
+pub(super) struct ZoneIds {
+    known: HashMap<String, String>,
+}
+
+impl ZoneIds {
+    /// The IDs, fetched first if one of these Nodes needs one that is not known.
+    ///
+    /// # Errors
+    /// When the zones are needed and AWS does not list them.
+    pub(super) async fn covering(&mut self, ec2: &dyn Ec2, seen: &[Seen]) -> Result<&HashMap<String, String>, Error> {
+        let needed = seen.iter().any(|(node, instance)| {
+            let zone = instance
+                .as_ref()
+                .ok()
+                .and_then(|instance| instance.availability_zone.as_ref());
+            zone.is_some_and(|zone| node.label(ZONE_ID).is_none() && !self.known.contains_key(zone))
+        });
+        if needed {
+            let zones = ec2.availability_zones().await?;
+            self.known
+                .extend(zones.into_iter().filter_map(|zone| Some((zone.name, zone.id?))));
+        }
+        Ok(&self.known)
+    }
+}

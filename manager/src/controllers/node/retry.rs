@@ -1,0 +1,176 @@
+//! When a Node that waits is looked at again. Pure: the time is an argument.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// First pause after a failure.
+const FIRST: Duration = Duration::from_secs(1);
+/// Longest pause.
+const LONGEST: Duration = Duration::from_secs(60);
+/// First pause after someone else's write came between.
+const CONFLICT: Duration = Duration::from_millis(100);
+/// How long a Node may wait before its Event says why.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Nodes that wait, by name.
+#[derive(Debug, Default)]
+pub struct Waitlist {
+    nodes: HashMap<String, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    uid: String,
+    failures: u32,
+    since: Instant,
+    due: Instant,
+    reason: &'static str,
+    reported: Option<&'static str>,
+}
+
+/// What is worth saying about a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Say {
+    /// The reason is another than last time: a line in the log.
+    pub log: bool,
+    /// The Node has waited long for this reason: an Event.
+    pub event: bool,
+}
+
+impl Waitlist {
+    /// Whether a Node may be tried now. A Node of another UID starts afresh.
+    #[must_use]
+    pub fn may_try(&self, name: &str, uid: &str, now: Instant) -> bool {
+        self.nodes
+            .get(name)
+            .is_none_or(|entry| entry.uid != uid || entry.due <= now)
+    }
+
+    /// Notes a failure: the next try comes after a pause that doubles.
+    pub fn failed(&mut self, name: &str, uid: &str, reason: &'static str, now: Instant) -> Say {
+        let fresh = || Entry {
+            uid: uid.to_owned(),
+            failures: 0,
+            since: now,
+            due: now,
+            reason: "",
+            reported: None,
+        };
+        let entry = self.nodes.entry(name.to_owned()).or_insert_with(fresh);
+        if entry.uid != uid {
+            *entry = fresh();
+        }
+        let first = if reason == "Conflict" { CONFLICT } else { FIRST };
+        let pause = first.saturating_mul(1 << entry.failures.min(10)).min(LONGEST);
+        entry.failures += 1;
+        entry.due = now + pause;
+        let log = entry.reason != reason;
+        entry.reason = reason;
+        let event = now.duration_since(entry.since) >= PATIENCE && entry.reported != Some(reason);
+        if event {
+            entry.reported = Some(reason);
+        }
+        Say { log, event }
+    }
+
+    /// Notes that a Node was just initialized. The cache may still show it with its taint for a moment, which must
+    /// not be taken for a new one.
+    pub fn settled(&mut self, name: &str, uid: &str, now: Instant) {
+        let entry = Entry {
+            uid: uid.to_owned(),
+            failures: 0,
+            since: now,
+            due: now + FIRST,
+            reason: "",
+            reported: None,
+        };
+        self.nodes.insert(name.to_owned(), entry);
+    }
+
+    /// Forgets a Node that waits no more.
+    pub fn forget(&mut self, name: &str) {
+        self.nodes.remove(name);
+    }
+
+    /// The names that are due.
+    #[must_use]
+    pub fn due(&self, now: Instant) -> BTreeSet<String> {
+        self.nodes
+            .iter()
+            .filter(|(_, entry)| entry.due <= now)
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    /// When the next one is due.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Instant> {
+        self.nodes.values().map(|entry| entry.due).min()
+    }
+
+    /// How many wait, by reason.
+    #[must_use]
+    pub fn by_reason(&self) -> BTreeMap<&'static str, i64> {
+        let mut counts = BTreeMap::new();
+        for entry in self.nodes.values().filter(|entry| !entry.reason.is_empty()) {
+            *counts.entry(entry.reason).or_default() += 1;
+        }
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_minute_and_the_reason_is_said_once() {
+        let mut list = Waitlist::default();
+        let start = Instant::now();
+        assert_eq!(
+            list.failed("n", "u", "InstanceNotFound", start),
+            Say {
+                log: true,
+                event: false
+            }
+        );
+        assert!(!list.may_try("n", "u", start));
+        assert!(list.may_try("n", "u", start + FIRST));
+        assert!(
+            list.may_try("n", "another", start),
+            "a new Node of the same name does not wait"
+        );
+        let late = start + PATIENCE;
+        assert_eq!(
+            list.failed("n", "u", "InstanceNotFound", late),
+            Say {
+                log: false,
+                event: true
+            }
+        );
+        assert_eq!(
+            list.failed("n", "u", "InstanceNotFound", late),
+            Say {
+                log: false,
+                event: false
+            }
+        );
+        for _ in 0..20 {
+            list.failed("n", "u", "InstanceNotFound", late);
+        }
+        assert_eq!(list.next_due(), Some(late + LONGEST));
+        assert_eq!(list.by_reason(), BTreeMap::from([("InstanceNotFound", 1)]));
+    }
+
+    #[test]
+    fn a_conflict_is_tried_again_soon() {
+        let mut list = Waitlist::default();
+        let now = Instant::now();
+        list.failed("n", "u", "Conflict", now);
+        assert_eq!(list.due(now + CONFLICT), BTreeSet::from(["n".to_owned()]));
+        list.forget("n");
+        assert_eq!(list.next_due(), None);
+    }
+}

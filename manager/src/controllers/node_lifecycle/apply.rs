@@ -1,0 +1,112 @@
+//! Every write of the controller. Each asks the permit first.
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{DeleteParams, Preconditions};
+use outrigger_shared::taints;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::error::Error;
+use super::plan::Action;
+use super::{Deps, State};
+use crate::events::{About, EventType};
+use crate::node_cache::NodeView;
+use crate::node_patch::{self, Part, WriteError};
+
+/// Does one thing. A write that fails is logged and planned again in the next pass.
+pub(super) async fn apply(deps: &Deps, action: &Action, state: &mut State) -> Result<(), Error> {
+    let (node, result) = match action {
+        Action::Delete(node, reason) => (node, delete(deps, node, reason, state).await),
+        Action::AddShutdownTaint(node) => (
+            node,
+            patch(deps, node, node_patch::add_taint(node, taints::SHUTDOWN, "NoSchedule")).await,
+        ),
+        Action::RemoveShutdownTaint(node) => (
+            node,
+            patch(deps, node, node_patch::remove_taints(node, taints::SHUTDOWN)).await,
+        ),
+    };
+    match result {
+        Ok(()) | Err(WriteError::Gone) => Ok(()),
+        Err(WriteError::NotLeader(lost)) => Err(lost.into()),
+        Err(error) => {
+            tracing::warn!(
+                node = node.name(),
+                error = &error as &dyn std::error::Error,
+                "a write failed; it is tried again"
+            );
+            Ok(())
+        }
+    }
+}
+
+async fn patch(deps: &Deps, node: &NodeView, operations: Vec<Value>) -> Result<(), WriteError> {
+    tracing::info!(node = node.name(), "changing the shutdown taint");
+    let operations: Vec<Value> = std::iter::once(node_patch::test_uid(node)).chain(operations).collect();
+    node_patch::patch(&deps.client, &deps.permit, node.name(), Part::Node, &operations)
+        .await
+        .map(|_| ())
+}
+
+/// The Event comes before the deletion, once for each Node; the deletion holds for this very Node only.
+async fn delete(deps: &Deps, node: &NodeView, reason: &str, state: &mut State) -> Result<(), WriteError> {
+    let about = About::node(node);
+    tracing::info!(node = node.name(), reason, "deleting the Node");
+    deps.permit.check()?;
+    if state.announced.insert(node.uid().to_owned()) {
+        let message = format!(
+            "Deleting node {} because it does not exist in the cloud provider",
+            node.name()
+        );
+        deps.events
+            .record(&deps.permit, &about, EventType::Normal, "DeletingNode", &message)
+            .await;
+    }
+    let this_very_node = Preconditions {
+        uid: Some(node.uid().to_owned()),
+        resource_version: None,
+    };
+    let parameters = DeleteParams {
+        preconditions: Some(this_very_node),
+        ..DeleteParams::default()
+    };
+    deps.permit.check()?;
+    let deleted = Api::<Node>::all(deps.client.clone())
+        .delete(node.name(), &parameters)
+        .await;
+    match deleted.map_err(WriteError::from) {
+        Ok(_) => {
+            state.memory.deleted(Instant::now());
+            Ok(())
+        }
+        Err(WriteError::Gone) => Ok(()),
+        Err(error) => {
+            let message = format!("Node {} could not be deleted: {error}", node.name());
+            deps.events
+                .record(&deps.permit, &about, EventType::Warning, "DeletingNodeFailed", &message)
+                .await;
+            Err(error)
+        }
+    }
+}
+
+/// Tells that the breaker opened: in the log, by metric, and by an Event on the Namespace of Events about Nodes,
+/// since it concerns no single Node.
+pub(super) async fn alarm(deps: &Deps, held: usize, all: usize) {
+    let message = format!(
+        "{held} of {all} Nodes look gone at once, which is more than a tenth: none is deleted. Check the AWS \
+         permissions, the region and the cluster ID of the cloud controller manager"
+    );
+    tracing::error!(held, all, "{message}");
+    let about = About {
+        api_version: "v1".into(),
+        kind: "Namespace".into(),
+        name: "default".into(),
+        namespace: None,
+        uid: String::new(),
+    };
+    deps.events
+        .record(&deps.permit, &about, EventType::Warning, "TooManyNodesGone", &message)
+        .await;
+}

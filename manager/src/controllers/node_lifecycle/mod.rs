@@ -1,0 +1,104 @@
+//! The cloud node lifecycle controller: a Node whose instance is gone goes, a Node whose instance is stopped gets
+//! the shutdown taint until it is Ready again.
+//!
+//! Each pass asks EC2 once about all Nodes that are not Ready. What follows from the answers is decided in [`plan`].
+
+mod apply;
+mod error;
+mod observe;
+pub mod plan;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outrigger_aws::Ec2;
+use outrigger_leader::Permit;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use crate::events::Recorder;
+use crate::metrics::Metrics;
+use crate::node_cache::NodeCache;
+pub use error::Error;
+use plan::Memory;
+
+/// Source of this controller's Events.
+pub const EVENT_COMPONENT: &str = "cloud-node-lifecycle-controller";
+
+/// What the controller works with.
+#[derive(Clone)]
+pub struct Deps {
+    /// Client for writes.
+    pub client: kube::Client,
+    /// The Nodes; filled by someone else.
+    pub nodes: NodeCache,
+    /// EC2.
+    pub ec2: Arc<dyn Ec2>,
+    /// Cluster ID: instances found by name must carry its tag.
+    pub cluster_id: String,
+    /// From the start of one pass to the next.
+    pub monitor_period: Duration,
+    /// Metrics.
+    pub metrics: Metrics,
+    /// Events, of component [`EVENT_COMPONENT`].
+    pub events: Recorder,
+    /// The right to write.
+    pub permit: Permit,
+}
+
+/// Runs until `stop`, and returns only when no write is under way any more.
+///
+/// # Errors
+/// [`Error::NotLeader`], when a write was due and not allowed any more.
+pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        () = deps.nodes.ready() => {}
+    }
+    let mut state = State::default();
+    let mut ticks = tokio::time::interval(deps.monitor_period.max(Duration::from_millis(100)));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            _ = ticks.tick() => {}
+        }
+        let started = Instant::now();
+        pass(&deps, &mut state, &stop).await?;
+        deps.metrics.lifecycle_pass.observe(started.elapsed().as_secs_f64());
+    }
+}
+
+/// What is kept from pass to pass.
+#[derive(Debug, Default)]
+struct State {
+    memory: Memory,
+    /// UIDs of the Nodes whose deletion was announced: one Event for each, however often the deletion fails.
+    announced: BTreeSet<String>,
+}
+
+/// One pass: observe, plan, apply.
+async fn pass(deps: &Deps, state: &mut State, stop: &CancellationToken) -> Result<(), Error> {
+    let observed = tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        observed = observe::nodes(deps, &state.memory) => observed,
+    };
+    let plan = plan::plan(&observed, &mut state.memory, Instant::now());
+    deps.metrics
+        .deletion_breaker_open
+        .set(i64::from(state.memory.is_open()));
+    if plan.opened {
+        apply::alarm(deps, plan.held, observed.len()).await;
+    }
+    for action in &plan.actions {
+        if stop.is_cancelled() {
+            return Ok(());
+        }
+        apply::apply(deps, action, state).await?;
+    }
+    state
+        .announced
+        .retain(|uid| observed.iter().any(|seen| seen.node.uid() == uid));
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! Writes to Nodes: JSON patches that test what they were planned against, never a whole object.
+//!
+//! Servers may be older or newer than the types that this program was built with, so writing back a typed Node
+//! would drop what those types do not know. A patch names the fields that change and, with `test`, what they must be.
+
+use http::header::CONTENT_TYPE;
+use http::{Method, Request};
+use kube::Client;
+use outrigger_leader::{NotLeader, Permit};
+use serde_json::{Value, json};
+
+use crate::node_cache::NodeView;
+
+/// The part of a Node that a patch goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Metadata and spec.
+    Node,
+    /// Status.
+    Status,
+}
+
+/// A write that was not done, or whose outcome is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// Not sent.
+    #[error(transparent)]
+    NotLeader(#[from] NotLeader),
+    /// The object is gone.
+    #[error("the object no longer exists")]
+    Gone,
+    /// The object is not what the write was planned against; plan again.
+    #[error("the object changed meanwhile: {0}")]
+    Conflict(String),
+    /// The API server refused, or gave no answer.
+    #[error("the API server did not take the write")]
+    Kubernetes(#[source] kube::Error),
+    /// A Node without a name that a URL can hold.
+    #[error("the Node's name does not make a URL")]
+    Name(#[source] http::Error),
+}
+
+impl From<kube::Error> for WriteError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) if status.code == 404 => Self::Gone,
+            // 422 is how the API server answers a `test` that does not hold.
+            kube::Error::Api(status) if matches!(status.code, 409 | 422) => Self::Conflict(status.message),
+            other => Self::Kubernetes(other),
+        }
+    }
+}
+
+/// Sends a JSON patch of a Node, if `permit` still allows it, and returns the Node as it is then.
+///
+/// # Errors
+/// [`WriteError`].
+pub async fn patch(
+    client: &Client,
+    permit: &Permit,
+    name: &str,
+    part: Part,
+    operations: &[Value],
+) -> Result<NodeView, WriteError> {
+    let subresource = if part == Part::Status { "/status" } else { "" };
+    let request = Request::builder()
+        .method(Method::PATCH)
+        .uri(format!("/api/v1/nodes/{name}{subresource}"))
+        .header(CONTENT_TYPE, "application/json-patch+json")
+        .body(Value::from(operations).to_string().into_bytes())
+        .map_err(WriteError::Name)?;
+    permit.check()?;
+    Ok(client.request::<NodeView>(request).await?)
+}
+
+/// The operation that makes a patch hold for this very Node, not for a later one of the same name.
+#[must_use]
+pub fn test_uid(node: &NodeView) -> Value {
+    json!({"op": "test", "path": "/metadata/uid", "value": node.uid()})
+}
+
+/// The operations that take away every taint of a key. Each is found by its place, so its key is tested first;
+/// from the last to the first, so that places stay true.
+#[must_use]
+pub fn remove_taints(node: &NodeView, key: &str) -> Vec<Value> {
+    let places = node
+        .spec
+        .taints
+        .iter()
+        .enumerate()
+        .rev()
+        .filter(|(_, taint)| taint.key == key);
+    places
+        .flat_map(|(place, _)| {
+            [
+                json!({"op": "test", "path": format!("/spec/taints/{place}/key"), "value": key}),
+                json!({"op": "remove", "path": format!("/spec/taints/{place}")}),
+            ]
+        })
+        .collect()
+}
+
+/// The operation that adds a taint at the end.
+#[must_use]
+pub fn add_taint(node: &NodeView, key: &str, effect: &str) -> Vec<Value> {
+    let taint = json!({"key": key, "effect": effect});
+    if node.spec.taints.is_empty() {
+        // No taints read as an absent list: adding the list must not overwrite one that came meanwhile.
+        let version = node.metadata.resource_version.as_deref().unwrap_or_default();
+        vec![
+            json!({"op": "test", "path": "/metadata/resourceVersion", "value": version}),
+            json!({"op": "add", "path": "/spec/taints", "value": [taint]}),
+        ]
+    } else {
+        vec![json!({"op": "add", "path": "/spec/taints/-", "value": taint})]
+    }
+}
+
+/// The operations that set labels. A Node without labels gets its first map.
+#[must_use]
+pub fn set_labels(node: &NodeView, labels: &[(String, String)]) -> Vec<Value> {
+    if labels.is_empty() {
+        return Vec::new();
+    }
+    if node
+        .metadata
+        .labels
+        .as_ref()
+        .is_none_or(std::collections::BTreeMap::is_empty)
+    {
+        let version = node.metadata.resource_version.as_deref().unwrap_or_default();
+        let map: serde_json::Map<String, Value> = labels
+            .iter()
+            .map(|(key, value)| (key.clone(), Value::from(value.as_str())))
+            .collect();
+        return vec![
+            json!({"op": "test", "path": "/metadata/resourceVersion", "value": version}),
+            json!({"op": "add", "path": "/metadata/labels", "value": map}),
+        ];
+    }
+    labels
+        .iter()
+        .map(|(key, value)| json!({"op": "add", "path": pointer(key), "value": value}))
+        .collect()
+}
+
+/// The JSON pointer of a label.
+#[must_use]
+pub fn pointer(label: &str) -> String {
+    format!("/metadata/labels/{}", label.replace('~', "~0").replace('/', "~1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(taints: Value) -> NodeView {
+        serde_json::from_value(json!({"metadata": {"name": "n", "resourceVersion": "7"}, "spec": {"taints": taints}}))
+            .unwrap()
+    }
+
+    #[test]
+    fn taints_go_from_the_last_to_the_first_and_are_tested() {
+        let node = node(json!([{"key": "a", "effect": "X"}, {"key": "b", "effect": "X"}, {"key": "a", "effect": "Y"}]));
+        let operations = remove_taints(&node, "a");
+        let paths: Vec<&str> = operations
+            .iter()
+            .filter_map(|operation| operation["path"].as_str())
+            .collect();
+        assert_eq!(
+            paths,
+            [
+                "/spec/taints/2/key",
+                "/spec/taints/2",
+                "/spec/taints/0/key",
+                "/spec/taints/0"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_first_taint_and_a_first_label_do_not_overwrite_what_came_meanwhile() {
+        let empty = node(json!([]));
+        assert_eq!(add_taint(&empty, "k", "NoSchedule")[0]["value"], "7");
+        assert_eq!(
+            set_labels(&empty, &[("a".into(), "b".into())])[0]["path"],
+            "/metadata/resourceVersion"
+        );
+        let one = node(json!([{"key": "a", "effect": "X"}]));
+        assert_eq!(add_taint(&one, "k", "NoSchedule")[0]["path"], "/spec/taints/-");
+    }
+
+    #[test]
+    fn label_keys_are_escaped() {
+        assert_eq!(
+            pointer("topology.kubernetes.io/zone~x"),
+            "/metadata/labels/topology.kubernetes.io~1zone~0x"
+        );
+    }
+}
