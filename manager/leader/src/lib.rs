@@ -1,5 +1,37 @@
-//! Who may write: the two leases, the migration's evidence, gate and latch.
+//! Who may write: two leases, the migration's evidence, gate and latch.
+//!
+//! ```text
+//!             watches of K, M, CloudProviderMigration, kube-controller-managers     (readers, lease)
+//!                                        │
+//!                     steward ── gate::rule (pure) ──▶ latch on lease C, gate open or closed, status
+//!                                        │
+//!   lease C ─ Tenure ─ main controllers  └─▶ lease M ─ Tenure ─ migrated controllers
+//! ```
+//!
+//! | question | module |
+//! |---|---|
+//! | may we take, keep or must we give up lease M | [`gate`] |
+//! | what counts as evidence | [`evidence`] |
+//! | what survives a restart | [`latch`] |
+//! | what is on the wire | [`record`], [`lease`] |
+//! | who holds a lease, and until when | [`elector`], [`observation`], [`permit`](Permit) |
+//! | in which order things start and stop | [`run`], [`tenure`] |
 
+pub mod elector;
+pub mod evidence;
+pub mod gate;
+pub mod latch;
+pub mod lease;
+pub mod observation;
 mod permit;
+pub mod readers;
+pub mod record;
+pub mod run;
+pub mod status;
+pub mod steward;
+pub mod tenure;
 
+pub use elector::Timing;
 pub use permit::{Grantor, NotLeader, Permit};
+pub use run::{Mode, Observer, Setup, run};
+pub use tenure::{ControllerError, Ended, Start};

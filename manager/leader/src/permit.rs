@@ -34,7 +34,10 @@ impl Permit {
     /// A permit without a lease behind it, for a process that runs with `--leader-elect=false`.
     #[must_use]
     pub fn always() -> Self {
-        Self { deadline: None, revoked: Arc::new(AtomicBool::new(false)) }
+        Self {
+            deadline: None,
+            revoked: Arc::new(AtomicBool::new(false)),
+        }
     }
 
     /// A permit that is void until its [`Grantor`] extends it.
@@ -42,7 +45,16 @@ impl Permit {
     pub fn pair() -> (Grantor, Self) {
         let (tx, rx) = watch::channel(None);
         let revoked = Arc::new(AtomicBool::new(false));
-        (Grantor { deadline: tx, revoked: Arc::clone(&revoked) }, Self { deadline: Some(rx), revoked })
+        (
+            Grantor {
+                deadline: tx,
+                revoked: Arc::clone(&revoked),
+            },
+            Self {
+                deadline: Some(rx),
+                revoked,
+            },
+        )
     }
 
     /// Whether a write may be sent now.
@@ -66,7 +78,11 @@ impl Permit {
     pub fn remaining(&self) -> Option<Duration> {
         let deadline = self.deadline.as_ref()?;
         let now = Instant::now();
-        Some(deadline.borrow().map_or(Duration::ZERO, |at| at.saturating_duration_since(now)))
+        Some(
+            deadline
+                .borrow()
+                .map_or(Duration::ZERO, |at| at.saturating_duration_since(now)),
+        )
     }
 }
 

@@ -1,0 +1,61 @@
+# Two commands matter: `make demo` and `make test`. Both do all set-up themselves.
+# Everything that is built once is kept in a user cache directory, keyed by content.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+CACHE := $(or $(OUTRIGGER_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/outrigger)
+export OUTRIGGER_CACHE := $(CACHE)
+
+# cargo's target folder outlives the clone: a fresh one reuses every dependency that Cargo.lock still names.
+TARGET_KEY := $(shell cat Cargo.lock rust-toolchain.toml Cargo.toml | sha256sum | cut -c1-16)
+export CARGO_TARGET_DIR ?= $(CACHE)/target-$(TARGET_KEY)
+
+# The pinned toolchain may be installed under another name.
+TOOLCHAIN := $(shell e2e/tools/toolchain)
+ifneq ($(TOOLCHAIN),)
+export RUSTUP_TOOLCHAIN := $(TOOLCHAIN)
+endif
+
+RUN := $(CURDIR)/target
+DEMO_TOOLS := k8s-1.26 etcd kustomize moto
+TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 aws-ccm
+
+.PHONY: help demo demo-incumbent test lint fmt check-languages binaries tools-demo tools-test clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+demo: check-languages tools-demo binaries ## perform a real migration on this machine; KEEP=1 leaves it running
+	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-demo migrate $(if $(KEEP),--keep)
+
+demo-incumbent: check-languages tools-test binaries ## the same with the incumbent in the manager's place, twice
+	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-demo incumbent
+
+test: check-languages tools-test binaries ## run every test: unit, property, golden, real API servers, the migration
+	@OUTRIGGER_TOOLS=$(RUN)/tools.env cargo test --locked --workspace
+
+lint: check-languages ## formatting, clippy with warnings denied, cargo-deny
+	@cargo fmt --all --check
+	@cargo clippy --locked --workspace --all-targets -- -D warnings
+	@e2e/tools/deny
+
+fmt: ## format the code
+	@cargo fmt --all
+
+check-languages:
+	@e2e/tools/languages
+
+binaries:
+	@cargo build --locked --workspace
+
+tools-demo:
+	@mkdir -p $(RUN) && e2e/tools/build --paths $(DEMO_TOOLS) > $(RUN)/tools.env.new && mv $(RUN)/tools.env.new $(RUN)/tools.env
+
+tools-test:
+	@mkdir -p $(RUN) && e2e/tools/build --paths $(TEST_TOOLS) > $(RUN)/tools.env.new && mv $(RUN)/tools.env.new $(RUN)/tools.env
+
+clean: ## remove this clone's run folder; the cache stays
+	@rm -rf $(RUN)

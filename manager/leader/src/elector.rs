@@ -1,0 +1,359 @@
+//! One lease: compete, hold, give back.
+//!
+//! On the wire this is client-go's elector. Inside it is stricter: waiting is a watch and a timer at expiry, the
+//! renew deadline counts from the start of the last good renewal, and a record by another holder ends the right to
+//! write at once.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::core::DynamicObject;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::lease::{LeaseError, Leases, View};
+use crate::permit::Grantor;
+use crate::record::Record;
+
+/// The three times of leader election, the same for every lease of a process.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// How long others wait after the last renewal that they saw. Whole seconds, at least one.
+    pub lease_duration: Duration,
+    /// After the start of the last good renewal, when the holder stops writing. Below `lease_duration`.
+    pub renew_deadline: Duration,
+    /// The pause between renewals, and between tries that failed.
+    pub retry_period: Duration,
+}
+
+impl Timing {
+    /// The time-out of one request: below the retry period, so that one that hangs does not cost the lease.
+    #[must_use]
+    pub fn request_timeout(&self) -> Duration {
+        (self.renew_deadline / 2)
+            .min(self.retry_period)
+            .max(Duration::from_millis(500))
+    }
+}
+
+/// A lease that is held: the object as last written and when that write began.
+#[derive(Debug, Clone)]
+pub struct Held {
+    /// The Lease as the API server stored it.
+    pub lease: DynamicObject,
+    /// When the last good renewal began.
+    pub renewed: Instant,
+}
+
+/// How holding ended.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// Another holds it.
+    #[error("another holder has the lease: {0}")]
+    Taken(String),
+    /// The renew deadline passed without a good renewal.
+    #[error("the lease could not be renewed within the renew deadline")]
+    Deadline,
+    /// The Lease was deleted under its holder.
+    #[error("the lease object is gone")]
+    Gone,
+}
+
+/// A change of the held Lease's annotations; answered once it is stored.
+#[derive(Debug)]
+pub struct Annotate {
+    /// The annotation's key.
+    pub key: String,
+    /// Its value; `None` removes it.
+    pub value: Option<String>,
+    /// Told when the API server has stored it.
+    pub stored: oneshot::Sender<()>,
+}
+
+/// Competes for one lease under one identity.
+pub struct Elector<L> {
+    leases: L,
+    name: String,
+    identity: String,
+    timing: Timing,
+    view: watch::Receiver<View>,
+}
+
+/// What a candidate does next.
+#[derive(Debug)]
+enum Next {
+    Create,
+    Take(Box<DynamicObject>),
+    WaitUntil(Instant),
+    Ask,
+}
+
+impl<L: Leases> Elector<L> {
+    /// An elector for the lease that `view` watches.
+    pub fn new(leases: L, name: &str, identity: &str, timing: Timing, view: watch::Receiver<View>) -> Self {
+        Self {
+            leases,
+            name: name.to_owned(),
+            identity: identity.to_owned(),
+            timing,
+            view,
+        }
+    }
+
+    /// Waits until this process holds the lease. Competes only while `gate` is true.
+    pub async fn acquire(&mut self, gate: &mut watch::Receiver<bool>) -> Held {
+        let mut asked: Option<View> = None;
+        let mut complaint = String::new();
+        loop {
+            if gate.wait_for(|open| *open).await.is_err() {
+                // The gate's owner is gone, so the process is ending: never compete again.
+                std::future::pending::<()>().await;
+            }
+            let seen = self.newest(asked.as_ref());
+            let tried = match self.next(&seen, Instant::now()) {
+                Next::WaitUntil(expiry) => {
+                    self.wait(expiry, gate).await;
+                    continue;
+                }
+                Next::Ask => self.ask(&mut asked).await.map(|()| None),
+                Next::Create => self.take(self.leases.new_object(), true).await.map(Some),
+                Next::Take(lease) => self.take(*lease, false).await.map(Some),
+            };
+            match tried {
+                Ok(Some(held)) => return held,
+                Ok(None) if complaint.is_empty() => {}
+                Ok(None) => complaint.clear(),
+                Err(LeaseError::Conflict) => {
+                    let _ = self.ask(&mut asked).await;
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    if text != complaint {
+                        tracing::error!(
+                            lease = self.name,
+                            error = text,
+                            "cannot compete for the lease; trying again"
+                        );
+                        complaint = text;
+                    }
+                    tokio::time::sleep(self.timing.retry_period).await;
+                }
+            }
+        }
+    }
+
+    /// The fresher of what the watch shows and what was asked for while it failed.
+    fn newest(&self, asked: Option<&View>) -> View {
+        let watched = self.view.borrow().clone();
+        match asked {
+            Some(view) if !watched.synced || watched.failing || newer(view, &watched) => view.clone(),
+            _ => watched,
+        }
+    }
+
+    fn next(&self, seen: &View, now: Instant) -> Next {
+        if !seen.synced || (seen.failing && seen.lease.is_none()) {
+            return Next::Ask;
+        }
+        match (&seen.lease, &seen.observation) {
+            (Some(lease), Some(observed)) => {
+                let foreign = observed.record.holder != self.identity;
+                if foreign && observed.is_held(now) {
+                    Next::WaitUntil(observed.expires())
+                } else {
+                    Next::Take(Box::new(lease.clone()))
+                }
+            }
+            _ => Next::Create,
+        }
+    }
+
+    async fn wait(&mut self, expiry: Instant, gate: &mut watch::Receiver<bool>) {
+        let failing = self.view.borrow().failing;
+        let wake = if failing {
+            expiry.min(Instant::now() + self.timing.retry_period)
+        } else {
+            expiry
+        };
+        tokio::select! {
+            () = sleep_until(wake) => {}
+            _ = self.view.changed() => {}
+            _ = gate.wait_for(|open| !open) => {}
+        }
+    }
+
+    async fn ask(&self, asked: &mut Option<View>) -> Result<(), LeaseError> {
+        let answer = self.leases.get().await?;
+        let view = asked.get_or_insert_with(View::default);
+        match answer {
+            Some(lease) => view.see(lease, Instant::now()),
+            None => {
+                *view = View {
+                    synced: true,
+                    ..View::default()
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn take(&self, mut lease: DynamicObject, create: bool) -> Result<Held, LeaseError> {
+        let (renewed, now) = (Instant::now(), Timestamp::now());
+        let duration = self.timing.lease_duration;
+        let record = if create {
+            Record::created_by(&self.identity, duration, now)
+        } else {
+            Record::of(&lease).held_by(&self.identity, duration, now)
+        };
+        record.write_to(&mut lease);
+        let stored = if create {
+            self.leases.create(lease).await?
+        } else {
+            self.leases.replace(lease).await?
+        };
+        Ok(Held { lease: stored, renewed })
+    }
+
+    /// Extends `grantor` to the renew deadline that `held` gives.
+    pub fn grant(&self, held: &Held, grantor: &Grantor) {
+        grantor.extend(held.renewed + self.timing.renew_deadline);
+    }
+
+    /// Renews until `stop` or until the lease is lost. Each good renewal extends `grantor`; a loss revokes it.
+    ///
+    /// # Errors
+    /// [`Lost`], after which the process must end: what it may still have in flight is fenced by the permit.
+    pub async fn hold(
+        &mut self,
+        held: &mut Held,
+        grantor: &Grantor,
+        notes: &mut mpsc::Receiver<Annotate>,
+        stop: &CancellationToken,
+    ) -> Result<(), Lost> {
+        let mut waiting: Vec<oneshot::Sender<()>> = Vec::new();
+        let mut attempt = held.renewed;
+        loop {
+            let deadline = held.renewed + self.timing.renew_deadline;
+            self.grant(held, grantor);
+            let due = (attempt + self.timing.retry_period).min(deadline);
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                Some(note) = notes.recv() => waiting.push(annotate(&mut held.lease, note)),
+                _ = self.view.changed() => match self.taken(held) {
+                    Some(holder) => { grantor.revoke(); return Err(Lost::Taken(holder)) }
+                    None => continue,
+                },
+                () = sleep_until(due) => {}
+            }
+            attempt = Instant::now();
+            if attempt >= deadline {
+                grantor.revoke();
+                return Err(Lost::Deadline);
+            }
+            match self.renew(held).await {
+                Ok(()) => {
+                    for stored in waiting.drain(..) {
+                        let _ = stored.send(());
+                    }
+                }
+                Err(Renewal::Failed(error)) => {
+                    tracing::warn!(lease = self.name, %error, "renewal failed; trying again until the deadline");
+                }
+                Err(Renewal::Lost(lost)) => {
+                    grantor.revoke();
+                    return Err(lost);
+                }
+            }
+        }
+    }
+
+    /// The other holder, if the watch shows a newer object than the one written last that names one.
+    fn taken(&mut self, held: &Held) -> Option<String> {
+        let view = self.view.borrow_and_update();
+        let lease = view.lease.as_ref()?;
+        let record = Record::of(lease);
+        let foreign = record.holder != self.identity;
+        (foreign && version(lease) > version(&held.lease)).then_some(record.holder)
+    }
+
+    async fn renew(&self, held: &mut Held) -> Result<(), Renewal> {
+        match self.take(held.lease.clone(), false).await {
+            Ok(next) => {
+                *held = next;
+                Ok(())
+            }
+            Err(LeaseError::Conflict) => self.renew_after_conflict(held).await,
+            Err(error) => Err(Renewal::Failed(error)),
+        }
+    }
+
+    /// Somebody wrote the Lease. If that was only an annotation, the lease is still ours: write on top of it.
+    async fn renew_after_conflict(&self, held: &mut Held) -> Result<(), Renewal> {
+        let Some(mut lease) = self.leases.get().await.map_err(Renewal::Failed)? else {
+            return Err(Renewal::Lost(Lost::Gone));
+        };
+        let holder = Record::of(&lease).holder;
+        if holder != self.identity {
+            return Err(Renewal::Lost(Lost::Taken(holder)));
+        }
+        if let Some(ours) = &held.lease.metadata.annotations {
+            let all = lease.metadata.annotations.get_or_insert_default();
+            all.retain(|key, _| !key.starts_with("outrigger.dev/"));
+            all.extend(
+                ours.iter()
+                    .filter(|(key, _)| key.starts_with("outrigger.dev/"))
+                    .map(|(k, v)| (k.clone(), v.clone())),
+            );
+        }
+        *held = self.take(lease, false).await.map_err(Renewal::Failed)?;
+        Ok(())
+    }
+
+    /// Gives the lease back. Call it only after every write under it has ended.
+    ///
+    /// # Errors
+    /// When the API server did not take it; the lease then runs out by itself.
+    pub async fn release(&self, held: Held, grantor: &Grantor) -> Result<(), LeaseError> {
+        grantor.revoke();
+        let mut lease = held.lease;
+        Record::of(&lease).released(Timestamp::now()).write_to(&mut lease);
+        self.leases.replace(lease).await.map(drop)
+    }
+}
+
+enum Renewal {
+    Failed(LeaseError),
+    Lost(Lost),
+}
+
+fn annotate(lease: &mut DynamicObject, note: Annotate) -> oneshot::Sender<()> {
+    let all = lease.metadata.annotations.get_or_insert_default();
+    match note.value {
+        Some(value) => drop(all.insert(note.key, value)),
+        None => drop(all.remove(&note.key)),
+    }
+    note.stored
+}
+
+fn newer(left: &View, right: &View) -> bool {
+    match (&left.lease, &right.lease) {
+        (Some(left), Some(right)) => version(left) > version(right),
+        _ => false,
+    }
+}
+
+/// Orders two states of one Lease. resourceVersions of one object grow; one that cannot be read counts as oldest, so
+/// that it never ends or starts a leadership by itself.
+fn version(lease: &DynamicObject) -> u64 {
+    lease
+        .metadata
+        .resource_version
+        .as_deref()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! The elector against an API server in memory, on a paused clock.
+
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::core::ApiResource;
+
+use super::*;
+use crate::permit::Permit;
+
+const TIMING: Timing = Timing {
+    lease_duration: Duration::from_secs(15),
+    renew_deadline: Duration::from_secs(10),
+    retry_period: Duration::from_secs(2),
+};
+
+/// An API server with one Lease: resourceVersions, conflicts, and a switch for being away.
+#[derive(Clone)]
+struct Server {
+    state: Arc<Mutex<State>>,
+    view: Arc<watch::Sender<View>>,
+}
+
+#[derive(Default)]
+struct State {
+    lease: Option<DynamicObject>,
+    version: u64,
+    away: bool,
+    writes: u32,
+}
+
+impl Server {
+    fn new() -> Self {
+        let view = View {
+            synced: true,
+            ..View::default()
+        };
+        Self {
+            state: Arc::default(),
+            view: Arc::new(watch::channel(view).0),
+        }
+    }
+
+    fn elector(&self, identity: &str) -> Elector<Self> {
+        Elector::new(self.clone(), "lease", identity, TIMING, self.view.subscribe())
+    }
+
+    /// A write by anybody, seen by the watch.
+    fn store(&self, mut lease: DynamicObject) -> DynamicObject {
+        let mut state = self.state.lock().unwrap();
+        state.version += 1;
+        state.writes += 1;
+        lease.metadata.resource_version = Some(state.version.to_string());
+        state.lease = Some(lease.clone());
+        let seen = lease.clone();
+        self.view.send_modify(|view| view.see(seen, Instant::now()));
+        lease
+    }
+
+    fn held_by(&self, holder: &str, renewed: i64) {
+        let mut lease = self.new_object();
+        let at = Timestamp::from_second(renewed).unwrap();
+        Record::created_by(holder, Duration::from_secs(15), at).write_to(&mut lease);
+        self.store(lease);
+    }
+
+    fn lease(&self) -> DynamicObject {
+        self.state.lock().unwrap().lease.clone().unwrap()
+    }
+
+    fn check(&self, lease: &DynamicObject) -> Result<(), LeaseError> {
+        let state = self.state.lock().unwrap();
+        if state.away {
+            return Err(LeaseError::TimedOut(Duration::from_secs(1)));
+        }
+        let current = state.lease.as_ref().map(|l| l.metadata.resource_version.clone());
+        match current {
+            Some(version) if version != lease.metadata.resource_version => Err(LeaseError::Conflict),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Leases for Server {
+    async fn get(&self) -> Result<Option<DynamicObject>, LeaseError> {
+        let state = self.state.lock().unwrap();
+        if state.away {
+            Err(LeaseError::TimedOut(Duration::from_secs(1)))
+        } else {
+            Ok(state.lease.clone())
+        }
+    }
+
+    async fn create(&self, lease: DynamicObject) -> Result<DynamicObject, LeaseError> {
+        self.check(&lease)?;
+        Ok(self.store(lease))
+    }
+
+    async fn replace(&self, lease: DynamicObject) -> Result<DynamicObject, LeaseError> {
+        self.check(&lease)?;
+        Ok(self.store(lease))
+    }
+
+    fn new_object(&self) -> DynamicObject {
+        DynamicObject::new("lease", &ApiResource::erase::<Lease>(&()))
+    }
+}
+
+fn open() -> (watch::Sender<bool>, watch::Receiver<bool>) {
+    watch::channel(true)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_lease_is_created() {
+    let server = Server::new();
+    let (_open, mut gate) = open();
+    server.elector("us").acquire(&mut gate).await;
+    let record = Record::of(&server.lease());
+    assert_eq!((record.holder.as_str(), record.transitions), ("us", 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_record_is_watched_for_its_full_duration_however_old_its_times_are() {
+    let server = Server::new();
+    server.held_by("kcm", 0);
+    let start = Instant::now();
+    let (_open, mut gate) = open();
+    server.elector("us").acquire(&mut gate).await;
+    assert_eq!(start.elapsed().as_secs(), 15);
+    assert_eq!(Record::of(&server.lease()).transitions, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_renewal_by_the_other_starts_the_wait_anew() {
+    let server = Server::new();
+    server.held_by("kcm", 0);
+    let start = Instant::now();
+    let other = server.clone();
+    tokio::spawn(async move {
+        for second in 1..=3 {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            other.held_by("kcm", second);
+        }
+    });
+    let (_open, mut gate) = open();
+    server.elector("us").acquire(&mut gate).await;
+    assert_eq!(start.elapsed().as_secs(), 45);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_lease_is_taken_at_once() {
+    let server = Server::new();
+    server.held_by("kcm", 0);
+    let other = server.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let mut lease = other.lease();
+        Record::of(&lease).released(Timestamp::now()).write_to(&mut lease);
+        other.store(lease);
+    });
+    let start = Instant::now();
+    let (_open, mut gate) = open();
+    server.elector("us").acquire(&mut gate).await;
+    assert_eq!(start.elapsed().as_secs(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_gate_keeps_even_a_free_lease_alone() {
+    let server = Server::new();
+    let (gate, mut rx) = watch::channel(false);
+    let mut elector = server.elector("us");
+    let waiting = tokio::time::timeout(Duration::from_secs(60), elector.acquire(&mut rx)).await;
+    assert!(waiting.is_err());
+    assert_eq!(server.state.lock().unwrap().writes, 0);
+    gate.send_replace(true);
+    elector.acquire(&mut rx).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_holder_renews_and_its_annotations_are_stored() {
+    let server = Server::new();
+    let (_open, mut gate) = open();
+    let mut elector = server.elector("us");
+    let mut held = elector.acquire(&mut gate).await;
+    let (grantor, permit) = Permit::pair();
+    let (notes, mut rx) = mpsc::channel(1);
+    let stop = CancellationToken::new();
+    let until = stop.clone();
+    let renewing = tokio::spawn(async move { elector.hold(&mut held, &grantor, &mut rx, &until).await });
+    let (stored, done) = oneshot::channel();
+    notes
+        .send(Annotate {
+            key: "outrigger.dev/x".into(),
+            value: Some("1".into()),
+            stored,
+        })
+        .await
+        .unwrap();
+    done.await.unwrap();
+    assert_eq!(server.lease().metadata.annotations.unwrap()["outrigger.dev/x"], "1");
+
+    // Somebody else writes an annotation: the lease stays ours, and both annotations live.
+    let mut lease = server.lease();
+    lease
+        .metadata
+        .annotations
+        .get_or_insert_default()
+        .insert("theirs".into(), "2".into());
+    server.store(lease);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(permit.check(), Ok(()));
+    assert_eq!(server.lease().metadata.annotations.unwrap().len(), 2);
+    assert_eq!(Record::of(&server.lease()).transitions, 0);
+    stop.cancel();
+    assert_eq!(renewing.await.unwrap(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_holder_ends_the_permit_at_once() {
+    let server = Server::new();
+    let (_open, mut gate) = open();
+    let mut elector = server.elector("us");
+    let mut held = elector.acquire(&mut gate).await;
+    let (grantor, permit) = Permit::pair();
+    let (_notes, mut rx) = mpsc::channel(1);
+    let renewing = tokio::spawn(async move {
+        let stop = CancellationToken::new();
+        elector.hold(&mut held, &grantor, &mut rx, &stop).await
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.held_by("thief", 5);
+    assert_eq!(renewing.await.unwrap(), Err(Lost::Taken("thief".into())));
+    assert!(permit.check().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_renewals_the_permit_ends_at_the_deadline_counted_from_the_start_of_the_last_good_one() {
+    let server = Server::new();
+    let (_open, mut gate) = open();
+    let mut elector = server.elector("us");
+    let mut held = elector.acquire(&mut gate).await;
+    let began = held.renewed;
+    server.state.lock().unwrap().away = true;
+    let (grantor, permit) = Permit::pair();
+    let (_notes, mut rx) = mpsc::channel(1);
+    let stop = CancellationToken::new();
+    let lost = elector.hold(&mut held, &grantor, &mut rx, &stop).await;
+    assert_eq!(lost, Err(Lost::Deadline));
+    assert_eq!(began.elapsed(), TIMING.renew_deadline);
+    assert!(permit.check().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn releasing_empties_the_holder_and_keeps_the_annotations() {
+    let server = Server::new();
+    let (_open, mut gate) = open();
+    let mut elector = server.elector("us");
+    let mut held = elector.acquire(&mut gate).await;
+    held.lease.metadata.annotations = Some([("outrigger.dev/prepared".to_owned(), "x".to_owned())].into());
+    let (grantor, permit) = Permit::pair();
+    elector.release(held, &grantor).await.unwrap();
+    let lease = server.lease();
+    assert!(Record::of(&lease).is_free());
+    assert!(lease.metadata.annotations.is_some());
+    assert!(permit.check().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_candidates_never_hold_at_once() {
+    let server = Server::new();
+    server.held_by("kcm", 0);
+    let mut tasks = Vec::new();
+    for identity in ["a", "b"] {
+        let mut elector = server.elector(identity);
+        tasks.push(tokio::spawn(async move {
+            let (_open, mut gate) = watch::channel(true);
+            tokio::time::timeout(Duration::from_secs(20), elector.acquire(&mut gate))
+                .await
+                .is_ok()
+        }));
+    }
+    let mut winners = 0;
+    for task in tasks {
+        winners += u32::from(task.await.unwrap());
+    }
+    assert_eq!(winners, 1);
+}

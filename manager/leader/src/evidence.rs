@@ -1,0 +1,270 @@
+//! What must have been seen before a manager may own anything that a kube-controller-manager owned. Pure.
+
+use outrigger_shared::component::Form;
+use outrigger_shared::migration::Phase;
+
+/// Something read from an API server, or the reason why it could not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sight<T> {
+    /// Read, complete and current.
+    Known(T),
+    /// Not readable at present: deleted, forbidden, or the API server is away.
+    Blind(String),
+}
+
+impl<T> Sight<T> {
+    /// The value, if it was read.
+    pub fn known(&self) -> Option<&T> {
+        match self {
+            Self::Known(value) => Some(value),
+            Self::Blind(_) => None,
+        }
+    }
+}
+
+/// One kube-controller-manager that can be read: a Pod, a mirror Pod, or the template of a workload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenControllerManager {
+    /// `Pod namespace/name` or `Deployment namespace/name`.
+    pub object: String,
+    /// What its command line makes of it.
+    pub form: Form,
+    /// Whether its process runs, or may start without anyone's doing.
+    pub running: bool,
+}
+
+impl SeenControllerManager {
+    /// In-tree and without leader migration: it owns its controllers under its main lease alone.
+    #[must_use]
+    pub fn is_unguarded(&self) -> bool {
+        matches!(
+            self.form,
+            Form::InTree {
+                leader_migration: false
+            }
+        )
+    }
+}
+
+/// The outcome of a check that can block the migration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Check {
+    /// Looked at, and fine.
+    Good,
+    /// Looked at, and wrong: blocks. Says what and what to do.
+    Bad(String),
+    /// Not looked at, or not decidable: warns.
+    Unknown(String),
+}
+
+/// The checks on cloud routes, cluster tags and AWS permissions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SoftChecks {
+    /// Whether both sides would run routes for the same CIDR.
+    pub routes: Check,
+    /// Whether the cluster's tags are those that both sides read.
+    pub tags: Check,
+    /// Whether AWS lets the manager do what it will have to do.
+    pub permissions: Check,
+}
+
+impl SoftChecks {
+    /// All three undecided: this release does not look at them yet.
+    #[must_use]
+    pub fn not_built() -> Self {
+        let unknown = |what: &str| Check::Unknown(format!("{what} are not checked by this release"));
+        Self {
+            routes: unknown("cloud routes"),
+            tags: unknown("cluster tags"),
+            permissions: unknown("AWS permissions"),
+        }
+    }
+
+    fn each(&self) -> [&Check; 3] {
+        [&self.routes, &self.tags, &self.permissions]
+    }
+}
+
+/// All that the evidence is judged by.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// Every kube-controller-manager that can be read; empty when there is none to read.
+    pub controller_managers: Sight<Vec<SeenControllerManager>>,
+    /// The holder of the old manager's main lease, if it was renewed in time.
+    pub main_holder: Option<String>,
+    /// The holder of the migration lease, if it was renewed in time.
+    pub migration_holder: Option<String>,
+    /// The operator's word.
+    pub attested_phase: Option<Phase>,
+    /// The checks besides.
+    pub checks: SoftChecks,
+}
+
+/// Whether the evidence is complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// What is missing, each with what to do; empty when the evidence is complete.
+    pub missing: Vec<String>,
+    /// What could not be checked.
+    pub warnings: Vec<String>,
+}
+
+impl Verdict {
+    /// Nothing is missing.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.missing.is_empty()
+    }
+}
+
+/// Judges whether leader migration is on in every kube-controller-manager.
+///
+/// One holder on both leases proves it for the leading one: only a process with leader migration on takes the
+/// migration lease after its main lease. The command lines prove it for the others.
+#[must_use]
+pub fn judge(facts: &Facts) -> Verdict {
+    let mut missing = Vec::new();
+    missing.extend(leases(facts));
+    missing.extend(command_lines(facts));
+    let mut warnings = Vec::new();
+    for check in facts.checks.each() {
+        match check {
+            Check::Good => {}
+            Check::Bad(why) => missing.push(why.clone()),
+            Check::Unknown(why) => warnings.push(why.clone()),
+        }
+    }
+    Verdict { missing, warnings }
+}
+
+fn leases(facts: &Facts) -> Option<String> {
+    match (&facts.main_holder, &facts.migration_holder) {
+        (Some(main), Some(migration)) if main == migration => None,
+        (None, _) => Some(
+            "the kube-controller-manager's main lease is not being renewed: check spec.kubeControllerManagerLease and that it runs"
+                .into(),
+        ),
+        (Some(_), None) => Some(
+            "nobody renews the migration lease: the leading kube-controller-manager has no leader migration, or may not get and update that lease (see the Role for user system:kube-controller-manager)"
+                .into(),
+        ),
+        (Some(main), Some(migration)) => Some(format!(
+            "the main lease is held by {main:?} and the migration lease by {migration:?}: the leading kube-controller-manager does not hold both"
+        )),
+    }
+}
+
+fn command_lines(facts: &Facts) -> Vec<String> {
+    let seen = facts.controller_managers.known().map_or(&[][..], Vec::as_slice);
+    if seen.is_empty() {
+        if facts.attested_phase == Some(Phase::Prepare) {
+            return Vec::new();
+        }
+        let why = match &facts.controller_managers {
+            Sight::Known(_) => "no kube-controller-manager matches spec.targets".to_owned(),
+            Sight::Blind(reason) => format!("no kube-controller-manager can be read ({reason})"),
+        };
+        return vec![format!(
+            "{why}: correct the targets, or state in spec.attestedPhase: Prepare that all have leader migration on"
+        )];
+    }
+    seen.iter().filter_map(complaint).collect()
+}
+
+fn complaint(seen: &SeenControllerManager) -> Option<String> {
+    let object = &seen.object;
+    match &seen.form {
+        Form::InTree { leader_migration: true } | Form::External { .. } | Form::NoProvider => None,
+        Form::InTree {
+            leader_migration: false,
+        } => Some(format!(
+            "{object} runs in-tree without --enable-leader-migration: roll it in phase Prepare"
+        )),
+        Form::Unreadable { reason } => Some(format!("{object} cannot be judged: {reason}")),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn kcm(form: Form) -> SeenControllerManager {
+        SeenControllerManager {
+            object: "Pod tenant/kcm-0".into(),
+            form,
+            running: true,
+        }
+    }
+
+    pub(crate) fn complete() -> Facts {
+        Facts {
+            controller_managers: Sight::Known(vec![kcm(Form::InTree { leader_migration: true })]),
+            main_holder: Some("a".into()),
+            migration_holder: Some("a".into()),
+            attested_phase: None,
+            checks: SoftChecks::not_built(),
+        }
+    }
+
+    #[test]
+    fn one_holder_of_both_leases_and_a_guarded_command_line_are_complete() {
+        let verdict = judge(&complete());
+        assert!(verdict.is_complete(), "{:?}", verdict.missing);
+        assert_eq!(verdict.warnings.len(), 3);
+    }
+
+    #[test]
+    fn each_missing_piece_is_named() {
+        let cases: [(&str, fn(&mut Facts)); 6] = [
+            ("main lease is not being renewed", |f| f.main_holder = None),
+            ("nobody renews the migration lease", |f| f.migration_holder = None),
+            ("does not hold both", |f| f.migration_holder = Some("b".into())),
+            ("without --enable-leader-migration", |f| {
+                f.controller_managers = Sight::Known(vec![kcm(Form::InTree {
+                    leader_migration: false,
+                })]);
+            }),
+            ("cannot be judged", |f| {
+                f.controller_managers = Sight::Known(vec![kcm(Form::Unreadable {
+                    reason: "a shell script".into(),
+                })]);
+            }),
+            ("two owners of one CIDR", |f| {
+                f.checks.routes = Check::Bad("two owners of one CIDR".into())
+            }),
+        ];
+        for (text, change) in cases {
+            let mut facts = complete();
+            change(&mut facts);
+            let verdict = judge(&facts);
+            assert_eq!(verdict.missing.len(), 1, "{text}");
+            assert!(verdict.missing[0].contains(text), "{:?}", verdict.missing);
+        }
+    }
+
+    #[test]
+    fn one_unguarded_among_many_is_enough_to_block() {
+        let mut facts = complete();
+        let forms = [
+            Form::InTree { leader_migration: true },
+            Form::InTree {
+                leader_migration: false,
+            },
+        ];
+        facts.controller_managers = Sight::Known(forms.into_iter().map(kcm).collect());
+        assert!(!judge(&facts).is_complete());
+    }
+
+    #[test]
+    fn where_none_can_be_read_the_operators_word_for_prepare_counts_and_no_other() {
+        for blind in [Sight::Known(vec![]), Sight::Blind("forbidden".to_owned())] {
+            let mut facts = complete();
+            facts.controller_managers = blind;
+            assert!(!judge(&facts).is_complete());
+            facts.attested_phase = Some(Phase::Migrate);
+            assert!(!judge(&facts).is_complete());
+            facts.attested_phase = Some(Phase::Prepare);
+            assert!(judge(&facts).is_complete());
+        }
+    }
+}

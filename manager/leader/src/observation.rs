@@ -1,0 +1,94 @@
+//! A lease as one process sees it: the last record and when it was seen to change. Pure.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::record::Record;
+
+/// The last record seen and the local time at which it was first seen.
+///
+/// Validity counts from the local observation, for the duration that the record names. The object's own times
+/// come from another machine's clock and are never compared with ours.
+#[derive(Debug, Clone)]
+pub struct Observation {
+    /// What the lease said.
+    pub record: Record,
+    /// When this process first saw that record.
+    pub since: Instant,
+}
+
+impl Observation {
+    /// Takes in a record: the time of observation moves only when the record differs.
+    pub fn see(current: &mut Option<Self>, record: Record, now: Instant) {
+        match current {
+            Some(seen) if seen.record == record => {}
+            _ => *current = Some(Self { record, since: now }),
+        }
+    }
+
+    /// When the holder's right ends, unless the record changes before.
+    #[must_use]
+    pub fn expires(&self) -> Instant {
+        self.since + self.record.duration
+    }
+
+    /// Whether somebody holds the lease and has renewed it within its duration.
+    #[must_use]
+    pub fn is_held(&self, now: Instant) -> bool {
+        !self.record.is_free() && now < self.expires()
+    }
+
+    /// Whether the lease was free, or its record unchanged, for at least `full` under our own eyes.
+    #[must_use]
+    pub fn was_idle_for(&self, full: Duration, now: Instant) -> bool {
+        self.record.is_free() || now.saturating_duration_since(self.since) >= full
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(holder: &str, renewed: i64) -> Record {
+        let at = jiff::Timestamp::from_second(renewed).unwrap();
+        Record::created_by(holder, Duration::from_secs(15), at)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_renew_time_does_not_make_a_record_old() {
+        let mut seen = None;
+        Observation::see(&mut seen, record("kcm", 0), Instant::now());
+        let seen = seen.unwrap();
+        assert!(seen.is_held(Instant::now()));
+        tokio::time::advance(Duration::from_millis(14_999)).await;
+        assert!(seen.is_held(Instant::now()));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(!seen.is_held(Instant::now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_changed_record_starts_the_time_again() {
+        let mut seen = None;
+        Observation::see(&mut seen, record("kcm", 1), Instant::now());
+        tokio::time::advance(Duration::from_secs(10)).await;
+        Observation::see(&mut seen, record("kcm", 1), Instant::now());
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert!(!seen.clone().unwrap().is_held(Instant::now()));
+        Observation::see(&mut seen, record("kcm", 2), Instant::now());
+        assert!(seen.unwrap().is_held(Instant::now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_free_lease_is_idle_at_once_and_a_held_one_after_the_full_time() {
+        let mut seen = None;
+        Observation::see(&mut seen, record("kcm", 1), Instant::now());
+        let full = Duration::from_secs(15);
+        assert!(!seen.clone().unwrap().was_idle_for(full, Instant::now()));
+        tokio::time::advance(full).await;
+        assert!(seen.unwrap().was_idle_for(full, Instant::now()));
+        let mut free = None;
+        Observation::see(&mut free, record("", 1), Instant::now());
+        assert!(free.unwrap().was_idle_for(full, Instant::now()));
+    }
+}

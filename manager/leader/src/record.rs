@@ -1,0 +1,175 @@
+//! What a Lease says, and what it says next. Pure.
+//!
+//! The other holder is a Go program that uses client-go's elector, so the record on the wire means exactly what it
+//! means there: an empty holder is a free lease, `leaseTransitions` counts changes of holder, `acquireTime` stays
+//! over renewals, and `renewTime` is never compared with anyone's clock.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+
+/// The five fields of `LeaseSpec` that leader election uses.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Record {
+    /// The holder's identity; empty when the lease is free.
+    pub holder: String,
+    /// How long other candidates wait after they last saw the record change; whole seconds on the wire.
+    pub duration: Duration,
+    /// When the present holder took the lease.
+    pub acquire_time: Option<Timestamp>,
+    /// When the holder last renewed it, by the holder's own clock.
+    pub renew_time: Option<Timestamp>,
+    /// How often the holder changed.
+    pub transitions: i64,
+}
+
+impl Record {
+    /// Reads the record from a Lease. Absent fields read as a free lease reads them.
+    #[must_use]
+    pub fn of(lease: &DynamicObject) -> Self {
+        let spec = &lease.data["spec"];
+        let time = |key: &str| spec[key].as_str().and_then(|text| text.parse().ok());
+        let seconds = spec["leaseDurationSeconds"].as_u64().unwrap_or(0);
+        Self {
+            holder: spec["holderIdentity"].as_str().unwrap_or_default().to_owned(),
+            duration: Duration::from_secs(seconds),
+            acquire_time: time("acquireTime"),
+            renew_time: time("renewTime"),
+            transitions: spec["leaseTransitions"].as_i64().unwrap_or(0),
+        }
+    }
+
+    /// Whether nobody holds the lease.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.holder.is_empty()
+    }
+
+    /// The record by which `identity` takes or renews the lease at `now`. A renewal keeps `acquireTime` and
+    /// `leaseTransitions`; taking it from another, or from nobody, starts the first anew and counts one more.
+    #[must_use]
+    pub fn held_by(&self, identity: &str, duration: Duration, now: Timestamp) -> Self {
+        let renewal = self.holder == identity;
+        Self {
+            holder: identity.to_owned(),
+            duration,
+            acquire_time: if renewal { self.acquire_time } else { Some(now) },
+            renew_time: Some(now),
+            transitions: if renewal {
+                self.transitions
+            } else {
+                self.transitions + 1
+            },
+        }
+    }
+
+    /// The record of a lease that `identity` creates at `now`.
+    #[must_use]
+    pub fn created_by(identity: &str, duration: Duration, now: Timestamp) -> Self {
+        let times = Some(now);
+        Self {
+            holder: identity.to_owned(),
+            duration,
+            acquire_time: times,
+            renew_time: times,
+            transitions: 0,
+        }
+    }
+
+    /// The record by which a holder gives the lease back: no holder and one second, as client-go writes it, so
+    /// that the next candidate takes it at its next look.
+    #[must_use]
+    pub fn released(&self, now: Timestamp) -> Self {
+        let (holder, duration) = (String::new(), Duration::from_secs(1));
+        Self {
+            holder,
+            duration,
+            acquire_time: Some(now),
+            renew_time: Some(now),
+            transitions: self.transitions,
+        }
+    }
+
+    /// Writes the record into a Lease's `spec` and leaves every other field as it is: a newer server's fields and
+    /// everybody's annotations survive.
+    pub fn write_to(&self, lease: &mut DynamicObject) {
+        if !lease.data.is_object() {
+            lease.data = json!({});
+        }
+        if !lease.data["spec"].is_object() {
+            lease.data["spec"] = json!({});
+        }
+        let spec = &mut lease.data["spec"];
+        spec["holderIdentity"] = json!(self.holder);
+        spec["leaseDurationSeconds"] = json!(self.duration.as_secs());
+        spec["leaseTransitions"] = json!(self.transitions);
+        for (key, time) in [("acquireTime", self.acquire_time), ("renewTime", self.renew_time)] {
+            spec[key] = time.map_or(Value::Null, |at| json!(micro_time(at)));
+        }
+    }
+}
+
+/// Kubernetes' `MicroTime`: six digits of a second, always, in UTC.
+fn micro_time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::ApiResource;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    fn empty() -> DynamicObject {
+        DynamicObject::new(
+            "x",
+            &ApiResource::erase::<k8s_openapi::api::coordination::v1::Lease>(&()),
+        )
+    }
+
+    #[test]
+    fn a_record_survives_the_wire() {
+        let record = Record::created_by("a", Duration::from_secs(15), at(0));
+        let mut lease = empty();
+        record.write_to(&mut lease);
+        assert_eq!(lease.data["spec"]["renewTime"], "2023-11-14T22:13:20.000000Z");
+        assert_eq!(Record::of(&lease), record);
+    }
+
+    #[test]
+    fn a_renewal_keeps_acquire_time_and_transitions() {
+        let first = Record::created_by("a", Duration::from_secs(15), at(0));
+        let next = first.held_by("a", Duration::from_secs(15), at(2));
+        assert_eq!(
+            (next.acquire_time, next.renew_time, next.transitions),
+            (Some(at(0)), Some(at(2)), 0)
+        );
+    }
+
+    #[test]
+    fn taking_the_lease_counts_a_transition_even_when_it_was_free() {
+        let free = Record::created_by("a", Duration::from_secs(15), at(0)).released(at(1));
+        assert!(free.is_free());
+        assert_eq!(free.duration, Duration::from_secs(1));
+        let taken = free.held_by("b", Duration::from_secs(15), at(3));
+        assert_eq!((taken.acquire_time, taken.transitions), (Some(at(3)), 1));
+    }
+
+    #[test]
+    fn fields_and_annotations_that_are_not_ours_survive() {
+        let mut lease = empty();
+        lease.data = json!({"spec": {"strategy": "OldestEmulationVersion", "futureField": {"x": 1}}, "more": true});
+        lease.metadata.annotations = Some([("a".into(), "b".into())].into());
+        Record::created_by("a", Duration::from_secs(15), at(0)).write_to(&mut lease);
+        assert_eq!(lease.data["spec"]["strategy"], "OldestEmulationVersion");
+        assert_eq!(lease.data["spec"]["futureField"]["x"], 1);
+        assert_eq!(lease.data["more"], true);
+        assert!(lease.metadata.annotations.is_some());
+    }
+}

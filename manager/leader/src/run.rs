@@ -1,0 +1,276 @@
+//! Wires leadership: lease C with its controllers, lease M with the migrated ones, the steward between them.
+
+use std::sync::Arc;
+
+use kube::Client;
+use outrigger_shared::migration::{CloudProviderMigration, DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::elector::{Annotate, Elector, Held, Timing};
+use crate::evidence::Sight;
+use crate::latch::{self, Latch};
+use crate::lease::{KubeLease, View};
+use crate::permit::Permit;
+use crate::readers;
+use crate::status;
+use crate::steward::{self, Report, Sources, Terms};
+use crate::tenure::{Ended, Start, Tenure};
+
+/// Told when this process takes a lease (with its permit) and when it no longer holds it (`None`).
+pub type Observer = Arc<dyn Fn(&str, Option<Permit>) + Send + Sync>;
+
+/// How the migrated controllers are guarded.
+#[derive(Clone)]
+pub enum Mode {
+    /// Leader migration is off: every controller runs under the main lease.
+    Single,
+    /// Leader migration by the rule of Kubernetes: compete for the migration lease whenever the main one is held.
+    Upstream {
+        /// The migration lease's name.
+        lease: String,
+    },
+    /// Leader migration guarded by a `CloudProviderMigration`.
+    Guarded {
+        /// The migration lease's name.
+        lease: String,
+        /// The object's name.
+        migration: String,
+        /// The API server that holds the object and the hosted control plane.
+        management: Client,
+        /// The cluster's own API server.
+        cluster: Client,
+    },
+}
+
+/// Everything that leadership needs.
+pub struct Setup {
+    /// A client used for leases alone.
+    pub leases: Client,
+    /// The namespace of all three leases.
+    pub namespace: String,
+    /// The name of lease C.
+    pub main_lease: String,
+    /// One identity for both leases: host name, underscore, random UUID.
+    pub identity: String,
+    /// The same times for both leases.
+    pub timing: Timing,
+    /// How the migrated controllers are guarded.
+    pub mode: Mode,
+    /// Starts what runs under lease C.
+    pub start_main: Start,
+    /// Starts what runs under lease M; not called in [`Mode::Single`].
+    pub start_migrated: Start,
+    /// Told of each taking and giving up.
+    pub observer: Observer,
+}
+
+/// Leads until `shutdown`, then stops in order and releases both leases.
+///
+/// # Errors
+/// [`Ended`] when a lease was lost or a set of controllers ended. The process must then exit without waiting for
+/// anything: its permits are void.
+pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended> {
+    let setup = Arc::new(setup);
+    let watches = CancellationToken::new();
+    let _stop_watches = watches.clone().drop_guard();
+    let (mut elector, _) = elector(&setup, &setup.main_lease, &watches);
+    let (_open, mut always) = watch::channel(true);
+    tracing::info!(
+        lease = setup.main_lease,
+        identity = setup.identity,
+        "competing for the main lease"
+    );
+    let Some(held) = shutdown.run_until_cancelled(elector.acquire(&mut always)).await else {
+        return Ok(());
+    };
+    let latch = latch_of(&held);
+    let (notes, notes_rx) = mpsc::channel(4);
+    let mut main = Tenure::begin(&setup.main_lease, elector, held, notes_rx, &setup.start_main);
+    (setup.observer)(&setup.main_lease, Some(main.permit.clone()));
+
+    let stop = CancellationToken::new();
+    let mut migrated = tokio::spawn(lead_migrated(
+        Arc::clone(&setup),
+        latch,
+        notes,
+        stop.clone(),
+        watches.clone(),
+    ));
+    let ended = tokio::select! {
+        () = shutdown.cancelled() => None,
+        ended = main.broken() => Some(ended),
+        ended = &mut migrated => Some(match ended {
+            Ok(Ok(())) => Ended::Controllers { lease: "migration".into(), cause: "the migration loop returned".into() },
+            Ok(Err(ended)) => ended,
+            Err(panic) => Ended::Task(panic),
+        }),
+    };
+    if let Some(ended) = ended {
+        return Err(ended);
+    }
+    tracing::info!("shutting down: stopping controllers, then releasing leases");
+    stop.cancel();
+    migrated.await??;
+    main.end().await?;
+    (setup.observer)(&setup.main_lease, None);
+    Ok(())
+}
+
+fn elector(setup: &Setup, lease: &str, watches: &CancellationToken) -> (Elector<KubeLease>, watch::Receiver<View>) {
+    let object = KubeLease::new(
+        setup.leases.clone(),
+        &setup.namespace,
+        lease,
+        setup.timing.request_timeout(),
+    );
+    let view = object.watch(watches.clone());
+    (
+        Elector::new(object, lease, &setup.identity, setup.timing, view.clone()),
+        view,
+    )
+}
+
+fn latch_of(held: &Held) -> Option<Latch> {
+    let text = held.lease.metadata.annotations.as_ref()?.get(latch::ANNOTATION)?;
+    Latch::parse(text)
+        .inspect_err(|error| tracing::error!(%error, "counting it as no latch"))
+        .ok()
+}
+
+/// Everything beside lease C: lease M and what guards it. Returns when `stop` is cancelled and M is given back.
+async fn lead_migrated(
+    setup: Arc<Setup>,
+    latch: Option<Latch>,
+    notes: mpsc::Sender<Annotate>,
+    stop: CancellationToken,
+    watches: CancellationToken,
+) -> Result<(), Ended> {
+    match setup.mode.clone() {
+        Mode::Single => {
+            let _keep = notes;
+            stop.cancelled().await;
+            Ok(())
+        }
+        Mode::Upstream { lease } => {
+            let _keep = notes;
+            let (_open, gate) = watch::channel(true);
+            let (holding, _) = watch::channel(false);
+            let (elector, _) = elector(&setup, &lease, &watches);
+            hold_when_open(&setup, &lease, elector, gate, holding, stop).await
+        }
+        Mode::Guarded {
+            lease,
+            migration,
+            management,
+            cluster,
+        } => {
+            let (elector, view) = elector(&setup, &lease, &watches);
+            let object = readers::follow_migration(management.clone(), &migration, watches.clone());
+            let (holding, holding_rx) = watch::channel(false);
+            let sources = Sources {
+                wish: readers::wishes(object.clone(), watches.clone()),
+                controller_managers: readers::follow_controller_managers(
+                    management.clone(),
+                    cluster.clone(),
+                    object.clone(),
+                    watches.clone(),
+                ),
+                main: follow_main_lease(&setup, object.clone(), watches.clone()),
+                migration: view,
+                holding: holding_rx,
+            };
+            let terms = Terms {
+                identity: setup.identity.clone(),
+                lease_duration: setup.timing.lease_duration,
+                latch,
+            };
+            let (gate, gate_rx) = watch::channel(false);
+            let (reports, reports_rx) = watch::channel::<Option<Report>>(None);
+            tokio::spawn(steward::run(terms, sources, notes, gate, reports, watches.clone()));
+            let scribe = status::Scribe {
+                management,
+                cluster,
+                migration,
+                lease: lease.clone(),
+                main_lease: setup.main_lease.clone(),
+            };
+            tokio::spawn(scribe.run(object, reports_rx, watches.clone()));
+            hold_when_open(&setup, &lease, elector, gate_rx, holding, stop).await
+        }
+    }
+}
+
+/// Takes lease M whenever the gate is open, and gives it up in order whenever it closes.
+async fn hold_when_open(
+    setup: &Setup,
+    lease: &str,
+    mut elector: Elector<KubeLease>,
+    mut gate: watch::Receiver<bool>,
+    holding: watch::Sender<bool>,
+    stop: CancellationToken,
+) -> Result<(), Ended> {
+    loop {
+        let Some(held) = stop.run_until_cancelled(elector.acquire(&mut gate)).await else {
+            return Ok(());
+        };
+        let (_no_notes, notes) = mpsc::channel(1);
+        let mut tenure = Tenure::begin(lease, elector, held, notes, &setup.start_migrated);
+        (setup.observer)(lease, Some(tenure.permit.clone()));
+        holding.send_replace(true);
+        let ended = tokio::select! {
+            biased;
+            () = stop.cancelled() => None,
+            ended = tenure.broken() => Some(ended),
+            closed = gate.wait_for(|open| !open) => match closed {
+                Ok(_) => None,
+                Err(_) => Some(Ended::Controllers { lease: lease.to_owned(), cause: "what guards the lease has ended".into() }),
+            },
+        };
+        if let Some(ended) = ended {
+            return Err(ended);
+        }
+        elector = tenure.end().await?;
+        (setup.observer)(lease, None);
+        holding.send_replace(false);
+    }
+}
+
+/// Watches lease K under the name that the migration object gives, and follows a change of that name.
+fn follow_main_lease(
+    setup: &Arc<Setup>,
+    mut object: watch::Receiver<Sight<CloudProviderMigration>>,
+    watches: CancellationToken,
+) -> watch::Receiver<View> {
+    let (tx, rx) = watch::channel(View::default());
+    let setup = Arc::clone(setup);
+    tokio::spawn(async move {
+        let mut name = String::new();
+        let mut current: Option<(watch::Receiver<View>, tokio_util::sync::DropGuard)> = None;
+        while !watches.is_cancelled() {
+            let wanted = match &*object.borrow_and_update() {
+                Sight::Known(object) => object.spec.kube_controller_manager_lease.clone(),
+                Sight::Blind(_) if name.is_empty() => DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned(),
+                Sight::Blind(_) => name.clone(),
+            };
+            if wanted != name {
+                name = wanted;
+                let stop = watches.child_token();
+                let lease = KubeLease::new(
+                    setup.leases.clone(),
+                    &setup.namespace,
+                    &name,
+                    setup.timing.request_timeout(),
+                );
+                current = Some((lease.watch(stop.clone()), stop.drop_guard()));
+            }
+            let Some((view, _)) = current.as_mut() else { continue };
+            tokio::select! {
+                () = watches.cancelled() => {}
+                _ = object.changed() => {}
+                Ok(()) = view.changed() => drop(tx.send_replace(view.borrow_and_update().clone())),
+            }
+        }
+    });
+    rx
+}

@@ -1,0 +1,380 @@
+//! Mirrors what the steward says into the migration object's status, by server-side apply.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, Client, ResourceExt};
+use outrigger_shared::component::Form;
+use outrigger_shared::controller::{Controller, Party};
+use outrigger_shared::migration::{
+    CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, NodeCounts, Phase, condition,
+};
+use outrigger_shared::taints;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::evidence::Sight;
+use crate::gate::Stance;
+use crate::steward::Report;
+
+/// The field manager of everything that the manager writes; also how a Node tells who set its provider ID.
+pub const FIELD_MANAGER: &str = "outrigger-manager";
+
+/// Nodes are counted at most this often.
+const COUNT_NODES: Duration = Duration::from_secs(15);
+/// The last minor release with the in-tree AWS provider.
+const LAST_IN_TREE_MINOR: u32 = 26;
+
+/// Writes the status of one migration.
+pub struct Scribe {
+    /// The API server of the object.
+    pub management: Client,
+    /// The cluster's API server: its Nodes and its version.
+    pub cluster: Client,
+    /// The object's name.
+    pub migration: String,
+    /// Lease M's name.
+    pub lease: String,
+    /// Lease C's name.
+    pub main_lease: String,
+}
+
+/// What the conditions are made from.
+struct World<'a> {
+    report: &'a Report,
+    nodes: Option<NodeCounts>,
+    minor: Option<u32>,
+}
+
+impl Scribe {
+    /// Writes whenever the content changes, until `stop`.
+    pub async fn run(
+        self,
+        object: watch::Receiver<Sight<CloudProviderMigration>>,
+        mut reports: watch::Receiver<Option<Report>>,
+        stop: CancellationToken,
+    ) {
+        let api: Api<CloudProviderMigration> = Api::all(self.management.clone());
+        let (mut nodes, mut counted) = (None, None::<tokio::time::Instant>);
+        let mut last_error = String::new();
+        while !stop.is_cancelled() {
+            if counted.is_none_or(|at| at.elapsed() >= COUNT_NODES) {
+                nodes = count_nodes(&self.cluster)
+                    .await
+                    .inspect_err(|error| tracing::warn!(%error, "cannot count Nodes"))
+                    .ok();
+                counted = Some(tokio::time::Instant::now());
+            }
+            let minor = self
+                .cluster
+                .apiserver_version()
+                .await
+                .ok()
+                .and_then(|v| v.minor.trim_end_matches('+').parse().ok());
+            let written = self.write(&api, &object, &reports, nodes, minor).await;
+            match written {
+                Ok(()) => last_error.clear(),
+                Err(error) if error.to_string() == last_error => {}
+                Err(error) => {
+                    last_error = error.to_string();
+                    tracing::error!(%error, "cannot write the migration's status");
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => {}
+                _ = reports.changed() => tokio::time::sleep(Duration::from_millis(200)).await,
+                () = tokio::time::sleep(COUNT_NODES) => {}
+            }
+        }
+    }
+
+    async fn write(
+        &self,
+        api: &Api<CloudProviderMigration>,
+        object: &watch::Receiver<Sight<CloudProviderMigration>>,
+        reports: &watch::Receiver<Option<Report>>,
+        nodes: Option<NodeCounts>,
+        minor: Option<u32>,
+    ) -> Result<(), kube::Error> {
+        let (Sight::Known(object), Some(report)) = (object.borrow().clone(), reports.borrow().clone()) else {
+            return Ok(());
+        };
+        let old = object.status.clone().unwrap_or_default();
+        let new = self.status(
+            &object,
+            &old,
+            &World {
+                report: &report,
+                nodes,
+                minor,
+            },
+            Timestamp::now(),
+        );
+        if new == old {
+            return Ok(());
+        }
+        let patch = json!({
+            "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
+            "metadata": {"name": object.name_any()}, "status": new,
+        });
+        api.patch_status(
+            &self.migration,
+            &PatchParams::apply(FIELD_MANAGER).force(),
+            &Patch::Apply(&patch),
+        )
+        .await
+        .map(drop)
+    }
+
+    fn status(
+        &self,
+        object: &CloudProviderMigration,
+        old: &CloudProviderMigrationStatus,
+        world: &World<'_>,
+        now: Timestamp,
+    ) -> CloudProviderMigrationStatus {
+        let generation = object.metadata.generation;
+        let conditions = conditions(world)
+            .into_iter()
+            .map(|(type_, truth, reason, message)| {
+                let status = match truth {
+                    Some(true) => "True",
+                    Some(false) => "False",
+                    None => "Unknown",
+                };
+                let before = old.conditions.iter().find(|c| c.type_ == type_ && c.status == status);
+                let last_transition_time = before.map_or(Time(now), |c| c.last_transition_time.clone());
+                let (type_, status, reason) = (type_.to_owned(), status.to_owned(), reason.to_owned());
+                Condition {
+                    type_,
+                    status,
+                    reason,
+                    message,
+                    last_transition_time,
+                    observed_generation: generation,
+                }
+            })
+            .collect();
+        let controllers = self.controllers(world.report, &old.controllers, now);
+        CloudProviderMigrationStatus {
+            observed_generation: generation,
+            conditions,
+            controllers,
+            nodes: world.nodes,
+        }
+    }
+
+    fn controllers(&self, report: &Report, old: &[ControllerStatus], now: Timestamp) -> Vec<ControllerStatus> {
+        let facts = &report.seen.facts;
+        let shared = if report.seen.holding {
+            (
+                Some(Party::CloudControllerManager),
+                Some(self.lease.clone()),
+                facts.migration_holder.clone(),
+            )
+        } else if let Some(holder) = facts.migration_holder.clone() {
+            (
+                Some(Party::KubeControllerManager),
+                Some(self.lease.clone()),
+                Some(holder),
+            )
+        } else if let Some(holder) = facts.main_holder.clone().filter(|_| report.latch.is_none()) {
+            (Some(Party::KubeControllerManager), None, Some(holder))
+        } else {
+            (None, Some(self.lease.clone()), None)
+        };
+        let node = (Some(Party::CloudControllerManager), Some(self.main_lease.clone()), None);
+        let rows = [Controller::Service, Controller::Route, Controller::NodeLifecycle].map(|c| (c, shared.clone()));
+        rows.into_iter()
+            .chain([(Controller::Node, node)])
+            .map(|(controller, (owner, lease, holder))| {
+                let name = controller.canonical_name().to_owned();
+                let same = old
+                    .iter()
+                    .find(|row| row.name == name && row.owner == owner && row.holder == holder);
+                let since = same.map_or_else(|| Some(Time(now)), |row| row.since.clone());
+                ControllerStatus {
+                    name,
+                    owner,
+                    lease,
+                    holder,
+                    since,
+                }
+            })
+            .collect()
+    }
+}
+
+type Row = (&'static str, Option<bool>, &'static str, String);
+
+/// The five conditions. Pure.
+fn conditions(world: &World<'_>) -> [Row; 5] {
+    let control_plane = control_plane(world.report);
+    let nodes = nodes(world.nodes);
+    let phase = world.report.ruling.phase;
+    let all = phase == Some(Phase::Complete) && control_plane.1 == Some(true) && nodes.1 == Some(true);
+    let completed = match all {
+        true => (
+            condition::COMPLETED,
+            Some(true),
+            "Completed",
+            "the migration is over".to_owned(),
+        ),
+        false => (
+            condition::COMPLETED,
+            Some(false),
+            "NotYet",
+            "needs phase Complete, ControlPlaneMigrated and NodesMigrated".to_owned(),
+        ),
+    };
+    [
+        prepared(world.report),
+        control_plane,
+        nodes,
+        completed,
+        rollback(world.minor),
+    ]
+}
+
+fn prepared(report: &Report) -> Row {
+    let name = condition::PREPARED;
+    if report.latch.is_some() {
+        return (
+            name,
+            Some(true),
+            "EvidenceLatched",
+            "every readable kube-controller-manager was seen with leader migration on".into(),
+        );
+    }
+    let missing = match &report.ruling.stance {
+        _ if report.ruling.phase == Some(Phase::InTree) => {
+            "phase InTree: set spec.phase to Prepare and roll the kube-controller-managers".to_owned()
+        }
+        Stance::Leave(why) | Stance::GiveUp(why) | Stance::Alarm(why) if !why.starts_with("phase Prepare") => {
+            why.clone()
+        }
+        _ => crate::evidence::judge(&report.seen.facts).missing.join("; "),
+    };
+    (name, Some(false), "EvidenceMissing", missing)
+}
+
+fn control_plane(report: &Report) -> Row {
+    let name = condition::CONTROL_PLANE_MIGRATED;
+    if !report.seen.holding {
+        return (
+            name,
+            Some(false),
+            "LeaseNotHeld",
+            "this manager does not hold the migration lease".into(),
+        );
+    }
+    let seen = report
+        .seen
+        .facts
+        .controller_managers
+        .known()
+        .map_or(&[][..], Vec::as_slice);
+    match seen.iter().find(|kcm| matches!(kcm.form, Form::InTree { .. })) {
+        Some(kcm) => (
+            name,
+            Some(false),
+            "InTreeLeft",
+            format!("{} is still in-tree: roll it in phase Migrate", kcm.object),
+        ),
+        None => (
+            name,
+            Some(true),
+            "Migrated",
+            "the migration lease is ours and no readable kube-controller-manager is in-tree".into(),
+        ),
+    }
+}
+
+fn nodes(counts: Option<NodeCounts>) -> Row {
+    let name = condition::NODES_MIGRATED;
+    match counts {
+        None => (name, None, "NotCounted", "the Nodes could not be listed".into()),
+        Some(n) if n.total > 0 && n.migrated == n.total => (
+            name,
+            Some(true),
+            "Migrated",
+            format!("all {} Nodes have external kubelets", n.total),
+        ),
+        Some(n) => {
+            let left = n.total - n.migrated;
+            (
+                name,
+                Some(false),
+                "InTreeLeft",
+                format!(
+                    "{left} of {} Nodes are not known to have an external kubelet: replace them, or restart them with --cloud-provider=external",
+                    n.total
+                ),
+            )
+        }
+    }
+}
+
+fn rollback(minor: Option<u32>) -> Row {
+    let name = condition::ROLLBACK_POSSIBLE;
+    match minor {
+        None => (
+            name,
+            None,
+            "VersionUnknown",
+            "the API server did not tell its version".into(),
+        ),
+        Some(minor) if minor <= LAST_IN_TREE_MINOR => (
+            name,
+            Some(true),
+            "InTreeAvailable",
+            format!("the API server is at 1.{minor}; 1.26 still has the in-tree provider"),
+        ),
+        Some(minor) => (
+            name,
+            Some(false),
+            "InTreeRemoved",
+            format!("the API server is at 1.{minor}; from 1.27 on there is no in-tree AWS provider to go back to"),
+        ),
+    }
+}
+
+async fn count_nodes(client: &Client) -> Result<NodeCounts, kube::Error> {
+    let resource = ApiResource::erase::<Node>(&());
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let mut counts = NodeCounts::default();
+    let mut params = ListParams::default().limit(500);
+    loop {
+        let page = api.list(&params).await?;
+        for node in &page.items {
+            counts.total += 1;
+            counts.uninitialized += u32::from(is_uninitialized(node));
+            counts.migrated += u32::from(has_our_provider_id(node));
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(counts),
+        }
+    }
+}
+
+fn is_uninitialized(node: &DynamicObject) -> bool {
+    let taints = node.data["spec"]["taints"].as_array();
+    taints.is_some_and(|all| all.iter().any(|taint| taint["key"] == taints::UNINITIALIZED))
+}
+
+/// Whether this manager set the provider ID: the API server keeps who wrote which field.
+fn has_our_provider_id(node: &DynamicObject) -> bool {
+    node.managed_fields().iter().any(|entry| {
+        entry.manager.as_deref() == Some(FIELD_MANAGER)
+            && entry
+                .fields_v1
+                .as_ref()
+                .is_some_and(|fields| fields.0["f:spec"].get("f:providerID").is_some())
+    })
+}
