@@ -1,0 +1,165 @@
+//! Runs one container: starts its process, probes it, starts it again, stops it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use super::Shared;
+use super::backoff::{Backoff, RestartPolicy};
+use super::identity::ProcessIdentity;
+use super::plan::ContainerPlan;
+use super::span::{Exit, ProcessSpan};
+use super::status::{ContainerState, Doing, Ended};
+use crate::process::{self, Launch, Process};
+
+/// One container of one Pod.
+pub(super) struct Runner {
+    pub(super) shared: Arc<Shared>,
+    pub(super) identity: ProcessIdentity,
+    pub(super) plan: ContainerPlan,
+    pub(super) policy: RestartPolicy,
+    /// Where among the Pod's containers its state lies.
+    pub(super) index: usize,
+    pub(super) states: watch::Sender<Vec<ContainerState>>,
+    /// How long the process may take to end, once it is to end.
+    pub(super) stop: watch::Receiver<Option<Duration>>,
+}
+
+impl Runner {
+    /// Returns when the process has ended and does not come back.
+    pub(super) async fn run(mut self) {
+        let mut backoff = Backoff::default();
+        loop {
+            let started = Timestamp::now();
+            let exit = match self.start() {
+                Ok((name, process)) => {
+                    let ended = self.watch(&process).await;
+                    self.shared.processes.ended(&name, &ended);
+                    (
+                        ended.status.map_or(Exit::Code(-1), Exit::from),
+                        process.started(),
+                        ended.at,
+                    )
+                }
+                Err(error) => {
+                    tracing::warn!(%error, container = %self.plan.container, "the process was not started");
+                    self.set(|state| {
+                        state.doing = Doing::Waiting {
+                            reason: "RunContainerError",
+                            message: error.to_string(),
+                        };
+                    });
+                    // 128 is what a container runtime reports for a program that it cannot start.
+                    (Exit::Code(128), started, Timestamp::now())
+                }
+            };
+            let ended = Ended {
+                exit: exit.0,
+                started: exit.1,
+                finished: exit.2,
+            };
+            if self.stop.borrow().is_some() || !self.policy.restarts(ended.exit) {
+                self.set(|state| (state.doing, state.ready) = (Doing::Terminated(ended), false));
+                return;
+            }
+            let ran = Duration::try_from(ended.finished.duration_since(ended.started)).unwrap_or(Duration::ZERO);
+            let wait = backoff.next(ran);
+            self.set(|state| {
+                let message = format!("{} after {ran:.1?}; starts again in {wait:?}", ended.exit);
+                state.doing = Doing::Waiting {
+                    reason: "CrashLoopBackOff",
+                    message,
+                };
+                (state.ready, state.last, state.restarts) = (false, Some(ended), state.restarts + 1);
+            });
+            self.identity.restarts += 1;
+            if tokio::time::timeout(wait, self.stop.wait_for(Option::is_some))
+                .await
+                .is_ok()
+            {
+                self.set(|state| state.doing = Doing::Terminated(ended));
+                return;
+            }
+        }
+    }
+
+    fn start(&self) -> Result<(String, Arc<Process>), process::ProcessError> {
+        let name = self.identity.process();
+        let key = self.identity.access_key();
+        (self.shared.config.on_access_key)(&key.id, &name);
+        let mut launch = Launch::new(&name, &self.plan.program)
+            .arguments(self.plan.argv.iter().skip(1).cloned())
+            .environment("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .environment("HOME", self.shared.config.folder.display().to_string())
+            .environment("HOSTNAME", &self.identity.pod);
+        for (variable, value) in &self.plan.environment {
+            launch = launch.environment(variable, value);
+        }
+        launch = launch
+            .environment("AWS_ACCESS_KEY_ID", &key.id)
+            .environment("AWS_SECRET_ACCESS_KEY", &key.secret);
+        if let Some(directory) = &self.plan.directory {
+            launch = launch.directory(directory);
+        }
+        let process = Arc::new(Process::start(&launch, &self.shared.config.folder)?);
+        self.shared.processes.started(self.span(&name, &process), &process);
+        self.set(|state| {
+            (state.doing, state.ready) = (
+                Doing::Running {
+                    since: process.started(),
+                },
+                false,
+            )
+        });
+        Ok((name, process))
+    }
+
+    fn span(&self, name: &str, process: &Process) -> ProcessSpan {
+        ProcessSpan {
+            process: name.to_owned(),
+            component: self.plan.component.clone(),
+            namespace: self.identity.namespace.clone(),
+            pod: self.identity.pod.clone(),
+            uid: self.identity.uid.clone(),
+            pid: u32::try_from(process.pid()).unwrap_or(0),
+            program: self.plan.program.clone(),
+            argv: self.plan.argv.clone(),
+            started: process.started(),
+            ended: None,
+            exit: None,
+        }
+    }
+
+    /// Until the process ended, by itself or because the Pod is stopped.
+    async fn watch(&mut self, process: &Process) -> process::Exit {
+        let (states, index) = (self.states.clone(), self.index);
+        let ready = |ready: bool| {
+            states.send_if_modified(|states| {
+                let state = states.get_mut(index).filter(|state| state.ready != ready);
+                state.map(|state| state.ready = ready).is_some()
+            });
+        };
+        let grace = tokio::select! {
+            exit = process.ended() => return exit,
+            () = self.plan.readiness.watch(ready) => Duration::ZERO,
+            grace = self.stop.wait_for(Option::is_some) => grace.ok().and_then(|grace| *grace).unwrap_or(Duration::ZERO),
+        };
+        match process.stop(grace).await {
+            Ok(exit) => exit,
+            Err(error) => {
+                tracing::error!(%error, "the process was not stopped; waiting for its end");
+                process.ended().await
+            }
+        }
+    }
+
+    fn set(&self, change: impl FnOnce(&mut ContainerState)) {
+        self.states.send_modify(|states| {
+            if let Some(state) = states.get_mut(self.index) {
+                change(state);
+            }
+        });
+    }
+}

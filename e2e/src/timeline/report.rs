@@ -1,0 +1,130 @@
+//! What the timeline says.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::handover::HandOver;
+use super::input::{AwsCall, Marker, Snapshot};
+use super::interval::Interval;
+use super::overlap::{self, Overlap, milliseconds};
+use super::rules::{Controller, Rules, Side};
+use super::tenure::Tenure;
+
+/// The timeline of one run.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Zero of the table's clock.
+    pub start: Timestamp,
+    /// The end of the run.
+    pub until: Timestamp,
+    /// Service, node lifecycle and route, in this order.
+    pub controllers: [ControllerTimeline; 3],
+    /// Who held K, C and M.
+    pub tenures: Vec<Tenure>,
+    /// Every change of hands of M.
+    pub hand_overs: Vec<HandOver>,
+    /// AWS writes of our manager that nothing called for.
+    pub writes_by_switch: Vec<AwsCall>,
+    /// Load balancers that are gone or are others under the same name.
+    pub recreated: BTreeSet<String>,
+    /// Load balancer and target, for each target that went.
+    pub lost_targets: BTreeSet<(String, String)>,
+    pub(super) markers: Vec<Marker>,
+    pub(super) snapshots: Vec<Snapshot>,
+    pub(super) rules: Rules,
+}
+
+/// Who owned one controller when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControllerTimeline {
+    /// The controller.
+    pub controller: Controller,
+    /// By start.
+    pub intervals: Vec<Interval>,
+    /// Times with two owners, whoever is at fault.
+    pub overlaps: Vec<Overlap>,
+}
+
+impl ControllerTimeline {
+    /// How long the controller had two owners through the fault of a process that is not on the old side.
+    ///
+    /// A Go manager that was stopped and continued keeps running for up to its renew deadline after it lost its lease:
+    /// that is told apart, in [`ControllerTimeline::overlap_by_old_side`].
+    pub fn overlap(&self) -> Duration {
+        overlap::length(
+            self.overlaps
+                .iter()
+                .filter(|overlap| overlap.caused_by.side != Side::Old),
+        )
+    }
+
+    /// How long the controller had two owners through the fault of the old side.
+    pub fn overlap_by_old_side(&self) -> Duration {
+        overlap::length(
+            self.overlaps
+                .iter()
+                .filter(|overlap| overlap.caused_by.side == Side::Old),
+        )
+    }
+}
+
+/// The five figures of the proof line, named as it names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Figures {
+    /// Milliseconds with two owners, summed over the controllers.
+    pub overlap_ms: u64,
+    /// Milliseconds without an owner of M from the old process's end on, the longest; `None` when ours never took
+    /// over.
+    pub gap_ms: Option<u64>,
+    /// AWS writes of our manager on objects whose desired state did not change.
+    pub aws_writes_by_switch: usize,
+    /// Load balancers that are gone or others.
+    pub load_balancers_recreated: usize,
+    /// Targets that went, each per load balancer.
+    pub targets_lost: usize,
+}
+
+impl Report {
+    /// The five figures.
+    pub fn figures(&self) -> Figures {
+        let overlap: Duration = self.controllers.iter().map(ControllerTimeline::overlap).sum();
+        Figures {
+            overlap_ms: milliseconds(overlap),
+            gap_ms: self
+                .taken_over()
+                .filter_map(|hand_over| hand_over.gap)
+                .max()
+                .map(milliseconds),
+            aws_writes_by_switch: self.writes_by_switch.len(),
+            load_balancers_recreated: self.recreated.len(),
+            targets_lost: self.lost_targets.len(),
+        }
+    }
+
+    /// Hand-overs from the old side to ours.
+    pub fn taken_over(&self) -> impl Iterator<Item = &HandOver> {
+        self.hand_overs
+            .iter()
+            .filter(|hand_over| hand_over.from.side == Side::Old && hand_over.to.side == Side::New)
+    }
+
+    /// The timeline of one controller.
+    pub fn controller(&self, controller: Controller) -> Option<&ControllerTimeline> {
+        self.controllers
+            .iter()
+            .find(|timeline| timeline.controller == controller)
+    }
+
+    /// The last line of a run: `proof: {"overlap_ms":…,"gap_ms":…,"aws_writes_by_switch":…,…}`.
+    pub fn proof_line(&self) -> String {
+        let figures = self.figures();
+        let gap = figures.gap_ms.map_or_else(|| "null".into(), |gap| gap.to_string());
+        format!(
+            r#"proof: {{"overlap_ms":{},"gap_ms":{gap},"aws_writes_by_switch":{},"load_balancers_recreated":{},"targets_lost":{}}}"#,
+            figures.overlap_ms, figures.aws_writes_by_switch, figures.load_balancers_recreated, figures.targets_lost,
+        )
+    }
+}

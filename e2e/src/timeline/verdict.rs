@@ -1,0 +1,141 @@
+//! Pass or fail, with the reasons.
+
+use std::time::Duration;
+
+use super::attribute::Actor;
+use super::overlap::{milliseconds, since};
+use super::report::Report;
+use super::rules::{Controller, Side};
+
+/// Whether the proof holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Why it does not; empty when it does.
+    pub reasons: Vec<String>,
+}
+
+impl Verdict {
+    /// True when there is nothing against it.
+    pub fn passed(&self) -> bool {
+        self.reasons.is_empty()
+    }
+}
+
+impl Report {
+    /// Checks the figures against the limits, and that there was enough evidence to check: a run in which nobody was
+    /// seen to own anything proves nothing.
+    pub fn verdict(&self) -> Verdict {
+        let mut reasons = Vec::new();
+        self.judge_overlaps(&mut reasons);
+        self.judge_gaps(&mut reasons);
+        self.judge_world(&mut reasons);
+        self.judge_evidence(&mut reasons);
+        Verdict { reasons }
+    }
+
+    fn judge_overlaps(&self, reasons: &mut Vec<String>) {
+        for timeline in &self.controllers {
+            for overlap in timeline
+                .overlaps
+                .iter()
+                .filter(|overlap| overlap.caused_by.side != Side::Old)
+            {
+                reasons.push(format!(
+                    "{}: {} owned it together with {} for {} ms",
+                    timeline.controller,
+                    overlap.caused_by.label(),
+                    overlap.against.label(),
+                    milliseconds(since(overlap.from, overlap.until)).max(1),
+                ));
+            }
+        }
+    }
+
+    fn judge_gaps(&self, reasons: &mut Vec<String>) {
+        if self.taken_over().next().is_none() {
+            reasons.push("M never went from the old side to the new one".into());
+        }
+        for hand_over in &self.hand_overs {
+            let (from, to) = (hand_over.from.label(), hand_over.to.label());
+            match (hand_over.limit(&self.rules.limits), hand_over.gap) {
+                (Some(limit), Some(gap)) if gap > limit => reasons.push(format!(
+                    "{to} took M from {from} after {} ms, the limit is {} ms",
+                    milliseconds(gap),
+                    limit.as_millis()
+                )),
+                // Of a process that stands still and is continued there is no end; its lease has run out all the same.
+                (Some(_), None) if !hand_over.expired => {
+                    reasons.push(format!("{to} took M although {from} neither ended nor released it"))
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn judge_world(&self, reasons: &mut Vec<String>) {
+        for call in &self.writes_by_switch {
+            reasons.push(format!("{} wrote to AWS without need: {}", call.caller, call.action));
+        }
+        for name in &self.recreated {
+            reasons.push(format!("load balancer {name} is gone or another one"));
+        }
+        for (name, target) in &self.lost_targets {
+            reasons.push(format!("load balancer {name} lost target {target}"));
+        }
+    }
+
+    fn judge_evidence(&self, reasons: &mut Vec<String>) {
+        let targets = |snapshot: &super::Snapshot| snapshot.load_balancers.values().any(|lb| !lb.targets.is_empty());
+        if self.snapshots.len() < 2 || !self.snapshots.first().is_some_and(targets) {
+            reasons.push(
+                "AWS must be looked at before and after, with a load balancer that has targets: nothing is proved"
+                    .into(),
+            );
+        }
+        for timeline in &self.controllers {
+            for (side, name) in [(Side::Old, "old"), (Side::New, "new")] {
+                if !timeline.intervals.iter().any(|interval| interval.actor.side == side) {
+                    reasons.push(format!("{}: no owner on the {name} side was seen", timeline.controller));
+                }
+            }
+            for interval in timeline
+                .intervals
+                .iter()
+                .filter(|interval| interval.actor.side == Side::Unknown)
+            {
+                reasons.push(format!(
+                    "{}: nobody knows who {} is",
+                    timeline.controller,
+                    interval.actor.label()
+                ));
+            }
+        }
+        for hand_over in self.taken_over() {
+            self.judge_silence(&hand_over.from, hand_over.ended.unwrap_or(hand_over.acquired), reasons);
+            if hand_over.first_sync.is_none() {
+                reasons.push(format!("{} took M and was never seen to work", hand_over.to.label()));
+            }
+        }
+    }
+
+    /// An owner that makes no call cannot be seen to overlap; the load on Services is there to make it call.
+    fn judge_silence(&self, old: &Actor, end: jiff::Timestamp, reasons: &mut Vec<String>) {
+        let Some(service) = self.controller(Controller::Service) else {
+            return;
+        };
+        let last = service
+            .intervals
+            .iter()
+            .filter(|i| i.actor.may_be(old) && i.from <= end)
+            .map(|i| i.until)
+            .max();
+        let silence = last.map_or(Duration::MAX, |last| since(last, end));
+        if silence > self.rules.limits.silence && last.is_some() {
+            reasons.push(format!(
+                "service: {} made no call in the last {} ms before its end: was the load running?",
+                old.label(),
+                milliseconds(silence)
+            ));
+        }
+    }
+}

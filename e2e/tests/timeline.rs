@@ -1,0 +1,692 @@
+//! The timeline's figures, each seen green once and red at least once.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use outrigger_e2e::audit::{AuditEvent, ObjectRef, ResponseStatus, User};
+use outrigger_e2e::leases::{Lease, LeaseChange};
+use outrigger_e2e::pods::{Exit, ProcessSpan};
+use outrigger_e2e::timeline::{
+    AwsCall, Component, Controller, Inputs, LoadBalancer, Marker, NEW_WORK_BEGINS, Report, Rules, Side, Snapshot,
+    analyse,
+};
+
+const OLD: &str = "kcm-7d9-x";
+const NEW: &str = "outrigger-5c4-y";
+const OLD_ID: &str = "host_0001";
+const NEW_ID: &str = "host_0002";
+const KCM_AGENT: &str = "kube-controller-manager/v1.26.13 (linux/amd64) kubernetes/0000000";
+const OUR_AGENT: &str = "outrigger-manager/0.1.0";
+
+/// Seconds into the run.
+fn at(seconds: f64) -> Timestamp {
+    Timestamp::UNIX_EPOCH + SignedDuration::from_micros((seconds * 1_000_000.0) as i64)
+}
+
+fn process(name: &str, component: &str, flags: &[&str], from: f64, until: Option<f64>) -> ProcessSpan {
+    ProcessSpan {
+        process: name.into(),
+        component: component.into(),
+        namespace: "tenant".into(),
+        pod: name.into(),
+        uid: name.into(),
+        pid: 1,
+        program: PathBuf::from(component),
+        argv: std::iter::once(component)
+            .chain(flags.iter().copied())
+            .map(Into::into)
+            .collect(),
+        started: at(from),
+        ended: until.map(at),
+        exit: until.map(|_| Exit::Signal(15)),
+    }
+}
+
+fn call(caller: &str, action: &str, seconds: f64, parameters: &[(&str, &str)]) -> AwsCall {
+    let service = if action.contains("LoadBalancer") {
+        "elasticloadbalancing"
+    } else {
+        "ec2"
+    };
+    AwsCall {
+        at: at(seconds),
+        caller: caller.into(),
+        service: service.into(),
+        action: action.into(),
+        preflight: false,
+        is_write: !action.starts_with("Describe"),
+        parameters: parameters
+            .iter()
+            .map(|(key, value)| ((*key).into(), (*value).into()))
+            .collect(),
+        status: 200,
+    }
+}
+
+fn lease(lease: Lease, holder: &str, acquired: f64, seen: f64) -> LeaseChange {
+    LeaseChange {
+        lease,
+        at: at(seen),
+        since_start: Duration::from_secs_f64(seen),
+        holder: Some(holder.into()).filter(|holder: &String| !holder.is_empty()),
+        acquired: Some(at(acquired)),
+        renewed: Some(at(seen)),
+        duration: Some(Duration::from_secs(15)),
+        transitions: 0,
+        annotations: BTreeMap::new(),
+        deleted: false,
+    }
+}
+
+fn held(which: Lease, holder: &str, from: f64, until: f64) -> Vec<LeaseChange> {
+    (0..)
+        .map(|n| from + 2.0 * f64::from(n))
+        .take_while(|s| *s < until)
+        .map(|s| lease(which, holder, from, s))
+        .collect()
+}
+
+fn write(agent: &str, verb: &str, resource: &str, seconds: f64) -> AuditEvent {
+    AuditEvent {
+        audit_id: format!("{agent}{seconds}"),
+        stage: "ResponseComplete".into(),
+        verb: verb.into(),
+        request_uri: String::new(),
+        user: User::default(),
+        impersonated_user: None,
+        user_agent: agent.into(),
+        object_ref: ObjectRef {
+            resource: resource.into(),
+            name: "x".into(),
+            ..ObjectRef::default()
+        },
+        response_status: ResponseStatus { code: 200 },
+        request_received_timestamp: at(seconds),
+        stage_timestamp: at(seconds + 0.004),
+    }
+}
+
+fn snapshot(seconds: f64) -> Snapshot {
+    let load_balancer = |dns: &str| LoadBalancer {
+        dns_name: dns.into(),
+        created: "2026-11-20T10:00:00Z".into(),
+        targets: ["i-1".to_owned(), "i-2".to_owned()].into(),
+    };
+    let both = [
+        ("lb-a".to_owned(), load_balancer("a.elb")),
+        ("lb-b".to_owned(), load_balancer("b.elb")),
+    ];
+    Snapshot {
+        at: at(seconds),
+        load_balancers: both.into(),
+    }
+}
+
+fn reads(caller: &str, from: f64, until: f64) -> impl Iterator<Item = AwsCall> {
+    let times = (0..)
+        .map(move |n| from + 2.0 * f64::from(n))
+        .take_while(move |seconds| *seconds < until);
+    times.map(move |seconds| call(caller, "DescribeLoadBalancers", seconds, &[]))
+}
+
+/// The old manager owns everything until it ends at 40 s; ours takes M at 53.8 s and makes a new load balancer at 72 s.
+fn good_run() -> Inputs {
+    let mut aws_calls: Vec<_> = reads(OLD, 2.0, 40.0).chain(reads(NEW, 54.0, 90.0)).collect();
+    aws_calls.push(call(
+        OLD,
+        "ModifyLoadBalancerAttributes",
+        3.0,
+        &[("LoadBalancerName", "lb-a")],
+    ));
+    aws_calls.push(call(NEW, "DescribeInstances", 20.0, &[]));
+    aws_calls.push(call(NEW, "CreateLoadBalancer", 72.0, &[("LoadBalancerName", "lb-new")]));
+    Inputs {
+        aws_calls,
+        audit_events: vec![
+            write(&format!("{KCM_AGENT}/service-controller"), "patch", "services", 4.0),
+            write(&format!("{KCM_AGENT}/node-controller"), "delete", "nodes", 30.0),
+            write(&format!("{OUR_AGENT} node-controller"), "patch", "nodes", 25.0),
+            write(&format!("{OUR_AGENT} service-controller"), "create", "events", 72.5),
+        ],
+        lease_changes: [
+            held(Lease::K, OLD_ID, 1.0, 40.0),
+            held(Lease::M, OLD_ID, 1.5, 40.0),
+            held(Lease::C, NEW_ID, 11.0, 90.0),
+            held(Lease::M, NEW_ID, 53.8, 90.0),
+        ]
+        .concat(),
+        processes: vec![
+            process(
+                OLD,
+                "kube-controller-manager",
+                &["--cloud-provider=aws", "--enable-leader-migration"],
+                0.0,
+                Some(40.0),
+            ),
+            process(NEW, "outrigger-manager", &["--migration=prod"], 10.0, None),
+        ],
+        holders: BTreeMap::new(),
+        markers: vec![
+            Marker {
+                at: at(8.0),
+                name: "phase Prepare".into(),
+            },
+            Marker {
+                at: at(70.0),
+                name: NEW_WORK_BEGINS.into(),
+            },
+        ],
+        snapshots: vec![snapshot(5.0), snapshot(60.0), snapshot(90.0)],
+        until: at(95.0),
+    }
+}
+
+fn rules() -> Rules {
+    let mut rules = Rules::new(Component::outrigger_manager());
+    rules.unchanged = ["lb-a".to_owned(), "lb-b".to_owned()].into();
+    rules
+}
+
+fn reasons(report: &Report) -> String {
+    report.verdict().reasons.join("\n")
+}
+
+/// Red for exactly this reason: nothing else is held against the run.
+fn red_for(inputs: &Inputs, rules: &Rules, reason: &str) -> Report {
+    let report = analyse(inputs, rules);
+    let reasons = report.verdict().reasons;
+    assert!(!reasons.is_empty(), "the verdict passes; wanted: {reason}");
+    assert!(
+        reasons.iter().all(|given| given.contains(reason)),
+        "wanted {reason:?}, got {reasons:#?}"
+    );
+    report
+}
+
+fn overlap_of(report: &Report, controller: Controller) -> Duration {
+    report
+        .controller(controller)
+        .map(outrigger_e2e::timeline::ControllerTimeline::overlap)
+        .unwrap_or_default()
+}
+
+#[test]
+fn a_clean_switch_passes_and_says_so_in_its_last_line() {
+    let report = analyse(&good_run(), &rules());
+    assert_eq!(reasons(&report), "");
+    assert!(report.verdict().passed());
+    let line = r#"proof: {"overlap_ms":0,"gap_ms":13800,"aws_writes_by_switch":0,"load_balancers_recreated":0,"targets_lost":0}"#;
+    assert_eq!(report.proof_line(), line);
+    assert_eq!(report.table().lines().last(), Some(line));
+    for expected in [
+        "service",
+        "node lifecycle",
+        "by leases; not built yet",
+        OLD,
+        NEW,
+        "phase Prepare",
+        "+200 ms",
+    ] {
+        assert!(
+            report.table().contains(expected),
+            "{expected} is not in\n{}",
+            report.table()
+        );
+    }
+}
+
+#[test]
+fn the_proof_line_is_json_with_five_figures() -> Result<(), Box<dyn Error>> {
+    let line = analyse(&good_run(), &rules()).proof_line();
+    let figures: BTreeMap<String, u64> = serde_json::from_str(line.strip_prefix("proof: ").ok_or("no prefix")?)?;
+    assert_eq!(figures.len(), 5);
+    Ok(())
+}
+
+#[test]
+fn intervals_span_all_calls_reads_included_and_shared_reads_belong_to_nobody() -> Result<(), Box<dyn Error>> {
+    let report = analyse(&good_run(), &rules());
+    let service = &report.controller(Controller::Service).ok_or("no service")?.intervals;
+    let spans: Vec<_> = service
+        .iter()
+        .map(|i| (i.actor.label(), i.from, i.until, i.aws_calls, i.api_writes))
+        .collect();
+    assert_eq!(
+        spans,
+        [
+            (OLD.to_owned(), at(2.0), at(38.0), 20, 1),
+            (NEW.to_owned(), at(54.0), at(88.0), 19, 1),
+        ]
+    );
+    let lifecycle = &report
+        .controller(Controller::NodeLifecycle)
+        .ok_or("no node lifecycle")?
+        .intervals;
+    assert_eq!(
+        lifecycle.first().map(|i| (i.from, i.until, i.api_writes)),
+        Some((at(1.5), at(40.0), 1))
+    );
+    Ok(())
+}
+
+#[test]
+fn an_aws_read_of_ours_while_the_old_manager_owns_the_service_controller_is_overlap() {
+    let mut run = good_run();
+    run.aws_calls.push(call(NEW, "DescribeLoadBalancers", 37.0, &[]));
+    let report = red_for(
+        &run,
+        &rules(),
+        "service: outrigger-5c4-y owned it together with kcm-7d9-x",
+    );
+    assert_eq!(
+        report.figures().overlap_ms,
+        1000,
+        "from our call at 37 s to the old manager's last at 38 s"
+    );
+}
+
+#[test]
+fn a_preflight_call_is_no_ownership() {
+    let mut run = good_run();
+    run.aws_calls.push(AwsCall {
+        preflight: true,
+        ..call(NEW, "DescribeLoadBalancers", 37.0, &[])
+    });
+    assert_eq!(reasons(&analyse(&run, &rules())), "");
+}
+
+#[test]
+fn a_single_call_of_another_process_is_overlap_although_it_has_no_length() {
+    let mut run = good_run();
+    run.processes.push(process(
+        "outrigger-5c4-z",
+        "outrigger-manager",
+        &["--migration=prod"],
+        50.0,
+        None,
+    ));
+    run.aws_calls
+        .push(call("outrigger-5c4-z", "DescribeSecurityGroups", 60.5, &[]));
+    let report = red_for(
+        &run,
+        &rules(),
+        "service: outrigger-5c4-z owned it together with outrigger-5c4-y",
+    );
+    assert_eq!(report.figures().overlap_ms, 1);
+}
+
+#[test]
+fn a_write_to_kubernetes_by_ours_while_the_old_manager_owns_is_overlap() {
+    let mut run = good_run();
+    run.audit_events.push(write(
+        &format!("{OUR_AGENT} service-controller"),
+        "patch",
+        "services",
+        20.0,
+    ));
+    red_for(&run, &rules(), "service: outrigger-5c4-y owned it");
+    let mut run = good_run();
+    run.audit_events.push(write(
+        &format!("{OUR_AGENT} cloud-node-lifecycle-controller"),
+        "delete",
+        "nodes",
+        20.0,
+    ));
+    let report = red_for(&run, &rules(), "node lifecycle: outrigger-5c4-y owned it");
+    assert_eq!(overlap_of(&report, Controller::NodeLifecycle), Duration::from_secs(20));
+}
+
+#[test]
+fn a_kube_controller_manager_without_leader_migration_beside_ours_with_m_is_our_overlap() {
+    let mut run = good_run();
+    run.processes.push(process(
+        "kcm-old",
+        "kube-controller-manager",
+        &["--cloud-provider=aws"],
+        45.0,
+        None,
+    ));
+    run.lease_changes
+        .retain(|change| !(change.lease == Lease::K && change.at > at(46.0)));
+    run.lease_changes.extend(held(Lease::K, "host_0009", 46.0, 90.0));
+    run.aws_calls.extend(reads("kcm-old", 47.0, 90.0));
+    let report = analyse(&run, &rules());
+    for controller in Controller::ALL {
+        assert!(
+            overlap_of(&report, controller) > Duration::from_secs(30),
+            "{controller}\n{}",
+            report.table()
+        );
+    }
+    assert!(!report.verdict().passed());
+}
+
+#[test]
+fn ours_without_a_migration_beside_the_old_manager_is_our_overlap() {
+    let mut run = good_run();
+    run.processes = vec![
+        process(OLD, "kube-controller-manager", &["--cloud-provider=aws"], 0.0, None),
+        process(NEW, "outrigger-manager", &["--cloud-provider=aws"], 10.0, None),
+    ];
+    run.lease_changes = [held(Lease::K, OLD_ID, 1.0, 90.0), held(Lease::C, NEW_ID, 11.0, 90.0)].concat();
+    run.aws_calls = reads(OLD, 2.0, 90.0).chain(reads(NEW, 12.0, 90.0)).collect();
+    let report = analyse(&run, &rules());
+    for controller in Controller::ALL {
+        assert!(
+            overlap_of(&report, controller) > Duration::from_secs(70),
+            "{controller}\n{}",
+            report.table()
+        );
+    }
+    assert!(reasons(&report).contains("M never went from the old side to the new one"));
+}
+
+#[test]
+fn a_go_manager_that_was_paused_and_goes_on_after_losing_m_is_told_but_is_not_ours() {
+    let mut run = good_run();
+    if let Some(old) = run.processes.first_mut() {
+        (old.ended, old.exit) = (None, None);
+    }
+    run.aws_calls.push(call(OLD, "DescribeLoadBalancers", 57.0, &[]));
+    let report = analyse(&run, &rules());
+    assert_eq!(report.figures().overlap_ms, 0);
+    let service = report.controller(Controller::Service);
+    assert_eq!(service.map(|s| s.overlap_by_old_side()), Some(Duration::from_secs(3)));
+    assert!(report.table().contains("not ours, kcm-7d9-x"), "{}", report.table());
+}
+
+#[test]
+fn ours_going_on_after_the_old_manager_took_m_back_is_our_overlap() {
+    let mut run = good_run();
+    run.processes.push(process(
+        "kcm-back",
+        "kube-controller-manager",
+        &["--cloud-provider=aws", "--enable-leader-migration"],
+        60.0,
+        None,
+    ));
+    run.lease_changes
+        .retain(|change| change.at < at(62.0) || change.lease == Lease::C);
+    run.lease_changes.push(lease(Lease::M, "", 62.0, 62.0));
+    run.lease_changes.extend(held(Lease::K, "host_0003", 61.0, 90.0));
+    run.lease_changes.extend(held(Lease::M, "host_0003", 64.0, 90.0));
+    run.aws_calls.extend(reads("kcm-back", 65.0, 90.0));
+    let report = analyse(&run, &rules());
+    assert!(
+        overlap_of(&report, Controller::Service) > Duration::from_secs(20),
+        "{}",
+        report.table()
+    );
+    assert_eq!(
+        overlap_of(&report, Controller::NodeLifecycle),
+        Duration::ZERO,
+        "its lease was released in time"
+    );
+}
+
+#[test]
+fn a_rollback_and_a_second_migration_are_no_overlap_although_our_process_lives_on() {
+    let mut run = good_run();
+    run.processes.push(process(
+        "kcm-back",
+        "kube-controller-manager",
+        &["--cloud-provider=aws", "--enable-leader-migration"],
+        58.0,
+        Some(76.0),
+    ));
+    run.lease_changes
+        .retain(|change| change.at < at(60.0) || change.lease == Lease::C);
+    run.lease_changes.push(lease(Lease::M, "", 60.0, 60.0));
+    run.lease_changes.extend(held(Lease::K, "host_0003", 59.0, 76.0));
+    run.lease_changes.extend(held(Lease::M, "host_0003", 64.0, 76.0));
+    run.lease_changes.extend(held(Lease::M, NEW_ID, 90.0, 94.0));
+    run.aws_calls = reads(OLD, 2.0, 40.0)
+        .chain(reads(NEW, 54.0, 60.0))
+        .chain(reads("kcm-back", 65.0, 76.0))
+        .chain(reads(NEW, 90.5, 94.0))
+        .collect();
+    run.audit_events
+        .retain(|event| event.request_received_timestamp < at(70.0));
+    let report = analyse(&run, &rules());
+    assert_eq!(reasons(&report), "", "{}", report.table());
+    assert_eq!(report.figures().gap_ms, Some(14_000), "the longer of two take-overs");
+    assert_eq!(
+        report.hand_overs.iter().map(|h| h.gap).collect::<Vec<_>>(),
+        [
+            Some(Duration::from_millis(13_800)),
+            Some(Duration::from_secs(4)),
+            Some(Duration::from_secs(14)),
+        ]
+    );
+}
+
+#[test]
+fn a_gap_longer_than_a_lease_duration_and_our_reaction_is_red() {
+    let mut run = good_run();
+    run.lease_changes
+        .retain(|change| !(change.lease == Lease::M && change.at > at(50.0)));
+    run.lease_changes.extend(held(Lease::M, NEW_ID, 55.6, 90.0));
+    run.aws_calls.retain(|call| call.caller != NEW || call.at > at(55.6));
+    let report = red_for(
+        &run,
+        &rules(),
+        "took M from kcm-7d9-x after 15600 ms, the limit is 15500 ms",
+    );
+    assert_eq!(report.figures().gap_ms, Some(15_600));
+}
+
+#[test]
+fn m_taken_from_a_live_holder_is_red() {
+    let mut run = good_run();
+    if let Some(old) = run.processes.first_mut() {
+        (old.ended, old.exit) = (None, None);
+    }
+    run.lease_changes
+        .retain(|change| !(change.holder.as_deref() == Some(NEW_ID) && change.lease == Lease::M));
+    run.lease_changes.extend(held(Lease::M, NEW_ID, 45.0, 90.0));
+    red_for(
+        &run,
+        &rules(),
+        "took M although kcm-7d9-x neither ended nor released it",
+    );
+}
+
+#[test]
+fn a_run_in_which_ours_never_took_over_is_red() {
+    let mut run = good_run();
+    run.lease_changes
+        .retain(|change| !(change.lease == Lease::M && change.at > at(50.0)));
+    let report = analyse(&run, &rules());
+    assert!(reasons(&report).contains("M never went from the old side to the new one"));
+    assert!(report.proof_line().contains(r#""gap_ms":null"#));
+}
+
+#[test]
+fn an_aws_write_of_ours_before_new_work_begins_is_red() {
+    let mut run = good_run();
+    run.aws_calls.push(call(
+        NEW,
+        "ModifyLoadBalancerAttributes",
+        56.0,
+        &[("LoadBalancerName", "lb-a")],
+    ));
+    let report = red_for(
+        &run,
+        &rules(),
+        "wrote to AWS without need: ModifyLoadBalancerAttributes",
+    );
+    assert_eq!(report.figures().aws_writes_by_switch, 1);
+}
+
+#[test]
+fn an_aws_write_of_ours_to_an_unchanged_load_balancer_is_red_even_later() {
+    let mut run = good_run();
+    run.aws_calls.push(call(
+        NEW,
+        "ConfigureHealthCheckOfLoadBalancer",
+        80.0,
+        &[("LoadBalancerName", "lb-b")],
+    ));
+    red_for(&run, &rules(), "wrote to AWS without need: ConfigureHealthCheck");
+}
+
+#[test]
+fn registering_a_new_nodes_instance_with_an_unchanged_load_balancer_is_called_for() {
+    let register = |instance| {
+        let parameters = [
+            ("LoadBalancerName", "lb-b"),
+            ("Instances.member.1.InstanceId", instance),
+        ];
+        call(NEW, "RegisterInstancesWithLoadBalancer", 80.0, &parameters)
+    };
+    let mut rules = rules();
+    rules.changed.insert("i-new".into());
+    let mut run = good_run();
+    run.aws_calls.push(register("i-new"));
+    assert_eq!(reasons(&analyse(&run, &rules)), "");
+    run.aws_calls.push(register("i-1"));
+    red_for(&run, &rules, "wrote to AWS without need: RegisterInstances");
+}
+
+#[test]
+fn without_the_marker_every_aws_write_of_ours_counts() {
+    let mut run = good_run();
+    run.markers.clear();
+    red_for(&run, &rules(), "wrote to AWS without need: CreateLoadBalancer");
+}
+
+#[test]
+fn a_load_balancer_with_another_dns_name_or_creation_time_was_recreated() {
+    for change in [
+        |lb: &mut LoadBalancer| lb.dns_name = "other.elb".into(),
+        |lb: &mut LoadBalancer| lb.created = "2026-11-20T11:00:00Z".into(),
+    ] {
+        let mut run = good_run();
+        if let Some(lb) = run
+            .snapshots
+            .last_mut()
+            .and_then(|snapshot| snapshot.load_balancers.get_mut("lb-a"))
+        {
+            change(lb);
+        }
+        let report = red_for(&run, &rules(), "load balancer lb-a is gone or another one");
+        assert_eq!(report.figures().load_balancers_recreated, 1);
+    }
+}
+
+#[test]
+fn a_load_balancer_deleted_and_made_again_between_two_snapshots_was_recreated() {
+    let mut run = good_run();
+    run.aws_calls
+        .push(call(OLD, "DeleteLoadBalancer", 39.0, &[("LoadBalancerName", "lb-a")]));
+    red_for(&run, &rules(), "load balancer lb-a is gone or another one");
+    let mut rules = rules();
+    rules.removed_on_purpose.insert("lb-a".into());
+    assert_eq!(reasons(&analyse(&run, &rules)), "");
+}
+
+#[test]
+fn a_target_missing_in_any_later_snapshot_was_lost() {
+    let mut run = good_run();
+    if let Some(lb) = run
+        .snapshots
+        .get_mut(1)
+        .and_then(|snapshot| snapshot.load_balancers.get_mut("lb-b"))
+    {
+        lb.targets.remove("i-2");
+    }
+    let report = red_for(&run, &rules(), "load balancer lb-b lost target i-2");
+    assert_eq!(report.figures().targets_lost, 1);
+}
+
+#[test]
+fn a_target_deregistered_and_registered_again_between_two_snapshots_was_lost() {
+    let mut run = good_run();
+    let parameters = [("LoadBalancerName", "lb-b"), ("Instances.member.1.InstanceId", "i-1")];
+    run.aws_calls
+        .push(call(OLD, "DeregisterInstancesFromLoadBalancer", 39.0, &parameters));
+    red_for(&run, &rules(), "load balancer lb-b lost target i-1");
+}
+
+#[test]
+fn a_caller_that_nobody_knows_is_red_unless_it_is_the_harness() {
+    let mut run = good_run();
+    run.aws_calls
+        .push(call("AKIAUNKNOWN", "DescribeLoadBalancers", 45.0, &[]));
+    red_for(&run, &rules(), "service: nobody knows who AKIAUNKNOWN is");
+    let mut rules = rules();
+    rules.ignored_callers.insert("AKIAUNKNOWN".into());
+    assert_eq!(reasons(&analyse(&run, &rules)), "");
+}
+
+#[test]
+fn too_little_evidence_is_red() {
+    let mut run = good_run();
+    run.snapshots.truncate(1);
+    red_for(&run, &rules(), "AWS must be looked at before and after");
+    let mut run = good_run();
+    run.aws_calls.retain(|call| call.caller != OLD);
+    run.audit_events.clear();
+    red_for(&run, &rules(), "service: no owner on the old side was seen");
+    let mut run = good_run();
+    run.aws_calls.retain(|call| call.caller != OLD || call.at < at(20.0));
+    red_for(&run, &rules(), "service: kcm-7d9-x made no call in the last");
+}
+
+#[test]
+fn what_comes_after_the_end_of_the_run_is_left_out() {
+    let mut run = good_run();
+    run.aws_calls
+        .push(call(NEW, "DeleteLoadBalancer", 96.0, &[("LoadBalancerName", "lb-a")]));
+    run.snapshots.push(Snapshot {
+        at: at(97.0),
+        load_balancers: BTreeMap::new(),
+    });
+    assert_eq!(reasons(&analyse(&run, &rules())), "");
+}
+
+#[test]
+fn of_two_processes_of_one_component_the_lease_holder_is_the_writer() {
+    let mut run = good_run();
+    run.processes.push(process(
+        "outrigger-5c4-z",
+        "outrigger-manager",
+        &["--migration=prod"],
+        55.0,
+        None,
+    ));
+    let report = analyse(&run, &rules());
+    assert_eq!(
+        reasons(&report),
+        "",
+        "the standby is not blamed for the holder's write at 72.5 s"
+    );
+    let service = report.controller(Controller::Service).map(|s| s.intervals.len());
+    assert_eq!(service, Some(2));
+}
+
+#[test]
+fn a_write_that_either_of_two_standbys_may_have_made_is_held_against_the_owner_only() {
+    let mut run = good_run();
+    for (name, from) in [("outrigger-5c4-a", 10.0), ("outrigger-5c4-b", 10.0)] {
+        run.processes
+            .push(process(name, "outrigger-manager", &["--migration=prod"], from, None));
+    }
+    run.audit_events.push(write(
+        &format!("{OUR_AGENT} service-controller"),
+        "patch",
+        "services",
+        20.0,
+    ));
+    let report = analyse(&run, &rules());
+    let culprits: Vec<_> = report
+        .controllers
+        .iter()
+        .flat_map(|c| &c.overlaps)
+        .map(|o| o.caused_by.side)
+        .collect();
+    assert_eq!(culprits, [Side::New], "{}", report.table());
+}
