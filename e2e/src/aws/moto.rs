@@ -39,9 +39,7 @@ impl Moto {
         let process = Process::start(&launch, run)?;
         let health = format!("{url}/moto-api/data.json");
         process
-            .ready("answer over HTTP", Duration::from_secs(90), async || {
-                expect_ok(&health).await
-            })
+            .ready("answer over HTTP", Duration::from_secs(90), || expect_ok(&health))
             .await?;
         Ok(Self {
             process,

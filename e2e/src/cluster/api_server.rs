@@ -95,7 +95,7 @@ impl ApiServer {
         write_secrets(&home, &authority, first_address(&options.service_range)?)?;
         let program = tools.path(options.version.api_server())?.to_owned();
         let admin = Admin::new(&authority)?;
-        let (launch, process, url) = with_free_ports(async || {
+        let (launch, process, url) = with_free_ports(|| async {
             let port = free_port()?;
             let url = format!("https://127.0.0.1:{port}");
             let launch = Launch::new("kube-apiserver", &program).arguments(arguments(&home, etcd.url(), port, options));
@@ -227,7 +227,7 @@ impl Admin {
     ) -> Result<(), ClusterError> {
         let content = kubeconfig(name, url, authority.certificate(), "admin", &self.0);
         let client = client(&content, &User::admin(), "outrigger-e2e").await?;
-        let probe = async || {
+        let probe = || async {
             let request = http::Request::get("/readyz")
                 .body(Vec::new())
                 .map_err(|error| error.to_string())?;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::loopback::expect_ok;
 use crate::process::{Launch, Process, free_port};
 use crate::tools::{Tool, Tools};
 
@@ -24,7 +25,7 @@ impl Etcd {
         let home = run.join("etcd");
         folder(&home)?;
         let program = tools.path(Tool::Etcd)?;
-        with_free_ports(async || Self::start_once(program, &home).await).await
+        with_free_ports(|| Self::start_once(program, &home)).await
     }
 
     async fn start_once(program: &Path, home: &Path) -> Result<Self, ClusterError> {
@@ -44,9 +45,7 @@ impl Etcd {
         let process = Process::start(&launch, home)?;
         let health = format!("{url}/health");
         process
-            .ready("healthy answer", Duration::from_secs(60), async || {
-                crate::loopback::expect_ok(&health).await
-            })
+            .ready("healthy answer", Duration::from_secs(60), || expect_ok(&health))
             .await?;
         Ok(Self { process, url })
     }

@@ -93,9 +93,10 @@ fn folder(path: &Path) -> Result<(), ClusterError> {
 }
 
 /// Tries `start` again on other ports when the child lost the race for the one it was given.
-async fn with_free_ports<T, F>(mut start: F) -> Result<T, ClusterError>
+async fn with_free_ports<T, F, Started>(mut start: F) -> Result<T, ClusterError>
 where
-    F: AsyncFnMut() -> Result<T, ClusterError>,
+    F: FnMut() -> Started,
+    Started: Future<Output = Result<T, ClusterError>>,
 {
     for _ in 0..2 {
         match start().await {

@@ -18,7 +18,7 @@ while read -r verb group; do
     remove) groups="${groups%% $group *} ${groups#* $group }" ;;
     esac
 done
-for group in $groups; do kill -KILL -- "-$group"; done
+for group in $groups; do kill -s KILL -- "-$group"; done
 "#;
 
 static GUARD: Mutex<Option<Child>> = Mutex::new(None);

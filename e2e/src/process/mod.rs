@@ -267,9 +267,10 @@ impl Process {
     ///
     /// # Errors
     /// [`ProcessError::EndedEarly`] as soon as the child ends, [`ProcessError::NotReady`] after `within`.
-    pub async fn ready<F>(&self, what: &str, within: Duration, mut probe: F) -> Result<(), ProcessError>
+    pub async fn ready<F, Answer>(&self, what: &str, within: Duration, mut probe: F) -> Result<(), ProcessError>
     where
-        F: AsyncFnMut() -> Result<(), String>,
+        F: FnMut() -> Answer,
+        Answer: Future<Output = Result<(), String>>,
     {
         let deadline = Instant::now() + within;
         let mut reason = "none".to_owned();

@@ -1,0 +1,331 @@
+//! The world before a migration, with the real components: a kube-controller-manager 1.26 whose in-tree AWS provider
+//! owns a cluster's load balancers.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Service as KubernetesService};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use outrigger_e2e::aws::{Caller, Instance, Moto, Proxy, Service, World};
+use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, TenantControllerManager, User, Version};
+use outrigger_e2e::process::{Launch, Process, free_port};
+use outrigger_e2e::tools::{Tool, Tools};
+use serde_json::json;
+
+const CLUSTER: &str = "old-world";
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Everything that the old world consists of. Fields drop in order: callers before those they call.
+struct OldWorld {
+    manager: Process,
+    proxy: Proxy,
+    world: World,
+    moto: Moto,
+    api: ApiServer,
+    _etcd: Etcd,
+    _run: Option<tempfile::TempDir>,
+}
+
+impl OldWorld {
+    async fn start() -> Self {
+        let tools = Tools::load(&[
+            Tool::Etcd,
+            Tool::ApiServer126,
+            Tool::ControllerManager126,
+            Tool::MotoPython,
+        ]);
+        let tools = tools.await.expect("tools");
+        let (folder, path) = run_folder();
+        let moto = Moto::start(&tools, &path).await.expect("moto");
+        let world = World::seed(&moto, CLUSTER, 2).await.expect("seeded");
+        let caller = Caller::new("kube-controller-manager");
+        let proxy = Proxy::start(&moto, std::slice::from_ref(&caller), Some(&path.join("aws.jsonl")))
+            .await
+            .expect("proxy");
+        let etcd = Etcd::start(&tools, &path).await.expect("etcd");
+        let options = ApiServerOptions::new("tenant", Version::V1_26, "127.96.0.0/16");
+        let api = ApiServer::start(&tools, &path, &etcd, &options)
+            .await
+            .expect("API server");
+        let admin = api.client(&User::admin(), "old-world-test").await.expect("client");
+        for instance in &world.instances {
+            create_node(&admin, instance).await;
+        }
+        let manager = start_manager(&tools, &path, &api, &world, &proxy, &caller).await;
+        Self {
+            manager,
+            proxy,
+            world,
+            moto,
+            api,
+            _etcd: etcd,
+            _run: folder,
+        }
+    }
+
+    async fn services(&self) -> Api<KubernetesService> {
+        let client = self.api.client(&User::admin(), "old-world-test").await.expect("client");
+        Api::namespaced(client, "default")
+    }
+
+    async fn leases(&self) -> Api<Lease> {
+        let client = self.api.client(&User::admin(), "old-world-test").await.expect("client");
+        Api::namespaced(client, "kube-system")
+    }
+}
+
+/// A temporary folder, or a new one below `OUTRIGGER_RUN`, which then stays for whoever looks at a failure.
+fn run_folder() -> (Option<tempfile::TempDir>, PathBuf) {
+    let folder = match std::env::var("OUTRIGGER_RUN") {
+        Ok(parent) => {
+            std::fs::create_dir_all(&parent).expect("folder");
+            return (None, tempfile::tempdir_in(parent).expect("folder").keep());
+        }
+        Err(_) => tempfile::tempdir().expect("folder"),
+    };
+    let path = folder.path().to_owned();
+    (Some(folder), path)
+}
+
+async fn start_manager(
+    tools: &Tools,
+    run: &Path,
+    api: &ApiServer,
+    world: &World,
+    proxy: &Proxy,
+    caller: &Caller,
+) -> Process {
+    let cloud_config = run.join("cloud.conf");
+    std::fs::write(&cloud_config, world.cloud_config(proxy.url())).expect("written");
+    let port = free_port().expect("port");
+    let arguments = TenantControllerManager {
+        kubeconfig: api.kubeconfig(&User::kube_controller_manager()).expect("kubeconfig"),
+        cloud_config,
+        cluster_name: CLUSTER.to_owned(),
+        service_account_key: api.service_account_key(),
+        certificate_folder: run.join("kcm"),
+        port,
+        leader_migration: false,
+    }
+    .arguments();
+    let program = tools.path(api.version().controller_manager()).expect("binary");
+    let mut launch = Launch::new("kube-controller-manager", program).arguments(arguments);
+    for (name, value) in caller.environment(proxy.url()) {
+        launch = launch.environment(name, value);
+    }
+    Process::start(&launch, run).expect("starts")
+}
+
+/// A Node as a kubelet of the old days registers it: with its provider ID, Ready. Its Ready condition is good for 40 s
+/// unless someone renews it, which is enough here.
+async fn create_node(client: &kube::Client, instance: &Instance) {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node = json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": instance.private_dns_name,
+            "labels": {"topology.kubernetes.io/zone": instance.zone, "topology.kubernetes.io/region": "us-east-1"},
+        },
+        "spec": {"providerID": instance.provider_id()},
+    });
+    nodes
+        .create(&PostParams::default(), &serde_json::from_value(node).expect("a Node"))
+        .await
+        .expect("created");
+    beat(&nodes, &instance.private_dns_name).await;
+}
+
+async fn beat(nodes: &Api<Node>, name: &str) {
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let status = json!({"status": {"conditions": [{
+        "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "as a kubelet would say",
+        "lastHeartbeatTime": now, "lastTransitionTime": now,
+    }]}});
+    nodes
+        .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .expect("patched");
+}
+
+fn load_balancer_service(name: &str) -> KubernetesService {
+    serde_json::from_value(json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name},
+        "spec": {"type": "LoadBalancer", "selector": {"app": name},
+                 "ports": [{"name": "http", "port": 80, "targetPort": 8080}]},
+    }))
+    .expect("a Service")
+}
+
+/// Asks again until `look` finds something, within a minute or two.
+async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = tokio::time::Instant::now() + 2 * MINUTE;
+    while tokio::time::Instant::now() < deadline {
+        if let Some(found) = look().await {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    panic!("no {what} within two minutes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_old_controller_manager_gives_a_service_a_classic_load_balancer_and_takes_it_away() {
+    let old = OldWorld::start().await;
+    let leases = old.leases().await;
+    let holder = eventually("leader", async || {
+        assert!(
+            old.manager.exit().is_none(),
+            "kube-controller-manager ended:\n{}",
+            old.manager.log_tail()
+        );
+        leases
+            .get_opt("kube-controller-manager")
+            .await
+            .expect("readable")?
+            .spec?
+            .holder_identity
+    })
+    .await;
+    assert!(!holder.is_empty());
+
+    let services = old.services().await;
+    services
+        .create(&PostParams::default(), &load_balancer_service("web"))
+        .await
+        .expect("created");
+    let hostname = eventually("load balancer in the Service's status", async || {
+        let service = services.get("web").await.expect("readable");
+        service.status?.load_balancer?.ingress?.into_iter().next()?.hostname
+    })
+    .await;
+    let registered = |calls: &[outrigger_e2e::aws::Call]| {
+        calls
+            .iter()
+            .find(|call| call.action == "RegisterInstancesWithLoadBalancer" && call.succeeded())
+            .cloned()
+    };
+    old.proxy
+        .wait_for("registered instances", MINUTE, registered)
+        .await
+        .expect("registered");
+
+    for call in old.proxy.calls() {
+        println!("{call}");
+    }
+    check_load_balancer(&old, &hostname).await;
+    let counts: BTreeMap<_, _> = old.proxy.counts();
+    assert!(
+        counts.keys().all(|(caller, _)| caller == "kube-controller-manager"),
+        "{counts:?}"
+    );
+    let failed: Vec<String> = old
+        .proxy
+        .calls()
+        .iter()
+        .filter(|call| call.is_write() && !call.succeeded())
+        .map(ToString::to_string)
+        .collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+
+    services.delete("web", &DeleteParams::default()).await.expect("deleted");
+    let deleted = |calls: &[outrigger_e2e::aws::Call]| {
+        calls
+            .iter()
+            .find(|call| call.action == "DeleteLoadBalancer" && call.succeeded())
+            .map(|_| ())
+    };
+    old.proxy
+        .wait_for("deletion of the load balancer", MINUTE, deleted)
+        .await
+        .expect("deleted");
+    eventually("end of the Service", async || {
+        services.get_opt("web").await.expect("readable").is_none().then_some(())
+    })
+    .await;
+    assert!(balancers(&old).await.items("LoadBalancerDescriptions").is_empty());
+    check_audit_log(&old);
+    old.manager.stop(Duration::from_secs(20)).await.expect("stops");
+}
+
+/// The audit log has the same story from the Kubernetes side, told by user agents.
+fn check_audit_log(old: &OldWorld) {
+    let log = std::fs::read_to_string(old.api.audit_log()).expect("audit log");
+    let events: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let wrote = |resource: &str, subresource: &str, agent: &str| {
+        events.iter().any(|event| {
+            event["objectRef"]["resource"] == resource
+                && event["objectRef"]["subresource"].as_str().unwrap_or_default() == subresource
+                && event["userAgent"].as_str().is_some_and(|found| found.contains(agent))
+                && ["patch", "update", "create"].contains(&event["verb"].as_str().unwrap_or_default())
+        })
+    };
+    assert!(
+        wrote("services", "status", "service-controller"),
+        "the Service's status"
+    );
+    assert!(wrote("leases", "", "leader-election"), "the Lease");
+    assert!(wrote("services", "", "old-world-test"), "this test");
+}
+
+async fn balancers(old: &OldWorld) -> outrigger_e2e::aws::xml::Element {
+    old.moto
+        .call(&Service::Elb, "DescribeLoadBalancers", Default::default())
+        .await
+        .expect("described")
+}
+
+async fn check_load_balancer(old: &OldWorld, hostname: &str) {
+    let all = balancers(old).await;
+    let [balancer] = all.items("LoadBalancerDescriptions") else {
+        panic!("not one load balancer: {all:?}")
+    };
+    assert_eq!(balancer.value("DNSName"), hostname);
+    let mut registered: Vec<&str> = balancer
+        .items("Instances")
+        .iter()
+        .map(|item| item.value("InstanceId"))
+        .collect();
+    registered.sort_unstable();
+    let mut expected: Vec<&str> = old
+        .world
+        .instances
+        .iter()
+        .map(|instance| instance.id.as_str())
+        .collect();
+    expected.sort_unstable();
+    assert_eq!(registered, expected);
+    let mut subnets: Vec<&str> = balancer
+        .items("Subnets")
+        .iter()
+        .map(|item| item.text.as_str())
+        .collect();
+    subnets.sort_unstable();
+    let mut own: Vec<&str> = old.world.subnets.iter().map(|subnet| subnet.id.as_str()).collect();
+    own.sort_unstable();
+    assert_eq!(subnets, own);
+    assert!(
+        balancer
+            .at(&["HealthCheck", "Target"])
+            .is_some_and(|target| target.text.starts_with("TCP:"))
+    );
+}
+
+/// The harness is used from spawned tasks too, so its futures must be able to move between threads.
+#[test]
+fn starting_components_can_be_spawned() {
+    fn spawnable<T: Send>(
+        _: impl FnOnce(&'static Tools, &'static Path, &'static Etcd, &'static ApiServerOptions) -> T,
+    ) {
+    }
+    spawnable(|tools, run, _, _| Etcd::start(tools, run));
+    spawnable(|tools, run, _, _| Moto::start(tools, run));
+    spawnable(ApiServer::start);
+}
