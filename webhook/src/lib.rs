@@ -1,3 +1,31 @@
 //! The mutating admission webhook.
+//!
+//! ```text
+//! TLS ─ server ─ connection ─ routes ─▶ review ──▶ decide ──▶ patch ──▶ review ─▶ AdmissionReview
+//!       bytes, limits, drain            parse      pure       pure      same UID, always
+//!                                          view: migrations, namespaces, leases (fed by watches)
+//! ```
+//!
+//! | question | module |
+//! |---|---|
+//! | what does an object become, and why | [`decide`] |
+//! | what is read from a review, and what can be answered | [`review`] |
+//! | what is known of the clusters | [`view`] |
+//! | which paths are there, and what do errors look like | [`routes`], [`health`] |
+//! | which limits hold, and how does the server end | [`server`], [`body`] |
+//! | which flags are there | [`args`] |
 
+pub mod admit;
+pub mod args;
+pub mod body;
+mod connection;
 pub mod decide;
+pub mod duration;
+pub mod health;
+pub mod json;
+pub mod metrics;
+pub mod review;
+pub mod routes;
+pub mod run;
+pub mod server;
+pub mod view;

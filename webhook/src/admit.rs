@@ -1,0 +1,131 @@
+//! One review from its bytes to its answer: read, look up, decide, answer.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::decide::{self, Decision, Input, Migration, decide};
+use crate::metrics::Metrics;
+use crate::review::{self, Incoming, Malformed, Request, Response, Review, Verdict};
+use crate::view::{Clusters, Known, Migrations, Namespaces};
+
+/// Everything that a review is decided with.
+#[derive(Debug)]
+pub struct Reviewer {
+    /// The migrations.
+    pub migrations: Arc<Migrations>,
+    /// Labels of namespaces.
+    pub namespaces: Arc<Namespaces>,
+    /// Whether managers are at work.
+    pub clusters: Clusters,
+    /// The webhook's own namespace, which it leaves alone.
+    pub own_namespace: String,
+    /// Counts.
+    pub metrics: Arc<Metrics>,
+}
+
+/// A call that gets no review as its answer, but an HTTP error; the API server then applies the failure policy.
+#[derive(Debug, thiserror::Error)]
+pub enum NotAdmitted {
+    /// The caller's fault.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// Ours, for now. To answer "unchanged" would say that no migration wants a change, which nobody knows yet.
+    #[error("the migrations are not known yet: the first list from the management cluster has not succeeded")]
+    NotReady,
+}
+
+impl NotAdmitted {
+    /// A short constant name of the error's kind, for a metric's label.
+    #[must_use]
+    pub const fn class(&self) -> &'static str {
+        match self {
+            Self::Malformed(error) => error.class(),
+            Self::NotReady => "not_ready",
+        }
+    }
+}
+
+impl Reviewer {
+    /// Answers the review in `body`, sent to `/mutate` (`path` is `None`) or to `/mutate/PATH`.
+    ///
+    /// # Errors
+    /// [`NotAdmitted`] when the body holds no answerable request, or nothing is known of migrations yet.
+    pub async fn admit(&self, path: Option<&str>, body: &[u8]) -> Result<Response, NotAdmitted> {
+        let known = self.migrations.known().ok_or(NotAdmitted::NotReady)?;
+        match review::parse(body)? {
+            Incoming::Unreadable(reply, reason) => {
+                self.metrics.error(reason.class());
+                tracing::warn!(%reason, "a request cannot be read; the object passes unchanged");
+                Ok(reply.pass_unread(&reason))
+            }
+            Incoming::Review(review) => {
+                let Review { request, reply } = *review;
+                let decision = self.decide(path, &request, &known).await;
+                self.report(&request, &decision);
+                Ok(reply.allow(verdict(decision)))
+            }
+        }
+    }
+
+    async fn decide(&self, path: Option<&str>, request: &Request, known: &Known) -> Decision {
+        let migrations: Vec<Migration<'_>> = known.iter().map(Migration::from).collect();
+        let (Some(object), false) = (&request.object, migrations.is_empty()) else {
+            return Decision::default();
+        };
+        let namespace = Some(request.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+        let labels = match namespace {
+            Some(name) => self.namespaces.labels(name).await,
+            None => None,
+        };
+        decide(&Input {
+            operation: operation(request.operation),
+            group: &request.kind.group,
+            kind: &request.kind.kind,
+            subresource: &request.sub_resource,
+            namespace,
+            namespace_labels: labels.as_deref(),
+            name: &request.name,
+            object,
+            old_object: request.old_object.as_ref(),
+            migrations: &migrations,
+            path_migration: path,
+            own_namespace: Some(&self.own_namespace),
+            manager_fresh: self.clusters.manager_fresh(path, Instant::now()),
+        })
+    }
+
+    fn report(&self, request: &Request, decision: &Decision) {
+        let phase = decision.audit_annotations.get("phase").map(String::as_str);
+        self.metrics.review(&request.kind.kind, decision.outcome, phase);
+        if decision.outcome == decide::Outcome::NotOurs {
+            return;
+        }
+        tracing::info!(
+            kind = request.kind.kind,
+            namespace = request.namespace,
+            name = request.name,
+            dry_run = request.dry_run,
+            decision = decision.outcome.as_str(),
+            changes = decision.patch.len(),
+            reasons = ?decision.reasons,
+            "reviewed"
+        );
+    }
+}
+
+const fn operation(operation: review::Operation) -> decide::Operation {
+    match operation {
+        review::Operation::Create => decide::Operation::Create,
+        review::Operation::Update => decide::Operation::Update,
+        review::Operation::Delete | review::Operation::Connect => decide::Operation::Other,
+    }
+}
+
+fn verdict(decision: Decision) -> Verdict {
+    Verdict {
+        patch: decision.patch,
+        warnings: decision.warnings,
+        audit: decision.audit_annotations,
+    }
+}

@@ -1,0 +1,207 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use outrigger_certs::Source;
+
+use crate::duration;
+use crate::routes::RequestLimits;
+use crate::server::ConnectionLimits;
+
+const MIB: usize = 1024 * 1024;
+
+/// The mutating admission webhook of Outrigger.
+///
+/// It changes only objects that a CloudProviderMigration names, and nothing without one.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "outrigger-webhook", version)]
+pub struct Args {
+    /// Address and port of the admission server (HTTPS)
+    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:8443")]
+    pub bind_address: SocketAddr,
+    /// Address and port of /healthz, /readyz and /metrics (HTTP)
+    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:8081")]
+    pub health_bind_address: SocketAddr,
+    /// Directory with tls.crt and tls.key, as a Secret of type kubernetes.io/tls is mounted
+    #[arg(long, value_name = "DIR")]
+    pub cert_dir: PathBuf,
+    /// How often the certificate's files are read again
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    pub cert_reload_interval: Duration,
+    /// DNS name or IP address that API servers call this server by; the certificate must cover it. May be repeated
+    #[arg(long = "server-name", value_name = "NAME")]
+    pub server_names: Vec<String>,
+    /// PEM file of the authorities whose clients may call; without it anyone may who reaches the port
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
+    /// Kubeconfig of the cluster that holds the CloudProviderMigrations; without it, the Pod's service account
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Kubeconfig for reading the cloud-controller-manager's lease in the cluster whose Nodes are reviewed at
+    /// /mutate/NAME. May be repeated
+    #[arg(long = "cluster-kubeconfig", value_name = "NAME=FILE", value_parser = named_file)]
+    pub cluster_kubeconfigs: Vec<(String, PathBuf)>,
+    /// Namespace of the cloud-controller-manager's lease
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
+    pub leader_elect_resource_namespace: String,
+    /// Name of the cloud-controller-manager's lease
+    #[arg(long, value_name = "NAME", default_value = "cloud-controller-manager")]
+    pub leader_elect_resource_name: String,
+    /// The webhook's own namespace, which it never changes anything in
+    #[arg(
+        long,
+        value_name = "NAMESPACE",
+        env = "POD_NAMESPACE",
+        default_value = "outrigger-system"
+    )]
+    pub own_namespace: String,
+    /// Which events are logged, as tracing directives (`info`, `outrigger_webhook=debug`)
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    pub log: String,
+    /// Limits
+    #[command(flatten)]
+    pub limits: Limits,
+}
+
+/// How much the server takes on.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Limits")]
+pub struct Limits {
+    /// Connections served at once; one more is closed at once
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = positive)]
+    pub max_connections: usize,
+    /// Requests that one HTTP/2 connection may have open at once
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_streams_per_connection: u32,
+    /// Requests decided at once; one more is answered 503 at once
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
+    pub max_concurrent_requests: usize,
+    /// Bytes of one request's body; a longer one is answered 413
+    #[arg(long, value_name = "BYTES", default_value_t = 7 * MIB, value_parser = positive)]
+    pub max_body_bytes: usize,
+    /// Bytes of all bodies held at once; past it requests are answered 503
+    #[arg(long, value_name = "BYTES", default_value_t = 32 * MIB, value_parser = positive)]
+    pub max_total_body_bytes: usize,
+    /// Time for a TLS handshake
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
+    pub handshake_timeout: Duration,
+    /// Time for the headers of a request; also ends an HTTP/1.1 connection that waits for its next request
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
+    pub header_timeout: Duration,
+    /// Time for one request, where the API server's timeout parameter does not say less
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    pub request_timeout: Duration,
+    /// A connection without a request for this long is ended
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
+    pub idle_timeout: Duration,
+    /// A connection of this age is ended when its requests are answered, so that new replicas get work
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
+    pub max_connection_age: Duration,
+    /// Time between SIGTERM and the end of accepting, so that endpoints can follow; /readyz fails meanwhile
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
+    pub shutdown_delay: Duration,
+    /// Time for open requests after that
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration::parse)]
+    pub drain_timeout: Duration,
+}
+
+impl Args {
+    /// Where the serving pair lies and what it must cover.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        Source {
+            directory: self.cert_dir.clone(),
+            names: self.server_names.clone(),
+        }
+    }
+}
+
+impl Limits {
+    /// The limits of connections.
+    #[must_use]
+    pub const fn connections(&self) -> ConnectionLimits {
+        ConnectionLimits {
+            connections: self.max_connections,
+            streams: self.max_streams_per_connection,
+            handshake: self.handshake_timeout,
+            header: self.header_timeout,
+            idle: self.idle_timeout,
+            age: self.max_connection_age,
+            drain: self.drain_timeout,
+        }
+    }
+
+    /// The limits of requests.
+    #[must_use]
+    pub const fn requests(&self) -> RequestLimits {
+        RequestLimits {
+            body: self.max_body_bytes,
+            memory: self.max_total_body_bytes,
+            requests: self.max_concurrent_requests,
+            time: self.request_timeout,
+        }
+    }
+}
+
+fn named_file(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, file)) if !name.is_empty() && !file.is_empty() => Ok((name.to_owned(), file.into())),
+        _ => Err(format!(
+            "{text:?} is not NAME=FILE; NAME is the CloudProviderMigration, FILE a kubeconfig"
+        )),
+    }
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        // A semaphore counts the permits, and it has an upper bound.
+        Ok(number) if (1..=tokio::sync::Semaphore::MAX_PERMITS).contains(&number) => Ok(number),
+        _ => Err(format!("{text:?} is no whole number of 1 or more")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(more: &[&str]) -> Result<Args, clap::Error> {
+        Args::try_parse_from(["outrigger-webhook", "--cert-dir=/certs"].iter().chain(more))
+    }
+
+    #[test]
+    fn the_definition_is_consistent_and_the_defaults_are_the_documented_ones() {
+        use clap::CommandFactory;
+        Args::command().debug_assert();
+        let args = parse(&[]).unwrap();
+        assert_eq!(args.bind_address.to_string(), "0.0.0.0:8443");
+        assert_eq!(args.limits.requests().body, 7 * 1024 * 1024);
+        assert_eq!(args.limits.connections().header, Duration::from_secs(5));
+        assert_eq!(args.leader_elect_resource_name, "cloud-controller-manager");
+    }
+
+    #[test]
+    fn clusters_are_named_and_may_be_many() {
+        let args = parse(&["--cluster-kubeconfig=a=/a=b", "--cluster-kubeconfig", "c=/c"]).unwrap();
+        assert_eq!(
+            args.cluster_kubeconfigs,
+            [("a".to_owned(), "/a=b".into()), ("c".to_owned(), "/c".into())]
+        );
+    }
+
+    #[test]
+    fn bad_values_are_refused_with_what_would_be_right() {
+        for (flag, hint) in [
+            ("--cluster-kubeconfig=x", "NAME=FILE"),
+            ("--max-body-bytes=0", "1 or more"),
+            ("--idle-timeout=1 hour", "such as 30s"),
+            ("--bind-address=8443", "invalid socket address"),
+            ("--max-streams-per-connection=0", "0 is not in"),
+        ] {
+            let message = parse(&[flag]).unwrap_err().to_string();
+            assert!(message.contains(hint), "{flag}: {message}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Probes and metrics, on a port of their own without TLS: the kubelet and a scraper hold no client certificate, and a
+//! probe must not depend on the certificate that it is there to watch.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/healthz` | 200 while the process runs |
+//! | `/readyz` | 200 when reviews can be decided; otherwise 503 and one line for each reason |
+//! | `/metrics` | OpenMetrics text |
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::{StatusCode, header};
+use k8s_openapi::jiff::Timestamp;
+use outrigger_certs::Reloader;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::admit::Reviewer;
+
+/// What the probes look at.
+#[derive(Debug)]
+pub struct Health {
+    /// What a review needs.
+    pub reviewer: Arc<Reviewer>,
+    /// The serving certificate.
+    pub certificates: Arc<Reloader>,
+    /// Cancelled when the process was told to end.
+    pub stopping: CancellationToken,
+}
+
+impl Health {
+    /// Why reviews should go to another replica; empty when this one can decide them.
+    #[must_use]
+    pub fn unready(&self, now: Timestamp) -> Vec<&'static str> {
+        let reasons = [
+            (self.stopping.is_cancelled(), "shutting down"),
+            (
+                self.reviewer.migrations.known().is_none(),
+                "the migrations have not been listed yet",
+            ),
+            (
+                !self.reviewer.namespaces.listed(),
+                "the namespaces have not been listed yet",
+            ),
+            (
+                !self.certificates.current().is_valid_at(now),
+                "the serving certificate is not valid now",
+            ),
+        ];
+        reasons
+            .into_iter()
+            .filter_map(|(holds, reason)| holds.then_some(reason))
+            .collect()
+    }
+}
+
+/// The router of the health port.
+pub fn router(health: Arc<Health>) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .with_state(health)
+}
+
+/// Serves the health port until `stop`.
+///
+/// # Errors
+/// [`std::io::Error`] when the listener fails.
+pub async fn serve(listener: TcpListener, health: Arc<Health>, stop: CancellationToken) -> std::io::Result<()> {
+    axum::serve(listener, router(health))
+        .with_graceful_shutdown(stop.cancelled_owned())
+        .await
+}
+
+async fn readyz(State(health): State<Arc<Health>>) -> Response {
+    let reasons = health.unready(Timestamp::now());
+    if reasons.is_empty() {
+        return "ok\n".into_response();
+    }
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        format!("not ready: {}\n", reasons.join("; ")),
+    )
+        .into_response()
+}
+
+async fn metrics(State(health): State<Arc<Health>>) -> Response {
+    let days_left = health.certificates.current().days_left(Timestamp::now());
+    let metrics = &health.reviewer.metrics;
+    metrics.certificate(days_left, health.certificates.failures());
+    match metrics.text() {
+        Ok(text) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}

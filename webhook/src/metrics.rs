@@ -1,0 +1,295 @@
+//! What the webhook counts. Every label has a closed set of values: a caller cannot make new series.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::decide::Outcome;
+
+/// Bounds of the latency histogram in seconds: fine below a millisecond, where this server should be, and up to what
+/// an API server waits at most.
+const SECONDS: [f64; 12] = [
+    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 3.0,
+];
+
+/// A kind that the webhook knows. Others are counted together, because an object's kind is the caller's choice.
+const KINDS: [&str; 5] = ["Node", "Pod", "Deployment", "StatefulSet", "MachineDeployment"];
+const PHASES: [&str; 4] = ["InTree", "Prepare", "Migrate", "Complete"];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Review {
+    kind: Word,
+    decision: Word,
+    phase: Word,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Class {
+    class: Word,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: Word,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Watch {
+    watch: Word,
+}
+
+/// A label value known at compile time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Word(&'static str);
+
+impl EncodeLabelValue for Word {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.0.encode(encoder)
+    }
+}
+
+/// Why a connection was not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// The cap was reached.
+    TooManyConnections,
+    /// The handshake failed: wrong protocol, or the caller does not trust our certificate.
+    HandshakeFailed,
+    /// The handshake took too long.
+    HandshakeTimeout,
+}
+
+/// What is followed in a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watched {
+    /// The `CloudProviderMigration` objects.
+    Migrations,
+    /// Labels of namespaces.
+    Namespaces,
+    /// A cloud-controller-manager's lease.
+    Lease,
+}
+
+/// The webhook's metrics.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    reviews: Family<Review, Counter>,
+    errors: Family<Class, Counter>,
+    duration: Histogram,
+    connections: Gauge,
+    connections_refused: Family<Reason, Counter>,
+    certificate_days_left: Gauge<f64, AtomicU64>,
+    certificate_reload_failures: Gauge,
+    migrations_known: Gauge,
+    migrations_unreadable: Gauge,
+    watches_up: Family<Watch, Gauge>,
+    watch_failures: Family<Watch, Counter>,
+}
+
+impl Metrics {
+    /// Every metric, at zero.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        let mut metrics = Self {
+            registry: Registry::with_prefix("outrigger_webhook"),
+            reviews: Family::default(),
+            errors: Family::default(),
+            duration: Histogram::new(SECONDS),
+            connections: Gauge::default(),
+            connections_refused: Family::default(),
+            certificate_days_left: Gauge::default(),
+            certificate_reload_failures: Gauge::default(),
+            migrations_known: Gauge::default(),
+            migrations_unreadable: Gauge::default(),
+            watches_up: Family::default(),
+            watch_failures: Family::default(),
+        };
+        metrics.register();
+        Arc::new(metrics)
+    }
+
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        registry.register(
+            "reviews",
+            "Admission reviews decided, by kind, decision and phase",
+            self.reviews.clone(),
+        );
+        registry.register(
+            "errors",
+            "Requests without a decision, by class of error",
+            self.errors.clone(),
+        );
+        registry.register(
+            "review_duration_seconds",
+            "Time from headers to answer",
+            self.duration.clone(),
+        );
+        registry.register("connections", "Connections open now", self.connections.clone());
+        registry.register(
+            "connections_refused",
+            "Connections not served, by reason",
+            self.connections_refused.clone(),
+        );
+        registry.register(
+            "certificate_days_left",
+            "Days until the serving certificate expires",
+            self.certificate_days_left.clone(),
+        );
+        registry.register(
+            "certificate_reload_failures",
+            "Looks at the certificate's files that failed since the start",
+            self.certificate_reload_failures.clone(),
+        );
+        registry.register(
+            "migrations_known",
+            "CloudProviderMigrations in use",
+            self.migrations_known.clone(),
+        );
+        registry.register(
+            "migrations_unreadable",
+            "CloudProviderMigrations that this version cannot read and leaves out",
+            self.migrations_unreadable.clone(),
+        );
+        registry.register(
+            "watch_up",
+            "1 while the watch follows the API server",
+            self.watches_up.clone(),
+        );
+        registry.register("watch_failures", "Failures of a watch", self.watch_failures.clone());
+    }
+
+    /// Counts a decided review.
+    pub fn review(&self, kind: &str, outcome: Outcome, phase: Option<&str>) {
+        let labels = Review {
+            kind: Word(known(&KINDS, kind).unwrap_or("other")),
+            decision: Word(outcome.as_str()),
+            phase: Word(phase.and_then(|phase| known(&PHASES, phase)).unwrap_or("none")),
+        };
+        self.reviews.get_or_create(&labels).inc();
+    }
+
+    /// Counts a request that got no decision. `class` is one of the constants of the error types.
+    pub fn error(&self, class: &'static str) {
+        self.errors.get_or_create(&Class { class: Word(class) }).inc();
+    }
+
+    /// Records how long a request took.
+    pub fn took(&self, time: Duration) {
+        self.duration.observe(time.as_secs_f64());
+    }
+
+    /// Counts a connection as open until the guard is dropped.
+    #[must_use]
+    pub fn connection(&self) -> OpenConnection {
+        self.connections.inc();
+        OpenConnection(self.connections.clone())
+    }
+
+    /// Counts a connection that was not served.
+    pub fn refused(&self, reason: Refused) {
+        let reason = Word(match reason {
+            Refused::TooManyConnections => "too_many_connections",
+            Refused::HandshakeFailed => "handshake_failed",
+            Refused::HandshakeTimeout => "handshake_timeout",
+        });
+        self.connections_refused.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// Sets what is known of the serving certificate.
+    pub fn certificate(&self, days_left: f64, failures: u64) {
+        self.certificate_days_left.set(days_left);
+        self.certificate_reload_failures
+            .set(i64::try_from(failures).unwrap_or(i64::MAX));
+    }
+
+    /// Sets how many migrations there are, and how many could not be read.
+    pub fn migrations(&self, known: usize, unreadable: usize) {
+        self.migrations_known.set(i64::try_from(known).unwrap_or(i64::MAX));
+        self.migrations_unreadable
+            .set(i64::try_from(unreadable).unwrap_or(i64::MAX));
+    }
+
+    /// Sets whether a watch works, and counts its failures.
+    pub fn watch(&self, watched: Watched, up: bool) {
+        let labels = Watch {
+            watch: Word(watched.as_str()),
+        };
+        self.watches_up.get_or_create(&labels).set(i64::from(up));
+        if !up {
+            self.watch_failures.get_or_create(&labels).inc();
+        }
+    }
+
+    /// All metrics in the OpenMetrics text format.
+    ///
+    /// # Errors
+    /// [`std::fmt::Error`] when a metric cannot be encoded.
+    pub fn text(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+impl Watched {
+    /// The label in metrics and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Migrations => "migrations",
+            Self::Namespaces => "namespaces",
+            Self::Lease => "lease",
+        }
+    }
+}
+
+fn known(words: &[&'static str], word: &str) -> Option<&'static str> {
+    words.iter().copied().find(|known| *known == word)
+}
+
+/// A connection that is open.
+#[derive(Debug)]
+pub struct OpenConnection(Gauge);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_cannot_make_new_series() {
+        let metrics = Metrics::new();
+        for kind in ["Node", "Evil\n1", "Evil2"] {
+            metrics.review(kind, Outcome::Changed, Some("Prepare"));
+        }
+        metrics.review("Node", Outcome::NotOurs, Some("nonsense"));
+        let text = metrics.text().unwrap();
+        assert!(!text.contains("Evil") && !text.contains("nonsense"), "{text}");
+        let series = r#"outrigger_webhook_reviews_total{kind="other",decision="changed",phase="Prepare"} 2"#;
+        assert!(text.contains(series), "{text}");
+    }
+
+    #[test]
+    fn an_open_connection_counts_until_it_ends() {
+        let metrics = Metrics::new();
+        let open = metrics.connection();
+        assert!(metrics.text().unwrap().contains("outrigger_webhook_connections 1"));
+        drop(open);
+        assert!(metrics.text().unwrap().contains("outrigger_webhook_connections 0"));
+    }
+}

@@ -1,0 +1,532 @@
+//! `AdmissionReview` of `admission.k8s.io/v1`: what comes in, and the one answer that can go out.
+//!
+//! An answer is made from the [`Reply`] of its own request and from nothing else, so it always carries that request's
+//! UID. The object inside stays JSON: a typed round trip would delete the fields that this build does not know.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use json_patch::PatchOperation;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::json;
+
+const API_VERSION: &str = "admission.k8s.io/v1";
+const KIND: &str = "AdmissionReview";
+
+/// The API server cuts a warning after 256 characters and drops all of them past 4,096; both are kept from here.
+const MAX_WARNING: usize = 256;
+const MAX_WARNINGS: usize = 4096;
+
+/// A body that is no review. It has no UID, so it can only be answered with an HTTP error.
+#[derive(Debug, thiserror::Error)]
+pub enum Malformed {
+    /// Not JSON, cut short, not UTF-8, or a field of the review has another type or occurs twice.
+    #[error("the body is no AdmissionReview: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Another version or kind.
+    #[error("the body is a {kind:?} of {api_version:?}; send an {KIND} of {API_VERSION}")]
+    Kind {
+        /// `apiVersion` as sent.
+        api_version: String,
+        /// `kind` as sent.
+        kind: String,
+    },
+    /// A review without a question.
+    #[error("the AdmissionReview has no request; this server answers requests")]
+    NoRequest,
+    /// A question that cannot be answered.
+    #[error("request.uid is missing or empty, so no answer could be matched to it")]
+    NoUid,
+}
+
+/// A request that can be answered but not read. The only answer is that it may pass as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    /// Nothing to look at.
+    #[error("request.{field} is missing on {operation}")]
+    Missing {
+        /// `object` or `oldObject`.
+        field: &'static str,
+        /// The operation.
+        operation: String,
+    },
+    /// The object is JSON that a Kubernetes object never is.
+    #[error("request.{field} cannot be read: {source}")]
+    Object {
+        /// `object` or `oldObject`.
+        field: &'static str,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// A word that is not one of the four operations.
+    #[error("request.operation is {operation:?}, not CREATE, UPDATE, DELETE or CONNECT")]
+    Operation {
+        /// The word.
+        operation: String,
+    },
+}
+
+impl Malformed {
+    /// A short constant name of the error's kind, for a metric's label.
+    #[must_use]
+    pub const fn class(&self) -> &'static str {
+        match self {
+            Self::Json(_) => "not_json",
+            Self::Kind { .. } => "wrong_kind",
+            Self::NoRequest => "no_request",
+            Self::NoUid => "no_uid",
+        }
+    }
+}
+
+impl Unreadable {
+    /// A short constant name of the error's kind, for a metric's label.
+    #[must_use]
+    pub const fn class(&self) -> &'static str {
+        match self {
+            Self::Missing { .. } => "no_object",
+            Self::Object { .. } => "unreadable_object",
+            Self::Operation { .. } => "unknown_operation",
+        }
+    }
+}
+
+/// What is being done to the object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// A new object.
+    Create,
+    /// A changed object.
+    Update,
+    /// An object that goes.
+    Delete,
+    /// A call through the object, such as exec.
+    Connect,
+}
+
+/// Group, version and kind of an object, or group, version and plural of a resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct Type {
+    /// API group; empty for the core group.
+    #[serde(default)]
+    pub group: String,
+    /// Version in the group.
+    #[serde(default)]
+    pub version: String,
+    /// Kind, such as `Node`, or the plural of the resource, such as `nodes`.
+    #[serde(default, alias = "resource")]
+    pub kind: String,
+}
+
+/// The question, without its UID: that stays with the [`Reply`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// The kind that the webhook is registered for; the object has this form.
+    pub kind: Type,
+    /// The resource, as plural.
+    pub resource: Type,
+    /// `status`, `scale` and the like; empty for the object itself.
+    pub sub_resource: String,
+    /// The object's name; empty when the API server will make it up.
+    pub name: String,
+    /// The object's namespace; empty for cluster-scoped objects. It stands here even where the object leaves it out.
+    pub namespace: String,
+    /// What is being done.
+    pub operation: Operation,
+    /// Nothing will be stored.
+    pub dry_run: bool,
+    /// The object as it is to be stored; `None` on DELETE.
+    pub object: Option<Value>,
+    /// The object as it is stored; `None` on CREATE.
+    pub old_object: Option<Value>,
+}
+
+/// A readable review.
+#[derive(Debug)]
+pub struct Review {
+    /// The question.
+    pub request: Request,
+    /// Where the answer goes.
+    pub reply: Reply,
+}
+
+/// What came in, as far as it can be answered.
+#[derive(Debug)]
+pub enum Incoming {
+    /// A question that can be decided.
+    Review(Box<Review>),
+    /// One that can only pass, with the reason.
+    Unreadable(Reply, Unreadable),
+}
+
+/// The right to answer one request, once.
+#[derive(Debug)]
+#[must_use = "an admission request must be answered"]
+pub struct Reply {
+    uid: String,
+}
+
+/// What to answer besides "allowed". This webhook never refuses an object.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Verdict {
+    /// JSON Patch operations; empty for an object that stays as it is.
+    pub patch: Vec<PatchOperation>,
+    /// Texts that the caller sees.
+    pub warnings: Vec<String>,
+    /// Notes for the API server's audit log. The API server puts the webhook's name and a slash before each key.
+    pub audit: BTreeMap<String, String>,
+}
+
+/// A finished answer.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Response {
+    api_version: &'static str,
+    kind: &'static str,
+    response: Body,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body {
+    uid: String,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<Encoded>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    audit_annotations: BTreeMap<String, String>,
+}
+
+/// A JSON Patch in base64, as a byte field is written in Kubernetes' JSON.
+#[derive(Debug)]
+struct Encoded(Vec<PatchOperation>);
+
+impl Serialize for Encoded {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let patch = serde_json::to_vec(&self.0).map_err(serde::ser::Error::custom)?;
+        serializer.serialize_str(&STANDARD.encode(patch))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<'b> {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(borrow)]
+    request: Option<RawRequest<'b>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawRequest<'b> {
+    uid: Option<String>,
+    #[serde(default)]
+    kind: Type,
+    #[serde(default)]
+    resource: Type,
+    #[serde(default)]
+    sub_resource: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    operation: String,
+    dry_run: Option<bool>,
+    #[serde(borrow)]
+    object: Option<&'b RawValue>,
+    #[serde(borrow)]
+    old_object: Option<&'b RawValue>,
+}
+
+/// Reads the body of a call.
+///
+/// # Errors
+/// [`Malformed`] when there is no request with a UID in it. What is wrong after that is answered: [`Incoming::Unreadable`].
+pub fn parse(body: &[u8]) -> Result<Incoming, Malformed> {
+    let envelope: Envelope<'_> = serde_json::from_slice(body)?;
+    if envelope.api_version != API_VERSION || envelope.kind != KIND {
+        return Err(Malformed::Kind {
+            api_version: short(&envelope.api_version),
+            kind: short(&envelope.kind),
+        });
+    }
+    let mut raw = envelope.request.ok_or(Malformed::NoRequest)?;
+    let uid = raw.uid.take().filter(|uid| !uid.is_empty()).ok_or(Malformed::NoUid)?;
+    let reply = Reply { uid };
+    Ok(match request(raw) {
+        Ok(request) => Incoming::Review(Box::new(Review { request, reply })),
+        Err(reason) => Incoming::Unreadable(reply, reason),
+    })
+}
+
+fn request(raw: RawRequest<'_>) -> Result<Request, Unreadable> {
+    let operation = match raw.operation.as_str() {
+        "CREATE" => Operation::Create,
+        "UPDATE" => Operation::Update,
+        "DELETE" => Operation::Delete,
+        "CONNECT" => Operation::Connect,
+        other => {
+            return Err(Unreadable::Operation {
+                operation: short(other),
+            });
+        }
+    };
+    let object = object("object", raw.object)?;
+    let old_object = self::object("oldObject", raw.old_object)?;
+    let missing = |field| Unreadable::Missing {
+        field,
+        operation: raw.operation.clone(),
+    };
+    if matches!(operation, Operation::Create | Operation::Update) && !object.as_ref().is_some_and(Value::is_object) {
+        return Err(missing("object"));
+    }
+    if operation == Operation::Update && !old_object.as_ref().is_some_and(Value::is_object) {
+        return Err(missing("oldObject"));
+    }
+    Ok(Request {
+        kind: raw.kind,
+        resource: raw.resource,
+        sub_resource: raw.sub_resource,
+        name: raw.name,
+        namespace: raw.namespace,
+        operation,
+        dry_run: raw.dry_run.unwrap_or(false),
+        object,
+        old_object,
+    })
+}
+
+fn object(field: &'static str, raw: Option<&RawValue>) -> Result<Option<Value>, Unreadable> {
+    raw.map(|raw| json::parse(raw.get(), json::MAX_DEPTH))
+        .transpose()
+        .map_err(|source| Unreadable::Object { field, source })
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+impl Reply {
+    /// Lets the object pass, with what the verdict adds to it.
+    #[must_use]
+    pub fn allow(self, verdict: Verdict) -> Response {
+        // An empty patch is left out: the API server would decode and apply it for nothing.
+        let patch = (!verdict.patch.is_empty()).then_some(Encoded(verdict.patch));
+        Response {
+            api_version: API_VERSION,
+            kind: KIND,
+            response: Body {
+                uid: self.uid,
+                allowed: true,
+                patch_type: patch.is_some().then_some("JSONPatch"),
+                patch,
+                warnings: warnings(&verdict.warnings),
+                audit_annotations: verdict
+                    .audit
+                    .into_iter()
+                    .map(|(key, text)| (key.replace('/', "."), text))
+                    .collect(),
+            },
+        }
+    }
+
+    /// Lets an object pass that could not be read, and says so.
+    #[must_use]
+    pub fn pass_unread(self, reason: &Unreadable) -> Response {
+        let warning = format!("outrigger changed nothing: {reason}");
+        let audit = BTreeMap::from([("error".to_owned(), reason.class().to_owned())]);
+        self.allow(Verdict {
+            patch: Vec::new(),
+            warnings: vec![warning],
+            audit,
+        })
+    }
+}
+
+/// Warnings travel as HTTP headers, so they have no line breaks and their sum is bounded.
+fn warnings(texts: &[String]) -> Vec<String> {
+    let mut left = MAX_WARNINGS;
+    let mut kept = Vec::new();
+    for text in texts {
+        let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+        let line: String = plain.take(MAX_WARNING).collect();
+        match left.checked_sub(line.len()) {
+            Some(rest) => left = rest,
+            None => break,
+        }
+        kept.push(line);
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn body(request: &Value) -> Vec<u8> {
+        json!({"apiVersion": API_VERSION, "kind": KIND, "request": request})
+            .to_string()
+            .into_bytes()
+    }
+
+    fn create() -> Value {
+        json!({"uid": "u1", "operation": "CREATE", "name": "n", "kind": {"group": "", "version": "v1", "kind": "Node"},
+            "resource": {"group": "", "version": "v1", "resource": "nodes"}, "dryRun": true, "oldObject": null,
+            "object": {"kind": "Node", "unknown": {"kept": [1, 2.5]}}})
+    }
+
+    fn review(body: &[u8]) -> Review {
+        match parse(body).unwrap() {
+            Incoming::Review(review) => *review,
+            Incoming::Unreadable(_, reason) => panic!("{reason}"),
+        }
+    }
+
+    fn answer(response: &Response) -> Value {
+        serde_json::to_value(response).unwrap()["response"].clone()
+    }
+
+    #[test]
+    fn a_request_is_read_and_its_unknown_fields_live() {
+        let request = review(&body(&create())).request;
+        assert_eq!(
+            (request.kind.kind.as_str(), request.resource.kind.as_str()),
+            ("Node", "nodes")
+        );
+        assert_eq!((request.operation, request.dry_run), (Operation::Create, true));
+        assert_eq!(request.object.unwrap()["unknown"]["kept"], json!([1, 2.5]));
+        assert_eq!(request.old_object, None);
+    }
+
+    #[test]
+    fn the_answer_carries_the_uid_and_an_encoded_patch() {
+        let patch = json!([{"op": "add", "path": "/a", "value": 1}]);
+        let verdict = Verdict {
+            patch: serde_json::from_value(patch.clone()).unwrap(),
+            ..Verdict::default()
+        };
+        let answer = answer(&review(&body(&create())).reply.allow(verdict));
+        assert_eq!(
+            (&answer["uid"], &answer["allowed"], &answer["patchType"]),
+            (&json!("u1"), &json!(true), &json!("JSONPatch"))
+        );
+        let decoded = STANDARD.decode(answer["patch"].as_str().unwrap()).unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&decoded).unwrap(), patch);
+    }
+
+    #[test]
+    fn an_answer_without_changes_has_no_patch() {
+        let answer = answer(&review(&body(&create())).reply.allow(Verdict::default()));
+        assert_eq!(answer, json!({"uid": "u1", "allowed": true}));
+    }
+
+    #[test]
+    fn warnings_are_single_lines_and_bounded() {
+        let verdict = Verdict {
+            warnings: vec!["a\nb".to_owned(), "x".repeat(9000)],
+            ..Verdict::default()
+        };
+        let answer = answer(&review(&body(&create())).reply.allow(verdict));
+        assert_eq!(answer["warnings"][0], "a b");
+        assert_eq!(answer["warnings"][1].as_str().unwrap().len(), 256);
+        let many = Verdict {
+            warnings: vec!["y".repeat(256); 40],
+            ..Verdict::default()
+        };
+        let answer = self::answer(&review(&body(&create())).reply.allow(many));
+        assert_eq!(answer["warnings"].as_array().unwrap().len(), 16);
+    }
+
+    #[test]
+    fn audit_keys_have_no_slash_since_the_api_server_adds_one() {
+        let verdict = Verdict {
+            audit: BTreeMap::from([("outrigger.dev/rule".to_owned(), "x".to_owned())]),
+            ..Verdict::default()
+        };
+        let answer = answer(&review(&body(&create())).reply.allow(verdict));
+        assert_eq!(answer["auditAnnotations"], json!({"outrigger.dev.rule": "x"}));
+    }
+
+    #[test]
+    fn a_body_without_an_answerable_request_is_malformed() {
+        let whole = body(&create());
+        for cut in [0, 1, whole.len() / 2, whole.len() - 1] {
+            assert_eq!(parse(&whole[..cut]).unwrap_err().class(), "not_json", "cut at {cut}");
+        }
+        assert_eq!(parse(b"\xff\xfe{}").unwrap_err().class(), "not_json");
+        assert_eq!(
+            parse(br#"{"kind":"AdmissionReview","kind":"AdmissionReview"}"#)
+                .unwrap_err()
+                .class(),
+            "not_json"
+        );
+        let old = json!({"apiVersion": "admission.k8s.io/v1beta1", "kind": KIND, "request": create()});
+        assert_eq!(parse(old.to_string().as_bytes()).unwrap_err().class(), "wrong_kind");
+        let pod = json!({"apiVersion": "v1", "kind": "Pod"});
+        assert_eq!(parse(pod.to_string().as_bytes()).unwrap_err().class(), "wrong_kind");
+        assert_eq!(parse(&body(&Value::Null)).unwrap_err().class(), "no_request");
+        assert_eq!(
+            parse(&body(&json!({"operation": "CREATE"}))).unwrap_err().class(),
+            "no_uid"
+        );
+        assert_eq!(parse(&body(&json!({"uid": ""}))).unwrap_err().class(), "no_uid");
+    }
+
+    #[test]
+    fn a_request_with_a_uid_is_always_answered_with_it() {
+        let deep = format!("{}1{}", "[".repeat(500), "]".repeat(500));
+        let texts = [
+            (r#""operation":"CREATE""#.to_owned(), "no_object"),
+            (r#""operation":"CREATE","object":[1]"#.to_owned(), "no_object"),
+            (r#""operation":"UPDATE","object":{}"#.to_owned(), "no_object"),
+            (r#""operation":"PATCH","object":{}"#.to_owned(), "unknown_operation"),
+            (
+                r#""operation":"CREATE","object":{"a":1,"a":2}"#.to_owned(),
+                "unreadable_object",
+            ),
+            (
+                format!(r#""operation":"CREATE","object":{{"a":{deep}}}"#),
+                "unreadable_object",
+            ),
+        ];
+        for (fields, class) in texts {
+            let body = format!(r#"{{"apiVersion":"{API_VERSION}","kind":"{KIND}","request":{{"uid":"u2",{fields}}}}}"#);
+            let Incoming::Unreadable(reply, reason) = parse(body.as_bytes()).unwrap() else {
+                panic!("{fields}")
+            };
+            assert_eq!(reason.class(), class, "{fields}");
+            let answer = answer(&reply.pass_unread(&reason));
+            assert_eq!((&answer["uid"], &answer["allowed"]), (&json!("u2"), &json!(true)));
+            assert!(
+                answer["warnings"][0]
+                    .as_str()
+                    .unwrap()
+                    .starts_with("outrigger changed nothing"),
+                "{answer}"
+            );
+            assert!(answer.get("patch").is_none());
+        }
+    }
+
+    #[test]
+    fn a_deletion_needs_no_object() {
+        let request = review(&body(
+            &json!({"uid": "u", "operation": "DELETE", "oldObject": {"kind": "Node"}}),
+        ))
+        .request;
+        assert_eq!((request.operation, request.object), (Operation::Delete, None));
+    }
+}

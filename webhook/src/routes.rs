@@ -1,0 +1,216 @@
+//! The paths of the admission port and what each answers.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `POST /mutate` | a review of an object in the webhook's own cluster |
+//! | `POST /mutate/NAME` | a review from the cluster of migration NAME |
+//! | anything else | 404, 405 |
+//!
+//! Errors are one line of plain text. The API server puts it into the message of its own error or audit annotation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use http::{HeaderMap, StatusCode, header};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::admit::{NotAdmitted, Reviewer};
+use crate::body::{self, BodyError};
+use crate::duration;
+
+/// What one server gives to requests.
+#[derive(Debug, Clone)]
+pub struct RequestLimits {
+    /// Bytes of one body. The API server's own limit for an object is 3 MiB, and a review holds an object twice.
+    pub body: usize,
+    /// Bytes of all bodies that are being read or decided.
+    pub memory: usize,
+    /// Requests that are being read or decided.
+    pub requests: usize,
+    /// Time for one request, where its `timeout` parameter does not say less.
+    pub time: Duration,
+}
+
+#[derive(Debug)]
+struct Desk {
+    reviewer: Arc<Reviewer>,
+    limits: RequestLimits,
+    slots: Semaphore,
+    memory: Arc<Semaphore>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("this server is busy with as many requests as it takes")]
+    Busy,
+    #[error("the content type is not application/json")]
+    ContentType,
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    #[error(transparent)]
+    NotAdmitted(#[from] NotAdmitted),
+    #[error("no answer within {} ms", .0.as_millis())]
+    TooSlow(Duration),
+    #[error("the answer cannot be encoded: {0}")]
+    Encode(#[from] serde_json::Error),
+}
+
+impl Refusal {
+    const fn class(&self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::ContentType => "content_type",
+            Self::Body(BodyError::TooLarge { .. }) => "too_large",
+            Self::Body(BodyError::NoMemory) => "no_memory",
+            Self::Body(BodyError::TooSlow { .. }) => "body_too_slow",
+            Self::Body(BodyError::Broken { .. }) => "body_broken",
+            Self::NotAdmitted(error) => error.class(),
+            Self::TooSlow(_) => "timeout",
+            Self::Encode(_) => "encode",
+        }
+    }
+
+    const fn status(&self) -> StatusCode {
+        match self {
+            // No Retry-After beside it: the API server's client would wait that long before the failure policy.
+            Self::Busy | Self::Body(BodyError::NoMemory) | Self::NotAdmitted(NotAdmitted::NotReady) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Body(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Body(BodyError::TooSlow { .. }) => StatusCode::REQUEST_TIMEOUT,
+            Self::Body(BodyError::Broken { .. }) | Self::NotAdmitted(NotAdmitted::Malformed(_)) => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::TooSlow(_) => StatusCode::GATEWAY_TIMEOUT,
+            Self::Encode(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+/// The admission port's router.
+pub fn router(reviewer: Arc<Reviewer>, limits: RequestLimits) -> Router {
+    let desk = Arc::new(Desk {
+        slots: Semaphore::new(limits.requests),
+        memory: Arc::new(Semaphore::new(limits.memory)),
+        reviewer,
+        limits,
+    });
+    Router::new()
+        .route("/mutate", post(mutate))
+        .route("/mutate/{migration}", post(mutate_named))
+        .fallback(|| async { (StatusCode::NOT_FOUND, "no such path; use /mutate or /mutate/NAME\n") })
+        .layer(CatchPanicLayer::new())
+        .with_state(desk)
+}
+
+async fn mutate(State(desk): State<Arc<Desk>>, request: Request) -> Response {
+    desk.answer(None, request).await
+}
+
+async fn mutate_named(State(desk): State<Arc<Desk>>, Path(name): Path<String>, request: Request) -> Response {
+    desk.answer(Some(&name), request).await
+}
+
+impl Desk {
+    async fn answer(&self, path: Option<&str>, request: Request) -> Response {
+        let begin = Instant::now();
+        let answer = self
+            .review(path, request)
+            .await
+            .unwrap_or_else(|refusal| self.refuse(&refusal));
+        self.reviewer.metrics.took(begin.elapsed());
+        answer
+    }
+
+    async fn review(&self, path: Option<&str>, request: Request) -> Result<Response, Refusal> {
+        // Never a queue: past its limits the server says so at once, while the caller's time-out has not run.
+        let _slot = self.slots.try_acquire().map_err(|_| Refusal::Busy)?;
+        let (parts, body) = request.into_parts();
+        if !is_json(&parts.headers) {
+            return Err(Refusal::ContentType);
+        }
+        let time = self
+            .limits
+            .time
+            .min(asked_time(parts.uri.query()).unwrap_or(Duration::MAX));
+        let reading = async {
+            let held = body::read(body, self.limits.body, time, &self.memory).await?;
+            let response = self.reviewer.admit(path, &held.bytes).await?;
+            Ok(serde_json::to_vec(&response)?)
+        };
+        let answer = tokio::time::timeout(time, reading)
+            .await
+            .unwrap_or(Err(Refusal::TooSlow(time)))?;
+        Ok(([(header::CONTENT_TYPE, "application/json")], Body::from(answer)).into_response())
+    }
+
+    fn refuse(&self, refusal: &Refusal) -> Response {
+        self.reviewer.metrics.error(refusal.class());
+        tracing::warn!(class = refusal.class(), %refusal, "a request was not answered with a review");
+        let mut response = (refusal.status(), format!("{refusal}\n")).into_response();
+        if matches!(refusal, Refusal::Body(_)) {
+            // What is left of the body is not read, so on HTTP/1.1 nothing more can follow on this connection.
+            response
+                .headers_mut()
+                .insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+/// Parameters such as `charset=utf-8` may follow; JSON has no other encoding anyway.
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()) else {
+        return false;
+    };
+    value
+        .split(';')
+        .next()
+        .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+/// The API server tells with each call how long it will wait: `?timeout=3s`.
+fn asked_time(query: Option<&str>) -> Option<Duration> {
+    let text = query?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
+    duration::parse(text).ok().filter(|time| !time.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_told_with_and_without_parameters() {
+        let told =
+            |value: &'static str| is_json(&HeaderMap::from_iter([(header::CONTENT_TYPE, value.parse().unwrap())]));
+        assert!(
+            told("application/json")
+                && told("Application/JSON; charset=utf-8")
+                && told("application/json;charset=UTF-8")
+        );
+        assert!(!told("text/plain") && !told("application/jsonp") && !is_json(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn the_callers_time_is_read_from_the_query() {
+        assert_eq!(asked_time(Some("timeout=3s")), Some(Duration::from_secs(3)));
+        assert_eq!(asked_time(Some("a=b&timeout=500ms")), Some(Duration::from_millis(500)));
+        for none in [
+            None,
+            Some(""),
+            Some("timeout=soon"),
+            Some("timeout=0s"),
+            Some("xtimeout=3s"),
+        ] {
+            assert_eq!(asked_time(none), None, "{none:?}");
+        }
+    }
+}

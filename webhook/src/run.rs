@@ -1,0 +1,210 @@
+//! Wiring: from the command line to running servers, and down again.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ApiResource, DynamicObject};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::watcher;
+use kube::{Api, Client, Config};
+use outrigger_certs::{Reloader, bundle, tls};
+use outrigger_shared::migration::CloudProviderMigration;
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::admit::Reviewer;
+use crate::args::Args;
+use crate::health::{self, Health};
+use crate::metrics::{Metrics, Watched};
+use crate::routes;
+use crate::server::{self, Drained};
+use crate::view::{Clusters, Follow, Freshness, Migrations, Namespaces};
+
+/// Time to reach an API server; the answer to a list may take longer.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Time for open requests of the health port at the end.
+const LAST_PROBES: Duration = Duration::from_secs(2);
+
+/// Runs the webhook until SIGTERM or SIGINT, and then until its last request is answered.
+///
+/// # Errors
+/// What keeps it from starting: a bad certificate, a bad kubeconfig, a port in use.
+pub async fn run(args: Args) -> Result<()> {
+    let metrics = Metrics::new();
+    let provider = tls::provider();
+    let certificates = Reloader::load(args.source(), Arc::clone(&provider), Timestamp::now())
+        .context("cannot serve with the certificate in --cert-dir")?;
+    let certificates = Arc::new(certificates);
+    let tls = server_tls(&args, Arc::clone(&certificates))?;
+    let listener = bind(args.bind_address).await?;
+    let health_listener = bind(args.health_bind_address).await?;
+
+    let tasks = TaskTracker::new();
+    // Two ends: first the replica says that it is going, later everything stops.
+    let (stopping, stop) = (CancellationToken::new(), CancellationToken::new());
+    let reviewer = watch(&args, &metrics, &tasks, &stop).await?;
+    tasks.spawn(Arc::clone(&certificates).run(args.cert_reload_interval, stop.clone()));
+    let health = Arc::new(Health {
+        reviewer: Arc::clone(&reviewer),
+        certificates,
+        stopping: stopping.clone(),
+    });
+    let health = tasks.spawn(health::serve(health_listener, health, stop.clone()));
+
+    let router = routes::router(reviewer, args.limits.requests());
+    let accepting = CancellationToken::new();
+    let serving = server::serve(
+        listener,
+        tls,
+        router,
+        args.limits.connections(),
+        metrics,
+        accepting.clone(),
+    );
+    let serving = tasks.spawn(serving);
+    tracing::info!(address = %args.bind_address, health = %args.health_bind_address, "serving");
+
+    wait_for_signal().await?;
+    stopping.cancel();
+    tracing::info!(delay = ?args.limits.shutdown_delay, "shutting down; still serving while endpoints follow");
+    tokio::time::sleep(args.limits.shutdown_delay).await;
+    accepting.cancel();
+    let drained = serving.await.context("the admission server ended abnormally")?;
+    stop.cancel();
+    tasks.close();
+    // A probe or scrape that never ends must not hold the process; what is left then is read-only.
+    let ended = tokio::time::timeout(LAST_PROBES, health).await;
+    if let Ok(ended) = ended {
+        ended
+            .context("the health server ended abnormally")?
+            .context("the health server failed")?;
+        tasks.wait().await;
+    }
+    tracing::info!(clean = drained == Drained::Clean, "stopped");
+    Ok(())
+}
+
+async fn bind(address: std::net::SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}; is the port in use?"))
+}
+
+fn server_tls(args: &Args, certificates: Arc<Reloader>) -> Result<Arc<ServerConfig>> {
+    let callers = match &args.client_ca_file {
+        None => tls::Callers::Any,
+        Some(file) => {
+            let pem = std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read --client-ca-file {}", file.display()))?;
+            let roots = bundle::roots(&pem).with_context(|| format!("--client-ca-file {}", file.display()))?;
+            tls::Callers::Signed(Arc::new(roots))
+        }
+    };
+    let config = tls::server_config(tls::provider(), certificates, &callers).context("cannot set up TLS")?;
+    Ok(Arc::new(config))
+}
+
+/// Starts every watch and hands out what they feed.
+async fn watch(
+    args: &Args,
+    metrics: &Arc<Metrics>,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) -> Result<Arc<Reviewer>> {
+    let client = client(args.kubeconfig.as_deref())
+        .await
+        .context("cannot use the management cluster")?;
+    let migrations = Migrations::new(Arc::clone(metrics));
+    let namespaces = Namespaces::new(Some(Api::all(client.clone())));
+    let kind = ApiResource::erase::<CloudProviderMigration>(&());
+    let follow_migrations = Follow {
+        api: Api::<DynamicObject>::all_with(client.clone(), &kind),
+        config: watcher::Config::default(),
+        index: Arc::clone(&migrations),
+        watched: Watched::Migrations,
+        cluster: "management".to_owned(),
+        metrics: Arc::clone(metrics),
+    };
+    let follow_namespaces = Follow {
+        api: Api::all(client.clone()),
+        config: watcher::Config::default(),
+        index: Arc::clone(&namespaces),
+        watched: Watched::Namespaces,
+        cluster: "management".to_owned(),
+        metrics: Arc::clone(metrics),
+    };
+    tasks.spawn(follow_migrations.run(stop.clone()));
+    tasks.spawn(follow_namespaces.run(stop.clone()));
+
+    let mut clusters = Clusters::default();
+    let lease = |client, index: &Arc<Freshness>, name: &str| follow_lease(args, client, index, name, metrics);
+    tasks.spawn(lease(client, &clusters.own, "management").run(stop.clone()));
+    for (name, file) in &args.cluster_kubeconfigs {
+        let client = self::client(Some(file))
+            .await
+            .with_context(|| format!("cannot use the cluster {name:?}"))?;
+        let freshness = Arc::<Freshness>::default();
+        tasks.spawn(lease(client, &freshness, name).run(stop.clone()));
+        clusters.named.insert(name.clone(), freshness);
+    }
+    let own_namespace = args.own_namespace.clone();
+    Ok(Arc::new(Reviewer {
+        migrations,
+        namespaces,
+        clusters,
+        own_namespace,
+        metrics: Arc::clone(metrics),
+    }))
+}
+
+fn follow_lease(
+    args: &Args,
+    client: Client,
+    index: &Arc<Freshness>,
+    cluster: &str,
+    metrics: &Arc<Metrics>,
+) -> Follow<Lease, Freshness> {
+    let name = &args.leader_elect_resource_name;
+    Follow {
+        api: Api::namespaced(client, &args.leader_elect_resource_namespace),
+        // With this selector a Role that names the one lease is enough.
+        config: watcher::Config::default().fields(&format!("metadata.name={name}")),
+        index: Arc::clone(index),
+        watched: Watched::Lease,
+        cluster: cluster.to_owned(),
+        metrics: Arc::clone(metrics),
+    }
+}
+
+async fn client(kubeconfig: Option<&Path>) -> Result<Client> {
+    let mut config = match kubeconfig {
+        None => Config::incluster().context("no --kubeconfig, and this is not a Pod with a service account")?,
+        Some(file) => {
+            let read = Kubeconfig::read_from(file).with_context(|| format!("cannot read {}", file.display()))?;
+            Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("cannot use {}", file.display()))?
+        }
+    };
+    config.connect_timeout = Some(CONNECT);
+    let agent = http::HeaderValue::from_static(concat!("outrigger-webhook/", env!("CARGO_PKG_VERSION")));
+    config.headers.push((http::header::USER_AGENT, agent));
+    Client::try_from(config).context("cannot set up the client")
+}
+
+async fn wait_for_signal() -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}

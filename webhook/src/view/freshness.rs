@@ -1,0 +1,227 @@
+//! Whether a cloud-controller-manager is at work in a cluster: whether its main lease is being renewed.
+//!
+//! A node that gets the uninitialized taint waits for such a manager, so the taint is added only where one is seen.
+//! As in every reader of leases, the time in the lease is compared with earlier values of itself and never with the
+//! clock of this machine, which may differ from its writer's.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::watch::Index;
+
+/// What is known of one lease.
+#[derive(Debug, Default)]
+pub struct Freshness(Mutex<Seen>);
+
+#[derive(Debug, Clone, Default, PartialEq)]
+enum Seen {
+    /// Not looked at, or not since the watch broke.
+    #[default]
+    Nothing,
+    /// There is no such lease.
+    Absent,
+    /// Held, but it is not known whether its holder lives: this is the first look.
+    Held(Sight),
+    /// Renewed while we looked.
+    Renewed(Sight),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Sight {
+    holder: String,
+    renewed: Option<Timestamp>,
+    duration: Duration,
+    at: Instant,
+}
+
+impl Freshness {
+    /// Whether the lease is held and being renewed at `now`; `None` when that is not known.
+    #[must_use]
+    pub fn at(&self, now: Instant) -> Option<bool> {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let expired = |sight: &Sight| now >= sight.at + sight.duration;
+        match &*seen {
+            Seen::Nothing => None,
+            Seen::Absent => Some(false),
+            Seen::Held(sight) => expired(sight).then_some(false),
+            Seen::Renewed(sight) => Some(!expired(sight)),
+        }
+    }
+
+    fn observe(&self, spec: Option<&LeaseSpec>, now: Instant) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A lease without a holder was released: nobody is at work. The same for a duration that is none.
+        let Some(sight) = spec.and_then(|spec| Sight::of(spec, now)) else {
+            *seen = Seen::Absent;
+            return;
+        };
+        *seen = match &*seen {
+            Seen::Nothing => Seen::Held(sight),
+            Seen::Held(before) | Seen::Renewed(before) if before.same_record(&sight) => return,
+            // A holder that appears while we look has just written the lease.
+            Seen::Absent | Seen::Held(_) | Seen::Renewed(_) => Seen::Renewed(sight),
+        };
+    }
+}
+
+impl Sight {
+    fn of(spec: &LeaseSpec, at: Instant) -> Option<Self> {
+        let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
+        let seconds = u64::try_from(spec.lease_duration_seconds?)
+            .ok()
+            .filter(|seconds| *seconds > 0)?;
+        let renewed = spec.renew_time.as_ref().map(|time| time.0);
+        Some(Self {
+            holder,
+            renewed,
+            duration: Duration::from_secs(seconds),
+            at,
+        })
+    }
+
+    /// Annotations of the lease change without a renewal, so only holder and time count.
+    fn same_record(&self, other: &Self) -> bool {
+        self.holder == other.holder && self.renewed == other.renewed
+    }
+}
+
+impl Index<Lease> for Freshness {
+    fn replace(&self, objects: Vec<Lease>) {
+        self.observe(objects.first().and_then(|lease| lease.spec.as_ref()), Instant::now());
+    }
+
+    fn apply(&self, object: Lease) {
+        self.observe(object.spec.as_ref(), Instant::now());
+    }
+
+    fn delete(&self, _object: &Lease) {
+        self.observe(None, Instant::now());
+    }
+
+    fn absent(&self) {
+        self.broken();
+    }
+
+    fn broken(&self) {
+        // A renewal seen after the gap may lie anywhere in it, so looking starts over.
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Seen::Nothing;
+    }
+}
+
+/// The leases of the clusters that this webhook can look into.
+#[derive(Debug, Default, Clone)]
+pub struct Clusters {
+    /// The cluster that the webhook's own kubeconfig leads to.
+    pub own: Arc<Freshness>,
+    /// Other clusters, by the name of their migration.
+    pub named: BTreeMap<String, Arc<Freshness>>,
+}
+
+impl Clusters {
+    /// Whether a manager is at work in the cluster that sent a review: on `/mutate` the webhook's own, on
+    /// `/mutate/NAME` the one of that name; `None` when that cannot be known.
+    #[must_use]
+    pub fn manager_fresh(&self, path: Option<&str>, now: Instant) -> Option<bool> {
+        match path {
+            None => self.own.at(now),
+            Some(name) => self.named.get(name)?.at(now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+    fn lease(holder: &str, renewed: i64) -> Lease {
+        let spec = LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            lease_duration_seconds: Some(15),
+            renew_time: Some(MicroTime(Timestamp::from_second(renewed).unwrap())),
+            ..LeaseSpec::default()
+        };
+        Lease {
+            spec: Some(spec),
+            ..Lease::default()
+        }
+    }
+
+    async fn pass(seconds: u64) {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_at_first_sight_is_unknown_then_dead_unless_it_is_renewed() {
+        let freshness = Freshness::default();
+        assert_eq!(freshness.at(Instant::now()), None);
+        freshness.replace(vec![lease("a", 100)]);
+        pass(14).await;
+        assert_eq!(freshness.at(Instant::now()), None);
+        pass(1).await;
+        assert_eq!(freshness.at(Instant::now()), Some(false));
+        freshness.apply(lease("a", 4_000_000_000));
+        assert_eq!(freshness.at(Instant::now()), Some(true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn renewals_count_from_when_they_are_seen_whatever_time_they_carry() {
+        let freshness = Freshness::default();
+        freshness.replace(vec![lease("a", 100)]);
+        freshness.apply(lease("a", 102));
+        pass(14).await;
+        assert_eq!(freshness.at(Instant::now()), Some(true));
+        freshness.apply(lease("a", 102));
+        pass(1).await;
+        assert_eq!(
+            freshness.at(Instant::now()),
+            Some(false),
+            "an unchanged record is no renewal"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_released_or_deleted_lease_is_nobodys_and_a_new_holder_is_at_work() {
+        let freshness = Freshness::default();
+        freshness.replace(Vec::new());
+        assert_eq!(freshness.at(Instant::now()), Some(false));
+        freshness.apply(lease("a", 100));
+        assert_eq!(freshness.at(Instant::now()), Some(true));
+        freshness.apply(lease("", 101));
+        assert_eq!(freshness.at(Instant::now()), Some(false));
+        freshness.apply(lease("b", 102));
+        freshness.delete(&lease("b", 102));
+        assert_eq!(freshness.at(Instant::now()), Some(false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gap_in_the_watch_makes_it_unknown_again() {
+        let freshness = Freshness::default();
+        freshness.replace(vec![lease("a", 100)]);
+        freshness.apply(lease("a", 102));
+        freshness.broken();
+        assert_eq!(freshness.at(Instant::now()), None);
+        freshness.replace(vec![lease("a", 104)]);
+        assert_eq!(freshness.at(Instant::now()), None);
+        freshness.apply(lease("a", 106));
+        assert_eq!(freshness.at(Instant::now()), Some(true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_path_asks_for_its_own_cluster_only() {
+        let clusters = Clusters {
+            named: [("prod".to_owned(), Arc::default())].into(),
+            ..Clusters::default()
+        };
+        clusters.own.replace(Vec::new());
+        let now = Instant::now();
+        assert_eq!(clusters.manager_fresh(None, now), Some(false));
+        assert_eq!(clusters.manager_fresh(Some("prod"), now), None);
+        assert_eq!(clusters.manager_fresh(Some("other"), now), None);
+    }
+}

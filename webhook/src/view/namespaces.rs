@@ -1,0 +1,147 @@
+//! Labels of namespaces, for a target's `namespaceSelector`: a review names the namespace but does not describe it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::PartialObjectMeta;
+use kube::{Api, ResourceExt};
+use tokio::time::timeout;
+
+use super::watch::Index;
+
+/// Time to ask for a namespace that the watch has not shown yet. Well below the time-out of our own registration.
+const ASK: Duration = Duration::from_millis(800);
+
+/// A namespace's labels.
+pub type Labels = Arc<BTreeMap<String, String>>;
+
+/// The index of namespaces.
+pub struct Namespaces {
+    labels: RwLock<Option<HashMap<String, Labels>>>,
+    api: Option<Api<PartialObjectMeta<Namespace>>>,
+}
+
+impl std::fmt::Debug for Namespaces {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Namespaces")
+            .field("labels", &self.labels)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Namespaces {
+    /// An index that has seen nothing yet and asks `api` for what it does not know.
+    #[must_use]
+    pub fn new(api: Option<Api<PartialObjectMeta<Namespace>>>) -> Arc<Self> {
+        Arc::new(Self {
+            labels: RwLock::new(None),
+            api,
+        })
+    }
+
+    /// Whether the first list has been seen.
+    #[must_use]
+    pub fn listed(&self) -> bool {
+        self.labels.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// The labels of a namespace; `None` when they cannot be known.
+    ///
+    /// An object may come right after its namespace, before the watch has shown that, so one that is not known is
+    /// asked for.
+    pub async fn labels(&self, name: &str) -> Option<Labels> {
+        if let Some(labels) = self.cached(name) {
+            return Some(labels);
+        }
+        match timeout(ASK, self.api.as_ref()?.get(name)).await {
+            Ok(Ok(namespace)) => Some(labels(&namespace)),
+            Ok(Err(error)) => {
+                tracing::warn!(namespace = name, %error, "cannot read the namespace's labels");
+                None
+            }
+            Err(_) => {
+                tracing::warn!(namespace = name, "no answer in time about the namespace's labels");
+                None
+            }
+        }
+    }
+
+    fn cached(&self, name: &str) -> Option<Labels> {
+        self.labels
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()?
+            .get(name)
+            .cloned()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut HashMap<String, Labels>)) {
+        change(
+            self.labels
+                .write()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get_or_insert_default(),
+        );
+    }
+}
+
+impl Index<PartialObjectMeta<Namespace>> for Namespaces {
+    fn replace(&self, objects: Vec<PartialObjectMeta<Namespace>>) {
+        self.change(|map| {
+            *map = objects
+                .iter()
+                .map(|object| (object.name_any(), labels(object)))
+                .collect()
+        });
+    }
+
+    fn apply(&self, object: PartialObjectMeta<Namespace>) {
+        self.change(|map| drop(map.insert(object.name_any(), labels(&object))));
+    }
+
+    fn delete(&self, object: &PartialObjectMeta<Namespace>) {
+        self.change(|map| drop(map.remove(&object.name_any())));
+    }
+
+    fn absent(&self) {
+        // Every API server has namespaces; a 404 comes from something in between, so nothing is learned.
+    }
+}
+
+fn labels(namespace: &PartialObjectMeta<Namespace>) -> Labels {
+    Arc::new(namespace.labels().clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::ObjectMeta;
+    use kube::core::metadata::PartialObjectMetaExt;
+
+    fn namespace(name: &str, label: &str) -> PartialObjectMeta<Namespace> {
+        let labels = BTreeMap::from([("cluster".to_owned(), label.to_owned())]);
+        ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(labels),
+            ..ObjectMeta::default()
+        }
+        .into_response_partial()
+    }
+
+    #[tokio::test]
+    async fn labels_follow_the_watch_and_are_unknown_otherwise() {
+        let namespaces = Namespaces::new(None);
+        assert!(!namespaces.listed());
+        namespaces.replace(vec![namespace("a", "one"), namespace("b", "two")]);
+        assert!(namespaces.listed());
+        assert_eq!(namespaces.labels("a").await.unwrap()["cluster"], "one");
+        namespaces.apply(namespace("a", "three"));
+        namespaces.delete(&namespace("b", ""));
+        assert_eq!(namespaces.labels("a").await.unwrap()["cluster"], "three");
+        assert_eq!(namespaces.labels("b").await, None);
+        namespaces.absent();
+        assert!(namespaces.labels("a").await.is_some());
+    }
+}

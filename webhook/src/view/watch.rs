@@ -1,0 +1,173 @@
+//! Follows objects of one type into an index, through failures and restarts.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use kube::Api;
+use kube::runtime::watcher::{Config, Error, Event, watcher};
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::{Metrics, Watched};
+
+/// The pause after the first failure; it doubles from there.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause. Short, because until then a phase change goes unseen; a list of a few objects is cheap.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A plain store that a watch fills.
+pub trait Index<K>: Send + Sync + 'static {
+    /// These are all objects there are.
+    fn replace(&self, objects: Vec<K>);
+    /// This object is new or has changed.
+    fn apply(&self, object: K);
+    /// This object is gone.
+    fn delete(&self, object: &K);
+    /// The API server does not serve this type.
+    fn absent(&self);
+    /// The watch broke; what the index holds may be out of date from now on.
+    fn broken(&self) {}
+}
+
+/// One watch and where it goes.
+pub struct Follow<K, I> {
+    /// The objects.
+    pub api: Api<K>,
+    /// Which of them.
+    pub config: Config,
+    /// Where they go.
+    pub index: Arc<I>,
+    /// What it is called in metrics and logs.
+    pub watched: Watched,
+    /// The cluster's name in logs.
+    pub cluster: String,
+    /// Counts failures.
+    pub metrics: Arc<Metrics>,
+}
+
+impl<K, I> std::fmt::Debug for Follow<K, I> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Follow")
+            .field("watched", &self.watched)
+            .field("cluster", &self.cluster)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K, I> Follow<K, I>
+where
+    K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+    I: Index<K>,
+{
+    /// Follows until `stop`. A failure is logged when it begins or changes its kind, and its end once.
+    pub async fn run(self, stop: CancellationToken) {
+        // After any failure the watch begins anew with a list: that is what shows that it works again, for objects
+        // that may then not change for weeks.
+        let mut failure: Option<Failure> = None;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let events = watcher(self.api.clone(), self.config.clone());
+            let Some(error) = stop
+                .run_until_cancelled(self.feed(events, &mut failure, &mut pause))
+                .await
+            else {
+                return;
+            };
+            self.failed(&error, &mut failure);
+            if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                return;
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn feed(
+        &self,
+        events: impl Stream<Item = Result<Event<K>, Error>>,
+        failure: &mut Option<Failure>,
+        pause: &mut Duration,
+    ) -> Option<Error> {
+        let mut events = std::pin::pin!(events);
+        let mut listed = Vec::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Err(error) => return Some(error),
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(object)) => listed.push(object),
+                Ok(Event::InitDone) => {
+                    self.index.replace(std::mem::take(&mut listed));
+                    self.works(failure);
+                    *pause = FIRST_PAUSE;
+                }
+                Ok(Event::Apply(object)) => self.index.apply(object),
+                Ok(Event::Delete(object)) => self.index.delete(&object),
+            }
+        }
+        None
+    }
+
+    fn works(&self, failure: &mut Option<Failure>) {
+        self.metrics.watch(self.watched, true);
+        if failure.take().is_some() {
+            tracing::info!(
+                watch = self.watched.as_str(),
+                cluster = self.cluster,
+                "watch works again"
+            );
+        }
+    }
+
+    fn failed(&self, error: &Option<Error>, failure: &mut Option<Failure>) {
+        self.metrics.watch(self.watched, false);
+        let now = error.as_ref().map_or(Failure::Other, Failure::of);
+        if now == Failure::NotServed {
+            self.index.absent()
+        } else {
+            self.index.broken()
+        }
+        if *failure == Some(now) {
+            return;
+        }
+        *failure = Some(now);
+        let error = error.as_ref().map(ToString::to_string);
+        let (watch, cluster) = (self.watched.as_str(), &self.cluster);
+        match now {
+            Failure::NotServed => tracing::warn!(
+                watch,
+                cluster,
+                error,
+                "this type is not served yet; is the CRD applied?"
+            ),
+            Failure::Forbidden => {
+                tracing::error!(watch, cluster, error, "not allowed to watch; is the ClusterRole bound?")
+            }
+            Failure::Other => tracing::error!(watch, cluster, error, "watch failed; trying again"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Failure {
+    NotServed,
+    Forbidden,
+    Other,
+}
+
+impl Failure {
+    fn of(error: &Error) -> Self {
+        let status = match error {
+            Error::InitialListFailed(kube::Error::Api(status))
+            | Error::WatchStartFailed(kube::Error::Api(status))
+            | Error::WatchFailed(kube::Error::Api(status)) => status,
+            Error::WatchError(status) => status,
+            _ => return Self::Other,
+        };
+        match status.code {
+            404 => Self::NotServed,
+            401 | 403 => Self::Forbidden,
+            _ => Self::Other,
+        }
+    }
+}
