@@ -14,12 +14,12 @@
 //! | annotations, taints, AWS tags, provider IDs, versions | [`annotations`], [`taints`], [`tags`], [`provider_id`], [`version`] |
 
 pub mod annotations;
-// pub mod command_line;
-// pub mod component;
+pub mod command_line;
+pub mod component;
 pub mod controller;
 pub mod leader_migration;
 pub mod migration;
-// pub mod phase_flags;
+pub mod phase_flags;
 pub mod provider_id;
 pub mod tags;
 pub mod taints;

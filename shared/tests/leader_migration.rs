@@ -1,4 +1,5 @@
 //! Reading leader migration configurations, and what they mean for each side.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 
 use outrigger_shared::{
     controller::{

@@ -15,8 +15,20 @@
 use std::collections::BTreeMap;
 
 use json_patch::PatchOperation;
-use outrigger_shared::migration::{CloudProviderMigration, CloudProviderMigrationSpec};
+use outrigger_shared::{
+    annotations,
+    migration::{CloudProviderMigration, CloudProviderMigrationSpec, Mode, Profile},
+};
 use serde_json::Value;
+
+use self::matching::Match;
+
+mod machine_deployment;
+mod matching;
+mod node;
+mod pod;
+mod pod_spec;
+mod workload;
 
 /// What happens to the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,7 +111,13 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 5] = [Self::NotOurs, Self::Unchanged, Self::Changed, Self::Audited, Self::Refused];
+    pub const ALL: [Self; 5] = [
+        Self::NotOurs,
+        Self::Unchanged,
+        Self::Changed,
+        Self::Audited,
+        Self::Refused,
+    ];
 
     /// The label in metrics and audit annotations.
     #[must_use]
@@ -129,9 +147,134 @@ pub struct Decision {
     pub reasons: Vec<String>,
 }
 
+/// What a kind's rules want to do, before the migration's mode is looked at.
+#[derive(Debug, Default)]
+struct Draft {
+    patch: Vec<PatchOperation>,
+    warnings: Vec<String>,
+    reasons: Vec<String>,
+    refused: bool,
+}
+
+/// The kinds that have rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Workload,
+    Pod,
+    Node,
+    MachineDeployment,
+}
+
+impl Kind {
+    fn of(input: &Input<'_>) -> Option<Self> {
+        match (input.group, input.kind) {
+            ("apps", "Deployment" | "StatefulSet") => Some(Self::Workload),
+            ("", "Pod") => Some(Self::Pod),
+            ("", "Node") => Some(Self::Node),
+            ("cluster.k8s.io", "MachineDeployment") => Some(Self::MachineDeployment),
+            _ => None,
+        }
+    }
+
+    /// The profiles of targets that can be about this kind.
+    const fn profiles(self) -> &'static [Profile] {
+        match self {
+            Self::Workload | Self::Pod => &[Profile::HostedControlPlane, Profile::Kubermatic],
+            Self::Node => &[Profile::Nodes],
+            Self::MachineDeployment => &[Profile::Kubermatic],
+        }
+    }
+
+    /// Whether there is anything to decide, told by the object alone: most reviews end here.
+    fn is_concerned(self, input: &Input<'_>) -> bool {
+        match self {
+            Self::Workload => workload::is_concerned(input),
+            Self::Pod => pod::is_concerned(input),
+            Self::Node => node::is_concerned(input),
+            Self::MachineDeployment => machine_deployment::is_concerned(input),
+        }
+    }
+
+    fn draft(self, input: &Input<'_>, migration: &Migration<'_>) -> Draft {
+        match self {
+            Self::Workload => workload::draft(input, migration),
+            Self::Pod => pod::draft(input, migration),
+            Self::Node => node::draft(input, migration),
+            Self::MachineDeployment => machine_deployment::draft(input, migration),
+        }
+    }
+}
+
 /// Decides one review.
 #[must_use]
 pub fn decide(input: &Input<'_>) -> Decision {
-    let _ = input;
-    Decision::default()
+    let whole_object = input.operation != Operation::Other && input.subresource.is_empty();
+    let Some(kind) = Kind::of(input).filter(|kind| whole_object && kind.is_concerned(input)) else {
+        return Decision::default();
+    };
+    match matching::find(input, kind.profiles()) {
+        Match::None => Decision::default(),
+        Match::NamespaceUnknown(namespace) => Decision::refusal(format!(
+            "outrigger: nothing changed, as the labels of namespace {namespace} are not known; write the object again"
+        )),
+        Match::Several(names) => Decision::refusal(format!(
+            "outrigger: nothing changed, as several migrations match: {}; correct their spec.targets",
+            names.join(", ")
+        )),
+        Match::One(migration) => Decision::of(kind.draft(input, migration), migration),
+    }
+}
+
+impl Decision {
+    fn refusal(warning: String) -> Self {
+        let outcome = Outcome::Refused;
+        let audit_annotations = BTreeMap::from([
+            ("decision".to_owned(), outcome.as_str().to_owned()),
+            ("reasons".to_owned(), warning.clone()),
+        ]);
+        Self { outcome, reasons: vec![warning.clone()], warnings: vec![warning], audit_annotations, ..Self::default() }
+    }
+
+    fn of(draft: Draft, migration: &Migration<'_>) -> Self {
+        let Draft { mut patch, warnings, mut reasons, refused } = draft;
+        let mut warnings: Vec<String> =
+            warnings.into_iter().map(|text| format!("outrigger: migration {}: {text}", migration.name)).collect();
+        let audits = migration.spec.mode == Mode::Audit && !patch.is_empty();
+        if audits {
+            patch.clear();
+            let wishes = reasons.iter().map(|reason| format!("outrigger: migration {} would change: {reason}", migration.name));
+            warnings.extend(wishes.collect::<Vec<_>>());
+            reasons.push("spec.mode is Audit, so nothing is changed".to_owned());
+        }
+        let outcome = match (audits, patch.is_empty(), refused) {
+            (true, ..) => Outcome::Audited,
+            (_, false, _) => Outcome::Changed,
+            (_, true, true) => Outcome::Refused,
+            (_, true, false) => Outcome::Unchanged,
+        };
+        let mut audit_annotations = BTreeMap::from([
+            ("migration".to_owned(), migration.name.to_owned()),
+            ("phase".to_owned(), migration.spec.phase.to_string()),
+            ("decision".to_owned(), outcome.as_str().to_owned()),
+        ]);
+        if !reasons.is_empty() {
+            audit_annotations.insert("reasons".to_owned(), reasons.join("; "));
+        }
+        Self { outcome, patch, warnings, audit_annotations, reasons }
+    }
+}
+
+/// Whether a part of the object differs between what is stored and what is written; false without a stored object.
+fn changed(input: &Input<'_>, pointer: &str) -> bool {
+    input.old_object.is_some_and(|old| old.pointer(pointer) != input.object.pointer(pointer))
+}
+
+/// Whether the operator has asked for the phase to be applied now.
+fn apply_requested(input: &Input<'_>) -> bool {
+    let annotation = |object: &'_ Value| object.pointer("/metadata/annotations")?.get(annotations::APPLY).cloned();
+    input.old_object.is_some_and(|old| annotation(old) != annotation(input.object))
+}
+
+fn is_being_deleted(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null())
 }

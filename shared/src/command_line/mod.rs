@@ -1,0 +1,192 @@
+//! A container's argument list: where it really is, what it says, and how to change it so that it can be changed back.
+//!
+//! A container starts `command` followed by `args` (without `command`, the image's own entry point followed by `args`).
+//! The flags of a component may begin in either list, and after a wrapper (`/go-runner`, `tini --`, `env K=V`,
+//! `hyperkube`). [`CommandLine`] reads the two lists of one container, finds where the component's own flags begin, and
+//! changes them token by token, keeping style and positions. Each change is an [`Edit`] that can be undone.
+//!
+//! What cannot be read with certainty is [`Unreadable`] and never changed: a shell script, a command line wrapped into
+//! JSON, a value that the kubelet fills in later (`$(VAR)`).
+
+use serde_json::Value;
+
+mod edit;
+mod flags;
+mod locate;
+mod read;
+pub mod undo;
+
+pub use self::{
+    read::read_boolean,
+    undo::{Edit, List},
+};
+
+/// Longest command line that is read, in tokens. Real ones have fewer than 200; the limit bounds the work per review.
+pub const MAX_TOKENS: usize = 4096;
+
+/// Why a command line is not read, and so not changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// `sh -c SCRIPT`: flags may come from anywhere in the script.
+    #[error("its flags are inside a shell script, which is not rewritten yet; change the script by hand")]
+    ShellScript,
+    /// Kubermatic's prober starts the real command from a JSON text.
+    #[error("its command is wrapped in JSON (http-prober -command), which is not rewritten yet; change it by hand")]
+    WrappedJson,
+    /// The kubelet expands the value when it starts the container.
+    #[error(
+        "the value of --{flag} is {value:?}, which is only known when the container starts; write the value itself"
+    )]
+    Variable {
+        /// The flag, without dashes.
+        flag: String,
+        /// The value as written.
+        value: String,
+    },
+    /// A flag without its value, or followed by what looks like another flag.
+    #[error("--{flag} needs a value and is followed by none; correct the command line")]
+    NoValue {
+        /// The flag, without dashes.
+        flag: String,
+    },
+    /// A boolean flag with a value that is no boolean.
+    #[error("--{flag}={value} is no boolean; write true or false")]
+    NotABoolean {
+        /// The flag, without dashes.
+        flag: String,
+        /// The value as written.
+        value: String,
+    },
+    /// Far beyond any real command line.
+    #[error("it has {tokens} arguments, more than the {MAX_TOKENS} that are read; shorten it")]
+    TooLong {
+        /// In `command` and `args` together.
+        tokens: usize,
+    },
+    /// Not a list of strings.
+    #[error("{list} is not a list of strings; correct the object")]
+    NotStrings {
+        /// `command` or `args`.
+        list: &'static str,
+    },
+}
+
+/// Whether a flag takes a value of its own when written as two tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// `--flag` alone means true; the next token is never its value.
+    Boolean,
+    /// `--flag VALUE` and `--flag=VALUE` are the same.
+    Text,
+}
+
+/// A flag that rules are about. The name has no dashes in front and `-` between words; in a command line `_` counts
+/// as `-`, as the components themselves read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Flag {
+    /// Such as `cloud-provider`.
+    pub name: &'static str,
+    /// Whether it takes a value.
+    pub kind: Kind,
+}
+
+impl Flag {
+    /// A flag with a value.
+    #[must_use]
+    pub const fn text(name: &'static str) -> Self {
+        Self { name, kind: Kind::Text }
+    }
+
+    /// A flag that is true when it is there.
+    #[must_use]
+    pub const fn boolean(name: &'static str) -> Self {
+        Self {
+            name,
+            kind: Kind::Boolean,
+        }
+    }
+}
+
+/// The command line of one container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandLine {
+    command: Option<Vec<String>>,
+    args: Option<Vec<String>>,
+    edits: Vec<Edit>,
+}
+
+impl CommandLine {
+    /// Reads `command` and `args` of a container.
+    ///
+    /// # Errors
+    /// When either is something else than a list of strings (the API server refuses such an object anyway), or when they
+    /// are longer than [`MAX_TOKENS`].
+    pub fn of_container(container: &Value) -> Result<Self, Unreadable> {
+        let length = |list: &str| container.get(list).and_then(Value::as_array).map_or(0, Vec::len);
+        let tokens = length("command") + length("args");
+        if tokens > MAX_TOKENS {
+            return Err(Unreadable::TooLong { tokens });
+        }
+        Ok(Self {
+            command: strings(container, "command")?,
+            args: strings(container, "args")?,
+            edits: Vec::new(),
+        })
+    }
+
+    /// One of the two lists; none where the container does not have it.
+    #[must_use]
+    pub fn list(&self, list: List) -> Option<&[String]> {
+        match list {
+            List::Command => self.command.as_deref(),
+            List::Args => self.args.as_deref(),
+        }
+    }
+
+    /// What was changed since the container was read, in order.
+    #[must_use]
+    pub fn edits(&self) -> &[Edit] {
+        &self.edits
+    }
+
+    fn list_mut(&mut self, list: List) -> &mut Option<Vec<String>> {
+        match list {
+            List::Command => &mut self.command,
+            List::Args => &mut self.args,
+        }
+    }
+
+    /// `command` and `args` as the one list that is started, without the image's entry point.
+    fn tokens(&self) -> Vec<&str> {
+        self.command
+            .iter()
+            .chain(self.args.iter())
+            .flatten()
+            .map(String::as_str)
+            .collect()
+    }
+
+    /// The list that holds the token at a position of [`Self::tokens`], and its index there.
+    fn place(&self, position: usize) -> (List, usize) {
+        let in_command = self.command.as_ref().map_or(0, Vec::len);
+        if position < in_command {
+            (List::Command, position)
+        } else {
+            (List::Args, position - in_command)
+        }
+    }
+}
+
+fn strings(container: &Value, list: &'static str) -> Result<Option<Vec<String>>, Unreadable> {
+    match container.get(list) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Array(items)) => {
+            let texts = items.iter().map(|item| item.as_str().map(str::to_owned));
+            texts
+                .collect::<Option<Vec<_>>>()
+                .map(Some)
+                .ok_or(Unreadable::NotStrings { list })
+        }
+        Some(_) => Err(Unreadable::NotStrings { list }),
+    }
+}

@@ -1,0 +1,140 @@
+//! Undoing: what was taken out of a command line and put in, with its place, so that it can be taken back.
+//!
+//! Between our change and its undoing the object's owner may have written it again. So edits are taken back only while
+//! everything that they put in is still there, wherever it stands by then, and nothing that they took out has come back.
+
+use serde::{Deserialize, Serialize};
+
+use super::{CommandLine, Flag, flags::Token};
+
+/// One of a container's two lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum List {
+    /// The entry point and what follows it.
+    Command,
+    /// Arguments of the entry point.
+    Args,
+}
+
+impl List {
+    /// The field's name in a container.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Command => "command",
+            Self::Args => "args",
+        }
+    }
+}
+
+/// One change of one list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Edit {
+    /// Which list.
+    pub list: List,
+    /// Index of the first changed token, counted when the edit was made.
+    pub index: usize,
+    /// The flag that it was about, without dashes.
+    pub flag: String,
+    /// The tokens that were there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub was: Vec<String>,
+    /// The tokens that came in their place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub now: Vec<String>,
+    /// The container did not have this list before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub created: bool,
+}
+
+impl Edit {
+    pub(super) fn replace(list: List, index: usize, flag: Flag, was: Vec<String>, now: Vec<String>) -> Self {
+        Self {
+            list,
+            index,
+            flag: flag.name.to_owned(),
+            was,
+            now,
+            created: false,
+        }
+    }
+
+    pub(super) fn remove(list: List, index: usize, flag: Flag, was: &str) -> Self {
+        Self {
+            list,
+            index,
+            flag: flag.name.to_owned(),
+            was: vec![was.to_owned()],
+            now: Vec::new(),
+            created: false,
+        }
+    }
+
+    pub(super) fn add(list: List, index: usize, flag: Flag, now: Vec<String>, created: bool) -> Self {
+        Self {
+            list,
+            index,
+            flag: flag.name.to_owned(),
+            was: Vec::new(),
+            now,
+            created,
+        }
+    }
+}
+
+impl CommandLine {
+    /// Takes edits back, the last one first. Without another hand in between, this gives the original lists byte for
+    /// byte. Returns false, and changes nothing, when another hand has rewritten what the edits were about: what is
+    /// there now is then its owner's own. Forgets the edits that were made on this value.
+    #[must_use]
+    pub fn undo(&mut self, edits: &[Edit]) -> bool {
+        let set_again = edits.iter().any(|edit| edit.now.is_empty() && self.has(&edit.flag));
+        let mut restored = self.clone();
+        let done = !set_again && edits.iter().rev().all(|edit| restored.take_back(edit));
+        if done {
+            *self = restored;
+        }
+        self.edits.clear();
+        done
+    }
+
+    fn take_back(&mut self, edit: &Edit) -> bool {
+        let list = self.list_mut(edit.list);
+        let Some(tokens) = list else { return false };
+        let place = if edit.now.is_empty() {
+            Some(edit.index.min(tokens.len()))
+        } else {
+            find(tokens, &edit.now, edit.index)
+        };
+        let Some(at) = place else { return false };
+        tokens.splice(at..at + edit.now.len(), edit.was.iter().cloned());
+        if edit.created && tokens.is_empty() {
+            *list = None;
+        }
+        true
+    }
+
+    /// Whether the flag stands among the component's own flags, whatever its value.
+    fn has(&self, flag: &str) -> bool {
+        let Ok(located) = self.locate() else { return false };
+        let tokens = self.tokens();
+        let own = tokens
+            .iter()
+            .skip(located.flags_from)
+            .take_while(|token| **token != "--");
+        let names = own.filter_map(|token| Token::parse(token));
+        names
+            .into_iter()
+            .any(|token| token.spelling.trim_start_matches('-').replace('_', "-") == flag)
+    }
+}
+
+/// Where the tokens stand: at the index, else nearest to it.
+fn find(tokens: &[String], wanted: &[String], index: usize) -> Option<usize> {
+    let places = tokens
+        .windows(wanted.len())
+        .enumerate()
+        .filter(|(_, window)| *window == wanted);
+    places.map(|(place, _)| place).min_by_key(|place| place.abs_diff(index))
+}

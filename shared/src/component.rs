@@ -1,0 +1,261 @@
+//! Recognising the kube-controller-manager and the kube-apiserver in a Pod, and reading what a kube-controller-manager
+//! runs as.
+//!
+//! Names alone deceive (an operator's container may well be called `controller-manager`), so a container is changed
+//! only on two pieces of evidence, of which one has the full name, and never when its executable is another program.
+
+use serde_json::Value;
+
+use crate::{
+    command_line::{CommandLine, Flag, Unreadable},
+    phase_flags::flag,
+    version::KubernetesVersion,
+};
+
+/// A control-plane component whose flags a migration changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Component {
+    /// The old owner of the cloud controllers.
+    KubeControllerManager,
+    /// The API server; its cloud provider flag has no effect, but its presence becomes an error.
+    KubeApiserver,
+}
+
+impl Component {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::KubeControllerManager, Self::KubeApiserver];
+
+    /// The component's full name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::KubeControllerManager => "kube-controller-manager",
+            Self::KubeApiserver => "kube-apiserver",
+        }
+    }
+
+    /// The short name that hyperkube and some provisioners use.
+    const fn short_name(self) -> &'static str {
+        match self {
+            Self::KubeControllerManager => "controller-manager",
+            Self::KubeApiserver => "apiserver",
+        }
+    }
+
+    fn strength(self, text: &str) -> Strength {
+        match text {
+            full if full == self.as_str() => Strength::Full,
+            short if short == self.short_name() => Strength::Short,
+            _ => Strength::None,
+        }
+    }
+}
+
+impl std::fmt::Display for Component {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// How well a text names a component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Strength {
+    None,
+    Short,
+    Full,
+}
+
+/// How sure it is that a container runs a component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Certainty {
+    /// It looks like it, by one piece of evidence: enough for a warning.
+    Suspected,
+    /// Sure enough to read and change its flags.
+    Recognized,
+}
+
+/// A container that runs, or seems to run, a component.
+#[derive(Clone, Copy, Debug)]
+pub struct Finding<'a> {
+    /// Which.
+    pub component: Component,
+    /// How sure.
+    pub certainty: Certainty,
+    /// Position in `spec.containers`.
+    pub index: usize,
+    /// The container's name.
+    pub name: &'a str,
+    /// The container.
+    pub container: &'a Value,
+}
+
+impl Finding<'_> {
+    /// The version that the container's image tells; none if its tag tells none.
+    #[must_use]
+    pub fn version(&self) -> Option<KubernetesVersion> {
+        KubernetesVersion::from_image(text(self.container, "image"))
+    }
+}
+
+const LABELS: [&str; 6] = [
+    "component",
+    "k8s-app",
+    "app",
+    "app.kubernetes.io/component",
+    "app.kubernetes.io/name",
+    "role",
+];
+
+/// Every container of a Pod that runs or seems to run a component. `labels` are the Pod's, where they are at hand.
+#[must_use]
+pub fn find<'a>(pod_spec: &'a Value, labels: Option<&Value>) -> Vec<Finding<'a>> {
+    let containers = pod_spec
+        .get("containers")
+        .and_then(Value::as_array)
+        .map_or(&[][..], Vec::as_slice);
+    let judge = |(index, container): (usize, &'a Value)| {
+        let judged = |component| Some((component, judge(component, container, labels)?));
+        let (component, certainty) = Component::ALL
+            .into_iter()
+            .filter_map(judged)
+            .max_by_key(|(_, sure)| *sure)?;
+        Some(Finding {
+            component,
+            certainty,
+            index,
+            name: text(container, "name"),
+            container,
+        })
+    };
+    containers.iter().enumerate().filter_map(judge).collect()
+}
+
+/// Whether a Pod is only the picture of a static Pod: the process runs from a file on the node, so a change here would
+/// never be carried out.
+#[must_use]
+pub fn is_mirror_pod(pod: &Value) -> bool {
+    let annotation = pod
+        .pointer("/metadata/annotations")
+        .and_then(|all| all.get(crate::annotations::MIRROR_POD));
+    let owners = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let owned_by_node = owners.is_some_and(|owners| owners.iter().any(|owner| text(owner, "kind") == "Node"));
+    annotation.is_some() || owned_by_node
+}
+
+fn judge(component: Component, container: &Value, labels: Option<&Value>) -> Option<Certainty> {
+    let program = program(container).ok().flatten();
+    let executable = program.as_deref().map(|program| component.strength(program));
+    if executable == Some(Strength::None) {
+        return None;
+    }
+    let own = [
+        executable.unwrap_or(Strength::None),
+        component.strength(text(container, "name")),
+        component.strength(image_name(text(container, "image"))),
+    ];
+    let label = labels.map_or(Strength::None, |labels| {
+        LABELS
+            .iter()
+            .map(|key| component.strength(text(labels, key)))
+            .max()
+            .unwrap_or(Strength::None)
+    });
+    let seen = own
+        .iter()
+        .chain([&label])
+        .filter(|strength| **strength > Strength::None)
+        .count();
+    let full = own.iter().chain([&label]).any(|strength| *strength == Strength::Full);
+    let seen_on_itself = own.iter().any(|strength| *strength > Strength::None);
+    match (full && seen_on_itself, seen) {
+        (false, _) => None,
+        (true, 1) => Some(Certainty::Suspected),
+        (true, _) => Some(Certainty::Recognized),
+    }
+}
+
+fn program(container: &Value) -> Result<Option<String>, Unreadable> {
+    Ok(CommandLine::of_container(container)?.locate()?.program)
+}
+
+/// The last part of an image's name, without tag, digest and the architecture that some builds append.
+fn image_name(image: &str) -> &str {
+    let last = image.rsplit('/').next().unwrap_or_default();
+    let name = last.split([':', '@']).next().unwrap_or_default();
+    ["-amd64", "-arm64"]
+        .iter()
+        .find_map(|suffix| name.strip_suffix(suffix))
+        .unwrap_or(name)
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// What a kube-controller-manager runs as, from its flags.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// With a cloud provider of its own: it runs the cloud controllers, with leader migration under the migration lease.
+    InTree {
+        /// Leader migration is in effect: asked for, and leader election is not off.
+        leader_migration: bool,
+    },
+    /// `--cloud-provider=external`: it runs none of them.
+    External {
+        /// It competes for the migration lease all the same, and holds it for nothing.
+        leader_migration: bool,
+    },
+    /// No cloud provider: it runs none of them.
+    NoProvider,
+    /// It cannot be told.
+    Unreadable {
+        /// Why, and what to do.
+        reason: String,
+    },
+}
+
+impl Form {
+    /// The form that a command line gives.
+    #[must_use]
+    pub fn of_command_line(line: &CommandLine) -> Self {
+        Self::read(line).unwrap_or_else(|reason| Self::Unreadable {
+            reason: reason.to_string(),
+        })
+    }
+
+    fn read(line: &CommandLine) -> Result<Self, Unreadable> {
+        let on = |flag: Flag, default: bool| line.boolean(flag).map(|value| value.unwrap_or(default));
+        // With leader election off, leader migration is ignored and every controller starts at once.
+        let leader_migration = on(flag::ENABLE_LEADER_MIGRATION, false)? && on(flag::LEADER_ELECT, true)?;
+        Ok(match line.value(flag::CLOUD_PROVIDER)?.as_deref() {
+            None | Some("") => Self::NoProvider,
+            Some("external") => Self::External { leader_migration },
+            Some(_) => Self::InTree { leader_migration },
+        })
+    }
+}
+
+/// What the kube-controller-manager in a Pod runs as; none when the Pod has none. Reading needs less certainty than
+/// changing: a container that only seems to be one is unreadable, so that it is never overlooked.
+#[must_use]
+pub fn controller_manager_form(pod_spec: &Value) -> Option<Form> {
+    let findings = find(pod_spec, None);
+    let found = findings
+        .iter()
+        .filter(|finding| finding.component == Component::KubeControllerManager);
+    let finding = found.max_by_key(|finding| finding.certainty)?;
+    let executable_is_known = matches!(program(finding.container), Ok(Some(_)));
+    if finding.certainty == Certainty::Suspected && !executable_is_known {
+        let reason = format!(
+            "container {:?} may be a kube-controller-manager, by its name or image only",
+            finding.name
+        );
+        return Some(Form::Unreadable { reason });
+    }
+    Some(match CommandLine::of_container(finding.container) {
+        Ok(line) => Form::of_command_line(&line),
+        Err(reason) => Form::Unreadable {
+            reason: reason.to_string(),
+        },
+    })
+}

@@ -1,0 +1,326 @@
+//! **The table: which flags does a component get in which phase and version.**
+//!
+//! | phase | kube-controller-manager | kube-apiserver |
+//! |---|---|---|
+//! | InTree | its original form | untouched |
+//! | Prepare | in-tree only: `--enable-leader-migration`, by version as below | untouched |
+//! | Migrate, Complete | `--cloud-provider=external`; `--enable-leader-migration`, `--leader-migration-config` and `--cloud-config` removed; the volume plugin by version as below | `--cloud-provider`, `--cloud-config` by version as below, never added |
+//!
+//! | version | leader migration in Prepare | `--external-cloud-volume-plugin=aws` (then `--cloud-config` stays) | kube-apiserver |
+//! |---|---|---|---|
+//! | below 1.20 | refused | refused | `aws` becomes `external` |
+//! | 1.20 | refused: only with `downtime` | set | `aws` becomes `external` |
+//! | 1.21 | refused: needs a feature gate and a file | set | `aws` becomes `external` |
+//! | 1.22 | added | set | `aws` becomes `external` |
+//! | 1.23, 1.24 | added | only with `CSIMigrationAWS=false`, else removed | `aws` becomes `external` |
+//! | 1.25, 1.26 | added | removed: EBS volumes are CSI's | `aws` becomes `external` |
+//! | 1.27, 1.28 | the in-tree AWS provider is gone | removed: an error | `aws` becomes `external` |
+//! | 1.29 to 1.32 | as above | removed | `--cloud-provider` removed: anything but `external` is an error, and that needs gates |
+//! | 1.33 and later | as above | removed | `--cloud-config` removed too: both are unknown flags |
+//!
+//! The versions are those in which Kubernetes' components gained, deprecated and dropped these flags and gates. Where an
+//! object holds both components, the API server's part moves in Complete, so that the two never roll together.
+
+use crate::{
+    command_line::{CommandLine, Flag, Unreadable},
+    component::{Component, Form},
+    migration::Phase,
+    version::KubernetesVersion,
+};
+
+/// The flags that the rules are about.
+pub mod flag {
+    use crate::command_line::Flag;
+
+    /// Which cloud provider the component builds.
+    pub const CLOUD_PROVIDER: Flag = Flag::text("cloud-provider");
+    /// That provider's configuration file.
+    pub const CLOUD_CONFIG: Flag = Flag::text("cloud-config");
+    /// Lets an external kube-controller-manager keep the in-tree volume plugin.
+    pub const EXTERNAL_CLOUD_VOLUME_PLUGIN: Flag = Flag::text("external-cloud-volume-plugin");
+    /// Runs the cloud controllers under the migration lease.
+    pub const ENABLE_LEADER_MIGRATION: Flag = Flag::boolean("enable-leader-migration");
+    /// The leader migration configuration's file.
+    pub const LEADER_MIGRATION_CONFIG: Flag = Flag::text("leader-migration-config");
+    /// Whether the component competes for a lease at all; on by default.
+    pub const LEADER_ELECT: Flag = Flag::boolean("leader-elect");
+    /// Feature gates, `A=true,B=false`; repeated flags add up.
+    pub const FEATURE_GATES: Flag = Flag::text("feature-gates");
+}
+
+const AWS: &str = "aws";
+const EXTERNAL: &str = "external";
+
+/// What the rules depend on, besides the flags themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Circumstances {
+    /// The phase whose row applies.
+    pub phase: Phase,
+    /// The component's own version; none when nothing tells it.
+    pub version: Option<KubernetesVersion>,
+    /// The object holds the kube-controller-manager and the kube-apiserver.
+    pub both_in_one_object: bool,
+    /// The cluster is migrated with all old managers stopped, so leader migration is not needed.
+    pub downtime: bool,
+    /// The migration brings a leader migration configuration of its own.
+    pub own_configuration: bool,
+}
+
+/// One change, with its reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The flag gets this value; added if it is not there.
+    Set(Flag, &'static str, &'static str),
+    /// The flag goes.
+    Remove(Flag, &'static str),
+}
+
+impl Change {
+    /// Carries the change out.
+    ///
+    /// # Errors
+    /// When the command line cannot be read.
+    pub fn apply(&self, line: &mut CommandLine) -> Result<(), Unreadable> {
+        match self {
+            Self::Set(flag, value, _) => line.set(*flag, value),
+            Self::Remove(flag, _) => line.remove(*flag),
+        }
+    }
+
+    /// Why.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Set(_, _, reason) | Self::Remove(_, reason) => reason,
+        }
+    }
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Set(flag, value, reason) => write!(formatter, "--{}={value}: {reason}", flag.name),
+            Self::Remove(flag, reason) => write!(formatter, "--{} removed: {reason}", flag.name),
+        }
+    }
+}
+
+/// Why a component does not get its phase's flags.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The flags say too little.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// Every row depends on it.
+    #[error("its Kubernetes version is not known from the image's tag; set spec.kubernetesVersion")]
+    VersionUnknown,
+    /// Outside of the table.
+    #[error("version {0} is older than 1.20 and not supported; upgrade the component first")]
+    TooOld(KubernetesVersion),
+    /// Another cloud.
+    #[error("--cloud-provider is {0:?}, not \"aws\"; this migration is for AWS, correct spec.targets")]
+    ForeignProvider(String),
+    /// The provider that the flag names is not in this version.
+    #[error("--cloud-provider=aws is an error in {0}; 1.26 is the last version with the in-tree AWS provider")]
+    ProviderGone(KubernetesVersion),
+    /// 1.20 and below have no leader migration.
+    #[error(
+        "version {0} has no leader migration; set spec.downtime: true and stop every old manager first, or upgrade to 1.22"
+    )]
+    NoLeaderMigration(KubernetesVersion),
+    /// 1.21 has it as an alpha feature without a built-in list.
+    #[error(
+        "leader migration in 1.21 needs a feature gate and a file, which is not built yet; upgrade to 1.22 or set spec.downtime: true"
+    )]
+    NeedsGateAndFile,
+    /// Asking for it with the gate off ends the process.
+    #[error(
+        "--feature-gates turns ControllerManagerLeaderMigration off, so --enable-leader-migration would be an error; remove that gate"
+    )]
+    GateOff,
+    /// Without leader election, leader migration is ignored.
+    #[error("--leader-elect=false makes leader migration void; remove it, or set spec.downtime: true")]
+    LeaderElectionOff,
+    /// The file cannot be brought to the component yet, and the built-in one would name another lease.
+    #[error(
+        "spec.leaderMigration is not built yet and the built-in configuration may name another lease; remove spec.leaderMigration"
+    )]
+    OwnConfiguration,
+}
+
+/// The changes that bring a component from its original command line to the form of a phase; empty when it has it.
+///
+/// # Errors
+/// When the form cannot or must not be reached; the component then stays as it is.
+pub fn changes(
+    component: Component,
+    original: &CommandLine,
+    circumstances: &Circumstances,
+) -> Result<Vec<Change>, Refusal> {
+    let wanted = match (component, circumstances.phase) {
+        (_, Phase::InTree) | (Component::KubeApiserver, Phase::Prepare) => Vec::new(),
+        (Component::KubeControllerManager, Phase::Prepare) => prepare(original, circumstances)?,
+        (Component::KubeControllerManager, Phase::Migrate | Phase::Complete) => external(original, circumstances)?,
+        (Component::KubeApiserver, Phase::Migrate) if circumstances.both_in_one_object => Vec::new(),
+        (Component::KubeApiserver, Phase::Migrate | Phase::Complete) => api_server(original, circumstances.version)?,
+    };
+    let mut needed = Vec::new();
+    for change in wanted {
+        if !is_done(&change, original)? {
+            needed.push(change);
+        }
+    }
+    Ok(needed)
+}
+
+fn is_done(change: &Change, line: &CommandLine) -> Result<bool, Unreadable> {
+    Ok(match change {
+        Change::Set(flag, value, _) if *flag == flag::ENABLE_LEADER_MIGRATION => {
+            line.boolean(*flag)? == Some(*value == "true")
+        }
+        Change::Set(flag, value, _) => line.value(*flag)?.as_deref() == Some(value),
+        Change::Remove(flag, _) => line.value(*flag)?.is_none(),
+    })
+}
+
+/// kube-controller-manager, phase Prepare.
+fn prepare(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Change>, Refusal> {
+    match in_tree_provider(line)? {
+        None => return Ok(Vec::new()),
+        Some(_) if circumstances.own_configuration => return Err(Refusal::OwnConfiguration),
+        Some(_) => {}
+    }
+    let version = circumstances.version.ok_or(Refusal::VersionUnknown)?;
+    if version < KubernetesVersion::v1(22) && circumstances.downtime {
+        return Ok(Vec::new());
+    }
+    match version.minor {
+        ..=20 => return Err(Refusal::NoLeaderMigration(version)),
+        21 => return Err(Refusal::NeedsGateAndFile),
+        22..=26 => {}
+        _ => return Err(Refusal::ProviderGone(version)),
+    }
+    if line.boolean(flag::LEADER_ELECT)? == Some(false) {
+        return if circumstances.downtime {
+            Ok(Vec::new())
+        } else {
+            Err(Refusal::LeaderElectionOff)
+        };
+    }
+    if version.minor <= 23 && beta_gate_is_off(line, "ControllerManagerLeaderMigration")? {
+        return Err(Refusal::GateOff);
+    }
+    const WHY: &str = "phase Prepare: the cloud controllers go under the migration lease";
+    Ok(vec![Change::Set(flag::ENABLE_LEADER_MIGRATION, "true", WHY)])
+}
+
+/// kube-controller-manager, phases Migrate and Complete.
+fn external(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Change>, Refusal> {
+    const IDLE: &str = "an external kube-controller-manager would hold the migration lease for nothing";
+    in_tree_provider(line)?;
+    let version = circumstances.version.ok_or(Refusal::VersionUnknown)?;
+    if version < KubernetesVersion::v1(20) {
+        return Err(Refusal::TooOld(version));
+    }
+    let mut changes = vec![
+        Change::Set(
+            flag::CLOUD_PROVIDER,
+            EXTERNAL,
+            "the cloud controllers run in the cloud-controller-manager",
+        ),
+        Change::Remove(flag::ENABLE_LEADER_MIGRATION, IDLE),
+        Change::Remove(flag::LEADER_MIGRATION_CONFIG, IDLE),
+    ];
+    if needs_volume_plugin(line, version)? {
+        const WHY: &str = "in-tree EBS volumes still need the provider in this version";
+        changes.push(Change::Set(flag::EXTERNAL_CLOUD_VOLUME_PLUGIN, AWS, WHY));
+    } else {
+        const WHY: &str = "EBS volumes are CSI's in this version";
+        changes.push(Change::Remove(flag::EXTERNAL_CLOUD_VOLUME_PLUGIN, WHY));
+        changes.push(Change::Remove(
+            flag::CLOUD_CONFIG,
+            "nothing in the process reads it any more",
+        ));
+    }
+    Ok(changes)
+}
+
+/// The in-tree AWS provider, if the line names it.
+fn in_tree_provider(line: &CommandLine) -> Result<Option<&'static str>, Refusal> {
+    match line.value(flag::CLOUD_PROVIDER)?.as_deref() {
+        None | Some("" | EXTERNAL) => Ok(None),
+        Some(AWS) => Ok(Some(AWS)),
+        Some(other) => Err(Refusal::ForeignProvider(other.to_owned())),
+    }
+}
+
+/// CSI migration for EBS is off by default up to 1.22, can be off in 1.23 and 1.24, and is always on from 1.25.
+fn needs_volume_plugin(line: &CommandLine, version: KubernetesVersion) -> Result<bool, Unreadable> {
+    Ok(match version.minor {
+        ..=22 => true,
+        23 | 24 => beta_gate_is_off(line, "CSIMigrationAWS")?,
+        _ => false,
+    })
+}
+
+/// kube-apiserver, from Migrate on.
+fn api_server(line: &CommandLine, version: Option<KubernetesVersion>) -> Result<Vec<Change>, Refusal> {
+    let provider = line.value(flag::CLOUD_PROVIDER)?;
+    if provider.is_none() && line.value(flag::CLOUD_CONFIG)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let version = version.ok_or(Refusal::VersionUnknown)?;
+    const NO_EFFECT: &str = "the flag has no effect here, and its value follows the other components";
+    const GONE: &str = "the flag is an error or unknown in this version";
+    Ok(match (version.minor, provider.as_deref()) {
+        (..=28, Some(AWS)) => vec![Change::Set(flag::CLOUD_PROVIDER, EXTERNAL, NO_EFFECT)],
+        (..=28, _) => Vec::new(),
+        (29..=32, _) => vec![Change::Remove(flag::CLOUD_PROVIDER, GONE)],
+        (33.., _) => vec![
+            Change::Remove(flag::CLOUD_PROVIDER, GONE),
+            Change::Remove(flag::CLOUD_CONFIG, GONE),
+        ],
+    })
+}
+
+/// A feature gate's setting on the command line; the last one counts. None if it is not set there.
+fn feature_gate(line: &CommandLine, gate: &str) -> Result<Option<bool>, Unreadable> {
+    let values = line.values(flag::FEATURE_GATES)?;
+    let settings = values.iter().flat_map(|value| value.split(','));
+    let mut ours = settings
+        .filter_map(|setting| setting.split_once('='))
+        .filter(|(name, _)| name.trim() == gate);
+    Ok(ours
+        .next_back()
+        .and_then(|(_, value)| crate::command_line::read_boolean(value.trim())))
+}
+
+/// Whether a gate that is beta and on by default is turned off, by its own name or with all others by `AllBeta=false`.
+fn beta_gate_is_off(line: &CommandLine, gate: &str) -> Result<bool, Unreadable> {
+    let own = feature_gate(line, gate)?;
+    let setting = if own.is_some() {
+        own
+    } else {
+        feature_gate(line, "AllBeta")?
+    };
+    Ok(setting == Some(false))
+}
+
+/// The row whose flags a kube-controller-manager gets. In Migrate and Complete an in-tree one becomes external only on
+/// evidence (`prepared`) or with `downtime`; until then it gets the row of Prepare, so that a hasty change of phase
+/// cannot skip the evidence. One that is external already (`stays_external`) is never turned back by a lack of evidence.
+#[must_use]
+pub fn controller_manager_row(
+    phase: Phase,
+    original: &Form,
+    stays_external: bool,
+    prepared: bool,
+    downtime: bool,
+) -> Phase {
+    let must_wait = matches!(original, Form::InTree { .. }) && !stays_external && !prepared && !downtime;
+    if phase >= Phase::Migrate && must_wait {
+        Phase::Prepare
+    } else {
+        phase
+    }
+}

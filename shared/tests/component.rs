@@ -1,0 +1,219 @@
+//! Recognising components, and the forms of a kube-controller-manager.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
+
+use outrigger_shared::{
+    component::{
+        Certainty::{Recognized, Suspected},
+        Component::{self, KubeApiserver, KubeControllerManager},
+        Form, controller_manager_form, find, is_mirror_pod,
+    },
+    version::KubernetesVersion,
+};
+use serde_json::{Value, json};
+
+fn judged(container: Value, labels: Value) -> Option<(Component, outrigger_shared::component::Certainty)> {
+    let spec = json!({ "containers": [container] });
+    find(&spec, Some(&labels))
+        .first()
+        .map(|finding| (finding.component, finding.certainty))
+}
+
+fn form(tokens: &[&str]) -> Form {
+    let spec = json!({ "containers": [{
+        "name": "kube-controller-manager", "image": "registry.k8s.io/kube-controller-manager:v1.26.13", "command": tokens,
+    }] });
+    controller_manager_form(&spec).unwrap()
+}
+
+#[test]
+fn two_pieces_of_evidence_are_needed() {
+    let kcm = Some((KubeControllerManager, Recognized));
+    let api = Some((KubeApiserver, Recognized));
+    for (container, labels, expected) in [
+        (
+            json!({"name": "kube-controller-manager", "command": ["kube-controller-manager"]}),
+            json!({}),
+            kcm,
+        ),
+        (
+            json!({"name": "x", "image": "r/kube-controller-manager:v1.26.0", "args": []}),
+            json!({"app": "kube-controller-manager"}),
+            kcm,
+        ),
+        (
+            json!({"name": "controller-manager", "image": "r/kube-controller-manager-arm64:v1.26.0"}),
+            json!({}),
+            kcm,
+        ),
+        (
+            json!({"name": "kube-apiserver", "command": ["/hyperkube", "apiserver"]}),
+            json!({}),
+            api,
+        ),
+        (
+            json!({"name": "kube-apiserver", "image": "r/kube-apiserver:v1.26.0"}),
+            json!({}),
+            api,
+        ),
+        (
+            json!({"name": "x", "command": ["kube-controller-manager"]}),
+            json!({}),
+            Some((KubeControllerManager, Suspected)),
+        ),
+        (
+            json!({"name": "x", "image": "r/kube-controller-manager:v1.26.0"}),
+            json!({}),
+            Some((KubeControllerManager, Suspected)),
+        ),
+    ] {
+        assert_eq!(judged(container.clone(), labels), expected, "{container}");
+    }
+}
+
+#[test]
+fn other_programs_are_never_taken_for_a_component() {
+    for (container, labels) in [
+        (
+            json!({"name": "kube-controller-manager", "image": "r/kube-controller-manager:v1", "command": ["cluster-policy-controller"]}),
+            json!({"app": "kube-controller-manager"}),
+        ),
+        (
+            json!({"name": "controller-manager", "image": "me/controller-manager:v0.1"}),
+            json!({"app": "controller-manager"}),
+        ),
+        (
+            json!({"name": "manager", "command": ["/manager"]}),
+            json!({"component": "kube-controller-manager"}),
+        ),
+        (
+            json!({"name": "konnectivity", "image": "r/konnectivity:v1"}),
+            json!({"component": "kube-apiserver"}),
+        ),
+        (
+            json!({"name": "aws-cloud-controller-manager", "args": ["--cloud-provider=aws"]}),
+            json!({}),
+        ),
+        (
+            json!({"name": "apiserver", "image": "calico/apiserver:v3"}),
+            json!({"app": "apiserver"}),
+        ),
+    ] {
+        assert_eq!(judged(container.clone(), labels), None, "{container}");
+    }
+}
+
+#[test]
+fn a_finding_tells_its_version_and_place() {
+    let spec = json!({ "containers": [
+        {"name": "sidecar", "image": "x"},
+        {"name": "kube-apiserver", "image": "registry.k8s.io/kube-apiserver:v1.29.3", "command": ["kube-apiserver"]},
+    ] });
+    let findings = find(&spec, None);
+    assert_eq!(findings.len(), 1);
+    assert_eq!((findings[0].index, findings[0].name), (1, "kube-apiserver"));
+    assert_eq!(
+        findings[0].version(),
+        Some(KubernetesVersion {
+            major: 1,
+            minor: 29,
+            patch: Some(3)
+        })
+    );
+}
+
+#[test]
+fn mirror_pods_are_known_by_annotation_or_owner() {
+    assert!(is_mirror_pod(
+        &json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "abc"}}})
+    ));
+    assert!(is_mirror_pod(
+        &json!({"metadata": {"ownerReferences": [{"kind": "Node", "name": "n"}]}})
+    ));
+    assert!(!is_mirror_pod(
+        &json!({"metadata": {"ownerReferences": [{"kind": "ReplicaSet", "name": "n"}]}})
+    ));
+    assert!(!is_mirror_pod(&json!({})));
+}
+
+#[test]
+fn each_form_is_told_by_its_flags() {
+    let in_tree = |leader_migration| Form::InTree { leader_migration };
+    let external = |leader_migration| Form::External { leader_migration };
+    for (flags, expected) in [
+        (&["--cloud-provider=aws"][..], in_tree(false)),
+        (&["--cloud-provider", "aws", "--enable-leader-migration"], in_tree(true)),
+        (
+            &["--cloud-provider=aws", "--enable-leader-migration=true"],
+            in_tree(true),
+        ),
+        (
+            &[
+                "--cloud-provider=aws",
+                "--enable-leader-migration",
+                "--leader-elect=false",
+            ],
+            in_tree(false),
+        ),
+        (
+            &[
+                "--cloud-provider=aws",
+                "--enable-leader-migration",
+                "--leader-elect=true",
+            ],
+            in_tree(true),
+        ),
+        (&["--cloud-provider=external"], external(false)),
+        (
+            &["--cloud-provider=external", "--enable_leader_migration"],
+            external(true),
+        ),
+        (&["--cloud-provider="], Form::NoProvider),
+        (&["--v=2"], Form::NoProvider),
+    ] {
+        let tokens: Vec<&str> = ["kube-controller-manager"].iter().chain(flags).copied().collect();
+        assert_eq!(form(&tokens), expected, "{flags:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_told_is_unreadable_with_a_reason() {
+    for tokens in [
+        &["sh", "-c", "kube-controller-manager --cloud-provider=external"][..],
+        &["/http-prober", "-command", "{}"],
+        &["kube-controller-manager", "--cloud-provider=$(P)"],
+        &[
+            "kube-controller-manager",
+            "--cloud-provider=aws",
+            "--enable-leader-migration=maybe",
+        ],
+    ] {
+        assert!(
+            matches!(form(tokens), Form::Unreadable { reason } if !reason.is_empty()),
+            "{tokens:?}"
+        );
+    }
+}
+
+#[test]
+fn a_pod_that_only_seems_to_hold_one_is_unreadable_and_one_without_is_none() {
+    let by_image = json!({ "containers": [{"name": "x", "image": "r/kube-controller-manager:v1.26.0"}] });
+    assert!(matches!(
+        controller_manager_form(&by_image),
+        Some(Form::Unreadable { .. })
+    ));
+    let by_program =
+        json!({ "containers": [{"name": "x", "command": ["kube-controller-manager", "--cloud-provider=aws"]}] });
+    assert_eq!(
+        controller_manager_form(&by_program),
+        Some(Form::InTree {
+            leader_migration: false
+        })
+    );
+    for none in [
+        json!({}),
+        json!({"containers": []}),
+        json!({"containers": [{"name": "kube-apiserver", "command": ["kube-apiserver"]}]}),
+    ] {
+        assert_eq!(controller_manager_form(&none), None);
+    }
+}

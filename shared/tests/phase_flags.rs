@@ -1,0 +1,300 @@
+//! The table of flags by phase and version, one test for each row.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
+
+use outrigger_shared::{
+    command_line::{CommandLine, List},
+    component::{
+        Component::{self, KubeApiserver, KubeControllerManager},
+        Form,
+    },
+    migration::Phase::{self, Complete, InTree, Migrate, Prepare},
+    phase_flags::{Circumstances, Refusal, changes, controller_manager_row},
+    version::KubernetesVersion,
+};
+use serde_json::json;
+
+fn at(phase: Phase, minor: u32) -> Circumstances {
+    Circumstances {
+        phase,
+        version: Some(KubernetesVersion::v1(minor)),
+        both_in_one_object: false,
+        downtime: false,
+        own_configuration: false,
+    }
+}
+
+/// The flags after the change, as one text.
+fn after(component: Component, flags: &str, circumstances: &Circumstances) -> Result<String, Refusal> {
+    let tokens: Vec<&str> = std::iter::once(component.as_str())
+        .chain(flags.split_whitespace())
+        .collect();
+    let mut line = CommandLine::of_container(&json!({ "command": tokens })).unwrap();
+    for change in changes(component, &line, circumstances)? {
+        change.apply(&mut line)?;
+    }
+    Ok(line.list(List::Command).unwrap()[1..].join(" "))
+}
+
+#[test]
+fn in_tree_changes_nothing() {
+    for component in Component::ALL {
+        for minor in [18, 20, 22, 26, 33] {
+            let flags = "--cloud-provider=aws --cloud-config=/c --enable-leader-migration";
+            assert_eq!(
+                after(component, flags, &at(InTree, minor)),
+                Ok(flags.to_owned()),
+                "{component} 1.{minor}"
+            );
+        }
+    }
+}
+
+#[test]
+fn prepare_adds_leader_migration_from_1_22_to_1_26() {
+    for minor in 22..=26 {
+        let flags = after(
+            KubeControllerManager,
+            "--cloud-provider=aws --cloud-config=/c",
+            &at(Prepare, minor),
+        );
+        assert_eq!(
+            flags.unwrap(),
+            "--cloud-provider=aws --cloud-config=/c --enable-leader-migration",
+            "1.{minor}"
+        );
+    }
+}
+
+#[test]
+fn prepare_leaves_a_line_alone_that_has_leader_migration_or_no_provider_of_its_own() {
+    for flags in [
+        "--cloud-provider=aws --enable-leader-migration=1",
+        "--cloud-provider=external",
+        "--cloud-provider=",
+        "",
+    ] {
+        assert_eq!(
+            after(KubeControllerManager, flags, &at(Prepare, 26)),
+            Ok(flags.to_owned()),
+            "{flags}"
+        );
+    }
+    let flags = "--cloud-provider=external";
+    assert_eq!(
+        after(KubeControllerManager, flags, &at(Prepare, 30)),
+        Ok(flags.to_owned())
+    );
+}
+
+#[test]
+fn prepare_refuses_versions_without_usable_leader_migration() {
+    let prepare = |minor| after(KubeControllerManager, "--cloud-provider=aws", &at(Prepare, minor));
+    assert_eq!(prepare(20), Err(Refusal::NoLeaderMigration(KubernetesVersion::v1(20))));
+    assert_eq!(prepare(21), Err(Refusal::NeedsGateAndFile));
+    assert_eq!(prepare(27), Err(Refusal::ProviderGone(KubernetesVersion::v1(27))));
+    let downtime = Circumstances {
+        downtime: true,
+        ..at(Prepare, 20)
+    };
+    let flags = "--cloud-provider=aws".to_owned();
+    assert_eq!(
+        after(KubeControllerManager, &flags, &downtime),
+        Ok(flags.clone()),
+        "downtime needs none"
+    );
+}
+
+#[test]
+fn prepare_refuses_what_would_not_start_or_not_work() {
+    let prepare = |flags: &str, minor| after(KubeControllerManager, flags, &at(Prepare, minor));
+    let off = "--cloud-provider=aws --feature-gates=A=true,ControllerManagerLeaderMigration=false";
+    assert_eq!(prepare(off, 23), Err(Refusal::GateOff));
+    assert_eq!(
+        prepare("--cloud-provider=aws --feature-gates=AllBeta=false", 22),
+        Err(Refusal::GateOff)
+    );
+    assert!(
+        prepare("--cloud-provider=aws --feature-gates=AllBeta=false", 24).is_ok(),
+        "generally available from 1.24"
+    );
+    assert_eq!(
+        prepare("--cloud-provider=aws --leader-elect=false", 26),
+        Err(Refusal::LeaderElectionOff)
+    );
+    assert_eq!(
+        prepare("--cloud-provider=gce", 26),
+        Err(Refusal::ForeignProvider("gce".to_owned()))
+    );
+    let own = Circumstances {
+        own_configuration: true,
+        ..at(Prepare, 26)
+    };
+    assert_eq!(
+        after(KubeControllerManager, "--cloud-provider=aws", &own),
+        Err(Refusal::OwnConfiguration)
+    );
+}
+
+#[test]
+fn migrate_makes_it_external_and_takes_leader_migration_away() {
+    let flags = "--cloud-provider=aws --cloud-config=/c --enable-leader-migration --leader-migration-config=/l --v=2";
+    for phase in [Migrate, Complete] {
+        for minor in [23, 24, 25, 26, 27, 36] {
+            let expected = Ok("--cloud-provider=external --v=2".to_owned());
+            assert_eq!(
+                after(KubeControllerManager, flags, &at(phase, minor)),
+                expected,
+                "{phase} 1.{minor}"
+            );
+        }
+    }
+}
+
+#[test]
+fn migrate_keeps_the_volume_plugin_and_its_configuration_where_ebs_needs_them() {
+    let expected = "--cloud-provider=external --cloud-config=/c --external-cloud-volume-plugin=aws";
+    for minor in 20..=22 {
+        let flags = after(
+            KubeControllerManager,
+            "--cloud-provider=aws --cloud-config=/c",
+            &at(Migrate, minor),
+        );
+        assert_eq!(flags.unwrap(), expected, "1.{minor}");
+    }
+    for (gates, minor, needed) in [
+        ("CSIMigrationAWS=false", 23, true),
+        ("A=true,CSIMigrationAWS=false", 24, true),
+        ("AllBeta=false", 24, true),
+        ("AllBeta=false,CSIMigrationAWS=true", 24, false),
+        ("CSIMigrationAWS=true", 23, false),
+        ("CSIMigrationAWS=false", 25, false),
+    ] {
+        let flags = format!("--cloud-provider=aws --cloud-config=/c --feature-gates={gates}");
+        let result = after(KubeControllerManager, &flags, &at(Migrate, minor)).unwrap();
+        assert_eq!(
+            result.contains("--external-cloud-volume-plugin=aws"),
+            needed,
+            "{gates} 1.{minor}"
+        );
+        assert_eq!(result.contains("--cloud-config=/c"), needed, "{gates} 1.{minor}");
+    }
+}
+
+#[test]
+fn migrate_removes_a_volume_plugin_that_is_not_needed() {
+    let flags = "--cloud-provider=external --external-cloud-volume-plugin=aws --cloud-config=/c";
+    for minor in [25, 26, 27, 32] {
+        let result = after(KubeControllerManager, flags, &at(Migrate, minor));
+        assert_eq!(result.unwrap(), "--cloud-provider=external", "1.{minor}");
+    }
+}
+
+#[test]
+fn migrate_refuses_other_clouds_and_versions_outside_of_the_table() {
+    let foreign = after(KubeControllerManager, "--cloud-provider=azure", &at(Migrate, 26));
+    assert_eq!(foreign, Err(Refusal::ForeignProvider("azure".to_owned())));
+    let old = after(KubeControllerManager, "--cloud-provider=aws", &at(Migrate, 19));
+    assert_eq!(old, Err(Refusal::TooOld(KubernetesVersion::v1(19))));
+}
+
+#[test]
+fn the_api_server_is_untouched_before_migrate() {
+    for minor in [22, 26, 29, 33] {
+        let flags = "--cloud-provider=aws --cloud-config=/c".to_owned();
+        assert_eq!(
+            after(KubeApiserver, &flags, &at(Prepare, minor)),
+            Ok(flags.clone()),
+            "1.{minor}"
+        );
+    }
+}
+
+#[test]
+fn the_api_servers_flags_follow_its_version_and_are_never_added() {
+    for (minor, flags, expected) in [
+        (
+            22,
+            "--cloud-provider=aws --cloud-config=/c",
+            "--cloud-provider=external --cloud-config=/c",
+        ),
+        (28, "--cloud-provider=aws", "--cloud-provider=external"),
+        (28, "--cloud-provider=", "--cloud-provider="),
+        (28, "--v=2", "--v=2"),
+        (29, "--cloud-provider=aws --cloud-config=/c", "--cloud-config=/c"),
+        (32, "--cloud-provider=external --v=2", "--v=2"),
+        (33, "--cloud-provider=external --cloud-config=/c --v=2", "--v=2"),
+        (36, "--v=2", "--v=2"),
+    ] {
+        for phase in [Migrate, Complete] {
+            assert_eq!(
+                after(KubeApiserver, flags, &at(phase, minor)),
+                Ok(expected.to_owned()),
+                "{phase} 1.{minor} {flags}"
+            );
+        }
+    }
+}
+
+#[test]
+fn beside_a_controller_manager_the_api_server_moves_in_complete() {
+    let together = |phase| Circumstances {
+        both_in_one_object: true,
+        ..at(phase, 26)
+    };
+    let flags = "--cloud-provider=aws";
+    assert_eq!(after(KubeApiserver, flags, &together(Migrate)), Ok(flags.to_owned()));
+    assert_eq!(
+        after(KubeApiserver, flags, &together(Complete)),
+        Ok("--cloud-provider=external".to_owned())
+    );
+}
+
+#[test]
+fn an_in_tree_controller_manager_becomes_external_only_on_evidence_or_with_downtime() {
+    let in_tree = Form::InTree { leader_migration: true };
+    for phase in [Migrate, Complete] {
+        assert_eq!(controller_manager_row(phase, &in_tree, false, false, false), Prepare);
+        assert_eq!(controller_manager_row(phase, &in_tree, false, true, false), phase);
+        assert_eq!(controller_manager_row(phase, &in_tree, false, false, true), phase);
+        assert_eq!(
+            controller_manager_row(phase, &in_tree, true, false, false),
+            phase,
+            "no way back for lack of evidence"
+        );
+        for other in [
+            Form::External {
+                leader_migration: false,
+            },
+            Form::NoProvider,
+        ] {
+            assert_eq!(controller_manager_row(phase, &other, false, false, false), phase);
+        }
+    }
+    for phase in [InTree, Prepare] {
+        assert_eq!(controller_manager_row(phase, &in_tree, false, false, false), phase);
+    }
+}
+
+#[test]
+fn without_a_version_nothing_is_changed_that_depends_on_it() {
+    let unknown = |phase| Circumstances {
+        version: None,
+        ..at(phase, 26)
+    };
+    for (component, phase) in [
+        (KubeControllerManager, Prepare),
+        (KubeControllerManager, Migrate),
+        (KubeApiserver, Migrate),
+    ] {
+        assert_eq!(
+            after(component, "--cloud-provider=aws", &unknown(phase)),
+            Err(Refusal::VersionUnknown),
+            "{component}"
+        );
+    }
+    assert_eq!(after(KubeApiserver, "--v=2", &unknown(Migrate)), Ok("--v=2".to_owned()));
+    assert_eq!(
+        after(KubeControllerManager, "--v=2", &unknown(Prepare)),
+        Ok("--v=2".to_owned())
+    );
+}

@@ -1,0 +1,247 @@
+//! Building a JSON Patch (RFC 6902) from explicit, minimal operations.
+//!
+//! Every removal and replacement is preceded by a `test` of what was there, so a patch that meets another object than
+//! the one it was made for fails as a whole instead of damaging it.
+
+use json_patch::{
+    AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf,
+};
+use serde_json::{Value, json};
+
+/// Longest product of two lists' lengths that is compared token by token; longer lists are replaced whole.
+const MAX_COMPARED: usize = 1_000_000;
+
+/// A patch under construction.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Builder {
+    operations: Vec<PatchOperation>,
+}
+
+impl Builder {
+    /// The operations, in order.
+    #[must_use]
+    pub fn finish(self) -> Vec<PatchOperation> {
+        self.operations
+    }
+
+    /// Adds a value: a new key, or an element before the one at that index.
+    pub fn add(&mut self, path: &Path, value: Value) {
+        self.operations.push(PatchOperation::Add(AddOperation { path: path.pointer(), value }));
+    }
+
+    /// Puts `new` in the place of `old`.
+    pub fn replace(&mut self, path: &Path, old: Value, new: Value) {
+        self.test(path, old);
+        self.operations.push(PatchOperation::Replace(ReplaceOperation { path: path.pointer(), value: new }));
+    }
+
+    /// Takes `old` away.
+    pub fn remove(&mut self, path: &Path, old: Value) {
+        self.test(path, old);
+        self.operations.push(PatchOperation::Remove(RemoveOperation { path: path.pointer() }));
+    }
+
+    fn test(&mut self, path: &Path, value: Value) {
+        self.operations.push(PatchOperation::Test(TestOperation { path: path.pointer(), value }));
+    }
+
+    /// Sets a key of an object that may be missing or null in `parent`, together with the objects on the way.
+    /// `keys` lead from `parent`, which is at `path`, to the value.
+    pub fn set(&mut self, path: &Path, parent: &Value, keys: &[&str], new: Value) {
+        let Some((key, rest)) = keys.split_first() else { return };
+        let path = path.child(key);
+        match (parent.get(key), rest.is_empty()) {
+            (None, _) => self.add(&path, nested(rest, new)),
+            (Some(Value::Null), _) => self.replace(&path, Value::Null, nested(rest, new)),
+            (Some(old), true) if *old == new => {}
+            (Some(old), true) => self.replace(&path, old.clone(), new),
+            (Some(old), false) => self.set(&path, old, rest, new),
+        }
+    }
+
+    /// Makes one list of texts out of another, touching only what differs. None is a missing list.
+    pub fn list(&mut self, path: &Path, before: Option<&[String]>, after: Option<&[String]>) {
+        match (before, after) {
+            (None, None) => {}
+            (None, Some(after)) => self.add(path, json!(after)),
+            (Some(before), None) => self.remove(path, json!(before)),
+            (Some(before), Some(after)) if before.len().saturating_mul(after.len()) > MAX_COMPARED => {
+                if before != after {
+                    self.replace(path, json!(before), json!(after));
+                }
+            }
+            (Some(before), Some(after)) => self.elements(path, before, after),
+        }
+    }
+
+    fn elements(&mut self, path: &Path, before: &[String], after: &[String]) {
+        let kept = longest_common(before, after);
+        let (mut old, mut new) = (0, 0);
+        let ends = std::iter::once((before.len(), after.len()));
+        for (old_end, new_end) in kept.into_iter().chain(ends) {
+            let removed = before.get(old..old_end).unwrap_or_default();
+            let added = after.get(new..new_end).unwrap_or_default();
+            self.section(path, new, removed, added);
+            (old, new) = (old_end + 1, new_end + 1);
+        }
+    }
+
+    /// Between two kept elements: replaces in pairs, then removes or adds what is left. `at` is the index in the list
+    /// as it is by then.
+    fn section(&mut self, path: &Path, at: usize, removed: &[String], added: &[String]) {
+        let pairs = removed.len().min(added.len());
+        for (offset, (old, new)) in removed.iter().zip(added).enumerate() {
+            self.replace(&path.index(at + offset), json!(old), json!(new));
+        }
+        for old in removed.iter().skip(pairs) {
+            self.remove(&path.index(at + pairs), json!(old));
+        }
+        for (offset, new) in added.iter().enumerate().skip(pairs) {
+            self.add(&path.index(at + offset), json!(new));
+        }
+    }
+}
+
+/// A path of unescaped keys and indices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Path(Vec<String>);
+
+impl Path {
+    /// The path that these keys lead along; empty for the whole object.
+    #[must_use]
+    pub fn new(keys: &[&str]) -> Self {
+        Self(keys.iter().map(|key| (*key).to_owned()).collect())
+    }
+
+    /// One key further.
+    #[must_use]
+    pub fn child(&self, key: &str) -> Self {
+        let mut keys = self.0.clone();
+        keys.push(key.to_owned());
+        Self(keys)
+    }
+
+    /// One list element further.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        self.child(&index.to_string())
+    }
+
+    /// The same as a JSON Pointer, with `~` and `/` in keys escaped.
+    fn pointer(&self) -> PointerBuf {
+        PointerBuf::from_tokens(&self.0)
+    }
+}
+
+fn nested(keys: &[&str], value: Value) -> Value {
+    keys.iter().rev().fold(value, |inner, key| json!({ *key: inner }))
+}
+
+/// Pairs of indices of a longest common subsequence, in order.
+fn longest_common(before: &[String], after: &[String]) -> Vec<(usize, usize)> {
+    let width = after.len() + 1;
+    // lengths[old * width + new] is the length for before[old..] and after[new..].
+    let mut lengths = vec![0_u32; (before.len() + 1) * width];
+    let at = |lengths: &[u32], old: usize, new: usize| lengths.get(old * width + new).copied().unwrap_or(0);
+    for (old, left) in before.iter().enumerate().rev() {
+        for (new, right) in after.iter().enumerate().rev() {
+            let length = if left == right {
+                at(&lengths, old + 1, new + 1) + 1
+            } else {
+                at(&lengths, old + 1, new).max(at(&lengths, old, new + 1))
+            };
+            if let Some(cell) = lengths.get_mut(old * width + new) {
+                *cell = length;
+            }
+        }
+    }
+    let (mut old, mut new, mut pairs) = (0, 0, Vec::new());
+    while let (Some(left), Some(right)) = (before.get(old), after.get(new)) {
+        if left == right {
+            pairs.push((old, new));
+            (old, new) = (old + 1, new + 1);
+        } else if at(&lengths, old + 1, new) >= at(&lengths, old, new + 1) {
+            old += 1;
+        } else {
+            new += 1;
+        }
+    }
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn apply(document: &Value, builder: Builder) -> Value {
+        let mut patched = document.clone();
+        json_patch::patch(&mut patched, &builder.finish()).unwrap();
+        patched
+    }
+
+    #[test]
+    fn keys_are_escaped() {
+        let mut builder = Builder::default();
+        builder.add(&Path::new(&["metadata", "annotations", "a.dev/b~c"]), json!("x"));
+        let text = serde_json::to_value(builder.finish()).unwrap();
+        assert_eq!(text, json!([{"op": "add", "path": "/metadata/annotations/a.dev~1b~0c", "value": "x"}]));
+    }
+
+    #[test]
+    fn removals_and_replacements_test_what_was_there() {
+        let mut builder = Builder::default();
+        builder.list(&Path::new(&["args"]), Some(&["a".into(), "b".into(), "c".into()]), Some(&["x".into(), "c".into()]));
+        assert_eq!(
+            serde_json::to_value(builder.finish()).unwrap(),
+            json!([
+                {"op": "test", "path": "/args/0", "value": "a"},
+                {"op": "replace", "path": "/args/0", "value": "x"},
+                {"op": "test", "path": "/args/1", "value": "b"},
+                {"op": "remove", "path": "/args/1"},
+            ])
+        );
+    }
+
+    #[test]
+    fn a_patch_for_another_object_fails_as_a_whole() {
+        let mut builder = Builder::default();
+        builder.list(&Path::new(&["args"]), Some(&["a".into()]), Some(&["b".into()]));
+        let mut other = json!({"args": ["z"]});
+        assert!(json_patch::patch(&mut other, &builder.finish()).is_err());
+        assert_eq!(other, json!({"args": ["z"]}));
+    }
+
+    #[test]
+    fn setting_makes_the_objects_on_the_way() {
+        for (before, after) in [
+            (json!({}), json!({"a": {"b": 1}})),
+            (json!({"a": null}), json!({"a": {"b": 1}})),
+            (json!({"a": {}}), json!({"a": {"b": 1}})),
+            (json!({"a": {"b": 0, "c": 2}}), json!({"a": {"b": 1, "c": 2}})),
+            (json!({"a": {"b": 1}}), json!({"a": {"b": 1}})),
+        ] {
+            let mut builder = Builder::default();
+            builder.set(&Path::default(), &before, &["a", "b"], json!(1));
+            assert_eq!(apply(&before, builder), after, "{before}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_becomes_the_other(
+            before in proptest::option::of(proptest::collection::vec("[abc]", 0..8)),
+            after in proptest::option::of(proptest::collection::vec("[abc]", 0..8)),
+        ) {
+            let document = before.as_ref().map_or_else(|| json!({}), |list| json!({"l": list}));
+            let expected = after.as_ref().map_or_else(|| json!({}), |list| json!({"l": list}));
+            let mut builder = Builder::default();
+            builder.list(&Path::new(&["l"]), before.as_deref(), after.as_deref());
+            if before == after {
+                prop_assert_eq!(&builder, &Builder::default());
+            }
+            prop_assert_eq!(apply(&document, builder), expected);
+        }
+    }
+}
