@@ -1,1 +1,15 @@
 //! The proof: real API servers, real controller managers, simulated AWS, and the demo.
+
+pub mod audit;
+pub mod aws;
+pub mod cluster;
+pub mod demo;
+pub mod kubelets;
+pub mod leases;
+pub mod load;
+pub mod loopback;
+pub mod pods;
+pub mod process;
+pub mod stage;
+pub mod timeline;
+pub mod tools;

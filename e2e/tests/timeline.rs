@@ -106,6 +106,7 @@ fn write(agent: &str, verb: &str, resource: &str, seconds: f64) -> AuditEvent {
         response_status: ResponseStatus { code: 200 },
         request_received_timestamp: at(seconds),
         stage_timestamp: at(seconds + 0.004),
+        annotations: BTreeMap::new(),
     }
 }
 

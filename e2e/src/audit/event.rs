@@ -1,5 +1,7 @@
 //! One event of an API server's audit log.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -36,6 +38,9 @@ pub struct AuditEvent {
     pub request_received_timestamp: Timestamp,
     /// When this stage was reached.
     pub stage_timestamp: Timestamp,
+    /// What authorization and admission noted, such as which webhook changed the object.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// A user as the API server saw it.
@@ -81,6 +86,17 @@ impl AuditEvent {
                 self.verb.as_str(),
                 "create" | "update" | "patch" | "delete" | "deletecollection"
             )
+    }
+
+    /// True when this webhook changed the object of the request.
+    pub fn was_mutated_by(&self, webhook: &str) -> bool {
+        let by_webhook = |value: &String| {
+            serde_json::from_str::<serde_json::Value>(value)
+                .is_ok_and(|note| note["webhook"] == webhook && note["mutated"] == true)
+        };
+        self.annotations
+            .iter()
+            .any(|(key, value)| key.starts_with("mutation.webhook.admission.k8s.io/") && by_webhook(value))
     }
 
     /// The program's name: the user agent up to its version.

@@ -1,0 +1,90 @@
+//! `outrigger-demo migrate [--keep]` and `outrigger-demo incumbent`: what `make demo` runs.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use outrigger_e2e::demo;
+use outrigger_e2e::stage::Progress;
+use outrigger_e2e::timeline::Report;
+
+const USAGE: &str = "usage: outrigger-demo migrate [--keep] | incumbent";
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "error".into()))
+        .with_writer(std::io::stderr)
+        .init();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["migrate"] => migrate(false).await,
+        ["migrate", "--keep"] => migrate(true).await,
+        ["incumbent"] => incumbent().await,
+        _ => Err(anyhow::anyhow!("{USAGE}")),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "outrigger-demo: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn migrate(keep: bool) -> Result<bool> {
+    let progress = Progress::loud();
+    let run = run_folder("demo")?;
+    let outcome = match demo::migrate(&run, &progress).await {
+        Ok(outcome) => outcome,
+        Err(error) => return Err(error.context(format!("the migration did not come about; logs: {}", run.display()))),
+    };
+    let passed = judge(&progress, &outcome.report);
+    if keep {
+        progress.line(&outcome.stage.how_to_look()?);
+        progress.line("It runs until you press Ctrl-C.");
+        tokio::signal::ctrl_c().await?;
+    }
+    progress.line(&outcome.report.proof_line());
+    outcome.stage.end(Duration::from_secs(10)).await;
+    if passed && !keep {
+        // A failed run keeps its logs.
+        std::fs::remove_dir_all(&run).with_context(|| run.display().to_string())?;
+    }
+    Ok(passed)
+}
+
+fn judge(progress: &Progress, report: &Report) -> bool {
+    progress.step("The timeline");
+    progress.line(&report.table());
+    let verdict = report.verdict();
+    if verdict.passed() {
+        progress.line("verdict: passed");
+    } else {
+        for reason in &verdict.reasons {
+            progress.line(&format!("verdict: FAILED: {reason}"));
+        }
+    }
+    verdict.passed()
+}
+
+/// Both runs end with 0 whatever the timeline says: they show what is, they do not judge it.
+async fn incumbent() -> Result<bool> {
+    let progress = Progress::loud();
+    for own_names in [false, true] {
+        let run = run_folder("incumbent")?;
+        let report = demo::incumbent(&run, own_names, &progress).await.with_context(|| format!("logs: {}", run.display()))?;
+        judge(&progress, &report);
+        progress.line(&report.proof_line());
+        std::fs::remove_dir_all(&run).with_context(|| run.display().to_string())?;
+    }
+    Ok(true)
+}
+
+fn run_folder(name: &str) -> Result<PathBuf> {
+    Ok(tempfile::Builder::new().prefix(&format!("outrigger-{name}-")).tempdir()?.keep())
+}
