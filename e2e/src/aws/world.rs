@@ -186,7 +186,8 @@ impl Ec2<'_> {
             .map(|_| ())
     }
 
-    /// The default subnets of the region's first two zones, tagged.
+    /// The default subnets of the region's first two zones, tagged. The others are deleted: both AWS providers also put
+    /// load balancers into subnets that carry no cluster's tag.
     async fn subnets(&self, vpc: &str, cluster_id: &str) -> Result<Vec<Subnet>, AwsError> {
         let answer = self.call("DescribeSubnets", &filter("vpc-id", vpc)).await?;
         let mut subnets: Vec<Subnet> = answer
@@ -198,6 +199,9 @@ impl Ec2<'_> {
             })
             .collect();
         subnets.sort_by(|a, b| a.zone.cmp(&b.zone));
+        for other in subnets.iter().skip(2) {
+            self.call("DeleteSubnet", &[("SubnetId", &other.id)]).await?;
+        }
         subnets.truncate(2);
         if subnets.len() < 2 {
             return Err(AwsError::Missing {

@@ -73,7 +73,9 @@ impl TenantControllerManager {
             format!("--cluster-name={}", self.cluster_name),
             "--configure-cloud-routes=false".to_owned(),
             "--leader-elect=true".to_owned(),
-            "--use-service-account-credentials=false".to_owned(),
+            // Its own user may do little: each controller acts as a service account with a bootstrap role of its own,
+            // as everywhere where the manager is no admin.
+            "--use-service-account-credentials=true".to_owned(),
         ]);
         if self.leader_migration {
             arguments.push("--enable-leader-migration".to_owned());
