@@ -1,1 +1,116 @@
-//! HTTPS.
+//! HTTPS: health, metrics, and who may read them.
+//!
+//! ```text
+//! listener ─▶ TLS (certificate) ─▶ access (who may) ─▶ routes: /healthz /livez /readyz /metrics
+//! ```
+
+mod access;
+mod certificate;
+mod connections;
+mod health;
+mod routes;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::version::{TLS12, TLS13};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::{Serving, TlsVersion};
+pub use access::Access;
+use certificate::Certificates;
+pub use certificate::CertificateError;
+pub use health::Health;
+pub use routes::router;
+
+/// HTTPS cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServingError {
+    /// The address cannot be had.
+    #[error("cannot listen on {address} (--bind-address, --secure-port)")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// No certificate.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// TLS refuses the settings.
+    #[error("the TLS settings do not work")]
+    Tls(#[from] rustls::Error),
+}
+
+/// A bound socket, ready to serve.
+pub struct Listening {
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    certificates: Arc<Certificates>,
+    max_streams: Option<u32>,
+}
+
+/// Binds the socket and loads or makes the certificate, so that a wrong setting ends the start, not a later moment.
+/// `None`: `--secure-port=0` serves nothing.
+///
+/// # Errors
+/// [`ServingError`].
+pub async fn bind(options: &Serving) -> Result<Option<Listening>, ServingError> {
+    if options.secure_port == 0 {
+        return Ok(None);
+    }
+    bind_to(options, SocketAddr::new(options.bind_address, options.secure_port)).await.map(Some)
+}
+
+/// As [`bind`], on any address; port 0 takes a free one.
+///
+/// # Errors
+/// [`ServingError`].
+pub async fn bind_to(options: &Serving, address: SocketAddr) -> Result<Listening, ServingError> {
+    let certificates = Arc::new(Certificates::load(&files(options), jiff::Timestamp::now())?);
+    let versions: &[&rustls::SupportedProtocolVersion] = match options.tls_min_version {
+        TlsVersion::Tls12 => &[&TLS13, &TLS12],
+        TlsVersion::Tls13 => &[&TLS13],
+    };
+    let mut tls = ServerConfig::builder_with_provider(outrigger_certs::tls::provider())
+        .with_protocol_versions(versions)?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::clone(&certificates) as Arc<dyn rustls::server::ResolvesServerCert>);
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    if options.http2 {
+        tls.alpn_protocols.insert(0, b"h2".to_vec());
+    }
+    let listener = TcpListener::bind(address).await.map_err(|source| ServingError::Bind { address, source })?;
+    Ok(Listening { listener, tls: Arc::new(tls), certificates, max_streams: options.http2_max_streams })
+}
+
+/// The files of the flags; without any, those of the certificate folder, if they are there.
+fn files(options: &Serving) -> Option<(PathBuf, PathBuf)> {
+    if let (Some(certificate), Some(key)) = (&options.tls_cert_file, &options.tls_private_key_file) {
+        return Some((certificate.clone(), key.clone()));
+    }
+    let folder = options.cert_dir.as_ref()?;
+    let pair = (folder.join("cloud-controller-manager.crt"), folder.join("cloud-controller-manager.key"));
+    (pair.0.exists() && pair.1.exists()).then_some(pair)
+}
+
+impl Listening {
+    /// The address that was bound.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop`, then lets open requests end, for at most a second. Certificate files that change are
+    /// taken up without dropping a connection.
+    pub async fn run(self, router: axum::Router, stop: CancellationToken) {
+        let serve = connections::serve(self.listener, self.tls, router, self.max_streams, stop.clone());
+        tokio::join!(serve, self.certificates.watch(stop));
+    }
+}

@@ -1,0 +1,197 @@
+//! The rows of the table, one line a flag: name, type, default, effect, meaning.
+
+use super::Effect::{NoEffectUpstream, NotYet, Removed, Works};
+use super::Kind::{Bool, BoolMap, Duration, Float, Int, List, Map, Repeated, Text, Version};
+use super::{Effect, Flag, Kind};
+
+const fn flag(name: &'static str, kind: Kind, default: &'static str, effect: Effect, help: &'static str) -> Flag {
+    Flag {
+        name,
+        short: None,
+        group: "",
+        kind,
+        default,
+        effect,
+        help,
+    }
+}
+
+const fn not_yet(reason: &'static str) -> Effect {
+    NotYet { reason, silent: "" }
+}
+
+const COUNT: Kind = Int {
+    min: 1,
+    max: i32::MAX as i64,
+};
+const COUNT_OR_ZERO: Kind = Int {
+    min: 0,
+    max: i32::MAX as i64,
+};
+const PORT: Kind = Int { min: 0, max: 65_535 };
+
+const NO_ROUTES: &str = "the route controller is not built yet";
+const NO_IPAM: &str = "the node IPAM controller is not built yet";
+const NO_TAGGING: &str = "the tagging controller is not built yet";
+const NO_WEBHOOKS: &str =
+    "this provider registers no webhook in the manager; the admission webhook is a binary of its own";
+const NO_HEADER_AUTH: &str = "callers are authenticated by bearer token only";
+const ADAPTIVE: &str = "there is no fixed client limit: concurrency bounds the requests";
+const LOGS_TO_STDERR: &str = "logs always go to stderr";
+
+pub(super) const GENERIC: &[Flag] = &[
+    flag("allocate-node-cidrs", Bool, "false", NotYet { reason: NO_IPAM, silent: "false" }, "Whether Pod CIDRs are allocated by the cloud controllers; read by node IPAM only."),
+    flag("allow-untagged-cloud", Bool, "false", NoEffectUpstream("a cluster ID is always needed"), "Deprecated. Run without a cluster ID."),
+    flag("cidr-allocator-type", Text, "RangeAllocator", not_yet(NO_IPAM), "Allocator of node IPAM."),
+    flag("cloud-config", Text, "", Works, "Path to the cloud configuration file; empty means an empty configuration."),
+    flag("cloud-provider", Text, "", Works, "The cloud provider; required, and must be aws."),
+    flag("cluster-cidr", List, "", not_yet(NO_ROUTES), "At most two CIDRs, one of each family, of the cluster's Pods."),
+    flag("cluster-name", Text, "kubernetes", Works, "Name prefix of the cluster; not the cluster ID."),
+    flag("configure-cloud-routes", Bool, "true", NotYet { reason: NO_ROUTES, silent: "false" }, "Whether routes of the VPC are configured for the nodes' Pod CIDRs."),
+    flag("controller-start-interval", Duration, "0s", not_yet("controllers start at once"), "Pause between starting two controllers."),
+    flag("controllers", List, "*", Works, "Controllers to run: a name or alias enables, -name disables, * stands for all that are on by default. The first match decides."),
+    flag("external-cloud-volume-plugin", Text, "", NoEffectUpstream("read by kube-controller-manager only"), "No effect here."),
+    flag("feature-gates", BoolMap, "", NoEffectUpstream("none of the incumbent's gates changes what runs on AWS here"), "Pairs Name=true|false; unknown gates are an error."),
+    flag("kube-api-burst", COUNT_OR_ZERO, "30", not_yet(ADAPTIVE), "Burst of requests to the API server."),
+    flag("kube-api-content-type", Text, "application/vnd.kubernetes.protobuf", not_yet("requests are JSON"), "Content type of requests to the API server."),
+    flag("kube-api-qps", Float, "20", not_yet(ADAPTIVE), "Requests per second to the API server."),
+    flag("leader-elect", Bool, "true", Works, "Hold a Lease before controllers start."),
+    flag("leader-elect-lease-duration", Duration, "15s", Works, "How long others wait after the last renewal before they take the Lease."),
+    flag("leader-elect-renew-deadline", Duration, "10s", Works, "How long the holder may fail to renew before it stops writing."),
+    flag("leader-elect-resource-lock", Text, "leases", Works, "Kind of the lock; only leases."),
+    flag("leader-elect-resource-name", Text, "cloud-controller-manager", Works, "Name of the main Lease."),
+    flag("leader-elect-resource-namespace", Text, "kube-system", Works, "Namespace of the main and of the migration Lease."),
+    flag("leader-elect-retry-period", Duration, "2s", Works, "Pause between attempts."),
+    flag("min-resync-period", Duration, "12h0m0s", not_yet("watches are repaired by their own passes"), "Least time between full resyncs."),
+    flag("node-sync-period", Duration, "0s", NoEffectUpstream("deprecated"), "Deprecated. No effect."),
+    flag("route-reconciliation-period", Duration, "10s", not_yet(NO_ROUTES), "Pause between two passes over the routes."),
+    flag("use-service-account-credentials", Bool, "false", NotYet { reason: "all controllers use the manager's own credentials", silent: "false" }, "One service account for each controller."),
+];
+
+pub(super) const MISC: &[Flag] = &[
+    flag("kubeconfig", Text, "", Works, "Path to a kubeconfig; with --master empty too, the in-cluster configuration is used."),
+    flag("master", Text, "", Works, "Address of the API server; overrides the one in the kubeconfig."),
+    flag("node-status-update-frequency", Duration, "5m0s", Works, "Pause between two refreshes of all nodes' addresses."),
+];
+
+pub(super) const NODE: &[Flag] = &[
+    flag("concurrent-node-status-updates", COUNT_OR_ZERO, "0", Works, "Addresses written at the same time; 0 means as --concurrent-node-syncs."),
+    flag("concurrent-node-syncs", COUNT, "1", Works, "Nodes initialized at the same time. Left at its default, 32 are."),
+];
+
+pub(super) const LIFECYCLE: &[Flag] = &[
+    flag("concurrent-node-lifecycle-syncs", COUNT, "1", not_yet("one pass asks AWS about all nodes at once"), "Nodes checked at the same time."),
+    flag("node-monitor-period", Duration, "5s", Works, "Pause between two passes over the nodes that are not Ready."),
+];
+
+pub(super) const SERVICE: &[Flag] = &[
+    flag("concurrent-service-syncs", COUNT, "1", Works, "Services reconciled at the same time."),
+];
+
+pub(super) const LEADER_MIGRATION: &[Flag] = &[
+    flag("enable-leader-migration", Bool, "false", Works, "Run the migrated controllers under the migration Lease."),
+    flag("leader-migration-config", Text, "", Works, "Path to a LeaderMigrationConfiguration; empty means the built-in list."),
+];
+
+pub(super) const DEBUGGING: &[Flag] = &[
+    flag("contention-profiling", Bool, "false", NotYet { reason: "there is no profiling endpoint", silent: "false" }, "Profile lock contention."),
+    flag("profiling", Bool, "true", NotYet { reason: "there is no profiling endpoint", silent: "false" }, "Serve /debug/pprof."),
+];
+
+pub(super) const SERVING: &[Flag] = &[
+    flag("bind-address", Text, "0.0.0.0", Works, "IP address to listen on."),
+    flag("cert-dir", Text, "", Works, "Folder of cloud-controller-manager.crt and .key, used when no certificate file is named."),
+    flag("disable-http2-serving", Bool, "false", Works, "Serve HTTP/1.1 only."),
+    flag("http2-max-streams-per-connection", COUNT_OR_ZERO, "0", Works, "Limit of streams of one HTTP/2 connection; 0 means the library's."),
+    flag("permit-address-sharing", Bool, "false", NotYet { reason: "the socket's options are fixed", silent: "false" }, "Set SO_REUSEADDR."),
+    flag("permit-port-sharing", Bool, "false", NotYet { reason: "the socket's options are fixed", silent: "false" }, "Set SO_REUSEPORT."),
+    flag("secure-port", PORT, "10258", Works, "Port of HTTPS; 0 serves nothing."),
+    flag("tls-cert-file", Text, "", Works, "Certificate and chain in PEM. Without one, a self-signed certificate is made in memory."),
+    flag("tls-cipher-suites", List, "", not_yet("the library's safe suites are used"), "Cipher suites for TLS 1.2."),
+    flag("tls-curve-preferences", List, "", not_yet("the library's order is used"), "Key exchange groups in order."),
+    flag("tls-min-version", Text, "", Works, "VersionTLS12 or VersionTLS13; empty means TLS 1.2."),
+    flag("tls-private-key-file", Text, "", Works, "Private key of --tls-cert-file, in PEM."),
+    flag("tls-sni-cert-key", Repeated, "", not_yet("one certificate is served"), "Further certificates, chosen by server name."),
+];
+
+pub(super) const AUTHENTICATION: &[Flag] = &[
+    flag("authentication-kubeconfig", Text, "", not_yet("token reviews go to the API server of --kubeconfig"), "Kubeconfig for token reviews."),
+    flag("authentication-skip-lookup", Bool, "false", NotYet { reason: NO_HEADER_AUTH, silent: "true" }, "Do not look up the missing authentication configuration in the cluster."),
+    flag("authentication-token-webhook-cache-ttl", Duration, "10s", Works, "How long an answer of a token review is kept."),
+    flag("authentication-tolerate-lookup-failure", Bool, "false", NotYet { reason: NO_HEADER_AUTH, silent: "true" }, "Serve even when that look-up fails."),
+    flag("client-ca-file", Text, "", not_yet(NO_HEADER_AUTH), "CA of client certificates."),
+    flag("requestheader-allowed-names", List, "", not_yet(NO_HEADER_AUTH), "Names of front proxies."),
+    flag("requestheader-client-ca-file", Text, "", not_yet(NO_HEADER_AUTH), "CA of front proxies."),
+    flag("requestheader-extra-headers-prefix", List, "x-remote-extra-", not_yet(NO_HEADER_AUTH), "Header prefixes of a front proxy."),
+    flag("requestheader-group-headers", List, "x-remote-group", not_yet(NO_HEADER_AUTH), "Headers of a front proxy."),
+    flag("requestheader-uid-headers", List, "", not_yet(NO_HEADER_AUTH), "Headers of a front proxy."),
+    flag("requestheader-username-headers", List, "x-remote-user", not_yet(NO_HEADER_AUTH), "Headers of a front proxy."),
+];
+
+pub(super) const AUTHORIZATION: &[Flag] = &[
+    flag("authorization-always-allow-paths", List, "/healthz,/readyz,/livez", Works, "Paths served without asking who calls; a trailing * matches the rest."),
+    flag("authorization-kubeconfig", Text, "", not_yet("access reviews go to the API server of --kubeconfig"), "Kubeconfig for access reviews."),
+    flag("authorization-webhook-cache-authorized-ttl", Duration, "10s", Works, "How long a permission is kept."),
+    flag("authorization-webhook-cache-unauthorized-ttl", Duration, "10s", Works, "How long a refusal is kept."),
+];
+
+pub(super) const WEBHOOK: &[Flag] = &[
+    flag("webhook-bind-address", Text, "0.0.0.0", NoEffectUpstream(NO_WEBHOOKS), "No effect here."),
+    flag("webhook-cert-dir", Text, "", NoEffectUpstream(NO_WEBHOOKS), "No effect here."),
+    flag("webhook-disable-http2-serving", Bool, "false", NoEffectUpstream(NO_WEBHOOKS), "No effect here."),
+    flag("webhook-secure-port", PORT, "10260", NoEffectUpstream(NO_WEBHOOKS), "No effect here."),
+    flag("webhook-tls-cert-file", Text, "", NoEffectUpstream(NO_WEBHOOKS), "No effect here."),
+    flag("webhook-tls-cipher-suites", List, "", NoEffectUpstream(NO_WEBHOOKS), "No effect here."),
+    flag("webhook-tls-curve-preferences", List, "", NoEffectUpstream(NO_WEBHOOKS), "No effect here."),
+    flag("webhook-tls-min-version", Text, "", NoEffectUpstream(NO_WEBHOOKS), "No effect here."),
+    flag("webhook-tls-private-key-file", Text, "", NoEffectUpstream(NO_WEBHOOKS), "No effect here."),
+    flag("webhook-tls-sni-cert-key", Repeated, "", NoEffectUpstream(NO_WEBHOOKS), "No effect here."),
+    flag("webhooks", List, "", NoEffectUpstream(NO_WEBHOOKS), "No effect here."),
+];
+
+pub(super) const TAGGING: &[Flag] = &[
+    flag("resources", Repeated, "", not_yet(NO_TAGGING), "Kinds of resources to tag; only instance."),
+    flag("tagging-controller-burst-limit", COUNT_OR_ZERO, "0", not_yet(NO_TAGGING), "Burst of the tagging controller."),
+    flag("tagging-controller-concurrent-node-syncs", COUNT, "1", not_yet(NO_TAGGING), "Nodes tagged at the same time."),
+    flag("tagging-controller-enable-batching", Bool, "false", NotYet { reason: NO_TAGGING, silent: "false" }, "Tag many instances with one call."),
+    flag("tagging-controller-rate-limit", Float, "0", not_yet(NO_TAGGING), "Nodes tagged per second."),
+    flag("tags", Map, "", not_yet(NO_TAGGING), "Tags for the resources."),
+];
+
+pub(super) const LOGS: &[Flag] = &[
+    flag("log-flush-frequency", Duration, "5s", NoEffectUpstream("every line is written at once"), "No effect here."),
+    flag("log-text-info-buffer-size", Text, "0", NoEffectUpstream("lines are not buffered"), "No effect here."),
+    flag("log-text-split-stream", Bool, "false", NoEffectUpstream(LOGS_TO_STDERR), "No effect here."),
+    flag("logging-format", Text, "text", Works, "text or json."),
+    Flag { short: Some('v'), ..flag("v", COUNT_OR_ZERO, "0", Works, "Verbosity: 0 to 3 informational, 4 and 5 debugging, 6 and more everything.") },
+    flag("vmodule", Text, "", not_yet("verbosity is chosen for the whole process"), "Verbosity by source file."),
+];
+
+pub(super) const GLOBAL: &[Flag] = &[
+    Flag { short: Some('h'), ..flag("help", Bool, "false", Works, "Print this help.") },
+    flag("version", Version, "false", Works, "Print the version; raw prints its parts."),
+];
+
+pub(super) const OURS: &[Flag] = &[
+    flag("cloud-config-strict", Bool, "true", Works, "Unknown sections and keys of the cloud configuration are an error; false makes them a warning."),
+    flag("cluster-id", Text, "", Works, "Cluster ID, where the cloud configuration names none; must agree with it."),
+    flag("migration", Text, "", Works, "Name of the CloudProviderMigration that this manager takes part in; implies leader migration."),
+    flag("migration-kubeconfig", Text, "", Works, "Kubeconfig of the cluster where that object lives; empty means this cluster."),
+];
+
+pub(super) const REMOVED: &[Flag] = &[
+    flag("add-dir-header", Bool, "false", Removed(LOGS_TO_STDERR), "Removed in 1.26."),
+    flag("address", Text, "0.0.0.0", Removed("there is no insecure port; use --bind-address"), "Removed in 1.24."),
+    flag("alsologtostderr", Bool, "false", Removed(LOGS_TO_STDERR), "Removed in 1.26."),
+    flag("experimental-logging-sanitization", Bool, "false", Removed("logs never hold secrets"), "Removed in 1.24."),
+    flag("log-backtrace-at", Text, "", Removed("there are no backtraces in logs"), "Removed in 1.26."),
+    flag("log-dir", Text, "", Removed(LOGS_TO_STDERR), "Removed in 1.26."),
+    flag("log-file", Text, "", Removed(LOGS_TO_STDERR), "Removed in 1.26."),
+    flag("log-file-max-size", Text, "1800", Removed(LOGS_TO_STDERR), "Removed in 1.26."),
+    flag("logtostderr", Bool, "true", Removed(LOGS_TO_STDERR), "Removed in 1.26."),
+    flag("one-output", Bool, "false", Removed(LOGS_TO_STDERR), "Removed in 1.26."),
+    flag("port", PORT, "0", Removed("there is no insecure port; use --secure-port"), "Removed in 1.24."),
+    flag("skip-headers", Bool, "false", Removed(LOGS_TO_STDERR), "Removed in 1.26."),
+    flag("skip-log-headers", Bool, "false", Removed(LOGS_TO_STDERR), "Removed in 1.26."),
+    flag("stderrthreshold", Text, "2", Removed(LOGS_TO_STDERR), "Removed in 1.26."),
+];

@@ -1,0 +1,90 @@
+//! Named checks, and what a probe is told about them.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, PoisonError, RwLock};
+
+type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// The checks of this process. Clones share them.
+#[derive(Clone, Default)]
+pub struct Health {
+    checks: Arc<RwLock<Vec<Named>>>,
+}
+
+#[derive(Clone)]
+struct Named {
+    name: String,
+    readiness_only: bool,
+    check: Check,
+}
+
+/// Which probe asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Probe {
+    /// `/healthz`, `/livez`: should this process be restarted?
+    Alive,
+    /// `/readyz`: has it everything it needs?
+    Ready,
+}
+
+/// The outcome of a probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Report {
+    pub(super) healthy: bool,
+    /// One line for each check; reasons go to the log, not to whoever asks.
+    pub(super) lines: String,
+}
+
+impl Health {
+    /// Adds a check to all probes. It must answer at once. A check of the same name is replaced.
+    pub fn register(&self, name: impl Into<String>, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
+        self.add(name.into(), false, Arc::new(check));
+    }
+
+    /// Adds a check to `/readyz` only.
+    pub fn register_readiness(
+        &self,
+        name: impl Into<String>,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        self.add(name.into(), true, Arc::new(check));
+    }
+
+    fn add(&self, name: String, readiness_only: bool, check: Check) {
+        let mut checks = self.checks.write().unwrap_or_else(PoisonError::into_inner);
+        checks.retain(|old| old.name != name);
+        checks.push(Named { name, readiness_only, check });
+    }
+
+    /// Runs the checks of a probe, but those excluded.
+    pub(super) fn report(&self, probe: Probe, excluded: &[String]) -> Report {
+        let mut report = Report { healthy: true, lines: String::new() };
+        for named in self.of(probe) {
+            let name = &named.name;
+            let line = if excluded.contains(name) {
+                format!("[+]{name} excluded: ok")
+            } else {
+                match (named.check)() {
+                    Ok(()) => format!("[+]{name} ok"),
+                    Err(reason) => {
+                        tracing::warn!(check = name, reason, "a health check failed");
+                        report.healthy = false;
+                        format!("[-]{name} failed: reason withheld")
+                    }
+                }
+            };
+            let _ = writeln!(report.lines, "{line}");
+        }
+        report
+    }
+
+    /// Runs one check; `None` when no check has this name.
+    pub(super) fn one(&self, probe: Probe, name: &str) -> Option<Result<(), String>> {
+        self.of(probe).into_iter().find(|named| named.name == name).map(|named| (named.check)())
+    }
+
+    fn of(&self, probe: Probe) -> Vec<Named> {
+        let checks = self.checks.read().unwrap_or_else(PoisonError::into_inner);
+        checks.iter().filter(|named| probe == Probe::Ready || !named.readiness_only).cloned().collect()
+    }
+}

@@ -1,0 +1,116 @@
+//! The paths.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::get;
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderValue, StatusCode};
+
+use super::access::{Access, Verdict};
+use super::health::{Health, Probe};
+use crate::metrics::Metrics;
+
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const OPEN_METRICS: HeaderValue = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+const PATHS: &str = "404 not found; served are /healthz, /livez, /readyz (each also with /NAME of a check) and /metrics\n";
+
+#[derive(Clone)]
+struct Shared {
+    health: Health,
+    metrics: Metrics,
+}
+
+/// The router of the manager's port. Every path, also one that does not exist, is behind `access`.
+#[must_use]
+pub fn router(health: Health, metrics: Metrics, access: Arc<Access>) -> Router {
+    let probe = |path: &'static str, probe: Probe| {
+        let all = move |state: State<Shared>, query: RawQuery| async move { report(&state.health, probe, path, query) };
+        let one = move |state: State<Shared>, name: Path<String>| async move { single(&state.health, probe, &name) };
+        Router::new().route(&format!("/{path}"), get(all)).route(&format!("/{path}/{{name}}"), get(one))
+    };
+    Router::new()
+        .merge(probe("healthz", Probe::Alive))
+        .merge(probe("livez", Probe::Alive))
+        .merge(probe("readyz", Probe::Ready))
+        .route("/metrics", get(metrics_text))
+        .fallback(|| async { text(StatusCode::NOT_FOUND, PATHS.into()) })
+        .with_state(Shared { health, metrics })
+        .layer(middleware::from_fn_with_state(access, guard))
+}
+
+async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
+    let token = request
+        .headers()
+        .get(AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .map(|(_, token)| token.trim());
+    let verb = request.method().as_str().to_ascii_lowercase();
+    match access.decide(&verb, request.uri().path(), token).await {
+        Verdict::Allowed => next.run(request).await,
+        Verdict::Unauthenticated => {
+            let mut response = text(StatusCode::UNAUTHORIZED, "Unauthorized\n".into());
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response
+        }
+        Verdict::Forbidden => text(StatusCode::FORBIDDEN, "Forbidden: this path needs permission for nonResourceURLs\n".into()),
+        Verdict::Unknown => {
+            text(StatusCode::INTERNAL_SERVER_ERROR, "the API server could not be asked who you are\n".into())
+        }
+    }
+}
+
+/// `?verbose` lists the checks, `?exclude=NAME` leaves one out; a failure always lists them.
+fn report(health: &Health, probe: Probe, path: &str, RawQuery(query): RawQuery) -> Response {
+    let query = query.unwrap_or_default();
+    let parts = || query.split('&').map(|part| part.split_once('=').unwrap_or((part, "")));
+    let excluded: Vec<String> =
+        parts().filter(|(key, _)| *key == "exclude").map(|(_, name)| name.to_owned()).collect();
+    let report = health.report(probe, &excluded);
+    match (report.healthy, parts().any(|(key, _)| key == "verbose")) {
+        (true, false) => text(StatusCode::OK, "ok".into()),
+        (true, true) => text(StatusCode::OK, format!("{}{path} check passed\n", report.lines)),
+        (false, _) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{}{path} check failed\n", report.lines)),
+    }
+}
+
+fn single(health: &Health, probe: Probe, name: &str) -> Response {
+    match health.one(probe, name) {
+        Some(Ok(())) => text(StatusCode::OK, "ok".into()),
+        Some(Err(reason)) => {
+            tracing::warn!(check = name, reason, "a health check failed");
+            text(StatusCode::INTERNAL_SERVER_ERROR, "internal server error: reason withheld\n".into())
+        }
+        None => text(StatusCode::NOT_FOUND, "404 no such check\n".into()),
+    }
+}
+
+async fn metrics_text(State(shared): State<Shared>) -> Response {
+    match shared.metrics.encode() {
+        Ok(body) => {
+            let mut response = text(StatusCode::OK, body);
+            response.headers_mut().insert(CONTENT_TYPE, OPEN_METRICS);
+            response
+        }
+        Err(error) => {
+            tracing::error!(%error, "the metrics cannot be written");
+            text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written\n".into())
+        }
+    }
+}
+
+fn text(status: StatusCode, body: String) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, TEXT);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
