@@ -49,7 +49,10 @@ fn start_with(api: Api, aws: Arc<FakeAws>, permit: Permit) -> Running {
         nodes: api.cache.clone(),
         ec2: aws.clone(),
         cluster_id: "prod".into(),
-        place: Place { region: "us-east-1".into(), families: vec![IpFamily::V4] },
+        place: Place {
+            region: "us-east-1".into(),
+            families: vec![IpFamily::V4],
+        },
         initializations: 32,
         refreshes: 32,
         refresh_period: Duration::from_secs(300),
@@ -60,11 +63,20 @@ fn start_with(api: Api, aws: Arc<FakeAws>, permit: Permit) -> Running {
         permit,
     };
     let task = tokio::spawn(node::run(deps, stop.clone()));
-    Running { api, aws, metrics, external, stop, task }
+    Running {
+        api,
+        aws,
+        metrics,
+        external,
+        stop,
+        task,
+    }
 }
 
 fn tainted(node: &Value) -> bool {
-    node["spec"]["taints"].as_array().is_some_and(|taints| taints.iter().any(|taint| taint["key"] == TAINT))
+    node["spec"]["taints"]
+        .as_array()
+        .is_some_and(|taints| taints.iter().any(|taint| taint["key"] == TAINT))
 }
 
 async fn initialized(running: &Running, name: &str) -> Value {
@@ -97,13 +109,27 @@ async fn a_new_node_gets_addresses_then_provider_id_labels_and_loses_its_taint()
     assert_eq!(node["spec"]["taints"].as_array().unwrap().len(), 1, "other taints stay");
     assert_eq!(
         running.api.addresses("one.internal"),
-        ["InternalIP 10.0.0.1", "InternalDNS one.internal", "Hostname one.internal"]
+        [
+            "InternalIP 10.0.0.1",
+            "InternalDNS one.internal",
+            "Hostname one.internal"
+        ]
     );
     let writes = running.api.writes();
-    assert_eq!(writes, ["PATCH /api/v1/nodes/one.internal/status", "PATCH /api/v1/nodes/one.internal"]);
+    assert_eq!(
+        writes,
+        [
+            "PATCH /api/v1/nodes/one.internal/status",
+            "PATCH /api/v1/nodes/one.internal"
+        ]
+    );
     eventually("the Event", || running.api.events() == ["Normal Synced one.internal"]).await;
     eventually("the metric", || {
-        running.metrics.encode().unwrap().contains("node_controller_initial_node_sync_delay_seconds_count 1")
+        running
+            .metrics
+            .encode()
+            .unwrap()
+            .contains("node_controller_initial_node_sync_delay_seconds_count 1")
     })
     .await;
     pause(30).await;
@@ -119,9 +145,15 @@ async fn every_taint_of_the_key_goes_whatever_its_value_and_effect() {
         {"key": "other", "effect": "NoSchedule"},
         {"key": TAINT, "value": "maybe", "effect": "PreferNoSchedule"},
     ]);
-    let running = start(Api::with(vec![node]), aws(vec![instance("i-1", "n.internal", "10.0.0.1")]));
+    let running = start(
+        Api::with(vec![node]),
+        aws(vec![instance("i-1", "n.internal", "10.0.0.1")]),
+    );
     let node = initialized(&running, "n.internal").await;
-    assert_eq!(node["spec"]["taints"], json!([{"key": "other", "effect": "NoSchedule"}]));
+    assert_eq!(
+        node["spec"]["taints"],
+        json!([{"key": "other", "effect": "NoSchedule"}])
+    );
     running.end().await;
 }
 
@@ -129,7 +161,10 @@ async fn every_taint_of_the_key_goes_whatever_its_value_and_effect() {
 async fn a_provider_id_that_is_there_stays() {
     let mut node = new_node("n.internal");
     node["spec"]["providerID"] = "aws:///somewhere/else/i-1".into();
-    let running = start(Api::with(vec![node]), aws(vec![instance("i-1", "x.internal", "10.0.0.1")]));
+    let running = start(
+        Api::with(vec![node]),
+        aws(vec![instance("i-1", "x.internal", "10.0.0.1")]),
+    );
     let node = initialized(&running, "n.internal").await;
     assert_eq!(node["spec"]["providerID"], "aws:///somewhere/else/i-1");
     running.end().await;
@@ -139,9 +174,21 @@ async fn a_provider_id_that_is_there_stays() {
 async fn a_kubelets_ip_that_is_not_the_instances_keeps_the_taint_and_the_reason_is_told() {
     let mut node = new_node("n.internal");
     node["metadata"]["annotations"] = json!({"alpha.kubernetes.io/provided-node-ip": "10.9.9.9"});
-    let running = start(Api::with(vec![node]), aws(vec![instance("i-1", "n.internal", "10.0.0.1")]));
-    eventually("the reason", || running.api.events() == ["Warning NotInitialized n.internal"]).await;
-    assert!(running.metrics.encode().unwrap().contains("waiting{reason=\"ProvidedNodeIPNotFound\"} 1"));
+    let running = start(
+        Api::with(vec![node]),
+        aws(vec![instance("i-1", "n.internal", "10.0.0.1")]),
+    );
+    eventually("the reason", || {
+        running.api.events() == ["Warning NotInitialized n.internal"]
+    })
+    .await;
+    assert!(
+        running
+            .metrics
+            .encode()
+            .unwrap()
+            .contains("waiting{reason=\"ProvidedNodeIPNotFound\"} 1")
+    );
     assert!(tainted(&running.api.node("n.internal").unwrap()));
     let asked = describes(&running.aws);
     running.aws.change(|world| {
@@ -151,7 +198,10 @@ async fn a_kubelets_ip_that_is_not_the_instances_keeps_the_taint_and_the_reason_
     initialized(&running, "n.internal").await;
     assert!(describes(&running.aws) > asked, "it was asked again");
     assert_eq!(running.api.addresses("n.internal")[0], "InternalIP 10.9.9.9");
-    assert!(!running.metrics.encode().unwrap().contains("waiting{reason="), "nobody waits any more");
+    assert!(
+        !running.metrics.encode().unwrap().contains("waiting{reason="),
+        "nobody waits any more"
+    );
     running.end().await;
 }
 
@@ -173,9 +223,15 @@ async fn missing_metadata_is_retried_slowly_until_ec2_knows_the_instance() {
 async fn three_hundred_new_nodes_share_two_describes() {
     let names: Vec<String> = (0..300).map(|n| format!("i-{n:04}")).collect();
     let api = Api::with(names.iter().map(|name| new_node(name)).collect());
-    let instances = names.iter().enumerate().map(|(n, name)| instance(name, name, &format!("10.0.{}.{}", n / 250, n % 250)));
+    let instances = names
+        .iter()
+        .enumerate()
+        .map(|(n, name)| instance(name, name, &format!("10.0.{}.{}", n / 250, n % 250)));
     let running = start(api, aws(instances.collect()));
-    eventually("all are initialized", || names.iter().all(|name| !tainted(&running.api.node(name).unwrap()))).await;
+    eventually("all are initialized", || {
+        names.iter().all(|name| !tainted(&running.api.node(name).unwrap()))
+    })
+    .await;
     assert_eq!(describes(&running.aws), 2);
     assert_eq!(running.api.writes().len(), 600);
     running.end().await;
@@ -200,7 +256,10 @@ async fn the_older_zone_label_decides_and_a_lone_newer_one_is_left_alone() {
     };
     let both = json!({"failure-domain.beta.kubernetes.io/zone": "old", "topology.kubernetes.io/zone": "new"});
     let lone = json!({"topology.kubernetes.io/zone": "new"});
-    let running = start(Api::with(vec![node("i-1", both), node("i-2", lone.clone())]), aws(vec![]));
+    let running = start(
+        Api::with(vec![node("i-1", both), node("i-2", lone.clone())]),
+        aws(vec![]),
+    );
     eventually("the repair", || {
         running.api.node("i-1").unwrap()["metadata"]["labels"]["topology.kubernetes.io/zone"] == "old"
     })
@@ -223,8 +282,10 @@ async fn a_refresh_writes_nothing_when_only_the_order_differs() {
         {"type": "InternalDNS", "address": "one.internal"},
         {"type": "InternalIP", "address": "10.0.0.1"},
     ]);
-    let running =
-        start(Api::with(vec![old_node("i-1", addresses)]), aws(vec![instance("i-1", "one.internal", "10.0.0.1")]));
+    let running = start(
+        Api::with(vec![old_node("i-1", addresses)]),
+        aws(vec![instance("i-1", "one.internal", "10.0.0.1")]),
+    );
     pause(1000).await;
     assert_eq!(running.api.writes(), Vec::<String>::new());
     assert!(describes(&running.aws) >= 3);
@@ -236,15 +297,23 @@ async fn a_refresh_writes_nothing_when_only_the_order_differs() {
 async fn two_rewrites_in_a_row_are_the_last_until_the_kubelets_are_external() {
     let kubelets = json!([{"type": "InternalIP", "address": "10.0.0.99"}]);
     let node = old_node("i-1", kubelets);
-    let running =
-        start(Api::with(vec![node.clone()]), aws(vec![instance("i-1", "one.internal", "10.0.0.1")]));
+    let running = start(
+        Api::with(vec![node.clone()]),
+        aws(vec![instance("i-1", "one.internal", "10.0.0.1")]),
+    );
     for _ in 0..6 {
         pause(300).await;
         running.api.put(node.clone());
     }
     assert_eq!(running.api.writes().len(), 2);
     assert_eq!(running.api.events(), ["Warning AddressesContested i-1"]);
-    assert!(running.metrics.encode().unwrap().contains("outrigger_node_address_rewrites_stopped 1"));
+    assert!(
+        running
+            .metrics
+            .encode()
+            .unwrap()
+            .contains("outrigger_node_address_rewrites_stopped 1")
+    );
     running.external.send_replace(true);
     pause(301).await;
     assert_eq!(running.api.writes().len(), 3, "the limit is off");
@@ -260,7 +329,10 @@ async fn a_node_that_changed_behind_the_cache_is_planned_again() {
     });
     let running = start(api, aws(vec![instance("i-1", "i-1", "10.0.0.1")]));
     let node = initialized(&running, "i-1").await;
-    assert_eq!(node["spec"]["taints"], json!([{"key": "first", "effect": "NoSchedule"}]));
+    assert_eq!(
+        node["spec"]["taints"],
+        json!([{"key": "first", "effect": "NoSchedule"}])
+    );
     running.end().await;
 }
 
@@ -280,9 +352,15 @@ async fn a_later_node_of_the_same_name_is_never_written_by_an_old_plan() {
 async fn a_failing_cloud_keeps_the_taint_and_is_asked_again() {
     let aws = aws(vec![instance("i-1", "i-1", "10.0.0.1")]);
     for _ in 0..2 {
-        aws.fail_next("DescribeInstances", AwsError::answered("DescribeInstances", "RequestLimitExceeded", "slow down"));
+        aws.fail_next(
+            "DescribeInstances",
+            AwsError::answered("DescribeInstances", "RequestLimitExceeded", "slow down"),
+        );
     }
-    aws.fail_next("DescribeAvailabilityZones", AwsError::answered("DescribeAvailabilityZones", "InternalError", "x"));
+    aws.fail_next(
+        "DescribeAvailabilityZones",
+        AwsError::answered("DescribeAvailabilityZones", "InternalError", "x"),
+    );
     let running = start(Api::with(vec![new_node("i-1")]), aws);
     initialized(&running, "i-1").await;
     running.end().await;
@@ -302,7 +380,11 @@ async fn foreign_nodes_are_left_alone() {
 #[tokio::test(start_paused = true)]
 async fn without_a_permit_nothing_is_written_and_the_controller_ends() {
     let (_grantor, permit) = Permit::pair();
-    let running = start_with(Api::with(vec![new_node("i-1")]), aws(vec![instance("i-1", "i-1", "10.0.0.1")]), permit);
+    let running = start_with(
+        Api::with(vec![new_node("i-1")]),
+        aws(vec![instance("i-1", "i-1", "10.0.0.1")]),
+        permit,
+    );
     let ended = running.task.await.unwrap();
     assert!(matches!(ended, Err(node::Error::NotLeader(_))), "{ended:?}");
     assert_eq!(running.api.writes(), Vec::<String>::new());

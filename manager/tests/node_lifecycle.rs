@@ -46,7 +46,13 @@ fn start(api: Api, aws: Arc<FakeAws>) -> Running {
         permit: Permit::always(),
     };
     let task = tokio::spawn(node_lifecycle::run(deps, stop.clone()));
-    Running { api, aws, metrics, stop, task }
+    Running {
+        api,
+        aws,
+        metrics,
+        stop,
+        task,
+    }
 }
 
 fn node(name: &str, ready: &str) -> Value {
@@ -63,7 +69,9 @@ async fn pause(seconds: u64) {
 
 fn shutdown_taints(api: &Api, name: &str) -> usize {
     let node = api.node(name).unwrap();
-    node["spec"]["taints"].as_array().map_or(0, |taints| taints.iter().filter(|taint| taint["key"] == SHUTDOWN).count())
+    node["spec"]["taints"].as_array().map_or(0, |taints| {
+        taints.iter().filter(|taint| taint["key"] == SHUTDOWN).count()
+    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,7 +107,13 @@ async fn a_young_node_stays_while_ec2_may_not_know_its_instance_yet() {
 #[tokio::test(start_paused = true)]
 async fn errors_never_delete() {
     let aws = aws(vec![]);
-    for code in ["InvalidInstanceID.NotFound", "InternalError", "UnauthorizedOperation", "InvalidInstanceID.Malformed", "RequestLimitExceeded"] {
+    for code in [
+        "InvalidInstanceID.NotFound",
+        "InternalError",
+        "UnauthorizedOperation",
+        "InvalidInstanceID.Malformed",
+        "RequestLimitExceeded",
+    ] {
         for _ in 0..20 {
             aws.fail_next("DescribeInstances", AwsError::answered("DescribeInstances", code, "x"));
         }
@@ -114,10 +128,17 @@ async fn errors_never_delete() {
 #[tokio::test(start_paused = true)]
 async fn ready_nodes_cost_no_call_and_lose_the_shutdown_taint() {
     let mut ready = node("i-1", "True");
-    ready["spec"]["taints"] = json!([{"key": SHUTDOWN, "effect": "NoSchedule"}, {"key": "other", "effect": "NoSchedule"}]);
+    ready["spec"]["taints"] =
+        json!([{"key": SHUTDOWN, "effect": "NoSchedule"}, {"key": "other", "effect": "NoSchedule"}]);
     let running = start(Api::with(vec![ready]), aws(vec![]));
     eventually("the taint is off", || shutdown_taints(&running.api, "i-1") == 0).await;
-    assert_eq!(running.api.node("i-1").unwrap()["spec"]["taints"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        running.api.node("i-1").unwrap()["spec"]["taints"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
     pause(60).await;
     assert_eq!(describes(&running.aws), 0);
     assert_eq!(running.api.writes().len(), 1);
@@ -150,7 +171,11 @@ async fn a_failed_deletion_is_announced_once_and_tried_again() {
     let events = running.api.events();
     assert_eq!(
         events,
-        ["Normal DeletingNode i-1", "Warning DeletingNodeFailed i-1", "Warning DeletingNodeFailed i-1"]
+        [
+            "Normal DeletingNode i-1",
+            "Warning DeletingNodeFailed i-1",
+            "Warning DeletingNodeFailed i-1"
+        ]
     );
     running.end().await;
 }
@@ -169,20 +194,28 @@ async fn another_node_of_the_same_name_survives() {
 
 #[tokio::test(start_paused = true)]
 async fn many_nodes_gone_at_once_are_all_kept_and_an_alarm_is_raised_once() {
-    let nodes: Vec<Value> =
-        (0..20).map(|n| node(&format!("i-{n}"), if n < 10 { "Unknown" } else { "True" })).collect();
+    let nodes: Vec<Value> = (0..20)
+        .map(|n| node(&format!("i-{n}"), if n < 10 { "Unknown" } else { "True" }))
+        .collect();
     let running = start(Api::with(nodes), aws(vec![]));
     pause(600).await;
     assert!((0..20).all(|n| running.api.node(&format!("i-{n}")).is_some()));
     assert_eq!(running.api.events(), ["Warning TooManyNodesGone default"]);
-    assert!(running.metrics.encode().unwrap().contains("outrigger_node_deletion_breaker_open 1"));
+    assert!(
+        running
+            .metrics
+            .encode()
+            .unwrap()
+            .contains("outrigger_node_deletion_breaker_open 1")
+    );
     running.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_really_shrank_is_cleaned_up_slowly() {
-    let nodes: Vec<Value> =
-        (0..20).map(|n| node(&format!("i-{n}"), if n < 10 { "Unknown" } else { "True" })).collect();
+    let nodes: Vec<Value> = (0..20)
+        .map(|n| node(&format!("i-{n}"), if n < 10 { "Unknown" } else { "True" }))
+        .collect();
     let running = start(Api::with(nodes), aws(vec![]));
     let left = |api: &Api| (0..20).filter(|n| api.node(&format!("i-{n}")).is_some()).count();
     pause(1000).await;
@@ -193,9 +226,14 @@ async fn a_cluster_that_really_shrank_is_cleaned_up_slowly() {
 
 #[tokio::test(start_paused = true)]
 async fn three_nodes_may_always_go() {
-    let nodes: Vec<Value> = (0..4).map(|n| node(&format!("i-{n}"), if n < 3 { "Unknown" } else { "True" })).collect();
+    let nodes: Vec<Value> = (0..4)
+        .map(|n| node(&format!("i-{n}"), if n < 3 { "Unknown" } else { "True" }))
+        .collect();
     let running = start(Api::with(nodes), aws(vec![]));
-    eventually("three are gone", || (0..3).all(|n| running.api.node(&format!("i-{n}")).is_none())).await;
+    eventually("three are gone", || {
+        (0..3).all(|n| running.api.node(&format!("i-{n}")).is_none())
+    })
+    .await;
     running.end().await;
 }
 
@@ -203,7 +241,10 @@ async fn three_nodes_may_always_go() {
 async fn one_pass_asks_once_for_all_nodes_that_are_not_ready() {
     let names: Vec<String> = (0..150).map(|n| format!("i-{n:03}")).collect();
     let instances = names.iter().map(|name| instance(name, name, "10.0.0.1")).collect();
-    let running = start(Api::with(names.iter().map(|name| node(name, "Unknown")).collect()), aws(instances));
+    let running = start(
+        Api::with(names.iter().map(|name| node(name, "Unknown")).collect()),
+        aws(instances),
+    );
     pause(12).await;
     assert_eq!(describes(&running.aws), 3, "one describe for each of three passes");
     running.end().await;

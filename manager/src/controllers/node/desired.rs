@@ -185,3 +185,126 @@ fn prefer(ips: &[IpAddr], addresses: Vec<Address>) -> Result<Vec<Address>, Waiti
     chosen.extend(addresses.into_iter().filter(|address| !kinds.contains(&address.kind)));
     Ok(chosen)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn interface(index: Option<i32>, status: &str, v4: &[&str], v6: &[&str]) -> NetworkInterface {
+        NetworkInterface {
+            status: Some(status.into()),
+            device_index: index,
+            private_ips: v4.iter().map(|ip| (*ip).to_owned()).collect(),
+            ipv6: v6.iter().map(|ip| (*ip).to_owned()).collect(),
+        }
+    }
+
+    fn instance() -> Instance {
+        let mut instance = Instance::new("i-1");
+        instance.availability_zone = Some("us-east-1a".into());
+        instance.private_dns_name = Some("one.internal".into());
+        instance.public_ip = Some("3.3.3.3".into());
+        instance.public_dns_name = Some("one.example".into());
+        instance.network_interfaces = vec![
+            interface(Some(1), "in-use", &["10.0.1.1"], &["fd00::0002", "fd00::3"]),
+            interface(Some(0), "in-use", &["10.0.0.1", "10.0.0.2"], &[]),
+            interface(Some(2), "available", &["10.0.2.1"], &["fd00::9"]),
+        ];
+        instance
+    }
+
+    fn node(annotation: Option<&str>) -> NodeView {
+        let annotations = annotation.map(|text| json!({PROVIDED_NODE_IP: text}));
+        let status = json!({"addresses": [{"type": "Hostname", "address": "kubelets-own"}]});
+        serde_json::from_value(json!({"metadata": {"name": "n", "annotations": annotations}, "status": status}))
+            .unwrap()
+    }
+
+    fn texts(annotation: Option<&str>, families: &[IpFamily]) -> Result<Vec<String>, Waiting> {
+        let list = addresses(&node(annotation), &instance(), families)?;
+        Ok(list
+            .into_iter()
+            .map(|address| format!("{} {}", address.kind, address.address))
+            .collect())
+    }
+
+    #[test]
+    fn addresses_come_by_interface_and_then_what_the_instance_has_once() {
+        let wanted = [
+            "InternalIP 10.0.0.1",
+            "InternalIP 10.0.0.2",
+            "InternalIP 10.0.1.1",
+            "ExternalIP 3.3.3.3",
+            "InternalDNS one.internal",
+            "Hostname one.internal",
+            "ExternalDNS one.example",
+        ];
+        assert_eq!(texts(None, &[IpFamily::V4]).unwrap(), wanted);
+    }
+
+    #[test]
+    fn ipv6_alone_gives_the_first_of_each_interface_and_keeps_the_kubelets_host_name() {
+        assert_eq!(
+            texts(None, &[IpFamily::V6]).unwrap(),
+            ["InternalIP fd00::2", "Hostname kubelets-own"]
+        );
+        assert_eq!(texts(None, &[]).unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_kubelets_ip_comes_first_and_drops_the_others_of_its_type() {
+        let list = texts(Some("10.0.1.1"), &[IpFamily::V4]).unwrap();
+        assert_eq!(list[..2], ["InternalIP 10.0.1.1", "ExternalIP 3.3.3.3"]);
+        assert_eq!(list.len(), 5);
+    }
+
+    #[test]
+    fn two_ips_of_both_families_come_first_in_the_kubelets_order() {
+        let list = texts(Some("fd00:0::2,10.0.0.2"), &[IpFamily::V4, IpFamily::V6]).unwrap();
+        assert_eq!(list[..2], ["InternalIP fd00::2", "InternalIP 10.0.0.2"]);
+        assert!(list.contains(&"Hostname one.internal".to_owned()) && list.len() == 6);
+    }
+
+    #[test]
+    fn an_ip_that_is_not_the_instances_or_cannot_be_read_is_an_error() {
+        assert!(matches!(
+            texts(Some("10.9.9.9"), &[IpFamily::V4]),
+            Err(Waiting::ProvidedIpNotFound { .. })
+        ));
+        for text in ["", "x", "10.0.0.1,10.0.0.2", "10.0.0.1,fd00::2,fd00::3"] {
+            assert!(
+                matches!(
+                    texts(Some(text), &[IpFamily::V4]),
+                    Err(Waiting::ProvidedIpUnreadable { .. })
+                ),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn any_field_of_ec2s_answer_may_be_missing() {
+        let place = Place {
+            region: "us-east-1".into(),
+            families: vec![IpFamily::V4, IpFamily::V6],
+        };
+        let bare = Instance::new("i-1");
+        assert!(matches!(
+            desired(&node(None), &bare, &place, &HashMap::new()),
+            Err(Waiting::NoZone(_))
+        ));
+        let zoned = Instance {
+            availability_zone: Some("z".into()),
+            ..bare
+        };
+        assert!(matches!(
+            desired(&node(None), &zoned, &place, &HashMap::new()),
+            Err(Waiting::UnknownZone(_))
+        ));
+        let zones = HashMap::from([("z".to_owned(), "z-id".to_owned())]);
+        let found = desired(&node(None), &zoned, &place, &zones).unwrap();
+        assert!(found.addresses.is_empty() && found.instance_type.is_none());
+    }
+}

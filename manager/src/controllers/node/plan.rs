@@ -212,3 +212,97 @@ impl Rewrites {
         self.nodes.values().filter(|memory| memory.count > REWRITES).count()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::node_cache::AddressType;
+
+    fn desired() -> Desired {
+        Desired {
+            provider_id: "aws:///z/i-1".into(),
+            instance_type: None,
+            zone: "z".into(),
+            region: "r".into(),
+            additional: BTreeMap::from([
+                ("foo.k8s.io/x".to_owned(), "1".to_owned()),
+                ("k8s.io/y".to_owned(), "1".to_owned()),
+                ("topology.k8s.aws/zone-id".to_owned(), "id".to_owned()),
+                ("mine".to_owned(), "new".to_owned()),
+                ("notk8s.io/z".to_owned(), "1".to_owned()),
+            ]),
+            addresses: vec![Address {
+                kind: AddressType::InternalIp,
+                address: "10.0.0.1".into(),
+            }],
+        }
+    }
+
+    fn node(labels: Value) -> NodeView {
+        serde_json::from_value(json!({"metadata": {"name": "n", "uid": "u", "labels": labels}})).unwrap()
+    }
+
+    #[test]
+    fn further_labels_never_change_what_is_there_nor_kubernetes_own() {
+        let plan = initialize(&node(json!({"mine": "old"})), &desired());
+        let paths: Vec<&str> = plan
+            .node
+            .iter()
+            .filter_map(|operation| operation["path"].as_str())
+            .collect();
+        assert!(paths.contains(&"/metadata/labels/topology.k8s.aws~1zone-id"));
+        assert!(paths.contains(&"/metadata/labels/notk8s.io~1z"));
+        for absent in [
+            "/metadata/labels/foo.k8s.io~1x",
+            "/metadata/labels/k8s.io~1y",
+            "/metadata/labels/mine",
+        ] {
+            assert!(!paths.contains(&absent), "{absent}");
+        }
+        assert!(plan.notes.iter().any(|note| note.contains("keeps \"old\"")));
+    }
+
+    #[test]
+    fn an_unknown_instance_type_sets_no_label() {
+        let plan = initialize(&node(json!({"x": "y"})), &desired());
+        assert!(
+            !plan
+                .node
+                .iter()
+                .any(|operation| operation["path"].to_string().contains("instance-type"))
+        );
+    }
+
+    #[test]
+    fn something_new_from_ec2_is_no_quarrel() {
+        let address = |ip: &str| Address {
+            kind: AddressType::InternalIp,
+            address: ip.into(),
+        };
+        let (node, mut rewrites) = (node(json!({})), Rewrites::default());
+        for _ in 0..2 {
+            assert!(matches!(
+                rewrites.decide(&node, &[address("10.0.0.1")], false),
+                Refresh::Write(_)
+            ));
+            rewrites.written(&node);
+        }
+        assert_eq!(
+            rewrites.decide(&node, &[address("10.0.0.1")], false),
+            Refresh::Stop { first: true }
+        );
+        assert_eq!(
+            rewrites.decide(&node, &[address("10.0.0.1")], false),
+            Refresh::Stop { first: false }
+        );
+        assert_eq!(rewrites.stopped(), 1);
+        assert!(matches!(
+            rewrites.decide(&node, &[address("10.0.0.2")], false),
+            Refresh::Write(_)
+        ));
+        rewrites.retain(&BTreeSet::new());
+        assert_eq!(rewrites.stopped(), 0);
+    }
+}
