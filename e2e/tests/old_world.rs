@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service as KubernetesService};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use outrigger_e2e::aws::{Caller, Instance, Moto, Proxy, Service, World};
+use outrigger_e2e::aws::{Call, Caller, Instance, Moto, Proxy, Service, World};
 use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, TenantControllerManager, User, Version};
 use outrigger_e2e::process::{Launch, Process, free_port};
 use outrigger_e2e::tools::{Tool, Tools};
@@ -20,6 +20,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Everything that the old world consists of. Fields drop in order: callers before those they call.
 struct OldWorld {
     manager: Process,
+    caller: Caller,
+    tools: Tools,
+    run: PathBuf,
     proxy: Proxy,
     world: World,
     moto: Moto,
@@ -56,6 +59,9 @@ impl OldWorld {
         let manager = start_manager(&tools, &path, &api, &world, &proxy, &caller).await;
         Self {
             manager,
+            caller,
+            tools,
+            run: path,
             proxy,
             world,
             moto,
@@ -175,7 +181,7 @@ async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_old_controller_manager_gives_a_service_a_classic_load_balancer_and_takes_it_away() {
-    let old = OldWorld::start().await;
+    let mut old = OldWorld::start().await;
     let leases = old.leases().await;
     let holder = eventually("leader", async || {
         assert!(
@@ -203,7 +209,7 @@ async fn the_old_controller_manager_gives_a_service_a_classic_load_balancer_and_
         service.status?.load_balancer?.ingress?.into_iter().next()?.hostname
     })
     .await;
-    let registered = |calls: &[outrigger_e2e::aws::Call]| {
+    let registered = |calls: &[Call]| {
         calls
             .iter()
             .find(|call| call.action == "RegisterInstancesWithLoadBalancer" && call.succeeded())
@@ -232,8 +238,10 @@ async fn the_old_controller_manager_gives_a_service_a_classic_load_balancer_and_
         .collect();
     assert!(failed.is_empty(), "{failed:#?}");
 
+    check_restart(&mut old).await;
+
     services.delete("web", &DeleteParams::default()).await.expect("deleted");
-    let deleted = |calls: &[outrigger_e2e::aws::Call]| {
+    let deleted = |calls: &[Call]| {
         calls
             .iter()
             .find(|call| call.action == "DeleteLoadBalancer" && call.succeeded())
@@ -250,6 +258,43 @@ async fn the_old_controller_manager_gives_a_service_a_classic_load_balancer_and_
     assert!(balancers(&old).await.items("LoadBalancerDescriptions").is_empty());
     check_audit_log(&old);
     old.manager.stop(Duration::from_secs(20)).await.expect("stops");
+}
+
+/// A restarted manager finds everything as it wants it, so the simulation is faithful; one write it repeats at every
+/// sync whatever it finds.
+async fn check_restart(old: &mut OldWorld) {
+    old.manager.stop(Duration::from_secs(20)).await.expect("stops");
+    let mark = old.proxy.mark();
+    let nodes: Api<Node> = Api::all(old.api.client(&User::admin(), "old-world-test").await.expect("client"));
+    for instance in &old.world.instances {
+        beat(&nodes, &instance.private_dns_name).await;
+    }
+    old.manager = start_manager(&old.tools, &old.run, &old.api, &old.world, &old.proxy, &old.caller).await;
+    // The old holder's lease is not released; only then does the new one work. Membership is looked at last.
+    let looked = |calls: &[Call]| {
+        let balancer = calls
+            .iter()
+            .filter(|call| call.seq >= mark && call.action == "DescribeLoadBalancers");
+        (balancer.count() >= 2).then_some(())
+    };
+    old.proxy
+        .wait_for("sync after the restart", MINUTE, looked)
+        .await
+        .expect("syncs");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let again = old.proxy.calls_since(mark);
+    for call in &again {
+        println!("{call}");
+    }
+    let writes: Vec<&str> = again
+        .iter()
+        .filter(|call| call.is_write())
+        .map(|call| call.action.as_str())
+        .collect();
+    assert!(
+        writes.iter().all(|action| *action == "ModifyLoadBalancerAttributes"),
+        "{writes:?}"
+    );
 }
 
 /// The audit log has the same story from the Kubernetes side, told by user agents.
