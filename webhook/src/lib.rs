@@ -24,6 +24,7 @@ pub mod duration;
 pub mod health;
 pub mod json;
 pub mod metrics;
+pub mod patch;
 pub mod review;
 pub mod routes;
 pub mod run;

@@ -7,11 +7,15 @@ mod edge_support;
 use std::time::Duration;
 
 use edge_support::{H1, H2, Options, Server, read, request, review, within};
+use k8s_openapi::jiff::Timestamp;
+use outrigger_webhook::health::Health;
 use outrigger_webhook::server::Drained;
+use outrigger_webhook::view::Index;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -352,4 +356,28 @@ async fn an_old_connection_is_ended_politely_and_a_new_one_serves() {
     })
     .await;
     server.assert_serving().await;
+}
+
+#[tokio::test]
+async fn a_replica_is_ready_when_it_can_decide_and_its_certificate_is_valid() {
+    let server = Server::start(Options {
+        migrations: None,
+        ..Options::default()
+    })
+    .await;
+    let health = Health {
+        reviewer: server.reviewer.clone(),
+        certificates: server.certificates.clone(),
+        stopping: CancellationToken::new(),
+    };
+    let now = Timestamp::now();
+    assert_eq!(health.unready(now), ["the migrations have not been listed yet"]);
+    server.reviewer.migrations.absent();
+    assert!(health.unready(now).is_empty());
+    assert_eq!(
+        health.unready(now + Duration::from_secs(7200)),
+        ["the serving certificate is not valid now"]
+    );
+    health.stopping.cancel();
+    assert_eq!(health.unready(now), ["shutting down"]);
 }

@@ -187,6 +187,7 @@ pub async fn connect(address: SocketAddr, trusted: &str, protocol: &[u8]) -> std
         .with_no_client_auth();
     config.alpn_protocols = vec![protocol.to_vec()];
     let tcp = TcpStream::connect(address).await?;
+    tcp.set_nodelay(true)?;
     TlsConnector::from(Arc::new(config))
         .connect(ServerName::try_from("localhost").unwrap(), tcp)
         .await
