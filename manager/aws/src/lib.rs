@@ -29,4 +29,4 @@ pub use ec2::{Ec2, Filter, Instance, InstanceId, InstanceState};
 pub use elb::{Elb, LoadBalancer};
 pub use error::{Error, Kind};
 pub use settings::{EndpointOverride, Settings, SettingsError};
-pub use tags::{Tags, cluster_tag_key, has_cluster_tag};
+pub use tags::Tags;

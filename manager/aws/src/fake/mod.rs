@@ -25,17 +25,20 @@ pub struct Call {
     pub write: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Inner {
     world: World,
     calls: Vec<Call>,
     faults: BTreeMap<&'static str, VecDeque<Error>>,
     writes_left: Option<usize>,
     dead: bool,
+    hook: Option<(&'static str, Hook)>,
 }
 
+type Hook = Box<dyn FnOnce() + Send>;
+
 /// AWS in memory. Implements [`crate::Ec2`] and [`crate::Elb`].
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct FakeAws {
     inner: Mutex<Inner>,
 }
@@ -96,6 +99,11 @@ impl FakeAws {
         self.inner().writes_left = Some(count);
     }
 
+    /// Does something else in the middle of the next write of `action`, after its effect.
+    pub fn on_write(&self, action: &'static str, hook: impl FnOnce() + Send + 'static) {
+        self.inner().hook = Some((action, Box::new(hook)));
+    }
+
     /// Lets calls through again.
     pub fn revive(&self) {
         let mut inner = self.inner();
@@ -123,6 +131,9 @@ impl FakeAws {
         let mut inner = self.inner();
         inner.admit(action, about, true)?;
         let answer = effect(&mut inner.world);
+        if let Some((_, hook)) = inner.hook.take_if(|(of, _)| *of == action) {
+            hook();
+        }
         if let Some(left) = inner.writes_left.as_mut() {
             *left = left.saturating_sub(1);
             if *left == 0 {

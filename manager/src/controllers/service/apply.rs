@@ -1,0 +1,202 @@
+//! Carrying out a plan. The executor makes no choices: it writes what the plan says, in order, as long as it may.
+
+use std::future::Future;
+
+use outrigger_aws::ec2::IpPermission;
+use outrigger_aws::{Ec2, Elb, Error as AwsError, Kind};
+use outrigger_leader::Permit;
+
+use super::error::Error;
+use super::plan::{GroupRef, Plan, Step};
+use super::security_groups;
+
+/// Writes at AWS, under a permit that is looked at before each.
+pub struct Executor<'a> {
+    /// EC2.
+    pub ec2: &'a dyn Ec2,
+    /// Classic load balancers.
+    pub elb: &'a dyn Elb,
+    /// The right to write.
+    pub permit: &'a Permit,
+    /// Name of the load balancer that the plan is about.
+    pub load_balancer: &'a str,
+}
+
+/// What a plan has made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Made {
+    /// The ID of the group that was made.
+    pub group: Option<String>,
+    /// The DNS name of the load balancer that was made.
+    pub dns_name: Option<String>,
+}
+
+/// Carries out all steps.
+///
+/// # Errors
+/// At the first step that fails, or when the right to write has ended; the steps before it are done.
+pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> {
+    let mut made = Made::default();
+    for planned in &plan.steps {
+        let (action, step) = (planned.step.action(), &planned.step);
+        tracing::info!(action, load_balancer = executor.load_balancer, ?step, reason = %planned.reason, "writing to AWS");
+        executor.step(step, &mut made).await?;
+    }
+    Ok(made)
+}
+
+impl Executor<'_> {
+    /// One write: only with the permit, and for no longer than it lasts. A write that is cut off may have taken
+    /// effect; the next look tells.
+    async fn write<T>(
+        &self,
+        action: &'static str,
+        call: impl Future<Output = Result<T, AwsError>>,
+    ) -> Result<T, Error> {
+        self.permit.check()?;
+        let answer = match self.permit.remaining() {
+            None => call.await,
+            Some(left) => tokio::time::timeout(left, call).await.unwrap_or_else(|_| {
+                Err(AwsError::unanswered(
+                    action,
+                    "the right to write ended before AWS answered",
+                ))
+            }),
+        };
+        Ok(answer?)
+    }
+
+    async fn step(&self, step: &Step, made: &mut Made) -> Result<(), Error> {
+        let (action, name, elb) = (step.action(), self.load_balancer, self.elb);
+        match step {
+            Step::CreateGroup(_)
+            | Step::TagGroup(..)
+            | Step::Authorize(..)
+            | Step::Revoke(..)
+            | Step::LetIn { .. }
+            | Step::DeleteGroup(_) => self.group_step(step, made).await,
+            Step::CreateLoadBalancer { new, groups } => {
+                let mut new = new.clone();
+                new.security_groups = resolve_all(groups, made)?;
+                made.dns_name = Some(self.write(action, elb.create(&new)).await?);
+                Ok(())
+            }
+            Step::AttachSubnets(ids) => self.write(action, elb.attach_subnets(name, ids)).await,
+            Step::DetachSubnets(ids) => self.write(action, elb.detach_subnets(name, ids)).await,
+            Step::ApplyGroups(groups) => {
+                let ids = resolve_all(groups, made)?;
+                self.write(action, elb.apply_security_groups(name, &ids)).await
+            }
+            Step::AddTags(tags) => self.write(action, elb.add_tags(name, tags)).await,
+            Step::DeleteListeners(ports) => self.write(action, elb.delete_listeners(name, ports)).await,
+            Step::CreateListeners(listeners) => self.write(action, elb.create_listeners(name, listeners)).await,
+            Step::CreatePolicy(policy) => done_if(
+                self.write(action, elb.create_policy(name, policy)).await,
+                Kind::AlreadyExists,
+            ),
+            Step::SetBackendPolicies(port, policies) => {
+                self.write(action, elb.set_backend_policies(name, *port, policies))
+                    .await
+            }
+            Step::SetListenerPolicies(port, policies) => {
+                self.write(action, elb.set_listener_policies(name, *port, policies))
+                    .await
+            }
+            Step::ModifyAttributes(attributes) => self.write(action, elb.modify_attributes(name, attributes)).await,
+            Step::ConfigureHealthCheck(check) => self.write(action, elb.configure_health_check(name, check)).await,
+            Step::Register(instances) => self.write(action, elb.register(name, instances)).await,
+            Step::Deregister(instances) => self.write(action, elb.deregister(name, instances)).await,
+            Step::DeleteLoadBalancer => self.write(action, elb.delete(name)).await,
+        }
+    }
+
+    async fn group_step(&self, step: &Step, made: &mut Made) -> Result<(), Error> {
+        let action = step.action();
+        match step {
+            Step::CreateGroup(new) => {
+                made.group = Some(self.write(action, self.ec2.create_security_group(new)).await?);
+                Ok(())
+            }
+            Step::TagGroup(id, tags) => {
+                self.write(action, self.ec2.create_tags(std::slice::from_ref(id), tags))
+                    .await
+            }
+            Step::Authorize(group, rules) => self.authorize(&resolve(group, made)?, rules).await,
+            Step::LetIn { node_group, from } => {
+                self.authorize(node_group, &[security_groups::all_from(&resolve(from, made)?)])
+                    .await
+            }
+            Step::Revoke(id, rules) => self.revoke(id, rules).await,
+            Step::DeleteGroup(id) => self.delete_group(id).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// EC2 refuses all rules of a call when one is there already, which happens when its own answers lag behind an
+    /// earlier write. Then each goes alone.
+    async fn authorize(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
+        const ACTION: &str = "AuthorizeSecurityGroupIngress";
+        let all = self.write(ACTION, self.ec2.authorize_ingress(group, rules)).await;
+        if !is(&all, Kind::AlreadyExists) {
+            return all;
+        }
+        for rule in security_groups::one_source_each(rules) {
+            let one = self.write(ACTION, self.ec2.authorize_ingress(group, &[rule])).await;
+            done_if(one, Kind::AlreadyExists)?;
+        }
+        Ok(())
+    }
+
+    /// The same for rules that are gone already.
+    async fn revoke(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
+        const ACTION: &str = "RevokeSecurityGroupIngress";
+        let all = self.write(ACTION, self.ec2.revoke_ingress(group, rules)).await;
+        if !is(&all, Kind::NotFound) {
+            return all;
+        }
+        for rule in security_groups::one_source_each(rules) {
+            done_if(
+                self.write(ACTION, self.ec2.revoke_ingress(group, &[rule])).await,
+                Kind::NotFound,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// A group that something still uses is no failure: AWS lets go of a deleted load balancer's interfaces some
+    /// seconds later. The Service is looked at again; nobody waits here.
+    async fn delete_group(&self, id: &str) -> Result<(), Error> {
+        let deleted = self
+            .write("DeleteSecurityGroup", self.ec2.delete_security_group(id))
+            .await;
+        if is(&deleted, Kind::DependencyViolation) {
+            return Err(Error::GroupInUse { group: id.to_owned() });
+        }
+        done_if(deleted, Kind::NotFound)
+    }
+}
+
+fn is<T>(result: &Result<T, Error>, kind: Kind) -> bool {
+    matches!(result, Err(Error::Aws(error)) if error.kind() == kind)
+}
+
+/// An error that says that the step's effect is there already is success.
+fn done_if(result: Result<(), Error>, kind: Kind) -> Result<(), Error> {
+    if is(&result, kind) { Ok(()) } else { result }
+}
+
+fn resolve(group: &GroupRef, made: &Made) -> Result<String, Error> {
+    match group {
+        GroupRef::Id(id) => Ok(id.clone()),
+        GroupRef::Created => made.group.clone().ok_or_else(|| {
+            Error::Aws(AwsError::unusable(
+                "CreateSecurityGroup",
+                "the plan names a group that it does not make",
+            ))
+        }),
+    }
+}
+
+fn resolve_all(groups: &[GroupRef], made: &Made) -> Result<Vec<String>, Error> {
+    groups.iter().map(|group| resolve(group, made)).collect()
+}

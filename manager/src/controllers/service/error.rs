@@ -1,0 +1,172 @@
+//! What keeps a Service from its load balancer.
+
+use outrigger_leader::NotLeader;
+
+/// Why a Service was not brought to its desired state.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The Service asks for what cannot be; only a change of the Service helps.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// A call of AWS failed.
+    #[error(transparent)]
+    Aws(#[from] outrigger_aws::Error),
+    /// The world at AWS does not allow it.
+    #[error(transparent)]
+    World(#[from] World),
+    /// A write to the API server failed.
+    #[error("the Kubernetes API server refused to {operation}")]
+    Kubernetes {
+        /// What was to be done.
+        operation: &'static str,
+        /// Why it was not.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The right to write ended; nothing was written after that.
+    #[error(transparent)]
+    NotLeader(#[from] NotLeader),
+    /// AWS still holds on to something; to be tried again.
+    #[error(
+        "security group {group} cannot be deleted yet: AWS says that it is still in use, by a network interface or by \
+         a rule of another security group"
+    )]
+    GroupInUse {
+        /// The group's ID.
+        group: String,
+    },
+}
+
+/// A field or annotation of a Service that cannot be met, with what stands there and what may.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    /// An annotation's value.
+    #[error("annotation {key} is {value:?}: {expected}")]
+    Annotation {
+        /// The annotation's full key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        expected: String,
+    },
+    /// A field's value.
+    #[error("{field} is {value:?}: {expected}")]
+    Field {
+        /// The field's path.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// The type annotation was changed on a Service that has a load balancer.
+    #[error(
+        "annotation service.beta.kubernetes.io/aws-load-balancer-type asks for a {wanted} load balancer, but the \
+         Service's status names {hostname:?}, which is none: the type cannot be changed; delete the Service and make \
+         it again"
+    )]
+    TypeChanged {
+        /// The kind of load balancer that the annotation asks for.
+        wanted: &'static str,
+        /// What the status names.
+        hostname: String,
+    },
+    /// Something that this version does not do.
+    #[error("{what} is not built yet; nothing was changed at AWS")]
+    NotBuilt {
+        /// What it is.
+        what: &'static str,
+    },
+}
+
+/// What at AWS stands in the way, with the way out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum World {
+    /// No subnet fits.
+    #[error(
+        "no subnet of VPC {vpc} is suitable for {scheme} load balancer: tag subnets with \
+         kubernetes.io/cluster/{cluster}, {public}or list them in annotation \
+         service.beta.kubernetes.io/aws-load-balancer-subnets"
+    )]
+    NoSubnets {
+        /// The VPC.
+        vpc: String,
+        /// `an internet-facing` or `an internal`.
+        scheme: &'static str,
+        /// The cluster ID.
+        cluster: String,
+        /// A further hint for internet-facing ones.
+        public: &'static str,
+    },
+    /// The subnets of the annotation were not all found.
+    #[error(
+        "annotation service.beta.kubernetes.io/aws-load-balancer-subnets lists {listed} subnets, but AWS knows {found} \
+         of that ID or Name tag in the VPC"
+    )]
+    SubnetsMissing {
+        /// How many are listed.
+        listed: usize,
+        /// How many were found.
+        found: usize,
+    },
+    /// A subnet has no route table.
+    #[error("subnet {subnet} has no route table, and its VPC has no main one: public and private cannot be told apart")]
+    NoRouteTable {
+        /// The subnet.
+        subnet: String,
+    },
+    /// An instance has no single security group for the rule from the load balancer.
+    #[error(
+        "instance {instance} has several security groups {which} for the rule from the load balancer: {groups}; leave \
+         the tag kubernetes.io/cluster/{cluster} on exactly one of them"
+    )]
+    AmbiguousGroups {
+        /// The instance.
+        instance: String,
+        /// `with the cluster's tag` or `and none with the cluster's tag`.
+        which: &'static str,
+        /// The groups, as `ID(name)`.
+        groups: String,
+        /// The cluster ID.
+        cluster: String,
+    },
+    /// A security group of ours is tagged for someone else.
+    #[error("security group {group} has tag {key}={value}, expected {expected:?}: it belongs to another cluster")]
+    ForeignGroup {
+        /// The group.
+        group: String,
+        /// The tag's key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// The value of our tag.
+        expected: String,
+    },
+}
+
+impl Error {
+    /// A write to the API server that failed.
+    pub(super) fn kubernetes(operation: &'static str) -> impl FnOnce(kube::Error) -> Self {
+        move |source| Self::Kubernetes {
+            operation,
+            source: Box::new(source),
+        }
+    }
+
+    /// The error with its causes, for an Event.
+    #[must_use]
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(current) = cause {
+            let more = current.to_string();
+            if !text.contains(&more) {
+                text.push_str(": ");
+                text.push_str(&more);
+            }
+            cause = current.source();
+        }
+        text
+    }
+}

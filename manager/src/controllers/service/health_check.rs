@@ -1,0 +1,231 @@
+//! The health check of a classic load balancer.
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::elb::{HealthCheck, Listener};
+
+use super::annotations::Annotations;
+use super::error::Invalid;
+
+/// What nodes are checked by, unless the Service says otherwise (`ClusterServiceLoadBalancerHealthProbeMode`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum HealthProbe {
+    /// The Service's own first node port.
+    #[default]
+    ServiceNodePort,
+    /// One endpoint of each node, that of kube-proxy, for all Services.
+    Shared {
+        /// Its port, 1–65535; 10256 by default.
+        port: i32,
+        /// Its path; `/healthz` by default.
+        path: String,
+    },
+}
+
+/// Numbers of the check and their smallest values, from the API documentation of classic load balancers.
+struct Number {
+    annotation: &'static str,
+    default: i32,
+    smallest: i32,
+}
+
+const HEALTHY: Number = Number {
+    annotation: "healthcheck-healthy-threshold",
+    default: 2,
+    smallest: 2,
+};
+const UNHEALTHY: Number = Number {
+    annotation: "healthcheck-unhealthy-threshold",
+    default: 6,
+    smallest: 2,
+};
+const TIMEOUT: Number = Number {
+    annotation: "healthcheck-timeout",
+    default: 5,
+    smallest: 2,
+};
+const INTERVAL: Number = Number {
+    annotation: "healthcheck-interval",
+    default: 10,
+    smallest: 5,
+};
+
+/// The value of `healthcheck-port` that means the first node port.
+const TRAFFIC_PORT: &str = "traffic-port";
+
+/// The health check of a Service whose first listener is `first`.
+///
+/// # Errors
+/// When an annotation is no number, or too small a one.
+pub fn wanted(
+    service: &Service,
+    annotations: Annotations<'_>,
+    probe: &HealthProbe,
+    first: &Listener,
+) -> Result<HealthCheck, Invalid> {
+    let (mut protocol, mut port, mut path) = base(service, annotations, probe, first);
+    if let Some(text) = annotations.get("healthcheck-protocol") {
+        protocol = text.to_ascii_uppercase();
+    }
+    if annotations
+        .get("healthcheck-port")
+        .is_some_and(|text| text != TRAFFIC_PORT)
+    {
+        port = annotations.present_integer("healthcheck-port")?.unwrap_or(port);
+    }
+    if matches!(protocol.as_str(), "HTTP" | "HTTPS") {
+        let chosen = annotations.filled("healthcheck-path").map(str::to_owned);
+        path = chosen.unwrap_or(if path.is_empty() { "/".to_owned() } else { path });
+    } else {
+        path.clear();
+    }
+    Ok(HealthCheck {
+        target: format!("{protocol}:{port}{path}"),
+        interval: number(annotations, &INTERVAL)?,
+        timeout: number(annotations, &TIMEOUT)?,
+        unhealthy_threshold: number(annotations, &UNHEALTHY)?,
+        healthy_threshold: number(annotations, &HEALTHY)?,
+    })
+}
+
+/// Protocol, port and path before the annotations of the health check.
+fn base(
+    service: &Service,
+    annotations: Annotations<'_>,
+    probe: &HealthProbe,
+    first: &Listener,
+) -> (String, i32, String) {
+    if let Some(port) = local_port(service) {
+        let traffic = annotations.get("healthcheck-port") == Some(TRAFFIC_PORT);
+        return (
+            "HTTP".into(),
+            if traffic { first.instance_port } else { port },
+            "/healthz".into(),
+        );
+    }
+    if let HealthProbe::Shared { port, path } = probe {
+        return ("HTTP".into(), *port, path.clone());
+    }
+    let backend = annotations.get("backend-protocol").map(str::to_ascii_lowercase);
+    let protocol = if matches!(backend.as_deref(), Some("https" | "ssl")) {
+        "SSL"
+    } else {
+        "TCP"
+    };
+    (protocol.into(), first.instance_port, String::new())
+}
+
+/// The port where each node says whether it has endpoints, for `externalTrafficPolicy: Local`.
+fn local_port(service: &Service) -> Option<i32> {
+    let spec = service.spec.as_ref()?;
+    let local = spec.external_traffic_policy.as_deref() == Some("Local");
+    spec.health_check_node_port.filter(|port| local && *port != 0)
+}
+
+fn number(annotations: Annotations<'_>, number: &Number) -> Result<i32, Invalid> {
+    match annotations.present_integer(number.annotation)? {
+        None => Ok(number.default),
+        Some(value) if value >= number.smallest => Ok(value),
+        Some(_) => Err(annotations.wrong(number.annotation, format!("expected at least {}", number.smallest))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::annotations::PREFIX;
+    use super::*;
+
+    fn check(spec: serde_json::Value, annotations: &[(&str, &str)], probe: &HealthProbe) -> Result<String, Invalid> {
+        let annotations: serde_json::Map<_, _> = annotations
+            .iter()
+            .map(|(k, v)| (format!("{PREFIX}{k}"), json!(v)))
+            .collect();
+        let service: Service =
+            serde_json::from_value(json!({"metadata": {"annotations": annotations}, "spec": spec})).unwrap();
+        let first = Listener {
+            port: 80,
+            protocol: "tcp".into(),
+            instance_port: 8080,
+            instance_protocol: "tcp".into(),
+            certificate: None,
+        };
+        let made = wanted(&service, Annotations::of(&service), probe, &first)?;
+        Ok(format!(
+            "{} {}/{}/{}/{}",
+            made.target, made.interval, made.timeout, made.unhealthy_threshold, made.healthy_threshold
+        ))
+    }
+
+    fn cluster(annotations: &[(&str, &str)]) -> Result<String, Invalid> {
+        check(json!({}), annotations, &HealthProbe::ServiceNodePort)
+    }
+
+    #[test]
+    fn defaults_and_annotations_give_the_in_tree_targets() {
+        let table: &[(&[(&str, &str)], &str)] = &[
+            (&[], "TCP:8080 10/5/6/2"),
+            (&[("healthcheck-protocol", "HTTP")], "HTTP:8080/ 10/5/6/2"),
+            (
+                &[
+                    ("healthcheck-protocol", "HTTPS"),
+                    ("healthcheck-path", "/healthz"),
+                    ("healthcheck-port", "31224"),
+                ],
+                "HTTPS:31224/healthz 10/5/6/2",
+            ),
+            (
+                &[
+                    ("healthcheck-protocol", "SSL"),
+                    ("healthcheck-path", "/x"),
+                    ("healthcheck-port", "3124"),
+                ],
+                "SSL:3124 10/5/6/2",
+            ),
+            (&[("healthcheck-port", "traffic-port")], "TCP:8080 10/5/6/2"),
+            (&[("backend-protocol", "HTTPS")], "SSL:8080 10/5/6/2"),
+            (
+                &[("healthcheck-interval", "23"), ("healthcheck-healthy-threshold", "7")],
+                "TCP:8080 23/5/6/7",
+            ),
+        ];
+        for (annotations, expected) in table {
+            assert_eq!(cluster(annotations).as_deref(), Ok(*expected), "{annotations:?}");
+        }
+    }
+
+    #[test]
+    fn local_traffic_is_checked_at_its_own_port() {
+        let spec = json!({"externalTrafficPolicy": "Local", "healthCheckNodePort": 32213});
+        let probe = HealthProbe::Shared {
+            port: 10256,
+            path: "/healthz".into(),
+        };
+        assert_eq!(
+            check(spec.clone(), &[], &probe).as_deref(),
+            Ok("HTTP:32213/healthz 10/5/6/2")
+        );
+        let traffic = [("healthcheck-port", "traffic-port")];
+        assert_eq!(
+            check(spec, &traffic, &probe).as_deref(),
+            Ok("HTTP:8080/healthz 10/5/6/2")
+        );
+        assert_eq!(
+            check(json!({}), &[], &probe).as_deref(),
+            Ok("HTTP:10256/healthz 10/5/6/2")
+        );
+    }
+
+    #[test]
+    fn numbers_that_are_none_or_too_small_are_refused_with_their_annotation() {
+        for (annotation, value) in [
+            ("healthcheck-timeout", "1"),
+            ("healthcheck-timeout", "3.3"),
+            ("healthcheck-interval", "4"),
+            ("healthcheck-port", ""),
+        ] {
+            let error = cluster(&[(annotation, value)]).unwrap_err().to_string();
+            assert!(error.contains(annotation), "{error}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What is remembered of a Service between two looks. Nothing here is needed to be right, only to be quiet: a new
+//! process starts without it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use outrigger_aws::InstanceId;
+use tokio::time::Instant;
+
+use super::desired::Desired;
+
+/// First pause after a failure; it doubles with each further one, as in the service controller of Kubernetes.
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+
+/// Longest pause after a failure.
+const LONGEST_RETRY: Duration = Duration::from_secs(300);
+
+/// How long a Service is left alone when nothing changes; then drift at AWS is looked for.
+pub const RESYNC: Duration = Duration::from_secs(1800);
+
+/// How far apart two looks must be for a sudden loss of targets to count.
+pub const CONFIRMATION: Duration = Duration::from_secs(5);
+
+/// After this time the same failure is told again.
+const TELL_AGAIN: Duration = Duration::from_secs(600);
+
+/// What a look at a Service was made from. The same again needs no look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Print {
+    /// What the Service asked for.
+    pub desired: Desired,
+    /// All its annotations: any change of them is a reason to look.
+    pub annotations: BTreeMap<String, String>,
+    /// Nodes that are, or would become, targets.
+    pub targets: BTreeSet<InstanceId>,
+}
+
+/// A look that ended well.
+#[derive(Debug, Clone)]
+pub struct Settled {
+    /// What it was made from.
+    pub print: Print,
+    /// When.
+    pub at: Instant,
+    /// The load balancer's address.
+    pub hostname: String,
+}
+
+/// What is remembered of one Service.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    /// The last look that ended well, if none has failed since.
+    pub settled: Option<Settled>,
+    /// Targets after that look.
+    pub targets: BTreeSet<InstanceId>,
+    /// Targets that looked gone, and since when.
+    pub seen_gone: Option<(Instant, BTreeSet<InstanceId>)>,
+    /// Failures in a row.
+    pub failures: u32,
+    /// Looks in a row that ended well and left something open.
+    pub open: u32,
+    /// The failure that was told last.
+    told: Option<(Instant, String)>,
+    /// Whether the beginning of the deletion was told.
+    pub deletion_told: bool,
+}
+
+/// The memories, by the Services' UIDs.
+#[derive(Debug, Default)]
+pub struct Memories {
+    all: Mutex<HashMap<String, Memory>>,
+}
+
+impl Memory {
+    /// Targets that an earlier look, long enough ago, found gone.
+    #[must_use]
+    pub fn confirmed_gone(&self, now: Instant) -> BTreeSet<InstanceId> {
+        let old = self
+            .seen_gone
+            .as_ref()
+            .filter(|(at, _)| now.saturating_duration_since(*at) >= CONFIRMATION);
+        old.map(|(_, gone)| gone.clone()).unwrap_or_default()
+    }
+
+    /// Takes in what a look found gone. The time of the first such look stays while the same ones are gone.
+    pub fn note_gone(&mut self, gone: BTreeSet<InstanceId>, now: Instant) {
+        let since = self
+            .seen_gone
+            .as_ref()
+            .filter(|(_, before)| gone.is_subset(before))
+            .map_or(now, |(at, _)| *at);
+        self.seen_gone = (!gone.is_empty()).then_some((since, gone));
+    }
+
+    /// Takes in a failure and says how long to wait.
+    pub fn fail(&mut self) -> Duration {
+        self.settled = None;
+        self.failures = self.failures.saturating_add(1);
+        self.retry_after()
+    }
+
+    /// The pause after the failures so far.
+    #[must_use]
+    pub fn retry_after(&self) -> Duration {
+        pause(self.failures)
+    }
+
+    /// The pause after a look that left something open.
+    #[must_use]
+    pub fn look_again_after(&self) -> Duration {
+        pause(self.open)
+    }
+
+    /// Takes in a look that ended well, but waits for something: there will be another soon.
+    pub fn leave_open(&mut self, targets: BTreeSet<InstanceId>) {
+        self.settled = None;
+        self.targets = targets;
+        self.failures = 0;
+        self.open = self.open.saturating_add(1);
+    }
+
+    /// Whether this failure is to be told: it is another one than before, or was last told long ago.
+    pub fn tell(&mut self, message: &str, now: Instant) -> bool {
+        let known = |(at, last): &(Instant, String)| last == message && now.saturating_duration_since(*at) < TELL_AGAIN;
+        if self.told.as_ref().is_some_and(known) {
+            return false;
+        }
+        self.told = Some((now, message.to_owned()));
+        true
+    }
+
+    /// Takes in a look that ended well.
+    pub fn settle(&mut self, settled: Settled, targets: BTreeSet<InstanceId>) {
+        self.settled = Some(settled);
+        self.targets = targets;
+        self.failures = 0;
+        self.open = 0;
+        self.told = None;
+    }
+}
+
+/// The pause after so many turns in a row.
+fn pause(turns: u32) -> Duration {
+    let doublings = turns.saturating_sub(1).min(16);
+    FIRST_RETRY.saturating_mul(1 << doublings).min(LONGEST_RETRY)
+}
+
+impl Memories {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Memory>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is remembered of a Service.
+    #[must_use]
+    pub fn of(&self, uid: &str) -> Memory {
+        self.all().get(uid).cloned().unwrap_or_default()
+    }
+
+    /// Changes what is remembered of a Service.
+    pub fn update<T>(&self, uid: &str, change: impl FnOnce(&mut Memory) -> T) -> T {
+        change(self.all().entry(uid.to_owned()).or_default())
+    }
+
+    /// Forgets a Service.
+    pub fn forget(&self, uid: &str) {
+        self.all().remove(uid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_from_five_seconds_to_five_minutes() {
+        let mut memory = Memory::default();
+        let pauses: Vec<u64> = (0..9).map(|_| memory.fail().as_secs()).collect();
+        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loss_counts_when_it_was_seen_long_enough_ago_and_has_not_grown() {
+        let ids = |names: &[&str]| names.iter().map(|id| InstanceId::new(*id)).collect::<BTreeSet<_>>();
+        let mut memory = Memory::default();
+        memory.note_gone(ids(&["i-1", "i-2"]), Instant::now());
+        assert!(memory.confirmed_gone(Instant::now()).is_empty());
+        tokio::time::advance(CONFIRMATION).await;
+        memory.note_gone(ids(&["i-1"]), Instant::now());
+        assert_eq!(memory.confirmed_gone(Instant::now()), ids(&["i-1"]));
+        memory.note_gone(ids(&["i-1", "i-3"]), Instant::now());
+        assert!(memory.confirmed_gone(Instant::now()).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_failure_is_told_once_in_ten_minutes() {
+        let mut memory = Memory::default();
+        assert!(memory.tell("a", Instant::now()));
+        assert!(!memory.tell("a", Instant::now()));
+        assert!(memory.tell("b", Instant::now()));
+        tokio::time::advance(TELL_AGAIN).await;
+        assert!(memory.tell("b", Instant::now()));
+    }
+}

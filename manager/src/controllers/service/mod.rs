@@ -1,0 +1,157 @@
+//! The service controller: Services of type `LoadBalancer` and their classic load balancers.
+//!
+//! ```text
+//! Services, Nodes ─watch─▶ work ─▶ desired (pure) ─▶ observe (AWS, reads) ─▶ plan (pure) ─▶ apply (AWS, writes)
+//!                                                                                            └▶ status, Events
+//! ```
+//!
+//! Names, tags, rules and numbers are those of the in-tree provider, so that taking over a load balancer changes
+//! nothing. Where this controller means to be better than both of its predecessors:
+//!
+//! - an unchanged Service costs no write;
+//! - targets join when Ready, and leave only when their Node is gone or excluded; a sudden loss is looked at twice;
+//! - deletion goes on after a crash at any step, never waits in a worker, and lets the Service go last;
+//! - security groups that someone else made are never deleted, and rules that name them stay when a load balancer
+//!   goes, since others may live on them;
+//! - a subnet in a local or wavelength zone that a load balancer stands in stays.
+//!
+//! Not built yet: network load balancers (`nlb`). Such Services get an Event that says so, and nothing is touched.
+
+pub mod annotations;
+pub mod apply;
+pub mod attributes;
+pub mod desired;
+pub mod error;
+pub mod health_check;
+pub mod hostname;
+pub mod instance_cache;
+pub mod memory;
+pub mod names;
+mod node_changes;
+pub mod observe;
+pub mod patches;
+pub mod plan;
+pub mod ports;
+pub mod security_groups;
+pub mod source_ranges;
+pub mod subnets;
+pub mod sync;
+pub mod targets;
+pub mod work;
+pub mod writer;
+pub mod zone_cache;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Service;
+use kube::runtime::controller::{Action, Config, Controller};
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use outrigger_aws::{Ec2, Elb};
+use outrigger_leader::Permit;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use crate::node_cache::NodeCache;
+
+use desired::Settings;
+use instance_cache::InstanceCache;
+use memory::Memories;
+use observe::Aws;
+use sync::{Next, Reconciler};
+use writer::ApiWriter;
+use zone_cache::ZoneCache;
+
+pub use error::Error;
+pub use health_check::HealthProbe;
+
+/// What the controller is given.
+pub struct Deps {
+    /// The API server.
+    pub client: Client,
+    /// The Nodes; someone else keeps the cache filled.
+    pub nodes: NodeCache,
+    /// EC2.
+    pub ec2: Arc<dyn Ec2>,
+    /// Classic load balancers.
+    pub elb: Arc<dyn Elb>,
+    /// What holds for all Services.
+    pub settings: Settings,
+    /// How many Services are worked on at the same time, at least 1 (`--concurrent-service-syncs`).
+    pub concurrent_syncs: usize,
+}
+
+/// Runs until `stop`, and returns after the last write has ended. Nothing is done before all Nodes are known.
+///
+/// # Errors
+/// None so far: failures are those of single Services, told by Events on them.
+pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<(), Error> {
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        () = deps.nodes.ready() => {}
+    }
+    let services = Api::<Service>::all(deps.client.clone());
+    let concurrency = u16::try_from(deps.concurrent_syncs.max(1)).unwrap_or(u16::MAX);
+    let nodes = node_changes::that_matter(deps.nodes.clone());
+    let context = Arc::new(Context {
+        reconciler: reconciler(deps, permit),
+        stop: stop.clone(),
+    });
+    Controller::new(services, watcher::Config::default())
+        .with_config(Config::default().concurrency(concurrency))
+        .reconcile_all_on(nodes)
+        .graceful_shutdown_on(stop.cancelled_owned())
+        .run(reconcile, retry, context)
+        .for_each(|result| async move {
+            if let Err(kube::runtime::controller::Error::QueueError(error)) = result {
+                tracing::warn!(%error, "the watch of Services broke; it will be started again");
+            }
+        })
+        .await;
+    Ok(())
+}
+
+struct Context {
+    reconciler: Reconciler,
+    stop: CancellationToken,
+}
+
+fn reconciler(deps: Deps, permit: Permit) -> Reconciler {
+    let instances = InstanceCache::new(Arc::clone(&deps.ec2), deps.settings.cluster_id.clone());
+    Reconciler {
+        aws: Aws {
+            ec2: deps.ec2,
+            elb: deps.elb,
+            instances,
+            zones: ZoneCache::default(),
+        },
+        settings: deps.settings,
+        nodes: deps.nodes,
+        writer: Arc::new(ApiWriter::new(deps.client, permit.clone())),
+        permit,
+        memories: Memories::default(),
+    }
+}
+
+async fn reconcile(service: Arc<Service>, context: Arc<Context>) -> Result<Action, Error> {
+    // What was queued before the end is not begun after it.
+    if context.stop.is_cancelled() {
+        return Ok(Action::await_change());
+    }
+    let metadata = &service.metadata;
+    let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
+    let span = tracing::info_span!("reconcile", controller = "service", namespace, name);
+    let next = context.reconciler.reconcile(&service).instrument(span).await?;
+    Ok(match next {
+        Next::OnChange => Action::await_change(),
+        Next::After(time) => Action::requeue(time),
+    })
+}
+
+fn retry(service: Arc<Service>, _: &Error, context: Arc<Context>) -> Action {
+    Action::requeue(context.reconciler.retry_after(&service))
+}

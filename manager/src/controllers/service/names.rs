@@ -1,0 +1,86 @@
+//! Names and tags of what a Service owns at AWS. They are the identity of these things: the in-tree provider and
+//! the external one use the same, so that each finds what the other has made.
+
+use outrigger_shared::tags;
+
+use outrigger_aws::Tags;
+
+/// The finalizer that holds a Service until its load balancer is gone.
+pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
+/// Key of the tag that names the Service.
+pub const SERVICE_TAG: &str = "kubernetes.io/service-name";
+
+/// Policy that makes a classic load balancer send the proxy protocol.
+pub const PROXY_POLICY: &str = "k8s-proxyprotocol-enabled";
+
+/// Prefix of the policies that fix the TLS ciphers of a listener; AWS's own policy name follows.
+pub const TLS_POLICY_PREFIX: &str = "k8s-SSLNegotiationPolicy-";
+
+/// The longest name that AWS gives a load balancer.
+const LONGEST_NAME: usize = 32;
+
+/// The load balancer's name: `a`, then the Service's UID without dashes, cut to 32 characters.
+#[must_use]
+pub fn load_balancer(uid: &str) -> String {
+    let name = uid.chars().filter(|c| *c != '-');
+    std::iter::once('a').chain(name).take(LONGEST_NAME).collect()
+}
+
+/// The name of the security group that is made for a load balancer.
+#[must_use]
+pub fn security_group(load_balancer: &str) -> String {
+    format!("k8s-elb-{load_balancer}")
+}
+
+/// The description of that security group.
+#[must_use]
+pub fn security_group_description(load_balancer: &str, namespace: &str, name: &str) -> String {
+    format!("Security group for Kubernetes ELB {load_balancer} ({namespace}/{name})")
+}
+
+/// The tags that say which cluster owns a resource; the legacy one only in clusters that use it.
+#[must_use]
+pub fn cluster_tags(cluster_id: &str, legacy: bool) -> Tags {
+    let mut of_cluster = Tags::from([(tags::cluster_key(cluster_id), tags::OWNED.to_owned())]);
+    if legacy {
+        of_cluster.insert(tags::LEGACY_CLUSTER.to_owned(), cluster_id.to_owned());
+    }
+    of_cluster
+}
+
+/// Whether tags put a resource into the cluster.
+#[must_use]
+pub fn in_cluster(of_resource: &Tags, cluster_id: &str) -> bool {
+    tags::belongs_to(
+        cluster_id,
+        of_resource.iter().map(|(key, value)| (key.as_str(), value.as_str())),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_in_tree_provider() {
+        let name = load_balancer("12345678-1234-1234-1234-123456789abc");
+        assert_eq!(name, "a12345678123412341234123456789ab");
+        assert_eq!(security_group(&name), "k8s-elb-a12345678123412341234123456789ab");
+        assert_eq!(load_balancer("id"), "aid");
+        assert_eq!(
+            security_group_description(&name, "default", "web"),
+            "Security group for Kubernetes ELB a12345678123412341234123456789ab (default/web)"
+        );
+    }
+
+    #[test]
+    fn the_legacy_tag_stands_beside_the_current_one() {
+        let one = [("kubernetes.io/cluster/prod".to_owned(), "owned".to_owned())];
+        assert_eq!(cluster_tags("prod", false), Tags::from(one));
+        assert_eq!(
+            cluster_tags("prod", true).get("KubernetesCluster").map(String::as_str),
+            Some("prod")
+        );
+    }
+}

@@ -1,0 +1,86 @@
+//! The patches of Services. All go to the subresource `status`, also the finalizer's, as the service controller of
+//! Kubernetes does: existing RBAC rules allow no more. The UID in a patch makes it fail on a Service of the same
+//! name that was made later.
+
+use k8s_openapi::api::core::v1::Service;
+use serde_json::{Value, json};
+
+use super::names::FINALIZER;
+
+/// Adds the finalizer, as a strategic merge patch: the others stay.
+#[must_use]
+pub fn add_finalizer(service: &Service) -> Value {
+    json!({"metadata": {"uid": service.metadata.uid, "finalizers": [FINALIZER]}})
+}
+
+/// Removes the finalizer, and the load balancer's address with it, so that nobody sees a Service that is free to go
+/// and still names a load balancer.
+#[must_use]
+pub fn release(service: &Service) -> Value {
+    let mut patch = json!({
+        "metadata": {"uid": service.metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]},
+    });
+    if !hostnames(service).is_empty() {
+        patch["status"] = json!({"loadBalancer": {"ingress": null}});
+    }
+    patch
+}
+
+/// Sets the load balancer's address.
+#[must_use]
+pub fn address(service: &Service, hostname: &str) -> Value {
+    json!({
+        "metadata": {"uid": service.metadata.uid},
+        "status": {"loadBalancer": {"ingress": [{"hostname": hostname}]}},
+    })
+}
+
+/// Whether the status says exactly that address already.
+#[must_use]
+pub fn has_address(service: &Service, hostname: &str) -> bool {
+    hostnames(service) == [Some(hostname)]
+}
+
+/// The host names of the status, one for each address; `None` for one that has an IP instead.
+fn hostnames(service: &Service) -> Vec<Option<&str>> {
+    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let addresses = status.and_then(|status| status.ingress.as_ref()).into_iter().flatten();
+    addresses.map(|address| address.hostname.as_deref()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(ingress: Value) -> Service {
+        let status = json!({"loadBalancer": {"ingress": ingress}});
+        serde_json::from_value(json!({"metadata": {"uid": "u1"}, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn every_patch_is_bound_to_the_uid() {
+        let service = service(json!([]));
+        for patch in [add_finalizer(&service), release(&service), address(&service, "h")] {
+            assert_eq!(patch["metadata"]["uid"], "u1");
+        }
+    }
+
+    #[test]
+    fn a_release_clears_the_address_only_where_there_is_one() {
+        assert!(release(&service(json!([]))).get("status").is_none());
+        let cleared = release(&service(json!([{"ip": "192.0.2.1"}])));
+        assert_eq!(cleared["status"], json!({"loadBalancer": {"ingress": null}}));
+    }
+
+    #[test]
+    fn only_the_one_host_name_is_the_same_address() {
+        assert!(has_address(&service(json!([{"hostname": "h"}])), "h"));
+        for other in [
+            json!([]),
+            json!([{"hostname": "x"}]),
+            json!([{"hostname": "h"}, {"ip": "192.0.2.1"}]),
+        ] {
+            assert!(!has_address(&service(other), "h"));
+        }
+    }
+}

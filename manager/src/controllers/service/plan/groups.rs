@@ -1,0 +1,155 @@
+//! Steps that change security groups.
+
+use std::collections::BTreeSet;
+
+use outrigger_aws::InstanceId;
+use outrigger_aws::ec2::SecurityGroup;
+
+use super::super::desired::{Desired, Groups};
+use super::super::error::World;
+use super::super::observe::Observed;
+use super::super::{names, security_groups};
+use super::{GroupRef, Planned, Question, Step};
+
+/// The load balancer's groups in order. Nodes let in the first.
+pub(super) fn wanted(desired: &Desired, own: Option<&SecurityGroup>) -> Vec<GroupRef> {
+    let listed = |ids: &[String]| ids.iter().cloned().map(GroupRef::Id).collect::<Vec<_>>();
+    let mut groups = match &desired.groups {
+        Groups::Given(given) => listed(given),
+        Groups::Own { extra } => {
+            let first = own.map_or(GroupRef::Created, |group| GroupRef::Id(group.id.clone()));
+            [vec![first], listed(extra)].concat()
+        }
+    };
+    let mut seen = BTreeSet::new();
+    groups.retain(|group| seen.insert(group.clone()));
+    groups
+}
+
+/// The load balancer's own group: made, tagged, and with exactly the wanted ingress; first what is missing.
+pub(super) fn own(desired: &Desired, observed: &Observed) -> Result<Vec<Planned>, World> {
+    if matches!(desired.groups, Groups::Given(_)) {
+        return Ok(Vec::new());
+    }
+    let Some(group) = &observed.own_group else {
+        return Ok(vec![
+            Planned::new(
+                Step::CreateGroup(desired.own_group.clone()),
+                "the VPC has no group of this name",
+            ),
+            Planned::new(
+                Step::Authorize(GroupRef::Created, desired.ingress.clone()),
+                "the group is new",
+            ),
+        ]);
+    };
+    let mut steps = Vec::new();
+    let missing = security_groups::missing_tags(group, &desired.cluster_tags)?;
+    if !missing.is_empty() {
+        let reason = "the group lacks tags of the cluster: its creation was cut off";
+        steps.push(Planned::new(Step::TagGroup(group.id.clone(), missing), reason));
+    }
+    let difference = security_groups::difference(&desired.ingress, &group.ingress);
+    if !difference.add.is_empty() {
+        let step = Step::Authorize(GroupRef::Id(group.id.clone()), difference.add);
+        steps.push(Planned::new(step, "ports or client networks are missing"));
+    }
+    if !difference.remove.is_empty() {
+        let step = Step::Revoke(group.id.clone(), difference.remove);
+        steps.push(Planned::new(step, "the Service does not ask for these"));
+    }
+    Ok(steps)
+}
+
+/// Changes of the nodes' groups: additions go before targets join, removals after targets have left.
+#[derive(Debug, Default)]
+pub(super) struct NodeRules {
+    /// Before.
+    pub add: Vec<Planned>,
+    /// After.
+    pub remove: Vec<Planned>,
+}
+
+/// Rules by which the groups of the targets let in the load balancer.
+///
+/// Rules are taken away only from groups of the cluster, only the kind that is made here, and only when every
+/// target's groups are known.
+pub(super) fn of_nodes(
+    question: Question<'_>,
+    source: Option<&GroupRef>,
+    targets: &BTreeSet<InstanceId>,
+) -> Result<NodeRules, World> {
+    let Question { settings, observed, .. } = question;
+    let Some(source) = source.filter(|_| !settings.disable_security_group_ingress) else {
+        return Ok(NodeRules::default());
+    };
+    let wanted = security_groups::of_targets(targets, &observed.instances, &observed.groups, &settings.cluster_id)?;
+    let known = match source {
+        GroupRef::Id(id) => Some(id.as_str()),
+        GroupRef::Created => None,
+    };
+    let open = |id: &String| {
+        let group = observed.groups.get(id);
+        group
+            .zip(known)
+            .is_some_and(|(group, source)| security_groups::lets_in_all_from(group, source))
+    };
+    let add = wanted.iter().filter(|id| !open(id)).map(|id| {
+        let step = Step::LetIn {
+            node_group: id.clone(),
+            from: source.clone(),
+        };
+        Planned::new(step, "targets of this group cannot be reached from the load balancer")
+    });
+    let all_described = targets.iter().all(|target| observed.instances.contains_key(target));
+    let removable = |group: &&SecurityGroup| {
+        all_described
+            && known != Some(group.id.as_str())
+            && !wanted.contains(&group.id)
+            && names::in_cluster(&group.tags, &settings.cluster_id)
+    };
+    let remove = observed.referencing.iter().filter(removable).filter_map(|group| {
+        let mut rules = security_groups::rules_from(group, known?);
+        rules.retain(|rule| rule.protocol == "-1");
+        let step = Step::Revoke(group.id.clone(), rules.clone());
+        (!rules.is_empty()).then(|| Planned::new(step, "no target has this group any more"))
+    });
+    Ok(NodeRules {
+        add: add.collect(),
+        remove: remove.collect(),
+    })
+}
+
+/// The own group of a load balancer that has been given others: nothing uses it any more.
+pub(super) fn leftover(question: Question<'_>) -> Vec<Planned> {
+    let Question {
+        desired,
+        settings,
+        observed,
+        ..
+    } = question;
+    let (Groups::Given(given), Some(own)) = (&desired.groups, &observed.own_group) else {
+        return Vec::new();
+    };
+    if given.contains(&own.id) || security_groups::missing_tags(own, &desired.cluster_tags).is_err() {
+        return Vec::new();
+    }
+    let mut steps = Vec::new();
+    if !settings.disable_security_group_ingress {
+        steps.extend(references(&observed.referencing, &own.id));
+    }
+    let reason = "the annotations give the load balancer other groups";
+    steps.push(Planned::new(Step::DeleteGroup(own.id.clone()), reason));
+    steps
+}
+
+/// Takes away all rules that name a group which is about to be deleted: EC2 keeps it until none does.
+pub(super) fn references(referencing: &[SecurityGroup], group: &str) -> Vec<Planned> {
+    let others = referencing.iter().filter(|other| other.id != group);
+    let revoke = others.filter_map(|other| {
+        let rules = security_groups::rules_from(other, group);
+        let step = Step::Revoke(other.id.clone(), rules.clone());
+        (!rules.is_empty()).then(|| Planned::new(step, "the rule names a group that is about to be deleted"))
+    });
+    revoke.collect()
+}

@@ -1,0 +1,333 @@
+//! Choosing subnets, as the in-tree provider does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use outrigger_aws::Tags;
+use outrigger_aws::ec2::{AvailabilityZone, RouteTable, Subnet};
+use outrigger_shared::tags;
+
+use super::error::World;
+use super::names;
+
+/// The type of a zone that classic load balancers can stand in.
+const ORDINARY_ZONE: &str = "availability-zone";
+
+/// What the choice depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// The VPC, for the error.
+    pub vpc_id: &'a str,
+    /// The cluster ID.
+    pub cluster_id: &'a str,
+    /// Whether the load balancer is internal.
+    pub internal: bool,
+    /// The subnet of this program, taken where no other belongs to the cluster.
+    pub own_subnet: Option<&'a str>,
+    /// The subnets that the load balancer has. One in a local or wavelength zone stays: the in-tree provider chose
+    /// it, and a switch of providers must change nothing.
+    pub attached: &'a BTreeSet<String>,
+}
+
+/// Chooses one subnet in each zone. A role tag is a preference, never a condition; an internal load balancer takes
+/// public and private subnets alike.
+///
+/// # Errors
+/// When none is left, or public and private cannot be told apart.
+pub fn choose(
+    subnets: &[Subnet],
+    tables: &[RouteTable],
+    zones: &[AvailabilityZone],
+    question: Question<'_>,
+) -> Result<Vec<Subnet>, World> {
+    let role = if question.internal {
+        "kubernetes.io/role/internal-elb"
+    } else {
+        "kubernetes.io/role/elb"
+    };
+    let rank = |subnet: &Subnet| {
+        let no_role = !subnet.tags.contains_key(role);
+        (
+            no_role,
+            !names::in_cluster(&subnet.tags, question.cluster_id),
+            subnet.id.clone(),
+        )
+    };
+    let mut chosen: BTreeMap<&str, &Subnet> = BTreeMap::new();
+    for subnet in usable(subnets, question) {
+        let public = is_public(subnet, tables)?;
+        let Some(zone) = subnet
+            .availability_zone
+            .as_deref()
+            .filter(|_| public || question.internal)
+        else {
+            continue;
+        };
+        let best = chosen.entry(zone).or_insert(subnet);
+        if rank(subnet) < rank(best) {
+            *best = subnet;
+        }
+    }
+    let ordinary = |zone: &str| {
+        let known = zones
+            .iter()
+            .find(|known| known.name == zone)
+            .and_then(|known| known.zone_type.as_deref());
+        known.is_none_or(|kind| kind == ORDINARY_ZONE)
+    };
+    let chosen: Vec<Subnet> = chosen
+        .into_iter()
+        .filter(|(zone, subnet)| ordinary(zone) || question.attached.contains(&subnet.id))
+        .map(|(_, subnet)| subnet.clone())
+        .collect();
+    if chosen.is_empty() {
+        Err(none(question))
+    } else {
+        Ok(chosen)
+    }
+}
+
+fn none(question: Question<'_>) -> World {
+    World::NoSubnets {
+        vpc: question.vpc_id.to_owned(),
+        scheme: if question.internal {
+            "an internal"
+        } else {
+            "an internet-facing"
+        },
+        cluster: question.cluster_id.to_owned(),
+        public: if question.internal {
+            ""
+        } else {
+            "give them a route to an internet gateway, "
+        },
+    }
+}
+
+/// The subnets of the cluster and those of no cluster; where there are none, the program's own.
+fn usable<'a>(subnets: &'a [Subnet], question: Question<'_>) -> Vec<&'a Subnet> {
+    let ours: Vec<&Subnet> = subnets
+        .iter()
+        .filter(|subnet| names::in_cluster(&subnet.tags, question.cluster_id) || of_no_cluster(&subnet.tags))
+        .collect();
+    if !ours.is_empty() {
+        return ours;
+    }
+    subnets
+        .iter()
+        .filter(|subnet| question.own_subnet == Some(subnet.id.as_str()))
+        .collect()
+}
+
+fn of_no_cluster(of_subnet: &Tags) -> bool {
+    !of_subnet.keys().any(|key| key.starts_with(tags::CLUSTER_PREFIX))
+}
+
+/// Whether a subnet's route table, its own or else the main one, names an internet gateway.
+fn is_public(subnet: &Subnet, tables: &[RouteTable]) -> Result<bool, World> {
+    let own = tables.iter().rfind(|table| table.subnet_ids.contains(&subnet.id));
+    let table = own.or_else(|| tables.iter().find(|table| table.main));
+    let table = table.ok_or_else(|| World::NoRouteTable {
+        subnet: subnet.id.clone(),
+    })?;
+    Ok(table.gateway_ids.iter().any(|gateway| gateway.starts_with("igw")))
+}
+
+/// Zones that are not among the known ones, so that these have to be asked for again.
+#[must_use]
+pub fn has_unknown_zone(subnets: &[Subnet], zones: &[AvailabilityZone]) -> bool {
+    let known: BTreeSet<&str> = zones.iter().map(|zone| zone.name.as_str()).collect();
+    subnets
+        .iter()
+        .filter_map(|subnet| subnet.availability_zone.as_deref())
+        .any(|zone| !known.contains(zone))
+}
+
+/// The way from one set of subnets to another, in three calls. A load balancer has at most one subnet in a zone and
+/// never none, so: first what stands in new zones, then what goes, then what replaces it in the same zone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Moves {
+    /// Attached first.
+    pub attach: Vec<String>,
+    /// Detached next.
+    pub detach: Vec<String>,
+    /// Attached last.
+    pub attach_then: Vec<String>,
+}
+
+/// Moves from `actual` to `wanted`; `all` tells zones.
+#[must_use]
+pub fn moves(actual: &BTreeSet<String>, wanted: &[Subnet], all: &[Subnet]) -> Moves {
+    let keep: BTreeSet<&str> = wanted.iter().map(|subnet| subnet.id.as_str()).collect();
+    let detach: Vec<String> = actual
+        .iter()
+        .filter(|id| !keep.contains(id.as_str()))
+        .cloned()
+        .collect();
+    let zone = |id: &String| {
+        all.iter()
+            .find(|subnet| subnet.id == *id)
+            .and_then(|s| s.availability_zone.as_deref())
+    };
+    let freed: BTreeSet<&str> = detach.iter().filter_map(zone).collect();
+    let new = wanted.iter().filter(|subnet| !actual.contains(&subnet.id));
+    let (later, now): (Vec<&Subnet>, Vec<&Subnet>) = new.partition(|subnet| {
+        subnet
+            .availability_zone
+            .as_deref()
+            .is_some_and(|zone| freed.contains(zone))
+    });
+    let ids = |subnets: Vec<&Subnet>| subnets.into_iter().map(|subnet| subnet.id.clone()).collect();
+    Moves {
+        attach: ids(now),
+        detach,
+        attach_then: ids(later),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subnet(id: &str, zone: &str, keys: &[&str]) -> Subnet {
+        Subnet {
+            id: id.into(),
+            vpc_id: Some("vpc-1".into()),
+            availability_zone: Some(zone.into()),
+            cidr_block: None,
+            tags: keys.iter().map(|key| ((*key).to_owned(), String::new())).collect(),
+        }
+    }
+
+    fn tables(private: &[&str]) -> Vec<RouteTable> {
+        vec![
+            RouteTable {
+                id: "main".into(),
+                main: true,
+                gateway_ids: vec!["local".into(), "igw-1".into()],
+                ..Default::default()
+            },
+            RouteTable {
+                id: "private".into(),
+                subnet_ids: private.iter().map(|id| (*id).to_owned()).collect(),
+                gateway_ids: vec!["local".into()],
+                ..Default::default()
+            },
+        ]
+    }
+
+    fn chosen(subnets: &[Subnet], private: &[&str], internal: bool, attached: &[&str]) -> Result<Vec<String>, World> {
+        let zones = [
+            ("a", ORDINARY_ZONE),
+            ("b", ORDINARY_ZONE),
+            ("lax", "local-zone"),
+            ("wlz", "wavelength-zone"),
+        ];
+        let zones = zones.map(|(name, kind)| AvailabilityZone {
+            name: name.into(),
+            id: None,
+            zone_type: Some(kind.into()),
+        });
+        let attached = attached.iter().map(|id| (*id).to_owned()).collect();
+        let question = Question {
+            vpc_id: "vpc-1",
+            cluster_id: "prod",
+            internal,
+            own_subnet: Some("own"),
+            attached: &attached,
+        };
+        choose(subnets, &tables(private), &zones, question).map(|s| s.into_iter().map(|s| s.id).collect())
+    }
+
+    const PROD: &str = "kubernetes.io/cluster/prod";
+    const ELB: &str = "kubernetes.io/role/elb";
+    const INTERNAL: &str = "kubernetes.io/role/internal-elb";
+
+    #[test]
+    fn one_subnet_per_zone_by_role_then_cluster_tag_then_id() {
+        let of = |subnets: &[Subnet], internal| chosen(subnets, &[], internal, &[]).unwrap();
+        assert_eq!(
+            of(
+                &[subnet("s3", "a", &[PROD, INTERNAL]), subnet("s1", "a", &[ELB])],
+                false
+            ),
+            ["s1"]
+        );
+        assert_eq!(of(&[subnet("s1", "a", &[]), subnet("s2", "a", &[PROD])], false), ["s2"]);
+        assert_eq!(
+            of(&[subnet("s2", "a", &[PROD]), subnet("s1", "a", &[PROD])], false),
+            ["s1"]
+        );
+        assert_eq!(
+            of(&[subnet("s1", "b", &[PROD]), subnet("s2", "a", &[])], false),
+            ["s2", "s1"]
+        );
+        assert_eq!(
+            of(
+                &[subnet("s1", "a", &[PROD, ELB]), subnet("s2", "a", &[PROD, INTERNAL])],
+                true
+            ),
+            ["s2"]
+        );
+    }
+
+    #[test]
+    fn private_subnets_serve_internal_load_balancers_only() {
+        let private = [subnet("s1", "a", &[PROD])];
+        assert!(matches!(
+            chosen(&private, &["s1"], false, &[]),
+            Err(World::NoSubnets { .. })
+        ));
+        assert_eq!(chosen(&private, &["s1"], true, &[]).unwrap(), ["s1"]);
+    }
+
+    #[test]
+    fn subnets_of_other_clusters_do_not_count_and_the_own_one_is_the_last_resort() {
+        let other = "kubernetes.io/cluster/other";
+        assert_eq!(
+            chosen(
+                &[subnet("s1", "a", &[other]), subnet("s2", "b", &[PROD])],
+                &[],
+                false,
+                &[]
+            )
+            .unwrap(),
+            ["s2"]
+        );
+        assert_eq!(
+            chosen(
+                &[subnet("s1", "a", &[other]), subnet("own", "b", &[other])],
+                &[],
+                false,
+                &[]
+            )
+            .unwrap(),
+            ["own"]
+        );
+    }
+
+    #[test]
+    fn local_zones_are_left_out_unless_the_load_balancer_stands_there() {
+        let subnets = [
+            subnet("s1", "a", &[]),
+            subnet("s2", "lax", &[]),
+            subnet("s3", "wlz", &[]),
+            subnet("s4", "new", &[]),
+        ];
+        assert_eq!(chosen(&subnets, &[], false, &[]).unwrap(), ["s1", "s4"]);
+        assert_eq!(chosen(&subnets, &[], false, &["s2"]).unwrap(), ["s1", "s2", "s4"]);
+    }
+
+    #[test]
+    fn moves_never_leave_a_load_balancer_without_subnets_or_with_two_in_a_zone() {
+        let all = [subnet("a1", "a", &[]), subnet("a2", "a", &[]), subnet("b1", "b", &[])];
+        let actual = BTreeSet::from(["a1".to_owned()]);
+        let wanted = [all[1].clone(), all[2].clone()];
+        let expected = Moves {
+            attach: vec!["b1".into()],
+            detach: vec!["a1".into()],
+            attach_then: vec!["a2".into()],
+        };
+        assert_eq!(moves(&actual, &wanted, &all), expected);
+        assert_eq!(moves(&actual, &all[..1], &all), Moves::default());
+    }
+}

@@ -1,0 +1,342 @@
+//! Making and changing load balancers.
+
+use std::time::Duration;
+
+use outrigger_aws::InstanceId;
+use outrigger_aws::ec2::Instance;
+use outrigger_leader::Permit;
+use serde_json::json;
+
+use super::super::desired::Settings;
+use super::super::error::{Error, Invalid};
+use super::super::sync::Next;
+use super::fixture::{Fixture, HOST, LB, world};
+
+async fn settled() -> Fixture {
+    let fixture = Fixture::new(world());
+    fixture.settle().await;
+    fixture.aws.forget_calls();
+    fixture
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_service_gets_its_load_balancer_in_these_calls() {
+    let fixture = Fixture::new(world());
+    fixture.sync().await.unwrap();
+    let calls: Vec<&str> = fixture.aws.calls().iter().map(|call| call.action).collect();
+    let reads = calls.iter().filter(|action| action.starts_with("Describe")).count();
+    assert_eq!(reads, 8, "{calls:?}");
+    assert_eq!(
+        fixture.aws.writes(),
+        [
+            format!("CreateSecurityGroup k8s-elb-{LB}"),
+            "AuthorizeSecurityGroupIngress sg-new1 tcp/80<-0.0.0.0/0 tcp/443<-0.0.0.0/0 icmp/3<-0.0.0.0/0".into(),
+            format!("CreateLoadBalancer {LB}"),
+            format!("ConfigureHealthCheck {LB} TCP:30080"),
+            "AuthorizeSecurityGroupIngress sg-node -1/<-sg-new1".into(),
+            format!("RegisterInstancesWithLoadBalancer {LB} i-1,i-2"),
+        ]
+    );
+    let made = fixture.aws.world().load_balancers[LB].clone();
+    assert_eq!(made.tags["kubernetes.io/service-name"], "default/web");
+    assert_eq!(made.tags["kubernetes.io/cluster/prod"], "owned");
+    assert_eq!(
+        made.described.subnets.iter().collect::<Vec<_>>(),
+        ["subnet-a", "subnet-b"]
+    );
+    assert_eq!(
+        *fixture.api.patches.lock().unwrap(),
+        ["add the finalizer", "write the load balancer's address"]
+    );
+    assert!(super::super::patches::has_address(&fixture.service(), HOST));
+    let reasons: Vec<String> = fixture
+        .events()
+        .iter()
+        .map(|e| e.split(' ').nth(1).unwrap().to_owned())
+        .collect();
+    assert_eq!(reasons, ["EnsuringLoadBalancer", "EnsuredLoadBalancer"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unchanged_service_is_neither_read_nor_written_and_drift_is_looked_for_later() {
+    let fixture = settled().await;
+    let next = fixture.sync().await.unwrap();
+    assert!(fixture.aws.calls().is_empty());
+    assert!(matches!(next, Next::After(time) if time <= Duration::from_secs(1800)));
+    fixture.aws.change(|world| {
+        world.load_balancers.get_mut(LB).unwrap().described.listeners.pop();
+    });
+    tokio::time::advance(Duration::from_secs(1800)).await;
+    fixture.sync().await.unwrap();
+    assert_eq!(fixture.aws.writes(), [format!("CreateLoadBalancerListeners {LB} 443")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_annotation_without_effect_costs_reads_and_no_write_and_no_event() {
+    let fixture = settled().await;
+    let events = fixture.events().len();
+    fixture.change(|service| {
+        service
+            .metadata
+            .annotations
+            .get_or_insert_default()
+            .insert("example.com/beat".into(), "1".into());
+    });
+    fixture.sync().await.unwrap();
+    assert!(!fixture.aws.calls().is_empty());
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+    assert_eq!(fixture.events().len(), events);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_port_replaces_its_rule_and_its_listener_only() {
+    let fixture = settled().await;
+    fixture.change(|service| {
+        let port = &mut service.spec.as_mut().unwrap().ports.as_mut().unwrap()[1];
+        (port.port, port.node_port) = (8443, Some(30844));
+    });
+    fixture.sync().await.unwrap();
+    assert_eq!(
+        fixture.aws.writes(),
+        [
+            "AuthorizeSecurityGroupIngress sg-new1 tcp/8443<-0.0.0.0/0".to_owned(),
+            "RevokeSecurityGroupIngress sg-new1 tcp/443<-0.0.0.0/0".into(),
+            format!("DeleteLoadBalancerListeners {LB} 443"),
+            format!("CreateLoadBalancerListeners {LB} 8443"),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn changed_client_networks_change_rules_only() {
+    let fixture = settled().await;
+    fixture.change(|service| {
+        service.spec.as_mut().unwrap().load_balancer_source_ranges = Some(vec!["10.1.2.3/8".into()]);
+    });
+    fixture.sync().await.unwrap();
+    assert_eq!(
+        fixture.aws.writes(),
+        [
+            "AuthorizeSecurityGroupIngress sg-new1 icmp/3<-10.0.0.0/8 tcp/80<-10.0.0.0/8 tcp/443<-10.0.0.0/8",
+            "RevokeSecurityGroupIngress sg-new1 icmp/3<-0.0.0.0/0 tcp/80<-0.0.0.0/0 tcp/443<-0.0.0.0/0",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn attributes_and_tags_are_set_when_asked_for_and_left_alone_afterwards() {
+    let fixture = settled().await;
+    fixture.annotate("connection-idle-timeout", "120");
+    fixture.annotate("additional-resource-tags", "team=a");
+    fixture.sync().await.unwrap();
+    let expected = [
+        format!("AddTags {LB} team"),
+        format!("ModifyLoadBalancerAttributes {LB}"),
+    ];
+    assert_eq!(fixture.aws.writes(), expected);
+    fixture.annotate("beat", "2");
+    fixture.sync().await.unwrap();
+    assert_eq!(fixture.aws.writes().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_proxy_protocol_and_a_tls_policy_are_made_once() {
+    let fixture = settled().await;
+    fixture.annotate("proxy-protocol", "*");
+    fixture.annotate("ssl-cert", "arn:aws:acm:eu-central-1:1:certificate/x");
+    fixture.annotate("ssl-ports", "443");
+    fixture.annotate("ssl-negotiation-policy", "ELBSecurityPolicy-TLS-1-2-2017-01");
+    fixture.sync().await.unwrap();
+    assert_eq!(
+        fixture.aws.writes(),
+        [
+            format!("DeleteLoadBalancerListeners {LB} 443"),
+            format!("CreateLoadBalancerListeners {LB} 443"),
+            format!("CreateLoadBalancerPolicy {LB} k8s-proxyprotocol-enabled"),
+            format!("SetLoadBalancerPoliciesForBackendServer {LB} 30080 k8s-proxyprotocol-enabled"),
+            format!("SetLoadBalancerPoliciesForBackendServer {LB} 30443 k8s-proxyprotocol-enabled"),
+            format!("CreateLoadBalancerPolicy {LB} k8s-SSLNegotiationPolicy-ELBSecurityPolicy-TLS-1-2-2017-01"),
+            format!(
+                "SetLoadBalancerPoliciesOfListener {LB} 443 k8s-SSLNegotiationPolicy-ELBSecurityPolicy-TLS-1-2-2017-01"
+            ),
+        ]
+    );
+    fixture.aws.forget_calls();
+    fixture.annotate("beat", "2");
+    fixture.sync().await.unwrap();
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ready_node_joins_and_a_node_that_is_not_ready_neither_joins_nor_leaves() {
+    let fixture = settled().await;
+    fixture.node("i-3", false);
+    fixture.node("i-1", false);
+    fixture.sync().await.unwrap();
+    assert!(fixture.aws.calls().is_empty());
+    fixture.node("i-3", true);
+    fixture.sync().await.unwrap();
+    assert_eq!(
+        fixture.aws.writes(),
+        [format!("RegisterInstancesWithLoadBalancer {LB} i-3")]
+    );
+    assert!(
+        fixture
+            .events()
+            .last()
+            .unwrap()
+            .starts_with("Normal UpdatedLoadBalancer")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_node_leaves_after_a_second_look_when_it_is_many_at_once() {
+    let fixture = settled().await;
+    fixture.drop_node("i-2");
+    assert_eq!(fixture.sync().await.unwrap(), Next::After(Duration::from_secs(5)));
+    fixture.sync().await.unwrap();
+    assert_eq!(
+        fixture.aws.writes(),
+        Vec::<String>::new(),
+        "a look at once does not confirm"
+    );
+    tokio::time::advance(Duration::from_secs(5)).await;
+    fixture.sync().await.unwrap();
+    assert_eq!(
+        fixture.aws.writes(),
+        [format!("DeregisterInstancesFromLoadBalancer {LB} i-2")]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_of_another_cluster_is_never_a_target_and_one_that_ec2_lists_later_is_found_soon() {
+    let fixture = settled().await;
+    fixture.aws.change(|world| {
+        world
+            .instances
+            .insert(InstanceId::new("i-foreign"), Instance::new("i-foreign"));
+    });
+    fixture.node("i-foreign", true);
+    fixture.node("i-late", true);
+    let next = fixture.sync().await.unwrap();
+    assert_eq!(
+        (fixture.aws.writes().len(), next),
+        (0, Next::After(Duration::from_secs(5)))
+    );
+    fixture.aws.change(|world| {
+        world
+            .instances
+            .insert(InstanceId::new("i-late"), super::fixture::instance("i-late"));
+    });
+    fixture.sync().await.unwrap();
+    assert_eq!(
+        fixture.aws.writes(),
+        [format!("RegisterInstancesWithLoadBalancer {LB} i-late")]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn given_groups_replace_the_own_one_which_then_goes() {
+    let fixture = settled().await;
+    fixture.aws.change(|world| {
+        let mut mine = world.security_groups["sg-node"].clone();
+        (mine.id, mine.name) = ("sg-mine".into(), Some("mine".into()));
+        mine.ingress.clear();
+        world.security_groups.insert("sg-mine".into(), mine);
+    });
+    fixture.annotate("security-groups", "sg-mine");
+    fixture.settle().await;
+    assert_eq!(
+        fixture.aws.writes(),
+        [
+            format!("ApplySecurityGroupsToLoadBalancer {LB} sg-mine"),
+            "AuthorizeSecurityGroupIngress sg-node -1/<-sg-mine".into(),
+            "RevokeSecurityGroupIngress sg-node -1/<-sg-new1".into(),
+            "DeleteSecurityGroup sg-new1".into(),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_node_rules_no_group_of_a_node_is_read_or_written() {
+    let settings = Settings {
+        cluster_id: "prod".into(),
+        vpc_id: "vpc-1".into(),
+        disable_security_group_ingress: true,
+        ..Settings::default()
+    };
+    let fixture = Fixture::with(world(), settings, Permit::always());
+    fixture.settle().await;
+    assert!(fixture.aws.calls().iter().all(|call| !call.about.contains("sg-node")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_network_load_balancer_is_refused_clearly_and_nothing_is_touched() {
+    let fixture = Fixture::new(world());
+    fixture.annotate("type", "nlb");
+    for _ in 0..3 {
+        let error = fixture.sync().await.unwrap_err();
+        assert!(matches!(error, Error::Invalid(Invalid::NotBuilt { .. })), "{error}");
+    }
+    assert!(fixture.aws.calls().is_empty() && fixture.api.patches.lock().unwrap().is_empty());
+    assert_eq!(fixture.events().len(), 1, "the same failure is told once");
+    assert!(fixture.events()[0].contains("SyncLoadBalancerFailed") && fixture.events()[0].contains("not built yet"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_of_the_other_aws_controller_gets_the_finalizer_and_nothing_else() {
+    let fixture = Fixture::new(world());
+    fixture.annotate("type", "external");
+    fixture.sync().await.unwrap();
+    assert!(fixture.aws.calls().is_empty() && fixture.events().is_empty());
+    assert_eq!(*fixture.api.patches.lock().unwrap(), ["add the finalizer"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_value_stops_before_any_call_and_names_its_place() {
+    let fixture = Fixture::new(world());
+    fixture.annotate("connection-idle-timeout", "soon");
+    assert!(fixture.sync().await.is_err());
+    fixture.change(|service| {
+        service.metadata.annotations = None;
+        service.spec.as_mut().unwrap().session_affinity = Some("ClientIP".into());
+    });
+    assert!(fixture.sync().await.is_err());
+    assert!(fixture.aws.calls().is_empty());
+    assert!(fixture.events()[0].contains("aws-load-balancer-connection-idle-timeout"));
+    assert!(fixture.events()[1].contains("spec.sessionAffinity"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_ends_in_the_middle_of_a_plan_stops_before_the_next_write() {
+    let (grantor, permit) = Permit::pair();
+    grantor.extend(tokio::time::Instant::now() + Duration::from_secs(3600));
+    let settings = Settings {
+        cluster_id: "prod".into(),
+        vpc_id: "vpc-1".into(),
+        ..Settings::default()
+    };
+    let fixture = Fixture::with(world(), settings, permit);
+    fixture.aws.on_write("CreateLoadBalancer", move || grantor.revoke());
+    let error = fixture.sync().await.unwrap_err();
+    assert!(matches!(error, Error::NotLeader(_)), "{error}");
+    assert_eq!(fixture.aws.writes().last(), Some(&format!("CreateLoadBalancer {LB}")));
+    assert_eq!(fixture.aws.writes().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listed_subnet_that_is_missing_is_an_error_with_both_numbers() {
+    let fixture = Fixture::new(world());
+    fixture.change(|service| {
+        service.metadata.annotations = serde_json::from_value(json!({
+            "service.beta.kubernetes.io/aws-load-balancer-subnets": "subnet-a, Nowhere, subnet-b",
+        }))
+        .unwrap();
+    });
+    let error = fixture.sync().await.unwrap_err().to_string();
+    assert!(
+        error.contains("lists 3 subnets") && error.contains("knows 2"),
+        "{error}"
+    );
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+}

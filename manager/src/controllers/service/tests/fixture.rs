@@ -1,0 +1,251 @@
+//! A small cluster: one VPC, two zones, two Ready nodes, one security group for them.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Service;
+use kube::runtime::watcher::Event;
+use outrigger_aws::ec2::{AvailabilityZone, Instance, RouteTable, SecurityGroup, Subnet};
+use outrigger_aws::fake::{FakeAws, World};
+use outrigger_leader::Permit;
+use serde_json::{Value, json};
+
+use super::super::desired::Settings;
+use super::super::error::Error;
+use super::super::instance_cache::InstanceCache;
+use super::super::memory::Memories;
+use super::super::names;
+use super::super::observe::Aws;
+use super::super::sync::{Next, Reconciler};
+use super::super::writer::Writer;
+use super::super::zone_cache::ZoneCache;
+use crate::events::EventType;
+use crate::node_cache::NodeCache;
+
+pub const UID: &str = "12345678-1234-1234-1234-123456789abc";
+pub const LB: &str = "a12345678123412341234123456789ab";
+pub const HOST: &str = "a12345678123412341234123456789ab-1234567890.eu-central-1.elb.amazonaws.com";
+
+/// The API server, reduced to one Service and the writes to it.
+pub struct FakeApi {
+    pub service: Mutex<Service>,
+    pub patches: Mutex<Vec<&'static str>>,
+    pub events: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl Writer for FakeApi {
+    async fn patch(&self, _: &Service, operation: &'static str, patch: Value) -> Result<(), Error> {
+        self.patches.lock().unwrap().push(operation);
+        let mut service = self.service.lock().unwrap();
+        assert_eq!(patch["metadata"]["uid"], json!(service.metadata.uid));
+        let finalizers = service.metadata.finalizers.get_or_insert_default();
+        if patch["metadata"].get("finalizers").is_some() {
+            finalizers.push(names::FINALIZER.to_owned());
+        }
+        if patch["metadata"].get("$deleteFromPrimitiveList/finalizers").is_some() {
+            finalizers.retain(|finalizer| finalizer != names::FINALIZER);
+        }
+        if let Some(status) = patch.get("status") {
+            service.status = Some(serde_json::from_value(status.clone()).unwrap());
+        }
+        Ok(())
+    }
+
+    async fn event(&self, _: &Service, kind: EventType, reason: &'static str, message: &str) {
+        self.events.lock().unwrap().push(format!("{kind:?} {reason} {message}"));
+    }
+}
+
+pub struct Fixture {
+    pub aws: Arc<FakeAws>,
+    pub api: Arc<FakeApi>,
+    pub nodes: NodeCache,
+    pub settings: Settings,
+    pub reconciler: Reconciler,
+}
+
+impl Fixture {
+    pub fn new(world: World) -> Self {
+        let settings = Settings {
+            cluster_id: "prod".into(),
+            vpc_id: "vpc-1".into(),
+            ..Settings::default()
+        };
+        Self::with(world, settings, Permit::always())
+    }
+
+    pub fn with(world: World, settings: Settings, permit: Permit) -> Self {
+        let aws = Arc::new(FakeAws::new(world));
+        let api = FakeApi {
+            service: Mutex::new(service()),
+            patches: Mutex::default(),
+            events: Mutex::default(),
+        };
+        let (api, nodes) = (Arc::new(api), NodeCache::new());
+        let reconciler = reconciler(&aws, &api, &nodes, &settings, permit);
+        let fixture = Self {
+            aws,
+            api,
+            nodes,
+            settings,
+            reconciler,
+        };
+        fixture.node("i-1", true);
+        fixture.node("i-2", true);
+        fixture
+    }
+
+    /// The same world, seen by a process that has just started.
+    pub fn restart(&mut self) {
+        self.aws.revive();
+        self.reconciler = reconciler(&self.aws, &self.api, &self.nodes, &self.settings, Permit::always());
+    }
+
+    pub fn node(&self, id: &str, ready: bool) {
+        let status = if ready { "True" } else { "False" };
+        self.nodes.observe(Event::Apply(
+            serde_json::from_value(json!({
+                "metadata": {"name": id},
+                "spec": {"providerID": format!("aws:///eu-central-1a/{id}")},
+                "status": {"conditions": [{"type": "Ready", "status": status}]},
+            }))
+            .unwrap(),
+        ));
+    }
+
+    pub fn drop_node(&self, id: &str) {
+        self.nodes.observe(Event::Delete(
+            serde_json::from_value(json!({"metadata": {"name": id}})).unwrap(),
+        ));
+    }
+
+    pub fn change(&self, change: impl FnOnce(&mut Service)) {
+        change(&mut self.api.service.lock().unwrap());
+    }
+
+    pub fn annotate(&self, suffix: &str, value: &str) {
+        self.change(|service| {
+            let key = format!("{}{suffix}", super::super::annotations::PREFIX);
+            service
+                .metadata
+                .annotations
+                .get_or_insert_default()
+                .insert(key, value.to_owned());
+        });
+    }
+
+    pub fn service(&self) -> Service {
+        self.api.service.lock().unwrap().clone()
+    }
+
+    pub async fn sync(&self) -> Result<Next, Error> {
+        let service = self.service();
+        self.reconciler.reconcile(&service).await
+    }
+
+    pub fn events(&self) -> Vec<String> {
+        self.api.events.lock().unwrap().clone()
+    }
+
+    /// Reconciles until nothing is written any more, at most ten times, one minute apart.
+    pub async fn settle(&self) {
+        for _ in 0..10 {
+            let before = (self.aws.writes().len(), self.api.patches.lock().unwrap().len());
+            let result = self.sync().await;
+            tokio::time::advance(std::time::Duration::from_secs(60)).await;
+            if result.is_ok() && before == (self.aws.writes().len(), self.api.patches.lock().unwrap().len()) {
+                return;
+            }
+        }
+        panic!("never settled: {:?}", self.events());
+    }
+}
+
+fn reconciler(
+    aws: &Arc<FakeAws>,
+    api: &Arc<FakeApi>,
+    nodes: &NodeCache,
+    settings: &Settings,
+    permit: Permit,
+) -> Reconciler {
+    let ec2: Arc<dyn outrigger_aws::Ec2> = aws.clone();
+    Reconciler {
+        aws: Aws {
+            instances: InstanceCache::new(Arc::clone(&ec2), settings.cluster_id.clone()),
+            ec2,
+            elb: aws.clone(),
+            zones: ZoneCache::default(),
+        },
+        settings: settings.clone(),
+        nodes: nodes.clone(),
+        writer: api.clone(),
+        permit,
+        memories: Memories::default(),
+    }
+}
+
+pub fn service() -> Service {
+    serde_json::from_value(json!({
+        "metadata": {"name": "web", "namespace": "default", "uid": UID},
+        "spec": {
+            "type": "LoadBalancer",
+            "sessionAffinity": "None",
+            "ports": [
+                {"name": "http", "port": 80, "nodePort": 30080, "protocol": "TCP"},
+                {"name": "https", "port": 443, "nodePort": 30443, "protocol": "TCP"},
+            ],
+        },
+    }))
+    .unwrap()
+}
+
+pub fn instance(id: &str) -> Instance {
+    Instance {
+        tags: names::cluster_tags("prod", false),
+        security_groups: vec!["sg-node".into()],
+        ..Instance::new(id)
+    }
+}
+
+/// An empty cluster: nothing of any Service.
+pub fn world() -> World {
+    let subnet = |id: &str, zone: &str| Subnet {
+        id: id.into(),
+        vpc_id: Some("vpc-1".into()),
+        availability_zone: Some(zone.into()),
+        cidr_block: None,
+        tags: names::cluster_tags("prod", false),
+    };
+    let zone = |name: &str| AvailabilityZone {
+        name: name.into(),
+        id: None,
+        zone_type: Some("availability-zone".into()),
+    };
+    let node_group = SecurityGroup {
+        id: "sg-node".into(),
+        name: Some("nodes".into()),
+        description: None,
+        vpc_id: Some("vpc-1".into()),
+        ingress: vec![],
+        tags: names::cluster_tags("prod", false),
+    };
+    World {
+        instances: ["i-1", "i-2", "i-3"]
+            .map(|id| (instance(id).id.clone(), instance(id)))
+            .into(),
+        zones: vec![zone("eu-central-1a"), zone("eu-central-1b")],
+        subnets: vec![subnet("subnet-a", "eu-central-1a"), subnet("subnet-b", "eu-central-1b")],
+        route_tables: [(
+            "vpc-1".to_owned(),
+            vec![RouteTable {
+                main: true,
+                gateway_ids: vec!["igw-1".into()],
+                ..RouteTable::default()
+            }],
+        )]
+        .into(),
+        security_groups: [("sg-node".to_owned(), node_group)].into(),
+        ..World::default()
+    }
+}

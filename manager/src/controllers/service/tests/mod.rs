@@ -1,0 +1,7 @@
+//! The controller against AWS in memory: what it writes, and that it goes on after a crash at any write.
+
+mod crash;
+mod deletion;
+mod ensure;
+mod fixture;
+mod takeover;

@@ -1,0 +1,76 @@
+//! Writing to the API server.
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use outrigger_leader::Permit;
+use serde_json::Value;
+
+use super::error::Error;
+use crate::events::{About, EventType, Recorder};
+
+/// What Events of this controller name as their source.
+const COMPONENT: &str = "service-controller";
+
+/// The two writes that a Service gets. Apart from the client, so that tests can watch them.
+#[async_trait]
+pub trait Writer: Send + Sync {
+    /// Sends a strategic merge patch to the Service's subresource `status`. A Service that is gone needs none.
+    ///
+    /// # Errors
+    /// When the API server refuses; `operation` says what was to be done.
+    async fn patch(&self, service: &Service, operation: &'static str, patch: Value) -> Result<(), Error>;
+
+    /// Writes an Event about the Service.
+    async fn event(&self, service: &Service, kind: EventType, reason: &'static str, message: &str);
+}
+
+/// The API server.
+pub struct ApiWriter {
+    client: Client,
+    recorder: Recorder,
+    permit: Permit,
+}
+
+impl ApiWriter {
+    /// Writes through `client` as long as `permit` lasts.
+    #[must_use]
+    pub fn new(client: Client, permit: Permit) -> Self {
+        Self {
+            recorder: Recorder::new(client.clone(), COMPONENT),
+            client,
+            permit,
+        }
+    }
+}
+
+#[async_trait]
+impl Writer for ApiWriter {
+    async fn patch(&self, service: &Service, operation: &'static str, patch: Value) -> Result<(), Error> {
+        let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+        let name = service.metadata.name.as_deref().unwrap_or_default();
+        let api = Api::<Service>::namespaced(self.client.clone(), namespace);
+        self.permit.check()?;
+        tracing::info!(namespace, name, operation, "writing to the API server");
+        match api
+            .patch_status(name, &PatchParams::default(), &Patch::Strategic(patch))
+            .await
+        {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            result => result.map(drop).map_err(Error::kubernetes(operation)),
+        }
+    }
+
+    async fn event(&self, service: &Service, kind: EventType, reason: &'static str, message: &str) {
+        let metadata = &service.metadata;
+        let about = About {
+            api_version: "v1".to_owned(),
+            kind: "Service".to_owned(),
+            name: metadata.name.clone().unwrap_or_default(),
+            namespace: metadata.namespace.clone(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+        };
+        self.recorder.record(&self.permit, &about, kind, reason, message).await;
+    }
+}
