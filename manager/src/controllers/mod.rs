@@ -2,3 +2,4 @@
 
 pub mod node;
 pub mod node_lifecycle;
+pub mod service;
