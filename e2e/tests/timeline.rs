@@ -148,7 +148,12 @@ fn good_run() -> Inputs {
         aws_calls,
         audit_events: vec![
             write(&format!("{KCM_AGENT}/service-controller"), "patch", "services", 4.0),
-            write(&format!("{KCM_AGENT}/node-controller"), "delete", "nodes", 30.0),
+            write(
+                &format!("{KCM_AGENT}/system:serviceaccount:kube-system:node-controller"),
+                "delete",
+                "nodes",
+                30.0,
+            ),
             write(&format!("{OUR_AGENT} node-controller"), "patch", "nodes", 25.0),
             write(&format!("{OUR_AGENT} service-controller"), "create", "events", 72.5),
         ],
@@ -621,6 +626,18 @@ fn a_caller_that_nobody_knows_is_red_unless_it_is_the_harness() {
     let mut rules = rules();
     rules.ignored_callers.insert("AKIAUNKNOWN".into());
     assert_eq!(reasons(&analyse(&run, &rules)), "");
+}
+
+#[test]
+fn a_write_to_a_service_under_a_name_that_nobody_knows_is_red() {
+    let mut run = good_run();
+    run.audit_events.push(write(
+        &format!("{KCM_AGENT}/some-other-name"),
+        "patch",
+        "services",
+        20.0,
+    ));
+    red_for(&run, &rules(), "are counted for nobody");
 }
 
 #[test]

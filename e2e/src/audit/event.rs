@@ -104,9 +104,10 @@ impl AuditEvent {
         self.user_agent.split(['/', ' ']).next().unwrap_or_default()
     }
 
-    /// The part of the program that asked: client-go appends it to the user agent after a slash, kube clients after a blank.
+    /// The part of the program that asked. client-go appends it to the user agent after a slash, or the service account
+    /// whose credentials it uses, `system:serviceaccount:NAMESPACE:NAME`; kube clients append it after a blank.
     pub fn client(&self) -> &str {
-        self.user_agent.rsplit(['/', ' ']).next().unwrap_or_default()
+        self.user_agent.rsplit(['/', ' ', ':']).next().unwrap_or_default()
     }
 
     /// True for `resource`, written `services` or with its subresource `services/status`.
@@ -167,6 +168,19 @@ mod tests {
         assert_eq!(
             writes_by(&[event], "outrigger-manager", "service-controller").count(),
             1
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn a_service_account_in_the_user_agent_is_its_client() -> Result<(), serde_json::Error> {
+        let mut event: AuditEvent = serde_json::from_str(PATCH)?;
+        event.user_agent = "kube-controller-manager/v1.26.13 (linux/amd64) kubernetes/$Format/\
+                            system:serviceaccount:kube-system:service-controller"
+            .into();
+        assert_eq!(
+            (event.program(), event.client()),
+            ("kube-controller-manager", "service-controller")
         );
         Ok(())
     }

@@ -12,6 +12,7 @@ use http::{HeaderName, HeaderValue};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
@@ -47,6 +48,12 @@ pub enum KubeletError {
     Header {
         /// The name.
         value: String,
+    },
+    /// The kubelets' rights were not granted.
+    #[error("ClusterRoleBinding harness:nodes: {source}; the cluster's configuration must be an administrator's")]
+    Access {
+        /// What the API server said.
+        source: Box<kube::Error>,
     },
     /// The Node was refused.
     #[error("Node {node} could not be registered: {source}")]
@@ -145,6 +152,28 @@ pub(crate) fn client_with(cluster: &kube::Config, headers: Vec<(HeaderName, Stri
         server,
         source: Box::new(source),
     })
+}
+
+/// Lets the group `system:nodes` do what kubelets do, on an API server without the Node authorizer. Once per cluster.
+///
+/// # Errors
+///
+/// When the binding is refused.
+pub async fn let_nodes_in(cluster: &kube::Config) -> Result<(), KubeletError> {
+    let failed = |source| KubeletError::Access {
+        source: Box::new(source),
+    };
+    let binding = json!({
+        "metadata": {"name": "harness:nodes"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}],
+    });
+    let binding = serde_json::from_value(binding).map_err(|error| failed(kube::Error::SerdeError(error)))?;
+    let bindings = Api::<ClusterRoleBinding>::all(client(cluster, None)?);
+    match bindings.create(&PostParams::default(), &binding).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        created => created.map(drop).map_err(failed),
+    }
 }
 
 async fn register(client: &Client, spec: &NodeSpec) -> Result<Node, KubeletError> {

@@ -32,60 +32,67 @@ impl Runner {
     pub(super) async fn run(mut self) {
         let mut backoff = Backoff::default();
         loop {
-            let started = Timestamp::now();
-            let exit = match self.start() {
-                Ok((name, process)) => {
-                    let ended = self.watch(&process).await;
-                    self.shared.processes.ended(&name, &ended);
-                    (
-                        ended.status.map_or(Exit::Code(-1), Exit::from),
-                        process.started(),
-                        ended.at,
-                    )
-                }
-                Err(error) => {
-                    tracing::warn!(%error, container = %self.plan.container, "the process was not started");
-                    self.set(|state| {
-                        state.doing = Doing::Waiting {
-                            reason: "RunContainerError",
-                            message: error.to_string(),
-                        };
-                    });
-                    // 128 is what a container runtime reports for a program that it cannot start.
-                    (Exit::Code(128), started, Timestamp::now())
-                }
-            };
-            let ended = Ended {
-                exit: exit.0,
-                started: exit.1,
-                finished: exit.2,
-            };
+            let (ended, failure) = self.run_once().await;
             if self.stop.borrow().is_some() || !self.policy.restarts(ended.exit) {
                 self.set(|state| (state.doing, state.ready) = (Doing::Terminated(ended), false));
                 return;
             }
             let ran = Duration::try_from(ended.finished.duration_since(ended.started)).unwrap_or(Duration::ZERO);
             let wait = backoff.next(ran);
+            let reason = if failure.is_some() {
+                "RunContainerError"
+            } else {
+                "CrashLoopBackOff"
+            };
+            let what = failure.unwrap_or_else(|| format!("{} after {ran:.1?}", ended.exit));
+            let message = format!("{what}; starts again in {wait:?}");
             self.set(|state| {
-                let message = format!("{} after {ran:.1?}; starts again in {wait:?}", ended.exit);
-                state.doing = Doing::Waiting {
-                    reason: "CrashLoopBackOff",
-                    message,
-                };
+                state.doing = Doing::Waiting { reason, message };
                 (state.ready, state.last, state.restarts) = (false, Some(ended), state.restarts + 1);
             });
             self.identity.restarts += 1;
-            if tokio::time::timeout(wait, self.stop.wait_for(Option::is_some))
+            let stopped = tokio::time::timeout(wait, self.stop.wait_for(Option::is_some))
                 .await
-                .is_ok()
-            {
+                .is_ok();
+            if stopped {
                 self.set(|state| state.doing = Doing::Terminated(ended));
                 return;
             }
         }
     }
 
-    fn start(&self) -> Result<(String, Arc<Process>), process::ProcessError> {
+    /// One run of the process, and why it could not be started if it could not.
+    async fn run_once(&mut self) -> (Ended, Option<String>) {
+        let began = Timestamp::now();
+        match self.start() {
+            Ok((name, process)) => {
+                let ended = self.watch(&process).await;
+                let exit = self.shared.processes.ended(&name, &ended);
+                (
+                    Ended {
+                        exit,
+                        started: process.started(),
+                        finished: ended.at,
+                    },
+                    None,
+                )
+            }
+            Err(error) => {
+                tracing::warn!(error, container = %self.plan.container, "the process was not started");
+                // 128 is what a container runtime reports for a program that it cannot start.
+                (
+                    Ended {
+                        exit: Exit::Code(128),
+                        started: began,
+                        finished: Timestamp::now(),
+                    },
+                    Some(error),
+                )
+            }
+        }
+    }
+
+    fn start(&self) -> Result<(String, Arc<Process>), String> {
         let name = self.identity.process();
         let key = self.identity.access_key();
         (self.shared.config.on_access_key)(&key.id, &name);
@@ -103,7 +110,7 @@ impl Runner {
         if let Some(directory) = &self.plan.directory {
             launch = launch.directory(directory);
         }
-        let process = Arc::new(Process::start(&launch, &self.shared.config.folder)?);
+        let process = Arc::new(Process::start(&launch, &self.shared.config.folder).map_err(|error| error.to_string())?);
         self.shared.processes.started(self.span(&name, &process), &process);
         self.set(|state| {
             (state.doing, state.ready) = (

@@ -25,7 +25,7 @@ impl Processes {
     }
 
     pub(super) fn ended(&self, process: &str, ended: &process::Exit) -> Exit {
-        let exit = ended.status.map_or(Exit::Code(-1), Exit::from);
+        let exit = Exit::of(ended);
         let mut table = self.lock();
         table.running.remove(process);
         let open = table
@@ -45,7 +45,7 @@ impl Processes {
         let mut spans = table.spans.clone();
         for span in spans.iter_mut().filter(|span| span.ended.is_none()) {
             if let Some(exit) = table.running.get(&span.process).and_then(|process| process.exit()) {
-                (span.ended, span.exit) = (Some(exit.at), Some(exit.status.map_or(Exit::Code(-1), Exit::from)));
+                (span.ended, span.exit) = (Some(exit.at), Some(Exit::of(&exit)));
             }
         }
         spans

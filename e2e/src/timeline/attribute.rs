@@ -102,6 +102,15 @@ pub(super) fn of_api_write(event: &AuditEvent) -> Option<Controller> {
     }
 }
 
+/// True for a write to a Service by a program of either side that is counted for no controller: only service controllers
+/// write Services, so a client's name is missing above.
+pub(super) fn is_overlooked(event: &AuditEvent, rules: &Rules) -> bool {
+    event.is_write()
+        && event.object_ref.resource == "services"
+        && of_api_write(event).is_none()
+        && rules.by_program(event.program()).is_some()
+}
+
 /// The process behind an AWS call.
 pub(super) fn caller(call: &AwsCall, inputs: &Inputs, rules: &Rules) -> Actor {
     let process = inputs.processes.iter().find(|process| process.process == call.caller);

@@ -25,6 +25,8 @@ mod tenure;
 mod verdict;
 mod world;
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 pub use self::attribute::Actor;
@@ -58,10 +60,22 @@ pub fn analyse(inputs: &Inputs, rules: &Rules) -> Report {
         writes_by_switch: world::writes_by_switch(inputs, rules).into_iter().cloned().collect(),
         recreated: world::recreated(inputs, rules),
         lost_targets: world::lost_targets(inputs, rules),
+        overlooked: overlooked(inputs, rules),
         markers: inputs.markers.clone(),
         snapshots: inputs.snapshots.clone(),
         rules: rules.clone(),
     }
+}
+
+fn overlooked(inputs: &Inputs, rules: &Rules) -> BTreeSet<String> {
+    let writes = inputs
+        .audit_events
+        .iter()
+        .filter(|event| event.request_received_timestamp <= inputs.until);
+    writes
+        .filter(|event| attribute::is_overlooked(event, rules))
+        .map(|event| event.user_agent.clone())
+        .collect()
 }
 
 /// Zero of the table's clock: the earliest of everything that was recorded.

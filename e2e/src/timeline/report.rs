@@ -32,6 +32,8 @@ pub struct Report {
     pub recreated: BTreeSet<String>,
     /// Load balancer and target, for each target that went.
     pub lost_targets: BTreeSet<(String, String)>,
+    /// User agents of programs of either side that wrote Services under a name that no controller is known by.
+    pub(super) overlooked: BTreeSet<String>,
     pub(super) markers: Vec<Marker>,
     pub(super) snapshots: Vec<Snapshot>,
     pub(super) rules: Rules,

@@ -75,6 +75,15 @@ impl Component {
         Self::new("aws-cloud-controller-manager", Side::New, Lease::C)
     }
 
+    /// The same program where it runs `controller` under another lease than its flags tell. So does the incumbent with
+    /// leader migration and its default list: names in that list do not match, and the service and route controllers
+    /// run under C.
+    #[must_use]
+    pub fn runs_under(mut self, controller: Controller, lease: Lease) -> Self {
+        self.exceptions.insert(controller, lease);
+        self
+    }
+
     fn new(name: &str, side: Side, main_lease: Lease) -> Self {
         Self {
             name: name.into(),
@@ -239,5 +248,13 @@ mod tests {
             ours.governing(Controller::Route, &argv(&["--cloud-provider=aws"])),
             Some(Lease::C)
         );
+    }
+
+    #[test]
+    fn an_exception_wins_over_the_flags() {
+        let incumbent = Component::aws_cloud_controller_manager().runs_under(Controller::Service, Lease::C);
+        let flags = argv(&["--enable-leader-migration"]);
+        assert_eq!(incumbent.governing(Controller::Service, &flags), Some(Lease::C));
+        assert_eq!(incumbent.governing(Controller::NodeLifecycle, &flags), Some(Lease::M));
     }
 }

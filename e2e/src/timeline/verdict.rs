@@ -110,6 +110,11 @@ impl Report {
                 ));
             }
         }
+        for user_agent in &self.overlooked {
+            reasons.push(format!(
+                "service: writes to Services by {user_agent:?} are counted for nobody"
+            ));
+        }
         for hand_over in self.taken_over() {
             self.judge_silence(&hand_over.from, hand_over.ended.unwrap_or(hand_over.acquired), reasons);
             if hand_over.first_sync.is_none() {
