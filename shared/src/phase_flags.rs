@@ -210,7 +210,7 @@ fn prepare(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Chan
     if version.minor <= 23 && beta_gate_is_off(line, "ControllerManagerLeaderMigration")? {
         return Err(Refusal::GateOff);
     }
-    const WHY: &str = "phase Prepare: the cloud controllers go under the migration lease";
+    const WHY: &str = "the cloud controllers go under the migration lease";
     Ok(vec![Change::Set(flag::ENABLE_LEADER_MIGRATION, "true", WHY)])
 }
 

@@ -1,0 +1,273 @@
+//! The migration resource: its types, its schema, and what the schema cannot refuse.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use kube::Resource;
+use outrigger_shared::{
+    controller::Party,
+    leader_migration::{ControllerLeader, LeaderMigrationConfiguration},
+    migration::{
+        CloudProviderMigration, CloudProviderMigrationSpec, CloudProviderMigrationStatus, ControllerStatus, Mode,
+        NodeCounts, NodeTaint, Ownership, Phase, Problem, Profile, Target, condition,
+    },
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+fn crd() -> Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests/base/crd.yaml");
+    serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn schema(pointer: &str) -> Value {
+    let root = "/spec/versions/0/schema/openAPIV3Schema/properties";
+    crd()
+        .pointer(&format!("{root}{pointer}"))
+        .unwrap_or_else(|| panic!("no schema at {pointer}"))
+        .clone()
+}
+
+fn keys(object: &Value) -> BTreeSet<String> {
+    object.as_object().unwrap().keys().cloned().collect()
+}
+
+fn names<T: Serialize>(values: &[T]) -> Value {
+    json!(values)
+}
+
+/// With every field set.
+fn full_spec() -> CloudProviderMigrationSpec {
+    let entry = ControllerLeader {
+        name: "service".to_owned(),
+        component: "*".to_owned(),
+    };
+    let selector = || Some(LabelSelector::default());
+    CloudProviderMigrationSpec {
+        attested_phase: Some(Phase::Prepare),
+        kubernetes_version: Some("1.26".to_owned()),
+        leader_migration: Some(LeaderMigrationConfiguration {
+            leader_name: "m".to_owned(),
+            controller_leaders: vec![entry],
+        }),
+        targets: vec![Target {
+            profile: Profile::Nodes,
+            namespace_selector: selector(),
+            object_selector: selector(),
+        }],
+        ..CloudProviderMigrationSpec::new("prod")
+    }
+}
+
+fn full_status() -> CloudProviderMigrationStatus {
+    let time = || Time("2026-01-02T03:04:05Z".parse().unwrap());
+    CloudProviderMigrationStatus {
+        observed_generation: Some(3),
+        conditions: vec![Condition {
+            type_: condition::PREPARED.to_owned(),
+            status: "True".to_owned(),
+            reason: "EvidenceSeen".to_owned(),
+            message: "all readable".to_owned(),
+            last_transition_time: time(),
+            observed_generation: Some(3),
+        }],
+        controllers: vec![ControllerStatus {
+            name: "service-lb-controller".to_owned(),
+            owner: Some(Party::KubeControllerManager),
+            lease: Some("l".to_owned()),
+            holder: Some("h".to_owned()),
+            since: Some(time()),
+        }],
+        nodes: Some(NodeCounts {
+            total: 3,
+            uninitialized: 1,
+            migrated: 2,
+        }),
+    }
+}
+
+#[test]
+fn every_field_of_the_types_is_in_the_schema_and_the_other_way_round() {
+    let spec = json!(full_spec());
+    let status = json!(full_status());
+    for (object, pointer) in [
+        (&spec, "/spec"),
+        (&spec["leaderMigration"], "/spec/properties/leaderMigration"),
+        (
+            &spec["leaderMigration"]["controllerLeaders"][0],
+            "/spec/properties/leaderMigration/properties/controllerLeaders/items",
+        ),
+        (&spec["targets"][0], "/spec/properties/targets/items"),
+        (&status, "/status"),
+        (&status["conditions"][0], "/status/properties/conditions/items"),
+        (&status["controllers"][0], "/status/properties/controllers/items"),
+        (&status["nodes"], "/status/properties/nodes"),
+    ] {
+        assert_eq!(
+            keys(object),
+            keys(&schema(&format!("{pointer}/properties"))),
+            "{pointer}"
+        );
+    }
+}
+
+#[test]
+fn the_schemas_enumerations_are_the_types() {
+    let enumeration = |pointer: &str| schema(pointer)["enum"].clone();
+    let of_spec = |field: &str| enumeration(&format!("/spec/properties/{field}"));
+    assert_eq!(of_spec("phase"), names(&Phase::ALL));
+    assert_eq!(of_spec("mode"), names(&[Mode::Enforce, Mode::Audit]));
+    assert_eq!(of_spec("ownership"), names(&[Ownership::Owned, Ownership::Shared]));
+    assert_eq!(
+        of_spec("nodeTaint"),
+        names(&[NodeTaint::WhenManagerReady, NodeTaint::Always, NodeTaint::Never])
+    );
+    let profiles = [
+        Profile::Nodes,
+        Profile::HostedControlPlane,
+        Profile::ClusterAPI,
+        Profile::Kubermatic,
+        Profile::RancherRKE2,
+        Profile::RancherRKE1,
+        Profile::KubeadmConfig,
+        Profile::AwsResources,
+    ];
+    assert_eq!(of_spec("targets/items/properties/profile"), names(&profiles));
+    let parties = names(&[Party::KubeControllerManager, Party::CloudControllerManager]);
+    assert_eq!(
+        enumeration("/status/properties/controllers/items/properties/owner"),
+        parties
+    );
+    let attested = Phase::ALL.map(Phase::as_str).join("|");
+    assert_eq!(
+        schema("/spec/properties/attestedPhase")["pattern"],
+        format!("^({attested})$")
+    );
+}
+
+#[test]
+fn the_schemas_defaults_are_the_types() {
+    let minimal: CloudProviderMigrationSpec = serde_json::from_value(json!({"clusterID": "prod"})).unwrap();
+    assert_eq!(minimal, CloudProviderMigrationSpec::new("prod"));
+    let defaulted = json!(minimal);
+    for (field, property) in schema("/spec/properties").as_object().unwrap() {
+        let expected = defaulted.get(field).filter(|_| field != "clusterID");
+        assert_eq!(property.get("default"), expected, "{field}");
+    }
+    assert_eq!(schema("/spec")["required"], json!(["clusterID"]));
+}
+
+#[test]
+fn the_definition_names_the_type() {
+    let crd = crd();
+    let names = &crd["spec"]["names"];
+    assert_eq!(crd["spec"]["group"], *CloudProviderMigration::group(&()));
+    assert_eq!(
+        crd["spec"]["versions"][0]["name"],
+        *CloudProviderMigration::version(&())
+    );
+    assert_eq!(names["kind"], *CloudProviderMigration::kind(&()));
+    assert_eq!(names["plural"], *CloudProviderMigration::plural(&()));
+    assert_eq!(names["shortNames"], json!(["cpm"]));
+    assert_eq!(crd["spec"]["scope"], "Cluster");
+    assert_eq!(crd["spec"]["versions"][0]["subresources"], json!({"status": {}}));
+}
+
+/// The rule is a disjunction of equalities, so it can be evaluated by looking for its parts.
+#[test]
+fn the_transition_rule_allows_what_the_type_allows() {
+    let rule = schema("/spec/properties/phase")["x-kubernetes-validations"][0]["rule"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(rule.starts_with("self == oldSelf"));
+    for from in Phase::ALL {
+        let clause = rule
+            .split("|| (oldSelf == ")
+            .find(|part| part.starts_with(&format!("'{from}'")))
+            .unwrap();
+        for to in Phase::ALL.into_iter().filter(|to| *to != from) {
+            assert_eq!(
+                clause.contains(&format!("self == '{to}'")),
+                from.may_become(to),
+                "{from} to {to}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_resource_reads_back_as_it_was_written() {
+    let mut migration = CloudProviderMigration::new("prod", full_spec());
+    migration.status = Some(full_status());
+    let text = serde_json::to_string(&migration).unwrap();
+    let read: CloudProviderMigration = serde_json::from_str(&text).unwrap();
+    assert_eq!(read, migration);
+    assert!(read.is_prepared());
+    assert!(!read.has_condition(condition::COMPLETED));
+}
+
+#[test]
+fn explicit_nulls_read_as_absent_and_unknown_fields_are_refused() {
+    let nulls = json!({"clusterID": "prod", "attestedPhase": null, "leaderMigration": null, "kubernetesVersion": null});
+    let spec: CloudProviderMigrationSpec = serde_json::from_value(nulls).unwrap();
+    assert_eq!(spec, CloudProviderMigrationSpec::new("prod"));
+    for unknown in [
+        json!({"clusterID": "p", "phases": "InTree"}),
+        json!({"clusterID": "p", "targets": [{"profile": "Nodes", "selector": {}}]}),
+    ] {
+        assert!(
+            serde_json::from_value::<CloudProviderMigrationSpec>(unknown.clone()).is_err(),
+            "{unknown}"
+        );
+    }
+}
+
+#[test]
+fn settings_that_do_not_do_what_they_seem_to_are_reported() {
+    assert_eq!(CloudProviderMigrationSpec::new("prod").problems(), []);
+    let target = |profile, namespace_selector, object_selector| Target {
+        profile,
+        namespace_selector,
+        object_selector,
+    };
+    let invalid: LabelSelector =
+        serde_json::from_value(json!({"matchExpressions": [{"key": "a", "operator": "Equals"}]})).unwrap();
+    let spec = CloudProviderMigrationSpec {
+        kubernetes_version: Some("latest".to_owned()),
+        leader_migration: Some(LeaderMigrationConfiguration::default()),
+        targets: vec![
+            target(Profile::Nodes, None, Some(LabelSelector::default())),
+            target(Profile::HostedControlPlane, None, None),
+            target(Profile::HostedControlPlane, Some(LabelSelector::default()), None),
+            target(Profile::Kubermatic, None, Some(invalid)),
+        ],
+        ..CloudProviderMigrationSpec::new("")
+    };
+    let problems = spec.problems();
+    assert!(
+        matches!(
+            &problems[..],
+            [
+                Problem::ClusterIdEmpty,
+                Problem::Version(_),
+                Problem::LeaderMigrationNotBuilt,
+                Problem::NoSelector { index: 1, .. },
+                Problem::EmptySelector {
+                    index: 2,
+                    field: "namespaceSelector",
+                    ..
+                },
+                Problem::InvalidSelector {
+                    index: 3,
+                    field: "objectSelector",
+                    ..
+                },
+            ]
+        ),
+        "{problems:#?}"
+    );
+    assert!(problems.iter().all(|problem| problem.to_string().contains("spec.")));
+}
