@@ -1,6 +1,13 @@
 //! The world before a migration, with the real components: a kube-controller-manager 1.26 whose in-tree AWS provider
 //! owns a cluster's load balancers.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests fail as tests do"
+)]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -224,20 +231,7 @@ async fn the_old_controller_manager_gives_a_service_a_classic_load_balancer_and_
         println!("{call}");
     }
     check_load_balancer(&old, &hostname).await;
-    let counts: BTreeMap<_, _> = old.proxy.counts();
-    assert!(
-        counts.keys().all(|(caller, _)| caller == "kube-controller-manager"),
-        "{counts:?}"
-    );
-    let failed: Vec<String> = old
-        .proxy
-        .calls()
-        .iter()
-        .filter(|call| call.is_write() && !call.succeeded())
-        .map(ToString::to_string)
-        .collect();
-    assert!(failed.is_empty(), "{failed:#?}");
-
+    check_calls(&old.proxy);
     check_restart(&mut old).await;
 
     services.delete("web", &DeleteParams::default()).await.expect("deleted");
@@ -258,6 +252,23 @@ async fn the_old_controller_manager_gives_a_service_a_classic_load_balancer_and_
     assert!(balancers(&old).await.items("LoadBalancerDescriptions").is_empty());
     check_audit_log(&old);
     old.manager.stop(Duration::from_secs(20)).await.expect("stops");
+}
+
+/// All calls are the old manager's, and AWS took all of its changes.
+fn check_calls(proxy: &Proxy) {
+    let counts: BTreeMap<_, _> = proxy.counts();
+    assert!(
+        counts.keys().all(|(caller, _)| caller == "kube-controller-manager"),
+        "{counts:?}"
+    );
+    let failed: Vec<String> = old
+        .proxy
+        .calls()
+        .iter()
+        .filter(|call| call.is_write() && !call.succeeded())
+        .map(ToString::to_string)
+        .collect();
+    assert!(failed.is_empty(), "{failed:#?}");
 }
 
 /// A restarted manager finds everything as it wants it, so the simulation is faithful; one write it repeats at every

@@ -1,5 +1,12 @@
 //! Child processes: what they get, how they are watched, and that none is left behind.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests fail as tests do"
+)]
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -170,4 +177,21 @@ async fn wait_gone(pid: i32) {
 /// A killed orphan that init has not collected yet runs no more.
 fn is_zombie(pid: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") Z "))
+}
+
+#[tokio::test]
+async fn a_child_whose_port_was_taken_is_known_as_such() {
+    let run = tempfile::tempdir().expect("folder");
+    for (script, lost) in [
+        ("echo listen: bind: Address already in use; exit 1", true),
+        ("echo no; exit 1", false),
+    ] {
+        let process = Process::start(&shell("port", script), run.path()).expect("starts");
+        let error = process
+            .ready("answer", SOON, async || Err("never".to_owned()))
+            .await
+            .expect_err("it ended");
+        assert_eq!(error.lost_its_port(), lost, "{error}");
+        std::fs::remove_file(process.log()).expect("removed");
+    }
 }

@@ -1,5 +1,12 @@
 //! The proxy in front of a real moto: what it records, limits, injects and corrects.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests fail as tests do"
+)]
+
 use std::path::Path;
 use std::time::Duration;
 

@@ -30,9 +30,20 @@ impl Moto {
     /// # Errors
     /// When it is not installed or does not answer within 90 s.
     pub async fn start(tools: &Tools, run: &Path) -> Result<Self, AwsError> {
+        let program = tools.path(Tool::MotoPython)?;
+        for _ in 0..2 {
+            match Self::start_once(program, run).await {
+                Err(AwsError::Process(error)) if error.lost_its_port() => {}
+                other => return other,
+            }
+        }
+        Self::start_once(program, run).await
+    }
+
+    async fn start_once(program: &Path, run: &Path) -> Result<Self, AwsError> {
         let port = free_port()?;
         let url = format!("http://127.0.0.1:{port}");
-        let launch = Launch::new("moto", tools.path(Tool::MotoPython)?)
+        let launch = Launch::new("moto", program)
             .arguments(["-m", "moto.server", "--host", "127.0.0.1", "--port", &port.to_string()])
             .environment("PYTHONUNBUFFERED", "1")
             .environment("AWS_DEFAULT_REGION", REGION);

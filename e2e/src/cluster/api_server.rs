@@ -297,7 +297,7 @@ fn arguments(home: &Path, etcd: &str, port: u16, options: &ApiServerOptions) -> 
         format!("--service-account-key-file={}", file("service-account.pub")),
         format!("--service-account-signing-key-file={}", file("service-account.key")),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-        "--authorization-mode=RBAC".to_owned(),
+        "--authorization-mode=Node,RBAC".to_owned(),
         "--allow-privileged=true".to_owned(),
         format!("--audit-policy-file={}", file("audit-policy.yaml")),
         format!("--audit-log-path={}", file("audit.log")),

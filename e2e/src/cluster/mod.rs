@@ -100,8 +100,7 @@ where
 {
     for _ in 0..2 {
         match start().await {
-            Err(ClusterError::Process(ProcessError::EndedEarly { tail, .. }))
-                if tail.contains("address already in use") => {}
+            Err(ClusterError::Process(error)) if error.lost_its_port() => {}
             other => return other,
         }
     }

@@ -17,6 +17,7 @@ mod guard;
 mod port;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -52,7 +53,7 @@ pub enum ProcessError {
         source: std::io::Error,
     },
     /// The child ended before it was ready.
-    #[error("{name}: ended with {status} before {what}; the end of its log {log}:\n{tail}")]
+    #[error("{name}: ended with {status} before {what}; {log}")]
     EndedEarly {
         /// The child's name in this run.
         name: String,
@@ -60,13 +61,11 @@ pub enum ProcessError {
         what: String,
         /// Its exit status.
         status: String,
-        /// Its log file.
-        log: String,
-        /// The log's last lines.
-        tail: String,
+        /// The end of its log.
+        log: Box<LogEnd>,
     },
     /// The child lives but was not ready in time.
-    #[error("{name}: no {what} within {seconds:.1} s (last answer: {reason}); the end of its log {log}:\n{tail}")]
+    #[error("{name}: no {what} within {seconds:.1} s (last answer: {reason}); {log}")]
     NotReady {
         /// The child's name in this run.
         name: String,
@@ -76,10 +75,8 @@ pub enum ProcessError {
         seconds: f64,
         /// What the last probe said.
         reason: String,
-        /// Its log file.
-        log: String,
-        /// The log's last lines.
-        tail: String,
+        /// The end of its log.
+        log: Box<LogEnd>,
     },
     /// A signal could not be sent.
     #[error("{name}: cannot send {signal} to process group {pid}: {source}")]
@@ -99,6 +96,28 @@ pub enum ProcessError {
     /// No free port on the loopback address.
     #[error("cannot find a free port on 127.0.0.1: {0}")]
     Port(std::io::Error),
+}
+
+impl ProcessError {
+    /// Whether the child ended because another process took the port that it was given (see [`free_port`]).
+    pub fn lost_its_port(&self) -> bool {
+        matches!(self, Self::EndedEarly { log, .. } if log.tail.to_lowercase().contains("address already in use"))
+    }
+}
+
+/// The end of a child's log, as an error shows it.
+#[derive(Debug)]
+pub struct LogEnd {
+    /// The log file.
+    pub file: PathBuf,
+    /// Its last lines.
+    pub tail: String,
+}
+
+impl fmt::Display for LogEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the end of its log {}:\n{}", self.file.display(), self.tail)
+    }
 }
 
 /// What to start. The environment starts empty.
@@ -289,8 +308,7 @@ impl Process {
                     what: what.to_owned(),
                     seconds: within.as_secs_f64(),
                     reason,
-                    log: self.log.display().to_string(),
-                    tail: self.log_tail(),
+                    log: self.log_end(),
                 });
             }
             tokio::time::sleep(PROBE_INTERVAL).await;
@@ -352,13 +370,19 @@ impl Process {
         }
     }
 
+    fn log_end(&self) -> Box<LogEnd> {
+        Box::new(LogEnd {
+            file: self.log.clone(),
+            tail: self.log_tail(),
+        })
+    }
+
     fn ended_early(&self, what: &str, exit: &Exit) -> ProcessError {
         ProcessError::EndedEarly {
             name: self.name.clone(),
             what: what.to_owned(),
             status: exit.describe(),
-            log: self.log.display().to_string(),
-            tail: self.log_tail(),
+            log: self.log_end(),
         }
     }
 }
