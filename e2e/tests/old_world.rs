@@ -261,8 +261,7 @@ fn check_calls(proxy: &Proxy) {
         counts.keys().all(|(caller, _)| caller == "kube-controller-manager"),
         "{counts:?}"
     );
-    let failed: Vec<String> = old
-        .proxy
+    let failed: Vec<String> = proxy
         .calls()
         .iter()
         .filter(|call| call.is_write() && !call.succeeded())
