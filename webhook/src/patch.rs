@@ -3,13 +3,19 @@
 //! Every removal and replacement is preceded by a `test` of what was there, so a patch that meets another object than
 //! the one it was made for fails as a whole instead of damaging it.
 
-use json_patch::{
-    AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf,
-};
+use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf};
 use serde_json::{Value, json};
 
 /// Longest product of two lists' lengths that is compared token by token; longer lists are replaced whole.
 const MAX_COMPARED: usize = 1_000_000;
+
+/// Something that a key is to be set in, and that has no keys.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path:?} is not an object; correct it")]
+pub struct NotAnObject {
+    /// Its JSON Pointer.
+    pub path: String,
+}
 
 /// A patch under construction.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,37 +32,58 @@ impl Builder {
 
     /// Adds a value: a new key, or an element before the one at that index.
     pub fn add(&mut self, path: &Path, value: Value) {
-        self.operations.push(PatchOperation::Add(AddOperation { path: path.pointer(), value }));
+        self.operations.push(PatchOperation::Add(AddOperation {
+            path: path.pointer(),
+            value,
+        }));
     }
 
     /// Puts `new` in the place of `old`.
     pub fn replace(&mut self, path: &Path, old: Value, new: Value) {
         self.test(path, old);
-        self.operations.push(PatchOperation::Replace(ReplaceOperation { path: path.pointer(), value: new }));
+        self.operations.push(PatchOperation::Replace(ReplaceOperation {
+            path: path.pointer(),
+            value: new,
+        }));
     }
 
     /// Takes `old` away.
     pub fn remove(&mut self, path: &Path, old: Value) {
         self.test(path, old);
-        self.operations.push(PatchOperation::Remove(RemoveOperation { path: path.pointer() }));
+        self.operations
+            .push(PatchOperation::Remove(RemoveOperation { path: path.pointer() }));
     }
 
     fn test(&mut self, path: &Path, value: Value) {
-        self.operations.push(PatchOperation::Test(TestOperation { path: path.pointer(), value }));
+        self.operations.push(PatchOperation::Test(TestOperation {
+            path: path.pointer(),
+            value,
+        }));
     }
 
     /// Sets a key of an object that may be missing or null in `parent`, together with the objects on the way.
     /// `keys` lead from `parent`, which is at `path`, to the value.
-    pub fn set(&mut self, path: &Path, parent: &Value, keys: &[&str], new: Value) {
-        let Some((key, rest)) = keys.split_first() else { return };
+    ///
+    /// # Errors
+    /// When something on the way is neither an object nor missing; the patch must then not be used.
+    pub fn set(&mut self, path: &Path, parent: &Value, keys: &[&str], new: Value) -> Result<(), NotAnObject> {
+        if !parent.is_object() {
+            return Err(NotAnObject {
+                path: path.pointer().to_string(),
+            });
+        }
+        let Some((key, rest)) = keys.split_first() else {
+            return Ok(());
+        };
         let path = path.child(key);
         match (parent.get(key), rest.is_empty()) {
             (None, _) => self.add(&path, nested(rest, new)),
             (Some(Value::Null), _) => self.replace(&path, Value::Null, nested(rest, new)),
             (Some(old), true) if *old == new => {}
             (Some(old), true) => self.replace(&path, old.clone(), new),
-            (Some(old), false) => self.set(&path, old, rest, new),
+            (Some(old), false) => return self.set(&path, old, rest, new),
         }
+        Ok(())
     }
 
     /// Makes one list of texts out of another, touching only what differs. None is a missing list.
@@ -186,13 +213,20 @@ mod tests {
         let mut builder = Builder::default();
         builder.add(&Path::new(&["metadata", "annotations", "a.dev/b~c"]), json!("x"));
         let text = serde_json::to_value(builder.finish()).unwrap();
-        assert_eq!(text, json!([{"op": "add", "path": "/metadata/annotations/a.dev~1b~0c", "value": "x"}]));
+        assert_eq!(
+            text,
+            json!([{"op": "add", "path": "/metadata/annotations/a.dev~1b~0c", "value": "x"}])
+        );
     }
 
     #[test]
     fn removals_and_replacements_test_what_was_there() {
         let mut builder = Builder::default();
-        builder.list(&Path::new(&["args"]), Some(&["a".into(), "b".into(), "c".into()]), Some(&["x".into(), "c".into()]));
+        builder.list(
+            &Path::new(&["args"]),
+            Some(&["a".into(), "b".into(), "c".into()]),
+            Some(&["x".into(), "c".into()]),
+        );
         assert_eq!(
             serde_json::to_value(builder.finish()).unwrap(),
             json!([
@@ -223,8 +257,20 @@ mod tests {
             (json!({"a": {"b": 1}}), json!({"a": {"b": 1}})),
         ] {
             let mut builder = Builder::default();
-            builder.set(&Path::default(), &before, &["a", "b"], json!(1));
+            builder.set(&Path::default(), &before, &["a", "b"], json!(1)).unwrap();
             assert_eq!(apply(&before, builder), after, "{before}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_set_in_what_has_no_keys() {
+        for before in [json!([]), json!({"a": []}), json!({"a": "x"})] {
+            assert!(
+                Builder::default()
+                    .set(&Path::default(), &before, &["a", "b"], json!(1))
+                    .is_err(),
+                "{before}"
+            );
         }
     }
 

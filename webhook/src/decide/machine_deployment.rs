@@ -3,10 +3,7 @@
 //! A cloud-controller-manager finds its cluster's instances by that tag. It is added only where no key of the prefix is
 //! present, and no value is ever changed: a second cluster's key on an instance stops that cluster's manager.
 
-use outrigger_shared::{
-    migration::{Ownership, Phase},
-    tags,
-};
+use outrigger_shared::{migration::Phase, tags};
 use serde_json::{Map, Value, json};
 
 use super::{Draft, Input, Migration, Operation, apply_requested, changed, is_being_deleted};
@@ -16,14 +13,19 @@ const VALUE: [&str; 6] = ["spec", "template", "spec", "providerSpec", "value", "
 
 /// Only machines on AWS.
 pub(super) fn is_concerned(input: &Input<'_>) -> bool {
-    let provider = input.object.pointer("/spec/template/spec/providerSpec/value/cloudProvider");
+    let provider = input
+        .object
+        .pointer("/spec/template/spec/providerSpec/value/cloudProvider");
     provider.and_then(Value::as_str) == Some("aws")
 }
 
 /// A change of the template replaces every machine. So an update acts only when it changes the template itself (and not,
 /// say, the number of replicas), or when the operator asks for it by annotation.
 pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
-    let unchanged = |reason: &str| Draft { reasons: vec![reason.to_owned()], ..Draft::default() };
+    let unchanged = |reason: &str| Draft {
+        reasons: vec![reason.to_owned()],
+        ..Draft::default()
+    };
     if migration.spec.phase == Phase::InTree {
         return unchanged("machines are tagged from phase Prepare on");
     }
@@ -31,18 +33,22 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     if !may_act || is_being_deleted(input.object) {
         return unchanged("the update does not change spec.template");
     }
-    let Some(spec) = input.object.pointer(&format!("/{}", VALUE.join("/"))).filter(|spec| spec.is_object()) else {
+    let Some(spec) = input
+        .object
+        .pointer(&format!("/{}", VALUE.join("/")))
+        .filter(|spec| spec.is_object())
+    else {
         return unchanged("there is no cloudProviderSpec to hold tags");
     };
     match tag(spec, migration) {
         Tag::Present => unchanged("the cluster tag is there"),
-        Tag::Foreign(key) => Draft {
-            warnings: vec![format!(
-                "the tags hold {key:?}, which names another cluster, so no cluster tag is added; correct the tag or spec.targets"
-            )],
-            refused: true,
-            ..Draft::default()
-        },
+        Tag::Foreign(key) => {
+            let mut draft = Draft::default();
+            draft.refuse(format!(
+                "the tags hold {key:?}, which names another cluster, so no cluster tag is added; correct it or spec.targets"
+            ));
+            draft
+        }
         Tag::Missing => add_tag(spec, migration),
     }
 }
@@ -71,12 +77,17 @@ fn tag(spec: &Value, migration: &Migration<'_>) -> Tag {
 
 fn add_tag(spec: &Value, migration: &Migration<'_>) -> Draft {
     let key = tags::cluster_key(&migration.spec.cluster_id);
-    let value = match migration.spec.ownership {
-        Ownership::Owned => tags::OWNED,
-        Ownership::Shared => tags::SHARED,
-    };
+    let value = migration.spec.ownership.as_str();
     let mut builder = Builder::default();
-    builder.set(&Path::new(&VALUE), spec, &["tags", &key], json!(value));
+    if let Err(error) = builder.set(&Path::new(&VALUE), spec, &["tags", &key], json!(value)) {
+        let mut draft = Draft::default();
+        draft.refuse(format!("no cluster tag is added: {error}"));
+        return draft;
+    }
     let reason = format!("tag {key}={value} added, by which a cloud-controller-manager knows the cluster's instances");
-    Draft { patch: builder.finish(), reasons: vec![reason], ..Draft::default() }
+    Draft {
+        patch: builder.finish(),
+        reasons: vec![reason],
+        ..Draft::default()
+    }
 }

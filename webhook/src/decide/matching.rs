@@ -68,9 +68,11 @@ pub(super) fn find<'a>(input: &Input<'a>, profiles: &[Profile]) -> Match<'a> {
 fn may_ask(input: &Input<'_>, migration: &Migration<'_>) -> bool {
     match input.path_migration {
         Some(name) => migration.name == name,
-        None if input.namespace.is_none() => {
-            !migration.spec.targets.iter().any(|target| target.profile.in_management_cluster())
-        }
+        None if input.namespace.is_none() => !migration
+            .spec
+            .targets
+            .iter()
+            .any(|target| target.profile.in_management_cluster()),
         None => true,
     }
 }
@@ -81,10 +83,15 @@ fn judge(input: &Input<'_>, target: &Target, labels: &Labels) -> Verdict {
     if needs_selector && namespace_selector.is_none() && object_selector.is_none() {
         return Verdict::No;
     }
-    if object_selector.as_ref().is_some_and(|selector| !matches(selector, labels, needs_selector)) {
+    if object_selector
+        .as_ref()
+        .is_some_and(|selector| !matches(selector, labels, needs_selector))
+    {
         return Verdict::No;
     }
-    let Some(namespace) = input.namespace else { return Verdict::Yes };
+    let Some(namespace) = input.namespace else {
+        return Verdict::Yes;
+    };
     let is_protected = PROTECTED.contains(&namespace) || input.own_namespace == Some(namespace);
     let Some(selector) = namespace_selector else {
         return if is_protected { Verdict::No } else { Verdict::Yes };
@@ -116,7 +123,10 @@ fn is_empty(selector: &LabelSelector) -> bool {
 
 /// Whether a selector asks for a namespace by its very name.
 fn names_namespace(selector: &LabelSelector, namespace: &str) -> bool {
-    let by_label = selector.match_labels.as_ref().and_then(|labels| labels.get(NAMESPACE_NAME_LABEL));
+    let by_label = selector
+        .match_labels
+        .as_ref()
+        .and_then(|labels| labels.get(NAMESPACE_NAME_LABEL));
     let by_expression = selector.match_expressions.iter().flatten().any(|expression| {
         expression.key == NAMESPACE_NAME_LABEL
             && expression.operator == "In"
@@ -127,6 +137,9 @@ fn names_namespace(selector: &LabelSelector, namespace: &str) -> bool {
 
 fn labels_of(object: &Value) -> Labels {
     let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
-    let texts = labels.into_iter().flatten().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+    let texts = labels
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
     texts.collect()
 }

@@ -156,6 +156,15 @@ struct Draft {
     refused: bool,
 }
 
+impl Draft {
+    /// Notes what stands in the way, for the client too.
+    fn refuse(&mut self, warning: String) {
+        self.reasons.push(warning.clone());
+        self.warnings.push(warning);
+        self.refused = true;
+    }
+}
+
 /// The kinds that have rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -232,17 +241,32 @@ impl Decision {
             ("decision".to_owned(), outcome.as_str().to_owned()),
             ("reasons".to_owned(), warning.clone()),
         ]);
-        Self { outcome, reasons: vec![warning.clone()], warnings: vec![warning], audit_annotations, ..Self::default() }
+        Self {
+            outcome,
+            reasons: vec![warning.clone()],
+            warnings: vec![warning],
+            audit_annotations,
+            ..Self::default()
+        }
     }
 
     fn of(draft: Draft, migration: &Migration<'_>) -> Self {
-        let Draft { mut patch, warnings, mut reasons, refused } = draft;
-        let mut warnings: Vec<String> =
-            warnings.into_iter().map(|text| format!("outrigger: migration {}: {text}", migration.name)).collect();
+        let Draft {
+            mut patch,
+            warnings,
+            mut reasons,
+            refused,
+        } = draft;
+        let mut warnings: Vec<String> = warnings
+            .into_iter()
+            .map(|text| format!("outrigger: migration {}: {text}", migration.name))
+            .collect();
         let audits = migration.spec.mode == Mode::Audit && !patch.is_empty();
         if audits {
             patch.clear();
-            let wishes = reasons.iter().map(|reason| format!("outrigger: migration {} would change: {reason}", migration.name));
+            let wishes = reasons
+                .iter()
+                .map(|reason| format!("outrigger: migration {} would change: {reason}", migration.name));
             warnings.extend(wishes.collect::<Vec<_>>());
             reasons.push("spec.mode is Audit, so nothing is changed".to_owned());
         }
@@ -260,21 +284,38 @@ impl Decision {
         if !reasons.is_empty() {
             audit_annotations.insert("reasons".to_owned(), reasons.join("; "));
         }
-        Self { outcome, patch, warnings, audit_annotations, reasons }
+        Self {
+            outcome,
+            patch,
+            warnings,
+            audit_annotations,
+            reasons,
+        }
     }
 }
 
 /// Whether a part of the object differs between what is stored and what is written; false without a stored object.
 fn changed(input: &Input<'_>, pointer: &str) -> bool {
-    input.old_object.is_some_and(|old| old.pointer(pointer) != input.object.pointer(pointer))
+    input
+        .old_object
+        .is_some_and(|old| old.pointer(pointer) != input.object.pointer(pointer))
 }
 
 /// Whether the operator has asked for the phase to be applied now.
 fn apply_requested(input: &Input<'_>) -> bool {
-    let annotation = |object: &'_ Value| object.pointer("/metadata/annotations")?.get(annotations::APPLY).cloned();
-    input.old_object.is_some_and(|old| annotation(old) != annotation(input.object))
+    let annotation = |object: &'_ Value| {
+        object
+            .pointer("/metadata/annotations")?
+            .get(annotations::APPLY)
+            .cloned()
+    };
+    input
+        .old_object
+        .is_some_and(|old| annotation(old) != annotation(input.object))
 }
 
 fn is_being_deleted(object: &Value) -> bool {
-    object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null())
+    object
+        .pointer("/metadata/deletionTimestamp")
+        .is_some_and(|time| !time.is_null())
 }

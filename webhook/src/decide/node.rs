@@ -10,7 +10,7 @@ use outrigger_shared::{
 use serde_json::{Value, json};
 
 use super::{Draft, Input, Migration, Operation};
-use crate::patch::{Builder, Path};
+use crate::patch::{Builder, NotAnObject, Path};
 
 /// Nodes at their creation: later the taint would evict nothing and stop new Pods on a Node that works.
 pub(super) fn is_concerned(input: &Input<'_>) -> bool {
@@ -20,12 +20,27 @@ pub(super) fn is_concerned(input: &Input<'_>) -> bool {
 /// The taint, unless something says that it would never be taken off again or is not needed.
 pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     match obstacle(input, migration) {
-        Some(reason) => Draft { reasons: vec![reason.to_owned()], ..Draft::default() },
-        None => {
-            let reason = format!("taint {} added: a cloud-controller-manager initializes the Node", taints::UNINITIALIZED);
-            Draft { patch: add_taint(input.object).finish(), reasons: vec![reason], ..Draft::default() }
-        }
+        Some(reason) => Draft {
+            reasons: vec![reason.to_owned()],
+            ..Draft::default()
+        },
+        None => tainted(input.object),
     }
+}
+
+fn tainted(node: &Value) -> Draft {
+    let mut draft = Draft::default();
+    match add_taint(node) {
+        Ok(builder) => {
+            let key = taints::UNINITIALIZED;
+            draft.reasons.push(format!(
+                "taint {key} added: a cloud-controller-manager initializes the Node"
+            ));
+            draft.patch = builder.finish();
+        }
+        Err(error) => draft.refuse(format!("the Node gets no taint: {error}")),
+    }
+    draft
 }
 
 fn obstacle(input: &Input<'_>, migration: &Migration<'_>) -> Option<&'static str> {
@@ -33,26 +48,37 @@ fn obstacle(input: &Input<'_>, migration: &Migration<'_>) -> Option<&'static str
     if spec.phase < Phase::Migrate {
         return Some("Nodes are tainted from phase Migrate on");
     }
-    let provider_id = input.object.pointer("/spec/providerID").and_then(Value::as_str).unwrap_or_default();
+    let provider_id = input
+        .object
+        .pointer("/spec/providerID")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if !provider_id.is_empty() {
         return Some("the Node has a provider ID, so it is initialized");
     }
-    if taints_of(input.object).iter().any(|taint| taint.get("key").is_some_and(|key| key == taints::UNINITIALIZED)) {
+    if taints_of(input.object)
+        .iter()
+        .any(|taint| taint.get("key").is_some_and(|key| key == taints::UNINITIALIZED))
+    {
         return Some("the Node has the taint");
     }
     match (spec.node_taint, input.manager_fresh) {
         (NodeTaint::Always, _) | (NodeTaint::WhenManagerReady, Some(true)) => None,
         (NodeTaint::Never, _) => Some("spec.nodeTaint is Never"),
-        (NodeTaint::WhenManagerReady, Some(false)) => Some("no cloud-controller-manager is ready to take the taint off"),
+        (NodeTaint::WhenManagerReady, Some(false)) => {
+            Some("no cloud-controller-manager is ready to take the taint off")
+        }
         (NodeTaint::WhenManagerReady, None) => Some("whether a cloud-controller-manager is ready is not known"),
     }
 }
 
 fn taints_of(node: &Value) -> &[Value] {
-    node.pointer("/spec/taints").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    node.pointer("/spec/taints")
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
 }
 
-fn add_taint(node: &Value) -> Builder {
+fn add_taint(node: &Value) -> Result<Builder, NotAnObject> {
     let taint = json!({
         "key": taints::UNINITIALIZED,
         "value": taints::UNINITIALIZED_VALUE,
@@ -62,7 +88,7 @@ fn add_taint(node: &Value) -> Builder {
     if node.pointer("/spec/taints").is_some_and(Value::is_array) {
         builder.add(&Path::new(&["spec", "taints"]).index(taints_of(node).len()), taint);
     } else {
-        builder.set(&Path::default(), node, &["spec", "taints"], json!([taint]));
+        builder.set(&Path::default(), node, &["spec", "taints"], json!([taint]))?;
     }
-    builder
+    Ok(builder)
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Draft, Migration};
-use crate::patch::{Builder, Path};
+use crate::patch::{Builder, NotAnObject, Path};
 
 /// One entry of the undo annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +22,15 @@ struct UndoEntry {
     container: String,
     #[serde(flatten)]
     edit: Edit,
+}
+
+/// Why the undo annotation cannot be written; without it the way back would be lost.
+#[derive(Debug, thiserror::Error)]
+enum UndoUnwritable {
+    #[error(transparent)]
+    Text(#[from] serde_json::Error),
+    #[error(transparent)]
+    Place(#[from] NotAnObject),
 }
 
 /// A container's new command line and the entries that undo it.
@@ -37,7 +46,8 @@ pub(super) fn is_concerned(pod: &Value) -> bool {
 }
 
 fn findings(pod: &Value) -> Vec<Finding<'_>> {
-    pod.get("spec").map_or_else(Vec::new, |spec| component::find(spec, pod.pointer("/metadata/labels")))
+    pod.get("spec")
+        .map_or_else(Vec::new, |spec| component::find(spec, pod.pointer("/metadata/labels")))
 }
 
 /// Brings the containers of a Pod, or of a Pod template at `root`, to the form of the migration's phase. `old` is the
@@ -55,7 +65,9 @@ pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Op
         }
     };
     if migration.spec.leader_migration.is_some() {
-        draft.warnings.push("spec.leaderMigration is not built yet; remove it".to_owned());
+        draft
+            .warnings
+            .push("spec.leaderMigration is not built yet; remove it".to_owned());
     }
     let findings = findings(pod);
     let mut builder = Builder::default();
@@ -65,13 +77,22 @@ pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Op
         let edits: Vec<Edit> = entries.iter().filter(own).map(|entry| entry.edit.clone()).collect();
         let after = rewrite(migration, finding, &findings, &edits, old, &mut draft);
         let edits = after.as_ref().map_or(edits, |after| after.edits.clone());
-        kept.extend(edits.into_iter().map(|edit| UndoEntry { container: finding.name.to_owned(), edit }));
+        kept.extend(edits.into_iter().map(|edit| UndoEntry {
+            container: finding.name.to_owned(),
+            edit,
+        }));
         if let Some(after) = after {
             write_lists(&mut builder, root, finding, &after.line);
             draft.reasons.extend(after.reasons);
         }
     }
-    write_undo(&mut builder, root, pod, &entries, &kept);
+    if let Err(error) = write_undo(&mut builder, root, pod, &entries, &kept) {
+        draft.refuse(format!(
+            "annotation {} cannot be written ({error}), so nothing is changed",
+            annotations::UNDO
+        ));
+        return draft;
+    }
     draft.patch = builder.finish();
     draft
 }
@@ -99,7 +120,9 @@ fn rewrite(
     let result = CommandLine::of_container(finding.container)
         .map_err(Refusal::from)
         .and_then(|current| to_phase(migration, finding, all, current, edits, old, draft));
-    result.map_err(|refusal| draft.refuse(format!("container {:?} is not changed: {refusal}", finding.name))).ok()
+    result
+        .map_err(|refusal| draft.refuse(format!("container {:?} is not changed: {refusal}", finding.name)))
+        .ok()
 }
 
 fn to_phase(
@@ -123,7 +146,6 @@ fn to_phase(
         own_configuration: migration.spec.leader_migration.is_some(),
     };
     let changes = phase_flags::changes(finding.component, &line, &circumstances)?;
-    let mut reasons = Vec::new();
     if row != migration.spec.phase {
         draft.warnings.push(format!(
             "container {:?} gets the flags of {row}, as the migration is not Prepared yet; wait for that condition or set spec.downtime",
@@ -132,13 +154,24 @@ fn to_phase(
     }
     for change in &changes {
         change.apply(&mut line)?;
-        reasons.push(format!("container {:?}: {change}", finding.name));
     }
-    if restored && !edits.is_empty() && changes.is_empty() {
-        reasons.push(format!("container {:?}: original command line restored", finding.name));
-    }
+    let reasons = if same_lists(&current, &line) {
+        vec![format!("container {:?} has the form of {row}", finding.name)]
+    } else {
+        let restored = Some("original command line restored".to_owned()).filter(|_| restored && !edits.is_empty());
+        let steps = restored.into_iter().chain(changes.iter().map(ToString::to_string));
+        steps
+            .map(|step| format!("container {:?}: {step}", finding.name))
+            .collect()
+    };
     let edits = line.edits().to_vec();
     Ok(Rewritten { line, edits, reasons })
+}
+
+fn same_lists(one: &CommandLine, other: &CommandLine) -> bool {
+    [List::Command, List::Args]
+        .into_iter()
+        .all(|list| one.list(list) == other.list(list))
 }
 
 fn row(
@@ -152,7 +185,9 @@ fn row(
         return migration.spec.phase;
     }
     let is_external = |form: &Form| matches!(form, Form::External { .. });
-    let stored = old.and_then(|old| old.get("spec")).and_then(component::controller_manager_form);
+    let stored = old
+        .and_then(|old| old.get("spec"))
+        .and_then(component::controller_manager_form);
     let stays_external = is_external(&Form::of_command_line(current)) || stored.as_ref().is_some_and(is_external);
     let original = Form::of_command_line(original);
     phase_flags::controller_manager_row(
@@ -165,11 +200,15 @@ fn row(
 }
 
 fn holds_both(findings: &[Finding<'_>]) -> bool {
-    Component::ALL.iter().all(|component| findings.iter().any(|finding| finding.component == *component))
+    Component::ALL
+        .iter()
+        .all(|component| findings.iter().any(|finding| finding.component == *component))
 }
 
 fn write_lists(builder: &mut Builder, root: &Path, finding: &Finding<'_>, after: &CommandLine) {
-    let Ok(before) = CommandLine::of_container(finding.container) else { return };
+    let Ok(before) = CommandLine::of_container(finding.container) else {
+        return;
+    };
     let container = root.child("spec").child("containers").index(finding.index);
     for list in [List::Command, List::Args] {
         builder.list(&container.child(list.as_str()), before.list(list), after.list(list));
@@ -177,32 +216,36 @@ fn write_lists(builder: &mut Builder, root: &Path, finding: &Finding<'_>, after:
 }
 
 fn undo_entries(pod: &Value) -> Result<Vec<UndoEntry>, serde_json::Error> {
-    let text = pod.pointer("/metadata/annotations").and_then(|all| all.get(annotations::UNDO));
-    text.and_then(Value::as_str).map_or_else(|| Ok(Vec::new()), serde_json::from_str)
+    let text = pod
+        .pointer("/metadata/annotations")
+        .and_then(|all| all.get(annotations::UNDO));
+    text.and_then(Value::as_str)
+        .map_or_else(|| Ok(Vec::new()), serde_json::from_str)
 }
 
-fn write_undo(builder: &mut Builder, root: &Path, pod: &Value, before: &[UndoEntry], after: &[UndoEntry]) {
+fn write_undo(
+    builder: &mut Builder,
+    root: &Path,
+    pod: &Value,
+    before: &[UndoEntry],
+    after: &[UndoEntry],
+) -> Result<(), UndoUnwritable> {
     if before == after {
-        return;
+        return Ok(());
     }
     if !after.is_empty() {
-        let text = json!(json!(after).to_string());
-        builder.set(root, pod, &["metadata", "annotations", annotations::UNDO], text);
-        return;
+        let text = serde_json::to_string(after)?;
+        builder.set(root, pod, &["metadata", "annotations", annotations::UNDO], json!(text))?;
+        return Ok(());
     }
     let annotations = root.child("metadata").child("annotations");
-    let Some(all) = pod.pointer("/metadata/annotations").and_then(Value::as_object) else { return };
+    let Some(all) = pod.pointer("/metadata/annotations").and_then(Value::as_object) else {
+        return Ok(());
+    };
     match all.get(annotations::UNDO) {
         Some(_) if all.len() == 1 => builder.remove(&annotations, json!(all)),
         Some(text) => builder.remove(&annotations.child(annotations::UNDO), text.clone()),
         None => {}
     }
-}
-
-impl Draft {
-    fn refuse(&mut self, warning: String) {
-        self.reasons.push(warning.clone());
-        self.warnings.push(warning);
-        self.refused = true;
-    }
+    Ok(())
 }

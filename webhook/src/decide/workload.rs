@@ -13,10 +13,15 @@ pub(super) fn is_concerned(input: &Input<'_>) -> bool {
 /// A phase permits, it never triggers: an update acts only when it changes the spec, or when the operator asks for it by
 /// annotation. So whoever touches labels, annotations or status never rolls a control plane.
 pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
-    let Some(object) = template(input.object) else { return Draft::default() };
+    let Some(object) = template(input.object) else {
+        return Draft::default();
+    };
     let may_act = input.operation == Operation::Create || changed(input, "/spec") || apply_requested(input);
     if !may_act || is_being_deleted(input.object) {
-        return Draft { reasons: vec!["the update does not change spec".to_owned()], ..Draft::default() };
+        return Draft {
+            reasons: vec!["the update does not change spec".to_owned()],
+            ..Draft::default()
+        };
     }
     let old = input.old_object.and_then(template);
     pod_spec::draft(migration, &Path::new(&["spec", "template"]), object, old)
