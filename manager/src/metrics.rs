@@ -119,11 +119,12 @@ impl Metrics {
             service_host_update_latency: service_latency(),
             start_time: Gauge::default(),
         };
-        metrics.register_all();
+        metrics.register_nodes();
+        metrics.register_lifecycle_and_services();
         metrics
     }
 
-    fn register_all(&self) {
+    fn register_nodes(&self) {
         self.with_registry(|r| {
             r.register(
                 "leader_election_master_status",
@@ -166,6 +167,9 @@ impl Metrics {
                 self.start_time.clone(),
             );
         });
+    }
+
+    fn register_lifecycle_and_services(&self) {
         self.with_registry(|r| {
             r.register(
                 "cloud_node_lifecycle_controller_monitor_nodes_duration_seconds",

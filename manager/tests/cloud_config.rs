@@ -1,5 +1,11 @@
 //! The cloud configuration file: what parses, what it means, and how each fault reads.
 
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test ends at the first thing that is not as it should be"
+)]
+
 use outrigger_manager::cloud_config::identity::region_of_zone;
 use outrigger_manager::cloud_config::overrides::{self, AwsService};
 use outrigger_manager::cloud_config::{CloudConfig, HealthProbeMode, IdentityError, IpFamily};

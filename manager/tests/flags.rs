@@ -1,5 +1,11 @@
 //! The command line: the incumbent's own, read as Go reads it.
 
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test ends at the first thing that is not as it should be"
+)]
+
 use std::time::Duration;
 
 use outrigger_manager::args::table::{self, Effect, Kind};

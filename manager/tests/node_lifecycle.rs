@@ -1,5 +1,11 @@
 //! The node lifecycle controller against an API server and an AWS in memory.
 
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test ends at the first thing that is not as it should be"
+)]
+
 mod node_support;
 
 use std::sync::Arc;

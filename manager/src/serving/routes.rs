@@ -26,7 +26,6 @@ struct Shared {
 }
 
 /// The router of the manager's port. Every path, also one that does not exist, is behind `access`.
-#[must_use]
 pub fn router(health: Health, metrics: Metrics, access: Arc<Access>) -> Router {
     let probe = |path: &'static str, probe: Probe| {
         let all = move |state: State<Shared>, query: RawQuery| async move { report(&state.health, probe, path, query) };
