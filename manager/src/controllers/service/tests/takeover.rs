@@ -123,7 +123,9 @@ async fn targets_that_are_not_ready_at_the_switch_stay_and_others_do_not_join() 
     let fixture = taken_over();
     fixture.node("i-1", false);
     fixture.node("i-3", false);
-    fixture.sync().await.unwrap();
+    fixture.settle().await;
+    tokio::time::advance(std::time::Duration::from_secs(3600)).await;
+    fixture.settle().await;
     assert_eq!(fixture.aws.writes(), Vec::<String>::new());
 }
 
