@@ -15,7 +15,9 @@ const USAGE: &str = "usage: outrigger-demo migrate [--keep] | incumbent";
 #[tokio::main]
 async fn main() -> ExitCode {
     tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "error".into()))
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "error,kube_client=off".into()),
+        )
         .with_writer(std::io::stderr)
         .init();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -77,7 +79,9 @@ async fn incumbent() -> Result<bool> {
     let progress = Progress::loud();
     for own_names in [false, true] {
         let run = run_folder("incumbent")?;
-        let report = demo::incumbent(&run, own_names, &progress).await.with_context(|| format!("logs: {}", run.display()))?;
+        let report = demo::incumbent(&run, own_names, &progress)
+            .await
+            .with_context(|| format!("logs: {}", run.display()))?;
         judge(&progress, &report);
         progress.line(&report.proof_line());
         std::fs::remove_dir_all(&run).with_context(|| run.display().to_string())?;
@@ -86,5 +90,8 @@ async fn incumbent() -> Result<bool> {
 }
 
 fn run_folder(name: &str) -> Result<PathBuf> {
-    Ok(tempfile::Builder::new().prefix(&format!("outrigger-{name}-")).tempdir()?.keep())
+    Ok(tempfile::Builder::new()
+        .prefix(&format!("outrigger-{name}-"))
+        .tempdir()?
+        .keep())
 }

@@ -43,28 +43,60 @@ pub async fn incumbent(run: &Path, own_names: bool, progress: &Progress) -> Resu
     // The rights that the published guide has the operator grant, for both sides.
     stage.install_tenant(progress).await?;
     stage.deploy_old_manager(&["--enable-leader-migration"]).await?;
-    stage.wait_rolled(OLD_MANAGER, "the old manager runs with leader migration", ROLL, progress, |_| true).await?;
-    let before = stage.wait_holder(Lease::M, None, Duration::from_secs(60), progress).await?;
+    stage
+        .wait_rolled(
+            OLD_MANAGER,
+            "the old manager runs with leader migration",
+            ROLL,
+            progress,
+            |_| true,
+        )
+        .await?;
+    let before = stage
+        .wait_holder(Lease::M, None, Duration::from_secs(60), progress)
+        .await?;
     stage.create_load_balancer_service("web", 80).await?;
     stage.create_load_balancer_service("api", 443).await?;
     stage.wait_load_balancers(&["web", "api"], 2, progress).await?;
     let cluster = kubelets::config(&stage.tenant.kubeconfig(&User::admin())?).await?;
     let node = stage.world.instances[0].private_dns_name.clone();
-    let load = Load::start(&cluster, LoadTarget { namespace: "default".into(), service: "web".into(), node }, Duration::from_secs(2))?;
+    let load = Load::start(
+        &cluster,
+        LoadTarget {
+            namespace: "default".into(),
+            service: "web".into(),
+            node,
+        },
+        Duration::from_secs(2),
+    )?;
     stage.snapshot().await?;
 
     let arguments = arguments(&stage, own_names)?;
     stage.create_manager_account().await?;
     stage.replace_manager(IMAGE, arguments).await?;
-    stage.wait_rolled(NEW_MANAGER, "the incumbent runs", ROLL, progress, |_| true).await?;
-    stage.wait_holder(Lease::C, None, Duration::from_secs(60), progress).await?;
+    stage
+        .wait_rolled(NEW_MANAGER, "the incumbent runs", ROLL, progress, |_| true)
+        .await?;
+    stage
+        .wait_holder(Lease::C, None, Duration::from_secs(60), progress)
+        .await?;
     progress.say("both managers run, as in the documented migration");
     tokio::time::sleep(Duration::from_secs(15)).await;
     stage.mark("phase Migrate");
     stage.deploy_external().await?;
     let external = |argv: &[String]| argv.iter().any(|flag| flag == "--cloud-provider=external");
-    stage.wait_rolled(OLD_MANAGER, "the old manager runs without the cloud provider", ROLL, progress, external).await?;
-    stage.wait_holder(Lease::M, Some(&before), Duration::from_secs(60), progress).await?;
+    stage
+        .wait_rolled(
+            OLD_MANAGER,
+            "the old manager runs without the cloud provider",
+            ROLL,
+            progress,
+            external,
+        )
+        .await?;
+    stage
+        .wait_holder(Lease::M, Some(&before), Duration::from_secs(60), progress)
+        .await?;
     tokio::time::sleep(Duration::from_secs(15)).await;
     stage.snapshot().await?;
     load.stop();
@@ -78,7 +110,14 @@ fn arguments(stage: &Stage, own_names: bool) -> Result<Vec<String>> {
     // The incumbent may do what it asks for: this is about its leases, not about its rights.
     let kubeconfig = stage.tenant.kubeconfig(&User::admin())?;
     let cloud_config = stage.run.join("incumbent-cloud.conf");
-    std::fs::write(&cloud_config, stage.world.cloud_config(stage.proxy.url()).replace("elasticloadbalancing", "Elastic Load Balancing").replace("= ec2", "= EC2"))?;
+    std::fs::write(
+        &cloud_config,
+        stage
+            .world
+            .cloud_config(stage.proxy.url())
+            .replace("elasticloadbalancing", "Elastic Load Balancing")
+            .replace("= ec2", "= EC2"),
+    )?;
     let mut arguments = vec![
         "--cloud-provider=aws".to_owned(),
         format!("--cloud-config={}", cloud_config.display()),

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+use crate::cluster::User;
 use crate::kubelets;
 use crate::leases::Lease;
 use crate::load::{Load, LoadTarget};
 use crate::stage::operator::{NEW_MANAGER, OLD_MANAGER};
 use crate::stage::{CLUSTER, Progress, Stage};
-use crate::cluster::User;
 use crate::timeline::{self, Component, NEW_WORK_BEGINS, Report, Rules};
 
 /// What is left when the migration is over: the stage still stands.
@@ -44,7 +44,10 @@ pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
     tokio::time::sleep(QUIET).await;
     stage.snapshot().await?;
     let nodes_after = stage.node_identities().await?;
-    ensure!(nodes_before == nodes_after, "labels, addresses or provider IDs of old Nodes changed:\n{nodes_before:#?}\n{nodes_after:#?}");
+    ensure!(
+        nodes_before == nodes_after,
+        "labels, addresses or provider IDs of old Nodes changed:\n{nodes_before:#?}\n{nodes_after:#?}"
+    );
     progress.say("labels, addresses and provider IDs of the old Nodes are what they were");
 
     let unchanged = unchanged(&stage).await?;
@@ -53,7 +56,11 @@ pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
     stage.snapshot().await?;
     load.stop();
     let report = timeline::analyse(&stage.record().await?, &rules(&stage, unchanged));
-    Ok(Outcome { stage, report, _load: load })
+    Ok(Outcome {
+        stage,
+        report,
+        _load: load,
+    })
 }
 
 /// Nodes with in-tree kubelets and two Services, held by the real in-tree controllers.
@@ -63,8 +70,18 @@ async fn old_world(stage: &mut Stage, progress: &Progress) -> Result<()> {
         stage.join_in_tree(index).await?;
     }
     stage.deploy_old_manager(&[]).await?;
-    stage.wait_rolled(OLD_MANAGER, "the old kube-controller-manager runs", ROLL, progress, |_| true).await?;
-    stage.wait_holder(Lease::K, None, Duration::from_secs(60), progress).await?;
+    stage
+        .wait_rolled(
+            OLD_MANAGER,
+            "the old kube-controller-manager runs",
+            ROLL,
+            progress,
+            |_| true,
+        )
+        .await?;
+    stage
+        .wait_holder(Lease::K, None, Duration::from_secs(60), progress)
+        .await?;
     stage.create_load_balancer_service("web", 80).await?;
     stage.create_load_balancer_service("api", 443).await?;
     stage.wait_load_balancers(&["web", "api"], 2, progress).await
@@ -73,23 +90,34 @@ async fn old_world(stage: &mut Stage, progress: &Progress) -> Result<()> {
 async fn start_load(stage: &Stage) -> Result<Load> {
     let cluster = kubelets::config(&stage.tenant.kubeconfig(&User::admin())?).await?;
     let node = stage.world.instances[0].private_dns_name.clone();
-    let target = LoadTarget { namespace: "default".into(), service: "web".into(), node };
+    let target = LoadTarget {
+        namespace: "default".into(),
+        service: "web".into(),
+        node,
+    };
     Ok(Load::start(&cluster, target, Duration::from_secs(2))?)
 }
 
 /// Webhook, resource, rights, and our manager beside the old one.
 async fn install(stage: &mut Stage, progress: &Progress) -> Result<()> {
     progress.step("Install: webhook, CloudProviderMigration in phase InTree, our manager");
-    stage.start_webhook().await?;
     stage.install_management(progress).await?;
     stage.install_tenant(progress).await?;
+    stage.start_webhook().await?;
     stage.create_migration().await?;
     stage.mark("phase InTree");
     stage.install_manager(1).await?;
-    stage.wait_rolled(NEW_MANAGER, "our manager runs", ROLL, progress, |_| true).await?;
-    stage.wait_holder(Lease::C, None, Duration::from_secs(30), progress).await?;
+    stage
+        .wait_rolled(NEW_MANAGER, "our manager runs", ROLL, progress, |_| true)
+        .await?;
+    stage
+        .wait_holder(Lease::C, None, Duration::from_secs(30), progress)
+        .await?;
     tokio::time::sleep(QUIET).await;
-    ensure!(stage.holder(Lease::M).is_none(), "somebody took the migration lease in phase InTree");
+    ensure!(
+        stage.holder(Lease::M).is_none(),
+        "somebody took the migration lease in phase InTree"
+    );
     progress.say("it initializes Nodes under its own lease, and leaves the migration lease alone, although it is free");
     Ok(())
 }
@@ -99,12 +127,27 @@ async fn prepare(stage: &Stage, progress: &Progress) -> Result<()> {
     progress.step("Prepare: the old manager is rolled with --enable-leader-migration");
     stage.set_phase("Prepare").await?;
     let stored = stage.apply_phase("Prepare").await?;
-    progress.say(&format!("the API server stored: ... {}", stored.iter().skip(8).cloned().collect::<Vec<_>>().join(" ")));
+    progress.say(&format!(
+        "the API server stored: ... {}",
+        stored.iter().skip(8).cloned().collect::<Vec<_>>().join(" ")
+    ));
     let guarded = |argv: &[String]| argv.iter().any(|flag| flag.starts_with("--enable-leader-migration"));
-    stage.wait_rolled(OLD_MANAGER, "the old manager runs with leader migration", ROLL, progress, guarded).await?;
-    let holder = stage.wait_holder(Lease::M, None, Duration::from_secs(60), progress).await?;
+    stage
+        .wait_rolled(
+            OLD_MANAGER,
+            "the old manager runs with leader migration",
+            ROLL,
+            progress,
+            guarded,
+        )
+        .await?;
+    let holder = stage
+        .wait_holder(Lease::M, None, Duration::from_secs(60), progress)
+        .await?;
     progress.say(&format!("the old manager holds K and M as {holder}"));
-    stage.wait_condition("Prepared", Duration::from_secs(60), progress).await?;
+    stage
+        .wait_condition("Prepared", Duration::from_secs(60), progress)
+        .await?;
     tokio::time::sleep(QUIET).await;
     Ok(())
 }
@@ -116,9 +159,21 @@ async fn take_over(stage: &Stage, progress: &Progress) -> Result<()> {
     stage.set_phase("Migrate").await?;
     stage.apply_phase("Migrate").await?;
     let external = |argv: &[String]| argv.iter().any(|flag| flag == "--cloud-provider=external");
-    stage.wait_rolled(OLD_MANAGER, "the old manager runs without the cloud provider", ROLL, progress, external).await?;
-    stage.wait_holder(Lease::M, before.as_deref(), Duration::from_secs(60), progress).await?;
-    stage.wait_condition("ControlPlaneMigrated", Duration::from_secs(60), progress).await
+    stage
+        .wait_rolled(
+            OLD_MANAGER,
+            "the old manager runs without the cloud provider",
+            ROLL,
+            progress,
+            external,
+        )
+        .await?;
+    stage
+        .wait_holder(Lease::M, before.as_deref(), Duration::from_secs(60), progress)
+        .await?;
+    stage
+        .wait_condition("ControlPlaneMigrated", Duration::from_secs(60), progress)
+        .await
 }
 
 /// Names of what our manager has no reason to write to.
@@ -135,15 +190,26 @@ async fn new_work(stage: &mut Stage, progress: &Progress) -> Result<()> {
     let provider_id = stage.world.instances[2].provider_id();
     let seen = &*stage;
     progress
-        .wait("the new Node joined with the taint, and is initialized", Duration::from_secs(60), async || {
-            let node = seen.node(&name).await?.unwrap_or_default();
-            let tainted = node["spec"]["taints"].to_string().contains("uninitialized");
-            let ready = !tainted && node["spec"]["providerID"] == provider_id.as_str();
-            Ok(if ready { Ok(()) } else { Err(format!("providerID {}, tainted: {tainted}", node["spec"]["providerID"])) })
-        })
+        .wait(
+            "the new Node joined with the taint, and is initialized",
+            Duration::from_secs(60),
+            async || {
+                let node = seen.node(&name).await?.unwrap_or_default();
+                let tainted = node["spec"]["taints"].to_string().contains("uninitialized");
+                let ready = !tainted && node["spec"]["providerID"] == provider_id.as_str();
+                Ok(if ready {
+                    Ok(())
+                } else {
+                    Err(format!("providerID {}, tainted: {tainted}", node["spec"]["providerID"]))
+                })
+            },
+        )
         .await?;
     let tainted = seen.node_was_tainted(&name).await?;
-    ensure!(tainted, "Node {name} did not join with the uninitialized taint: the webhook did not act");
+    ensure!(
+        tainted,
+        "Node {name} did not join with the uninitialized taint: the webhook did not act"
+    );
     progress.say("it joined with the taint from the webhook");
     stage.create_load_balancer_service("new", 8080).await?;
     stage.wait_load_balancers(&["web", "api", "new"], 3, progress).await
@@ -155,7 +221,10 @@ async fn complete(stage: &Stage, progress: &Progress) -> Result<()> {
     tokio::time::sleep(Duration::from_secs(4)).await;
     let status = stage.migrations().get(CLUSTER).await?.status.unwrap_or_default();
     for condition in status.conditions {
-        progress.say(&format!("{:22} {:6} {}", condition.type_, condition.status, condition.message));
+        progress.say(&format!(
+            "{:22} {:6} {}",
+            condition.type_, condition.status, condition.message
+        ));
     }
     Ok(())
 }

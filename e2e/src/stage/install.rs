@@ -21,7 +21,10 @@ impl Stage {
         let objects = self.management_objects(1).await?;
         let without_manager: Vec<Value> = objects.into_iter().filter(|object| !is_manager(object)).collect();
         manifests::apply(&self.management_admin, &without_manager).await?;
-        progress.say(&format!("applied manifests/overlays/hosted/management: {}", kinds(&without_manager)));
+        progress.say(&format!(
+            "applied manifests/overlays/hosted/management: {}",
+            kinds(&without_manager)
+        ));
         Ok(())
     }
 
@@ -31,9 +34,17 @@ impl Stage {
     /// As [`Stage::install_management`].
     pub async fn install_tenant(&self, progress: &Progress) -> Result<()> {
         let mut objects = manifests::render(&self.tools, &self.run, "tenant", "overlays/hosted/tenant", "").await?;
-        manifests::register_webhook(&mut objects, self.webhook_authority(), self.webhook_address(), self.webhook_port);
+        manifests::register_webhook(
+            &mut objects,
+            self.webhook_authority(),
+            self.webhook_address(),
+            self.webhook_port,
+        );
         manifests::apply(&self.tenant_admin, &objects).await?;
-        progress.say(&format!("applied manifests/overlays/hosted/tenant: {}", kinds(&objects)));
+        progress.say(&format!(
+            "applied manifests/overlays/hosted/tenant: {}",
+            kinds(&objects)
+        ));
         Ok(())
     }
 
@@ -52,7 +63,12 @@ impl Stage {
     /// # Errors
     /// When the API server refuses it.
     pub async fn replace_manager(&self, image: &str, arguments: Vec<String>) -> Result<()> {
-        let mut objects: Vec<Value> = self.management_objects(1).await?.into_iter().filter(is_manager).collect();
+        let mut objects: Vec<Value> = self
+            .management_objects(1)
+            .await?
+            .into_iter()
+            .filter(is_manager)
+            .collect();
         for deployment in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
             let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
             container["image"] = Value::from(image);
@@ -82,7 +98,12 @@ impl Stage {
         let api: Api<Deployment> = Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
         let patch = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/command", "value": command}]);
         let patch = serde_json::from_value(patch)?;
-        api.patch(super::operator::OLD_MANAGER, &PatchParams::default(), &Patch::<()>::Json(patch)).await?;
+        api.patch(
+            super::operator::OLD_MANAGER,
+            &PatchParams::default(),
+            &Patch::<()>::Json(patch),
+        )
+        .await?;
         Ok(())
     }
 
@@ -104,7 +125,9 @@ impl Stage {
     pub fn manager_arguments(&self) -> Result<Vec<String>> {
         let tenant = self.tenant.kubeconfig(&User::new("outrigger-manager"))?;
         let account = format!("system:serviceaccount:{CONTROL_PLANE}:outrigger-manager");
-        let management = self.management.kubeconfig(&User::new(account).in_group("system:serviceaccounts"))?;
+        let management = self
+            .management
+            .kubeconfig(&User::new(account).in_group("system:serviceaccounts"))?;
         Ok(vec![
             "--cloud-provider=aws".into(),
             format!("--kubeconfig={}", tenant.display()),
@@ -138,9 +161,20 @@ impl Stage {
             {"target": {"kind": "Deployment", "name": "outrigger-webhook"}, "patch": webhook.to_string()},
         ]);
         let overlay = format!("patches: {patches}\n");
-        let mut objects =
-            manifests::render(&self.tools, &self.run, "management", "overlays/hosted/management", &overlay).await?;
-        manifests::register_webhook(&mut objects, self.webhook_authority(), self.webhook_address(), self.webhook_port);
+        let mut objects = manifests::render(
+            &self.tools,
+            &self.run,
+            "management",
+            "overlays/hosted/management",
+            &overlay,
+        )
+        .await?;
+        manifests::register_webhook(
+            &mut objects,
+            self.webhook_authority(),
+            self.webhook_address(),
+            self.webhook_port,
+        );
         Ok(objects)
     }
 
@@ -152,13 +186,17 @@ impl Stage {
     pub async fn node_was_tainted(&self, node: &str) -> Result<bool> {
         let events = AuditLog::new(self.tenant.audit_log()).events().await?;
         Ok(events.iter().any(|event| {
-            event.concerns("nodes") && event.object_ref.name == node && event.verb == "create" && event.was_mutated_by("nodes.outrigger.dev")
+            event.concerns("nodes")
+                && event.object_ref.name == node
+                && event.verb == "create"
+                && event.was_mutated_by("nodes.outrigger.dev")
         }))
     }
 }
 
 fn is_manager(object: &Value) -> bool {
-    object["metadata"]["name"] == NEW_MANAGER && matches!(object["kind"].as_str(), Some("Deployment" | "ServiceAccount"))
+    object["metadata"]["name"] == NEW_MANAGER
+        && matches!(object["kind"].as_str(), Some("Deployment" | "ServiceAccount"))
 }
 
 fn kinds(objects: &[Value]) -> String {
@@ -166,5 +204,15 @@ fn kinds(objects: &[Value]) -> String {
     for object in objects {
         *counts.entry(object["kind"].as_str().unwrap_or("?")).or_default() += 1;
     }
-    counts.iter().map(|(kind, count)| if *count == 1 { (*kind).to_owned() } else { format!("{count} {kind}") }).collect::<Vec<_>>().join(", ")
+    counts
+        .iter()
+        .map(|(kind, count)| {
+            if *count == 1 {
+                (*kind).to_owned()
+            } else {
+                format!("{count} {kind}")
+            }
+        })
+        .collect::<Vec<_>>()
+        .join(", ")
 }

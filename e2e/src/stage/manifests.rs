@@ -30,7 +30,10 @@ pub async fn render(tools: &Tools, run: &Path, name: &str, path: &str, patches: 
     let overlay = run.join("kustomize").join(name);
     std::fs::create_dir_all(&overlay)?;
     let base = relative(&overlay.canonicalize()?, &folder().join(path).canonicalize()?);
-    let text = format!("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n- {}\n{patches}", base.display());
+    let text = format!(
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n- {}\n{patches}",
+        base.display()
+    );
     std::fs::write(overlay.join("kustomization.yaml"), text)?;
     build(tools, &overlay).await
 }
@@ -47,16 +50,29 @@ pub async fn build(tools: &Tools, overlay: &Path) -> Result<Vec<Value>> {
         .output()
         .await
         .context("running kustomize")?;
-    ensure!(output.status.success(), "kustomize build {}: {}", overlay.display(), String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "kustomize build {}: {}",
+        overlay.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
     let text = String::from_utf8(output.stdout)?;
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).context("kustomize printed something that is no YAML")?;
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(&text).context("kustomize printed something that is no YAML")?;
     Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
 }
 
 /// kustomize wants a relative path to a base outside of the overlay's folder.
 fn relative(from: &Path, to: &Path) -> PathBuf {
-    let common = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
-    let up = from.components().skip(common).map(|_| std::path::Component::ParentDir.as_os_str());
+    let common = from
+        .components()
+        .zip(to.components())
+        .take_while(|(a, b)| a == b)
+        .count();
+    let up = from
+        .components()
+        .skip(common)
+        .map(|_| std::path::Component::ParentDir.as_os_str());
     let down = to.components().skip(common).map(|part| part.as_os_str());
     up.chain(down).collect()
 }
@@ -96,7 +112,9 @@ async fn apply_one(client: &Client, object: &Value, dry_run: bool) -> Result<()>
     };
     let mut params = PatchParams::apply(OPERATOR).force();
     params.dry_run = dry_run;
-    api.patch(&parsed.name_any(), &params, &Patch::Apply(object)).await.with_context(|| format!("applying {what}"))?;
+    api.patch(&parsed.name_any(), &params, &Patch::Apply(object))
+        .await
+        .with_context(|| format!("applying {what}"))?;
     Ok(())
 }
 
@@ -118,7 +136,12 @@ pub fn issue_webhook_certificate(folder: &Path, address: &str) -> Result<String>
     use outrigger_certs::{Authority, Validity};
     let validity = Validity::starting(jiff::Timestamp::now(), std::time::Duration::from_secs(24 * 3600));
     let authority = Authority::new("outrigger e2e webhook CA", validity)?;
-    let names = ["outrigger-webhook.outrigger-system.svc", "localhost", "127.0.0.1", address];
+    let names = [
+        "outrigger-webhook.outrigger-system.svc",
+        "localhost",
+        "127.0.0.1",
+        address,
+    ];
     let issued = authority.issue(&names, validity)?;
     outrigger_certs::write(folder, &issued, Some(authority.certificate_pem()))?;
     Ok(authority.certificate_pem().to_owned())
@@ -138,7 +161,11 @@ pub fn register_webhook(objects: &mut [Value], authority: &str, address: &str, p
                     if client["service"].is_object() {
                         client["service"]["port"] = Value::from(port);
                     } else {
-                        let path = client["url"].as_str().and_then(|url| url.splitn(4, '/').nth(3)).unwrap_or("mutate").to_owned();
+                        let path = client["url"]
+                            .as_str()
+                            .and_then(|url| url.splitn(4, '/').nth(3))
+                            .unwrap_or("mutate")
+                            .to_owned();
                         client["url"] = Value::from(format!("https://{address}:{port}/{path}"));
                     }
                 }

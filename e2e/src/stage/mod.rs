@@ -23,7 +23,9 @@ use jiff::Timestamp;
 use kube::Client;
 
 use crate::aws::{Caller, Moto, Proxy, World};
-use crate::cluster::{ApiServer, ApiServerOptions, Etcd, ManagementControllerManager, TenantControllerManager, User, Version};
+use crate::cluster::{
+    ApiServer, ApiServerOptions, Etcd, ManagementControllerManager, TenantControllerManager, User, Version,
+};
 use crate::kubelets::{self, Kubelet, NodeSpec};
 use crate::leases::{LeaseName, Recorder};
 use crate::pods::{Image, ImageTable, PodRunner, RunnerConfig};
@@ -60,10 +62,16 @@ impl Binaries {
         let program = std::env::current_exe().context("where this program is")?;
         let folders: Vec<&Path> = program.ancestors().skip(1).take(2).collect();
         let find = |name: &str| {
-            let found = folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
+            let found = folders
+                .iter()
+                .map(|folder| folder.join(name))
+                .find(|path| path.is_file());
             found.with_context(|| format!("{name} is not built: run `cargo build --workspace` (or `make binaries`)"))
         };
-        Ok(Self { manager: find("outrigger-manager")?, webhook: find("outrigger-webhook")? })
+        Ok(Self {
+            manager: find("outrigger-manager")?,
+            webhook: find("outrigger-webhook")?,
+        })
     }
 }
 
@@ -106,8 +114,13 @@ pub struct Stage {
 }
 
 /// What a stage needs of `e2e/tools`.
-pub const TOOLS: [Tool; 5] =
-    [Tool::ApiServer126, Tool::ControllerManager126, Tool::Etcd, Tool::Kustomize, Tool::MotoPython];
+pub const TOOLS: [Tool; 5] = [
+    Tool::ApiServer126,
+    Tool::ControllerManager126,
+    Tool::Etcd,
+    Tool::Kustomize,
+    Tool::MotoPython,
+];
 
 impl Stage {
     /// Builds the stage in `run`: empty control planes, an account with `instances` machines, no webhook yet.
@@ -136,7 +149,7 @@ impl Stage {
             run: run.to_owned(),
             webhook_port: free_port()?,
             webhook: None,
-            webhook_authority: String::new(),
+            webhook_authority: manifests::issue_webhook_certificate(&run.join("webhook-certs"), WEBHOOK_ADDRESS)?,
             kubelets: Vec::new(),
             markers: Mutex::default(),
             snapshots: Mutex::default(),
@@ -223,30 +236,34 @@ impl Stage {
         Ok(path)
     }
 
-    /// Starts the webhook and remembers the CA by which API servers know it.
+    /// Starts the webhook. Its rights must be installed: without them it is not ready.
     ///
     /// # Errors
     /// When it does not become ready.
     pub async fn start_webhook(&mut self) -> Result<()> {
         let folder = self.run.join("webhook-certs");
-        self.webhook_authority = manifests::issue_webhook_certificate(&folder, WEBHOOK_ADDRESS)?;
-        let user = User::new("system:serviceaccount:outrigger-system:outrigger-webhook").in_group("system:serviceaccounts");
+        let user =
+            User::new("system:serviceaccount:outrigger-system:outrigger-webhook").in_group("system:serviceaccounts");
         let guest = User::new("outrigger-webhook");
         let health = free_port()?;
-        let launch = Launch::new("outrigger-webhook", &self.binaries.webhook)
-            .arguments([
-                format!("--bind-address={WEBHOOK_ADDRESS}:{}", self.webhook_port),
-                format!("--health-bind-address=127.0.0.1:{health}"),
-                format!("--cert-dir={}", folder.display()),
-                "--server-name=outrigger-webhook.outrigger-system.svc".to_owned(),
-                format!("--kubeconfig={}", self.management.kubeconfig(&user)?.display()),
-                format!("--cluster-kubeconfig={CLUSTER}={}", self.tenant.kubeconfig(&guest)?.display()),
-            ])
-            .environment("RUST_LOG", "info");
+        let launch = Launch::new("outrigger-webhook", &self.binaries.webhook).arguments([
+            format!("--bind-address={WEBHOOK_ADDRESS}:{}", self.webhook_port),
+            format!("--health-bind-address=127.0.0.1:{health}"),
+            format!("--cert-dir={}", folder.display()),
+            "--server-name=outrigger-webhook.outrigger-system.svc".to_owned(),
+            "--shutdown-delay=0s".to_owned(),
+            format!("--kubeconfig={}", self.management.kubeconfig(&user)?.display()),
+            format!(
+                "--cluster-kubeconfig={CLUSTER}={}",
+                self.tenant.kubeconfig(&guest)?.display()
+            ),
+        ]);
         let process = Process::start(&launch, &self.run)?;
         let url = format!("http://127.0.0.1:{health}/readyz");
         process
-            .ready("be ready", Duration::from_secs(60), async || crate::loopback::expect_ok(&url).await)
+            .ready("be ready", Duration::from_secs(60), async || {
+                crate::loopback::expect_ok(&url).await
+            })
             .await?;
         self.webhook = Some(process);
         Ok(())
@@ -278,7 +295,10 @@ impl Stage {
     /// # Errors
     /// When a kubeconfig cannot be written.
     pub fn how_to_look(&self) -> Result<String> {
-        let (management, tenant) = (self.management.kubeconfig(&User::admin())?, self.tenant.kubeconfig(&User::admin())?);
+        let (management, tenant) = (
+            self.management.kubeconfig(&User::admin())?,
+            self.tenant.kubeconfig(&User::admin())?,
+        );
         let (management, tenant, run) = (management.display(), tenant.display(), self.run.display());
         Ok(format!(
             "Everything is still running. Look at it with:\n\n  \
@@ -295,7 +315,13 @@ impl Stage {
 
     /// Ends every process in order; the Pods' processes get `grace`.
     pub async fn end(self, grace: Duration) {
-        let Self { runner, webhook, kubelets, leases, .. } = self;
+        let Self {
+            runner,
+            webhook,
+            kubelets,
+            leases,
+            ..
+        } = self;
         drop((kubelets, leases));
         runner.shutdown(grace).await;
         drop(webhook);
@@ -303,7 +329,10 @@ impl Stage {
 
     /// Marks a step on the clock of the record.
     pub fn mark(&self, name: &str) {
-        let marker = Marker { at: Timestamp::now(), name: name.to_owned() };
+        let marker = Marker {
+            at: Timestamp::now(),
+            name: name.to_owned(),
+        };
         self.markers.lock().unwrap_or_else(PoisonError::into_inner).push(marker);
     }
 }
@@ -343,7 +372,7 @@ async fn pod_runner(
             "kube-controller-manager",
             tools.path(Tool::ControllerManager126)?,
         )),
-        with_cloud(Image::new("outrigger-manager", "outrigger-manager", &binaries.manager).environment("RUST_LOG", "info")),
+        with_cloud(Image::new("outrigger-manager", "outrigger-manager", &binaries.manager)),
     ];
     if let Ok(incumbent) = tools.path(Tool::AwsCloudControllerManager) {
         let image = "registry.k8s.io/provider-aws/cloud-controller-manager";
@@ -358,7 +387,10 @@ async fn pod_runner(
         images: ImageTable::new(images),
         folder,
         on_access_key: Arc::new(move |key, process| {
-            proxy.add_caller(&Caller { name: process.to_owned(), access_key_id: key.to_owned() });
+            proxy.add_caller(&Caller {
+                name: process.to_owned(),
+                access_key_id: key.to_owned(),
+            });
         }),
     };
     let cluster = kubelets::config(&management.kubeconfig(&User::admin())?).await?;

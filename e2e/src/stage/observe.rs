@@ -19,13 +19,29 @@ impl Stage {
     /// # Errors
     /// When moto does not answer.
     pub async fn load_balancers(&self) -> Result<BTreeMap<String, LoadBalancer>> {
-        let answer = self.moto.call(&Service::Elb, "DescribeLoadBalancers", Parameters::default()).await?;
-        let all = answer.find("LoadBalancerDescriptions").map(|list| list.children.clone()).unwrap_or_default();
+        let answer = self
+            .moto
+            .call(&Service::Elb, "DescribeLoadBalancers", Parameters::default())
+            .await?;
+        let all = answer
+            .find("LoadBalancerDescriptions")
+            .map(|list| list.children.clone())
+            .unwrap_or_default();
         let one = |item: &Element| {
-            let targets: BTreeSet<String> =
-                item.items("Instances").iter().map(|instance| instance.value("InstanceId").to_owned()).collect();
+            let targets: BTreeSet<String> = item
+                .items("Instances")
+                .iter()
+                .map(|instance| instance.value("InstanceId").to_owned())
+                .collect();
             let (dns_name, created) = (item.value("DNSName").to_owned(), item.value("CreatedTime").to_owned());
-            (item.value("LoadBalancerName").to_owned(), LoadBalancer { dns_name, created, targets })
+            (
+                item.value("LoadBalancerName").to_owned(),
+                LoadBalancer {
+                    dns_name,
+                    created,
+                    targets,
+                },
+            )
         };
         Ok(all.iter().map(one).collect())
     }
@@ -35,8 +51,14 @@ impl Stage {
     /// # Errors
     /// When moto does not answer.
     pub async fn snapshot(&self) -> Result<()> {
-        let snapshot = Snapshot { at: Timestamp::now(), load_balancers: self.load_balancers().await? };
-        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner).push(snapshot);
+        let snapshot = Snapshot {
+            at: Timestamp::now(),
+            load_balancers: self.load_balancers().await?,
+        };
+        self.snapshots
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(snapshot);
         Ok(())
     }
 

@@ -65,11 +65,20 @@ impl Stage {
         });
         manifests::apply(&self.management_admin, &[namespace]).await?;
         // The service account controller makes the account that Pods need.
-        let api: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
+        let api: Api<k8s_openapi::api::core::v1::ServiceAccount> =
+            Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
         Progress::quiet()
-            .wait("the namespace has its service account", Duration::from_secs(60), async || {
-                Ok(api.get_opt("default").await?.map(drop).ok_or_else(|| "ServiceAccount default".to_owned()))
-            })
+            .wait(
+                "the namespace has its service account",
+                Duration::from_secs(60),
+                async || {
+                    Ok(api
+                        .get_opt("default")
+                        .await?
+                        .map(drop)
+                        .ok_or_else(|| "ServiceAccount default".to_owned()))
+                },
+            )
             .await?;
         Ok(())
     }
@@ -85,7 +94,8 @@ impl Stage {
             "spec": {"type": "LoadBalancer", "selector": {"app": name}, "ports": [{"port": port, "protocol": "TCP"}]},
         });
         let api: Api<Service> = Api::namespaced(self.tenant_admin.clone(), "default");
-        api.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
+        api.create(&PostParams::default(), &serde_json::from_value(service)?)
+            .await?;
         Ok(())
     }
 
@@ -96,7 +106,9 @@ impl Stage {
     pub async fn host_name(&self, service: &str) -> Result<Option<String>> {
         let api: Api<Service> = Api::namespaced(self.tenant_admin.clone(), "default");
         let status = api.get(service).await?.status.and_then(|status| status.load_balancer);
-        let first = status.and_then(|balancer| balancer.ingress).and_then(|all| all.into_iter().next());
+        let first = status
+            .and_then(|balancer| balancer.ingress)
+            .and_then(|all| all.into_iter().next());
         Ok(first.and_then(|ingress| ingress.hostname))
     }
 
@@ -158,7 +170,9 @@ impl Stage {
     pub async fn set_phase(&self, phase: &str) -> Result<()> {
         self.mark(&format!("phase {phase}"));
         let patch = Patch::Merge(json!({"spec": {"phase": phase}}));
-        self.migrations().patch(CLUSTER, &PatchParams::default(), &patch).await?;
+        self.migrations()
+            .patch(CLUSTER, &PatchParams::default(), &patch)
+            .await?;
         Ok(())
     }
 
@@ -169,10 +183,21 @@ impl Stage {
     /// When the API server refuses it.
     pub async fn apply_phase(&self, phase: &str) -> Result<Vec<String>> {
         let api: Api<Deployment> = Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {"outrigger.dev/apply": format!("{CLUSTER}/{phase}")}}}));
+        let patch =
+            Patch::Merge(json!({"metadata": {"annotations": {"outrigger.dev/apply": format!("{CLUSTER}/{phase}")}}}));
         let stored = api.patch(OLD_MANAGER, &PatchParams::default(), &patch).await?;
-        let template = stored.spec.context("a Deployment without spec")?.template.spec.context("a template without spec")?;
-        Ok(template.containers.into_iter().next().and_then(|container| container.command).unwrap_or_default())
+        let template = stored
+            .spec
+            .context("a Deployment without spec")?
+            .template
+            .spec
+            .context("a template without spec")?;
+        Ok(template
+            .containers
+            .into_iter()
+            .next()
+            .and_then(|container| container.command)
+            .unwrap_or_default())
     }
 
     /// Waits for a condition of the migration object to be True.
@@ -211,10 +236,14 @@ impl Stage {
         progress
             .wait(what, limit, async || {
                 let pods = api.list(&params).await?.items;
-                let [pod] = pods.as_slice() else { return Ok(Err(format!("{} Pods", pods.len()))) };
+                let [pod] = pods.as_slice() else {
+                    return Ok(Err(format!("{} Pods", pods.len())));
+                };
                 let name = pod.name_any();
                 let argv = self.runner.argv(&name);
-                let Some(argv) = argv.first() else { return Ok(Err(format!("Pod {name} has not started"))) };
+                let Some(argv) = argv.first() else {
+                    return Ok(Err(format!("Pod {name} has not started")));
+                };
                 if !wanted(argv) {
                     return Ok(Err(format!("Pod {name} has another command line")));
                 }
@@ -230,7 +259,13 @@ impl Stage {
     ///
     /// # Errors
     /// When that does not happen within `limit`.
-    pub async fn wait_holder(&self, lease: Lease, before: Option<&str>, limit: Duration, progress: &Progress) -> Result<String> {
+    pub async fn wait_holder(
+        &self,
+        lease: Lease,
+        before: Option<&str>,
+        limit: Duration,
+        progress: &Progress,
+    ) -> Result<String> {
         progress
             .wait(&format!("lease {lease} has a new holder"), limit, async || {
                 let holder = self.leases.latest(lease).and_then(|change| change.holder);
@@ -255,7 +290,10 @@ impl Stage {
     /// When the API server does not answer.
     pub async fn node(&self, name: &str) -> Result<Option<Value>> {
         let api: Api<Node> = Api::all(self.tenant_admin.clone());
-        Ok(api.get_opt(name).await?.map(|node| serde_json::to_value(node).unwrap_or_default()))
+        Ok(api
+            .get_opt(name)
+            .await?
+            .map(|node| serde_json::to_value(node).unwrap_or_default()))
     }
 
     /// What may not change on old Nodes: labels, addresses, provider ID, by name.
@@ -274,7 +312,10 @@ impl Stage {
                 .collect();
             addresses.sort();
             let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
-            (node.name_any(), json!({"labels": node.labels(), "addresses": addresses, "providerID": provider_id}))
+            (
+                node.name_any(),
+                json!({"labels": node.labels(), "addresses": addresses, "providerID": provider_id}),
+            )
         };
         Ok(nodes.iter().map(one).collect())
     }
@@ -282,7 +323,11 @@ impl Stage {
 
 /// The label by which a Deployment's Pods are found.
 fn label_of(deployment: &str) -> &'static str {
-    if deployment == OLD_MANAGER { "app" } else { "app.kubernetes.io/name" }
+    if deployment == OLD_MANAGER {
+        "app"
+    } else {
+        "app.kubernetes.io/name"
+    }
 }
 
 fn is_ready(pod: &Pod) -> bool {

@@ -18,18 +18,30 @@ impl Progress {
     #[must_use]
     pub fn loud() -> Self {
         let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Self { start: Instant::now(), loud: true, colour }
+        Self {
+            start: Instant::now(),
+            loud: true,
+            colour,
+        }
     }
 
     /// No output.
     #[must_use]
     pub fn quiet() -> Self {
-        Self { start: Instant::now(), loud: false, colour: false }
+        Self {
+            start: Instant::now(),
+            loud: false,
+            colour: false,
+        }
     }
 
     /// A heading: a step of the migration begins.
     pub fn step(&self, text: &str) {
-        let (on, off) = if self.colour { ("\x1b[1;36m", "\x1b[0m") } else { ("", "") };
+        let (on, off) = if self.colour {
+            ("\x1b[1;36m", "\x1b[0m")
+        } else {
+            ("", "")
+        };
         self.line(&format!("\n{on}== {text}{off}"));
     }
 

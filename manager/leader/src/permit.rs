@@ -72,6 +72,13 @@ impl Permit {
         }
     }
 
+    /// How long ago the renew deadline passed; zero while it has not, and without a lease.
+    #[must_use]
+    pub fn overdue(&self) -> Duration {
+        let deadline = self.deadline.as_ref().and_then(|deadline| *deadline.borrow());
+        deadline.map_or(Duration::ZERO, |at| Instant::now().saturating_duration_since(at))
+    }
+
     /// The time until the renew deadline; `None` when no lease bounds this permit. Give writes a time-out
     /// below it.
     #[must_use]

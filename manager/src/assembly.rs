@@ -1,0 +1,252 @@
+//! Puts the controllers together: what each needs, and how a set of them starts and stops as one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use futures::future::BoxFuture;
+use kube::Client;
+use outrigger_leader::evidence::Sight;
+use outrigger_leader::{ControllerError, Permit, Start, readers};
+use outrigger_shared::controller::Controller;
+use outrigger_shared::migration::Phase;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Options;
+use crate::cloud_config::{CloudConfig, HealthProbeMode};
+use crate::controllers::node::desired::Place;
+use crate::controllers::{node, node_lifecycle, service};
+use crate::events::Recorder;
+use crate::identity::{Cloud, Cluster};
+use crate::metrics::Metrics;
+use crate::node_cache::NodeCache;
+
+/// How long new Nodes are collected before one describe asks for all of them.
+const NODE_WINDOW: Duration = Duration::from_millis(100);
+
+/// One identity for all leases of this process, of the form that client-go uses: host name, underscore, random UUID.
+#[must_use]
+pub fn identity() -> String {
+    let host = hostname::get().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned());
+    format!("{host}_{}", uuid::Uuid::new_v4())
+}
+
+/// The controllers that start and stop together.
+#[derive(Debug, Clone)]
+pub struct Set {
+    /// Which.
+    pub controllers: Vec<Controller>,
+}
+
+/// What the controllers are made of.
+pub struct Assembly {
+    options: Arc<Options>,
+    cloud: Cloud,
+    node_client: Client,
+    lifecycle_client: Client,
+    service_client: Client,
+    nodes: NodeCache,
+    kubelets_external: watch::Receiver<bool>,
+    metrics: Metrics,
+}
+
+impl Assembly {
+    /// Starts the caches, which run on every replica, leader or not.
+    ///
+    /// # Errors
+    /// When a client cannot be made.
+    pub fn new(
+        options: &Arc<Options>,
+        cloud: Cloud,
+        cluster: &Cluster,
+        management: &Cluster,
+        metrics: Metrics,
+        stop: &CancellationToken,
+    ) -> Result<Self> {
+        let nodes = NodeCache::new();
+        let (cache, client, until) = (nodes.clone(), cluster.client("shared-informers")?, stop.clone());
+        tokio::spawn(async move { cache.run(client, until).await });
+        Ok(Self {
+            options: Arc::clone(options),
+            node_client: cluster.client("node-controller")?,
+            // The name that the in-tree controller's client has, too.
+            lifecycle_client: cluster.client("cloud-node-lifecycle-controller")?,
+            service_client: cluster.client("service-controller")?,
+            kubelets_external: kubelets_external(options, management, stop)?,
+            cloud,
+            nodes,
+            metrics,
+        })
+    }
+
+    /// A readiness check: the Nodes have been listed.
+    pub fn nodes_ready(&self) -> impl Fn() -> Result<(), String> + Send + Sync + 'static {
+        let nodes = self.nodes.clone();
+        move || if nodes.is_ready() { Ok(()) } else { Err("the Nodes have not been listed yet".into()) }
+    }
+
+    /// How to start a set.
+    #[must_use]
+    pub fn start(self: &Arc<Self>, set: Set) -> Start {
+        let assembly = Arc::clone(self);
+        Box::new(move |permit, stop| {
+            let (assembly, set) = (Arc::clone(&assembly), set.clone());
+            Box::pin(async move { assembly.run(set, permit, stop).await })
+        })
+    }
+
+    /// Runs a set until `stop`; if one controller fails, all of them stop. Returns when every one has ended.
+    async fn run(self: Arc<Self>, set: Set, permit: Permit, stop: CancellationToken) -> Result<(), ControllerError> {
+        let stop = stop.child_token();
+        let mut running = JoinSet::new();
+        let mut started = Vec::new();
+        for controller in set.controllers {
+            if let Some(future) = self.controller(controller, permit.clone(), stop.child_token()) {
+                tracing::info!(%controller, "starting");
+                let name = short_name(controller);
+                self.metrics.set_running(name, true);
+                started.push(name);
+                running.spawn(future);
+            }
+        }
+        let mut result = Ok(());
+        if running.is_empty() {
+            stop.cancelled().await;
+        }
+        while let Some(ended) = running.join_next().await {
+            let ended = ended.unwrap_or_else(|panic| Err(panic.into()));
+            let told = stop.is_cancelled();
+            stop.cancel();
+            result = match (result, ended) {
+                (Ok(()), Ok(())) if !told => Err("a controller returned without being told to".into()),
+                (Ok(()), ended) => ended,
+                (error, _) => error,
+            };
+        }
+        started.into_iter().for_each(|name| self.metrics.set_running(name, false));
+        result
+    }
+
+    fn controller(
+        &self,
+        controller: Controller,
+        permit: Permit,
+        stop: CancellationToken,
+    ) -> Option<BoxFuture<'static, Result<(), ControllerError>>> {
+        match controller {
+            Controller::Node => {
+                let deps = self.node(permit);
+                Some(Box::pin(async move { node::run(deps, stop).await.map_err(Into::into) }))
+            }
+            Controller::NodeLifecycle => {
+                let deps = self.node_lifecycle(permit);
+                Some(Box::pin(async move { node_lifecycle::run(deps, stop).await.map_err(Into::into) }))
+            }
+            Controller::Service => {
+                let deps = self.service();
+                Some(Box::pin(async move { service::run(deps, permit, stop).await.map_err(Into::into) }))
+            }
+            Controller::Route if !self.options.routes.configure_cloud_routes => None,
+            Controller::Route | Controller::NodeIpam | Controller::Tagging => {
+                tracing::warn!(%controller, "not built yet: it does not run");
+                None
+            }
+        }
+    }
+
+    fn node(&self, permit: Permit) -> node::Deps {
+        let client = self.node_client.clone();
+        node::Deps {
+            nodes: self.nodes.clone(),
+            ec2: Arc::clone(&self.cloud.clients.ec2),
+            cluster_id: self.cloud.cluster.id.clone(),
+            place: Place { region: self.cloud.region.clone(), families: self.cloud.config.ip_families() },
+            initializations: self.options.node_sync_concurrency(),
+            refreshes: self.options.node_status_concurrency(),
+            refresh_period: self.options.nodes.node_status_update_frequency,
+            window: NODE_WINDOW,
+            kubelets_external: self.kubelets_external.clone(),
+            metrics: self.metrics.clone(),
+            events: Recorder::new(client.clone(), node::EVENT_COMPONENT),
+            client,
+            permit,
+        }
+    }
+
+    fn node_lifecycle(&self, permit: Permit) -> node_lifecycle::Deps {
+        let client = self.lifecycle_client.clone();
+        node_lifecycle::Deps {
+            nodes: self.nodes.clone(),
+            ec2: Arc::clone(&self.cloud.clients.ec2),
+            cluster_id: self.cloud.cluster.id.clone(),
+            monitor_period: self.options.nodes.node_monitor_period,
+            metrics: self.metrics.clone(),
+            events: Recorder::new(client.clone(), node_lifecycle::EVENT_COMPONENT),
+            client,
+            permit,
+        }
+    }
+
+    fn service(&self) -> service::Deps {
+        let config = &self.cloud.config;
+        service::Deps {
+            client: self.service_client.clone(),
+            nodes: self.nodes.clone(),
+            ec2: Arc::clone(&self.cloud.clients.ec2),
+            elb: Arc::clone(&self.cloud.clients.elb),
+            settings: service::desired::Settings {
+                cluster_id: self.cloud.cluster.id.clone(),
+                legacy_tags: self.cloud.cluster.legacy_tags,
+                vpc_id: self.cloud.vpc_id.clone(),
+                own_subnet_id: config.subnet_id.clone(),
+                disable_security_group_ingress: config.disable_security_group_ingress,
+                elb_security_group: config.elb_security_group.clone(),
+                health_probe: health_probe(config),
+            },
+            concurrent_syncs: self.options.services.concurrent_service_syncs,
+        }
+    }
+}
+
+fn health_probe(config: &CloudConfig) -> service::HealthProbe {
+    match config.health_probe_mode {
+        HealthProbeMode::ServiceNodePort => service::HealthProbe::ServiceNodePort,
+        HealthProbeMode::Shared => service::HealthProbe::Shared {
+            port: config.health_probe_port.unwrap_or(10_256).into(),
+            path: config.health_probe_path.clone().unwrap_or_else(|| "/healthz".to_owned()),
+        },
+    }
+}
+
+/// The name in the metric `running_managed_controllers`.
+fn short_name(controller: Controller) -> &'static str {
+    match controller {
+        Controller::Node => "cloud-node",
+        Controller::NodeLifecycle => "cloud-node-lifecycle",
+        Controller::Service => "service",
+        Controller::Route => "route",
+        Controller::NodeIpam => "node-ipam",
+        Controller::Tagging => "tagging",
+    }
+}
+
+/// Whether no kubelet writes addresses any more: always without a migration, with one only once it is complete.
+fn kubelets_external(options: &Options, management: &Cluster, stop: &CancellationToken) -> Result<watch::Receiver<bool>> {
+    let Some(name) = &options.migration.name else {
+        return Ok(watch::channel(true).1);
+    };
+    let mut object = readers::follow_migration(management.client("migration")?, name, stop.clone());
+    let (tx, rx) = watch::channel(false);
+    let stop = stop.clone();
+    tokio::spawn(async move {
+        while let Some(Ok(())) = stop.run_until_cancelled(object.changed()).await {
+            if let Sight::Known(object) = &*object.borrow_and_update() {
+                let complete = object.spec.phase == Phase::Complete;
+                tx.send_if_modified(|old| std::mem::replace(old, complete) != complete);
+            }
+        }
+    });
+    Ok(rx)
+}

@@ -1,0 +1,126 @@
+//! Which Kubernetes clusters and which AWS account this process talks to.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use outrigger_aws::{Clients, EndpointOverride, Settings};
+
+use crate::args::Options;
+use crate::cloud_config::{CloudConfig, ClusterId};
+
+/// The cloud as configuration names it.
+pub struct Cloud {
+    /// The file's content.
+    pub config: CloudConfig,
+    /// The region of every call.
+    pub region: String,
+    /// The cluster's ID in AWS tags.
+    pub cluster: ClusterId,
+    /// Its VPC.
+    pub vpc_id: String,
+    /// The clients.
+    pub clients: Clients,
+}
+
+impl Cloud {
+    /// Reads the cloud configuration, resolves what it leaves open, and makes the clients. No AWS call is sent.
+    ///
+    /// # Errors
+    /// Every problem names the flag, key or variable that solves it.
+    pub async fn connect(options: &Options) -> Result<Self> {
+        let config = match &options.general.cloud_config {
+            Some(path) => CloudConfig::load(path, options.general.cloud_config_strict)?,
+            None => CloudConfig::default(),
+        };
+        for warning in &config.warnings {
+            tracing::warn!("{warning}");
+        }
+        let region = config.resolve_region(|name| std::env::var(name).ok())?;
+        let cluster = config.resolve_cluster(options.general.cluster_id.as_deref())?;
+        let vpc_id = config.resolve_vpc()?;
+        let settings = Settings {
+            region: region.clone(),
+            endpoints: config.service_overrides.iter().map(endpoint).collect(),
+            role_arn: config.role_arn.clone(),
+            source_arn: config.source_arn.clone(),
+            app_name: String::new(),
+        };
+        let clients = outrigger_aws::connect(&settings).await?;
+        tracing::info!(region, vpc = vpc_id, cluster = cluster.id, "serving this cluster");
+        Ok(Self { config, region, cluster, vpc_id, clients })
+    }
+}
+
+fn endpoint(section: &crate::cloud_config::ServiceOverride) -> EndpointOverride {
+    EndpointOverride {
+        service: section.service.clone(),
+        region: section.region.clone(),
+        url: section.url.clone(),
+        signing_region: section.signing_region.clone(),
+    }
+}
+
+/// How to reach one API server.
+#[derive(Clone)]
+pub struct Cluster(Config);
+
+impl Cluster {
+    /// The cluster that the flags name: `--kubeconfig`, `--master`, or the Pod's own.
+    ///
+    /// # Errors
+    /// When the file cannot be used, or there is none and this is no Pod.
+    pub async fn of(options: &Options) -> Result<Self> {
+        let mut config = match &options.general.kubeconfig {
+            Some(path) => from_file(path, "--kubeconfig").await?.0,
+            None => match (Config::incluster(), &options.general.master) {
+                (Ok(config), _) => config,
+                (Err(_), Some(master)) => Config::new(master.parse().with_context(|| format!("--master={master} is no URL"))?),
+                (Err(error), None) => bail!("no API server: set --kubeconfig or --master, or run in a Pod ({error})"),
+            },
+        };
+        if let Some(master) = &options.general.master {
+            config.cluster_url = master.parse().with_context(|| format!("--master={master} is no URL"))?;
+        }
+        Ok(Self(config))
+    }
+
+    /// The cluster that holds the migration object: `--migration-kubeconfig`, else the same cluster.
+    ///
+    /// # Errors
+    /// When the file cannot be used.
+    pub async fn of_migration(options: &Options, own: &Self) -> Result<Self> {
+        match &options.migration.kubeconfig {
+            Some(path) => from_file(path, "--migration-kubeconfig").await,
+            None => Ok(own.clone()),
+        }
+    }
+
+    /// A client with connections of its own, which audit logs show as `outrigger-manager/VERSION (OS/ARCH) PURPOSE`.
+    ///
+    /// # Errors
+    /// When TLS refuses the certificates of the kubeconfig.
+    pub fn client(&self, purpose: &str) -> Result<Client> {
+        let mut config = self.0.clone();
+        let (os, arch) = (std::env::consts::OS, architecture());
+        let agent = format!("outrigger-manager/{} ({os}/{arch}) {purpose}", env!("CARGO_PKG_VERSION"));
+        config.headers.push((http::header::USER_AGENT, agent.parse().context("user agent")?));
+        Client::try_from(config).context("making a client for the API server")
+    }
+}
+
+async fn from_file(path: &Path, flag: &str) -> Result<Cluster> {
+    let file = Kubeconfig::read_from(path).with_context(|| format!("{flag}={}", path.display()))?;
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+    Ok(Cluster(config.with_context(|| format!("{flag}={}", path.display()))?))
+}
+
+/// Go's names of architectures, which user agents of Kubernetes use.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}

@@ -1,0 +1,184 @@
+//! Wires the parts: configuration, HTTPS, caches, leadership, controllers.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use outrigger_leader::{Mode, Observer, Permit, Setup, Timing};
+use outrigger_shared::controller::Controller;
+use outrigger_shared::leader_migration::LeaderMigrationConfiguration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Options;
+use crate::assembly::{self, Assembly, Set};
+use crate::identity::{Cloud, Cluster};
+use crate::metrics::Metrics;
+use crate::serving::{self, Access, Health};
+
+/// A holder whose permit ran out longer ago than this is unhealthy, as upstream's health check has it.
+const OVERDUE: Duration = Duration::from_secs(20);
+
+/// Runs until SIGTERM or SIGINT, then stops in order and releases its leases.
+///
+/// # Errors
+/// Everything that ends the process otherwise: wrong settings, a lost lease, a controller that failed.
+pub async fn run(options: Options) -> Result<()> {
+    for warning in &options.warnings {
+        tracing::warn!("{warning}");
+    }
+    let options = Arc::new(options);
+    let shutdown = on_signals()?;
+    let cloud = Cloud::connect(&options).await?;
+    let cluster = Cluster::of(&options).await?;
+    let management = Cluster::of_migration(&options, &cluster).await?;
+    let (metrics, health) = (Metrics::new(), Health::default());
+    let background = CancellationToken::new();
+    let _end_background = background.clone().drop_guard();
+    serve(&options, &cluster, &metrics, &health, &background).await?;
+    let placement = Placement::of(&options)?;
+    let assembly = Arc::new(Assembly::new(&options, cloud, &cluster, &management, metrics.clone(), &background)?);
+    health.register_readiness("nodes", assembly.nodes_ready());
+    if !options.leader_election.leader_elect {
+        tracing::warn!("--leader-elect=false: nothing keeps a second manager from doing the same work");
+        let all = assembly.start(Set { controllers: placement.everything() });
+        return all(Permit::always(), shutdown).await.map_err(|error| anyhow::anyhow!("{error}"));
+    }
+    let setup = Setup {
+        leases: cluster.client("leader-election")?,
+        namespace: options.leader_election.resource_namespace.clone(),
+        main_lease: options.leader_election.resource_name.clone(),
+        identity: assembly::identity(),
+        timing: timing(&options),
+        mode: mode(&options, &placement, &cluster, &management)?,
+        start_main: assembly.start(Set { controllers: placement.main.clone() }),
+        start_migrated: assembly.start(Set { controllers: placement.migrated.clone() }),
+        observer: observer(metrics, &health),
+    };
+    outrigger_leader::run(setup, shutdown).await.context("leadership ended")
+}
+
+fn on_signals() -> Result<CancellationToken> {
+    let shutdown = CancellationToken::new();
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        let (mut signals, token) = (signal(kind).context("signal handler")?, shutdown.clone());
+        tokio::spawn(async move {
+            signals.recv().await;
+            token.cancel();
+        });
+    }
+    Ok(shutdown)
+}
+
+async fn serve(options: &Options, cluster: &Cluster, metrics: &Metrics, health: &Health, stop: &CancellationToken) -> Result<()> {
+    let Some(listening) = serving::bind(&options.serving).await? else { return Ok(()) };
+    tracing::info!(address = %listening.address()?, "serving HTTPS");
+    let access = Access::new(options.authentication.clone(), Some(cluster.client("access-review")?));
+    let router = serving::router(health.clone(), metrics.clone(), Arc::new(access));
+    tokio::spawn(listening.run(router, stop.clone()));
+    Ok(())
+}
+
+/// Which controllers run under which lease.
+#[derive(Debug, Clone)]
+struct Placement {
+    lease: String,
+    main: Vec<Controller>,
+    migrated: Vec<Controller>,
+}
+
+impl Placement {
+    fn of(options: &Options) -> Result<Self> {
+        use outrigger_shared::controller::Party;
+        use outrigger_shared::leader_migration::Placement as Where;
+        let config = configuration(options)?;
+        let mut placement = Self { lease: config.leader_name.clone(), main: Vec::new(), migrated: Vec::new() };
+        for controller in Controller::ALL.into_iter().filter(|controller| options.general.controllers.enabled(*controller)) {
+            let place = if options.leader_migration_effective() {
+                config.placement(controller, Party::CloudControllerManager)
+            } else {
+                Where::Main
+            };
+            match place {
+                Where::Main => placement.main.push(controller),
+                Where::Migrated => placement.migrated.push(controller),
+                Where::NotHere => {
+                    tracing::info!(%controller, "the leader migration configuration gives this controller to another component");
+                    continue;
+                }
+            }
+            let lease = if place == Where::Migrated { &placement.lease } else { &options.leader_election.resource_name };
+            tracing::info!(%controller, lease, "runs under this lease");
+        }
+        Ok(placement)
+    }
+
+    fn everything(&self) -> Vec<Controller> {
+        self.main.iter().chain(&self.migrated).copied().collect()
+    }
+}
+
+fn configuration(options: &Options) -> Result<LeaderMigrationConfiguration> {
+    let Some(path) = &options.migration.leader_migration_config else {
+        return Ok(LeaderMigrationConfiguration::default());
+    };
+    if !options.leader_migration_effective() {
+        tracing::warn!("--leader-migration-config has no effect without --enable-leader-migration and leader election");
+        return Ok(LeaderMigrationConfiguration::default());
+    }
+    let loaded = LeaderMigrationConfiguration::from_file(path)?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(loaded.config)
+}
+
+fn timing(options: &Options) -> Timing {
+    let election = &options.leader_election;
+    Timing {
+        lease_duration: election.lease_duration,
+        renew_deadline: election.renew_deadline,
+        retry_period: election.retry_period,
+    }
+}
+
+fn mode(options: &Options, placement: &Placement, cluster: &Cluster, management: &Cluster) -> Result<Mode> {
+    if let Some(migration) = options.migration.name.clone() {
+        if !options.leader_migration_effective() {
+            bail!("--migration needs leader election and leader migration: remove --leader-elect=false and --enable-leader-migration=false");
+        }
+        return Ok(Mode::Guarded {
+            lease: placement.lease.clone(),
+            migration,
+            management: management.client("migration")?,
+            cluster: cluster.client("migration")?,
+        });
+    }
+    if options.leader_migration_effective() {
+        tracing::warn!(
+            "leader migration without --migration follows Kubernetes' rule: nothing keeps an old manager that has no leader migration from running the same controllers; name a CloudProviderMigration to be safe"
+        );
+        return Ok(Mode::Upstream { lease: placement.lease.clone() });
+    }
+    Ok(Mode::Single)
+}
+
+/// Keeps the metric and the health check of each lease.
+fn observer(metrics: Metrics, health: &Health) -> Observer {
+    type Held = Arc<Mutex<Vec<(String, Permit)>>>;
+    let held: Held = Arc::default();
+    let watched = Arc::clone(&held);
+    health.register("leaderElection", move || {
+        let held = watched.lock().unwrap_or_else(PoisonError::into_inner);
+        match held.iter().find(|(_, permit)| permit.overdue() > OVERDUE) {
+            Some((lease, _)) => Err(format!("lease {lease} is held and has not been renewed")),
+            None => Ok(()),
+        }
+    });
+    Arc::new(move |lease, permit| {
+        metrics.set_leader(lease, permit.is_some());
+        let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.retain(|(name, _)| name != lease);
+        held.extend(permit.map(|permit| (lease.to_owned(), permit)));
+    })
+}
