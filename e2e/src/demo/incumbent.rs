@@ -6,15 +6,15 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::cluster::User;
-use crate::kubelets;
 use crate::leases::Lease;
-use crate::load::{Load, LoadTarget};
 use crate::stage::operator::{NEW_MANAGER, OLD_MANAGER};
 use crate::stage::{CLUSTER, Progress, Stage};
-use crate::timeline::{self, Component, Report, Rules};
+use crate::timeline::{self, Component, Controller, Report, Rules};
 use crate::tools::Tool;
 
 const ROLL: Duration = Duration::from_secs(120);
+/// How long both run side by side, and the incumbent alone, under load.
+const QUIET: Duration = Duration::from_secs(15);
 const IMAGE: &str = "registry.k8s.io/provider-aws/cloud-controller-manager:v1.37.0";
 /// A file that names the incumbent's own controllers, so that its exact match finds them.
 const OWN_NAMES: &str = "apiVersion: controllermanager.config.k8s.io/v1
@@ -37,73 +37,66 @@ pub async fn incumbent(run: &Path, own_names: bool, progress: &Progress) -> Resu
         "The incumbent v1.37.0, with --enable-leader-migration and its default configuration"
     });
     let mut stage = Stage::build(run, 3, &[Tool::AwsCloudControllerManager], progress).await?;
+    let before = guarded_old_world(&mut stage, progress).await?;
+    let load = super::migrate::start_load(&stage).await?;
+    stage.snapshot().await?;
+    beside(&stage, own_names, progress).await?;
+    take_over(&stage, &before, progress).await?;
+    stage.snapshot().await?;
+    load.stop();
+    let mut rules = Rules::new(incumbents_rules(own_names));
+    rules.unchanged = stage.load_balancers().await?.into_keys().collect();
+    rules.route_note = "by leases; --configure-cloud-routes=false".into();
+    Ok(timeline::analyse(&stage.record().await?, &rules))
+}
+
+/// Nodes, two Services, and an old manager that has leader migration already; returns the holder of M.
+async fn guarded_old_world(stage: &mut Stage, progress: &Progress) -> Result<String> {
     for index in 0..2 {
         stage.join_in_tree(index).await?;
     }
     // The rights that the published guide has the operator grant, for both sides.
     stage.install_tenant(progress).await?;
     stage.deploy_old_manager(&["--enable-leader-migration"]).await?;
-    stage
-        .wait_rolled(
-            OLD_MANAGER,
-            "the old manager runs with leader migration",
-            ROLL,
-            progress,
-            |_| true,
-        )
-        .await?;
-    let before = stage
-        .wait_holder(Lease::M, None, Duration::from_secs(60), progress)
-        .await?;
+    stage.wait_rolled(OLD_MANAGER, "the old manager runs with leader migration", ROLL, progress, |_| true).await?;
+    let holder = stage.wait_holder(Lease::M, None, Duration::from_secs(60), progress).await?;
     stage.create_load_balancer_service("web", 80).await?;
     stage.create_load_balancer_service("api", 443).await?;
     stage.wait_load_balancers(&["web", "api"], 2, progress).await?;
-    let cluster = kubelets::config(&stage.tenant.kubeconfig(&User::admin())?).await?;
-    let node = stage.world.instances[0].private_dns_name.clone();
-    let load = Load::start(
-        &cluster,
-        LoadTarget {
-            namespace: "default".into(),
-            service: "web".into(),
-            node,
-        },
-        Duration::from_secs(2),
-    )?;
-    stage.snapshot().await?;
+    Ok(holder)
+}
 
-    let arguments = arguments(&stage, own_names)?;
+/// The incumbent joins.
+async fn beside(stage: &Stage, own_names: bool, progress: &Progress) -> Result<()> {
+    let arguments = arguments(stage, own_names)?;
     stage.create_manager_account().await?;
     stage.replace_manager(IMAGE, arguments).await?;
-    stage
-        .wait_rolled(NEW_MANAGER, "the incumbent runs", ROLL, progress, |_| true)
-        .await?;
-    stage
-        .wait_holder(Lease::C, None, Duration::from_secs(60), progress)
-        .await?;
+    stage.wait_rolled(NEW_MANAGER, "the incumbent runs", ROLL, progress, |_| true).await?;
+    stage.wait_holder(Lease::C, None, Duration::from_secs(60), progress).await?;
     progress.say("both managers run, as in the documented migration");
-    tokio::time::sleep(Duration::from_secs(15)).await;
+    tokio::time::sleep(QUIET).await;
+    Ok(())
+}
+
+/// The old manager becomes external.
+async fn take_over(stage: &Stage, before: &str, progress: &Progress) -> Result<()> {
     stage.mark("phase Migrate");
     stage.deploy_external().await?;
     let external = |argv: &[String]| argv.iter().any(|flag| flag == "--cloud-provider=external");
-    stage
-        .wait_rolled(
-            OLD_MANAGER,
-            "the old manager runs without the cloud provider",
-            ROLL,
-            progress,
-            external,
-        )
-        .await?;
-    stage
-        .wait_holder(Lease::M, Some(&before), Duration::from_secs(60), progress)
-        .await?;
-    tokio::time::sleep(Duration::from_secs(15)).await;
-    stage.snapshot().await?;
-    load.stop();
-    let mut rules = Rules::new(Component::aws_cloud_controller_manager());
-    rules.unchanged = stage.load_balancers().await?.into_keys().collect();
-    rules.route_note = "by leases; --configure-cloud-routes=false".into();
-    Ok(timeline::analyse(&stage.record().await?, &rules))
+    stage.wait_rolled(OLD_MANAGER, "the old manager runs without the cloud provider", ROLL, progress, external).await?;
+    stage.wait_holder(Lease::M, Some(before), Duration::from_secs(60), progress).await?;
+    tokio::time::sleep(QUIET).await;
+    Ok(())
+}
+
+/// Under which leases the incumbent runs its controllers. Its built-in list spells two of them as no release registers
+/// them, so its exact match finds only the third.
+fn incumbents_rules(own_names: bool) -> Component {
+    let incumbent = Component::aws_cloud_controller_manager();
+    if own_names {
+        return incumbent;
+    }
+    incumbent.runs_under(Controller::Service, Lease::C).runs_under(Controller::Route, Lease::C)
 }
 
 fn arguments(stage: &Stage, own_names: bool) -> Result<Vec<String>> {

@@ -87,7 +87,11 @@ async fn old_world(stage: &mut Stage, progress: &Progress) -> Result<()> {
     stage.wait_load_balancers(&["web", "api"], 2, progress).await
 }
 
-async fn start_load(stage: &Stage) -> Result<Load> {
+/// Changes a Service and a Node every 2 s, so that an idle owner shows.
+///
+/// # Errors
+/// When no client can be made.
+pub async fn start_load(stage: &Stage) -> Result<Load> {
     let cluster = kubelets::config(&stage.tenant.kubeconfig(&User::admin())?).await?;
     let node = stage.world.instances[0].private_dns_name.clone();
     let target = LoadTarget {

@@ -4,4 +4,4 @@ mod incumbent;
 mod migrate;
 
 pub use incumbent::incumbent;
-pub use migrate::{Outcome, migrate};
+pub use migrate::{Outcome, migrate, start_load};

@@ -118,7 +118,7 @@ async fn apply_one(client: &Client, object: &Value, dry_run: bool) -> Result<()>
     Ok(())
 }
 
-async fn resource_of(client: &Client, gvk: &GroupVersionKind) -> Result<(kube::core::ApiResource, Scope)> {
+pub(super) async fn resource_of(client: &Client, gvk: &GroupVersionKind) -> Result<(kube::core::ApiResource, Scope)> {
     for _ in 0..50 {
         match discovery::pinned_kind(client, gvk).await {
             Ok((resource, capabilities)) => return Ok((resource, capabilities.scope)),

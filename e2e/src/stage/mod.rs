@@ -12,6 +12,7 @@ mod install;
 pub mod manifests;
 mod observe;
 pub mod operator;
+pub mod review;
 mod settle;
 
 use std::path::{Path, PathBuf};

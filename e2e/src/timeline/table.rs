@@ -10,7 +10,7 @@ use super::report::{ControllerTimeline, Report};
 use super::rules::{Controller, Side};
 
 impl Report {
-    /// Who held what when, in seconds since the start, then the figures, and the proof line last.
+    /// Who held what when, in seconds since the start, then the figures.
     pub fn table(&self) -> String {
         let mut text = String::new();
         text.push_str(&aligned(&self.steps()));
@@ -20,8 +20,6 @@ impl Report {
         text.push_str(&aligned(&self.hand_over_rows()));
         text.push('\n');
         text.push_str(&aligned(&self.figure_rows()));
-        // Writing to a String cannot fail.
-        let _ = write!(text, "\n{}\n", self.proof_line());
         text
     }
 
