@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use outrigger_leader::{Mode, Observer, Permit, Setup, Timing};
+use outrigger_leader::{Guard, Mode, Observer, Permit, Setup, Timing};
 use outrigger_shared::controller::Controller;
 use outrigger_shared::leader_migration::LeaderMigrationConfiguration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -147,12 +147,12 @@ fn mode(options: &Options, placement: &Placement, cluster: &Cluster, management:
         if !options.leader_migration_effective() {
             bail!("--migration needs leader election and leader migration: remove --leader-elect=false and --enable-leader-migration=false");
         }
-        return Ok(Mode::Guarded {
+        return Ok(Mode::Guarded(Box::new(Guard {
             lease: placement.lease.clone(),
             migration,
             management: management.client("migration")?,
             cluster: cluster.client("migration")?,
-        });
+        })));
     }
     if options.leader_migration_effective() {
         tracing::warn!(

@@ -67,8 +67,13 @@ fn judge(progress: &Progress, report: &Report) -> bool {
     if verdict.passed() {
         progress.line("verdict: passed");
     } else {
+        let mut counts = std::collections::BTreeMap::<&str, usize>::new();
         for reason in &verdict.reasons {
-            progress.line(&format!("verdict: FAILED: {reason}"));
+            *counts.entry(reason).or_default() += 1;
+        }
+        for (reason, count) in counts {
+            let times = if count > 1 { format!(" ({count} times)") } else { String::new() };
+            progress.line(&format!("verdict: FAILED: {reason}{times}"));
         }
     }
     verdict.passed()

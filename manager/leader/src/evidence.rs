@@ -215,7 +215,8 @@ pub(crate) mod tests {
 
     #[test]
     fn each_missing_piece_is_named() {
-        let cases: [(&str, fn(&mut Facts)); 6] = [
+        type Change = fn(&mut Facts);
+        let cases: [(&str, Change); 6] = [
             ("main lease is not being renewed", |f| f.main_holder = None),
             ("nobody renews the migration lease", |f| f.migration_holder = None),
             ("does not hold both", |f| f.migration_holder = Some("b".into())),

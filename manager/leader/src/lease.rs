@@ -178,16 +178,35 @@ impl View {
 
     /// Takes in an object that was read or written.
     pub fn see(&mut self, lease: DynamicObject, now: Instant) {
-        Observation::see(&mut self.observation, Record::of(&lease), now);
+        let written = self.lease.as_ref().is_none_or(|old| version(&lease) > version(old));
+        Observation::see(&mut self.observation, Record::of(&lease), written, now);
         self.lease = Some(lease);
         self.synced = true;
         self.failing = false;
     }
 
-    /// The present holder, if the lease is held and was renewed in time.
+    /// The present holder, if it has written the record under our own eyes and has renewed it in time since.
     #[must_use]
-    pub fn holder(&self, now: Instant) -> Option<&str> {
+    pub fn live_holder(&self, now: Instant) -> Option<&str> {
         let seen = self.observation.as_ref()?;
-        seen.is_held(now).then_some(seen.record.holder.as_str())
+        (seen.live && seen.is_held(now)).then_some(seen.record.holder.as_str())
     }
+
+    /// The holder that the record names, alive or not; `None` for a free lease.
+    #[must_use]
+    pub fn named_holder(&self) -> Option<&str> {
+        let seen = self.observation.as_ref()?;
+        (!seen.record.is_free()).then_some(seen.record.holder.as_str())
+    }
+}
+
+/// Orders two states of one Lease. resourceVersions of one object grow; one that cannot be read counts as oldest, so
+/// that it never ends or starts a leadership by itself.
+pub(crate) fn version(lease: &DynamicObject) -> u64 {
+    lease
+        .metadata
+        .resource_version
+        .as_deref()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
 }

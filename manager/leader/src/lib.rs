@@ -33,5 +33,5 @@ pub mod tenure;
 
 pub use elector::Timing;
 pub use permit::{Grantor, NotLeader, Permit};
-pub use run::{Mode, Observer, Setup, run};
+pub use run::{Guard, Mode, Observer, Setup, run};
 pub use tenure::{ControllerError, Ended, Start};

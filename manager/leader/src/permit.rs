@@ -1,13 +1,16 @@
 //! The right to write, checked at the moment of writing.
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
-/// Says that this process may not write now. The write must not be sent.
+/// Says that this process may not write now. A write that was not sent yet must not be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this process does not hold the lease that guards this write, or too little of it is left")]
 pub struct NotLeader;
@@ -20,14 +23,44 @@ pub struct NotLeader;
 #[derive(Debug, Clone)]
 pub struct Permit {
     deadline: Option<watch::Receiver<Option<Instant>>>,
-    revoked: Arc<AtomicBool>,
+    state: Arc<State>,
 }
 
 /// The lease holder's end of a [`Permit`]: extends it at each renewal and takes it away.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Grantor {
     deadline: watch::Sender<Option<Instant>>,
-    revoked: Arc<AtomicBool>,
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// No write may be begun; those under way may end.
+    closed: AtomicBool,
+    /// Nothing may go on.
+    revoked: AtomicBool,
+    /// When the outcome of a write was last left unknown.
+    unanswered: Mutex<Option<Instant>>,
+}
+
+impl State {
+    fn unanswered(&self) {
+        *self.unanswered.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+}
+
+/// Notes a write whose future was dropped before it was answered.
+struct UnderWay<'a> {
+    state: &'a State,
+    answered: bool,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.state.unanswered();
+        }
+    }
 }
 
 impl Permit {
@@ -36,40 +69,66 @@ impl Permit {
     pub fn always() -> Self {
         Self {
             deadline: None,
-            revoked: Arc::new(AtomicBool::new(false)),
+            state: Arc::default(),
         }
     }
 
     /// A permit that is void until its [`Grantor`] extends it.
     #[must_use]
     pub fn pair() -> (Grantor, Self) {
-        let (tx, rx) = watch::channel(None);
-        let revoked = Arc::new(AtomicBool::new(false));
-        (
-            Grantor {
-                deadline: tx,
-                revoked: Arc::clone(&revoked),
-            },
-            Self {
-                deadline: Some(rx),
-                revoked,
-            },
-        )
+        let (deadline, rx) = watch::channel(None);
+        let state = Arc::<State>::default();
+        let permit = Self {
+            deadline: Some(rx),
+            state: Arc::clone(&state),
+        };
+        (Grantor { deadline, state }, permit)
     }
 
     /// Whether a write may be sent now.
     ///
     /// # Errors
-    /// [`NotLeader`] when the lease was lost, released, or its renew deadline has passed.
+    /// [`NotLeader`] when the lease was lost, released or is about to be, or its renew deadline has passed.
     pub fn check(&self) -> Result<(), NotLeader> {
-        if self.revoked.load(Ordering::Acquire) {
+        if self.state.closed.load(Ordering::Acquire) || self.is_void() {
             return Err(NotLeader);
         }
-        match self.remaining() {
-            None => Ok(()),
-            Some(left) if left > Duration::ZERO => Ok(()),
-            Some(_) => Err(NotLeader),
-        }
+        Ok(())
+    }
+
+    /// Sends a write and waits for its answer, as long as the permit lasts.
+    ///
+    /// A client may repeat a request by itself, after a pause in which the permit can end: the process is stopped and
+    /// continued, or another holder appears. So the permit is asked not only before `call` begins but before each step
+    /// that it takes.
+    ///
+    /// # Errors
+    /// [`NotLeader`] when the permit is void. `call` was then not begun, or was cut off and may have taken effect.
+    pub async fn guard<T>(&self, call: impl Future<Output = T>) -> Result<T, NotLeader> {
+        self.check()?;
+        let mut under_way = UnderWay {
+            state: &self.state,
+            answered: false,
+        };
+        let (mut call, mut end) = (pin!(call), pin!(self.end()));
+        let answer = poll_fn(|context| {
+            if self.is_void() {
+                return Poll::Ready(Err(NotLeader));
+            }
+            if let Poll::Ready(answer) = call.as_mut().poll(context) {
+                return Poll::Ready(Ok(answer));
+            }
+            end.as_mut().poll(context).map(|()| Err(NotLeader))
+        })
+        .await?;
+        under_way.answered = true;
+        Ok(answer)
+    }
+
+    /// Notes that a write was answered with a failure that leaves open whether it took effect, such as a broken
+    /// connection. The lease is then not given back before such a write must have ended.
+    pub fn note_unanswered(&self) {
+        self.state.unanswered();
     }
 
     /// How long ago the renew deadline passed; zero while it has not, and without a lease.
@@ -91,6 +150,24 @@ impl Permit {
                 .map_or(Duration::ZERO, |at| at.saturating_duration_since(now)),
         )
     }
+
+    fn is_void(&self) -> bool {
+        self.state.revoked.load(Ordering::Acquire) || self.remaining().is_some_and(|left| left.is_zero())
+    }
+
+    /// Waits until the permit is void.
+    async fn end(&self) {
+        let Some(mut deadline) = self.deadline.clone() else {
+            return std::future::pending().await;
+        };
+        while !self.is_void() {
+            let Some(at) = *deadline.borrow_and_update() else { return };
+            tokio::select! {
+                () = sleep_until(at) => {}
+                Ok(()) = deadline.changed() => {}
+            }
+        }
+    }
 }
 
 impl Grantor {
@@ -99,10 +176,22 @@ impl Grantor {
         self.deadline.send_replace(Some(deadline));
     }
 
+    /// Lets no further write begin, for good. Those under way may end as long as the lease is renewed.
+    pub fn close(&self) {
+        self.state.closed.store(true, Ordering::Release);
+    }
+
     /// Ends the permit at once and for good.
     pub fn revoke(&self) {
-        self.revoked.store(true, Ordering::Release);
+        self.state.revoked.store(true, Ordering::Release);
         self.deadline.send_replace(None);
+    }
+
+    /// Whether a write's outcome was left unknown less than `time` ago: it may still be on its way.
+    #[must_use]
+    pub fn unanswered_within(&self, time: Duration) -> bool {
+        let last = *self.state.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+        last.is_some_and(|at| at.elapsed() < time)
     }
 }
 
@@ -132,5 +221,58 @@ mod tests {
     fn a_permit_without_a_lease_is_unbounded() {
         assert_eq!(Permit::always().remaining(), None);
         assert_eq!(Permit::always().check(), Ok(()));
+    }
+
+    /// A client that repeats its request every 3 s and counts how often it sent it.
+    async fn repeating(sent: Arc<std::sync::atomic::AtomicU32>) {
+        loop {
+            sent.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_secs(3)).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_was_stopped_and_continued_does_not_repeat_its_write() {
+        let (grantor, permit) = Permit::pair();
+        grantor.extend(Instant::now() + Duration::from_secs(10));
+        let sent = Arc::default();
+        let writing = tokio::spawn({
+            let sent = Arc::clone(&sent);
+            async move { permit.guard(repeating(sent)).await }
+        });
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        // Both the client's pause and the permit are over when the process goes on.
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(writing.await.unwrap(), Err(NotLeader));
+        assert_eq!(sent.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_goes_on_over_renewals_and_is_cut_off_when_the_permit_is_revoked() {
+        let (grantor, permit) = Permit::pair();
+        grantor.extend(Instant::now() + Duration::from_secs(10));
+        let writing = tokio::spawn(async move { permit.guard(std::future::pending::<()>()).await });
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        grantor.extend(Instant::now() + Duration::from_secs(10));
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        assert!(!writing.is_finished());
+        assert!(!grantor.unanswered_within(Duration::MAX));
+        grantor.revoke();
+        assert_eq!(writing.await.unwrap(), Err(NotLeader));
+        assert!(grantor.unanswered_within(Duration::from_secs(1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_closed_permit_lets_the_write_under_way_end_and_no_other_begin() {
+        let (grantor, permit) = Permit::pair();
+        grantor.extend(Instant::now() + Duration::from_secs(10));
+        let call = permit.clone();
+        let writing = tokio::spawn(async move { call.guard(tokio::time::sleep(Duration::from_secs(2))).await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        grantor.close();
+        assert_eq!(permit.check(), Err(NotLeader));
+        assert_eq!(permit.guard(async {}).await, Err(NotLeader));
+        assert_eq!(writing.await.unwrap(), Ok(()));
+        assert!(!grantor.unanswered_within(Duration::MAX), "all were answered");
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::elector::{Annotate, Elector, Held, Timing};
-use crate::evidence::Sight;
+use crate::evidence::{SeenControllerManager, Sight};
 use crate::latch::{self, Latch};
 use crate::lease::{KubeLease, View};
 use crate::permit::Permit;
@@ -31,16 +31,20 @@ pub enum Mode {
         lease: String,
     },
     /// Leader migration guarded by a `CloudProviderMigration`.
-    Guarded {
-        /// The migration lease's name.
-        lease: String,
-        /// The object's name.
-        migration: String,
-        /// The API server that holds the object and the hosted control plane.
-        management: Client,
-        /// The cluster's own API server.
-        cluster: Client,
-    },
+    Guarded(Box<Guard>),
+}
+
+/// What guards the migration lease.
+#[derive(Clone)]
+pub struct Guard {
+    /// The migration lease's name.
+    pub lease: String,
+    /// The name of the `CloudProviderMigration`.
+    pub migration: String,
+    /// The API server that holds the object and the hosted control plane.
+    pub management: Client,
+    /// The cluster's own API server.
+    pub cluster: Client,
 }
 
 /// Everything that leadership needs.
@@ -75,6 +79,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let watches = CancellationToken::new();
     let _stop_watches = watches.clone().drop_guard();
     let (mut elector, _) = elector(&setup, &setup.main_lease, &watches);
+    let follow = Follow::start(&setup, &watches);
     let (_open, mut always) = watch::channel(true);
     tracing::info!(
         lease = setup.main_lease,
@@ -92,6 +97,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let stop = CancellationToken::new();
     let mut migrated = tokio::spawn(lead_migrated(
         Arc::clone(&setup),
+        follow,
         latch,
         notes,
         stop.clone(),
@@ -138,45 +144,97 @@ fn latch_of(held: &Held) -> Option<Latch> {
         .ok()
 }
 
+/// What is watched from the start of the process on, so that one that takes over C has seen M for just as long, and need
+/// not wait for M to run out after C.
+struct Follow(Option<Shared>);
+
+struct Shared {
+    lease: String,
+    elector: Elector<KubeLease>,
+    view: watch::Receiver<View>,
+    evidence: Option<Evidence>,
+}
+
+struct Evidence {
+    object: watch::Receiver<Sight<CloudProviderMigration>>,
+    controller_managers: watch::Receiver<Sight<Vec<SeenControllerManager>>>,
+    main: watch::Receiver<View>,
+    migration: String,
+    management: Client,
+    cluster: Client,
+}
+
+impl Follow {
+    fn start(setup: &Arc<Setup>, watches: &CancellationToken) -> Self {
+        let shared = |lease: &String, evidence| {
+            let (elector, view) = elector(setup, lease, watches);
+            Shared {
+                lease: lease.clone(),
+                elector,
+                view,
+                evidence,
+            }
+        };
+        Self(match &setup.mode {
+            Mode::Single => None,
+            Mode::Upstream { lease } => Some(shared(lease, None)),
+            Mode::Guarded(guard) => {
+                let Guard {
+                    lease,
+                    migration,
+                    management,
+                    cluster,
+                } = &**guard;
+                let object = readers::follow_migration(management.clone(), migration, watches.clone());
+                let evidence = Evidence {
+                    controller_managers: readers::follow_controller_managers(
+                        management.clone(),
+                        cluster.clone(),
+                        object.clone(),
+                        watches.clone(),
+                    ),
+                    main: follow_main_lease(setup, object.clone(), watches.clone()),
+                    object,
+                    migration: migration.clone(),
+                    management: management.clone(),
+                    cluster: cluster.clone(),
+                };
+                Some(shared(lease, Some(evidence)))
+            }
+        })
+    }
+}
+
 /// Everything beside lease C: lease M and what guards it. Returns when `stop` is cancelled and M is given back.
 async fn lead_migrated(
     setup: Arc<Setup>,
+    follow: Follow,
     latch: Option<Latch>,
     notes: mpsc::Sender<Annotate>,
     stop: CancellationToken,
     watches: CancellationToken,
 ) -> Result<(), Ended> {
-    match setup.mode.clone() {
-        Mode::Single => {
-            let _keep = notes;
-            stop.cancelled().await;
-            Ok(())
-        }
-        Mode::Upstream { lease } => {
-            let _keep = notes;
-            let (_open, gate) = watch::channel(true);
-            let (holding, _) = watch::channel(false);
-            let (elector, _) = elector(&setup, &lease, &watches);
-            hold_when_open(&setup, &lease, elector, gate, holding, stop).await
-        }
-        Mode::Guarded {
-            lease,
-            migration,
-            management,
-            cluster,
-        } => {
-            let (elector, view) = elector(&setup, &lease, &watches);
-            let object = readers::follow_migration(management.clone(), &migration, watches.clone());
-            let (holding, holding_rx) = watch::channel(false);
+    let Some(Shared {
+        lease,
+        elector,
+        view,
+        evidence,
+    }) = follow.0
+    else {
+        let _keep = notes;
+        stop.cancelled().await;
+        return Ok(());
+    };
+    let (holding, holding_rx) = watch::channel(false);
+    let (gate, gate_rx) = watch::channel(evidence.is_none());
+    let _open = match evidence {
+        // Nothing guards the lease: the gate is open for ever, and lease C carries no latch.
+        None => Some((gate, notes)),
+        Some(evidence) => {
             let sources = Sources {
-                wish: readers::wishes(object.clone(), watches.clone()),
-                controller_managers: readers::follow_controller_managers(
-                    management.clone(),
-                    cluster.clone(),
-                    object.clone(),
-                    watches.clone(),
-                ),
-                main: follow_main_lease(&setup, object.clone(), watches.clone()),
+                wish: readers::wishes(evidence.object.clone(), watches.clone()),
+                controller_managers: evidence.controller_managers,
+                main: evidence.main,
                 migration: view,
                 holding: holding_rx,
             };
@@ -185,20 +243,20 @@ async fn lead_migrated(
                 lease_duration: setup.timing.lease_duration,
                 latch,
             };
-            let (gate, gate_rx) = watch::channel(false);
             let (reports, reports_rx) = watch::channel::<Option<Report>>(None);
             tokio::spawn(steward::run(terms, sources, notes, gate, reports, watches.clone()));
             let scribe = status::Scribe {
-                management,
-                cluster,
-                migration,
+                management: evidence.management,
+                cluster: evidence.cluster,
+                migration: evidence.migration,
                 lease: lease.clone(),
                 main_lease: setup.main_lease.clone(),
             };
-            tokio::spawn(scribe.run(object, reports_rx, watches.clone()));
-            hold_when_open(&setup, &lease, elector, gate_rx, holding, stop).await
+            tokio::spawn(scribe.run(evidence.object, reports_rx, watches));
+            None
         }
-    }
+    };
+    hold_when_open(&setup, &lease, elector, gate_rx, holding, stop).await
 }
 
 /// Takes lease M whenever the gate is open, and gives it up in order whenever it closes.
