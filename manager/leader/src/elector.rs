@@ -4,6 +4,7 @@
 //! renew deadline counts from the start of the last good renewal, and a record by another holder ends the right to
 //! write at once.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::lease::{LeaseError, Leases, View};
+use crate::lease::{LeaseError, Leases, View, version};
 use crate::permit::Grantor;
 use crate::record::Record;
 
@@ -78,6 +79,14 @@ pub struct Elector<L> {
     identity: String,
     timing: Timing,
     view: watch::Receiver<View>,
+    /// The annotations that this process writes. All others are somebody else's.
+    noted: BTreeSet<String>,
+}
+
+/// What a wait has ended with.
+enum Woken {
+    ToLook,
+    ToAsk,
 }
 
 /// What a candidate does next.
@@ -98,10 +107,18 @@ impl<L: Leases> Elector<L> {
             identity: identity.to_owned(),
             timing,
             view,
+            noted: BTreeSet::new(),
         }
     }
 
-    /// Waits until this process holds the lease. Competes only while `gate` is true.
+    /// The times that this elector keeps.
+    #[must_use]
+    pub fn timing(&self) -> Timing {
+        self.timing
+    }
+
+    /// Waits until this process holds the lease. Competes only while `gate` is true; the gate may close while the last
+    /// request is under way, so look at it again before making use of the lease.
     pub async fn acquire(&mut self, gate: &mut watch::Receiver<bool>) -> Held {
         let mut asked: Option<View> = None;
         let mut complaint = String::new();
@@ -110,23 +127,9 @@ impl<L: Leases> Elector<L> {
                 // The gate's owner is gone, so the process is ending: never compete again.
                 std::future::pending::<()>().await;
             }
-            let seen = self.newest(asked.as_ref());
-            let tried = match self.next(&seen, Instant::now()) {
-                Next::WaitUntil(expiry) => {
-                    self.wait(expiry, gate).await;
-                    continue;
-                }
-                Next::Ask => self.ask(&mut asked).await.map(|()| None),
-                Next::Create => self.take(self.leases.new_object(), true).await.map(Some),
-                Next::Take(lease) => self.take(*lease, false).await.map(Some),
-            };
-            match tried {
+            match self.attempt(&mut asked, gate).await {
                 Ok(Some(held)) => return held,
-                Ok(None) if complaint.is_empty() => {}
                 Ok(None) => complaint.clear(),
-                Err(LeaseError::Conflict) => {
-                    let _ = self.ask(&mut asked).await;
-                }
                 Err(error) => {
                     let text = error.to_string();
                     if text != complaint {
@@ -140,6 +143,39 @@ impl<L: Leases> Elector<L> {
                     tokio::time::sleep(self.timing.retry_period).await;
                 }
             }
+        }
+    }
+
+    /// One look, and what follows from it: a wait, a question, or a write that may win the lease.
+    async fn attempt(
+        &mut self,
+        asked: &mut Option<View>,
+        gate: &mut watch::Receiver<bool>,
+    ) -> Result<Option<Held>, LeaseError> {
+        let seen = self.newest(asked.as_ref());
+        let taken = match self.next(&seen, Instant::now()) {
+            Next::WaitUntil(expiry) => {
+                return match self.wait(expiry, gate).await {
+                    Woken::ToLook => Ok(None),
+                    Woken::ToAsk => self.ask(asked).await.map(|()| None),
+                };
+            }
+            Next::Ask => return self.ask(asked).await.map(|()| None),
+            Next::Create => self.take(self.leases.new_object(), true).await,
+            Next::Take(lease) => self.take(*lease, false).await,
+        };
+        match taken {
+            // Another was faster. What there is now is asked for, since the watch may lag behind; if that shows
+            // nothing newer, the conflict is of another kind, and asking again at once would not end it.
+            Err(LeaseError::Conflict) => {
+                self.ask(asked).await?;
+                let same = |new: &View| new.lease.as_ref().map(version) == seen.lease.as_ref().map(version);
+                match asked {
+                    Some(new) if same(new) => Err(LeaseError::Conflict),
+                    _ => Ok(None),
+                }
+            }
+            taken => taken.map(Some),
         }
     }
 
@@ -169,17 +205,14 @@ impl<L: Leases> Elector<L> {
         }
     }
 
-    async fn wait(&mut self, expiry: Instant, gate: &mut watch::Receiver<bool>) {
-        let failing = self.view.borrow().failing;
-        let wake = if failing {
-            expiry.min(Instant::now() + self.timing.retry_period)
-        } else {
-            expiry
-        };
+    /// Waits for the expiry, or for a change of the view. While the watch fails, also for the time to ask instead.
+    async fn wait(&mut self, expiry: Instant, gate: &mut watch::Receiver<bool>) -> Woken {
+        let again = Instant::now() + self.timing.retry_period;
+        let ask = self.view.borrow().failing && again < expiry;
         tokio::select! {
-            () = sleep_until(wake) => {}
-            _ = self.view.changed() => {}
-            _ = gate.wait_for(|open| !open) => {}
+            () = sleep_until(if ask { again } else { expiry }) => if ask { Woken::ToAsk } else { Woken::ToLook },
+            () = changed(&mut self.view) => Woken::ToLook,
+            _ = gate.wait_for(|open| !open) => Woken::ToLook,
         }
     }
 
@@ -240,8 +273,11 @@ impl<L: Leases> Elector<L> {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
-                Some(note) = notes.recv() => waiting.push(annotate(&mut held.lease, note)),
-                _ = self.view.changed() => match self.taken(held) {
+                Some(note) = notes.recv() => {
+                    self.noted.insert(note.key.clone());
+                    waiting.push(annotate(&mut held.lease, note));
+                }
+                () = changed(&mut self.view) => match self.taken(held) {
                     Some(holder) => { grantor.revoke(); return Err(Lost::Taken(holder)) }
                     None => continue,
                 },
@@ -298,14 +334,13 @@ impl<L: Leases> Elector<L> {
         if holder != self.identity {
             return Err(Renewal::Lost(Lost::Taken(holder)));
         }
-        if let Some(ours) = &held.lease.metadata.annotations {
-            let all = lease.metadata.annotations.get_or_insert_default();
-            all.retain(|key, _| !key.starts_with("outrigger.dev/"));
-            all.extend(
-                ours.iter()
-                    .filter(|(key, _)| key.starts_with("outrigger.dev/"))
-                    .map(|(k, v)| (k.clone(), v.clone())),
-            );
+        let ours = held.lease.metadata.annotations.as_ref();
+        let all = lease.metadata.annotations.get_or_insert_default();
+        for key in &self.noted {
+            match ours.and_then(|ours| ours.get(key)) {
+                Some(value) => drop(all.insert(key.clone(), value.clone())),
+                None => drop(all.remove(key)),
+            }
         }
         *held = self.take(lease, false).await.map_err(Renewal::Failed)?;
         Ok(())
@@ -317,9 +352,28 @@ impl<L: Leases> Elector<L> {
     /// When the API server did not take it; the lease then runs out by itself.
     pub async fn release(&self, held: Held, grantor: &Grantor) -> Result<(), LeaseError> {
         grantor.revoke();
-        let mut lease = held.lease;
-        Record::of(&lease).released(Timestamp::now()).write_to(&mut lease);
-        self.leases.replace(lease).await.map(drop)
+        match self.leases.replace(emptied(held.lease)).await {
+            // Somebody wrote an annotation, say. It is still ours to give back, unless it has another holder.
+            Err(LeaseError::Conflict) => match self.leases.get().await? {
+                Some(lease) if Record::of(&lease).holder == self.identity => {
+                    self.leases.replace(emptied(lease)).await.map(drop)
+                }
+                _ => Err(LeaseError::Conflict),
+            },
+            answer => answer.map(drop),
+        }
+    }
+}
+
+fn emptied(mut lease: DynamicObject) -> DynamicObject {
+    Record::of(&lease).released(Timestamp::now()).write_to(&mut lease);
+    lease
+}
+
+/// Waits for a change. A view whose watch has ended changes no more.
+async fn changed(view: &mut watch::Receiver<View>) {
+    if view.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -342,17 +396,6 @@ fn newer(left: &View, right: &View) -> bool {
         (Some(left), Some(right)) => version(left) > version(right),
         _ => false,
     }
-}
-
-/// Orders two states of one Lease. resourceVersions of one object grow; one that cannot be read counts as oldest, so
-/// that it never ends or starts a leadership by itself.
-fn version(lease: &DynamicObject) -> u64 {
-    lease
-        .metadata
-        .resource_version
-        .as_deref()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(0)
 }
 
 #[cfg(test)]

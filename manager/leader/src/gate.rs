@@ -77,10 +77,7 @@ pub struct Ruling {
 #[must_use]
 pub fn rule(seen: &Seen) -> Ruling {
     let (wish, mut warnings) = followed(seen);
-    let latch = seen
-        .latch
-        .clone()
-        .filter(|latch| seen.wish.known().is_none_or(|wish| wish.uid == latch.uid));
+    let latch = latch_that_binds(seen);
     if let Some(object) = unguarded(seen) {
         let why = format!("{object} runs in-tree without leader migration");
         let stance = if seen.holding {
@@ -123,13 +120,30 @@ pub fn rule(seen: &Seen) -> Ruling {
     }
 }
 
+/// The latch, if it is for the object that is there now. An object that was deleted and made again starts from nothing,
+/// unless this process holds M: what it once saw holds as long as the lease does, and goes on under the new UID.
+fn latch_that_binds(seen: &Seen) -> Option<Latch> {
+    let latch = seen.latch.clone()?;
+    match seen.wish.known() {
+        Some(wish) if wish.uid != latch.uid => seen.holding.then(|| Latch {
+            uid: wish.uid.clone(),
+            ..latch
+        }),
+        _ => Some(latch),
+    }
+}
+
 /// The wish that is followed: what the object says, unless it cannot be read, jumps, or comes too early.
+///
+/// A jump forward is ignored. A jump backward is not: it asks for less, and it is what a manager finds that was away
+/// while the operator went back step by step. To stay in Migrate then would be to own beside an old manager that has its
+/// original form again.
 fn followed(seen: &Seen) -> (Option<Wish>, Vec<String>) {
+    let latch = latch_that_binds(seen);
     let Some(wish) = seen.wish.known() else {
-        let last = seen.latch.as_ref();
-        let wish = last.map(|l| Wish {
-            uid: l.uid.clone(),
-            phase: l.phase,
+        let wish = latch.map(|latch| Wish {
+            uid: latch.uid,
+            phase: latch.phase,
             downtime: false,
         });
         return (
@@ -139,20 +153,15 @@ fn followed(seen: &Seen) -> (Option<Wish>, Vec<String>) {
     };
     let mut wish = wish.clone();
     let mut warnings = Vec::new();
-    if let Some(last) = seen
-        .latch
-        .as_ref()
-        .filter(|latch| latch.uid == wish.uid)
-        .map(|latch| latch.phase)
+    if let Some(last) = latch.map(|latch| latch.phase)
+        && wish.phase > last
+        && !last.may_become(wish.phase)
     {
-        let one_step = wish.phase == last || wish.phase.next() == Some(last) || last.next() == Some(wish.phase);
-        if !one_step {
-            warnings.push(format!(
-                "phase {last:?} to {:?} is more than one step: staying in {last:?}",
-                wish.phase
-            ));
-            wish.phase = last;
-        }
+        warnings.push(format!(
+            "phase {last} to {} is more than one step: staying in {last}; set spec.phase back, then go step by step",
+            wish.phase
+        ));
+        wish.phase = last;
     }
     if wish.phase == Phase::InTree && seen.holding {
         warnings.push(
@@ -163,10 +172,12 @@ fn followed(seen: &Seen) -> (Option<Wish>, Vec<String>) {
     (Some(wish), warnings)
 }
 
+/// An old manager that would own its controllers without M. One that runs is always meant; the template of one that
+/// does not run yet only while we do not hold M, for it is a reason to stay away, not one to leave.
 fn unguarded(seen: &Seen) -> Option<&str> {
     let all = seen.facts.controller_managers.known()?;
     all.iter()
-        .find(|kcm| kcm.running && kcm.is_unguarded())
+        .find(|kcm| kcm.is_unguarded() && (kcm.running || !seen.holding))
         .map(|kcm| kcm.object.as_str())
 }
 

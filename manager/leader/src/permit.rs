@@ -161,7 +161,9 @@ impl Permit {
             return std::future::pending().await;
         };
         while !self.is_void() {
-            let Some(at) = *deadline.borrow_and_update() else { return };
+            let Some(at) = *deadline.borrow_and_update() else {
+                return;
+            };
             tokio::select! {
                 () = sleep_until(at) => {}
                 Ok(()) = deadline.changed() => {}

@@ -5,16 +5,17 @@
 
 use std::time::Duration;
 
-use futures::stream::{SelectAll, StreamExt};
+use futures::stream::{BoxStream, SelectAll, StreamExt};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, Selector, SelectorExt};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use outrigger_shared::component::controller_manager_form;
+use outrigger_shared::component::{Form, controller_manager_form};
 use outrigger_shared::migration::{CloudProviderMigration, Phase, Profile, Target};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::evidence::{SeenControllerManager, Sight};
@@ -22,6 +23,10 @@ use crate::gate::Wish;
 
 /// How long a list stands without an event.
 const LIST_AGAIN: Duration = Duration::from_secs(10);
+/// How long all lists of one look may take together.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long events are gathered before the next look.
+const SETTLE: Duration = Duration::from_millis(250);
 
 /// Follows the migration object `name`. Deleted, forbidden and unreachable are all [`Sight::Blind`].
 #[must_use]
@@ -102,7 +107,8 @@ struct Place {
 }
 
 /// Follows every kube-controller-manager that can be read: in the hosted control planes that the migration's targets
-/// name, else the mirror Pods in the cluster's own kube-system.
+/// name, else the mirror Pods in the cluster's own kube-system. When the object goes away, the targets that it named last
+/// are looked at on.
 #[must_use]
 pub fn follow_controller_managers(
     management: Client,
@@ -113,52 +119,64 @@ pub fn follow_controller_managers(
     let (tx, rx) = watch::channel(Sight::Blind("not read yet".into()));
     tokio::spawn(async move {
         let mut wake = Wake::default();
+        let mut targets = None;
         while !stop.is_cancelled() {
-            let targets = match &*migration.borrow_and_update() {
-                Sight::Known(object) => Some(object.spec.targets.clone()),
-                Sight::Blind(_) => None,
-            };
-            if let Some(targets) = targets {
-                let (sight, namespaces) = look(&management, &cluster, &targets).await;
+            if let Sight::Known(object) = &*migration.borrow_and_update() {
+                targets = Some(object.spec.targets.clone());
+            }
+            if let Some(targets) = &targets {
+                let looked = timeout(LOOK_TIMEOUT, look(&management, &cluster, targets)).await;
+                let sight = match looked.unwrap_or(Err(LookError::TimedOut(LOOK_TIMEOUT))) {
+                    Ok((seen, watched)) => {
+                        wake.watch(watched);
+                        Sight::Known(seen)
+                    }
+                    Err(error) => Sight::Blind(error.to_string()),
+                };
                 tx.send_if_modified(|old| {
                     *old != sight && {
                         *old = sight;
                         true
                     }
                 });
-                wake.watch(namespaces);
             }
             tokio::select! {
                 () = stop.cancelled() => {}
-                _ = migration.changed() => {}
-                () = wake.next() => tokio::time::sleep(Duration::from_millis(50)).await,
-                () = tokio::time::sleep(LIST_AGAIN) => {}
+                Ok(()) = migration.changed() => {}
+                () = wake.next() => wake.settle().await,
+                () = sleep(LIST_AGAIN) => {}
             }
         }
     });
     rx
 }
 
+/// Pods that are watched: where, and which.
+type Watched = Vec<(Client, String, Selector)>;
+
 /// Watches of Pods, whose only use is to wake the reader.
 #[derive(Default)]
 struct Wake {
-    namespaces: Vec<String>,
-    events: SelectAll<futures::stream::BoxStream<'static, ()>>,
+    places: Vec<(String, Selector)>,
+    events: SelectAll<BoxStream<'static, ()>>,
 }
 
 impl Wake {
-    fn watch(&mut self, found: Vec<(Client, String)>) {
-        let names: Vec<String> = found.iter().map(|(_, name)| name.clone()).collect();
-        if names == self.namespaces {
+    fn watch(&mut self, found: Watched) {
+        let places = || found.iter().map(|(_, name, objects)| (name, objects));
+        if places().eq(self.places.iter().map(|(name, objects)| (name, objects))) {
             return;
         }
-        self.namespaces = names;
+        self.places = places()
+            .map(|(name, objects)| (name.clone(), objects.clone()))
+            .collect();
         self.events = SelectAll::new();
-        for (client, namespace) in found {
+        for (client, namespace, objects) in found {
             let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(client, &namespace);
-            let events = watcher(pods, watcher::Config::default()).default_backoff();
-            self.events
-                .push(events.filter_map(|event| async { event.ok().map(drop) }).boxed());
+            let config = watcher::Config::default().labels_from(&objects);
+            let events = watcher(pods, config).default_backoff();
+            let changes = events.filter_map(|event| std::future::ready(event.ok().and_then(is_change)));
+            self.events.push(changes.boxed());
         }
     }
 
@@ -167,34 +185,39 @@ impl Wake {
             std::future::pending::<()>().await;
         }
     }
-}
 
-type Found = (Sight<Vec<SeenControllerManager>>, Vec<(Client, String)>);
-
-async fn look(management: &Client, cluster: &Client, targets: &[Target]) -> Found {
-    match try_look(management, cluster, targets).await {
-        Ok((seen, namespaces)) => (Sight::Known(seen), namespaces),
-        Err(error) => (Sight::Blind(error.to_string()), Vec::new()),
+    /// Lets events that follow each other closely cost one look: a rollout, or the Pods that are there at the start.
+    async fn settle(&mut self) {
+        let end = Instant::now() + SETTLE;
+        while timeout_at(end, self.next()).await.is_ok() {}
     }
 }
 
-async fn try_look(
+/// An event after which another list may say something else. What is there at the start was just listed, but for what
+/// came between.
+fn is_change<T>(event: watcher::Event<T>) -> Option<()> {
+    match event {
+        watcher::Event::Apply(_) | watcher::Event::Delete(_) | watcher::Event::InitDone => Some(()),
+        watcher::Event::Init | watcher::Event::InitApply(_) => None,
+    }
+}
+
+async fn look(
     management: &Client,
     cluster: &Client,
     targets: &[Target],
-) -> Result<(Vec<SeenControllerManager>, Vec<(Client, String)>), LookError> {
-    let mut seen = Vec::new();
-    let mut namespaces = Vec::new();
+) -> Result<(Vec<SeenControllerManager>, Watched), LookError> {
+    let (mut seen, mut watched) = (Vec::new(), Vec::new());
     for place in places(targets)? {
         let client = if place.hosted { management } else { cluster };
         for namespace in namespaces_of(client, &place).await? {
             seen.extend(list_in(client, &namespace, &place.objects).await?);
-            namespaces.push((client.clone(), namespace));
+            watched.push((client.clone(), namespace, place.objects.clone()));
         }
     }
     seen.sort_by(|a, b| a.object.cmp(&b.object));
     seen.dedup_by(|a, b| a.object == b.object);
-    Ok((seen, namespaces))
+    Ok((seen, watched))
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -203,6 +226,8 @@ enum LookError {
     Selector(#[from] kube::core::ParseExpressionError),
     #[error("{0}")]
     Request(#[from] kube::Error),
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
 }
 
 fn places(targets: &[Target]) -> Result<Vec<Place>, LookError> {
@@ -235,13 +260,14 @@ fn places(targets: &[Target]) -> Result<Vec<Place>, LookError> {
         .iter()
         .any(|target| target.profile == Profile::HostedControlPlane)
     {
-        let name = ("kubernetes.io/metadata.name", "kube-system");
-        let component = ("component", "kube-controller-manager");
-        places.push(Place {
-            namespaces: [name].into_iter().collect(),
-            objects: [component].into_iter().collect(),
-            hosted: false,
-        });
+        // kubeadm and RKE2 use the first label, kOps and most self-hosted control planes the second.
+        for key in ["component", "k8s-app"] {
+            places.push(Place {
+                namespaces: Selector::default(),
+                objects: [(key, "kube-controller-manager")].into_iter().collect(),
+                hosted: false,
+            });
+        }
     }
     Ok(places)
 }
@@ -291,7 +317,19 @@ fn seen_in(kind: &str, object: &DynamicObject) -> Option<SeenControllerManager> 
         let stopped = kind != "DaemonSet" && spec["replicas"].as_i64() == Some(0);
         (!stopped).then_some((&spec["template"]["spec"], false))?
     };
-    let form = controller_manager_form(pod_spec)?;
+    let mut form = controller_manager_form(pod_spec)?;
+    // What a template says is what runs only once no Pod of an older one is left. An unguarded template needs no proof.
+    let guarded = !matches!(
+        form,
+        Form::InTree {
+            leader_migration: false
+        }
+    );
+    if guarded && !running && !is_rolled_out(kind, object) {
+        form = Form::Unreadable {
+            reason: "its rollout is not complete, so Pods of an older template may still run".into(),
+        };
+    }
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
     Some(SeenControllerManager {
         object: format!("{kind} {namespace}/{}", object.name_any()),
@@ -300,9 +338,22 @@ fn seen_in(kind: &str, object: &DynamicObject) -> Option<SeenControllerManager> 
     })
 }
 
+/// Whether every Pod of a workload is of its present template, by what its controller reports.
+fn is_rolled_out(kind: &str, object: &DynamicObject) -> bool {
+    let status = &object.data["status"];
+    let count = |key: &str| status[key].as_i64().unwrap_or(0);
+    let current = status["observedGeneration"].as_i64() >= object.metadata.generation;
+    let (all, updated) = match kind {
+        "DaemonSet" => ("desiredNumberScheduled", "updatedNumberScheduled"),
+        _ => ("replicas", "updatedReplicas"),
+    };
+    let wanted = object.data["spec"]["replicas"].as_i64().unwrap_or(1);
+    let complete = kind == "DaemonSet" || count(updated) >= wanted;
+    current && complete && count(updated) == count(all)
+}
+
 #[cfg(test)]
 mod tests {
-    use outrigger_shared::component::Form;
     use serde_json::{Value, json};
 
     use super::*;
@@ -327,9 +378,10 @@ mod tests {
         assert!(seen.running && seen.is_unguarded());
         assert_eq!(seen.object, "Pod tenant/kcm");
         let workload = |replicas: i64| {
-            object(
-                json!({"spec": {"replicas": replicas, "template": {"spec": container(&["--enable-leader-migration"])}}}),
-            )
+            object(json!({
+                "spec": {"replicas": replicas, "template": {"spec": container(&["--enable-leader-migration"])}},
+                "status": {"replicas": replicas, "updatedReplicas": replicas},
+            }))
         };
         assert!(seen_in("Deployment", &workload(0)).is_none());
         let seen = seen_in("Deployment", &workload(1)).unwrap();
@@ -349,5 +401,40 @@ mod tests {
         assert!(places(&[target(None)]).unwrap().is_empty());
         assert!(places(&[target(Some(Default::default()))]).unwrap().is_empty());
         assert!(!places(&[]).unwrap()[0].hosted);
+    }
+
+    #[test]
+    fn a_template_counts_as_what_runs_only_when_no_older_pod_is_left() {
+        let workload = |flags: &[&str], generation: i64, status: Value| {
+            let mut workload =
+                object(json!({"spec": {"replicas": 2, "template": {"spec": container(flags)}}, "status": status}));
+            workload.metadata.generation = Some(generation);
+            seen_in("Deployment", &workload).unwrap().form
+        };
+        let guarded = ["--enable-leader-migration"];
+        let status =
+            |all: i64, updated: i64| json!({"observedGeneration": 2, "replicas": all, "updatedReplicas": updated});
+        assert_eq!(
+            workload(&guarded, 2, status(2, 2)),
+            Form::InTree { leader_migration: true }
+        );
+        for (generation, status) in [(2, status(3, 2)), (2, status(2, 1)), (2, json!({})), (3, status(2, 2))] {
+            let form = workload(&guarded, generation, status.clone());
+            assert!(matches!(form, Form::Unreadable { .. }), "{generation} {status}");
+        }
+        let unguarded = workload(&[], 3, json!({}));
+        assert_eq!(
+            unguarded,
+            Form::InTree {
+                leader_migration: false
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_there_at_the_start_wakes_the_reader_once() {
+        use watcher::Event;
+        let events = [Event::Init, Event::InitApply(1), Event::InitApply(2), Event::InitDone];
+        assert_eq!(events.into_iter().filter_map(is_change).count(), 1);
     }
 }

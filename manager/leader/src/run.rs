@@ -5,12 +5,13 @@ use std::sync::Arc;
 use kube::Client;
 use outrigger_shared::migration::{CloudProviderMigration, DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::elector::{Annotate, Elector, Held, Timing};
 use crate::evidence::{SeenControllerManager, Sight};
 use crate::latch::{self, Latch};
-use crate::lease::{KubeLease, View};
+use crate::lease::{KubeLease, Leases, View};
 use crate::permit::Permit;
 use crate::readers;
 use crate::status;
@@ -98,8 +99,11 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let mut migrated = tokio::spawn(lead_migrated(
         Arc::clone(&setup),
         follow,
-        latch,
-        notes,
+        Inherited {
+            latch,
+            notes,
+            permit: main.permit.clone(),
+        },
         stop.clone(),
         watches.clone(),
     ));
@@ -205,12 +209,21 @@ impl Follow {
     }
 }
 
+/// What lease C gives to those that work beside it.
+struct Inherited {
+    /// The latch that it carried when it was taken.
+    latch: Option<Latch>,
+    /// Where a new latch is handed in.
+    notes: mpsc::Sender<Annotate>,
+    /// The right to write under it, which the status needs.
+    permit: Permit,
+}
+
 /// Everything beside lease C: lease M and what guards it. Returns when `stop` is cancelled and M is given back.
 async fn lead_migrated(
     setup: Arc<Setup>,
     follow: Follow,
-    latch: Option<Latch>,
-    notes: mpsc::Sender<Annotate>,
+    inherited: Inherited,
     stop: CancellationToken,
     watches: CancellationToken,
 ) -> Result<(), Ended> {
@@ -221,49 +234,72 @@ async fn lead_migrated(
         evidence,
     }) = follow.0
     else {
-        let _keep = notes;
         stop.cancelled().await;
         return Ok(());
     };
     let (holding, holding_rx) = watch::channel(false);
     let (gate, gate_rx) = watch::channel(evidence.is_none());
-    let _open = match evidence {
+    let leading = hold_when_open(&setup, &lease, elector, gate_rx, holding, stop);
+    let Some(evidence) = evidence else {
         // Nothing guards the lease: the gate is open for ever, and lease C carries no latch.
-        None => Some((gate, notes)),
-        Some(evidence) => {
-            let sources = Sources {
-                wish: readers::wishes(evidence.object.clone(), watches.clone()),
-                controller_managers: evidence.controller_managers,
-                main: evidence.main,
-                migration: view,
-                holding: holding_rx,
-            };
-            let terms = Terms {
-                identity: setup.identity.clone(),
-                lease_duration: setup.timing.lease_duration,
-                latch,
-            };
-            let (reports, reports_rx) = watch::channel::<Option<Report>>(None);
-            tokio::spawn(steward::run(terms, sources, notes, gate, reports, watches.clone()));
-            let scribe = status::Scribe {
-                management: evidence.management,
-                cluster: evidence.cluster,
-                migration: evidence.migration,
-                lease: lease.clone(),
-                main_lease: setup.main_lease.clone(),
-            };
-            tokio::spawn(scribe.run(evidence.object, reports_rx, watches));
-            None
-        }
+        let ended = leading.await;
+        drop(gate);
+        return ended;
     };
-    hold_when_open(&setup, &lease, elector, gate_rx, holding, stop).await
+    let mut steward = guard(&setup, &lease, evidence, inherited, (gate, view, holding_rx), watches);
+    tokio::select! {
+        ended = leading => ended,
+        // Without the steward nobody would open the gate, or close it.
+        ended = &mut steward => ended.map_err(Ended::Task).and(Err(no_guard(&lease))),
+    }
+}
+
+/// Starts the steward, and the scribe that tells what it says.
+fn guard(
+    setup: &Setup,
+    lease: &str,
+    evidence: Evidence,
+    inherited: Inherited,
+    (gate, migration, holding): (watch::Sender<bool>, watch::Receiver<View>, watch::Receiver<bool>),
+    watches: CancellationToken,
+) -> JoinHandle<()> {
+    let sources = Sources {
+        wish: readers::wishes(evidence.object.clone(), watches.clone()),
+        controller_managers: evidence.controller_managers,
+        main: evidence.main,
+        migration,
+        holding,
+    };
+    let terms = Terms {
+        identity: setup.identity.clone(),
+        lease_duration: setup.timing.lease_duration,
+        latch: inherited.latch,
+    };
+    let scribe = status::Scribe {
+        management: evidence.management,
+        cluster: evidence.cluster,
+        migration: evidence.migration,
+        lease: lease.to_owned(),
+        main_lease: setup.main_lease.clone(),
+        permit: inherited.permit,
+    };
+    let (reports, reports_rx) = watch::channel::<Option<Report>>(None);
+    tokio::spawn(scribe.run(evidence.object, reports_rx, watches.clone()));
+    tokio::spawn(steward::run(terms, sources, inherited.notes, gate, reports, watches))
+}
+
+fn no_guard(lease: &str) -> Ended {
+    Ended::Controllers {
+        lease: lease.to_owned(),
+        cause: "what guards the lease has ended".into(),
+    }
 }
 
 /// Takes lease M whenever the gate is open, and gives it up in order whenever it closes.
-async fn hold_when_open(
+async fn hold_when_open<L: Leases + Sync + 'static>(
     setup: &Setup,
     lease: &str,
-    mut elector: Elector<KubeLease>,
+    mut elector: Elector<L>,
     mut gate: watch::Receiver<bool>,
     holding: watch::Sender<bool>,
     stop: CancellationToken,
@@ -272,6 +308,14 @@ async fn hold_when_open(
         let Some(held) = stop.run_until_cancelled(elector.acquire(&mut gate)).await else {
             return Ok(());
         };
+        if !*gate.borrow() {
+            // It closed while the request was under way. Nothing has been started, so nothing has to be joined.
+            let (grantor, _) = Permit::pair();
+            if let Err(error) = elector.release(held, &grantor).await {
+                tracing::warn!(lease, %error, "could not release the lease; it will run out");
+            }
+            continue;
+        }
         let (_no_notes, notes) = mpsc::channel(1);
         let mut tenure = Tenure::begin(lease, elector, held, notes, &setup.start_migrated);
         (setup.observer)(lease, Some(tenure.permit.clone()));
@@ -282,7 +326,7 @@ async fn hold_when_open(
             ended = tenure.broken() => Some(ended),
             closed = gate.wait_for(|open| !open) => match closed {
                 Ok(_) => None,
-                Err(_) => Some(Ended::Controllers { lease: lease.to_owned(), cause: "what guards the lease has ended".into() }),
+                Err(_) => Some(no_guard(lease)),
             },
         };
         if let Some(ended) = ended {
@@ -303,32 +347,34 @@ fn follow_main_lease(
     let (tx, rx) = watch::channel(View::default());
     let setup = Arc::clone(setup);
     tokio::spawn(async move {
-        let mut name = String::new();
-        let mut current: Option<(watch::Receiver<View>, tokio_util::sync::DropGuard)> = None;
         while !watches.is_cancelled() {
-            let wanted = match &*object.borrow_and_update() {
-                Sight::Known(object) => object.spec.kube_controller_manager_lease.clone(),
-                Sight::Blind(_) if name.is_empty() => DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned(),
-                Sight::Blind(_) => name.clone(),
-            };
-            if wanted != name {
-                name = wanted;
-                let stop = watches.child_token();
-                let lease = KubeLease::new(
-                    setup.leases.clone(),
-                    &setup.namespace,
-                    &name,
-                    setup.timing.request_timeout(),
-                );
-                current = Some((lease.watch(stop.clone()), stop.drop_guard()));
-            }
-            let Some((view, _)) = current.as_mut() else { continue };
-            tokio::select! {
-                () = watches.cancelled() => {}
-                _ = object.changed() => {}
-                Ok(()) = view.changed() => drop(tx.send_replace(view.borrow_and_update().clone())),
+            let name = main_lease_name(&object.borrow_and_update());
+            let stop = watches.child_token();
+            let _stop_with_this_name = stop.clone().drop_guard();
+            let timeout = setup.timing.request_timeout();
+            let mut view = KubeLease::new(setup.leases.clone(), &setup.namespace, &name, timeout).watch(stop);
+            // What is known of a lease of another name says nothing about this one.
+            tx.send_replace(View::default());
+            loop {
+                tokio::select! {
+                    () = watches.cancelled() => break,
+                    Ok(()) = object.changed() => match &*object.borrow_and_update() {
+                        // Without the object, the name that was read last stays.
+                        Sight::Known(object) if object.spec.kube_controller_manager_lease != name => break,
+                        _ => {}
+                    },
+                    Ok(()) = view.changed() => drop(tx.send_replace(view.borrow_and_update().clone())),
+                    else => return,
+                }
             }
         }
     });
     rx
+}
+
+fn main_lease_name(object: &Sight<CloudProviderMigration>) -> String {
+    match object {
+        Sight::Known(object) => object.spec.kube_controller_manager_lease.clone(),
+        Sight::Blind(_) => DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned(),
+    }
 }

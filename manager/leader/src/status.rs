@@ -16,10 +16,12 @@ use outrigger_shared::migration::{
 use outrigger_shared::taints;
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::evidence::Sight;
-use crate::gate::Stance;
+use crate::evidence::{SeenControllerManager, Sight};
+use crate::gate::{Ruling, Stance};
+use crate::permit::{NotLeader, Permit};
 use crate::steward::Report;
 
 /// The field manager of everything that the manager writes; also how a Node tells who set its provider ID.
@@ -27,6 +29,12 @@ pub const FIELD_MANAGER: &str = "outrigger-manager";
 
 /// Nodes are counted at most this often.
 const COUNT_NODES: Duration = Duration::from_secs(15);
+/// Counting takes at most one part in so many of the time: in a large cluster it is a large list.
+const COUNT_SHARE: u32 = 20;
+/// How long one request, or one count, may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Reports that follow each other closely are written as one.
+const SETTLE: Duration = Duration::from_millis(200);
 /// The last minor release with the in-tree AWS provider.
 const LAST_IN_TREE_MINOR: u32 = 26;
 
@@ -42,6 +50,8 @@ pub struct Scribe {
     pub lease: String,
     /// Lease C's name.
     pub main_lease: String,
+    /// The right to write under lease C. A manager that lost it must not overwrite what its successor says.
+    pub permit: Permit,
 }
 
 /// What the conditions are made from.
@@ -60,35 +70,31 @@ impl Scribe {
         stop: CancellationToken,
     ) {
         let api: Api<CloudProviderMigration> = Api::all(self.management.clone());
-        let (mut nodes, mut counted) = (None, None::<tokio::time::Instant>);
+        let (mut nodes, mut next_count) = (None, Instant::now());
         let mut last_error = String::new();
         while !stop.is_cancelled() {
-            if counted.is_none_or(|at| at.elapsed() >= COUNT_NODES) {
-                nodes = count_nodes(&self.cluster)
+            if Instant::now() >= next_count {
+                let started = Instant::now();
+                nodes = in_time(count_nodes(&self.cluster))
                     .await
-                    .inspect_err(|error| tracing::warn!(%error, "cannot count Nodes"))
+                    .inspect_err(|error| tracing::warn!(error, "cannot count Nodes"))
                     .ok();
-                counted = Some(tokio::time::Instant::now());
+                next_count = Instant::now() + COUNT_NODES.max(started.elapsed() * COUNT_SHARE);
             }
-            let minor = self
-                .cluster
-                .apiserver_version()
-                .await
-                .ok()
-                .and_then(|v| v.minor.trim_end_matches('+').parse().ok());
-            let written = self.write(&api, &object, &reports, nodes, minor).await;
-            match written {
+            let version = in_time(self.cluster.apiserver_version()).await.ok();
+            let minor = version.and_then(|v| v.minor.trim_end_matches('+').parse().ok());
+            match in_time(self.write(&api, &object, &reports, nodes, minor)).await {
                 Ok(()) => last_error.clear(),
-                Err(error) if error.to_string() == last_error => {}
+                Err(error) if error == last_error => {}
                 Err(error) => {
-                    last_error = error.to_string();
-                    tracing::error!(%error, "cannot write the migration's status");
+                    tracing::error!(error, "cannot write the migration's status");
+                    last_error = error;
                 }
             }
             tokio::select! {
                 () = stop.cancelled() => {}
-                _ = reports.changed() => tokio::time::sleep(Duration::from_millis(200)).await,
-                () = tokio::time::sleep(COUNT_NODES) => {}
+                Ok(()) = reports.changed() => sleep(SETTLE).await,
+                () = sleep(COUNT_NODES) => {}
             }
         }
     }
@@ -122,13 +128,13 @@ impl Scribe {
             "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
             "metadata": {"name": object.name_any()}, "status": new,
         });
-        api.patch_status(
-            &self.migration,
-            &PatchParams::apply(FIELD_MANAGER).force(),
-            &Patch::Apply(&patch),
-        )
-        .await
-        .map(drop)
+        let (parameters, patch) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(&patch));
+        let write = api.patch_status(&self.migration, &parameters, &patch);
+        match self.permit.guard(write).await {
+            Ok(answer) => answer.map(drop),
+            // Another writes it from now on.
+            Err(NotLeader) => Ok(()),
+        }
     }
 
     fn status(
@@ -210,6 +216,14 @@ impl Scribe {
     }
 }
 
+/// Ends a request that hangs, and tells failures as text.
+async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
+    match timeout(REQUEST_TIMEOUT, request).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer within {REQUEST_TIMEOUT:?}")),
+    }
+}
+
 type Row = (&'static str, Option<bool>, &'static str, String);
 
 /// The five conditions. Pure.
@@ -266,12 +280,7 @@ fn prepared(report: &Report) -> Row {
 fn control_plane(report: &Report) -> Row {
     let name = condition::CONTROL_PLANE_MIGRATED;
     if !report.seen.holding {
-        return (
-            name,
-            Some(false),
-            "LeaseNotHeld",
-            "this manager does not hold the migration lease".into(),
-        );
+        return (name, Some(false), "LeaseNotHeld", not_held(&report.ruling));
     }
     let seen = report
         .seen
@@ -279,7 +288,13 @@ fn control_plane(report: &Report) -> Row {
         .controller_managers
         .known()
         .map_or(&[][..], Vec::as_slice);
-    match seen.iter().find(|kcm| matches!(kcm.form, Form::InTree { .. })) {
+    let left = |form: &Form| !matches!(form, Form::External { .. } | Form::NoProvider);
+    match seen.iter().find(|kcm| left(&kcm.form)) {
+        Some(SeenControllerManager {
+            object,
+            form: Form::Unreadable { reason },
+            ..
+        }) => (name, None, "Undecided", format!("{object} cannot be judged: {reason}")),
         Some(kcm) => (
             name,
             Some(false),
@@ -293,6 +308,18 @@ fn control_plane(report: &Report) -> Row {
             "the migration lease is ours and no readable kube-controller-manager is in-tree".into(),
         ),
     }
+}
+
+/// Why this manager does not hold the migration lease, with what the operator should know besides.
+fn not_held(ruling: &Ruling) -> String {
+    let why = match &ruling.stance {
+        Stance::Leave(why) | Stance::GiveUp(why) | Stance::Alarm(why) => why.as_str(),
+        Stance::Compete => "another holds it, or it is being taken",
+        Stance::CompeteAfterYield => "it is offered to the old manager for a while",
+    };
+    let words = std::iter::once(why).chain(ruling.warnings.iter().map(String::as_str));
+    let words: Vec<&str> = words.collect();
+    format!("this manager does not hold the migration lease: {}", words.join("; "))
 }
 
 fn nodes(counts: Option<NodeCounts>) -> Row {

@@ -60,11 +60,15 @@ pub async fn run(
     let mut latch = terms.latch.clone();
     let mut last_main_holder = None;
     let mut yield_until = Instant::now() + YIELD;
-    let mut last_stance = None;
+    let mut last_said = None;
     while !stop.is_cancelled() {
         let seen = look(&terms, &mut sources, latch.clone(), &mut last_main_holder);
         let ruling = gate::rule(&seen);
-        say(&ruling, &mut last_stance);
+        say(&ruling, &mut last_said);
+        if seen.main_holder_changed && !seen.holding {
+            // The new one gets its time to take M, too.
+            yield_until = Instant::now() + YIELD;
+        }
         let open = match ruling.stance {
             Stance::Compete => true,
             Stance::CompeteAfterYield => seen.holding || Instant::now() >= yield_until,
@@ -109,16 +113,19 @@ fn look(terms: &Terms, sources: &mut Sources, latch: Option<Latch>, last_main_ho
         Sight::Known((wish, attested)) => (Sight::Known(wish.clone()), *attested),
         Sight::Blind(why) => (Sight::Blind(why.clone()), None),
     };
-    let main_holder = sources.main.borrow_and_update().holder(now).map(str::to_owned);
-    let main_holder_changed = match (&main_holder, &*last_main_holder) {
+    let main = sources.main.borrow_and_update();
+    let main_holder = main.live_holder(now).map(str::to_owned);
+    // By name, alive or not: the first holder that is seen may be one that has just died.
+    let main_holder_changed = match (main.named_holder(), last_main_holder.as_deref()) {
         (Some(new), Some(old)) => new != old,
         _ => false,
     };
-    if main_holder.is_some() {
-        last_main_holder.clone_from(&main_holder);
+    if let Some(named) = main.named_holder() {
+        *last_main_holder = Some(named.to_owned());
     }
+    drop(main);
     let migration = sources.migration.borrow_and_update();
-    let migration_holder = migration.holder(now).map(str::to_owned);
+    let migration_holder = migration.live_holder(now).map(str::to_owned);
     let idle = migration.synced
         && !migration.failing
         && migration
@@ -144,22 +151,24 @@ fn look(terms: &Terms, sources: &mut Sources, latch: Option<Latch>, last_main_ho
     }
 }
 
-/// Logs a ruling when it differs from the last.
-fn say(ruling: &Ruling, last: &mut Option<Stance>) {
-    if last.as_ref() == Some(&ruling.stance) {
-        return;
+/// Logs a ruling when it says something else than the last.
+fn say(ruling: &Ruling, last: &mut Option<(Stance, Vec<String>)>) {
+    let (stance, warnings) = last.take().map_or((None, Vec::new()), |(s, w)| (Some(s), w));
+    if stance.as_ref() != Some(&ruling.stance) {
+        match &ruling.stance {
+            Stance::Alarm(why) => tracing::error!(why, "ALARM: giving up the migration lease at once"),
+            Stance::GiveUp(why) => tracing::warn!(why, "giving up the migration lease"),
+            Stance::Leave(why) => tracing::info!(why, "not competing for the migration lease"),
+            Stance::Compete => tracing::info!("may compete for the migration lease"),
+            Stance::CompeteAfterYield => {
+                tracing::info!("yielding the migration lease; taking it back if nobody does");
+            }
+        }
     }
-    match &ruling.stance {
-        Stance::Alarm(why) => tracing::error!(why, "ALARM: giving up the migration lease at once"),
-        Stance::GiveUp(why) => tracing::warn!(why, "giving up the migration lease"),
-        Stance::Leave(why) => tracing::info!(why, "not competing for the migration lease"),
-        Stance::Compete => tracing::info!("may compete for the migration lease"),
-        Stance::CompeteAfterYield => tracing::info!("yielding the migration lease; taking it back if nobody does"),
-    }
-    for warning in &ruling.warnings {
+    for warning in ruling.warnings.iter().filter(|warning| !warnings.contains(warning)) {
         tracing::warn!("{warning}");
     }
-    *last = Some(ruling.stance.clone());
+    *last = Some((ruling.stance.clone(), ruling.warnings.clone()));
 }
 
 /// Stores the latch on lease C and waits until the API server has it. False when lease C is gone.

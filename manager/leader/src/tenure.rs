@@ -1,12 +1,15 @@
 //! A lease that is held in a task of its own, and the set of controllers that runs under it.
 
+use std::time::Duration;
+
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::elector::{Annotate, Elector, Held, Lost};
+use crate::elector::{Annotate, Elector, Held, Lost, Timing};
 use crate::lease::{LeaseError, Leases};
-use crate::permit::{Grantor, Permit};
+use crate::permit::{Grantor, NotLeader, Permit};
 
 /// What ends a set of controllers before it was told to stop.
 pub type ControllerError = Box<dyn std::error::Error + Send + Sync>;
@@ -35,6 +38,16 @@ pub enum Ended {
         /// Why.
         cause: ControllerError,
     },
+    /// The controllers did not stop: a write hangs. The lease is left to run out.
+    #[error(
+        "the controllers under lease {lease} did not stop within {after:?}; the lease is left to run out, so that no write of theirs meets another holder's"
+    )]
+    Stuck {
+        /// The lease's name.
+        lease: String,
+        /// How long they were waited for.
+        after: Duration,
+    },
     /// A task of the process panicked.
     #[error("a task ended abnormally: {0}")]
     Task(#[from] JoinError),
@@ -49,6 +62,8 @@ pub struct Tenure<L> {
     stop_renewing: CancellationToken,
     controllers: JoinHandle<Result<(), ControllerError>>,
     stop_controllers: CancellationToken,
+    grantor: Grantor,
+    timing: Timing,
     /// The right to write under this lease.
     pub permit: Permit,
 }
@@ -62,7 +77,9 @@ impl<L: Leases + Sync + 'static> Tenure<L> {
         tracing::info!(lease, "holding the lease; starting its controllers");
         Self {
             lease: lease.to_owned(),
-            renewing: tokio::spawn(renew(elector, held, grantor, notes, stop_renewing.clone())),
+            timing: elector.timing(),
+            renewing: tokio::spawn(renew(elector, held, grantor.clone(), notes, stop_renewing.clone())),
+            grantor,
             controllers: tokio::spawn(start(permit.clone(), stop_controllers.clone())),
             stop_renewing,
             stop_controllers,
@@ -86,20 +103,22 @@ impl<L: Leases + Sync + 'static> Tenure<L> {
         }
     }
 
-    /// Ends in order: stops and joins the controllers, then gives the lease back. If the lease is lost or the
-    /// controllers do not end in time, it is left to run out.
+    /// Ends in order: lets no further write begin, stops and joins the controllers, then gives the lease back. If a
+    /// write's outcome is unknown, the lease is left to run out, since that write may still be on its way.
     ///
     /// # Errors
-    /// [`Ended`] when the lease was lost on the way, or a task panicked.
+    /// [`Ended`] when the lease was lost on the way, a task panicked, or the controllers did not end within the renew
+    /// deadline.
     pub async fn end(mut self) -> Result<Elector<L>, Ended> {
+        self.grantor.close();
         self.stop_controllers.cancel();
         tokio::select! {
-            ended = &mut self.controllers => {
-                if let Err(error) = ended? {
-                    tracing::error!(lease = self.lease, %error, "a controller failed while it was stopping");
-                }
-            }
+            ended = &mut self.controllers => self.say_how(ended?),
             renewed = &mut self.renewing => return Err(self.lost(renewed?)),
+            () = sleep(self.timing.renew_deadline) => {
+                self.grantor.revoke();
+                return Err(Ended::Stuck { lease: self.lease, after: self.timing.renew_deadline });
+            }
         }
         self.stop_renewing.cancel();
         let (elector, held, grantor, result) = (&mut self.renewing).await?;
@@ -109,14 +128,38 @@ impl<L: Leases + Sync + 'static> Tenure<L> {
                 cause,
             });
         }
-        match elector.release(held, &grantor).await {
-            Ok(()) => tracing::info!(lease = self.lease, "released the lease"),
-            Err(LeaseError::Conflict) => {
-                tracing::warn!(lease = self.lease, "the lease was changed by another; not released")
-            }
-            Err(error) => tracing::warn!(lease = self.lease, %error, "could not release the lease; it will run out"),
-        }
+        self.give_back(&elector, held, &grantor).await;
         Ok(elector)
+    }
+
+    async fn give_back(&self, elector: &Elector<L>, held: Held, grantor: &Grantor) {
+        let lease = &self.lease;
+        if grantor.unanswered_within(self.timing.lease_duration) {
+            grantor.revoke();
+            tracing::warn!(
+                lease,
+                "a write was not answered and may still be on its way: leaving the lease to run out"
+            );
+            return;
+        }
+        match elector.release(held, grantor).await {
+            Ok(()) => tracing::info!(lease, "released the lease"),
+            Err(LeaseError::Conflict) => tracing::warn!(lease, "the lease was changed by another; not released"),
+            Err(error) => tracing::warn!(lease, %error, "could not release the lease; it will run out"),
+        }
+    }
+
+    /// A controller that was about to write when it was stopped ends with [`NotLeader`], as it should.
+    fn say_how(&self, ended: Result<(), ControllerError>) {
+        let Err(error) = ended else { return };
+        let mut cause = Some(&*error as &(dyn std::error::Error + 'static));
+        while let Some(current) = cause {
+            if current.is::<NotLeader>() {
+                return;
+            }
+            cause = current.source();
+        }
+        tracing::error!(lease = self.lease, %error, "a controller failed while it was stopping");
     }
 
     fn lost(&self, (_, _, _, result): Renewing<L>) -> Ended {

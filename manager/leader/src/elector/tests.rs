@@ -285,3 +285,87 @@ async fn two_candidates_never_hold_at_once() {
     }
     assert_eq!(winners, 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_view_whose_watch_has_ended_neither_stops_renewals_nor_spins() {
+    let server = Server::new();
+    let (view, rx) = watch::channel(View {
+        synced: true,
+        ..View::default()
+    });
+    let (_open, mut gate) = open();
+    let mut elector = Elector::new(server.clone(), "lease", "us", TIMING, rx);
+    let mut held = elector.acquire(&mut gate).await;
+    drop(view);
+    let (grantor, permit) = Permit::pair();
+    let (_notes, mut rx) = mpsc::channel(1);
+    let stop = CancellationToken::new();
+    let renewing = elector.hold(&mut held, &grantor, &mut rx, &stop);
+    assert!(tokio::time::timeout(Duration::from_secs(60), renewing).await.is_err());
+    assert_eq!(permit.check(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_conflict_only_our_own_annotation_is_written_again() {
+    let server = Server::new();
+    let (_open, mut gate) = open();
+    let mut elector = server.elector("us");
+    let mut held = elector.acquire(&mut gate).await;
+    let mut theirs = server.lease();
+    theirs.metadata.annotations = Some([("outrigger.dev/of-a-tool".to_owned(), "1".to_owned())].into());
+    server.store(theirs);
+    let (grantor, _permit) = Permit::pair();
+    let (_notes, mut rx) = mpsc::channel(1);
+    let stop = CancellationToken::new();
+    let renewing = elector.hold(&mut held, &grantor, &mut rx, &stop);
+    assert!(tokio::time::timeout(Duration::from_secs(5), renewing).await.is_err());
+    assert_eq!(
+        server.lease().metadata.annotations.unwrap()["outrigger.dev/of-a-tool"],
+        "1"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_succeeds_although_somebody_wrote_an_annotation_meanwhile() {
+    let server = Server::new();
+    let (_open, mut gate) = open();
+    let mut elector = server.elector("us");
+    let held = elector.acquire(&mut gate).await;
+    server.store(server.lease());
+    let (grantor, _permit) = Permit::pair();
+    elector.release(held, &grantor).await.unwrap();
+    assert!(Record::of(&server.lease()).is_free());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_leaves_another_holders_lease_alone() {
+    let server = Server::new();
+    let (_open, mut gate) = open();
+    let mut elector = server.elector("us");
+    let held = elector.acquire(&mut gate).await;
+    server.held_by("kcm", 5);
+    let (grantor, _permit) = Permit::pair();
+    assert!(elector.release(held, &grantor).await.is_err());
+    assert_eq!(Record::of(&server.lease()).holder, "kcm");
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_watch_fails_a_released_lease_is_found_by_asking() {
+    let server = Server::new();
+    server.held_by("kcm", 0);
+    server.view.send_modify(|view| view.failing = true);
+    let hidden = server.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let mut lease = hidden.lease();
+        Record::of(&lease).released(Timestamp::now()).write_to(&mut lease);
+        let mut state = hidden.state.lock().unwrap();
+        state.version += 1;
+        lease.metadata.resource_version = Some(state.version.to_string());
+        state.lease = Some(lease);
+    });
+    let start = Instant::now();
+    let (_open, mut gate) = open();
+    server.elector("us").acquire(&mut gate).await;
+    assert_eq!(start.elapsed().as_secs(), 4);
+}

@@ -239,3 +239,60 @@ fn in_tree_is_not_accepted_while_we_hold_the_lease() {
     seen.held_by_other = true;
     assert_eq!(rule(&seen).latch, None, "then InTree voids the latch");
 }
+
+#[test]
+fn a_manager_that_missed_the_steps_back_to_in_tree_does_not_own() {
+    for last in [Phase::Migrate, Phase::Complete] {
+        let mut seen = seen(Phase::InTree, Some(latch(last, true)));
+        // The old managers cannot be read, and the migration lease is free: nothing else would keep us away.
+        seen.facts.controller_managers = Sight::Known(vec![]);
+        seen.facts.migration_holder = None;
+        seen.held_by_other = false;
+        seen.migration_lease_idle = true;
+        let ruling = rule(&seen);
+        assert!(leaves(&ruling), "{last:?}: {:?}", ruling.stance);
+        assert_eq!(ruling.latch, None, "{last:?}");
+    }
+}
+
+#[test]
+fn a_jump_back_is_a_step_back() {
+    for to in [Phase::Prepare, Phase::InTree] {
+        let mut seen = seen(to, Some(latch(Phase::Complete, true)));
+        seen.holding = true;
+        seen.held_by_other = false;
+        let ruling = rule(&seen);
+        assert!(
+            matches!(ruling.stance, Stance::GiveUp(_)),
+            "{to:?}: {:?}",
+            ruling.stance
+        );
+        assert_eq!(ruling.latch, Some(latch(Phase::Prepare, true)));
+    }
+}
+
+#[test]
+fn the_holder_keeps_the_lease_and_the_latch_when_the_object_is_made_again() {
+    let mut seen = seen(Phase::Migrate, Some(latch(Phase::Migrate, true)));
+    seen.wish = Sight::Known(Wish {
+        uid: "new".into(),
+        ..wish(Phase::Migrate)
+    });
+    seen.holding = true;
+    seen.held_by_other = false;
+    let ruling = rule(&seen);
+    assert_eq!(ruling.stance, Stance::Compete);
+    assert_eq!(ruling.latch.unwrap().uid, "new");
+}
+
+#[test]
+fn an_unguarded_template_keeps_a_manager_away_that_does_not_hold_the_lease() {
+    let mut seen = seen(Phase::Migrate, Some(latch(Phase::Migrate, true)));
+    let mut template = kcm(Form::InTree {
+        leader_migration: false,
+    });
+    template.running = false;
+    seen.facts.controller_managers = Sight::Known(vec![template]);
+    assert!(leaves(&rule(&seen)));
+    assert_eq!(rule(&seen).latch, None);
+}
