@@ -84,7 +84,13 @@ pub async fn send(client: &Client, method: Method, path: &str, body: Option<(&st
 /// # Errors
 /// As [`send`].
 pub async fn create(client: &Client, collection: &str, query: &str, object: &Value) -> Result<Answer> {
-    send(client, Method::POST, &format!("{collection}{query}"), Some((JSON, object))).await
+    send(
+        client,
+        Method::POST,
+        &format!("{collection}{query}"),
+        Some((JSON, object)),
+    )
+    .await
 }
 
 /// Changes an object by a JSON merge patch.

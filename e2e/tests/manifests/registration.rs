@@ -1,0 +1,145 @@
+//! What the webhook is registered for: an outage of it must not keep anything from starting but a
+//! kube-controller-manager, and no call may hold up a write for long.
+
+use outrigger_e2e::stage::manifests;
+use outrigger_e2e::tools::{Tool, Tools};
+use serde_json::{Value, json};
+
+use super::{KUSTOMIZATIONS, rendered};
+
+/// Namespaces that a cluster needs to come back; they never wait for a webhook.
+const NEVER: [&str; 3] = ["kube-system", "kube-node-lease", "outrigger-system"];
+
+async fn entries() -> Vec<(String, Value)> {
+    let tools = Tools::load(&[Tool::Kustomize]).await.expect("tools");
+    let mut entries = Vec::new();
+    for path in KUSTOMIZATIONS {
+        for object in rendered(&tools, path).await {
+            if object["kind"] == "MutatingWebhookConfiguration" {
+                let webhooks = object["webhooks"].as_array().expect("webhooks").clone();
+                entries.extend(
+                    webhooks
+                        .into_iter()
+                        .map(|entry| (format!("{path}: {}", entry["name"]), entry)),
+                );
+            }
+        }
+    }
+    entries
+}
+
+fn expressions<'a>(entry: &'a Value, selector: &str) -> &'a [Value] {
+    entry[selector]["matchExpressions"]
+        .as_array()
+        .map_or(&[], Vec::as_slice)
+}
+
+/// Whether the entry never asks about objects of this namespace, by the label that every namespace has.
+fn excludes(entry: &Value, namespace: &str) -> bool {
+    expressions(entry, "namespaceSelector").iter().any(|expression| {
+        expression["key"] == "kubernetes.io/metadata.name"
+            && expression["operator"] == "NotIn"
+            && expression["values"]
+                .as_array()
+                .is_some_and(|values| values.contains(&json!(namespace)))
+    })
+}
+
+#[tokio::test]
+async fn only_pods_of_a_kube_controller_manager_in_labelled_namespaces_may_be_kept_waiting() {
+    let mut failing = 0;
+    for (name, entry) in entries().await {
+        if entry["failurePolicy"] == "Ignore" {
+            continue;
+        }
+        failing += 1;
+        // Left out, it means Fail, so nothing but an explicit Ignore gets past the check above.
+        assert_eq!(entry["failurePolicy"], "Fail", "{name}");
+        let pods = json!([{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"], "scope": "Namespaced"}]);
+        assert_eq!(entry["rules"], pods, "{name}");
+        let label = json!({"key": "outrigger.dev/control-plane", "operator": "Exists"});
+        assert!(expressions(&entry, "namespaceSelector").contains(&label), "{name}");
+        let chosen = expressions(&entry, "objectSelector");
+        assert!(
+            matches!(chosen, [only] if only["operator"] == "In" && only["values"] == json!(["kube-controller-manager", "controller-manager"])),
+            "{name}: {chosen:?}"
+        );
+    }
+    assert_eq!(
+        failing, 6,
+        "three labels in the base, and as many in its overlay for management clusters"
+    );
+}
+
+#[tokio::test]
+async fn no_call_takes_long_and_none_is_made_for_what_a_cluster_needs_to_come_back() {
+    for (name, entry) in entries().await {
+        let timeout = entry["timeoutSeconds"]
+            .as_u64()
+            .expect("a timeout, as the default is 10 s");
+        assert!((1..=3).contains(&timeout), "{name}: {timeout} s");
+        assert_eq!(entry["sideEffects"], "None", "{name}: dry runs are served");
+        assert_eq!(entry["matchPolicy"], "Equivalent", "{name}");
+        assert_eq!(entry["reinvocationPolicy"], "IfNeeded", "{name}");
+        assert_eq!(entry["matchConditions"], Value::Null, "{name}: 1.26 would drop them");
+        let rules = entry["rules"].as_array().expect("rules");
+        if rules.iter().all(|rule| rule["scope"] == "Namespaced") {
+            for namespace in NEVER {
+                assert!(excludes(&entry, namespace), "{name} asks about {namespace}");
+            }
+        } else {
+            assert_eq!(
+                (&rules[0]["resources"], &rules[0]["operations"]),
+                (&json!(["nodes"]), &json!(["CREATE"])),
+                "{name}: only new Nodes have no namespace"
+            );
+        }
+        for rule in rules {
+            for list in ["apiGroups", "apiVersions", "resources", "operations"] {
+                let text = rule[list].to_string();
+                assert!(!text.contains('*') && !text.contains('/'), "{name}: {list} {text}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_cert_manager_component_asks_for_every_entrys_authority() {
+    let tools = Tools::load(&[Tool::Kustomize]).await.expect("tools");
+    let run = tempfile::tempdir().expect("folder");
+    let component = manifests::folder()
+        .join("components/cert-manager")
+        .canonicalize()
+        .expect("folder");
+    // kustomize wants relative paths, so go up to the root first.
+    let home = run.path().join("kustomize/cert-manager");
+    std::fs::create_dir_all(&home).expect("folder");
+    let up = "../".repeat(home.canonicalize().expect("folder").components().count() - 1);
+    let overlay = format!(
+        "components:\n- {up}{}\n",
+        component.strip_prefix("/").expect("absolute").display()
+    );
+    let objects = manifests::render(&tools, run.path(), "cert-manager", "base", &overlay)
+        .await
+        .expect("kustomize accepts it");
+    let registration = objects
+        .iter()
+        .find(|object| object["kind"] == "MutatingWebhookConfiguration")
+        .expect("a registration");
+    let source = &registration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"];
+    let (namespace, name) = source
+        .as_str()
+        .and_then(|text| text.split_once('/'))
+        .expect("NAMESPACE/NAME");
+    let certificate = objects
+        .iter()
+        .find(|object| object["kind"] == "Certificate" && object["metadata"]["name"] == name)
+        .expect("the certificate is there");
+    assert_eq!(certificate["metadata"]["namespace"], namespace);
+    let service = "outrigger-webhook.outrigger-system.svc";
+    assert!(
+        certificate["spec"]["dnsNames"]
+            .as_array()
+            .is_some_and(|names| names.contains(&json!(service)))
+    );
+}
