@@ -109,79 +109,82 @@ fn assert_says(said: &str, words: &[&str], case: &str) {
     }
 }
 
+/// A case: what is wrong, the file, and what the message must say. CLOUD, HEAD, BETA and FLOOD stand for longer texts.
+type Case = (&'static str, &'static str, &'static [&'static str]);
+
+const BROKEN_CLOUD: [Case; 11] = [
+    (
+        "syntax",
+        "[Global\nZone = us-east-1a",
+        &["cloud.conf:1:8:", "not closed with ]"],
+    ),
+    (
+        "a quote without end",
+        "[Global]\nZone = \"us",
+        &["cloud.conf:2:11:", "not closed"],
+    ),
+    (
+        "unknown key",
+        "CLOUDZome = a\n",
+        &["cloud.conf:5:1:", "\"Zome\"", "did you mean Zone?"],
+    ),
+    (
+        "unknown section",
+        "[Globel]\n",
+        &["cloud.conf:1:2:", "\"Globel\"", "did you mean Global?"],
+    ),
+    (
+        "wrong type",
+        "CLOUDDisableSecurityGroupIngress = maybe\n",
+        &[
+            "cloud.conf:5:31:",
+            "DisableSecurityGroupIngress",
+            "\"maybe\"",
+            "expected true",
+        ],
+    ),
+    (
+        "missing field",
+        "CLOUD[ServiceOverride \"1\"]\nService = ec2\nRegion = us-east-1\nURL = http://127.0.0.1:1\n",
+        &["cloud.conf:5:2:", "ServiceOverride \"1\"", "SigningRegion is missing"],
+    ),
+    (
+        "no region",
+        "[Global]\nVPC = vpc-1\nKubernetesClusterID = prod",
+        &["no AWS region", "set Zone or Region"],
+    ),
+    (
+        "a zone of no region",
+        "[Global]\nZone = nowhere\nVPC = vpc-1\nKubernetesClusterID = prod\n",
+        &["Zone \"nowhere\"", "names no region", "us-east-1a"],
+    ),
+    (
+        "no cluster",
+        "[Global]\nZone = us-east-1a\nVPC = vpc-1\n",
+        &["no cluster ID", "set --cluster-id, or KubernetesClusterID"],
+    ),
+    (
+        "two clusters",
+        "CLOUDKubernetesClusterTag = test\n",
+        &[
+            "KubernetesClusterTag \"test\"",
+            "KubernetesClusterID \"prod\"",
+            "remove one or make them equal",
+        ],
+    ),
+    (
+        "no VPC",
+        "[Global]\nZone = us-east-1a\nKubernetesClusterID = prod\n",
+        &["no VPC", "set VPC in section Global"],
+    ),
+];
+
 #[test]
 fn a_broken_cloud_configuration_ends_the_start_with_place_value_and_fix() {
-    let zone_and_vpc = "[Global]\nZone = us-east-1a\nVPC = vpc-1\n";
-    let service = "Service = ec2\nRegion = us-east-1\nURL = http://127.0.0.1:1\n";
     let files = Files::new();
-    for (case, content, words) in [
-        (
-            "syntax",
-            "[Global\nZone = us-east-1a".to_owned(),
-            vec!["cloud.conf:1:8:", "not closed with ]"],
-        ),
-        (
-            "a quote without end",
-            "[Global]\nZone = \"us".to_owned(),
-            vec!["cloud.conf:2:11:", "not closed"],
-        ),
-        (
-            "unknown key",
-            format!("{CLOUD}Zome = a\n"),
-            vec!["cloud.conf:5:1:", "\"Zome\"", "did you mean Zone?"],
-        ),
-        (
-            "unknown section",
-            "[Globel]\n".to_owned(),
-            vec!["cloud.conf:1:2:", "\"Globel\"", "did you mean Global?"],
-        ),
-        (
-            "wrong type",
-            format!("{CLOUD}DisableSecurityGroupIngress = maybe\n"),
-            vec![
-                "cloud.conf:5:31:",
-                "DisableSecurityGroupIngress",
-                "\"maybe\"",
-                "expected true",
-            ],
-        ),
-        (
-            "missing field",
-            format!("{CLOUD}[ServiceOverride \"1\"]\n{service}"),
-            vec!["cloud.conf:5:2:", "ServiceOverride \"1\"", "SigningRegion is missing"],
-        ),
-        (
-            "no region",
-            "[Global]\nVPC = vpc-1\nKubernetesClusterID = prod".to_owned(),
-            vec!["no AWS region", "set Zone or Region"],
-        ),
-        (
-            "a zone of no region",
-            CLOUD.replace("us-east-1a", "nowhere"),
-            vec!["Zone \"nowhere\"", "names no region", "us-east-1a"],
-        ),
-        (
-            "no cluster",
-            zone_and_vpc.to_owned(),
-            vec!["no cluster ID", "set --cluster-id, or KubernetesClusterID"],
-        ),
-        (
-            "two clusters",
-            format!("{CLOUD}KubernetesClusterTag = test\n"),
-            vec![
-                "KubernetesClusterTag \"test\"",
-                "KubernetesClusterID \"prod\"",
-                "remove one or make them equal",
-            ],
-        ),
-        (
-            "no VPC",
-            CLOUD.replace("VPC = vpc-1\n", ""),
-            vec!["no VPC", "set VPC in section Global"],
-        ),
-    ] {
-        files.write("cloud.conf", content);
-        assert_says(&files.refused(&[]), &words, case);
+    for (case, content, words) in BROKEN_CLOUD {
+        files.write("cloud.conf", content.replace("CLOUD", CLOUD));
+        assert_says(&files.refused(&[]), words, case);
     }
     files.write("cloud.conf", CLOUD);
     let said = files.refused(&["--cluster-id=test"]);
@@ -221,99 +224,99 @@ fn a_cloud_configuration_that_is_no_text_or_not_there_is_named() {
     );
 }
 
+const BROKEN_LEADER_MIGRATION: [Case; 15] = [
+    ("empty file", "", &["the text is empty", "leaderName"]),
+    (
+        "no kind",
+        "apiVersion: controllermanager.config.k8s.io/v1\nleaderName: m\n",
+        &["unexpected kind \"\"", "expected LeaderMigrationConfiguration"],
+    ),
+    (
+        "wrong kind",
+        "apiVersion: controllermanager.config.k8s.io/v1\nkind: Deployment\nleaderName: m\n",
+        &["\"Deployment\"", "expected LeaderMigrationConfiguration"],
+    ),
+    (
+        "unknown version",
+        "apiVersion: controllermanager.config.k8s.io/v2\nkind: LeaderMigrationConfiguration\nleaderName: m\n",
+        &["controllermanager.config.k8s.io/v2", "use", "v1beta1"],
+    ),
+    (
+        "empty leaderName",
+        "HEADleaderName: \"\"\n",
+        &["leaderName: required value", "name the migration lease"],
+    ),
+    (
+        "bad resourceLock",
+        "BETAresourceLock: endpoints\n",
+        &["resourceLock", "\"endpoints\"", "\"leases\""],
+    ),
+    (
+        "no resourceLock in v1beta1",
+        "BETA",
+        &["resourceLock: required value", "write resourceLock: leases"],
+    ),
+    (
+        "resourceLock in v1",
+        "HEADleaderName: m\nresourceLock: leases\n",
+        &["resourceLock is no field", "remove it"],
+    ),
+    (
+        "empty component",
+        "HEADleaderName: m\ncontrollerLeaders:\n- {name: service, component: \"\"}\n",
+        &[
+            "controllerLeaders[0].component: required value",
+            "write kube-controller-manager",
+        ],
+    ),
+    (
+        "empty name",
+        "HEADleaderName: m\ncontrollerLeaders:\n- {name: \"\", component: \"*\"}\n",
+        &["controllerLeaders[0].name: required value", "name a controller"],
+    ),
+    (
+        "unknown field",
+        "HEADleaderName: m\nleadername: n\n",
+        &["unknown field leadername", "correct its spelling"],
+    ),
+    (
+        "duplicate key",
+        "HEADleaderName: m\nleaderName: n\n",
+        &["line 4", "duplicate", "leaderName"],
+    ),
+    (
+        "unquoted *",
+        "HEADleaderName: m\ncontrollerLeaders:\n- name: service\n  component: *\n",
+        &["line 6", "a bare * is a YAML alias", "component: \"*\""],
+    ),
+    (
+        "wrong type",
+        "HEADleaderName: [m]\n",
+        &["leaderName is a list, expected a string"],
+    ),
+    ("a flood of brackets", "FLOOD", &["not valid YAML"]),
+];
+
 #[test]
 fn a_broken_leader_migration_configuration_ends_the_start_and_names_the_rule() {
-    let kind = "kind: LeaderMigrationConfiguration\n";
-    let beta = format!("apiVersion: controllermanager.config.k8s.io/v1beta1\n{kind}leaderName: m\n");
-    let entries = "leaderName: m\ncontrollerLeaders:\n";
+    let beta = HEAD.replace("/v1", "/v1beta1") + "leaderName: m\n";
     let files = Files::new();
     let flag = format!("--leader-migration-config={}", files.path("migration.yaml").display());
-    for (case, content, words) in [
-        ("empty file", String::new(), vec!["the text is empty", "leaderName"]),
-        (
-            "no kind",
-            HEAD.replace(kind, "") + "leaderName: m\n",
-            vec!["unexpected kind \"\"", "expected LeaderMigrationConfiguration"],
-        ),
-        (
-            "wrong kind",
-            HEAD.replace("kind: Leader", "kind: Follower") + "leaderName: m\n",
-            vec![
-                "\"FollowerMigrationConfiguration\"",
-                "expected LeaderMigrationConfiguration",
-            ],
-        ),
-        (
-            "unknown version",
-            HEAD.replace("/v1", "/v2") + "leaderName: m\n",
-            vec!["controllermanager.config.k8s.io/v2", "use", "v1beta1"],
-        ),
-        (
-            "empty leaderName",
-            format!("{HEAD}leaderName: \"\"\n"),
-            vec!["leaderName: required value", "name the migration lease"],
-        ),
-        (
-            "bad resourceLock",
-            format!("{beta}resourceLock: endpoints\n"),
-            vec!["resourceLock", "\"endpoints\"", "\"leases\""],
-        ),
-        (
-            "resourceLock in v1",
-            format!("{HEAD}leaderName: m\nresourceLock: leases\n"),
-            vec!["resourceLock is no field", "remove it"],
-        ),
-        (
-            "empty component",
-            format!("{HEAD}{entries}- {{name: service, component: \"\"}}\n"),
-            vec![
-                "controllerLeaders[0].component: required value",
-                "write kube-controller-manager",
-            ],
-        ),
-        (
-            "empty name",
-            format!("{HEAD}{entries}- {{name: \"\", component: \"*\"}}\n"),
-            vec!["controllerLeaders[0].name: required value", "name a controller"],
-        ),
-        (
-            "unknown field",
-            format!("{HEAD}leaderName: m\nleadername: n\n"),
-            vec!["unknown field leadername", "correct its spelling"],
-        ),
-        (
-            "duplicate key",
-            format!("{HEAD}leaderName: m\nleaderName: n\n"),
-            vec!["line 4", "duplicate", "leaderName"],
-        ),
-        (
-            "unquoted *",
-            format!("{HEAD}{entries}- name: service\n  component: *\n"),
-            vec!["line 6", "a bare * is a YAML alias", "component: \"*\""],
-        ),
-        (
-            "wrong type",
-            format!("{HEAD}leaderName: [m]\n"),
-            vec!["leaderName is a list, expected a string"],
-        ),
-        ("a flood of brackets", "[".repeat(100_000), vec!["not valid YAML"]),
-    ] {
-        files.write("migration.yaml", content);
+    for (case, content, words) in BROKEN_LEADER_MIGRATION {
+        let content = content.replace("HEAD", HEAD).replace("BETA", &beta);
+        files.write("migration.yaml", content.replace("FLOOD", &"[".repeat(100_000)));
         let said = files.refused(&["--enable-leader-migration", &flag]);
-        assert_says(&said, &words, case);
+        assert_says(&said, words, case);
         assert_says(&said, &["migration.yaml"], case);
     }
     let unreadable = "--leader-migration-config=/nonexistent/migration.yaml";
     let said = files.refused(&["--enable-leader-migration", unreadable]);
-    assert_says(
-        &said,
-        &[
-            "/nonexistent/migration.yaml",
-            "No such file",
-            "correct --leader-migration-config",
-        ],
-        "unreadable",
-    );
+    let words = [
+        "/nonexistent/migration.yaml",
+        "No such file",
+        "correct --leader-migration-config",
+    ];
+    assert_says(&said, &words, "unreadable");
 }
 
 #[test]
