@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         Ok(Request::Run(options)) => *options,
         Err(error) => return fail(&error.to_string()),
     };
+    let json = options.logs.json;
     logs::start(options.logs);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -26,10 +27,12 @@ fn main() -> ExitCode {
     runtime.shutdown_background();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
+        // A machine that reads the log gets one line; a person gets the text with its line breaks.
+        Err(error) if json => {
             tracing::error!(error = format!("{error:#}"), "ending");
             ExitCode::FAILURE
         }
+        Err(error) => fail(&format!("{error:#}")),
     }
 }
 

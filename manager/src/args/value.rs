@@ -100,6 +100,9 @@ pub fn duration(text: &str) -> Result<Duration, BadValue> {
             .find(|c: char| c.is_ascii_digit() || c == '.')
             .unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
+        if number.is_empty() {
+            return bad(WANTED);
+        }
         let Some(scale) = unit_nanos(unit) else {
             let problem = if unit.is_empty() {
                 "is missing its unit"

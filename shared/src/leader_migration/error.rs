@@ -8,7 +8,7 @@ use crate::controller::Controller;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file is not there or not ours to read.
-    #[error("cannot read leader migration configuration from {path:?}: {source}; correct --leader-migration-config")]
+    #[error("cannot read leader migration configuration from {path:?}; correct --leader-migration-config")]
     Unreadable {
         /// The file.
         path: String,
@@ -16,7 +16,7 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// The text has faults.
-    #[error("failed to parse leader migration configuration {source_name:?}: {}", join(.problems))]
+    #[error("failed to parse leader migration configuration {source_name:?}:{}", lines(.problems))]
     Invalid {
         /// Where the text is from.
         source_name: String,
@@ -50,9 +50,9 @@ impl ConfigError {
     }
 }
 
-fn join(problems: &[Problem]) -> String {
-    let texts: Vec<String> = problems.iter().map(Problem::to_string).collect();
-    texts.join("; ")
+/// One line each: faults hold commas and semicolons of their own.
+fn lines(problems: &[Problem]) -> String {
+    problems.iter().map(|problem| format!("\n  - {problem}")).collect()
 }
 
 /// One fault.
