@@ -84,7 +84,13 @@ impl Assembly {
     /// A readiness check: the Nodes have been listed.
     pub fn nodes_ready(&self) -> impl Fn() -> Result<(), String> + Send + Sync + 'static {
         let nodes = self.nodes.clone();
-        move || if nodes.is_ready() { Ok(()) } else { Err("the Nodes have not been listed yet".into()) }
+        move || {
+            if nodes.is_ready() {
+                Ok(())
+            } else {
+                Err("the Nodes have not been listed yet".into())
+            }
+        }
     }
 
     /// How to start a set.
@@ -125,7 +131,9 @@ impl Assembly {
                 (error, _) => error,
             };
         }
-        started.into_iter().for_each(|name| self.metrics.set_running(name, false));
+        started
+            .into_iter()
+            .for_each(|name| self.metrics.set_running(name, false));
         result
     }
 
@@ -138,15 +146,21 @@ impl Assembly {
         match controller {
             Controller::Node => {
                 let deps = self.node(permit);
-                Some(Box::pin(async move { node::run(deps, stop).await.map_err(Into::into) }))
+                Some(Box::pin(async move {
+                    Box::pin(node::run(deps, stop)).await.map_err(Into::into)
+                }))
             }
             Controller::NodeLifecycle => {
                 let deps = self.node_lifecycle(permit);
-                Some(Box::pin(async move { node_lifecycle::run(deps, stop).await.map_err(Into::into) }))
+                Some(Box::pin(async move {
+                    node_lifecycle::run(deps, stop).await.map_err(Into::into)
+                }))
             }
             Controller::Service => {
                 let deps = self.service();
-                Some(Box::pin(async move { service::run(deps, permit, stop).await.map_err(Into::into) }))
+                Some(Box::pin(async move {
+                    service::run(deps, permit, stop).await.map_err(Into::into)
+                }))
             }
             Controller::Route if !self.options.routes.configure_cloud_routes => None,
             Controller::Route | Controller::NodeIpam | Controller::Tagging => {
@@ -162,7 +176,10 @@ impl Assembly {
             nodes: self.nodes.clone(),
             ec2: Arc::clone(&self.cloud.clients.ec2),
             cluster_id: self.cloud.cluster.id.clone(),
-            place: Place { region: self.cloud.region.clone(), families: self.cloud.config.ip_families() },
+            place: Place {
+                region: self.cloud.region.clone(),
+                families: self.cloud.config.ip_families(),
+            },
             initializations: self.options.node_sync_concurrency(),
             refreshes: self.options.node_status_concurrency(),
             refresh_period: self.options.nodes.node_status_update_frequency,
@@ -215,7 +232,10 @@ fn health_probe(config: &CloudConfig) -> service::HealthProbe {
         HealthProbeMode::ServiceNodePort => service::HealthProbe::ServiceNodePort,
         HealthProbeMode::Shared => service::HealthProbe::Shared {
             port: config.health_probe_port.unwrap_or(10_256).into(),
-            path: config.health_probe_path.clone().unwrap_or_else(|| "/healthz".to_owned()),
+            path: config
+                .health_probe_path
+                .clone()
+                .unwrap_or_else(|| "/healthz".to_owned()),
         },
     }
 }
@@ -233,7 +253,11 @@ fn short_name(controller: Controller) -> &'static str {
 }
 
 /// Whether no kubelet writes addresses any more: always without a migration, with one only once it is complete.
-fn kubelets_external(options: &Options, management: &Cluster, stop: &CancellationToken) -> Result<watch::Receiver<bool>> {
+fn kubelets_external(
+    options: &Options,
+    management: &Cluster,
+    stop: &CancellationToken,
+) -> Result<watch::Receiver<bool>> {
     let Some(name) = &options.migration.name else {
         return Ok(watch::channel(true).1);
     };

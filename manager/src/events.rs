@@ -3,9 +3,10 @@
 use k8s_openapi::api::core::v1::Event;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use outrigger_leader::Permit;
+use outrigger_leader::{NotLeader, Permit};
 use serde_json::json;
 
+use crate::api_write::write;
 use crate::node_cache::NodeView;
 
 /// The weight of an Event.
@@ -63,18 +64,15 @@ impl Recorder {
     /// Writes one Event. An Event that cannot be written is logged and otherwise forgotten: it must never keep a
     /// controller from its work. Nothing is written without `permit`.
     pub async fn record(&self, permit: &Permit, about: &About, kind: EventType, reason: &str, message: &str) {
-        if permit.check().is_err() {
-            return;
-        }
         let now = jiff::Timestamp::now();
         let namespace = about.namespace.as_deref().unwrap_or("default");
         let result = match serde_json::from_value::<Event>(self.event(about, kind, reason, message, now)) {
             Ok(event) => {
                 let api = Api::<Event>::namespaced(self.client.clone(), namespace);
-                api.create(&PostParams::default(), &event)
-                    .await
-                    .map(|_| ())
-                    .map_err(|error| error.to_string())
+                match write(permit, api.create(&PostParams::default(), &event)).await {
+                    Err(NotLeader) => return,
+                    Ok(answer) => answer.map(drop).map_err(|error| error.to_string()),
+                }
             }
             Err(error) => Err(error.to_string()),
         };

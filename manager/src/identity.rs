@@ -49,7 +49,13 @@ impl Cloud {
         };
         let clients = outrigger_aws::connect(&settings).await?;
         tracing::info!(region, vpc = vpc_id, cluster = cluster.id, "serving this cluster");
-        Ok(Self { config, region, cluster, vpc_id, clients })
+        Ok(Self {
+            config,
+            region,
+            cluster,
+            vpc_id,
+            clients,
+        })
     }
 }
 
@@ -76,7 +82,9 @@ impl Cluster {
             Some(path) => from_file(path, "--kubeconfig").await?.0,
             None => match (Config::incluster(), &options.general.master) {
                 (Ok(config), _) => config,
-                (Err(_), Some(master)) => Config::new(master.parse().with_context(|| format!("--master={master} is no URL"))?),
+                (Err(_), Some(master)) => {
+                    Config::new(master.parse().with_context(|| format!("--master={master} is no URL"))?)
+                }
                 (Err(error), None) => bail!("no API server: set --kubeconfig or --master, or run in a Pod ({error})"),
             },
         };
@@ -103,9 +111,17 @@ impl Cluster {
     /// When TLS refuses the certificates of the kubeconfig.
     pub fn client(&self, purpose: &str) -> Result<Client> {
         let mut config = self.0.clone();
+        // The client would repeat a request, also a write, up to 15 times and as late as the server asks: after its
+        // caller's right to write may have ended. Every caller here repeats by itself.
+        config.default_retry = false;
         let (os, arch) = (std::env::consts::OS, architecture());
-        let agent = format!("outrigger-manager/{} ({os}/{arch}) {purpose}", env!("CARGO_PKG_VERSION"));
-        config.headers.push((http::header::USER_AGENT, agent.parse().context("user agent")?));
+        let agent = format!(
+            "outrigger-manager/{} ({os}/{arch}) {purpose}",
+            env!("CARGO_PKG_VERSION")
+        );
+        config
+            .headers
+            .push((http::header::USER_AGENT, agent.parse().context("user agent")?));
         Client::try_from(config).context("making a client for the API server")
     }
 }
@@ -122,5 +138,44 @@ fn architecture() -> &'static str {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use k8s_openapi::api::core::v1::Node;
+    use kube::Api;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// An API server that is overloaded, and counts how often it is asked.
+    async fn overloaded(asked: Arc<AtomicU32>) -> std::io::Result<u16> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut buffer = [0; 4096];
+                let _ = stream.read(&mut buffer).await;
+                asked.fetch_add(1, Ordering::Relaxed);
+                let answer = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 0\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        Ok(port)
+    }
+
+    #[tokio::test]
+    async fn a_client_does_not_repeat_a_request_behind_its_callers_back() {
+        let asked = Arc::default();
+        let port = overloaded(Arc::clone(&asked)).await.unwrap();
+        let cluster = Cluster(Config::new(format!("http://127.0.0.1:{port}").parse().unwrap()));
+        let nodes = Api::<Node>::all(cluster.client("test").unwrap());
+        assert!(nodes.delete("n", &Default::default()).await.is_err());
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
 }

@@ -1,5 +1,6 @@
 //! The external cloud controller manager for AWS.
 
+pub mod api_write;
 pub mod args;
 pub mod cloud_config;
 pub mod controllers;

@@ -9,6 +9,7 @@ use kube::Client;
 use outrigger_leader::{NotLeader, Permit};
 use serde_json::{Value, json};
 
+use crate::api_write::write;
 use crate::node_cache::NodeView;
 
 /// The part of a Node that a patch goes to.
@@ -69,8 +70,7 @@ pub async fn patch(
         .header(CONTENT_TYPE, "application/json-patch+json")
         .body(Value::from(operations).to_string().into_bytes())
         .map_err(WriteError::Name)?;
-    permit.check()?;
-    Ok(client.request::<NodeView>(request).await?)
+    Ok(write(permit, client.request::<NodeView>(request)).await??)
 }
 
 /// The operation that makes a patch hold for this very Node, not for a later one of the same name.

@@ -37,12 +37,28 @@ pub async fn run(options: Options) -> Result<()> {
     let _end_background = background.clone().drop_guard();
     serve(&options, &cluster, &metrics, &health, &background).await?;
     let placement = Placement::of(&options)?;
-    let assembly = Arc::new(Assembly::new(&options, cloud, &cluster, &management, metrics.clone(), &background)?);
+    let assembly = Arc::new(Assembly::new(
+        &options,
+        cloud,
+        &cluster,
+        &management,
+        metrics.clone(),
+        &background,
+    )?);
     health.register_readiness("nodes", assembly.nodes_ready());
+    let ending = shutdown.clone();
+    health.register_readiness("shutdown", move || match ending.is_cancelled() {
+        true => Err("the process is ending".into()),
+        false => Ok(()),
+    });
     if !options.leader_election.leader_elect {
         tracing::warn!("--leader-elect=false: nothing keeps a second manager from doing the same work");
-        let all = assembly.start(Set { controllers: placement.everything() });
-        return all(Permit::always(), shutdown).await.map_err(|error| anyhow::anyhow!("{error}"));
+        let all = assembly.start(Set {
+            controllers: placement.everything(),
+        });
+        return all(Permit::always(), shutdown)
+            .await
+            .map_err(|error| anyhow::anyhow!("{error}"));
     }
     let setup = Setup {
         leases: cluster.client("leader-election")?,
@@ -51,11 +67,17 @@ pub async fn run(options: Options) -> Result<()> {
         identity: assembly::identity(),
         timing: timing(&options),
         mode: mode(&options, &placement, &cluster, &management)?,
-        start_main: assembly.start(Set { controllers: placement.main.clone() }),
-        start_migrated: assembly.start(Set { controllers: placement.migrated.clone() }),
+        start_main: assembly.start(Set {
+            controllers: placement.main.clone(),
+        }),
+        start_migrated: assembly.start(Set {
+            controllers: placement.migrated.clone(),
+        }),
         observer: observer(metrics, &health),
     };
-    outrigger_leader::run(setup, shutdown).await.context("leadership ended")
+    Box::pin(outrigger_leader::run(setup, shutdown))
+        .await
+        .context("leadership ended")
 }
 
 fn on_signals() -> Result<CancellationToken> {
@@ -70,8 +92,16 @@ fn on_signals() -> Result<CancellationToken> {
     Ok(shutdown)
 }
 
-async fn serve(options: &Options, cluster: &Cluster, metrics: &Metrics, health: &Health, stop: &CancellationToken) -> Result<()> {
-    let Some(listening) = serving::bind(&options.serving).await? else { return Ok(()) };
+async fn serve(
+    options: &Options,
+    cluster: &Cluster,
+    metrics: &Metrics,
+    health: &Health,
+    stop: &CancellationToken,
+) -> Result<()> {
+    let Some(listening) = serving::bind(&options.serving).await? else {
+        return Ok(());
+    };
     tracing::info!(address = %listening.address()?, "serving HTTPS");
     let access = Access::new(options.authentication.clone(), Some(cluster.client("access-review")?));
     let router = serving::router(health.clone(), metrics.clone(), Arc::new(access));
@@ -92,8 +122,15 @@ impl Placement {
         use outrigger_shared::controller::Party;
         use outrigger_shared::leader_migration::Placement as Where;
         let config = configuration(options)?;
-        let mut placement = Self { lease: config.leader_name.clone(), main: Vec::new(), migrated: Vec::new() };
-        for controller in Controller::ALL.into_iter().filter(|controller| options.general.controllers.enabled(*controller)) {
+        let mut placement = Self {
+            lease: config.leader_name.clone(),
+            main: Vec::new(),
+            migrated: Vec::new(),
+        };
+        for controller in Controller::ALL
+            .into_iter()
+            .filter(|controller| options.general.controllers.enabled(*controller))
+        {
             let place = if options.leader_migration_effective() {
                 config.placement(controller, Party::CloudControllerManager)
             } else {
@@ -107,7 +144,11 @@ impl Placement {
                     continue;
                 }
             }
-            let lease = if place == Where::Migrated { &placement.lease } else { &options.leader_election.resource_name };
+            let lease = if place == Where::Migrated {
+                &placement.lease
+            } else {
+                &options.leader_election.resource_name
+            };
             tracing::info!(%controller, lease, "runs under this lease");
         }
         Ok(placement)
@@ -145,7 +186,9 @@ fn timing(options: &Options) -> Timing {
 fn mode(options: &Options, placement: &Placement, cluster: &Cluster, management: &Cluster) -> Result<Mode> {
     if let Some(migration) = options.migration.name.clone() {
         if !options.leader_migration_effective() {
-            bail!("--migration needs leader election and leader migration: remove --leader-elect=false and --enable-leader-migration=false");
+            bail!(
+                "--migration needs leader election and leader migration: remove --leader-elect=false and --enable-leader-migration=false"
+            );
         }
         return Ok(Mode::Guarded(Box::new(Guard {
             lease: placement.lease.clone(),
@@ -158,7 +201,9 @@ fn mode(options: &Options, placement: &Placement, cluster: &Cluster, management:
         tracing::warn!(
             "leader migration without --migration follows Kubernetes' rule: nothing keeps an old manager that has no leader migration from running the same controllers; name a CloudProviderMigration to be safe"
         );
-        return Ok(Mode::Upstream { lease: placement.lease.clone() });
+        return Ok(Mode::Upstream {
+            lease: placement.lease.clone(),
+        });
     }
     Ok(Mode::Single)
 }

@@ -399,4 +399,4 @@ fn newer(left: &View, right: &View) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -48,7 +48,8 @@ pub struct Report {
     pub seen: Seen,
 }
 
-/// Rules until `stop`.
+/// Rules until `stop`. Returns earlier when a source has ended: to go on without it would be to rule by what was true
+/// once.
 pub async fn run(
     terms: Terms,
     mut sources: Sources,
@@ -101,8 +102,8 @@ pub async fn run(
             yield_until = Instant::now() + YIELD;
             continue;
         }
-        if !stored_now {
-            wait(&mut sources, yield_until, &terms, &stop).await;
+        if !stored_now && !wait(&mut sources, yield_until, &terms, &stop).await {
+            return;
         }
     }
 }
@@ -182,8 +183,9 @@ async fn store(notes: &mpsc::Sender<Annotate>, latch: Option<&Latch>) -> bool {
     notes.send(note).await.is_ok() && done.await.is_ok()
 }
 
-/// Waits for a change of anything, or for the next instant at which time alone changes the answer.
-async fn wait(sources: &mut Sources, yield_until: Instant, terms: &Terms, stop: &CancellationToken) {
+/// Waits for a change of anything, or for the next instant at which time alone changes the answer. False when a source
+/// has ended.
+async fn wait(sources: &mut Sources, yield_until: Instant, terms: &Terms, stop: &CancellationToken) -> bool {
     let now = Instant::now();
     let expiry = |view: &watch::Receiver<View>| {
         view.borrow()
@@ -202,19 +204,15 @@ async fn wait(sources: &mut Sources, yield_until: Instant, terms: &Terms, stop: 
         .unwrap_or(now + Duration::from_secs(5))
         .min(now + Duration::from_secs(5));
     tokio::select! {
-        () = stop.cancelled() => {}
-        () = sleep_until(next) => {}
-        () = changed(&mut sources.wish) => {}
-        () = changed(&mut sources.controller_managers) => {}
-        () = changed(&mut sources.main) => {}
-        () = changed(&mut sources.migration) => {}
-        () = changed(&mut sources.holding) => {}
+        () = stop.cancelled() => true,
+        () = sleep_until(next) => true,
+        change = sources.wish.changed() => change.is_ok(),
+        change = sources.controller_managers.changed() => change.is_ok(),
+        change = sources.main.changed() => change.is_ok(),
+        change = sources.migration.changed() => change.is_ok(),
+        change = sources.holding.changed() => change.is_ok(),
     }
 }
 
-/// Waits for a change. A source that has ended changes no more.
-async fn changed<T>(source: &mut watch::Receiver<T>) {
-    if source.changed().await.is_err() {
-        std::future::pending::<()>().await;
-    }
-}
+#[cfg(test)]
+mod tests;

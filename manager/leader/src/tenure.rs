@@ -180,3 +180,6 @@ async fn renew<L: Leases>(
     let result = elector.hold(&mut held, &grantor, &mut notes, &stop).await;
     (elector, held, grantor, result)
 }
+
+#[cfg(test)]
+mod tests;

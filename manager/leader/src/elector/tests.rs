@@ -8,7 +8,7 @@ use kube::core::ApiResource;
 use super::*;
 use crate::permit::Permit;
 
-const TIMING: Timing = Timing {
+pub(crate) const TIMING: Timing = Timing {
     lease_duration: Duration::from_secs(15),
     renew_deadline: Duration::from_secs(10),
     retry_period: Duration::from_secs(2),
@@ -16,7 +16,7 @@ const TIMING: Timing = Timing {
 
 /// An API server with one Lease: resourceVersions, conflicts, and a switch for being away.
 #[derive(Clone)]
-struct Server {
+pub(crate) struct Server {
     state: Arc<Mutex<State>>,
     view: Arc<watch::Sender<View>>,
 }
@@ -30,7 +30,7 @@ struct State {
 }
 
 impl Server {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let view = View {
             synced: true,
             ..View::default()
@@ -41,7 +41,7 @@ impl Server {
         }
     }
 
-    fn elector(&self, identity: &str) -> Elector<Self> {
+    pub(crate) fn elector(&self, identity: &str) -> Elector<Self> {
         Elector::new(self.clone(), "lease", identity, TIMING, self.view.subscribe())
     }
 
@@ -64,7 +64,7 @@ impl Server {
         self.store(lease);
     }
 
-    fn lease(&self) -> DynamicObject {
+    pub(crate) fn lease(&self) -> DynamicObject {
         self.state.lock().unwrap().lease.clone().unwrap()
     }
 

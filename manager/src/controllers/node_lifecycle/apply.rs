@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::error::Error;
 use super::plan::Action;
 use super::{Deps, State};
+use crate::api_write::write;
 use crate::events::{About, EventType};
 use crate::node_cache::NodeView;
 use crate::node_patch::{self, Part, WriteError};
@@ -71,10 +72,8 @@ async fn delete(deps: &Deps, node: &NodeView, reason: &str, state: &mut State) -
         preconditions: Some(this_very_node),
         ..DeleteParams::default()
     };
-    deps.permit.check()?;
-    let deleted = Api::<Node>::all(deps.client.clone())
-        .delete(node.name(), &parameters)
-        .await;
+    let nodes = Api::<Node>::all(deps.client.clone());
+    let deleted = write(&deps.permit, nodes.delete(node.name(), &parameters)).await?;
     match deleted.map_err(WriteError::from) {
         Ok(_) => {
             state.memory.deleted(Instant::now());

@@ -1,6 +1,7 @@
 //! Carrying out a plan. The executor makes no choices: it writes what the plan says, in order, as long as it may.
 
 use std::future::Future;
+use std::time::Duration;
 
 use outrigger_aws::ec2::IpPermission;
 use outrigger_aws::{Ec2, Elb, Error as AwsError, Kind};
@@ -9,6 +10,9 @@ use outrigger_leader::Permit;
 use super::error::Error;
 use super::plan::{GroupRef, Plan, Step};
 use super::security_groups;
+
+/// How long one write may take, the SDK's own repetitions included.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Writes at AWS, under a permit that is looked at before each.
 pub struct Executor<'a> {
@@ -46,23 +50,22 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> 
 }
 
 impl Executor<'_> {
-    /// One write: only with the permit, and for no longer than it lasts. A write that is cut off may have taken
+    /// One write: only with the permit, and for no longer than it lasts at the beginning. The SDK repeats a call that
+    /// AWS throttles, so the permit is looked at before each repetition, too. A write that is cut off may have taken
     /// effect; the next look tells.
     async fn write<T>(
         &self,
         action: &'static str,
         call: impl Future<Output = Result<T, AwsError>>,
     ) -> Result<T, Error> {
-        self.permit.check()?;
-        let answer = match self.permit.remaining() {
-            None => call.await,
-            Some(left) => tokio::time::timeout(left, call).await.unwrap_or_else(|_| {
-                Err(AwsError::unanswered(
-                    action,
-                    "the right to write ended before AWS answered",
-                ))
-            }),
-        };
+        let limit = self.permit.remaining().unwrap_or(LIMIT).min(LIMIT);
+        let answer = self.permit.guard(tokio::time::timeout(limit, call)).await?;
+        let answer = answer.unwrap_or_else(|_| Err(AwsError::unanswered(action, "AWS did not answer in time")));
+        if let Err(error) = &answer
+            && error.kind() == Kind::Transport
+        {
+            self.permit.note_unanswered();
+        }
         Ok(answer?)
     }
 

@@ -49,6 +49,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::controller::{Action, Config, Controller};
+use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use outrigger_aws::{Ec2, Elb};
@@ -101,18 +102,33 @@ pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<
         reconciler: reconciler(deps, permit),
         stop: stop.clone(),
     });
-    Controller::new(services, watcher::Config::default())
+    let controller = Controller::new(services, watcher::Config::default());
+    let listed = controller.store();
+    let running = controller
         .with_config(Config::default().concurrency(concurrency))
         .reconcile_all_on(nodes)
-        .graceful_shutdown_on(stop.cancelled_owned())
+        .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(reconcile, retry, context)
         .for_each(|result| async move {
             if let Err(kube::runtime::controller::Error::QueueError(error)) = result {
                 tracing::warn!(%error, "the watch of Services broke; it will be started again");
             }
-        })
-        .await;
+        });
+    tokio::select! {
+        () = running => {}
+        () = stopped_before(listed, stop) => {}
+    }
     Ok(())
+}
+
+/// Waits for a stop that comes before the Services have been listed. The runtime's graceful end waits for that list, and
+/// so for an API server that may be away; until then nothing has been begun, so that nothing has to be waited for.
+async fn stopped_before(listed: Store<Service>, stop: CancellationToken) {
+    tokio::select! {
+        biased;
+        _ = listed.wait_until_ready() => std::future::pending().await,
+        () = stop.cancelled() => {}
+    }
 }
 
 struct Context {

@@ -8,6 +8,7 @@ use outrigger_leader::Permit;
 use serde_json::Value;
 
 use super::error::Error;
+use crate::api_write::write;
 use crate::events::{About, EventType, Recorder};
 
 /// What Events of this controller name as their source.
@@ -51,12 +52,9 @@ impl Writer for ApiWriter {
         let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
         let name = service.metadata.name.as_deref().unwrap_or_default();
         let api = Api::<Service>::namespaced(self.client.clone(), namespace);
-        self.permit.check()?;
         tracing::info!(namespace, name, operation, "writing to the API server");
-        match api
-            .patch_status(name, &PatchParams::default(), &Patch::Strategic(patch))
-            .await
-        {
+        let (parameters, patch) = (PatchParams::default(), Patch::Strategic(patch));
+        match write(&self.permit, api.patch_status(name, &parameters, &patch)).await? {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             result => result.map(drop).map_err(Error::kubernetes(operation)),
         }

@@ -4,4 +4,5 @@ mod crash;
 mod deletion;
 mod ensure;
 mod fixture;
+mod shutdown;
 mod takeover;

@@ -1,0 +1,186 @@
+//! The steward on a paused clock, with every source in the test's hand.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::core::{ApiResource, DynamicObject};
+use outrigger_shared::component::Form;
+use tokio::time::sleep;
+
+use super::*;
+use crate::evidence::tests::kcm;
+use crate::record::Record;
+
+const LEASE: Duration = Duration::from_secs(15);
+
+/// The other ends of all that a steward has.
+struct World {
+    _wish: watch::Sender<Sight<(Wish, Option<Phase>)>>,
+    managers: watch::Sender<Sight<Vec<SeenControllerManager>>>,
+    main: watch::Sender<View>,
+    migration: watch::Sender<View>,
+    holding: watch::Sender<bool>,
+    notes: mpsc::Receiver<Annotate>,
+    gate: watch::Receiver<bool>,
+    steward: tokio::task::JoinHandle<()>,
+    version: u64,
+}
+
+fn wish(phase: Phase) -> Sight<(Wish, Option<Phase>)> {
+    let wish = Wish {
+        uid: "u".into(),
+        phase,
+        downtime: false,
+    };
+    Sight::Known((wish, None))
+}
+
+fn managers(leader_migration: bool) -> Sight<Vec<SeenControllerManager>> {
+    Sight::Known(vec![kcm(Form::InTree { leader_migration })])
+}
+
+impl World {
+    fn new(phase: Phase, latch: Option<Latch>) -> Self {
+        let synced = || View {
+            synced: true,
+            ..View::default()
+        };
+        let (wish, wish_rx) = watch::channel(wish(phase));
+        let (managers, managers_rx) = watch::channel(managers(true));
+        let ((main, main_rx), (migration, migration_rx)) = (watch::channel(synced()), watch::channel(synced()));
+        let (holding, holding_rx) = watch::channel(false);
+        let (notes_tx, notes) = mpsc::channel(4);
+        let (gate_tx, gate) = watch::channel(false);
+        let sources = Sources {
+            wish: wish_rx,
+            controller_managers: managers_rx,
+            main: main_rx,
+            migration: migration_rx,
+            holding: holding_rx,
+        };
+        let terms = Terms {
+            identity: "us".into(),
+            lease_duration: LEASE,
+            latch,
+        };
+        let (reports, _) = watch::channel(None);
+        let stop = CancellationToken::new();
+        Self {
+            _wish: wish,
+            managers,
+            main,
+            migration,
+            holding,
+            notes,
+            gate,
+            steward: tokio::spawn(run(terms, sources, notes_tx, gate_tx, reports, stop)),
+            version: 0,
+        }
+    }
+
+    /// Somebody writes a lease.
+    fn renew(&mut self, lease: fn(&Self) -> &watch::Sender<View>, holder: &str) {
+        self.version += 1;
+        let mut object = DynamicObject::new("x", &ApiResource::erase::<Lease>(&()));
+        let at = Timestamp::from_second(i64::try_from(self.version).unwrap()).unwrap();
+        Record::created_by(holder, LEASE, at).write_to(&mut object);
+        object.metadata.resource_version = Some(self.version.to_string());
+        lease(self).send_modify(|view| view.see(object, Instant::now()));
+    }
+
+    fn renew_both(&mut self, holder: &str) {
+        self.renew(|world| &world.main, holder);
+        self.renew(|world| &world.migration, holder);
+    }
+
+    /// The latch that is handed in, if one is within a second; it counts as stored at once.
+    async fn latched(&mut self) -> Option<Option<Latch>> {
+        let second = Duration::from_secs(1);
+        let note = tokio::time::timeout(second, self.notes.recv()).await.ok()??;
+        let _ = note.stored.send(());
+        Some(note.value.map(|text| Latch::parse(&text).unwrap()))
+    }
+
+    fn is_open(&self) -> bool {
+        *self.gate.borrow()
+    }
+}
+
+fn latch(phase: Phase) -> Latch {
+    Latch {
+        uid: "u".into(),
+        phase,
+        held_migration_lease: true,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_that_were_found_are_no_evidence_until_their_holder_renews_them() {
+    let mut world = World::new(Phase::Prepare, None);
+    world.renew_both("kcm");
+    assert!(world.latched().await.is_none(), "the holder may be long dead");
+    sleep(Duration::from_secs(2)).await;
+    world.renew_both("kcm");
+    let latch = world.latched().await.unwrap().unwrap();
+    assert_eq!((latch.phase, latch.held_migration_lease), (Phase::Prepare, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_predecessors_record_does_not_end_the_step_back() {
+    let mut world = World::new(Phase::Prepare, Some(latch(Phase::Prepare)));
+    world.renew(|world| &world.migration, "our predecessor, killed");
+    assert!(world.latched().await.is_none());
+    sleep(YIELD).await;
+    assert!(world.is_open(), "nobody took it: it is taken back");
+    world.renew(|world| &world.migration, "kcm");
+    let latch = world.latched().await.unwrap().unwrap();
+    assert!(!latch.held_migration_lease, "a living holder ends it");
+    sleep(Duration::from_secs(1)).await;
+    assert!(!world.is_open());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_gate_closes_before_the_latch_is_voided_and_opens_after_it_is_stored() {
+    let mut world = World::new(Phase::Migrate, Some(latch(Phase::Prepare)));
+    sleep(Duration::from_secs(1)).await;
+    assert!(!world.is_open(), "phase Migrate is not stored yet");
+    assert_eq!(world.latched().await, Some(Some(latch(Phase::Migrate))));
+    sleep(Duration::from_secs(1)).await;
+    assert!(world.is_open());
+    world.holding.send_replace(true);
+    world.managers.send_replace(managers(false));
+    sleep(Duration::from_secs(1)).await;
+    assert!(!world.is_open(), "closing waits for nothing");
+    assert_eq!(world.latched().await, Some(None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_main_holder_gets_its_time_although_the_first_was_dead_when_it_was_found() {
+    let mut world = World::new(Phase::Prepare, Some(latch(Phase::Prepare)));
+    world.renew(|world| &world.main, "dead");
+    sleep(YIELD + Duration::from_secs(1)).await;
+    assert!(world.is_open());
+    world.holding.send_replace(true);
+    sleep(Duration::from_secs(1)).await;
+    assert!(world.is_open(), "taken back, so it is kept");
+    world.renew(|world| &world.main, "kcm");
+    sleep(Duration::from_secs(1)).await;
+    assert!(!world.is_open(), "offered to the new one");
+    world.holding.send_replace(false);
+    sleep(YIELD - Duration::from_secs(1)).await;
+    assert!(!world.is_open());
+    sleep(Duration::from_secs(2)).await;
+    assert!(world.is_open());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_one_of_its_sources_the_steward_ends_instead_of_ruling_by_the_past() {
+    let world = World::new(Phase::Migrate, Some(latch(Phase::Migrate)));
+    let World { managers, steward, .. } = world;
+    drop(managers);
+    tokio::time::timeout(Duration::from_secs(1), steward)
+        .await
+        .unwrap()
+        .unwrap();
+}

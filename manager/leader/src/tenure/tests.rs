@@ -1,0 +1,96 @@
+//! How holding ends, on a paused clock.
+
+use futures::FutureExt;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::*;
+use crate::elector::tests::{Server, TIMING};
+use crate::record::Record;
+
+/// A tenure whose controllers are `work`.
+async fn tenure<F>(
+    server: &Server,
+    work: impl Fn(Permit, CancellationToken) -> F + Send + Sync + 'static,
+) -> Tenure<Server>
+where
+    F: Future<Output = Result<(), ControllerError>> + Send + 'static,
+{
+    let (_open, mut gate) = watch::channel(true);
+    let mut elector = server.elector("us");
+    let held = elector.acquire(&mut gate).await;
+    let start: Start = Box::new(move |permit, stop| work(permit, stop).boxed());
+    let (_, notes) = mpsc::channel(1);
+    Tenure::begin("lease", elector, held, notes, &start)
+}
+
+fn holder(server: &Server) -> String {
+    Record::of(&server.lease()).holder
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_controllers_end_at_once_and_the_lease_is_given_back() {
+    let server = Server::new();
+    let idle = tenure(&server, |_, stop| async move {
+        stop.cancelled().await;
+        Ok(())
+    });
+    let idle = idle.await;
+    let start = Instant::now();
+    idle.end().await.unwrap();
+    assert_eq!(holder(&server), "");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_under_way_ends_before_the_lease_is_given_back_and_no_other_begins() {
+    let server = Server::new();
+    let (began, mut has_begun) = watch::channel(false);
+    let at_end = server.clone();
+    let writing = tenure(&server, move |permit, _stop| {
+        let (began, server) = (began.clone(), at_end.clone());
+        async move {
+            permit
+                .guard(async {
+                    began.send_replace(true);
+                    tokio::time::sleep(Duration::from_secs(5)).await;
+                })
+                .await?;
+            assert_eq!(holder(&server), "us", "still held when the write ends");
+            permit.guard(async {}).await?;
+            Err("a write began while the lease was given up".into())
+        }
+    });
+    let writing = writing.await;
+    has_begun.wait_for(|begun| *begun).await.unwrap();
+    let permit = writing.permit.clone();
+    writing.end().await.unwrap();
+    assert_eq!(holder(&server), "");
+    assert!(permit.check().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn controllers_that_do_not_stop_leave_the_lease_to_run_out() {
+    let server = Server::new();
+    let stuck = tenure(&server, |_, _| std::future::pending()).await;
+    let start = Instant::now();
+    assert!(matches!(stuck.end().await, Err(Ended::Stuck { .. })));
+    assert_eq!(start.elapsed(), TIMING.renew_deadline);
+    assert_eq!(holder(&server), "us");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_without_an_answer_leaves_the_lease_to_run_out() {
+    let server = Server::new();
+    let cut_off = tenure(&server, |permit, stop| async move {
+        let call = permit.guard(std::future::pending::<()>());
+        tokio::select! {
+            () = stop.cancelled() => Ok(()),
+            _ = call => Err("it cannot end".into()),
+        }
+    });
+    let cut_off = cut_off.await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    cut_off.end().await.unwrap();
+    assert_eq!(holder(&server), "us");
+}
