@@ -59,7 +59,11 @@ pub struct Args {
     )]
     pub own_namespace: String,
     /// Which events are logged, as tracing directives (`info`, `outrigger_webhook=debug`)
-    #[arg(long, value_name = "FILTER", default_value = "info,kube_runtime=error,kube_client=error")]
+    #[arg(
+        long,
+        value_name = "FILTER",
+        default_value = "info,kube_runtime=error,kube_client=error"
+    )]
     pub log: String,
     /// Limits
     #[command(flatten)]

@@ -9,11 +9,11 @@ use futures::stream::{BoxStream, SelectAll, StreamExt};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::ListParams;
-use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, Selector, SelectorExt};
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, Selector};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use outrigger_shared::component::{Form, controller_manager_form};
-use outrigger_shared::migration::{CloudProviderMigration, Phase, Profile, Target};
+use outrigger_shared::migration::{CloudProviderMigration, Phase, Profile, Selected, Target};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -101,9 +101,9 @@ fn wish_of(sight: &Sight<CloudProviderMigration>) -> Sight<(Wish, Option<Phase>)
 /// Where kube-controller-managers are looked for.
 #[derive(Debug, Clone, PartialEq)]
 struct Place {
-    namespaces: Selector,
+    /// The target of a hosted control plane; none for the cluster's own.
+    target: Option<Target>,
     objects: Selector,
-    hosted: bool,
 }
 
 /// Follows every kube-controller-manager that can be read: in the hosted control planes that the migration's targets
@@ -209,7 +209,7 @@ async fn look(
 ) -> Result<(Vec<SeenControllerManager>, Watched), LookError> {
     let (mut seen, mut watched) = (Vec::new(), Vec::new());
     for place in places(targets)? {
-        let client = if place.hosted { management } else { cluster };
+        let client = if place.target.is_some() { management } else { cluster };
         for namespace in namespaces_of(client, &place).await? {
             seen.extend(list_in(client, &namespace, &place.objects).await?);
             watched.push((client.clone(), namespace, place.objects.clone()));
@@ -236,24 +236,13 @@ fn places(targets: &[Target]) -> Result<Vec<Place>, LookError> {
         .iter()
         .filter(|target| target.profile == Profile::HostedControlPlane)
     {
-        let selector = |labels: &Option<_>| labels.clone().map_or(Ok(Selector::default()), Selector::try_from);
-        let empty = |labels: &Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>| {
-            labels
-                .as_ref()
-                .is_some_and(|l| l.match_labels.is_none() && l.match_expressions.is_none())
-        };
-        let nothing = target.namespace_selector.is_none() && target.object_selector.is_none();
-        if nothing || empty(&target.namespace_selector) || empty(&target.object_selector) {
+        if target.selects_nothing() {
             continue;
         }
-        let (namespaces, objects) = (
-            selector(&target.namespace_selector)?,
-            selector(&target.object_selector)?,
-        );
+        let objects = target.object_selector.clone();
         places.push(Place {
-            namespaces,
-            objects,
-            hosted: true,
+            target: Some(target.clone()),
+            objects: objects.map_or(Ok(Selector::default()), Selector::try_from)?,
         });
     }
     if !targets
@@ -263,9 +252,8 @@ fn places(targets: &[Target]) -> Result<Vec<Place>, LookError> {
         // kubeadm and RKE2 use the first label, kOps and most self-hosted control planes the second.
         for key in ["component", "k8s-app"] {
             places.push(Place {
-                namespaces: Selector::default(),
+                target: None,
                 objects: [(key, "kube-controller-manager")].into_iter().collect(),
-                hosted: false,
             });
         }
     }
@@ -273,18 +261,16 @@ fn places(targets: &[Target]) -> Result<Vec<Place>, LookError> {
 }
 
 async fn namespaces_of(client: &Client, place: &Place) -> Result<Vec<String>, kube::Error> {
-    if !place.hosted {
+    let Some(target) = &place.target else {
         return Ok(vec!["kube-system".to_owned()]);
-    }
+    };
     let found = Api::<Namespace>::all(client.clone())
         .list_metadata(&ListParams::default())
         .await?;
-    let empty = std::collections::BTreeMap::new();
-    let matching = found
-        .items
-        .iter()
-        .filter(|ns| place.namespaces.matches(ns.metadata.labels.as_ref().unwrap_or(&empty)));
-    Ok(matching.map(ResourceExt::name_any).collect())
+    let selected = |namespace: &&PartialObjectMeta<Namespace>| {
+        target.selects_namespace(&namespace.name_any(), Some(namespace.labels()), None) == Selected::Yes
+    };
+    Ok(found.items.iter().filter(selected).map(ResourceExt::name_any).collect())
 }
 
 async fn list_in(
@@ -400,7 +386,7 @@ mod tests {
         };
         assert!(places(&[target(None)]).unwrap().is_empty());
         assert!(places(&[target(Some(Default::default()))]).unwrap().is_empty());
-        assert!(!places(&[]).unwrap()[0].hosted);
+        assert!(places(&[]).unwrap()[0].target.is_none());
     }
 
     #[test]

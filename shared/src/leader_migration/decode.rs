@@ -36,7 +36,15 @@ fn syntax(text: &str, error: &serde_saphyr::Error) -> Problem {
     });
     // The decoder draws a picture of the place over several lines; the first says it all.
     // What follows a semicolon is the decoder's advice to its programmer.
-    let message = error.to_string().lines().next().unwrap_or_default().split(';').next().unwrap_or_default().to_owned();
+    let message = error
+        .to_string()
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .to_owned();
     Problem::Syntax {
         message,
         hint: if bare_wildcard { WILDCARD_HINT } else { "" },

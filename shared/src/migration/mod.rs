@@ -11,11 +11,13 @@ use crate::{leader_migration::LeaderMigrationConfiguration, version::KubernetesV
 
 mod phase;
 mod problems;
+mod selection;
 mod status;
 
 pub use self::{
     phase::Phase,
     problems::Problem,
+    selection::{Candidate, Labels, Selected},
     status::{CloudProviderMigrationStatus, ControllerStatus, NodeCounts, condition},
 };
 

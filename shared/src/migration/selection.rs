@@ -1,0 +1,114 @@
+//! Which objects a target selects. One rule for the webhook, which changes them, and the manager, which reads them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt};
+
+use super::Target;
+use crate::annotations::NAMESPACE_NAME_LABEL;
+
+/// Labels of an object.
+pub type Labels = BTreeMap<String, String>;
+
+/// Namespaces that only a target that names them reaches, besides the webhook's own.
+const PROTECTED: [&str; 2] = ["kube-system", "kube-node-lease"];
+
+/// An object as far as selectors look at it.
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate<'a> {
+    /// Its namespace; `None` for a cluster-scoped object.
+    pub namespace: Option<&'a str>,
+    /// That namespace's labels; `None` when they are not known.
+    pub namespace_labels: Option<&'a Labels>,
+    /// Its own labels.
+    pub labels: &'a Labels,
+    /// The webhook's namespace, which is left alone like kube-system.
+    pub own_namespace: Option<&'a str>,
+}
+
+/// Whether a target selects an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Selected {
+    /// It does not.
+    No,
+    /// It does.
+    Yes,
+    /// It depends on labels of the namespace that are not known.
+    Unknown,
+}
+
+impl Target {
+    /// Whether this target selects the object.
+    #[must_use]
+    pub fn selects(&self, candidate: &Candidate<'_>) -> Selected {
+        let needs_selector = self.profile.needs_selector();
+        if needs_selector && self.namespace_selector.is_none() && self.object_selector.is_none() {
+            return Selected::No;
+        }
+        let object = self.object_selector.as_ref();
+        if object.is_some_and(|selector| !matches(selector, candidate.labels, needs_selector)) {
+            return Selected::No;
+        }
+        match candidate.namespace {
+            None => Selected::Yes,
+            Some(namespace) => self.selects_namespace(namespace, candidate.namespace_labels, candidate.own_namespace),
+        }
+    }
+
+    /// Whether no object at all is selected: a profile that needs selectors has none, or an empty one.
+    #[must_use]
+    pub fn selects_nothing(&self) -> bool {
+        let selectors = [&self.namespace_selector, &self.object_selector];
+        let none = selectors.iter().all(|selector| selector.is_none());
+        self.profile.needs_selector() && (none || selectors.into_iter().flatten().any(is_empty))
+    }
+
+    /// Whether this target selects anything in the namespace, as far as its `namespaceSelector` goes.
+    #[must_use]
+    pub fn selects_namespace(&self, namespace: &str, labels: Option<&Labels>, own_namespace: Option<&str>) -> Selected {
+        let needs_selector = self.profile.needs_selector();
+        let is_protected = PROTECTED.contains(&namespace) || own_namespace == Some(namespace);
+        let Some(selector) = &self.namespace_selector else {
+            let nothing = is_protected || needs_selector && self.object_selector.is_none();
+            return if nothing { Selected::No } else { Selected::Yes };
+        };
+        if is_protected && !names_namespace(selector, namespace) {
+            return Selected::No;
+        }
+        match labels {
+            Some(labels) if matches(selector, labels, needs_selector) => Selected::Yes,
+            Some(_) => Selected::No,
+            None if needs_selector && is_empty(selector) => Selected::No,
+            None => Selected::Unknown,
+        }
+    }
+}
+
+/// As Kubernetes matches label selectors, but that an empty one matches nothing where the profile says so, and an
+/// invalid one never matches.
+fn matches(selector: &LabelSelector, labels: &Labels, empty_matches_nothing: bool) -> bool {
+    if is_empty(selector) {
+        return !empty_matches_nothing;
+    }
+    Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(labels))
+}
+
+fn is_empty(selector: &LabelSelector) -> bool {
+    selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
+}
+
+/// Whether a selector asks for a namespace by its very name.
+fn names_namespace(selector: &LabelSelector, namespace: &str) -> bool {
+    let by_label = selector
+        .match_labels
+        .as_ref()
+        .and_then(|labels| labels.get(NAMESPACE_NAME_LABEL));
+    let by_expression = selector.match_expressions.iter().flatten().any(|expression| {
+        expression.key == NAMESPACE_NAME_LABEL
+            && expression.operator == "In"
+            && expression.values.iter().flatten().any(|value| value == namespace)
+    });
+    by_label.is_some_and(|name| name == namespace) || by_expression
+}
