@@ -72,7 +72,11 @@ fn judge(progress: &Progress, report: &Report) -> bool {
             *counts.entry(reason).or_default() += 1;
         }
         for (reason, count) in counts {
-            let times = if count > 1 { format!(" ({count} times)") } else { String::new() };
+            let times = if count > 1 {
+                format!(" ({count} times)")
+            } else {
+                String::new()
+            };
             progress.line(&format!("verdict: FAILED: {reason}{times}"));
         }
     }

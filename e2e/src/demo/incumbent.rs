@@ -58,8 +58,18 @@ async fn guarded_old_world(stage: &mut Stage, progress: &Progress) -> Result<Str
     // The rights that the published guide has the operator grant, for both sides.
     stage.install_tenant(progress).await?;
     stage.deploy_old_manager(&["--enable-leader-migration"]).await?;
-    stage.wait_rolled(OLD_MANAGER, "the old manager runs with leader migration", ROLL, progress, |_| true).await?;
-    let holder = stage.wait_holder(Lease::M, None, Duration::from_secs(60), progress).await?;
+    stage
+        .wait_rolled(
+            OLD_MANAGER,
+            "the old manager runs with leader migration",
+            ROLL,
+            progress,
+            |_| true,
+        )
+        .await?;
+    let holder = stage
+        .wait_holder(Lease::M, None, Duration::from_secs(60), progress)
+        .await?;
     stage.create_load_balancer_service("web", 80).await?;
     stage.create_load_balancer_service("api", 443).await?;
     stage.wait_load_balancers(&["web", "api"], 2, progress).await?;
@@ -71,8 +81,12 @@ async fn beside(stage: &Stage, own_names: bool, progress: &Progress) -> Result<(
     let arguments = arguments(stage, own_names)?;
     stage.create_manager_account().await?;
     stage.replace_manager(IMAGE, arguments).await?;
-    stage.wait_rolled(NEW_MANAGER, "the incumbent runs", ROLL, progress, |_| true).await?;
-    stage.wait_holder(Lease::C, None, Duration::from_secs(60), progress).await?;
+    stage
+        .wait_rolled(NEW_MANAGER, "the incumbent runs", ROLL, progress, |_| true)
+        .await?;
+    stage
+        .wait_holder(Lease::C, None, Duration::from_secs(60), progress)
+        .await?;
     progress.say("both managers run, as in the documented migration");
     tokio::time::sleep(QUIET).await;
     Ok(())
@@ -83,8 +97,18 @@ async fn take_over(stage: &Stage, before: &str, progress: &Progress) -> Result<(
     stage.mark("phase Migrate");
     stage.deploy_external().await?;
     let external = |argv: &[String]| argv.iter().any(|flag| flag == "--cloud-provider=external");
-    stage.wait_rolled(OLD_MANAGER, "the old manager runs without the cloud provider", ROLL, progress, external).await?;
-    stage.wait_holder(Lease::M, Some(before), Duration::from_secs(60), progress).await?;
+    stage
+        .wait_rolled(
+            OLD_MANAGER,
+            "the old manager runs without the cloud provider",
+            ROLL,
+            progress,
+            external,
+        )
+        .await?;
+    stage
+        .wait_holder(Lease::M, Some(before), Duration::from_secs(60), progress)
+        .await?;
     tokio::time::sleep(QUIET).await;
     Ok(())
 }

@@ -222,8 +222,28 @@ async fn new_work(stage: &mut Stage, progress: &Progress) -> Result<()> {
 async fn complete(stage: &Stage, progress: &Progress) -> Result<()> {
     progress.step("Complete");
     stage.set_phase("Complete").await?;
-    tokio::time::sleep(Duration::from_secs(4)).await;
-    let status = stage.migrations().get(CLUSTER).await?.status.unwrap_or_default();
+    let api = stage.migrations();
+    let status = progress
+        .wait(
+            "the status counts three Nodes, one of them external",
+            Duration::from_secs(40),
+            async || {
+                let status = api.get(CLUSTER).await?.status.unwrap_or_default();
+                let counts = status.nodes.unwrap_or_default();
+                let done = counts.total == 3 && counts.migrated == 1;
+                Ok(if done { Ok(status) } else { Err(format!("{counts:?}")) })
+            },
+        )
+        .await?;
+    for row in &status.controllers {
+        let (owner, lease) = (row.owner.map(|owner| owner.to_string()), row.lease.as_deref());
+        progress.say(&format!(
+            "{:32} {:26} {}",
+            row.name,
+            owner.unwrap_or_default(),
+            lease.unwrap_or_default()
+        ));
+    }
     for condition in status.conditions {
         progress.say(&format!(
             "{:22} {:6} {}",

@@ -136,6 +136,7 @@ impl Stage {
         let moto = Moto::start(&tools, run).await?;
         let world = World::seed(&moto, CLUSTER, instances).await?;
         let proxy = Arc::new(Proxy::start(&moto, &[], Some(&run.join("aws-calls.jsonl"))).await?);
+        proxy.set_limits(true);
         progress.say("starting etcd and two kube-apiservers 1.26: management and tenant");
         let etcd = Etcd::start(&tools, run).await?;
         let options = |name, range| ApiServerOptions::new(name, Version::V1_26, range);

@@ -284,6 +284,19 @@ impl Stage {
         self.leases.latest(lease).and_then(|change| change.holder)
     }
 
+    /// Says in a Node's status that it is not Ready, as its kubelet does when the machine shuts down.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn report_not_ready(&self, name: &str) -> Result<()> {
+        let api: Api<Node> = Api::all(self.tenant_admin.clone());
+        let condition =
+            json!({"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "shutting down"});
+        let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+        api.patch_status(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
     /// A Node of the tenant as JSON.
     ///
     /// # Errors
