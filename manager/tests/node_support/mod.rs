@@ -11,9 +11,9 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use kube::runtime::watcher::Event;
-use outrigger_aws::fake::{FakeAws, World};
 use outrigger_aws::ec2::AvailabilityZone;
 use outrigger_aws::ec2::NetworkInterface;
+use outrigger_aws::fake::{FakeAws, World};
 use outrigger_aws::{Instance, InstanceId, InstanceState};
 use outrigger_manager::node_cache::{NodeCache, NodeView};
 use serde_json::{Value, json};
@@ -37,14 +37,23 @@ pub struct Api {
 impl Api {
     /// A server with these Nodes, all of them in the cache.
     pub fn with(nodes: Vec<Value>) -> Self {
-        let api = Self { inner: Arc::default(), cache: NodeCache::new() };
+        let api = Self {
+            inner: Arc::default(),
+            cache: NodeCache::new(),
+        };
         api.cache.observe(Event::Init);
         for node in nodes {
             api.store(node);
         }
-        let views: Vec<NodeView> =
-            api.inner().nodes.values().map(|node| serde_json::from_value(node.clone()).unwrap()).collect();
-        views.into_iter().for_each(|view| api.cache.observe(Event::InitApply(view)));
+        let views: Vec<NodeView> = api
+            .inner()
+            .nodes
+            .values()
+            .map(|node| serde_json::from_value(node.clone()).unwrap())
+            .collect();
+        views
+            .into_iter()
+            .for_each(|view| api.cache.observe(Event::InitApply(view)));
         api.cache.observe(Event::InitDone);
         api
     }
@@ -56,14 +65,17 @@ impl Api {
     /// Stores a Node and lets the watch deliver it.
     pub fn put(&self, node: Value) {
         let stored = self.store(node);
-        self.cache.observe(Event::Apply(serde_json::from_value(stored).unwrap()));
+        self.cache
+            .observe(Event::Apply(serde_json::from_value(stored).unwrap()));
     }
 
     fn store(&self, mut node: Value) -> Value {
         let mut inner = self.inner();
         inner.version += 1;
         node["metadata"]["resourceVersion"] = inner.version.to_string().into();
-        inner.nodes.insert(node["metadata"]["name"].as_str().unwrap().into(), node.clone());
+        inner
+            .nodes
+            .insert(node["metadata"]["name"].as_str().unwrap().into(), node.clone());
         node
     }
 
@@ -82,7 +94,9 @@ impl Api {
     pub fn addresses(&self, name: &str) -> Vec<String> {
         let node = self.node(name).unwrap();
         let list = node["status"]["addresses"].as_array().cloned().unwrap_or_default();
-        list.iter().map(|a| format!("{} {}", a["type"].as_str().unwrap(), a["address"].as_str().unwrap())).collect()
+        list.iter()
+            .map(|a| format!("{} {}", a["type"].as_str().unwrap(), a["address"].as_str().unwrap()))
+            .collect()
     }
 
     pub fn writes(&self) -> Vec<String> {
@@ -127,7 +141,9 @@ impl Api {
             Some(status) => refused(status),
             None => self.act(line, body),
         };
-        let response = Response::builder().status(status).header("content-type", "application/json");
+        let response = Response::builder()
+            .status(status)
+            .header("content-type", "application/json");
         response.body(Full::new(Bytes::from(body.to_string()))).unwrap()
     }
 
@@ -137,7 +153,9 @@ impl Api {
             ("POST", "namespaces") => {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 let about = text(&body["involvedObject"]["name"]);
-                self.inner().events.push(format!("{} {} {about}", text(&body["type"]), text(&body["reason"])));
+                self.inner()
+                    .events
+                    .push(format!("{} {} {about}", text(&body["type"]), text(&body["reason"])));
                 (201, body.clone())
             }
             ("PATCH", "nodes") => self.patch(parts[5], body),
@@ -147,7 +165,9 @@ impl Api {
     }
 
     fn patch(&self, name: &str, body: &Value) -> (u16, Value) {
-        let Some(mut node) = self.node(name) else { return refused(404) };
+        let Some(mut node) = self.node(name) else {
+            return refused(404);
+        };
         let patch: json_patch::Patch = serde_json::from_value(body.clone()).unwrap();
         if json_patch::patch(&mut node, &patch).is_err() {
             return refused(422);
@@ -157,19 +177,28 @@ impl Api {
     }
 
     fn delete(&self, name: &str, body: &Value) -> (u16, Value) {
-        let Some(node) = self.node(name) else { return refused(404) };
+        let Some(node) = self.node(name) else {
+            return refused(404);
+        };
         if body["preconditions"]["uid"] != node["metadata"]["uid"] {
             return refused(409);
         }
         self.inner().nodes.remove(name);
-        self.cache.observe(Event::Delete(serde_json::from_value(node.clone()).unwrap()));
+        self.cache
+            .observe(Event::Delete(serde_json::from_value(node.clone()).unwrap()));
         (200, node)
     }
 }
 
 fn refused(code: u16) -> (u16, Value) {
-    let reason = StatusCode::from_u16(code).unwrap().canonical_reason().unwrap_or_default();
-    (code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": reason}))
+    let reason = StatusCode::from_u16(code)
+        .unwrap()
+        .canonical_reason()
+        .unwrap_or_default();
+    (
+        code,
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": reason}),
+    )
 }
 
 /// Waits, in the test's own time, until something holds.
@@ -205,7 +234,9 @@ pub fn instance(id: &str, name: &str, ip: &str) -> Instance {
     instance.availability_zone = Some("us-east-1a".into());
     instance.instance_type = Some("m5.large".into());
     instance.private_dns_name = Some(name.into());
-    instance.tags.insert("kubernetes.io/cluster/prod".into(), "owned".into());
+    instance
+        .tags
+        .insert("kubernetes.io/cluster/prod".into(), "owned".into());
     instance.network_interfaces = vec![NetworkInterface {
         status: Some("in-use".into()),
         device_index: Some(0),
@@ -222,8 +253,15 @@ pub fn aws(instances: Vec<Instance>) -> Arc<FakeAws> {
         id: Some("use1-az1".into()),
         zone_type: Some("availability-zone".into()),
     };
-    let instances = instances.into_iter().map(|instance| (instance.id.clone(), instance)).collect();
-    Arc::new(FakeAws::new(World { instances, zones: vec![zone], ..World::default() }))
+    let instances = instances
+        .into_iter()
+        .map(|instance| (instance.id.clone(), instance))
+        .collect();
+    Arc::new(FakeAws::new(World {
+        instances,
+        zones: vec![zone],
+        ..World::default()
+    }))
 }
 
 /// Changes an instance.
@@ -233,5 +271,8 @@ pub fn set_state(aws: &FakeAws, id: &str, state: InstanceState) {
 
 /// How often AWS was asked for instances.
 pub fn describes(aws: &FakeAws) -> usize {
-    aws.calls().iter().filter(|call| call.action == "DescribeInstances").count()
+    aws.calls()
+        .iter()
+        .filter(|call| call.action == "DescribeInstances")
+        .count()
 }
