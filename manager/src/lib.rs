@@ -2,16 +2,16 @@
 
 pub mod api_write;
 pub mod args;
+pub mod assembly;
 pub mod cloud_config;
 pub mod controllers;
 pub mod events;
-pub mod instances;
-pub mod assembly;
 pub mod identity;
+pub mod instances;
 pub mod logs;
-pub mod run;
 pub mod metrics;
 pub mod node_cache;
 pub mod node_patch;
+pub mod run;
 pub mod serving;
 mod suggest;

@@ -9,9 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
-use k8s_openapi::api::authorization::v1::{
-    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
-};
+use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use sha2::{Digest, Sha256};
@@ -58,7 +56,12 @@ impl Access {
     /// Asks `reviewer`; without one only the open paths can be read.
     #[must_use]
     pub fn new(settings: Authentication, reviewer: Option<Client>) -> Self {
-        Self { settings, reviewer, users: Cache::default(), verdicts: Cache::default() }
+        Self {
+            settings,
+            reviewer,
+            users: Cache::default(),
+            verdicts: Cache::default(),
+        }
     }
 
     /// Decides about a request: `verb` is the method in lower case, `token` the bearer token.
@@ -66,7 +69,9 @@ impl Access {
         if self.settings.always_allow_paths.iter().any(|open| covers(open, path)) {
             return Verdict::Allowed;
         }
-        let Some(client) = &self.reviewer else { return Verdict::Forbidden };
+        let Some(client) = &self.reviewer else {
+            return Verdict::Forbidden;
+        };
         let user = match token {
             None => anonymous(),
             Some(token) => match self.user(client, token).await {
@@ -91,10 +96,21 @@ impl Access {
         if let Some(known) = self.users.get(&key) {
             return Some(known);
         }
-        let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
-        let review = TokenReview { spec, ..TokenReview::default() };
-        let status = answered(Api::all(client.clone()).create(&PostParams::default(), &review)).await?.status?;
-        let user = status.user.filter(|_| status.authenticated == Some(true)).map(User::from);
+        let spec = TokenReviewSpec {
+            token: Some(token.to_owned()),
+            ..TokenReviewSpec::default()
+        };
+        let review = TokenReview {
+            spec,
+            ..TokenReview::default()
+        };
+        let status = answered(Api::all(client.clone()).create(&PostParams::default(), &review))
+            .await?
+            .status?;
+        let user = status
+            .user
+            .filter(|_| status.authenticated == Some(true))
+            .map(User::from);
         self.users.put(key, user.clone(), self.settings.token_cache_ttl);
         Some(user)
     }
@@ -115,10 +131,19 @@ impl Access {
             }),
             ..SubjectAccessReviewSpec::default()
         };
-        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-        let status = answered(Api::all(client.clone()).create(&PostParams::default(), &review)).await?.status?;
+        let review = SubjectAccessReview {
+            spec,
+            ..SubjectAccessReview::default()
+        };
+        let status = answered(Api::all(client.clone()).create(&PostParams::default(), &review))
+            .await?
+            .status?;
         let allowed = status.allowed && status.denied != Some(true);
-        let kept = if allowed { self.settings.authorized_cache_ttl } else { self.settings.unauthorized_cache_ttl };
+        let kept = if allowed {
+            self.settings.authorized_cache_ttl
+        } else {
+            self.settings.unauthorized_cache_ttl
+        };
         self.verdicts.put(key, allowed, kept);
         Some(allowed)
     }
@@ -128,7 +153,10 @@ async fn answered<T>(review: impl Future<Output = kube::Result<T>>) -> Option<T>
     match tokio::time::timeout(PATIENCE, review).await {
         Ok(Ok(review)) => Some(review),
         Ok(Err(error)) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "the API server did not review a caller");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the API server did not review a caller"
+            );
             None
         }
         Err(_) => {
@@ -182,14 +210,19 @@ struct Cache<T> {
 
 impl<T> Default for Cache<T> {
     fn default() -> Self {
-        Self { entries: Mutex::default() }
+        Self {
+            entries: Mutex::default(),
+        }
     }
 }
 
 impl<T: Clone> Cache<T> {
     fn get(&self, key: &[u8; 32]) -> Option<T> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.get(key).filter(|(until, _)| *until > Instant::now()).map(|(_, value)| value.clone())
+        entries
+            .get(key)
+            .filter(|(until, _)| *until > Instant::now())
+            .map(|(_, value)| value.clone())
     }
 
     fn put(&self, key: [u8; 32], value: T, kept: Duration) {

@@ -61,13 +61,18 @@ impl Certificates {
             Some((certificate, key)) => from_files(certificate, key)?,
             None => self_signed(now)?,
         };
-        Ok(Self { files: files.clone(), current: RwLock::new(current) })
+        Ok(Self {
+            files: files.clone(),
+            current: RwLock::new(current),
+        })
     }
 
     /// Compares the files with what is served, until `stop`. A pair that cannot be served is reported, and the old
     /// one stays.
     pub(super) async fn watch(&self, stop: CancellationToken) {
-        let Some((certificate, key)) = self.files.clone() else { return };
+        let Some((certificate, key)) = self.files.clone() else {
+            return;
+        };
         while stop.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
             let (certificate, key) = (certificate.clone(), key.clone());
             match tokio::task::spawn_blocking(move || from_files(&certificate, &key)).await {
@@ -91,13 +96,18 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).1))
+        Some(Arc::clone(
+            &self.current.read().unwrap_or_else(PoisonError::into_inner).1,
+        ))
     }
 }
 
 fn from_files(certificate: &Path, key: &Path) -> Result<(Vec<u8>, Arc<CertifiedKey>), CertificateError> {
     let read = |path: &Path| {
-        std::fs::read(path).map_err(|source| CertificateError::Unreadable { path: path.to_owned(), source })
+        std::fs::read(path).map_err(|source| CertificateError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })
     };
     let (chain_pem, key_pem) = (read(certificate)?, read(key)?);
     let certified = certified(&chain_pem, certificate, &key_pem, key)?;
@@ -120,15 +130,19 @@ fn certified(
     key_pem: &[u8],
     key_path: &Path,
 ) -> Result<Arc<CertifiedKey>, CertificateError> {
-    let not_pem = |path: &Path, wanted, reason: String| CertificateError::NotPem { path: path.to_owned(), wanted, reason };
+    let not_pem = |path: &Path, wanted, reason: String| CertificateError::NotPem {
+        path: path.to_owned(),
+        wanted,
+        reason,
+    };
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain_pem)
         .collect::<Result<_, _>>()
         .map_err(|error| not_pem(chain_path, "certificate", error.to_string()))?;
     if chain.is_empty() {
         return Err(not_pem(chain_path, "certificate", "no block CERTIFICATE".into()));
     }
-    let key = PrivateKeyDer::from_pem_slice(key_pem)
-        .map_err(|error| not_pem(key_path, "private key", error.to_string()))?;
+    let key =
+        PrivateKeyDer::from_pem_slice(key_pem).map_err(|error| not_pem(key_path, "private key", error.to_string()))?;
     let certified = CertifiedKey::from_der(chain, key, &outrigger_certs::tls::provider());
     certified.map(Arc::new).map_err(CertificateError::Pair)
 }

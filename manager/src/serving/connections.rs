@@ -43,7 +43,9 @@ pub(super) async fn serve(
                 continue;
             }
         };
-        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
+        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+            continue;
+        };
         let connection = connection(stream, acceptor.clone(), router.clone(), max_streams, stop.clone());
         let abort = abort.clone();
         tasks.spawn(async move {

@@ -53,12 +53,19 @@ impl Health {
     fn add(&self, name: String, readiness_only: bool, check: Check) {
         let mut checks = self.checks.write().unwrap_or_else(PoisonError::into_inner);
         checks.retain(|old| old.name != name);
-        checks.push(Named { name, readiness_only, check });
+        checks.push(Named {
+            name,
+            readiness_only,
+            check,
+        });
     }
 
     /// Runs the checks of a probe, but those excluded.
     pub(super) fn report(&self, probe: Probe, excluded: &[String]) -> Report {
-        let mut report = Report { healthy: true, lines: String::new() };
+        let mut report = Report {
+            healthy: true,
+            lines: String::new(),
+        };
         for named in self.of(probe) {
             let name = &named.name;
             let line = if excluded.contains(name) {
@@ -80,11 +87,18 @@ impl Health {
 
     /// Runs one check; `None` when no check has this name.
     pub(super) fn one(&self, probe: Probe, name: &str) -> Option<Result<(), String>> {
-        self.of(probe).into_iter().find(|named| named.name == name).map(|named| (named.check)())
+        self.of(probe)
+            .into_iter()
+            .find(|named| named.name == name)
+            .map(|named| (named.check)())
     }
 
     fn of(&self, probe: Probe) -> Vec<Named> {
         let checks = self.checks.read().unwrap_or_else(PoisonError::into_inner);
-        checks.iter().filter(|named| probe == Probe::Ready || !named.readiness_only).cloned().collect()
+        checks
+            .iter()
+            .filter(|named| probe == Probe::Ready || !named.readiness_only)
+            .cloned()
+            .collect()
     }
 }

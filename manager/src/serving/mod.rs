@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::{Serving, TlsVersion};
 pub use access::Access;
-use certificate::Certificates;
 pub use certificate::CertificateError;
+use certificate::Certificates;
 pub use health::Health;
 pub use routes::router;
 
@@ -63,7 +63,9 @@ pub async fn bind(options: &Serving) -> Result<Option<Listening>, ServingError> 
     if options.secure_port == 0 {
         return Ok(None);
     }
-    bind_to(options, SocketAddr::new(options.bind_address, options.secure_port)).await.map(Some)
+    bind_to(options, SocketAddr::new(options.bind_address, options.secure_port))
+        .await
+        .map(Some)
 }
 
 /// As [`bind`], on any address; port 0 takes a free one.
@@ -84,8 +86,15 @@ pub async fn bind_to(options: &Serving, address: SocketAddr) -> Result<Listening
     if options.http2 {
         tls.alpn_protocols.insert(0, b"h2".to_vec());
     }
-    let listener = TcpListener::bind(address).await.map_err(|source| ServingError::Bind { address, source })?;
-    Ok(Listening { listener, tls: Arc::new(tls), certificates, max_streams: options.http2_max_streams })
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|source| ServingError::Bind { address, source })?;
+    Ok(Listening {
+        listener,
+        tls: Arc::new(tls),
+        certificates,
+        max_streams: options.http2_max_streams,
+    })
 }
 
 /// The files of the flags; without any, those of the certificate folder, if they are there.
@@ -94,7 +103,10 @@ fn files(options: &Serving) -> Option<(PathBuf, PathBuf)> {
         return Some((certificate.clone(), key.clone()));
     }
     let folder = options.cert_dir.as_ref()?;
-    let pair = (folder.join("cloud-controller-manager.crt"), folder.join("cloud-controller-manager.key"));
+    let pair = (
+        folder.join("cloud-controller-manager.crt"),
+        folder.join("cloud-controller-manager.key"),
+    );
     (pair.0.exists() && pair.1.exists()).then_some(pair)
 }
 

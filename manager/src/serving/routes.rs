@@ -16,8 +16,10 @@ use super::health::{Health, Probe};
 use crate::metrics::Metrics;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-const OPEN_METRICS: HeaderValue = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-const PATHS: &str = "404 not found; served are /healthz, /livez, /readyz (each also with /NAME of a check) and /metrics\n";
+const OPEN_METRICS: HeaderValue =
+    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+const PATHS: &str =
+    "404 not found; served are /healthz, /livez, /readyz (each also with /NAME of a check) and /metrics\n";
 
 #[derive(Clone)]
 struct Shared {
@@ -30,7 +32,9 @@ pub fn router(health: Health, metrics: Metrics, access: Arc<Access>) -> Router {
     let probe = |path: &'static str, probe: Probe| {
         let all = move |state: State<Shared>, query: RawQuery| async move { report(&state.health, probe, path, query) };
         let one = move |state: State<Shared>, name: Path<String>| async move { single(&state.health, probe, &name) };
-        Router::new().route(&format!("/{path}"), get(all)).route(&format!("/{path}/{{name}}"), get(one))
+        Router::new()
+            .route(&format!("/{path}"), get(all))
+            .route(&format!("/{path}/{{name}}"), get(one))
     };
     Router::new()
         .merge(probe("healthz", Probe::Alive))
@@ -55,13 +59,19 @@ async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) 
         Verdict::Allowed => next.run(request).await,
         Verdict::Unauthenticated => {
             let mut response = text(StatusCode::UNAUTHORIZED, "Unauthorized\n".into());
-            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response
+                .headers_mut()
+                .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             response
         }
-        Verdict::Forbidden => text(StatusCode::FORBIDDEN, "Forbidden: this path needs permission for nonResourceURLs\n".into()),
-        Verdict::Unknown => {
-            text(StatusCode::INTERNAL_SERVER_ERROR, "the API server could not be asked who you are\n".into())
-        }
+        Verdict::Forbidden => text(
+            StatusCode::FORBIDDEN,
+            "Forbidden: this path needs permission for nonResourceURLs\n".into(),
+        ),
+        Verdict::Unknown => text(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the API server could not be asked who you are\n".into(),
+        ),
     }
 }
 
@@ -69,13 +79,18 @@ async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) 
 fn report(health: &Health, probe: Probe, path: &str, RawQuery(query): RawQuery) -> Response {
     let query = query.unwrap_or_default();
     let parts = || query.split('&').map(|part| part.split_once('=').unwrap_or((part, "")));
-    let excluded: Vec<String> =
-        parts().filter(|(key, _)| *key == "exclude").map(|(_, name)| name.to_owned()).collect();
+    let excluded: Vec<String> = parts()
+        .filter(|(key, _)| *key == "exclude")
+        .map(|(_, name)| name.to_owned())
+        .collect();
     let report = health.report(probe, &excluded);
     match (report.healthy, parts().any(|(key, _)| key == "verbose")) {
         (true, false) => text(StatusCode::OK, "ok".into()),
         (true, true) => text(StatusCode::OK, format!("{}{path} check passed\n", report.lines)),
-        (false, _) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{}{path} check failed\n", report.lines)),
+        (false, _) => text(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("{}{path} check failed\n", report.lines),
+        ),
     }
 }
 
@@ -84,7 +99,10 @@ fn single(health: &Health, probe: Probe, name: &str) -> Response {
         Some(Ok(())) => text(StatusCode::OK, "ok".into()),
         Some(Err(reason)) => {
             tracing::warn!(check = name, reason, "a health check failed");
-            text(StatusCode::INTERNAL_SERVER_ERROR, "internal server error: reason withheld\n".into())
+            text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal server error: reason withheld\n".into(),
+            )
         }
         None => text(StatusCode::NOT_FOUND, "404 no such check\n".into()),
     }
@@ -99,7 +117,10 @@ async fn metrics_text(State(shared): State<Shared>) -> Response {
         }
         Err(error) => {
             tracing::error!(%error, "the metrics cannot be written");
-            text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written\n".into())
+            text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the metrics cannot be written\n".into(),
+            )
         }
     }
 }

@@ -102,9 +102,20 @@ mod tests {
         let mut actual = of_aws();
         assert_eq!(differences(&wanted, &actual), Vec::<&str>::new());
         (wanted.connection_draining, actual.connection_draining) = (Some(true), Some(true));
-        wanted.access_log = Some(AccessLog { enabled: true, bucket: Some("logs".into()), ..AccessLog::default() });
-        actual.access_log = Some(AccessLog { emit_interval: Some(60), ..wanted.access_log.clone().unwrap() });
-        assert_eq!(differences(&wanted, &actual), Vec::<&str>::new(), "time-out and interval were not asked for");
+        wanted.access_log = Some(AccessLog {
+            enabled: true,
+            bucket: Some("logs".into()),
+            ..AccessLog::default()
+        });
+        actual.access_log = Some(AccessLog {
+            emit_interval: Some(60),
+            ..wanted.access_log.clone().unwrap()
+        });
+        assert_eq!(
+            differences(&wanted, &actual),
+            Vec::<&str>::new(),
+            "time-out and interval were not asked for"
+        );
     }
 
     #[test]

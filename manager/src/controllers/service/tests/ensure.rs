@@ -24,7 +24,10 @@ async fn a_new_service_gets_its_load_balancer_in_these_calls() {
     let fixture = Fixture::new(world());
     fixture.sync().await.unwrap();
     let calls: Vec<&str> = fixture.aws.calls().iter().map(|call| call.action).collect();
-    let reads: Vec<&str> = calls.into_iter().filter(|action| action.starts_with("Describe")).collect();
+    let reads: Vec<&str> = calls
+        .into_iter()
+        .filter(|action| action.starts_with("Describe"))
+        .collect();
     assert_eq!(
         reads,
         [
