@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 use crate::objects;
 
 pub const MIGRATIONS: &str = "/apis/outrigger.dev/v1alpha1/cloudprovidermigrations";
-const SOON: Duration = Duration::from_secs(15);
+/// How long anything may take that happens by itself.
+pub const SOON: Duration = Duration::from_secs(15);
 /// The migration, and the namespace, that only show when the webhook has caught up.
 const CANARY: &str = "canary";
 

@@ -8,7 +8,7 @@ use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, User, Version};
 use outrigger_e2e::process::{Launch, Process};
 use serde_json::json;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, SOON};
 use crate::objects::{self, Workload, flag, line};
 use crate::phases::Lines;
 
@@ -49,12 +49,20 @@ fn start(bench: &Bench, name: &str, flags: Vec<String>) -> Result<Process> {
     Ok(Process::start(&launch, &bench.run)?)
 }
 
-async fn still_run(processes: &[Process]) -> Result<()> {
+/// Each has read its flags and got as far as asking for leadership, and none has ended since.
+async fn all_start(bench: &Bench, processes: &[Process]) -> Result<()> {
     tokio::time::sleep(LONG_ENOUGH).await;
     for process in processes {
-        if let Some(exit) = process.exit() {
-            bail!("{} ended ({:?}): {}", process.name(), exit.status, process.log_tail());
-        }
+        let what = format!("{} asks for leadership", process.name());
+        bench
+            .until(&what, async || {
+                if let Some(exit) = process.exit() {
+                    bail!("{} ended ({:?}): {}", process.name(), exit.status, process.log_tail());
+                }
+                let log = std::fs::read_to_string(process.log())?.to_lowercase();
+                Ok(log.contains("attempting to acquire leader lease"))
+            })
+            .await?;
     }
     Ok(())
 }
@@ -62,7 +70,7 @@ async fn still_run(processes: &[Process]) -> Result<()> {
 /// The check can fail: a flag that this version does not have ends the process in time.
 async fn a_bad_flag_would_be_seen(bench: &Bench) -> Result<()> {
     let process = start(bench, "bad-flag", vec!["--enable-leader-migrations=true".to_owned()])?;
-    tokio::time::timeout(LONG_ENOUGH, process.ended())
+    tokio::time::timeout(SOON, process.ended())
         .await
         .context("an unknown flag went unnoticed")?;
     ensure!(process.log_tail().contains("unknown flag"), "{}", process.log_tail());
@@ -89,7 +97,7 @@ async fn controller_managers_start_in_both_forms(bench: &Bench, lines: &Lines) -
             .collect()
     };
     let prepare = run(&lines.prepare, "prepare")?;
-    still_run(&prepare).await?;
+    all_start(bench, &prepare).await?;
     bench
         .until("one manager holds its own lease and the migration lease", async || {
             let (own, migration) = (
@@ -104,7 +112,7 @@ async fn controller_managers_start_in_both_forms(bench: &Bench, lines: &Lines) -
         delete(bench, &format!("{LEASES}/{lease}")).await?;
     }
     let external = run(&lines.external, "external")?;
-    still_run(&external).await?;
+    all_start(bench, &external).await?;
     bench
         .until("an external manager leads", async || {
             Ok(holder(bench, "kube-controller-manager").await?.is_some())
@@ -177,7 +185,7 @@ async fn the_newest_manager_starts(bench: &Bench) -> Result<()> {
         ensure!(flag(&now, gone).is_none(), "{now:?}");
     }
     let process = start(bench, "newest", flags(&now))?;
-    still_run(std::slice::from_ref(&process)).await?;
+    all_start(bench, std::slice::from_ref(&process)).await?;
     bench
         .until("it leads", async || {
             Ok(holder(bench, "kube-controller-manager").await?.is_some())
@@ -207,7 +215,7 @@ async fn the_newest_api_server_loses_what_it_refuses(bench: &Bench) -> Result<()
         &Launch::new("apiserver-refused", program).arguments(refused),
         &bench.run,
     )?;
-    tokio::time::timeout(LONG_ENOUGH, process.ended())
+    tokio::time::timeout(SOON, process.ended())
         .await
         .context("the flags are accepted after all")?;
     ensure!(process.log_tail().contains("cloud-provider"), "{}", process.log_tail());

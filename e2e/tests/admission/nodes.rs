@@ -70,7 +70,7 @@ async fn one_of_them(bench: &Bench, migration: &str) -> Result<()> {
         .body;
     ensure!(!is_tainted(&old), "a Node that is there keeps working: {old}");
 
-    // Not renewed any more: after its two seconds the holder counts as gone.
+    // Not renewed any more: after its four seconds the holder counts as gone.
     until_tainted(bench, false).await?;
     release(bench, &path).await
 }
@@ -113,7 +113,7 @@ async fn write(bench: &Bench, path: &str, holder: &str) -> Result<()> {
     let now = format!("{:.6}", jiff::Timestamp::now());
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "cloud-controller-manager"},
-        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 2, "renewTime": now},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 4, "renewTime": now},
     });
     let query = format!("{path}?fieldManager=test&force=true");
     let body = Some((outrigger_e2e::stage::review::APPLY, &lease));
