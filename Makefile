@@ -23,7 +23,7 @@ RUN := $(CURDIR)/target
 DEMO_TOOLS := k8s-1.26 etcd kustomize moto
 TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 aws-ccm
 
-.PHONY: help demo demo-incumbent test lint fmt check-languages binaries tools-demo tools-test clean
+.PHONY: prune help demo demo-incumbent test lint fmt check-languages binaries tools-demo tools-test clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -35,7 +35,7 @@ demo-incumbent: check-languages tools-test binaries ## the same with the incumbe
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-demo incumbent
 
 test: check-languages tools-test binaries ## run every test: unit, property, golden, real API servers, the migration
-	@OUTRIGGER_TOOLS=$(RUN)/tools.env cargo test --locked --workspace
+	@OUTRIGGER_TOOLS=$(RUN)/tools.env cargo test --locked --workspace --no-fail-fast
 
 lint: check-languages ## formatting, clippy with warnings denied, cargo-deny
 	@cargo fmt --all --check
@@ -48,7 +48,7 @@ fmt: ## format the code
 check-languages:
 	@e2e/tools/languages
 
-binaries:
+binaries: prune
 	@cargo build --locked --workspace
 
 tools-demo:
@@ -56,6 +56,10 @@ tools-demo:
 
 tools-test:
 	@mkdir -p $(RUN) && e2e/tools/build --paths $(TEST_TOOLS) > $(RUN)/tools.env.new && mv $(RUN)/tools.env.new $(RUN)/tools.env
+
+prune: ## remove target folders in the cache that no build has used for two weeks
+	@mkdir -p $(CARGO_TARGET_DIR) && touch $(CARGO_TARGET_DIR)
+	@find $(CACHE) -maxdepth 1 -name 'target-*' -mtime +14 -exec rm -rf {} +
 
 clean: ## remove this clone's run folder; the cache stays
 	@rm -rf $(RUN)

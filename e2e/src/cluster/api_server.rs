@@ -227,18 +227,25 @@ impl Admin {
     ) -> Result<(), ClusterError> {
         let content = kubeconfig(name, url, authority.certificate(), "admin", &self.0);
         let client = client(&content, &User::admin(), "outrigger-e2e").await?;
+        // A server that is ready makes its namespaces a moment later.
+        let paths = [
+            "/readyz",
+            "/api/v1/namespaces/default",
+            "/api/v1/namespaces/kube-system",
+        ];
         let probe = || async {
-            let request = http::Request::get("/readyz")
-                .body(Vec::new())
-                .map_err(|error| error.to_string())?;
-            client
-                .request_text(request)
-                .await
-                .map(|_| ())
-                .map_err(|error| error.to_string())
+            for path in paths {
+                let request = http::Request::get(path).body(Vec::new());
+                let request = request.map_err(|error| error.to_string())?;
+                client
+                    .request_text(request)
+                    .await
+                    .map_err(|error| format!("{path}: {error}"))?;
+            }
+            Ok(())
         };
         Ok(process
-            .ready("ok from /readyz", Duration::from_secs(180), probe)
+            .ready("be ready, with its namespaces", Duration::from_secs(180), probe)
             .await?)
     }
 }
