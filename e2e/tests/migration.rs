@@ -340,3 +340,26 @@ async fn a_hasty_operator_cannot_make_two_owners() {
     judge(&timeline::analyse(&stage.record().await.expect("the record"), &rules));
     stage.end(Duration::from_secs(10)).await;
 }
+
+/// What an operator gets today: with the incumbent's default configuration both managers reconcile the same Service, and
+/// with a file that names its own controllers they do not.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_incumbent_overlaps_with_its_default_configuration_and_not_with_its_own_names() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    for (own_names, overlaps) in [(false, true), (true, false)] {
+        let run = Run::new();
+        let report = demo::incumbent(run.path(), own_names, &Progress::loud())
+            .await
+            .expect("both managers run");
+        println!("{}", report.table());
+        let overlap = report
+            .controller(Controller::Service)
+            .map(timeline::ControllerTimeline::overlap);
+        let overlap = overlap.unwrap_or_default();
+        assert_eq!(
+            overlap > Duration::from_secs(2),
+            overlaps,
+            "own names: {own_names}, overlap {overlap:?}"
+        );
+    }
+}
