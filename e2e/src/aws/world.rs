@@ -33,6 +33,8 @@ pub struct Instance {
     pub zone: String,
     /// Its type.
     pub instance_type: String,
+    /// Its public IPv4 address and DNS name, if it has them.
+    pub public: Option<(String, String)>,
 }
 
 impl Instance {
@@ -95,7 +97,16 @@ impl World {
                 let here = here.to_string();
                 let parameters = self.run_parameters(&subnet.id, &here);
                 let answer = Ec2(moto).call_with("RunInstances", parameters).await?;
-                added.extend(answer.items("instancesSet").iter().map(instance));
+                let ids: Vec<&str> = answer
+                    .items("instancesSet")
+                    .iter()
+                    .map(|item| item.value("instanceId"))
+                    .collect();
+                // Public addresses are only there once an instance runs.
+                let running = Ec2(moto)
+                    .call_with("DescribeInstances", numbered("InstanceId", &ids))
+                    .await?;
+                added.extend(running.items("instancesSet").iter().map(instance));
             }
         }
         added.sort_by(|a, b| a.zone.cmp(&b.zone).then_with(|| a.id.cmp(&b.id)));
@@ -298,5 +309,7 @@ fn instance(item: &Element) -> Instance {
             .map(|zone| zone.text.clone())
             .unwrap_or_default(),
         instance_type: item.value("instanceType").to_owned(),
+        public: Some((item.value("ipAddress").to_owned(), item.value("dnsName").to_owned()))
+            .filter(|(address, name)| !address.is_empty() && !name.is_empty()),
     }
 }

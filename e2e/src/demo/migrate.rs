@@ -48,7 +48,13 @@ pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
         nodes_before == nodes_after,
         "labels, addresses or provider IDs of old Nodes changed:\n{nodes_before:#?}\n{nodes_after:#?}"
     );
-    progress.say("labels, addresses and provider IDs of the old Nodes are what they were");
+    let writes = stage.node_writes_by("outrigger-manager").await?;
+    ensure!(
+        writes.is_empty(),
+        "our manager wrote to Nodes that needed nothing: {writes:?}"
+    );
+    progress
+        .say("labels, addresses and provider IDs of the old Nodes are what they were, and ours wrote to none of them");
 
     let unchanged = unchanged(&stage).await?;
     new_work(&mut stage, progress).await?;

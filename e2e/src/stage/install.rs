@@ -178,6 +178,18 @@ impl Stage {
         Ok(objects)
     }
 
+    /// The Nodes that a program wrote to until now, with the verbs.
+    ///
+    /// # Errors
+    /// When the audit log cannot be read.
+    pub async fn node_writes_by(&self, program: &str) -> Result<Vec<String>> {
+        let events = AuditLog::new(self.tenant.audit_log()).events().await?;
+        let writes = crate::audit::writes_by(&events, program, "").filter(|event| event.object_ref.resource == "nodes");
+        Ok(writes
+            .map(|event| format!("{} {}", event.verb, event.object_ref.name))
+            .collect())
+    }
+
     /// Whether the kubelet's request to create this Node was answered with the uninitialized taint, as the manager's
     /// later removal shows: nobody removes a taint that was never there.
     ///

@@ -204,7 +204,7 @@ impl Stage {
             instance_type: machine.instance_type.clone(),
             private_ip: machine.private_ip.clone(),
             private_dns_name: machine.private_dns_name.clone(),
-            public: None,
+            public: machine.public.clone(),
         })
     }
 
