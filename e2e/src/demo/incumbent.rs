@@ -96,19 +96,7 @@ async fn beside(stage: &Stage, own_names: bool, progress: &Progress) -> Result<(
 async fn take_over(stage: &Stage, before: &str, progress: &Progress) -> Result<()> {
     stage.mark("phase Migrate");
     stage.deploy_external().await?;
-    let external = |argv: &[String]| argv.iter().any(|flag| flag == "--cloud-provider=external");
-    stage
-        .wait_rolled(
-            OLD_MANAGER,
-            "the old manager runs without the cloud provider",
-            ROLL,
-            progress,
-            external,
-        )
-        .await?;
-    stage
-        .wait_holder(Lease::M, Some(before), Duration::from_secs(60), progress)
-        .await?;
+    stage.wait_handed_over(Some(before), ROLL, progress).await?;
     tokio::time::sleep(QUIET).await;
     Ok(())
 }

@@ -168,19 +168,7 @@ async fn take_over(stage: &Stage, progress: &Progress) -> Result<()> {
     let before = stage.holder(Lease::M);
     stage.set_phase("Migrate").await?;
     stage.apply_phase("Migrate").await?;
-    let external = |argv: &[String]| argv.iter().any(|flag| flag == "--cloud-provider=external");
-    stage
-        .wait_rolled(
-            OLD_MANAGER,
-            "the old manager runs without the cloud provider",
-            ROLL,
-            progress,
-            external,
-        )
-        .await?;
-    stage
-        .wait_holder(Lease::M, before.as_deref(), Duration::from_secs(60), progress)
-        .await?;
+    stage.wait_handed_over(before.as_deref(), ROLL, progress).await?;
     stage
         .wait_condition("ControlPlaneMigrated", Duration::from_secs(60), progress)
         .await

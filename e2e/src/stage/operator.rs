@@ -278,6 +278,20 @@ impl Stage {
             .await
     }
 
+    /// Waits until the old manager runs without the cloud provider, its roll-out within `limit`, and until another than
+    /// `before` holds M.
+    ///
+    /// # Errors
+    /// When one of them does not happen.
+    pub async fn wait_handed_over(&self, before: Option<&str>, limit: Duration, progress: &Progress) -> Result<()> {
+        let external = |argv: &[String]| argv.iter().any(|flag| flag == "--cloud-provider=external");
+        let what = "the old manager runs without the cloud provider";
+        self.wait_rolled(OLD_MANAGER, what, limit, progress, external).await?;
+        self.wait_holder(Lease::M, before, Duration::from_secs(60), progress)
+            .await?;
+        Ok(())
+    }
+
     /// The holder of a lease now.
     #[must_use]
     pub fn holder(&self, lease: Lease) -> Option<String> {
