@@ -1,4 +1,4 @@
-//! Recognising the kube-controller-manager and the kube-apiserver in a Pod, and reading what a kube-controller-manager
+//! Recognising the kube-controller-manager, the kube-apiserver and the kubelet in a Pod, and reading what a kube-controller-manager
 //! runs as.
 //!
 //! Names alone deceive (an operator's container may well be called `controller-manager`), so a container is changed
@@ -12,18 +12,20 @@ use crate::{
     version::KubernetesVersion,
 };
 
-/// A control-plane component whose flags a migration changes.
+/// A component whose flags a migration changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Component {
     /// The old owner of the cloud controllers.
     KubeControllerManager,
     /// The API server; its cloud provider flag has no effect, but its presence becomes an error.
     KubeApiserver,
+    /// With an in-tree provider it initializes its Node itself; with `external` it leaves that to the manager.
+    Kubelet,
 }
 
 impl Component {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::KubeControllerManager, Self::KubeApiserver];
+    /// Every component.
+    pub const ALL: [Self; 3] = [Self::KubeControllerManager, Self::KubeApiserver, Self::Kubelet];
 
     /// The component's full name.
     #[must_use]
@@ -31,6 +33,7 @@ impl Component {
         match self {
             Self::KubeControllerManager => "kube-controller-manager",
             Self::KubeApiserver => "kube-apiserver",
+            Self::Kubelet => "kubelet",
         }
     }
 
@@ -39,6 +42,7 @@ impl Component {
         match self {
             Self::KubeControllerManager => "controller-manager",
             Self::KubeApiserver => "apiserver",
+            Self::Kubelet => "kubelet",
         }
     }
 

@@ -1,10 +1,10 @@
 //! **The table: which flags does a component get in which phase and version.**
 //!
-//! | phase | kube-controller-manager | kube-apiserver |
-//! |---|---|---|
-//! | InTree | its original form | untouched |
-//! | Prepare | in-tree only: `--enable-leader-migration`, by version as below | untouched |
-//! | Migrate, Complete | `--cloud-provider=external`; `--enable-leader-migration`, `--leader-migration-config` and `--cloud-config` removed; the volume plugin by version as below | `--cloud-provider`, `--cloud-config` by version as below, never added |
+//! | phase | kube-controller-manager | kube-apiserver | kubelet, any version |
+//! |---|---|---|---|
+//! | InTree | its original form | untouched | untouched |
+//! | Prepare | in-tree only: `--enable-leader-migration`, by version as below | untouched | untouched |
+//! | Migrate, Complete | `--cloud-provider=external`; `--enable-leader-migration`, `--leader-migration-config` and `--cloud-config` removed; the volume plugin by version as below | `--cloud-provider`, `--cloud-config` by version as below, never added | `--cloud-provider=external`, added where there is none; `--cloud-config` removed: nothing reads it with `external`, and it is unknown from 1.34 on |
 //!
 //! | version | leader migration in Prepare | `--external-cloud-volume-plugin=aws` (then `--cloud-config` stays) | kube-apiserver |
 //! |---|---|---|---|
@@ -158,11 +158,12 @@ pub fn changes(
     circumstances: &Circumstances,
 ) -> Result<Vec<Change>, Refusal> {
     let wanted = match (component, circumstances.phase) {
-        (_, Phase::InTree) | (Component::KubeApiserver, Phase::Prepare) => Vec::new(),
+        (_, Phase::InTree) | (Component::KubeApiserver | Component::Kubelet, Phase::Prepare) => Vec::new(),
         (Component::KubeControllerManager, Phase::Prepare) => prepare(original, circumstances)?,
         (Component::KubeControllerManager, Phase::Migrate | Phase::Complete) => external(original, circumstances)?,
         (Component::KubeApiserver, Phase::Migrate) if circumstances.both_in_one_object => Vec::new(),
         (Component::KubeApiserver, Phase::Migrate | Phase::Complete) => api_server(original, circumstances.version)?,
+        (Component::Kubelet, Phase::Migrate | Phase::Complete) => kubelet(original)?,
     };
     let mut needed = Vec::new();
     for change in wanted {
@@ -281,6 +282,16 @@ fn api_server(line: &CommandLine, version: Option<KubernetesVersion>) -> Result<
             Change::Remove(flag::CLOUD_CONFIG, GONE),
         ],
     })
+}
+
+/// kubelet, from Migrate on. `external` is legal in every version.
+fn kubelet(line: &CommandLine) -> Result<Vec<Change>, Refusal> {
+    const NODE: &str = "the cloud-controller-manager initializes the Node";
+    in_tree_provider(line)?;
+    Ok(vec![
+        Change::Set(flag::CLOUD_PROVIDER, EXTERNAL, NODE),
+        Change::Remove(flag::CLOUD_CONFIG, "nothing in the process reads it any more"),
+    ])
 }
 
 /// A feature gate's setting on the command line; the last one counts. None if it is not set there.

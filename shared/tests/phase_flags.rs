@@ -4,7 +4,7 @@
 use outrigger_shared::{
     command_line::{CommandLine, List},
     component::{
-        Component::{self, KubeApiserver, KubeControllerManager},
+        Component::{self, KubeApiserver, KubeControllerManager, Kubelet},
         Form,
     },
     migration::Phase::{self, Complete, InTree, Migrate, Prepare},
@@ -297,4 +297,65 @@ fn without_a_version_nothing_is_changed_that_depends_on_it() {
         after(KubeControllerManager, "--v=2", &unknown(Prepare)),
         Ok("--v=2".to_owned())
     );
+}
+
+#[test]
+fn a_kubelet_becomes_external_from_migrate_on_in_every_version() {
+    let unknown = |phase| Circumstances {
+        version: None,
+        ..at(phase, 26)
+    };
+    for (before, external) in [
+        (
+            "--cloud-provider=aws --cloud-config=/c --v=2",
+            "--cloud-provider=external --v=2",
+        ),
+        ("--v=2", "--v=2 --cloud-provider=external"),
+        ("--cloud-provider=", "--cloud-provider=external"),
+        ("--cloud-provider=external", "--cloud-provider=external"),
+        (
+            "--cloud-provider external --cloud-config /c",
+            "--cloud-provider external",
+        ),
+    ] {
+        for phase in [InTree, Prepare] {
+            assert_eq!(
+                after(Kubelet, before, &unknown(phase)),
+                Ok(before.to_owned()),
+                "{phase}"
+            );
+        }
+        for phase in [Migrate, Complete] {
+            assert_eq!(
+                after(Kubelet, before, &unknown(phase)),
+                Ok(external.to_owned()),
+                "{phase}"
+            );
+        }
+    }
+    let error = after(Kubelet, "--cloud-provider=gce", &unknown(Migrate)).unwrap_err();
+    assert_eq!(error, Refusal::ForeignProvider("gce".to_owned()));
+}
+
+/// The flags of a list that has no program, after the change to Migrate.
+fn list_after(component: Component, mut line: CommandLine) -> Vec<String> {
+    for change in changes(component, &line, &at(Migrate, 26)).unwrap() {
+        change.apply(&mut line).unwrap();
+    }
+    line.items().unwrap().to_vec()
+}
+
+#[test]
+fn the_rows_apply_to_provisioners_lists_of_flags() {
+    let own = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
+    let config = CommandLine::bare(own(&["enable-leader-migration", "v=2"])).unwrap();
+    assert_eq!(
+        list_after(KubeControllerManager, config),
+        ["v=2", "cloud-provider=external"]
+    );
+    let extra = CommandLine::dashed(own(&["--cloud-provider=aws", "--cloud-config=/c"])).unwrap();
+    assert_eq!(list_after(KubeControllerManager, extra), ["--cloud-provider=external"]);
+    let pair = ("cloud-provider".to_owned(), "aws".to_owned());
+    let pairs = CommandLine::of_pairs(vec![pair]).unwrap();
+    assert_eq!(list_after(KubeApiserver, pairs), ["cloud-provider=external"]);
 }

@@ -1,6 +1,6 @@
 //! Changing a command line: what is not asked for stays as it is, byte for byte.
 
-use super::{CommandLine, Edit, Flag, Kind, List, Unreadable, flags::Token};
+use super::{CommandLine, Edit, Flag, List, Style, Unreadable};
 
 impl CommandLine {
     /// Gives the flag a value: the last occurrence is changed in its own style and place; a flag that is not there is
@@ -14,17 +14,18 @@ impl CommandLine {
         }
         let located = self.locate()?;
         let tokens = self.tokens();
-        let occurrences = Self::occurrences(&tokens, located.flags_from, flag)?;
+        let occurrences = self.occurrences(&tokens, located.flags_from, flag)?;
         let Some(last) = occurrences.last() else {
             return self.add(flag, value);
         };
         let own = |text: &str| text.to_owned();
-        let (was, now) = if last.length == 2 {
-            let old = last.value.unwrap_or_default();
-            (vec![own(last.spelling), own(old)], vec![own(last.spelling), own(value)])
+        let old = tokens.get(last.position..last.position + last.length);
+        let was: Vec<String> = old.unwrap_or_default().iter().map(|token| own(token)).collect();
+        // Where a list has no two tokens by its nature, the flag becomes what it should have been.
+        let now = if last.length == 2 && self.style == Style::Container {
+            vec![own(last.spelling), own(value)]
         } else {
-            let old = tokens.get(last.position).copied().unwrap_or_default();
-            (vec![own(old)], vec![format!("{}={value}", last.spelling)])
+            vec![format!("{}={value}", last.spelling)]
         };
         let (list, index) = self.place(last.position);
         let (value_list, value_index) = self.place(last.position + was.len() - 1);
@@ -48,7 +49,7 @@ impl CommandLine {
         loop {
             let located = self.locate()?;
             let tokens = self.tokens();
-            let occurrences = Self::occurrences(&tokens, located.flags_from, flag)?;
+            let occurrences = self.occurrences(&tokens, located.flags_from, flag)?;
             // From the back, so that positions of the others stay what they were.
             let Some(last) = occurrences.last() else { return Ok(()) };
             // The two tokens of one flag may stand in two lists: the flag ends `command`, its value begins `args`.
@@ -70,13 +71,8 @@ impl CommandLine {
         let located = self.locate()?;
         let tokens = self.tokens();
         let own = tokens.get(located.flags_from..).unwrap_or_default();
-        let length = own.iter().position(|token| *token == "--").unwrap_or(own.len());
-        let two_tokens = flag.kind == Kind::Text && writes_two_tokens(own.get(..length).unwrap_or_default());
-        let now = match flag.kind {
-            Kind::Boolean if value == "true" => vec![format!("--{}", flag.name)],
-            _ if two_tokens => vec![format!("--{}", flag.name), value.to_owned()],
-            _ => vec![format!("--{}={value}", flag.name)],
-        };
+        let length = self.flags_end(own);
+        let now = self.written(flag, value, own.get(..length).unwrap_or_default());
         let (list, index) = self.end(located.flags_from + length);
         let created = self.list(list).is_none();
         self.apply(Edit::add(list, index, flag, now, created));
@@ -102,16 +98,4 @@ impl CommandLine {
         tokens.splice(from..to, edit.now.iter().cloned());
         self.edits.push(edit);
     }
-}
-
-/// Whether the list writes flags and values as two tokens and none as `--f=v`.
-fn writes_two_tokens(tokens: &[&str]) -> bool {
-    let is_flag = |token: &&str| Token::parse(token).is_some();
-    let joined = tokens
-        .iter()
-        .any(|token| Token::parse(token).is_some_and(|token| token.value.is_some()));
-    let pairs = tokens
-        .windows(2)
-        .any(|pair| matches!(pair, [flag, value] if is_flag(flag) && !value.starts_with('-')));
-    pairs && !joined
 }

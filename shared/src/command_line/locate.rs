@@ -16,11 +16,17 @@ const SHELLS: [&str; 5] = ["sh", "bash", "ash", "dash", "zsh"];
 
 impl CommandLine {
     /// Unwraps `tini --`, `go-runner [flags]`, `env K=V` and `hyperkube`, in any order and depth, until a word that is
-    /// none of them.
+    /// none of them. A provisioner's list of flags has no program.
     ///
     /// # Errors
     /// For a shell script and for a command line inside JSON.
     pub fn locate(&self) -> Result<Located, Unreadable> {
+        if !self.style.has_program() {
+            return Ok(Located {
+                program: None,
+                flags_from: 0,
+            });
+        }
         let tokens = self.tokens();
         let mut position = 0;
         loop {

@@ -5,6 +5,9 @@
 //! `hyperkube`). [`CommandLine`] reads the two lists of one container, finds where the component's own flags begin, and
 //! changes them token by token, keeping style and positions. Each change is an [`Edit`] that can be undone.
 //!
+//! Provisioners keep the same flags in lists without a program, with dashes, without, or as name and value apart:
+//! [`CommandLine::dashed`], [`CommandLine::bare`], [`CommandLine::of_pairs`]. The editor is the same for all.
+//!
 //! What cannot be read with certainty is [`Unreadable`] and never changed: a shell script, a command line wrapped into
 //! JSON, a value that the kubelet fills in later (`$(VAR)`).
 
@@ -14,8 +17,10 @@ mod edit;
 mod flags;
 mod locate;
 mod read;
+mod style;
 pub mod undo;
 
+use self::style::Style;
 pub use self::{
     read::read_boolean,
     undo::{Edit, List},
@@ -48,6 +53,20 @@ pub enum Unreadable {
     NoValue {
         /// The flag, without dashes.
         flag: String,
+    },
+    /// RKE2 and K3s put the value before their own, so which of them counts is not in the list.
+    #[error("{item:?} goes before the distribution's own value of --{flag}; write {flag}=VALUE without the \"-\"")]
+    Prepended {
+        /// The flag, without dashes.
+        flag: String,
+        /// The item as written.
+        item: String,
+    },
+    /// A name and value apart, with a name that no flag can have.
+    #[error("{name:?} is no name of a flag; correct the object")]
+    NotAName {
+        /// As written.
+        name: String,
     },
     /// A boolean flag with a value that is no boolean.
     #[error("--{flag}={value} is no boolean; write true or false")]
@@ -107,9 +126,10 @@ impl Flag {
     }
 }
 
-/// The command line of one container.
+/// The command line of one container, or a provisioner's list of flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandLine {
+    style: Style,
     command: Option<Vec<String>>,
     args: Option<Vec<String>>,
     edits: Vec<Edit>,
@@ -128,6 +148,7 @@ impl CommandLine {
             return Err(Unreadable::TooLong { tokens });
         }
         Ok(Self {
+            style: Style::Container,
             command: strings(container, "command")?,
             args: strings(container, "args")?,
             edits: Vec::new(),

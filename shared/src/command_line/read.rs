@@ -19,7 +19,7 @@ impl CommandLine {
     pub fn values(&self, flag: Flag) -> Result<Vec<String>, Unreadable> {
         let located = self.locate()?;
         let tokens = self.tokens();
-        let occurrences = Self::occurrences(&tokens, located.flags_from, flag)?;
+        let occurrences = self.occurrences(&tokens, located.flags_from, flag)?;
         occurrences
             .into_iter()
             .map(|occurrence| literal(flag, occurrence.value.unwrap_or("true")))

@@ -119,14 +119,10 @@ impl CommandLine {
     fn has(&self, flag: &str) -> bool {
         let Ok(located) = self.locate() else { return false };
         let tokens = self.tokens();
-        let own = tokens
-            .iter()
-            .skip(located.flags_from)
-            .take_while(|token| **token != "--");
-        let names = own.filter_map(|token| Token::parse(token));
-        names
-            .into_iter()
-            .any(|token| token.spelling.trim_start_matches('-').replace('_', "-") == flag)
+        let own = tokens.get(located.flags_from..).unwrap_or_default();
+        let flags = own.get(..self.flags_end(own)).unwrap_or_default();
+        let mut names = flags.iter().filter_map(|token| Token::parse(self.style, token));
+        names.any(|token| token.name() == flag)
     }
 }
 

@@ -200,7 +200,7 @@ fn row(
 }
 
 fn holds_both(findings: &[Finding<'_>]) -> bool {
-    Component::ALL
+    [Component::KubeControllerManager, Component::KubeApiserver]
         .iter()
         .all(|component| findings.iter().any(|finding| finding.component == *component))
 }
