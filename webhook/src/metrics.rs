@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::decide::Outcome;
+use crate::decide::{Outcome, kinds};
 
 /// Bounds of the latency histogram in seconds: fine below a millisecond, where this server should be, and up to what
 /// an API server waits at most.
@@ -20,8 +20,6 @@ const SECONDS: [f64; 12] = [
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 3.0,
 ];
 
-/// A kind that the webhook knows. Others are counted together, because an object's kind is the caller's choice.
-const KINDS: [&str; 5] = ["Node", "Pod", "Deployment", "StatefulSet", "MachineDeployment"];
 const PHASES: [&str; 4] = ["InTree", "Prepare", "Migrate", "Complete"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -171,7 +169,7 @@ impl Metrics {
     /// Counts a decided review.
     pub fn review(&self, kind: &str, outcome: Outcome, phase: Option<&str>) {
         let labels = Review {
-            kind: Word(known(&KINDS, kind).unwrap_or("other")),
+            kind: Word(known_kind(kind).unwrap_or("other")),
             decision: Word(outcome.as_str()),
             phase: Word(phase.and_then(|phase| known(&PHASES, phase)).unwrap_or("none")),
         };
@@ -251,6 +249,11 @@ impl Watched {
             Self::Lease => "lease",
         }
     }
+}
+
+/// A kind that has rules. Others are counted together, because an object's kind is the caller's choice.
+fn known_kind(kind: &str) -> Option<&'static str> {
+    kinds().find(|row| row.kind == kind).map(|row| row.kind)
 }
 
 fn known(words: &[&'static str], word: &str) -> Option<&'static str> {

@@ -4,7 +4,7 @@
 //! the one it was made for fails as a whole instead of damaging it.
 
 use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Longest product of two lists' lengths that is compared token by token; longer lists are replaced whole.
 const MAX_COMPARED: usize = 1_000_000;
@@ -101,7 +101,31 @@ impl Builder {
         }
     }
 
-    fn elements(&mut self, path: &Path, before: &[String], after: &[String]) {
+    /// Makes one value out of another, touching only what differs at any depth.
+    pub fn value(&mut self, path: &Path, before: &Value, after: &Value) {
+        match (before, after) {
+            _ if before == after => {}
+            (Value::Object(before), Value::Object(after)) => self.object(path, before, after),
+            (Value::Array(before), Value::Array(after)) if before.len().saturating_mul(after.len()) <= MAX_COMPARED => {
+                self.elements(path, before, after);
+            }
+            _ => self.replace(path, before.clone(), after.clone()),
+        }
+    }
+
+    fn object(&mut self, path: &Path, before: &Map<String, Value>, after: &Map<String, Value>) {
+        for (key, old) in before {
+            match after.get(key) {
+                Some(new) => self.value(&path.child(key), old, new),
+                None => self.remove(&path.child(key), old.clone()),
+            }
+        }
+        for (key, new) in after.iter().filter(|(key, _)| !before.contains_key(*key)) {
+            self.add(&path.child(key), new.clone());
+        }
+    }
+
+    fn elements<T: Clone + PartialEq + Into<Value>>(&mut self, path: &Path, before: &[T], after: &[T]) {
         let kept = longest_common(before, after);
         let (mut old, mut new) = (0, 0);
         let ends = std::iter::once((before.len(), after.len()));
@@ -113,18 +137,18 @@ impl Builder {
         }
     }
 
-    /// Between two kept elements: replaces in pairs, then removes or adds what is left. `at` is the index in the list
+    /// Between two kept elements: changes in pairs, then removes or adds what is left. `at` is the index in the list
     /// as it is by then.
-    fn section(&mut self, path: &Path, at: usize, removed: &[String], added: &[String]) {
+    fn section<T: Clone + Into<Value>>(&mut self, path: &Path, at: usize, removed: &[T], added: &[T]) {
         let pairs = removed.len().min(added.len());
         for (offset, (old, new)) in removed.iter().zip(added).enumerate() {
-            self.replace(&path.index(at + offset), json!(old), json!(new));
+            self.value(&path.index(at + offset), &old.clone().into(), &new.clone().into());
         }
         for old in removed.iter().skip(pairs) {
-            self.remove(&path.index(at + pairs), json!(old));
+            self.remove(&path.index(at + pairs), old.clone().into());
         }
         for (offset, new) in added.iter().enumerate().skip(pairs) {
-            self.add(&path.index(at + offset), json!(new));
+            self.add(&path.index(at + offset), new.clone().into());
         }
     }
 }
@@ -138,6 +162,15 @@ impl Path {
     #[must_use]
     pub fn new(keys: &[&str]) -> Self {
         Self(keys.iter().map(|key| (*key).to_owned()).collect())
+    }
+
+    /// The path of a JSON Pointer; none if the text is no pointer.
+    #[must_use]
+    pub fn parse(pointer: &str) -> Option<Self> {
+        let pointer = PointerBuf::parse(pointer).ok()?;
+        Some(Self(
+            pointer.tokens().map(|token| token.decoded().into_owned()).collect(),
+        ))
     }
 
     /// One key further.
@@ -154,8 +187,14 @@ impl Path {
         self.child(&index.to_string())
     }
 
+    /// The keys and indices, unescaped.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
     /// The same as a JSON Pointer, with `~` and `/` in keys escaped.
-    fn pointer(&self) -> PointerBuf {
+    #[must_use]
+    pub fn pointer(&self) -> PointerBuf {
         PointerBuf::from_tokens(&self.0)
     }
 }
@@ -165,7 +204,7 @@ fn nested(keys: &[&str], value: Value) -> Value {
 }
 
 /// Pairs of indices of a longest common subsequence, in order.
-fn longest_common(before: &[String], after: &[String]) -> Vec<(usize, usize)> {
+fn longest_common<T: PartialEq>(before: &[T], after: &[T]) -> Vec<(usize, usize)> {
     let width = after.len() + 1;
     // lengths[old * width + new] is the length for before[old..] and after[new..].
     let mut lengths = vec![0_u32; (before.len() + 1) * width];
@@ -289,5 +328,41 @@ mod tests {
             }
             prop_assert_eq!(apply(&document, builder), expected);
         }
+
+        #[test]
+        fn a_value_becomes_the_other(before in value(), after in value()) {
+            let (before, after) = (json!({ "v": before }), json!({ "v": after }));
+            let mut builder = Builder::default();
+            builder.value(&Path::default(), &before, &after);
+            prop_assert_eq!(apply(&before, builder), after);
+        }
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            "[ab]".prop_map(Value::from)
+        ];
+        leaf.prop_recursive(4, 24, 4, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::btree_map("[a-c/~]", inner, 0..4).prop_map(|map| json!(map)),
+            ]
+        })
+    }
+
+    #[test]
+    fn only_what_differs_is_touched_at_any_depth() {
+        let before = json!({"spec": {"list": [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}], "kept": {}}});
+        let after = json!({"spec": {"list": [{"name": "a", "value": "9"}, {"name": "b", "value": "2"}], "kept": {}}});
+        let mut builder = Builder::default();
+        builder.value(&Path::default(), &before, &after);
+        let found = serde_json::to_value(builder.finish()).unwrap();
+        let expected = json!([
+            {"op": "test", "path": "/spec/list/0/value", "value": "1"},
+            {"op": "replace", "path": "/spec/list/0/value", "value": "9"},
+        ]);
+        assert_eq!(found, expected);
     }
 }

@@ -132,7 +132,7 @@ fn subresources_deletions_and_other_kinds_are_never_changed() {
             ..base
         },
         Input {
-            kind: "DaemonSet",
+            kind: "ReplicaSet",
             ..base
         },
         Input { group: "", ..base },

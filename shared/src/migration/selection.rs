@@ -51,6 +51,8 @@ impl Target {
             return Selected::No;
         }
         match candidate.namespace {
+            // A namespaceSelector says nothing about a cluster-scoped object, so for such a profile it chooses none.
+            None if needs_selector && object.is_none() => Selected::No,
             None => Selected::Yes,
             Some(namespace) => self.selects_namespace(namespace, candidate.namespace_labels, candidate.own_namespace),
         }

@@ -3,11 +3,26 @@
 //! A cloud-controller-manager finds its cluster's instances by that tag. It is added only where no key of the prefix is
 //! present, and no value is ever changed: a second cluster's key on an instance stops that cluster's manager.
 
-use outrigger_shared::{migration::Phase, tags};
+use outrigger_shared::{
+    migration::{Phase, Profile},
+    tags,
+};
 use serde_json::{Map, Value, json};
 
-use super::{Draft, Input, Migration, Operation, apply_requested, changed, is_being_deleted};
+use super::{Draft, Input, Kind, Migration, Operation, apply_requested, changed, is_being_deleted};
 use crate::patch::{Builder, Path};
+
+pub(super) const KINDS: &[Kind] = &[Kind {
+    group: "cluster.k8s.io",
+    versions: &["v1alpha1"],
+    kind: "MachineDeployment",
+    plural: "machinedeployments",
+    namespaced: true,
+    on_update: true,
+    profiles: &[Profile::Kubermatic],
+    is_concerned,
+    draft,
+}];
 
 const VALUE: [&str; 6] = ["spec", "template", "spec", "providerSpec", "value", "cloudProviderSpec"];
 

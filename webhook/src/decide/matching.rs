@@ -55,7 +55,7 @@ pub(super) fn find<'a>(input: &Input<'a>, profiles: &[Profile]) -> Match<'a> {
 fn may_ask(input: &Input<'_>, migration: &Migration<'_>) -> bool {
     match input.path_migration {
         Some(name) => migration.name == name,
-        None if input.namespace.is_none() => !migration
+        None if input.kind == "Node" && input.group.is_empty() => !migration
             .spec
             .targets
             .iter()

@@ -5,8 +5,10 @@
 //!
 //! | object | file |
 //! |---|---|
+//! | which kinds have rules | `kinds.rs` |
 //! | which migration does the object belong to | `matching.rs` |
-//! | Deployment, StatefulSet | `workload.rs` |
+//! | the way between phases for the durable objects of provisioners | `durable.rs`, `document.rs` |
+//! | Deployment, StatefulSet, DaemonSet | `workload.rs` |
 //! | Pod | `pod.rs` |
 //! | the command lines in either | `pod_spec.rs` |
 //! | Node | `node.rs` |
@@ -17,18 +19,25 @@ use std::collections::BTreeMap;
 use json_patch::PatchOperation;
 use outrigger_shared::{
     annotations,
-    migration::{CloudProviderMigration, CloudProviderMigrationSpec, Mode, Profile},
+    migration::{CloudProviderMigration, CloudProviderMigrationSpec, Mode},
 };
 use serde_json::Value;
 
 use self::matching::Match;
 
+mod arguments;
+mod document;
+mod durable;
+mod kamaji;
+mod kinds;
 mod machine_deployment;
 mod matching;
 mod node;
 mod pod;
 mod pod_spec;
 mod workload;
+
+pub use self::kinds::{Kind, kinds};
 
 /// What happens to the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -165,63 +174,21 @@ impl Draft {
     }
 }
 
-/// The kinds that have rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Workload,
-    Pod,
-    Node,
-    MachineDeployment,
-}
-
-impl Kind {
-    fn of(input: &Input<'_>) -> Option<Self> {
-        match (input.group, input.kind) {
-            ("apps", "Deployment" | "StatefulSet") => Some(Self::Workload),
-            ("", "Pod") => Some(Self::Pod),
-            ("", "Node") => Some(Self::Node),
-            ("cluster.k8s.io", "MachineDeployment") => Some(Self::MachineDeployment),
-            _ => None,
-        }
-    }
-
-    /// The profiles of targets that can be about this kind.
-    const fn profiles(self) -> &'static [Profile] {
-        match self {
-            Self::Workload | Self::Pod => &[Profile::HostedControlPlane, Profile::Kubermatic],
-            Self::Node => &[Profile::Nodes],
-            Self::MachineDeployment => &[Profile::Kubermatic],
-        }
-    }
-
-    /// Whether there is anything to decide, told by the object alone: most reviews end here.
-    fn is_concerned(self, input: &Input<'_>) -> bool {
-        match self {
-            Self::Workload => workload::is_concerned(input),
-            Self::Pod => pod::is_concerned(input),
-            Self::Node => node::is_concerned(input),
-            Self::MachineDeployment => machine_deployment::is_concerned(input),
-        }
-    }
-
-    fn draft(self, input: &Input<'_>, migration: &Migration<'_>) -> Draft {
-        match self {
-            Self::Workload => workload::draft(input, migration),
-            Self::Pod => pod::draft(input, migration),
-            Self::Node => node::draft(input, migration),
-            Self::MachineDeployment => machine_deployment::draft(input, migration),
-        }
-    }
-}
-
 /// Decides one review.
 #[must_use]
 pub fn decide(input: &Input<'_>) -> Decision {
-    let whole_object = input.operation != Operation::Other && input.subresource.is_empty();
-    let Some(kind) = Kind::of(input).filter(|kind| whole_object && kind.is_concerned(input)) else {
+    if input.operation == Operation::Other || !input.subresource.is_empty() {
         return Decision::default();
-    };
-    match matching::find(input, kind.profiles()) {
+    }
+    // A kind's rows have different profiles, so the first one with a matching migration is the only one.
+    kinds::concerned(input)
+        .map(|kind| decide_as(input, kind))
+        .find(|decision| decision.outcome != Outcome::NotOurs)
+        .unwrap_or_default()
+}
+
+fn decide_as(input: &Input<'_>, kind: &Kind) -> Decision {
+    match matching::find(input, kind.profiles) {
         Match::None => Decision::default(),
         Match::NamespaceUnknown(namespace) => Decision::refusal(format!(
             "outrigger: nothing changed, as the labels of namespace {namespace} are not known; write the object again"
@@ -230,7 +197,7 @@ pub fn decide(input: &Input<'_>) -> Decision {
             "outrigger: nothing changed, as several migrations match: {}; correct their spec.targets",
             names.join(", ")
         )),
-        Match::One(migration) => Decision::of(kind.draft(input, migration), migration),
+        Match::One(migration) => Decision::of((kind.draft)(input, migration), migration),
     }
 }
 

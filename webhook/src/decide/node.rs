@@ -4,13 +4,25 @@
 //! node controller, which looks only at Nodes with this taint, initializes that Node too.
 
 use outrigger_shared::{
-    migration::{NodeTaint, Phase},
+    migration::{NodeTaint, Phase, Profile},
     taints,
 };
 use serde_json::{Value, json};
 
-use super::{Draft, Input, Migration, Operation};
+use super::{Draft, Input, Kind, Migration, Operation};
 use crate::patch::{Builder, NotAnObject, Path};
+
+pub(super) const KINDS: &[Kind] = &[Kind {
+    group: "",
+    versions: &["v1"],
+    kind: "Node",
+    plural: "nodes",
+    namespaced: false,
+    on_update: false,
+    profiles: &[Profile::Nodes],
+    is_concerned,
+    draft,
+}];
 
 /// Nodes at their creation: later the taint would evict nothing and stop new Pods on a Node that works.
 pub(super) fn is_concerned(input: &Input<'_>) -> bool {

@@ -1,10 +1,22 @@
 //! Pods: the backstop. A Pod that a controller makes from a template which did not pass the webhook still starts with the
 //! flags of its phase.
 
-use outrigger_shared::component;
+use outrigger_shared::{component, migration::Profile};
 
-use super::{Draft, Input, Migration, Operation, pod_spec};
+use super::{Draft, Input, Kind, Migration, Operation, pod_spec};
 use crate::patch::Path;
+
+pub(super) const KINDS: &[Kind] = &[Kind {
+    group: "",
+    versions: &["v1"],
+    kind: "Pod",
+    plural: "pods",
+    namespaced: true,
+    on_update: false,
+    profiles: &[Profile::HostedControlPlane, Profile::Kubermatic],
+    is_concerned,
+    draft,
+}];
 
 /// Pods at their creation, but for the API objects of static Pods: their processes run from files on the node.
 pub(super) fn is_concerned(input: &Input<'_>) -> bool {

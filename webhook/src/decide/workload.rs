@@ -1,9 +1,30 @@
-//! Deployments and StatefulSets: the Pod template of a control plane.
+//! Deployments, StatefulSets and DaemonSets: the Pod template of a control plane.
 
+use outrigger_shared::migration::Profile;
 use serde_json::Value;
 
-use super::{Draft, Input, Migration, Operation, apply_requested, changed, is_being_deleted, pod_spec};
+use super::{Draft, Input, Kind, Migration, Operation, apply_requested, changed, is_being_deleted, pod_spec};
 use crate::patch::Path;
+
+const fn row(kind: &'static str, plural: &'static str) -> Kind {
+    Kind {
+        group: "apps",
+        versions: &["v1"],
+        kind,
+        plural,
+        namespaced: true,
+        on_update: true,
+        profiles: &[Profile::HostedControlPlane, Profile::Kubermatic],
+        is_concerned,
+        draft,
+    }
+}
+
+pub(super) const KINDS: &[Kind] = &[
+    row("Deployment", "deployments"),
+    row("StatefulSet", "statefulsets"),
+    row("DaemonSet", "daemonsets"),
+];
 
 /// Only workloads that run, or seem to run, a component of the control plane.
 pub(super) fn is_concerned(input: &Input<'_>) -> bool {

@@ -1,0 +1,135 @@
+//! Argument lists as the objects of provisioners write them: lists of words with or without dashes, maps, and lists of
+//! names with values. One editor changes them all ([`CommandLine`]); this file only reads and writes the shapes.
+
+use outrigger_shared::command_line::{CommandLine, Unreadable};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::patch::Path;
+
+/// How an argument list is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Shape {
+    /// `[cloud-provider=external]`; a single text stands for a list of one.
+    Bare,
+    /// `[--cloud-provider=external]`.
+    Dashed,
+    /// `{cloud-provider: external}`.
+    Map,
+    /// `[{name: cloud-provider, value: external}]`.
+    Named,
+}
+
+/// A field that holds no argument list.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unfit {
+    /// Another type.
+    #[error("{at:?} is not {wanted}; correct it")]
+    Type { at: String, wanted: &'static str },
+    /// The list is one, but cannot be read.
+    #[error("{at:?}: {reason}")]
+    List { at: String, reason: Unreadable },
+}
+
+impl Shape {
+    /// The shape that a field has; `self` where it has none yet. A map and a list of names with values are told apart,
+    /// since two versions of one API may differ just in this.
+    pub fn of(self, found: Option<&Value>) -> Self {
+        match (self, found) {
+            (Self::Map | Self::Named, Some(Value::Object(_))) => Self::Map,
+            (Self::Map | Self::Named, Some(Value::Array(_))) => Self::Named,
+            (shape, _) => shape,
+        }
+    }
+
+    /// Reads a list; an empty one if there is none.
+    pub fn read(self, found: Option<&Value>, path: &Path) -> Result<CommandLine, Unfit> {
+        let at = || path.pointer().to_string();
+        let wanted = match self {
+            Self::Bare | Self::Dashed => "a list of texts",
+            Self::Map => "a map of texts",
+            Self::Named => "a list of names with values",
+        };
+        let unfit = || Unfit::Type { at: at(), wanted };
+        let line = match (self, found) {
+            (Self::Bare, found) => CommandLine::bare(texts(found).ok_or_else(unfit)?),
+            (Self::Dashed, found) => CommandLine::dashed(texts(found).ok_or_else(unfit)?),
+            (Self::Map, found) => CommandLine::of_pairs(entries(found).ok_or_else(unfit)?),
+            (Self::Named, found) => CommandLine::of_pairs(named(found).ok_or_else(unfit)?),
+        };
+        line.map_err(|reason| Unfit::List { at: at(), reason })
+    }
+
+    /// The field for a list; `found` is the field that it was read from.
+    pub fn write(self, found: Option<&Value>, line: &CommandLine) -> Value {
+        match self {
+            Self::Bare | Self::Dashed => json!(line.items().unwrap_or_default()),
+            Self::Map => line
+                .pairs()
+                .into_iter()
+                .flatten()
+                .map(|(name, value)| (name.to_owned(), json!(value)))
+                .collect(),
+            Self::Named => {
+                let mut left: Vec<&Value> = found.and_then(Value::as_array).into_iter().flatten().collect();
+                let pairs = line.pairs().into_iter().flatten();
+                pairs.map(|(name, value)| element(&mut left, name, value)).collect()
+            }
+        }
+    }
+}
+
+/// The element that has the name, with the value; whatever else is in it stays.
+fn element(left: &mut Vec<&Value>, name: &str, value: &str) -> Value {
+    let place = left.iter().position(|element| text(element, "name") == Some(name));
+    let mut element = place.map_or_else(|| json!({}), |place| left.remove(place).clone());
+    if let Some(fields) = element.as_object_mut() {
+        fields.insert("name".to_owned(), json!(name));
+        fields.insert("value".to_owned(), json!(value));
+    }
+    element
+}
+
+fn texts(found: Option<&Value>) -> Option<Option<Vec<String>>> {
+    match found {
+        None => Some(None),
+        Some(Value::String(one)) => Some(Some(vec![one.clone()])),
+        Some(Value::Array(list)) => list
+            .iter()
+            .map(|item| item.as_str().map(str::to_owned))
+            .collect::<Option<Vec<_>>>()
+            .map(Some),
+        Some(_) => None,
+    }
+}
+
+type Pairs = Vec<(String, String)>;
+
+fn entries(found: Option<&Value>) -> Option<Option<Pairs>> {
+    let pair = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
+    match found {
+        None => Some(None),
+        Some(Value::Object(fields)) => fields.iter().map(pair).collect::<Option<Pairs>>().map(Some),
+        Some(_) => None,
+    }
+}
+
+fn named(found: Option<&Value>) -> Option<Option<Pairs>> {
+    let pair = |element: &Value| {
+        let value = text(element, "value").unwrap_or_default();
+        Some((text(element, "name")?.to_owned(), value.to_owned()))
+    };
+    match found {
+        None => Some(None),
+        Some(Value::Array(list)) => list.iter().map(pair).collect::<Option<Pairs>>().map(Some),
+        Some(_) => None,
+    }
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
+    value
+        .as_object()
+        .map_or(None, |fields: &Map<String, Value>| fields.get(key))?
+        .as_str()
+}

@@ -1,0 +1,410 @@
+//! An object under change, with a record of every change, so that it can be taken back byte for byte.
+//!
+//! The record goes into the undo annotation. Between the change and its undoing the object's owner may have written the
+//! object again: a change is taken back only while what it put in is still there. What is there otherwise is its owner's
+//! own, and stays.
+
+use outrigger_shared::command_line::{CommandLine, Edit};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::arguments::{Shape, Unfit};
+use crate::patch::{NotAnObject, Path};
+
+/// One recorded change. `at` is a JSON Pointer into the object; `parents` counts the objects that were made on the way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "camelCase")]
+pub(super) enum Entry {
+    /// Words of an argument list.
+    Arguments {
+        at: String,
+        shape: Shape,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        parents: usize,
+        #[serde(flatten)]
+        edit: Edit,
+    },
+    /// A field. A missing side means a missing field.
+    Field {
+        at: String,
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+        was: Option<Value>,
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+        now: Option<Value>,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        parents: usize,
+    },
+    /// An element at the end of a list.
+    Element {
+        at: String,
+        now: Value,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        parents: usize,
+    },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+/// A null is a value, not a missing field.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+/// The object, what was changed in it, and why.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Document {
+    value: Value,
+    entries: Vec<Entry>,
+    reasons: Vec<String>,
+}
+
+impl Document {
+    /// The object as it was before the recorded changes, as far as these are still there.
+    pub fn restored(object: &Value, entries: &[Entry]) -> Self {
+        let mut value = object.clone();
+        let mut last = entries;
+        while let Some((entry, before)) = last.split_last() {
+            // All edits of one list are taken back together, or none.
+            let same = |other: &&Entry| entry.is_arguments_at(other);
+            let group = 1 + before.iter().rev().take_while(same).count();
+            let (rest, group) = last.split_at(last.len() - group);
+            // What another hand has written since is its own; it stays.
+            let _kept: Option<()> = take_back(&mut value, group);
+            last = rest;
+        }
+        Self {
+            value,
+            ..Self::default()
+        }
+    }
+
+    /// What is at the path; none if nothing or null is.
+    pub fn get(&self, path: &Path) -> Option<&Value> {
+        find(&self.value, path)
+    }
+
+    /// Sets a field, together with the objects on the way. Does nothing if it has that value.
+    ///
+    /// # Errors
+    /// When something on the way is no object; nothing is changed then.
+    pub fn set(&mut self, path: &Path, new: Value, why: impl Into<String>) -> Result<(), NotAnObject> {
+        let was = self.value.pointer(path.pointer().as_str()).cloned();
+        if was.as_ref() == Some(&new) {
+            return Ok(());
+        }
+        let parents = write(&mut self.value, path, new.clone())?;
+        self.entries.push(Entry::Field {
+            at: path.pointer().to_string(),
+            was,
+            now: Some(new),
+            parents,
+        });
+        self.reasons.push(why.into());
+        Ok(())
+    }
+
+    /// Takes a field out. Does nothing if it is not there.
+    pub fn remove(&mut self, path: &Path, why: impl Into<String>) {
+        let Some(was) = take(&mut self.value, path) else { return };
+        self.entries.push(Entry::Field {
+            at: path.pointer().to_string(),
+            was: Some(was),
+            now: None,
+            parents: 0,
+        });
+        self.reasons.push(why.into());
+    }
+
+    /// Appends an element to a list, which is made if it is missing.
+    ///
+    /// # Errors
+    /// When something on the way is no object, or the field is no list; nothing is changed then.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the first kind with lists of objects uses it")
+    )]
+    pub fn push(&mut self, path: &Path, new: Value, why: impl Into<String>) -> Result<(), NotAnObject> {
+        let parents = append(&mut self.value, path, new.clone())?;
+        self.entries.push(Entry::Element {
+            at: path.pointer().to_string(),
+            now: new,
+            parents,
+        });
+        self.reasons.push(why.into());
+        Ok(())
+    }
+
+    /// Reads the argument list at the path; an empty one if nothing is there.
+    ///
+    /// # Errors
+    /// When there is something else than such a list.
+    pub fn arguments(&self, path: &Path, shape: Shape) -> Result<CommandLine, Unfit> {
+        shape.read(self.get(path), path)
+    }
+
+    /// Writes an argument list back that [`Self::arguments`] has read and that was edited since.
+    ///
+    /// # Errors
+    /// When something on the way is no object.
+    pub fn set_arguments(
+        &mut self,
+        path: &Path,
+        shape: Shape,
+        line: &CommandLine,
+        reasons: impl IntoIterator<Item = String>,
+    ) -> Result<(), NotAnObject> {
+        if line.edits().is_empty() {
+            return Ok(());
+        }
+        let found = self.get(path);
+        let written = shape.write(found, line);
+        if found.is_some_and(Value::is_string) {
+            // A single text became a list: only the whole field can be taken back as it was.
+            let reasons: Vec<String> = reasons.into_iter().collect();
+            return self.set(path, written, reasons.join("; "));
+        }
+        let parents = write(&mut self.value, path, written)?;
+        self.entries
+            .extend(line.edits().iter().enumerate().map(|(number, edit)| Entry::Arguments {
+                at: path.pointer().to_string(),
+                shape,
+                parents: if number == 0 { parents } else { 0 },
+                edit: edit.clone(),
+            }));
+        self.reasons.extend(reasons);
+        Ok(())
+    }
+
+    /// The object, the record and the reasons.
+    pub fn finish(self) -> (Value, Vec<Entry>, Vec<String>) {
+        (self.value, self.entries, self.reasons)
+    }
+}
+
+impl Entry {
+    fn is_arguments_at(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Arguments { at, .. }, Self::Arguments { at: there, .. }) if at == there)
+    }
+}
+
+/// Takes a change back, or the changes of one list. None when they are not what stands there any more.
+fn take_back(value: &mut Value, group: &[Entry]) -> Option<()> {
+    match group {
+        [Entry::Field { at, was, now, parents }] => {
+            let unchanged = value.pointer(at) == now.as_ref();
+            unchanged.then(|| put(value, at, was.clone(), *parents))?
+        }
+        [Entry::Element { at, now, parents }] => {
+            let list = value.pointer_mut(at)?.as_array_mut()?;
+            let index = list.iter().rposition(|element| element == now)?;
+            list.remove(index);
+            // Whoever made the list made something on the way to its first element.
+            if list.is_empty() && *parents > 0 {
+                put(value, at, None, parents - 1)?;
+            }
+            Some(())
+        }
+        [Entry::Arguments { at, shape, parents, .. }, ..] => {
+            let edit = |entry: &Entry| match entry {
+                Entry::Arguments { edit, .. } => Some(edit.clone()),
+                _ => None,
+            };
+            let edits: Vec<Edit> = group.iter().filter_map(edit).collect();
+            let path = Path::parse(at)?;
+            let mut line = shape.read(find(value, &path), &path).ok()?;
+            let written = line.undo(&edits).then(|| {
+                line.items()?;
+                Some(shape.write(find(value, &path), &line))
+            })?;
+            put(value, at, written, *parents)
+        }
+        _ => None,
+    }
+}
+
+/// Puts an old value back, or takes the field out together with the objects that were made on the way to it.
+fn put(value: &mut Value, at: &str, was: Option<Value>, parents: usize) -> Option<()> {
+    let path = Path::parse(at)?;
+    match was {
+        Some(was) => write(value, &path, was).ok().map(drop),
+        None => {
+            take(value, &path);
+            prune(value, &path, parents);
+            Some(())
+        }
+    }
+}
+
+fn find<'a>(value: &'a Value, path: &Path) -> Option<&'a Value> {
+    value.pointer(path.pointer().as_str()).filter(|found| !found.is_null())
+}
+
+/// Sets a field and makes the missing objects on the way; says how many.
+pub(super) fn write(value: &mut Value, path: &Path, new: Value) -> Result<usize, NotAnObject> {
+    let keys: Vec<&str> = path.keys().collect();
+    let Some((last, parents)) = keys.split_last() else {
+        *value = new;
+        return Ok(0);
+    };
+    reach(value, path, parents.len())?;
+    let mut made = 0;
+    let mut here = value;
+    for key in parents {
+        here = match here {
+            Value::Array(list) => key.parse::<usize>().ok().and_then(|index| list.get_mut(index)),
+            Value::Object(fields) => {
+                let missing = fields.get(*key).is_none_or(Value::is_null);
+                made += usize::from(missing);
+                if missing {
+                    fields.insert((*key).to_owned(), json!({}));
+                }
+                fields.get_mut(*key)
+            }
+            _ => None,
+        }
+        .ok_or_else(|| not_an_object(path, parents.len()))?;
+    }
+    match here {
+        Value::Object(fields) => drop(fields.insert((*last).to_owned(), new)),
+        Value::Array(list) => {
+            let element = last.parse::<usize>().ok().and_then(|index| list.get_mut(index));
+            *element.ok_or_else(|| not_an_object(path, parents.len()))? = new;
+        }
+        _ => return Err(not_an_object(path, parents.len())),
+    }
+    Ok(made)
+}
+
+/// Whether the first `depth` keys of a path lead through objects, list elements, or nothing at all.
+fn reach(value: &Value, path: &Path, depth: usize) -> Result<(), NotAnObject> {
+    let mut here = value;
+    for (number, key) in path.keys().take(depth).enumerate() {
+        let next = match here {
+            Value::Object(fields) => match fields.get(key) {
+                None | Some(Value::Null) => return Ok(()),
+                Some(next) => Some(next),
+            },
+            Value::Array(list) => key.parse::<usize>().ok().and_then(|index| list.get(index)),
+            _ => None,
+        };
+        here = next.ok_or_else(|| not_an_object(path, number))?;
+    }
+    if here.is_object() || here.is_array() {
+        Ok(())
+    } else {
+        Err(not_an_object(path, depth))
+    }
+}
+
+fn not_an_object(path: &Path, depth: usize) -> NotAnObject {
+    let keys: Vec<&str> = path.keys().take(depth).collect();
+    NotAnObject {
+        path: Path::new(&keys).pointer().to_string(),
+    }
+}
+
+fn append(value: &mut Value, path: &Path, new: Value) -> Result<usize, NotAnObject> {
+    match value.pointer_mut(path.pointer().as_str()) {
+        Some(Value::Array(list)) => {
+            list.push(new);
+            Ok(0)
+        }
+        None | Some(Value::Null) => write(value, path, json!([new])).map(|made| made + 1),
+        Some(_) => Err(not_an_object(path, path.keys().count())),
+    }
+}
+
+/// Takes a field out of the object that holds it.
+fn take(value: &mut Value, path: &Path) -> Option<Value> {
+    let keys: Vec<&str> = path.keys().collect();
+    let (last, parents) = keys.split_last()?;
+    let holder = value.pointer_mut(Path::new(parents).pointer().as_str())?;
+    holder.as_object_mut()?.remove(*last)
+}
+
+/// Takes the objects out again that were made on the way to a field, while they are empty.
+fn prune(value: &mut Value, path: &Path, parents: usize) {
+    let keys: Vec<&str> = path.keys().collect();
+    let Some((_, holders)) = keys.split_last() else { return };
+    for depth in (holders.len().saturating_sub(parents)..holders.len()).rev() {
+        let holder = Path::new(holders.get(..=depth).unwrap_or_default());
+        if value
+            .pointer(holder.pointer().as_str())
+            .and_then(Value::as_object)
+            .is_some_and(Map::is_empty)
+        {
+            take(value, &holder);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(pointer: &str) -> Path {
+        Path::parse(pointer).unwrap()
+    }
+
+    fn object() -> Value {
+        json!({"spec": {"args": ["a=1"], "one": "x=1", "map": {"k": "v"}, "null": null, "list": [{"name": "n", "more": 1}]}})
+    }
+
+    fn changed() -> (Value, Vec<Entry>) {
+        let mut document = Document::restored(&object(), &[]);
+        document.set(&path("/spec/new/deep/field"), json!(true), "why").unwrap();
+        document.set(&path("/spec/new/deep/second"), json!(1), "why").unwrap();
+        document.set(&path("/spec/map/k"), json!("w"), "why").unwrap();
+        document.set(&path("/spec/null"), json!("w"), "why").unwrap();
+        document.set(&path("/spec/list/0/name"), json!("m"), "why").unwrap();
+        document.remove(&path("/spec/map/k"), "why");
+        document.push(&path("/spec/pool/names"), json!("c"), "why").unwrap();
+        document.push(&path("/spec/args"), json!("b=2"), "why").unwrap();
+        let (value, entries, reasons) = document.finish();
+        assert_eq!(reasons.len(), 8);
+        (value, entries)
+    }
+
+    #[test]
+    fn every_change_is_made_and_taken_back() {
+        let (value, entries) = changed();
+        assert_eq!(
+            value,
+            json!({"spec": {"args": ["a=1", "b=2"], "one": "x=1", "map": {}, "null": "w", "list": [{"name": "m", "more": 1}],
+                "new": {"deep": {"field": true, "second": 1}}, "pool": {"names": ["c"]}}})
+        );
+        let text = serde_json::to_string(&entries).unwrap();
+        let read: Vec<Entry> = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, entries);
+        assert_eq!(Document::restored(&value, &read).finish().0, object());
+    }
+
+    #[test]
+    fn what_another_hand_wrote_stays() {
+        let (mut value, entries) = changed();
+        value["spec"]["new"]["deep"]["theirs"] = json!(1);
+        value["spec"]["map"]["k"] = json!("theirs");
+        value["spec"]["args"] = json!(["b=2", "z=1"]);
+        let restored = Document::restored(&value, &entries).finish().0;
+        assert_eq!(restored["spec"]["new"], json!({"deep": {"theirs": 1}}));
+        assert_eq!(restored["spec"]["map"]["k"], "theirs");
+        assert_eq!(restored["spec"]["args"], json!(["z=1"]));
+        assert_eq!(restored["spec"].get("pool"), None);
+    }
+
+    #[test]
+    fn nothing_is_set_below_a_text_and_nothing_is_left_half_made() {
+        let mut document = Document::restored(&object(), &[]);
+        let error = document
+            .set(&path("/spec/one/deep/field"), json!(1), "why")
+            .unwrap_err();
+        assert_eq!(error.path, "/spec/one");
+        assert!(document.push(&path("/spec/one"), json!(1), "why").is_err());
+        assert!(document.set(&path("/spec/list/7/name"), json!(1), "why").is_err());
+        let (value, entries, _) = document.finish();
+        assert_eq!((value, entries), (object(), Vec::new()));
+    }
+}

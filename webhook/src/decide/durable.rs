@@ -1,0 +1,254 @@
+//! The durable objects of provisioners, from which control planes and machines are made: back to the original by the undo
+//! annotation, then on to the form of the phase.
+//!
+//! As with Pod templates, going through the original makes every way between two phases the same two steps, and
+//! applying it twice the same as once. A kind's file says only what the phases mean for its fields.
+
+use outrigger_shared::{
+    annotations,
+    command_line::Unreadable,
+    component::{Component, Form},
+    migration::Phase,
+    phase_flags::{self, Circumstances, Refusal},
+    version::KubernetesVersion,
+};
+use serde_json::{Value, json};
+
+use super::{
+    Draft, Input, Migration, Operation, apply_requested,
+    arguments::{Shape, Unfit},
+    document::{self, Document, Entry},
+    is_being_deleted,
+};
+use crate::patch::{Builder, NotAnObject, Path};
+
+/// Why an object stays as it is, though the phase wants more.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Obstacle {
+    /// A component's flags.
+    #[error("{component} is not changed: {reason}")]
+    Flags { component: Component, reason: Refusal },
+    /// A field that holds no argument list.
+    #[error(transparent)]
+    Arguments(#[from] Unfit),
+    /// A field whose parent is no object.
+    #[error(transparent)]
+    Place(#[from] NotAnObject),
+    /// Anything else, in plain words, with what to do.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// What a kind's form is made by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Situation<'a> {
+    /// The migration that the object belongs to.
+    pub migration: &'a Migration<'a>,
+    /// The row of the table of phases that applies: the migration's phase, or Prepare while the evidence is missing.
+    pub row: Phase,
+    /// The object's own Kubernetes version, else the migration's.
+    pub version: Option<KubernetesVersion>,
+    /// One object carries both components, so the API server moves in Complete.
+    pub both_in_one_object: bool,
+}
+
+/// What the shared part must know of a kind.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    /// Where the part of the object is that the rules are about, as JSON Pointers: an update acts only when one of them
+    /// changes. `spec` of most kinds.
+    pub triggers: &'static [&'static str],
+    /// Fields below the triggers whose change is no reason to act, by name: `replicas` is written by autoscalers.
+    pub besides: &'static [&'static str],
+    /// The object's own Kubernetes version, as JSON Pointers; the first one that is there counts.
+    pub version: &'static [&'static str],
+    /// The object carries kube-controller-manager and kube-apiserver.
+    pub both_in_one_object: bool,
+    /// Whether an object has its external form already; then a lack of evidence does not turn it back.
+    pub is_external: fn(&Value) -> bool,
+    /// Brings the original to the form of the situation.
+    pub form: fn(&mut Document, &Situation<'_>) -> Result<(), Obstacle>,
+    /// What to tell whoever writes the object, whatever becomes of it.
+    pub warnings: fn(&Value, &Situation<'_>) -> Vec<String>,
+}
+
+/// No warnings.
+pub(super) fn no_warnings(_: &Value, _: &Situation<'_>) -> Vec<String> {
+    Vec::new()
+}
+
+/// What becomes of the object.
+pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules) -> Draft {
+    let mut draft = Draft::default();
+    let triggered = rules
+        .triggers
+        .iter()
+        .any(|trigger| changed_besides(input, trigger, rules.besides));
+    if !(input.operation == Operation::Create || triggered || apply_requested(input)) || is_being_deleted(input.object)
+    {
+        draft
+            .reasons
+            .push(format!("the update does not change {}", rules.triggers.join(", ")));
+        return draft;
+    }
+    let entries = match undo_entries(input.object) {
+        Ok(entries) => entries,
+        Err(error) => {
+            let key = annotations::UNDO;
+            draft.refuse(format!(
+                "annotation {key} cannot be read ({error}), so nothing is changed; restore or remove it"
+            ));
+            return draft;
+        }
+    };
+    if migration.spec.phase == Phase::InTree && entries.is_empty() {
+        draft.reasons.push("phase InTree leaves objects as they are".to_owned());
+        return draft;
+    }
+    let situation = situation(input, migration, rules);
+    draft.warnings.extend((rules.warnings)(input.object, &situation));
+    if situation.row != migration.spec.phase {
+        draft.warnings.push(format!(
+            "the object gets the form of {}, as the migration is not Prepared yet; wait for that condition or set spec.downtime",
+            situation.row
+        ));
+    }
+    match formed(input.object, &entries, rules, &situation) {
+        Ok((patch, reasons)) => {
+            draft.patch = patch;
+            draft.reasons.extend(reasons);
+        }
+        Err(obstacle) => draft.refuse(format!("nothing is changed: {obstacle}")),
+    }
+    draft
+}
+
+fn formed(
+    object: &Value,
+    entries: &[Entry],
+    rules: &Rules,
+    situation: &Situation<'_>,
+) -> Result<(Vec<json_patch::PatchOperation>, Vec<String>), Obstacle> {
+    let mut document = Document::restored(object, entries);
+    (rules.form)(&mut document, situation)?;
+    let (mut value, entries, mut reasons) = document.finish();
+    write_undo(&mut value, &entries)?;
+    let mut builder = Builder::default();
+    builder.value(&Path::default(), object, &value);
+    let patch = builder.finish();
+    if patch.is_empty() {
+        reasons = vec![format!("the object has the form of {}", situation.row)];
+    } else if reasons.is_empty() {
+        reasons = vec!["original fields restored".to_owned()];
+    }
+    Ok((patch, reasons))
+}
+
+/// In Migrate and Complete an object waits for the evidence in the form of Prepare, but one that is external stays so.
+fn situation<'a>(input: &Input<'_>, migration: &'a Migration<'a>, rules: &Rules) -> Situation<'a> {
+    let spec = migration.spec;
+    let stays_external = (rules.is_external)(input.object) || input.old_object.is_some_and(rules.is_external);
+    // What is there in the end is in-tree or nothing; either waits.
+    let original = Form::InTree {
+        leader_migration: false,
+    };
+    let row =
+        phase_flags::controller_manager_row(spec.phase, &original, stays_external, migration.prepared, spec.downtime);
+    let own = rules
+        .version
+        .iter()
+        .find_map(|pointer| input.object.pointer(pointer)?.as_str()?.parse().ok());
+    Situation {
+        migration,
+        row,
+        version: own.or_else(|| spec.version()),
+        both_in_one_object: rules.both_in_one_object,
+    }
+}
+
+/// Gives a component's argument list the flags of the situation.
+pub(super) fn arguments(
+    document: &mut Document,
+    path: &Path,
+    shape: Shape,
+    component: Component,
+    situation: &Situation<'_>,
+) -> Result<(), Obstacle> {
+    let because = |reason: Refusal| Obstacle::Flags { component, reason };
+    let unreadable = |reason: Unreadable| because(reason.into());
+    let shape = shape.of(document.get(path));
+    let mut line = document.arguments(path, shape)?;
+    let spec = situation.migration.spec;
+    let circumstances = Circumstances {
+        phase: situation.row,
+        version: situation.version,
+        both_in_one_object: situation.both_in_one_object,
+        downtime: spec.downtime,
+        own_configuration: spec.leader_migration.is_some(),
+    };
+    let changes = phase_flags::changes(component, &line, &circumstances).map_err(because)?;
+    for change in &changes {
+        change.apply(&mut line).map_err(unreadable)?;
+    }
+    let reasons = changes.iter().map(|change| format!("{component}: {change}"));
+    document.set_arguments(path, shape, &line, reasons)?;
+    Ok(())
+}
+
+/// Whether an argument list says `cloud-provider=external`.
+pub(super) fn is_external(object: &Value, path: &Path, shape: Shape) -> bool {
+    let found = object.pointer(path.pointer().as_str());
+    let line = shape.of(found).read(found.filter(|value| !value.is_null()), path);
+    line.is_ok_and(|line| matches!(Form::of_command_line(&line), Form::External { .. }))
+}
+
+/// Whether a part of the object differs between what is stored and what is written, leaving out some of its fields.
+fn changed_besides(input: &Input<'_>, pointer: &str, besides: &[&str]) -> bool {
+    let part = |object: &Value| {
+        let mut part = object.pointer(pointer).cloned();
+        if let Some(fields) = part.as_mut().and_then(Value::as_object_mut) {
+            fields.retain(|name, _| !besides.contains(&name.as_str()));
+        }
+        part
+    };
+    input.old_object.is_some_and(|old| part(old) != part(input.object))
+}
+
+fn undo_entries(object: &Value) -> Result<Vec<Entry>, serde_json::Error> {
+    let text = object
+        .pointer("/metadata/annotations")
+        .and_then(|all| all.get(annotations::UNDO));
+    text.and_then(Value::as_str)
+        .map_or_else(|| Ok(Vec::new()), serde_json::from_str)
+}
+
+fn write_undo(value: &mut Value, entries: &[Entry]) -> Result<(), Obstacle> {
+    if entries.is_empty() {
+        take_undo(value);
+        return Ok(());
+    }
+    let text = serde_json::to_string(entries).map_err(|error| Obstacle::Other(error.to_string()))?;
+    document::write(
+        value,
+        &Path::new(&["metadata", "annotations", annotations::UNDO]),
+        json!(text),
+    )?;
+    Ok(())
+}
+
+fn take_undo(value: &mut Value) {
+    let Some(all) = value
+        .pointer_mut("/metadata/annotations")
+        .and_then(Value::as_object_mut)
+    else {
+        return;
+    };
+    let was_there = all.remove(annotations::UNDO).is_some();
+    let is_empty = all.is_empty();
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut)
+        && was_there
+        && is_empty
+    {
+        metadata.remove("annotations");
+    }
+}

@@ -1,0 +1,49 @@
+//! **The table: which kinds have rules, and where these are.** It dispatches reviews, tells the background check what to
+//! look at, bounds the labels of metrics, and is compared with the registration in the manifests.
+//!
+//! Each family of kinds brings its rows in its own file.
+
+use outrigger_shared::migration::Profile;
+
+use super::{Draft, Input, Migration, kamaji, machine_deployment, node, pod, workload};
+
+/// One kind of object and its rules.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// Versions of the group in which the rules know the object's form.
+    pub versions: &'static [&'static str],
+    /// Such as `Deployment`.
+    pub kind: &'static str,
+    /// Such as `deployments`, as registrations and URLs name it.
+    pub plural: &'static str,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// Whether an update can be changed; all kinds are reviewed at their creation.
+    pub on_update: bool,
+    /// The profiles of targets that can be about this kind.
+    pub profiles: &'static [Profile],
+    /// Whether there is anything to decide, told by the object alone: most reviews end here.
+    pub(super) is_concerned: fn(&Input<'_>) -> bool,
+    /// What the rules want.
+    pub(super) draft: fn(&Input<'_>, &Migration<'_>) -> Draft,
+}
+
+const FAMILIES: [&[Kind]; 5] = [
+    workload::KINDS,
+    pod::KINDS,
+    node::KINDS,
+    kamaji::KINDS,
+    machine_deployment::KINDS,
+];
+
+/// Every row. A kind may have several, for different profiles.
+pub fn kinds() -> impl Iterator<Item = &'static Kind> {
+    FAMILIES.iter().copied().flatten()
+}
+
+/// The rows that may be about the object of a review.
+pub(super) fn concerned<'a>(input: &'a Input<'_>) -> impl Iterator<Item = &'static Kind> + 'a {
+    kinds().filter(|row| row.group == input.group && row.kind == input.kind && (row.is_concerned)(input))
+}
