@@ -106,7 +106,8 @@ impl CommandLine {
         };
         let name = format!("{dashes}{}", flag.name);
         match flag.kind {
-            Kind::Boolean if value == "true" && self.style != Style::Pairs => vec![name],
+            // Kamaji drops an item without a value.
+            Kind::Boolean if value == "true" && matches!(self.style, Style::Container | Style::Bare) => vec![name],
             Kind::Text if self.style == Style::Container && writes_two_tokens(own) => vec![name, value.to_owned()],
             _ => vec![format!("{name}={value}")],
         }

@@ -3,7 +3,7 @@
 
 use outrigger_shared::command_line::{CommandLine, Unreadable};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::patch::Path;
 
@@ -128,8 +128,5 @@ fn named(found: Option<&Value>) -> Option<Option<Pairs>> {
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
-    value
-        .as_object()
-        .map_or(None, |fields: &Map<String, Value>| fields.get(key))?
-        .as_str()
+    value.get(key)?.as_str()
 }
