@@ -20,6 +20,7 @@
 //!
 //! The versions are those in which Kubernetes' components gained, deprecated and dropped these flags and gates. Where an
 //! object holds both components, the API server's part moves in Complete, so that the two never roll together.
+//! Kubermatic's kube-controller-manager gets no leader migration: Prepare is untouched with `downtime`, refused without.
 
 use crate::{
     command_line::{CommandLine, Flag, Unreadable},
@@ -128,6 +129,11 @@ pub enum Refusal {
         "version {0} has no leader migration; set spec.downtime: true and stop every old manager first, or upgrade to 1.22"
     )]
     NoLeaderMigration(KubernetesVersion),
+    /// Kubermatic starts a manager of its own, without leader migration.
+    #[error(
+        "Kubermatic's kube-controller-manager gets no leader migration; set spec.downtime: true and stop every old manager first"
+    )]
+    KubermaticNeedsDowntime,
     /// 1.21 has it as an alpha feature without a built-in list.
     #[error(
         "leader migration in 1.21 needs a feature gate and a file, which is not built yet; upgrade to 1.22 or set spec.downtime: true"

@@ -107,7 +107,10 @@ fn values_that_cannot_be_known_are_reported_and_never_changed() {
         (&["tini", "--", "/bin/bash", "-c", "kcm"], Unreadable::ShellScript),
         (
             &["/http-prober-bin/http-prober", "-command", "{}"],
-            Unreadable::WrappedJson,
+            Unreadable::WrappedJson {
+                problem: "is no object with \"command\" and \"args\" (missing field `command` at line 1 column 2); correct it"
+                    .to_owned(),
+            },
         ),
     ] {
         let mut line = command(tokens);

@@ -108,25 +108,38 @@ fn a_list_without_dashes_keeps_its_style() {
 #[test]
 fn a_list_with_dashes_never_gets_two_tokens() {
     for (before, after) in [
-        (&[][..], &["--cloud-provider=external", "--enable-leader-migration"][..]),
+        (
+            &[][..],
+            &["--cloud-provider=external", "--enable-leader-migration=true"][..],
+        ),
         (
             &["--v", "2", "--cloud-provider", "aws"],
-            &["--v", "2", "--cloud-provider=external", "--enable-leader-migration"],
+            &[
+                "--v",
+                "2",
+                "--cloud-provider=external",
+                "--enable-leader-migration=true",
+            ],
         ),
         (
             &["--v", "2"],
-            &["--v", "2", "--cloud-provider=external", "--enable-leader-migration"],
+            &[
+                "--v",
+                "2",
+                "--cloud-provider=external",
+                "--enable-leader-migration=true",
+            ],
         ),
         (
             &["-cloud-provider=aws", "--cloud-config", "/c"],
-            &["-cloud-provider=external", "--enable-leader-migration"],
+            &["-cloud-provider=external", "--enable-leader-migration=true"],
         ),
         (
             &["cloud-provider=aws"],
             &[
                 "cloud-provider=aws",
                 "--cloud-provider=external",
-                "--enable-leader-migration",
+                "--enable-leader-migration=true",
             ],
         ),
     ] {

@@ -9,6 +9,9 @@ impl CommandLine {
     /// # Errors
     /// When the command line cannot be read.
     pub fn set(&mut self, flag: Flag, value: &str) -> Result<(), Unreadable> {
+        if let Some(wrapped) = self.wrapped()? {
+            return self.change_wrapped(wrapped, |inner| inner.set(flag, value));
+        }
         if self.value(flag)?.as_deref() == Some(value) {
             return Ok(());
         }
@@ -22,7 +25,7 @@ impl CommandLine {
         let old = tokens.get(last.position..last.position + last.length);
         let was: Vec<String> = old.unwrap_or_default().iter().map(|token| own(token)).collect();
         // Where a list has no two tokens by its nature, the flag becomes what it should have been.
-        let now = if last.length == 2 && self.style == Style::Container {
+        let now = if last.length == 2 && self.style.has_program() {
             vec![own(last.spelling), own(value)]
         } else {
             vec![format!("{}={value}", last.spelling)]
@@ -45,6 +48,9 @@ impl CommandLine {
     /// # Errors
     /// When the command line cannot be read.
     pub fn remove(&mut self, flag: Flag) -> Result<(), Unreadable> {
+        if let Some(wrapped) = self.wrapped()? {
+            return self.change_wrapped(wrapped, |inner| inner.remove(flag));
+        }
         self.values(flag)?;
         loop {
             let located = self.locate()?;
@@ -84,7 +90,8 @@ impl CommandLine {
     fn end(&self, position: usize) -> (List, usize) {
         let in_command = self.command.as_ref().map_or(0, Vec::len);
         let args_are_empty = self.args.as_ref().is_none_or(Vec::is_empty);
-        if in_command > 0 && (position < in_command || (position == in_command && args_are_empty)) {
+        let only_program = self.style == Style::Json;
+        if !only_program && in_command > 0 && (position < in_command || (position == in_command && args_are_empty)) {
             (List::Command, position)
         } else {
             (List::Args, position - in_command)

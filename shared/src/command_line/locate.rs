@@ -16,11 +16,17 @@ const SHELLS: [&str; 5] = ["sh", "bash", "ash", "dash", "zsh"];
 
 impl CommandLine {
     /// Unwraps `tini --`, `go-runner [flags]`, `env K=V` and `hyperkube`, in any order and depth, until a word that is
-    /// none of them. A provisioner's list of flags has no program.
+    /// none of them; then the JSON of `http-prober`. A provisioner's list of flags has no program.
     ///
     /// # Errors
-    /// For a shell script and for a command line inside JSON.
+    /// For a shell script, and for JSON that is not as it should be.
     pub fn locate(&self) -> Result<Located, Unreadable> {
+        self.wrapped()?
+            .map_or_else(|| self.locate_outside(), |wrapped| wrapped.inner.locate_outside())
+    }
+
+    /// The same without looking into JSON.
+    pub(super) fn locate_outside(&self) -> Result<Located, Unreadable> {
         if !self.style.has_program() {
             return Ok(Located {
                 program: None,
@@ -39,7 +45,6 @@ impl CommandLine {
             let rest = tokens.get(position + 1..).unwrap_or_default();
             let skipped = match base_name(word) {
                 shell if SHELLS.contains(&shell) => return Err(Unreadable::ShellScript),
-                "http-prober" => return Err(Unreadable::WrappedJson),
                 "tini" | "tini-static" | "dumb-init" => flags_of_init(rest),
                 "go-runner" | "hyperkube" => leading_flags(rest),
                 "env" => rest

@@ -2,14 +2,14 @@
 //!
 //! A container starts `command` followed by `args` (without `command`, the image's own entry point followed by `args`).
 //! The flags of a component may begin in either list, and after a wrapper (`/go-runner`, `tini --`, `env K=V`,
-//! `hyperkube`). [`CommandLine`] reads the two lists of one container, finds where the component's own flags begin, and
+//! `hyperkube`), or in a JSON text (`http-prober -command`). [`CommandLine`] reads the two lists of one container, finds where the component's own flags begin, and
 //! changes them token by token, keeping style and positions. Each change is an [`Edit`] that can be undone.
 //!
 //! Provisioners keep the same flags in lists without a program, with dashes, without, or as name and value apart:
 //! [`CommandLine::dashed`], [`CommandLine::bare`], [`CommandLine::of_pairs`]. The editor is the same for all.
 //!
-//! What cannot be read with certainty is [`Unreadable`] and never changed: a shell script, a command line wrapped into
-//! JSON, a value that the kubelet fills in later (`$(VAR)`).
+//! What cannot be read with certainty is [`Unreadable`] and never changed: a shell script, a value that the kubelet fills
+//! in later (`$(VAR)`).
 
 use serde_json::Value;
 
@@ -19,6 +19,7 @@ mod locate;
 mod read;
 mod style;
 pub mod undo;
+mod wrapped;
 
 use self::style::Style;
 pub use self::{
@@ -35,9 +36,12 @@ pub enum Unreadable {
     /// `sh -c SCRIPT`: flags may come from anywhere in the script.
     #[error("its flags are inside a shell script, which is not rewritten yet; change the script by hand")]
     ShellScript,
-    /// Kubermatic's prober starts the real command from a JSON text.
-    #[error("its command is wrapped in JSON (http-prober -command), which is not rewritten yet; change it by hand")]
-    WrappedJson,
+    /// Kubermatic's prober starts the real command from a JSON text, and this one is not as it should be.
+    #[error("its command is wrapped in JSON (http-prober -command) that {problem}")]
+    WrappedJson {
+        /// What is wrong with the text, and what to do.
+        problem: String,
+    },
     /// The kubelet expands the value when it starts the container.
     #[error(
         "the value of --{flag} is {value:?}, which is only known when the container starts; write the value itself"

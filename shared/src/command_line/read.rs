@@ -17,6 +17,9 @@ impl CommandLine {
     /// # Errors
     /// As [`Self::value`].
     pub fn values(&self, flag: Flag) -> Result<Vec<String>, Unreadable> {
+        if let Some(wrapped) = self.wrapped()? {
+            return wrapped.inner.values(flag);
+        }
         let located = self.locate()?;
         let tokens = self.tokens();
         let occurrences = self.occurrences(&tokens, located.flags_from, flag)?;

@@ -7,6 +7,8 @@ use super::{CommandLine, Flag, Kind, MAX_TOKENS, Unreadable, flags::Token};
 pub(super) enum Style {
     /// `command` and `args` of a container: a program, then `--f=v` or `--f v`.
     Container,
+    /// The same in JSON whose `command` is the program alone.
+    Json,
     /// Only flags, `--f=v`.
     Dashed,
     /// Only flags, `f=v`; the distribution puts the dashes.
@@ -16,9 +18,9 @@ pub(super) enum Style {
 }
 
 impl Style {
-    /// Whether there is a program in front of the flags.
+    /// Whether there is a program in front of the flags. Only then a flag and its value may be two tokens.
     pub const fn has_program(self) -> bool {
-        matches!(self, Self::Container)
+        matches!(self, Self::Container | Self::Json)
     }
 
     /// Whether every item is a flag, so that no item is another one's value and none ends the flags.
@@ -99,7 +101,7 @@ impl CommandLine {
     /// A new flag as the list writes its flags. `own` are the tokens that are flags already.
     pub(super) fn written(&self, flag: Flag, value: &str, own: &[&str]) -> Vec<String> {
         let dashes = match self.style {
-            Style::Container | Style::Dashed => "--",
+            Style::Container | Style::Json | Style::Dashed => "--",
             Style::Pairs => "",
             Style::Bare if !own.is_empty() && own.iter().all(|item| item.starts_with("--")) => "--",
             Style::Bare => "",
@@ -107,8 +109,8 @@ impl CommandLine {
         let name = format!("{dashes}{}", flag.name);
         match flag.kind {
             // Kamaji drops an item without a value.
-            Kind::Boolean if value == "true" && matches!(self.style, Style::Container | Style::Bare) => vec![name],
-            Kind::Text if self.style == Style::Container && writes_two_tokens(own) => vec![name, value.to_owned()],
+            Kind::Boolean if value == "true" && !matches!(self.style, Style::Dashed | Style::Pairs) => vec![name],
+            Kind::Text if self.style.has_program() && writes_two_tokens(own) => vec![name, value.to_owned()],
             _ => vec![format!("{name}={value}")],
         }
     }

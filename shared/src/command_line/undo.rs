@@ -46,6 +46,9 @@ pub struct Edit {
     /// The container did not have this list before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub created: bool,
+    /// The list is not the container's, but in the JSON that Kubermatic's prober starts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub json: bool,
 }
 
 impl Edit {
@@ -57,6 +60,7 @@ impl Edit {
             was,
             now,
             created: false,
+            json: false,
         }
     }
 
@@ -68,6 +72,7 @@ impl Edit {
             was: vec![was.to_owned()],
             now: Vec::new(),
             created: false,
+            json: false,
         }
     }
 
@@ -79,6 +84,7 @@ impl Edit {
             was: Vec::new(),
             now,
             created,
+            json: false,
         }
     }
 }
@@ -100,6 +106,19 @@ impl CommandLine {
     }
 
     fn take_back(&mut self, edit: &Edit) -> bool {
+        match (edit.json, self.wrapped()) {
+            (false, Ok(None)) => self.take_back_here(edit),
+            (true, Ok(Some(mut wrapped))) => {
+                let done = wrapped.inner.take_back_here(edit);
+                self.put(&wrapped);
+                done
+            }
+            // Its owner starts it in another way by now.
+            _ => false,
+        }
+    }
+
+    fn take_back_here(&mut self, edit: &Edit) -> bool {
         let list = self.list_mut(edit.list);
         let Some(tokens) = list else { return false };
         let place = if edit.now.is_empty() {
@@ -117,7 +136,17 @@ impl CommandLine {
 
     /// Whether the flag stands among the component's own flags, whatever its value.
     fn has(&self, flag: &str) -> bool {
-        let Ok(located) = self.locate() else { return false };
+        match self.wrapped() {
+            Ok(None) => self.has_here(flag),
+            Ok(Some(wrapped)) => wrapped.inner.has_here(flag),
+            Err(_) => false,
+        }
+    }
+
+    fn has_here(&self, flag: &str) -> bool {
+        let Ok(located) = self.locate_outside() else {
+            return false;
+        };
         let tokens = self.tokens();
         let own = tokens.get(located.flags_from..).unwrap_or_default();
         let flags = own.get(..self.flags_end(own)).unwrap_or_default();

@@ -7,7 +7,7 @@ use outrigger_shared::{
     annotations,
     command_line::{CommandLine, Edit, List},
     component::{self, Certainty, Component, Finding, Form},
-    migration::Phase,
+    migration::{Phase, Profile},
     phase_flags::{self, Circumstances, Refusal},
 };
 use serde::{Deserialize, Serialize};
@@ -137,7 +137,7 @@ fn to_phase(
     let mut line = current.clone();
     // When the owner has rewritten the line since, what stands there is the original.
     let restored = line.undo(edits);
-    let row = row(migration, finding, &current, &line, old);
+    let row = row(migration, finding, &current, &line, old)?;
     let circumstances = Circumstances {
         phase: row,
         version: finding.version().or_else(|| migration.spec.version()),
@@ -146,7 +146,7 @@ fn to_phase(
         own_configuration: migration.spec.leader_migration.is_some(),
     };
     let changes = phase_flags::changes(finding.component, &line, &circumstances)?;
-    if row != migration.spec.phase {
+    if row != migration.spec.phase && !migration.spec.downtime {
         draft.warnings.push(format!(
             "container {:?} gets the flags of {row}, as the migration is not Prepared yet; wait for that condition or set spec.downtime",
             finding.name
@@ -180,9 +180,9 @@ fn row(
     current: &CommandLine,
     original: &CommandLine,
     old: Option<&Value>,
-) -> Phase {
+) -> Result<Phase, Refusal> {
     if finding.component != Component::KubeControllerManager {
-        return migration.spec.phase;
+        return Ok(migration.spec.phase);
     }
     let is_external = |form: &Form| matches!(form, Form::External { .. });
     let stored = old
@@ -190,13 +190,24 @@ fn row(
         .and_then(component::controller_manager_form);
     let stays_external = is_external(&Form::of_command_line(current)) || stored.as_ref().is_some_and(is_external);
     let original = Form::of_command_line(original);
-    phase_flags::controller_manager_row(
+    let row = phase_flags::controller_manager_row(
         migration.spec.phase,
         &original,
         stays_external,
         migration.prepared,
         migration.spec.downtime,
-    )
+    );
+    let in_tree = matches!(original, Form::InTree { .. });
+    match row {
+        Phase::Prepare if in_tree && is_kubermatic(migration) && migration.spec.downtime => Ok(Phase::InTree),
+        Phase::Prepare if in_tree && is_kubermatic(migration) => Err(Refusal::KubermaticNeedsDowntime),
+        row => Ok(row),
+    }
+}
+
+fn is_kubermatic(migration: &Migration<'_>) -> bool {
+    let mut targets = migration.spec.targets.iter();
+    targets.any(|target| target.profile == Profile::Kubermatic)
 }
 
 fn holds_both(findings: &[Finding<'_>]) -> bool {
