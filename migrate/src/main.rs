@@ -1,0 +1,7 @@
+//! The door: command line in, exit code out.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    outrigger_migrate::run(std::env::args_os(), &mut std::io::stdin().lock())
+}

@@ -1,0 +1,66 @@
+//! The report for people.
+
+use std::fmt::Write;
+
+use outrigger_webhook::decide::Outcome;
+
+use super::diff;
+use super::report::{Entry, Report, printable};
+use crate::Failure;
+use crate::yaml;
+
+/// Every object, one after the other.
+pub(super) fn write(report: &Report<'_>) -> Result<String, Failure> {
+    let texts: Result<Vec<String>, Failure> = report.entries.iter().map(one).collect();
+    Ok(texts?.join("\n"))
+}
+
+fn one(entry: &Entry<'_>) -> Result<String, Failure> {
+    let decision = &entry.decision;
+    let mut text = format!("{} ({})\n", entry.what(), entry.document.origin);
+    let by = match (entry.migration(), entry.phase()) {
+        (Some(migration), Some(phase)) => format!(" (migration {migration}, phase {phase})"),
+        _ => String::new(),
+    };
+    line(&mut text, &format!("{}{by}", meaning(decision.outcome)));
+    for warning in &decision.warnings {
+        line(&mut text, &format!("! {warning}"));
+    }
+    // What a warning says need not be said again.
+    let told = |reason: &String| {
+        decision
+            .warnings
+            .iter()
+            .any(|warning| warning.ends_with(reason.as_str()))
+    };
+    for reason in decision.reasons.iter().filter(|reason| !told(reason)) {
+        line(&mut text, &format!("- {reason}"));
+    }
+    if decision.patch.is_empty() {
+        return Ok(text);
+    }
+    line(&mut text, "JSON patch:");
+    for operation in &decision.patch {
+        line(&mut text, &format!("  {}", serde_json::to_string(operation)?));
+    }
+    text.push_str(&diff::unified(
+        &yaml::write(&entry.document.object)?,
+        &yaml::write(&entry.after)?,
+    ));
+    Ok(text)
+}
+
+fn line(text: &mut String, content: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "  {}", printable(content));
+}
+
+const fn meaning(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::NotOurs => "not ours: no migration selects it, or it is nothing that the webhook ever changes",
+        Outcome::Unchanged => "unchanged: it stays as it is",
+        Outcome::Changed => "changed",
+        Outcome::Audited => "audited: it would be changed, but the migration's mode is Audit",
+        Outcome::Refused => "refused: it stays as it is, because something stands in the way",
+    }
+}

@@ -1,0 +1,224 @@
+//! `outrigger mutate`, as the binary that a person runs.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail the test")]
+
+mod support;
+
+use insta::assert_snapshot;
+use serde_json::Value;
+use support::{Run, files, outrigger, outrigger_with};
+
+const MIGRATIONS: &str = "--migration=migrations.yaml";
+
+fn mutate(arguments: &[&str]) -> Run {
+    outrigger(&[&["mutate"], arguments].concat())
+}
+
+#[test]
+fn the_report_for_people_shows_decision_reasons_patch_and_difference() {
+    let run = mutate(&[
+        "-f",
+        "control-plane.yaml",
+        "--migration",
+        "migrations.yaml",
+        "--migration",
+        "prod",
+    ]);
+    assert_eq!(run.code, Some(0));
+    assert_snapshot!(run.seen());
+}
+
+#[test]
+fn the_next_phase_can_be_tried_with_and_without_the_evidence() {
+    let hasty = mutate(&["-f", "control-plane.yaml", MIGRATIONS, "--phase=Migrate"]);
+    assert!(hasty.stdout.contains("not Prepared yet"), "{}", hasty.seen());
+    let prepared = mutate(&["-f", "control-plane.yaml", MIGRATIONS, "--phase=Migrate", "--prepared"]);
+    assert_eq!(prepared.code, Some(0));
+    assert_snapshot!(prepared.stdout);
+    assert!(
+        mutate(&["-f", "control-plane.yaml", MIGRATIONS, "--phase=complete"])
+            .stderr
+            .contains("one step at a time")
+    );
+}
+
+#[test]
+fn a_refusal_is_told_with_its_reason_and_ends_with_two() {
+    let run = mutate(&["-f", "shell.yaml", MIGRATIONS, "--namespace-labels=cluster=prod"]);
+    assert_eq!(run.code, Some(2));
+    assert_snapshot!(run.seen());
+}
+
+#[test]
+fn unknown_labels_of_a_namespace_are_refused_as_by_the_webhook_and_the_hint_says_what_to_do() {
+    let run = mutate(&["-f", "shell.yaml", MIGRATIONS]);
+    assert_eq!(run.code, Some(2));
+    assert_snapshot!(run.seen());
+}
+
+#[test]
+fn json_holds_everything() {
+    let run = mutate(&["-f", "control-plane.yaml", "-f", "node.json", MIGRATIONS, "-o", "json"]);
+    assert_eq!(run.code, Some(0), "{}", run.seen());
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(report["apiVersion"], "cli.outrigger.dev/v1alpha1");
+    let objects = report["objects"].as_array().unwrap();
+    let decisions: Vec<&str> = objects
+        .iter()
+        .map(|object| object["decision"].as_str().unwrap())
+        .collect();
+    assert_eq!(decisions, ["not-ours", "changed", "not-ours", "changed"]);
+    insta::assert_json_snapshot!(report);
+}
+
+#[test]
+fn stdin_lists_and_yaml_go_through_a_pipe() {
+    let node = std::fs::read_to_string(files().join("node.json")).unwrap();
+    let list = format!(r#"{{"apiVersion":"v1","kind":"List","items":[{node},{node}]}}"#);
+    let run = outrigger_with(&["mutate", "-f", "-", MIGRATIONS, "-o", "yaml"], list.as_bytes());
+    assert_eq!(run.code, Some(0));
+    assert_snapshot!(run.seen());
+    let again = outrigger_with(&["mutate", "-f", "-", MIGRATIONS, "-o", "yaml"], run.stdout.as_bytes());
+    assert_eq!(again.stdout, run.stdout, "twice is once");
+}
+
+#[test]
+fn migrations_among_the_documents_count_and_go_through() {
+    let both = std::fs::read_to_string(files().join("migrations.yaml")).unwrap()
+        + "---\n"
+        + &std::fs::read_to_string(files().join("node.json")).unwrap();
+    let run = outrigger_with(&["mutate", "-f", "-", "-o", "yaml"], both.as_bytes());
+    assert_eq!(run.code, Some(0), "{}", run.seen());
+    assert_eq!(run.stdout.matches("kind: CloudProviderMigration").count(), 2);
+    assert!(
+        run.stdout.contains("node.cloudprovider.kubernetes.io/uninitialized"),
+        "{}",
+        run.stdout
+    );
+}
+
+#[test]
+fn whether_a_manager_is_ready_is_not_known_unless_it_is_said() {
+    let migration = "apiVersion: outrigger.dev/v1alpha1\nkind: CloudProviderMigration\nmetadata: {name: m}\n\
+        spec: {clusterID: m, phase: Migrate, targets: [{profile: Nodes}]}\n";
+    for (flag, expected) in [
+        ("", "is not known"),
+        ("--manager-ready=false", "no cloud-controller-manager is ready"),
+        ("--manager-ready", "  changed ("),
+    ] {
+        let flags = if flag.is_empty() { vec![] } else { vec![flag] };
+        let run = outrigger_with(
+            &[&["mutate", "-f", "node.json", "--migration=-"], &flags[..]].concat(),
+            migration.as_bytes(),
+        );
+        assert!(run.stdout.contains(expected), "{flag}: {}", run.seen());
+    }
+}
+
+#[test]
+fn nodes_of_a_hosted_cluster_are_asked_for_at_its_path() {
+    let migration = "apiVersion: outrigger.dev/v1alpha1\nkind: CloudProviderMigration\nmetadata: {name: m}\n\
+        spec: {clusterID: m, phase: Migrate, nodeTaint: Always, targets: [{profile: Nodes}, {profile: HostedControlPlane, objectSelector: {matchLabels: {a: b}}}]}\n";
+    let run = |more: &[&str]| {
+        outrigger_with(
+            &[&["mutate", "-f", "node.json", "--migration=-"], more].concat(),
+            migration.as_bytes(),
+        )
+    };
+    assert!(run(&[]).stdout.contains("not ours"));
+    assert!(
+        run(&["--path=m"])
+            .stdout
+            .contains("  changed (migration m, phase Migrate)")
+    );
+    let wrong = run(&["--path=n"]);
+    assert_eq!(
+        (wrong.code, wrong.stderr.as_str()),
+        (
+            Some(1),
+            "error: --path=n: no migration of that name counts here (there are: m), so nothing would be changed\n"
+        )
+    );
+}
+
+#[test]
+fn an_update_acts_only_on_what_it_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let new = folder.path().join("new.yaml");
+    let text = std::fs::read_to_string(files().join("control-plane.yaml")).unwrap();
+    let decision = |content: &str| {
+        std::fs::write(&new, content).unwrap();
+        let run = mutate(&[
+            "-f",
+            new.to_str().unwrap(),
+            "--old=control-plane.yaml",
+            MIGRATIONS,
+            "-o",
+            "json",
+        ]);
+        let report: Value = serde_json::from_str(&run.stdout).unwrap();
+        assert_eq!(report["operation"], "update");
+        report["objects"][1]["decision"].clone()
+    };
+    assert_eq!(decision(&text), "unchanged");
+    assert_eq!(decision(&text.replace("replicas: 1", "replicas: 2")), "changed");
+    std::fs::write(
+        &new,
+        text.replace("name: kube-controller-manager\n  namespace", "name: other\n  namespace"),
+    )
+    .unwrap();
+    let run = mutate(&["-f", new.to_str().unwrap(), "--old=control-plane.yaml", MIGRATIONS]);
+    assert_eq!(run.code, Some(1));
+    assert!(
+        run.stderr
+            .contains("Deployment cluster-prod/other is not among the objects of --old=control-plane.yaml"),
+        "{}",
+        run.stderr
+    );
+}
+
+/// What is between the lines `spec:` and the end, without what follows.
+fn spec(yaml: &str) -> &str {
+    yaml.split_once("\nspec:\n").map_or("", |(_, spec)| spec)
+}
+
+#[test]
+fn forward_and_back_gives_the_bytes_of_the_spec() {
+    let at = |phase: &str, input: &str| {
+        let phase = format!("--phase={phase}");
+        let run = outrigger_with(
+            &["mutate", "-f", "-", MIGRATIONS, &phase, "--prepared", "-o", "yaml"],
+            input.as_bytes(),
+        );
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        run.stdout
+    };
+    let original = at(
+        "InTree",
+        &std::fs::read_to_string(files().join("control-plane.yaml")).unwrap(),
+    );
+    let mut now = original.clone();
+    let mut seen = vec![spec(&now).to_owned()];
+    for phase in ["Prepare", "Migrate", "Complete", "Migrate", "Prepare"] {
+        now = at(phase, &now);
+        seen.push(spec(&now).to_owned());
+    }
+    assert!(seen[0] != seen[1] && seen[1] != seen[2], "the phases differ");
+    assert_eq!(seen[1], seen[5], "Prepare there and back");
+    assert_eq!(at("InTree", &now), original);
+}
+
+#[test]
+fn out_writes_the_objects_beside_the_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("out.yaml");
+    let run = mutate(&["-f", "control-plane.yaml", MIGRATIONS, "--out", file.to_str().unwrap()]);
+    assert!(run.stdout.contains("JSON patch:"));
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(
+        written,
+        mutate(&["-f", "control-plane.yaml", MIGRATIONS, "-o", "yaml"]).stdout
+    );
+    let run = mutate(&["-f", "control-plane.yaml", MIGRATIONS, "--out=no/such/folder/file"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""));
+}
