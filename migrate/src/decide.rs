@@ -2,7 +2,7 @@
 
 use outrigger_shared::annotations::NAMESPACE_NAME_LABEL;
 use outrigger_shared::migration::Labels;
-use outrigger_webhook::decide::{self, Decision, Input, Migration};
+use outrigger_webhook::decide::{self, Decision, Input, Kind, Migration};
 use serde_json::Value;
 
 use crate::args::Operation;
@@ -60,16 +60,32 @@ pub fn stored_labels(name: &str, labels: Labels) -> Labels {
     labels
 }
 
-/// Whether objects of a kind have no namespace. Only those that a decision may be about have to be known here; for any
-/// other kind the answer changes nothing.
+/// The rows of the webhook's table for a kind.
+fn rows<'a>(group: &'a str, kind: &'a str) -> impl Iterator<Item = &'static Kind> + 'a {
+    decide::kinds().filter(move |row| row.group == group && row.kind == kind)
+}
+
+/// Whether objects of a kind have no namespace: by the webhook's table. Of the kinds without rules, those are known that
+/// are read here for other reasons; for the rest the answer changes nothing.
 #[must_use]
 pub fn is_cluster_scoped(group: &str, kind: &str) -> bool {
-    match group {
-        "" => matches!(kind, "Node" | "Namespace" | "PersistentVolume"),
-        "outrigger.dev" | "karpenter.sh" | "karpenter.k8s.aws" | "kubermatic.k8c.io" | "kubermatic.k8s.io" => true,
-        "management.cattle.io" => kind == "Cluster",
-        "kamaji.clastix.io" => kind == "DataStore",
-        // Crossplane's namespaced kinds have groups of their own, which end otherwise.
-        _ => group.ends_with(".aws.upbound.io") || group.ends_with(".aws.crossplane.io"),
+    match rows(group, kind).next() {
+        Some(row) => !row.namespaced,
+        None => matches!(
+            (group, kind),
+            ("", "Namespace" | "PersistentVolume") | ("outrigger.dev", _)
+        ),
     }
+}
+
+/// The versions that a document of this kind should have instead of its own; none when its own will do. The API server
+/// converts what it asks the webhook about, and nothing is converted here.
+#[must_use]
+pub fn expected_versions(document: &Document) -> Option<String> {
+    let versions = || rows(&document.group, &document.kind).flat_map(|row| row.versions);
+    let known = versions().any(|version| *version == document.version);
+    let mut names: Vec<&str> = versions().copied().collect();
+    names.sort_unstable();
+    names.dedup();
+    (!known && !names.is_empty()).then(|| names.join(" or "))
 }

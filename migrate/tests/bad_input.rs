@@ -36,6 +36,10 @@ fn every_error_names_place_and_fix() {
         ("a key twice", objects("kind: Pod\nkind: Node\napiVersion: v1\n")),
         ("no mapping", objects("apiVersion: v1\nkind: Node\n---\n- a\n")),
         ("no kind", objects("apiVersion: v1\n")),
+        (
+            "another version of a known kind",
+            objects("apiVersion: apps/v1beta1\nkind: Deployment\nmetadata: {name: a}\n"),
+        ),
         ("nothing", objects("")),
         ("no migration at all", error(&["-f", "node.json"], "")),
         (

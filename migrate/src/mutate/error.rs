@@ -36,6 +36,20 @@ pub enum Error {
         /// The file.
         file: String,
     },
+    /// A version that the webhook never sees.
+    #[error(
+        "{origin}: {what} is of version {version:?}; the API server shows it to the webhook as {expected}: give it in that version"
+    )]
+    Version {
+        /// Where the object is.
+        origin: Box<Origin>,
+        /// The object.
+        what: String,
+        /// Its version.
+        version: String,
+        /// What the rules know.
+        expected: String,
+    },
     /// A path that is no migration's.
     #[error("--path={path}: no migration of that name counts here (there are: {names}), so nothing would be changed")]
     Path {

@@ -148,6 +148,14 @@ fn entry<'a>(
     document: &'a Document,
 ) -> Result<Entry<'a>, Error> {
     let namespace = namespace_of(args, document);
+    if let Some(expected) = decide::expected_versions(document) {
+        return Err(Error::Version {
+            origin: Box::new(document.origin.clone()),
+            what: report::what(document, namespace),
+            version: document.version.clone(),
+            expected,
+        });
+    }
     let labels = namespace.and_then(|name| {
         let others = || {
             args.namespace_labels
