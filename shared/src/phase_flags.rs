@@ -47,6 +47,15 @@ pub mod flag {
     pub const LEADER_ELECT: Flag = Flag::boolean("leader-elect");
     /// Feature gates, `A=true,B=false`; repeated flags add up.
     pub const FEATURE_GATES: Flag = Flag::text("feature-gates");
+
+    /// Those that a migration changes.
+    pub(super) const ALL: [Flag; 5] = [
+        CLOUD_PROVIDER,
+        CLOUD_CONFIG,
+        EXTERNAL_CLOUD_VOLUME_PLUGIN,
+        ENABLE_LEADER_MIGRATION,
+        LEADER_MIGRATION_CONFIG,
+    ];
 }
 
 const AWS: &str = "aws";
@@ -88,6 +97,14 @@ impl Change {
         }
     }
 
+    /// What to do, for somebody who does it by hand.
+    fn in_words(&self) -> String {
+        match self {
+            Self::Set(flag, value, _) => format!("write --{}={value}", flag.name),
+            Self::Remove(flag, _) => format!("remove --{}", flag.name),
+        }
+    }
+
     /// Why.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
@@ -112,6 +129,14 @@ pub enum Refusal {
     /// The flags say too little.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
+    /// A shell script is never rewritten: what a shell makes of it cannot be known.
+    #[error("its flags are inside a shell script, which is never rewritten; it has {found}; {advice}")]
+    Script {
+        /// The flags of a migration that stand in the script.
+        found: String,
+        /// What to do.
+        advice: String,
+    },
     /// Every row depends on it.
     #[error("its Kubernetes version is not known from the image's tag; set spec.kubernetesVersion")]
     VersionUnknown,
@@ -163,6 +188,9 @@ pub fn changes(
     original: &CommandLine,
     circumstances: &Circumstances,
 ) -> Result<Vec<Change>, Refusal> {
+    if let Some(script) = original.script() {
+        return in_script(component, &script, circumstances);
+    }
     let wanted = match (component, circumstances.phase) {
         (_, Phase::InTree) | (Component::KubeApiserver | Component::Kubelet, Phase::Prepare) => Vec::new(),
         (Component::KubeControllerManager, Phase::Prepare) => prepare(original, circumstances)?,
@@ -178,6 +206,44 @@ pub fn changes(
         }
     }
     Ok(needed)
+}
+
+/// Nothing is changed in a script; the refusal says what its owner has to write. The API server may do without any flag.
+fn in_script(
+    component: Component,
+    script: &CommandLine,
+    circumstances: &Circumstances,
+) -> Result<Vec<Change>, Refusal> {
+    let untouched = matches!(
+        (component, circumstances.phase),
+        (_, Phase::InTree) | (Component::KubeApiserver | Component::Kubelet, Phase::Prepare)
+    );
+    if untouched {
+        return Ok(Vec::new());
+    }
+    let needed = changes(component, script, circumstances);
+    if component == Component::KubeApiserver && needed.as_ref().is_ok_and(Vec::is_empty) {
+        return Ok(Vec::new());
+    }
+    let steps = |changes: Vec<Change>| changes.iter().map(Change::in_words).collect::<Vec<_>>().join(", ");
+    let advice = match needed {
+        Ok(changes) if changes.is_empty() => "nothing seems to be missing".to_owned(),
+        Ok(changes) => format!("there, {}", steps(changes)),
+        Err(refusal) => refusal.to_string(),
+    };
+    let found = flag::ALL.iter().flat_map(|flag| {
+        let values = script.values(*flag).unwrap_or_default();
+        values.into_iter().map(|value| format!("--{}={value}", flag.name))
+    });
+    let found = found.collect::<Vec<_>>();
+    Err(Refusal::Script {
+        found: if found.is_empty() {
+            "none of the flags of a migration".to_owned()
+        } else {
+            found.join(", ")
+        },
+        advice,
+    })
 }
 
 fn is_done(change: &Change, line: &CommandLine) -> Result<bool, Unreadable> {
@@ -325,7 +391,7 @@ fn beta_gate_is_off(line: &CommandLine, gate: &str) -> Result<bool, Unreadable> 
 
 /// The row whose flags a kube-controller-manager gets. In Migrate and Complete an in-tree one becomes external only on
 /// evidence (`prepared`) or with `downtime`; until then it gets the row of Prepare, so that a hasty change of phase
-/// cannot skip the evidence. One that is external already (`stays_external`) is never turned back by a lack of evidence.
+/// cannot skip the evidence. One that cannot be read may be in-tree, so its owner is told the same. One that is external already (`stays_external`) is never turned back by a lack of evidence.
 #[must_use]
 pub fn controller_manager_row(
     phase: Phase,
@@ -334,7 +400,8 @@ pub fn controller_manager_row(
     prepared: bool,
     downtime: bool,
 ) -> Phase {
-    let must_wait = matches!(original, Form::InTree { .. }) && !stays_external && !prepared && !downtime;
+    let may_be_in_tree = matches!(original, Form::InTree { .. } | Form::Unreadable { .. });
+    let must_wait = may_be_in_tree && !stays_external && !prepared && !downtime;
     if phase >= Phase::Migrate && must_wait {
         Phase::Prepare
     } else {

@@ -105,6 +105,19 @@ fn values_that_cannot_be_known_are_reported_and_never_changed() {
         ),
         (&["sh", "-c", "exec kcm --cloud-provider=aws"], Unreadable::ShellScript),
         (&["tini", "--", "/bin/bash", "-c", "kcm"], Unreadable::ShellScript),
+        (&["env", "-S", "kcm --cloud-provider=aws"], Unreadable::ShellScript),
+        (
+            &["kcm", "--profiling", "$(EXTRA)"],
+            Unreadable::Hidden {
+                token: "$(EXTRA)".to_owned(),
+            },
+        ),
+        (
+            &["kcm", "--cloud-$(WHAT)=aws"],
+            Unreadable::Hidden {
+                token: "--cloud-$(WHAT)=aws".to_owned(),
+            },
+        ),
         (
             &["/http-prober-bin/http-prober", "-command", "{}"],
             Unreadable::WrappedJson {
@@ -121,6 +134,76 @@ fn values_that_cannot_be_known_are_reported_and_never_changed() {
     }
     let error = CommandLine::of_container(&json!({ "args": "--v=2" })).unwrap_err();
     assert_eq!(error, Unreadable::NotStrings { list: "args" });
+}
+
+#[test]
+fn variables_that_the_container_gives_as_text_are_read() {
+    let env = json!([
+        { "name": "PROVIDER", "value": "gce" }, { "name": "PROVIDER", "value": "aws" },
+        { "name": "BIN", "value": "A=1" }, { "name": "EXTRA", "value": "--cloud-config=/c" },
+        { "name": "SECRET", "valueFrom": {} }, { "name": "NESTED", "value": "$(PROVIDER)" },
+        { "name": "LATER", "value": "aws" }, { "name": "LATER", "valueFrom": {} },
+    ]);
+    let with = |args: &[&str]| line(&json!({ "command": ["env", "$(BIN)", "kcm"], "args": args, "env": env }));
+    for args in [
+        &["--cloud-provider=$(PROVIDER)", "$(EXTRA)", "--x=$(SECRET)"][..],
+        &[
+            "--kubeconfig",
+            "$(SECRET)",
+            "$(EXTRA)",
+            "--cloud_provider",
+            "$(PROVIDER)",
+        ],
+    ] {
+        let original = with(args);
+        let mut changed = original.clone();
+        assert_eq!(changed.value(PROVIDER), Ok(Some("aws".to_owned())), "{args:?}");
+        assert_eq!(changed.value(CONFIG), Ok(Some("/c".to_owned())), "{args:?}");
+        changed.set(PROVIDER, "external").unwrap();
+        changed.remove(CONFIG).unwrap();
+        assert_eq!(changed.value(PROVIDER), Ok(Some("external".to_owned())), "{args:?}");
+        assert_eq!(changed.value(CONFIG), Ok(None), "{args:?}");
+        let mut restored = with(
+            &changed
+                .list(List::Args)
+                .unwrap()
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>(),
+        );
+        assert!(restored.undo(changed.edits()));
+        assert_eq!(restored, original);
+    }
+    for unknown in ["SECRET", "NESTED", "LATER", "NOWHERE"] {
+        let token = format!("$({unknown})");
+        let hidden = Unreadable::Hidden { token: token.clone() };
+        assert_eq!(with(&["--profiling", &token]).value(PROVIDER), Err(hidden));
+        let variable = Unreadable::Variable {
+            flag: "cloud-provider".to_owned(),
+            value: token.clone(),
+        };
+        assert_eq!(with(&["--cloud-provider", &token]).value(PROVIDER), Err(variable));
+    }
+    assert_eq!(
+        with(&["$$(EXTRA)"]).value(CONFIG),
+        Err(Unreadable::Hidden {
+            token: "$$(EXTRA)".to_owned()
+        })
+    );
+}
+
+#[test]
+fn a_script_is_looked_at_word_by_word() {
+    let script = "exec /bin/kcm \\\n  --cloud-provider=aws --v 2; echo '--enable-leader-migration'";
+    for tokens in [&["sh", "-c", script][..], &["tini", "--", "/bin/bash", "-ec", script]] {
+        let line = command(tokens);
+        let words = line.script().unwrap();
+        assert_eq!(words.value(PROVIDER), Ok(Some("aws".to_owned())));
+        assert_eq!(words.boolean(MIGRATION), Ok(Some(true)));
+        assert!(line.script_runs("kcm") && !line.script_runs("cm"));
+    }
+    assert_eq!(command(&["kcm"]).script(), None);
+    assert!(!command(&["kcm"]).script_runs("kcm"));
 }
 
 #[test]
@@ -144,6 +227,15 @@ fn the_program_is_found_behind_its_wrappers() {
         (&["tini", "--", "kube-apiserver"], Some("kube-apiserver")),
         (&["tini", "-e", "143", "--", "kube-apiserver"], Some("kube-apiserver")),
         (&["env", "A=1", "B=2", "kube-apiserver"], Some("kube-apiserver")),
+        (
+            &["/usr/bin/env", "-i", "-u", "HOME", "--", "tini", "kube-apiserver"],
+            Some("kube-apiserver"),
+        ),
+        (
+            &["catatonit", "--", "hyperkube", "kube-apiserver"],
+            Some("kube-apiserver"),
+        ),
+        (&["kube-apiserver", "--v=2"], Some("kube-apiserver")),
         (&["--v=2"], None),
         (&[], None),
     ] {

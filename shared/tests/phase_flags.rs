@@ -359,3 +359,65 @@ fn the_rows_apply_to_provisioners_lists_of_flags() {
     let pairs = CommandLine::of_pairs(vec![pair]).unwrap();
     assert_eq!(list_after(KubeApiserver, pairs), ["cloud-provider=external"]);
 }
+
+/// What the owner of a script is told.
+fn script(component: Component, script: &str, circumstances: &Circumstances) -> Result<Vec<String>, String> {
+    let line = CommandLine::of_container(&json!({ "command": ["sh", "-c", script] })).unwrap();
+    let changes = changes(component, &line, circumstances).map_err(|refusal| refusal.to_string())?;
+    Ok(changes.iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn the_owner_of_a_shell_script_is_told_what_it_has_and_what_is_missing() {
+    let told =
+        |component, text: &str, circumstances: &Circumstances| script(component, text, circumstances).unwrap_err();
+    let in_tree = "exec kube-controller-manager --cloud-provider=aws --cloud-config=/c";
+    let message = told(KubeControllerManager, in_tree, &at(Prepare, 26));
+    assert!(
+        message.contains("it has --cloud-provider=aws, --cloud-config=/c; there, write --enable-leader-migration=true"),
+        "{message}"
+    );
+    let message = told(KubeControllerManager, in_tree, &at(Migrate, 26));
+    assert!(
+        message.contains("write --cloud-provider=external, remove --cloud-config"),
+        "{message}"
+    );
+    let message = told(KubeControllerManager, in_tree, &at(Prepare, 27));
+    assert!(message.contains("1.26 is the last version"), "{message}");
+    let message = told(
+        KubeControllerManager,
+        "kube-controller-manager --cloud-provider=external",
+        &at(Migrate, 26),
+    );
+    assert!(message.contains("nothing seems to be missing"), "{message}");
+    let message = told(Kubelet, "kubelet $ARGS", &at(Migrate, 26));
+    assert!(
+        message.contains("it has none of the flags of a migration; there, write --cloud-provider=external"),
+        "{message}"
+    );
+    let message = told(KubeApiserver, "kube-apiserver --cloud-provider=aws", &at(Complete, 30));
+    assert!(message.contains("remove --cloud-provider"), "{message}");
+    for (component, circumstances) in [
+        (KubeControllerManager, at(InTree, 26)),
+        (KubeApiserver, at(Prepare, 26)),
+        (KubeApiserver, at(Complete, 26)),
+        (Kubelet, at(Prepare, 26)),
+    ] {
+        assert_eq!(
+            script(component, "exec x", &circumstances),
+            Ok(Vec::new()),
+            "{component}"
+        );
+    }
+}
+
+#[test]
+fn the_owner_of_what_cannot_be_read_is_not_told_to_skip_the_evidence() {
+    let unreadable = Form::Unreadable {
+        reason: "a script".to_owned(),
+    };
+    let row = |prepared, downtime| controller_manager_row(Migrate, &unreadable, false, prepared, downtime);
+    assert_eq!(row(false, false), Prepare);
+    assert_eq!(row(true, false), Migrate);
+    assert_eq!(row(false, true), Migrate);
+}

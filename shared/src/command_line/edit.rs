@@ -22,7 +22,8 @@ impl CommandLine {
             return self.add(flag, value);
         };
         let own = |text: &str| text.to_owned();
-        let old = tokens.get(last.position..last.position + last.length);
+        let written = self.written_tokens();
+        let old = written.get(last.position..last.position + last.length);
         let was: Vec<String> = old.unwrap_or_default().iter().map(|token| own(token)).collect();
         // Where a list has no two tokens by its nature, the flag becomes what it should have been.
         let now = if last.length == 2 && self.style.has_program() {
@@ -58,12 +59,13 @@ impl CommandLine {
             let occurrences = self.occurrences(&tokens, located.flags_from, flag)?;
             // From the back, so that positions of the others stay what they were.
             let Some(last) = occurrences.last() else { return Ok(()) };
+            let written = self.written_tokens();
             // The two tokens of one flag may stand in two lists: the flag ends `command`, its value begins `args`.
             let edits: Vec<Edit> = (last.position..last.position + last.length)
                 .rev()
                 .map(|position| {
                     let (list, index) = self.place(position);
-                    Edit::remove(list, index, flag, tokens.get(position).copied().unwrap_or_default())
+                    Edit::remove(list, index, flag, written.get(position).copied().unwrap_or_default())
                 })
                 .collect();
             for edit in edits {

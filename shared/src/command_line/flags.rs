@@ -1,6 +1,6 @@
 //! Tokens to flags.
 
-use super::{CommandLine, Flag, Kind, Style, Unreadable};
+use super::{CommandLine, Flag, Kind, Style, Unreadable, variables};
 
 /// One place where a flag stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,8 @@ impl CommandLine {
         let mut position = from;
         let end = from + self.flags_end(tokens.get(from..).unwrap_or_default());
         while let Some(text) = tokens.get(position).filter(|_| position < end) {
+            let before = position.checked_sub(1).filter(|before| *before >= from);
+            variables::check(before.and_then(|before| tokens.get(before).copied()), text)?;
             let Some(token) = Token::parse(self.style, text).filter(|token| token.name() == flag.name) else {
                 position += 1;
                 continue;

@@ -27,40 +27,69 @@ impl CommandLine {
 
     /// The same without looking into JSON.
     pub(super) fn locate_outside(&self) -> Result<Located, Unreadable> {
+        match self.walk() {
+            Walked::Program(located) => Ok(located),
+            Walked::Shell(_) => Err(Unreadable::ShellScript),
+        }
+    }
+
+    pub(super) fn walk(&self) -> Walked {
+        let program = |program: Option<&str>, flags_from| {
+            Walked::Program(Located {
+                program: program.map(str::to_owned),
+                flags_from,
+            })
+        };
         if !self.style.has_program() {
-            return Ok(Located {
-                program: None,
-                flags_from: 0,
-            });
+            return program(None, 0);
         }
         let tokens = self.tokens();
         let mut position = 0;
         loop {
             let Some(word) = tokens.get(position).filter(|word| !word.starts_with('-')) else {
-                return Ok(Located {
-                    program: None,
-                    flags_from: position,
-                });
+                return program(None, position);
             };
             let rest = tokens.get(position + 1..).unwrap_or_default();
             let skipped = match base_name(word) {
-                shell if SHELLS.contains(&shell) => return Err(Unreadable::ShellScript),
-                "tini" | "tini-static" | "dumb-init" => flags_of_init(rest),
+                shell if SHELLS.contains(&shell) => return Walked::Shell(position + 1),
+                "env" if splits_a_text(rest) => return Walked::Shell(position + 1),
+                "tini" | "tini-static" | "dumb-init" | "catatonit" => flags_of_init(rest),
                 "go-runner" | "hyperkube" => leading_flags(rest),
-                "env" => rest
-                    .iter()
-                    .take_while(|token| token.contains('=') || token.starts_with('-'))
-                    .count(),
-                program => {
-                    return Ok(Located {
-                        program: Some(program.to_owned()),
-                        flags_from: position + 1,
-                    });
-                }
+                "env" => settings_of_env(rest),
+                other => return program(Some(other), position + 1),
             };
             position += 1 + skipped;
         }
     }
+}
+
+/// What the words of a container begin with.
+pub(super) enum Walked {
+    /// A program, or flags for the image's own.
+    Program(Located),
+    /// A shell; the position is that of the first word after it.
+    Shell(usize),
+}
+
+/// `env [-i] [-u NAME] [K=V]... PROGRAM`.
+fn settings_of_env(rest: &[&str]) -> usize {
+    let mut length = 0;
+    while let Some(word) = rest.get(length) {
+        length += match *word {
+            "-u" | "--unset" | "-C" | "--chdir" => 2,
+            "--" => return length + 1,
+            word if word.contains('=') || word.starts_with('-') => 1,
+            _ => break,
+        };
+    }
+    length
+}
+
+/// `env -S TEXT` makes words of a text, as a shell does.
+fn splits_a_text(rest: &[&str]) -> bool {
+    let own = rest.iter().take(settings_of_env(rest));
+    own.into_iter()
+        .any(|word| word.starts_with("-S") || word.starts_with("--split-string"))
 }
 
 /// An init's own flags may have values of their own; `--` ends them.

@@ -9,7 +9,9 @@
 //! [`CommandLine::dashed`], [`CommandLine::bare`], [`CommandLine::of_pairs`]. The editor is the same for all.
 //!
 //! What cannot be read with certainty is [`Unreadable`] and never changed: a shell script, a value that the kubelet fills
-//! in later (`$(VAR)`).
+//! in later from elsewhere (`$(VAR)`).
+
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
@@ -17,15 +19,17 @@ mod edit;
 mod flags;
 mod locate;
 mod read;
+mod script;
 mod style;
 pub mod undo;
+mod variables;
 mod wrapped;
 
-use self::style::Style;
 pub use self::{
     read::read_boolean,
     undo::{Edit, List},
 };
+use self::{style::Style, variables::Environment};
 
 /// Longest command line that is read, in tokens. Real ones have fewer than 200; the limit bounds the work per review.
 pub const MAX_TOKENS: usize = 4096;
@@ -34,7 +38,7 @@ pub const MAX_TOKENS: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// `sh -c SCRIPT`: flags may come from anywhere in the script.
-    #[error("its flags are inside a shell script, which is not rewritten yet; change the script by hand")]
+    #[error("its flags are inside a shell script, which is never rewritten; change the script by hand")]
     ShellScript,
     /// Kubermatic's prober starts the real command from a JSON text, and this one is not as it should be.
     #[error("its command is wrapped in JSON (http-prober -command) that {problem}")]
@@ -51,6 +55,12 @@ pub enum Unreadable {
         flag: String,
         /// The value as written.
         value: String,
+    },
+    /// The kubelet expands a token that may be any flag.
+    #[error("{token:?} may be any flag, which is only known when the container starts; write the flag itself")]
+    Hidden {
+        /// As written.
+        token: String,
     },
     /// A flag without its value, or followed by what looks like another flag.
     #[error("--{flag} needs a value and is followed by none; correct the command line")]
@@ -137,6 +147,9 @@ pub struct CommandLine {
     command: Option<Vec<String>>,
     args: Option<Vec<String>>,
     edits: Vec<Edit>,
+    environment: Environment,
+    /// Tokens with `$(NAME)` whose values are known, as the component gets them.
+    expanded: BTreeMap<String, String>,
 }
 
 impl CommandLine {
@@ -151,12 +164,22 @@ impl CommandLine {
         if tokens > MAX_TOKENS {
             return Err(Unreadable::TooLong { tokens });
         }
-        Ok(Self {
-            style: Style::Container,
-            command: strings(container, "command")?,
-            args: strings(container, "args")?,
+        let (command, args) = (strings(container, "command")?, strings(container, "args")?);
+        let mut line = Self::new(Style::Container, command, args);
+        line.environment = variables::environment(container);
+        line.expand();
+        Ok(line)
+    }
+
+    const fn new(style: Style, command: Option<Vec<String>>, args: Option<Vec<String>>) -> Self {
+        Self {
+            style,
+            command,
+            args,
             edits: Vec::new(),
-        })
+            environment: BTreeMap::new(),
+            expanded: BTreeMap::new(),
+        }
     }
 
     /// One of the two lists; none where the container does not have it.
@@ -181,14 +204,16 @@ impl CommandLine {
         }
     }
 
-    /// `command` and `args` as the one list that is started, without the image's entry point.
+    /// `command` and `args` as the one list that is started, without the image's entry point, as the object has it.
+    fn written_tokens(&self) -> Vec<&str> {
+        let all = self.command.iter().chain(self.args.iter()).flatten();
+        all.map(String::as_str).collect()
+    }
+
+    /// The same as the component gets it, as far as that is known; the positions are the same.
     fn tokens(&self) -> Vec<&str> {
-        self.command
-            .iter()
-            .chain(self.args.iter())
-            .flatten()
-            .map(String::as_str)
-            .collect()
+        let all = self.command.iter().chain(self.args.iter()).flatten();
+        all.map(|token| self.read(token)).collect()
     }
 
     /// The list that holds the token at a position of [`Self::tokens`], and its index there.

@@ -72,12 +72,7 @@ impl CommandLine {
         if tokens > MAX_TOKENS {
             return Err(Unreadable::TooLong { tokens });
         }
-        Ok(Self {
-            style,
-            command: None,
-            args: list,
-            edits: Vec::new(),
-        })
+        Ok(Self::new(style, None, list))
     }
 
     /// The items of a list that is no container's; none where the object has none.

@@ -100,6 +100,8 @@ impl CommandLine {
         let done = !set_again && edits.iter().rev().all(|edit| restored.take_back(edit));
         if done {
             *self = restored;
+            // What came back may have variables.
+            self.expand();
         }
         self.edits.clear();
         done

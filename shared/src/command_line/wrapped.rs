@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 
-use super::{CommandLine, Edit, MAX_TOKENS, Style, Unreadable};
+use super::{CommandLine, Edit, MAX_TOKENS, Style, Unreadable, variables::Environment};
 
 /// The program that waits for the API server, then starts the command.
 pub(super) const PROBER: &str = "http-prober";
@@ -55,7 +55,7 @@ impl CommandLine {
         if located.program.as_deref() != Some(PROBER) {
             return Ok(None);
         }
-        let tokens = self.tokens();
+        let tokens = self.written_tokens();
         let mut found = None;
         for position in located.flags_from..tokens.len() {
             let Some(place) = json_of(&tokens, position) else {
@@ -66,7 +66,7 @@ impl CommandLine {
             }
         }
         found
-            .map(|(position, prefix, text)| Wrapped::parse(position, prefix, text))
+            .map(|(position, prefix, text)| Wrapped::parse(position, prefix, text, &self.environment))
             .transpose()
     }
 
@@ -105,7 +105,7 @@ fn json_of<'a>(tokens: &[&'a str], position: usize) -> Option<(usize, &'a str, &
 }
 
 impl Wrapped {
-    fn parse(position: usize, prefix: &str, text: &str) -> Result<Self, Unreadable> {
+    fn parse(position: usize, prefix: &str, text: &str, environment: &Environment) -> Result<Self, Unreadable> {
         if text.len() > MAX_BYTES {
             return Err(unreadable(format!(
                 "has {} bytes, more than the {MAX_BYTES} that are read; shorten it",
@@ -125,12 +125,12 @@ impl Wrapped {
         if tokens > MAX_TOKENS {
             return Err(Unreadable::TooLong { tokens });
         }
-        let inner = CommandLine {
-            style,
-            command: Some(command),
-            args: document.args,
-            edits: Vec::new(),
-        };
+        // The kubelet expands the whole text, so a value that JSON would escape is not known here.
+        let plain = |value: &str| serde_json::Value::from(value).to_string().len() == value.len() + 2;
+        let mut inner = CommandLine::new(style, Some(command), document.args);
+        inner.environment = environment.clone();
+        inner.environment.retain(|_, value| plain(value));
+        inner.expand();
         if inner.locate_outside()?.program.as_deref() == Some(PROBER) {
             return Err(unreadable("starts another http-prober; start the component itself"));
         }
