@@ -30,6 +30,29 @@ pub(crate) fn facts(certificate: &CertificateDer<'_>) -> Result<Facts, String> {
     })
 }
 
+/// The names that a certificate gives its owner: common names, DNS names, IP addresses and URIs.
+pub(crate) fn own_names(certificate: &CertificateDer<'_>) -> Result<Vec<String>, String> {
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| e.to_string())?;
+    let common = parsed
+        .subject()
+        .iter_common_name()
+        .filter_map(|name| name.as_str().ok());
+    let mut names: Vec<String> = common.map(str::to_owned).collect();
+    if let Some(extension) = parsed.subject_alternative_name().map_err(|e| e.to_string())? {
+        names.extend(
+            extension
+                .value
+                .general_names
+                .iter()
+                .filter_map(|general| match general {
+                    GeneralName::URI(uri) => Some((*uri).to_owned()),
+                    other => name(other),
+                }),
+        );
+    }
+    Ok(names)
+}
+
 fn timestamp(seconds: i64) -> Result<Timestamp, String> {
     Timestamp::from_second(seconds).map_err(|e| e.to_string())
 }

@@ -1,4 +1,4 @@
-//! Issues an authority and serving certificates where no cert-manager does it. ECDSA P-256 throughout.
+//! Issues an authority, serving certificates and client certificates where no cert-manager does it. ECDSA P-256 throughout.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -151,19 +151,38 @@ impl Authority {
     /// [`IssueError`] when there is no name, one is malformed, or signing fails.
     pub fn issue(&self, names: &[&str], validity: Validity) -> Result<Issued, IssueError> {
         let first = names.first().ok_or(IssueError::NoNames)?;
-        let mut params = params(first, validity)?;
+        self.sign(first, names, ExtendedKeyUsagePurpose::ServerAuth, validity)
+    }
+
+    /// Issues a client certificate, such as the one that an API server shows to webhooks. `names` are alternative names
+    /// beside the common name, and may be none.
+    ///
+    /// # Errors
+    /// [`IssueError`] when a name is malformed, or signing fails.
+    pub fn issue_client(&self, common_name: &str, names: &[&str], validity: Validity) -> Result<Issued, IssueError> {
+        self.sign(common_name, names, ExtendedKeyUsagePurpose::ClientAuth, validity)
+    }
+
+    fn sign(
+        &self,
+        common_name: &str,
+        names: &[&str],
+        usage: ExtendedKeyUsagePurpose,
+        validity: Validity,
+    ) -> Result<Issued, IssueError> {
+        let mut params = params(common_name, validity)?;
         params.subject_alt_names = names
             .iter()
             .map(|name| subject_alt_name(name))
             .collect::<Result<_, _>>()?;
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.extended_key_usages = vec![usage];
         params.use_authority_key_identifier_extension = true;
         let key = new_key()?;
         let certificate = params
             .signed_by(&key, &self.issuer)
-            .map_err(rcgen("sign the serving certificate"))?;
+            .map_err(rcgen("sign the certificate"))?;
         Ok(Issued {
             certificate_pem: certificate.pem(),
             key_pem: key.serialize_pem(),

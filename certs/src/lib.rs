@@ -13,6 +13,7 @@
 //! issuer puts it, `ca.crt`. Nothing here reads the clock inside a rule: the present is an argument.
 
 pub mod bundle;
+mod clients;
 mod inspect;
 mod issue;
 mod load;
@@ -20,6 +21,7 @@ mod reload;
 pub mod tls;
 mod write;
 
+pub use clients::{Clients, ClientsError};
 pub use issue::{Authority, IssueError, Issued, Validity};
 pub use load::{CA_FILE, CERTIFICATE_FILE, KEY_FILE, LoadError, Pair, Source, load};
 pub use reload::{Check, DEFAULT_INTERVAL, Reloader};

@@ -237,7 +237,7 @@ fn read_once(directory: &Path) -> Result<Content, LoadError> {
     })
 }
 
-fn read_file(path: PathBuf) -> Result<Vec<u8>, LoadError> {
+pub(crate) fn read_file(path: PathBuf) -> Result<Vec<u8>, LoadError> {
     let mut bytes = Vec::new();
     let result = File::open(&path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
     match result {

@@ -105,6 +105,8 @@ async fn connect(address: std::net::SocketAddr, trusted: &str) -> std::io::Resul
         .with_root_certificates(bundle::roots(trusted).unwrap())
         .with_no_client_auth();
     let tcp = TcpStream::connect(address).await?;
+    // As Go's clients do. Else the byte after the handshake waits for an acknowledgement that the server delays.
+    tcp.set_nodelay(true)?;
     TlsConnector::from(Arc::new(config))
         .connect(ServerName::try_from(NAME).unwrap(), tcp)
         .await

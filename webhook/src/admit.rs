@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use crate::decide::{self, Decision, Input, Migration, decide};
 use crate::metrics::Metrics;
 use crate::review::{self, Incoming, Malformed, Request, Response, Review, Verdict};
+use crate::room::Room;
 use crate::view::{Clusters, Known, Migrations, Namespaces};
 
 /// Everything that a review is decided with.
@@ -33,6 +34,9 @@ pub enum NotAdmitted {
     /// Ours, for now. To answer "unchanged" would say that no migration wants a change, which nobody knows yet.
     #[error("the migrations are not known yet: the first list from the management cluster has not succeeded")]
     NotReady,
+    /// Ours, for now.
+    #[error("the objects of other requests take up the memory that this one's would need")]
+    NoRoom,
 }
 
 impl NotAdmitted {
@@ -42,18 +46,25 @@ impl NotAdmitted {
         match self {
             Self::Malformed(error) => error.class(),
             Self::NotReady => "not_ready",
+            Self::NoRoom => "no_memory",
         }
     }
 }
 
 impl Reviewer {
-    /// Answers the review in `body`, sent to `/mutate` (`path` is `None`) or to `/mutate/PATH`.
+    /// Answers the review in `body`, sent to `/mutate` (`path` is `None`) or to `/mutate/PATH`. Its objects take what they need
+    /// of `room`.
     ///
     /// # Errors
-    /// [`NotAdmitted`] when the body holds no answerable request, or nothing is known of migrations yet.
-    pub async fn admit(&self, path: Option<&str>, body: &[u8]) -> Result<Response, NotAdmitted> {
+    /// [`NotAdmitted`] when the body holds no answerable request, nothing is known of migrations yet, or memory is short.
+    pub async fn admit(&self, path: Option<&str>, body: &[u8], room: Room) -> Result<Response, NotAdmitted> {
         let known = self.migrations.known().ok_or(NotAdmitted::NotReady)?;
-        match review::parse(body)? {
+        let incoming = review::parse(body, &room)?;
+        if room.is_crowded() {
+            return Err(NotAdmitted::NoRoom);
+        }
+        let _objects = room.close();
+        match incoming {
             Incoming::Unreadable(reply, reason) => {
                 self.metrics.error(reason.class());
                 tracing::warn!(%reason, "a request cannot be read; the object passes unchanged");

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use clap::builder::NonEmptyStringValueParser;
 use outrigger_certs::Source;
 
 use crate::duration;
@@ -34,9 +35,14 @@ pub struct Args {
     /// DNS name or IP address that API servers call this server by; the certificate must cover it. May be repeated
     #[arg(long = "server-name", value_name = "NAME")]
     pub server_names: Vec<String>,
-    /// PEM file of the authorities whose clients may call; without it anyone may who reaches the port
+    /// PEM file of the authorities whose clients may call, read again like the certificate; without it anyone may who
+    /// reaches the port
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
+    /// Common name or alternative name (DNS, IP, URI) that a client's certificate must carry; without it any of the
+    /// authorities' certificates will do. May be repeated
+    #[arg(long = "client-name", value_name = "NAME", requires = "client_ca_file", value_parser = NonEmptyStringValueParser::new())]
+    pub client_names: Vec<String>,
     /// Kubeconfig of the cluster that holds the CloudProviderMigrations; without it, the Pod's service account
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
@@ -84,24 +90,30 @@ pub struct Limits {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub max_concurrent_requests: usize,
     /// Bytes of one request's body; a longer one is answered 413
-    #[arg(long, value_name = "BYTES", default_value_t = 7 * MIB, value_parser = positive)]
+    #[arg(long, value_name = "BYTES", default_value_t = 7 * MIB, value_parser = bytes)]
     pub max_body_bytes: usize,
     /// Bytes of all bodies held at once; past it requests are answered 503
     #[arg(long, value_name = "BYTES", default_value_t = 32 * MIB, value_parser = positive)]
     pub max_total_body_bytes: usize,
+    /// Bytes that the objects read from all bodies may take in memory, half of it for one request; past it requests are
+    /// answered 503, and an object that needs more than half passes unchanged with a warning
+    #[arg(long, value_name = "BYTES", default_value_t = 128 * MIB, value_parser = bytes)]
+    pub max_total_object_bytes: usize,
     /// Time for a TLS handshake
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub handshake_timeout: Duration,
     /// Time for the headers of a request; also ends an HTTP/1.1 connection that waits for its next request
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub header_timeout: Duration,
-    /// Time for one request, where the API server's timeout parameter does not say less
+    /// Time for one request, where the API server's timeout parameter does not say less; of that a tenth, at most 200ms,
+    /// is left for the way back
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     pub request_timeout: Duration,
     /// A connection without a request for this long is ended
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
     pub idle_timeout: Duration,
-    /// A connection of this age is ended when its requests are answered, so that new replicas get work
+    /// A connection of this age, or up to a fifth less, is ended when its requests are answered, so that new replicas
+    /// get work
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     pub max_connection_age: Duration,
     /// Time between SIGTERM and the end of accepting, so that endpoints can follow; /readyz fails meanwhile
@@ -144,6 +156,7 @@ impl Limits {
         RequestLimits {
             body: self.max_body_bytes,
             memory: self.max_total_body_bytes,
+            objects: self.max_total_object_bytes,
             requests: self.max_concurrent_requests,
             time: self.request_timeout,
         }
@@ -165,6 +178,16 @@ fn positive(text: &str) -> Result<usize, String> {
         Ok(number) if (1..=tokio::sync::Semaphore::MAX_PERMITS).contains(&number) => Ok(number),
         _ => Err(format!("{text:?} is no whole number of 1 or more")),
     }
+}
+
+/// What one request may hold is counted in 32 bits.
+fn bytes(text: &str) -> Result<usize, String> {
+    let most = u32::MAX as usize;
+    positive(text).and_then(|number| {
+        (number <= most)
+            .then_some(number)
+            .ok_or_else(|| format!("{number} is more than {most} bytes"))
+    })
 }
 
 #[cfg(test)]
@@ -200,9 +223,12 @@ mod tests {
         for (flag, hint) in [
             ("--cluster-kubeconfig=x", "NAME=FILE"),
             ("--max-body-bytes=0", "1 or more"),
+            ("--max-total-object-bytes=4294967296", "more than 4294967295 bytes"),
             ("--idle-timeout=1 hour", "such as 30s"),
             ("--bind-address=8443", "invalid socket address"),
             ("--max-streams-per-connection=0", "0 is not in"),
+            ("--client-name=kube-apiserver", "--client-ca-file"),
+            ("--client-name=", "a value is required"),
         ] {
             let message = parse(&[flag]).unwrap_err().to_string();
             assert!(message.contains(hint), "{flag}: {message}");

@@ -40,7 +40,32 @@ pub enum BodyError {
 pub struct Held {
     /// The bytes.
     pub bytes: Bytes,
-    _budget: Vec<OwnedSemaphorePermit>,
+    budget: Option<OwnedSemaphorePermit>,
+}
+
+impl Held {
+    /// Gives the body up for `answer`, which goes on holding its own length of the budget until it is sent: a caller that does not
+    /// read its answers must not pile them up here.
+    #[must_use]
+    pub fn answer(mut self, answer: Vec<u8>) -> Bytes {
+        let held = self.budget.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let budget = self.budget.as_mut().and_then(|all| all.split(held.min(answer.len())));
+        Bytes::from_owner(Answer {
+            text: answer,
+            _budget: budget,
+        })
+    }
+}
+
+struct Answer {
+    text: Vec<u8>,
+    _budget: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Answer {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
 }
 
 /// Reads at most `limit` bytes within `time`, taking one permit of `budget` per byte. It stops reading at the first
@@ -54,7 +79,7 @@ pub async fn read(mut body: Body, limit: usize, time: Duration, budget: &Arc<Sem
     }
     let reading = async {
         let mut bytes = BytesMut::new();
-        let mut permits = Vec::new();
+        let mut budget_held: Option<OwnedSemaphorePermit> = None;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| BodyError::Broken {
                 reason: error.to_string(),
@@ -64,16 +89,19 @@ pub async fn read(mut body: Body, limit: usize, time: Duration, budget: &Arc<Sem
                 return Err(BodyError::TooLarge { limit });
             }
             let share = u32::try_from(data.len()).map_err(|_| BodyError::TooLarge { limit })?;
-            permits.push(
-                Arc::clone(budget)
-                    .try_acquire_many_owned(share)
-                    .map_err(|_| BodyError::NoMemory)?,
-            );
+            let permit = Arc::clone(budget)
+                .try_acquire_many_owned(share)
+                .map_err(|_| BodyError::NoMemory)?;
+            // One permit for all pieces: a body may come in pieces of one byte, or none.
+            match &mut budget_held {
+                Some(held) => held.merge(permit),
+                none => *none = Some(permit),
+            }
             bytes.extend_from_slice(&data);
         }
         Ok(Held {
             bytes: bytes.freeze(),
-            _budget: permits,
+            budget: budget_held,
         })
     };
     timeout(time, reading)
@@ -110,6 +138,25 @@ mod tests {
         assert_eq!((held.bytes.len(), budget.available_permits()), (100, 0));
         drop(held);
         assert_eq!(budget.available_permits(), 100);
+    }
+
+    #[tokio::test]
+    async fn an_answer_holds_its_own_length_until_it_is_sent() {
+        let budget = budget(100);
+        let held = read(chunks(&[1; 90]), 100, SECOND, &budget).await.unwrap();
+        let answer = held.answer(vec![b'x'; 30]);
+        assert_eq!((answer.len(), budget.available_permits()), (30, 70));
+        let part = answer.slice(10..20);
+        drop(answer);
+        assert_eq!(budget.available_permits(), 70, "a part is still to be sent");
+        drop(part);
+        assert_eq!(budget.available_permits(), 100);
+        let held = read(chunks(&[10]), 100, SECOND, &budget).await.unwrap();
+        assert_eq!(
+            held.answer(vec![b'x'; 30]).len(),
+            30,
+            "one that is longer than its question"
+        );
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@
 //! | `/metrics` | OpenMetrics text |
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -16,10 +17,10 @@ use axum::routing::get;
 use http::{StatusCode, header};
 use k8s_openapi::jiff::Timestamp;
 use outrigger_certs::Reloader;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::admit::Reviewer;
+use crate::server::ConnectionLimits;
 
 /// What the probes look at.
 #[derive(Debug)]
@@ -67,14 +68,19 @@ pub fn router(health: Arc<Health>) -> Router {
         .with_state(health)
 }
 
-/// Serves the health port until `stop`.
-///
-/// # Errors
-/// [`std::io::Error`] when the listener fails.
-pub async fn serve(listener: TcpListener, health: Arc<Health>, stop: CancellationToken) -> std::io::Result<()> {
-    axum::serve(listener, router(health))
-        .with_graceful_shutdown(stop.cancelled_owned())
-        .await
+/// What the health port gives to connections: a kubelet and a few scrapers. Without limits whoever reaches it could use up
+/// the process's file descriptors, and with them the admission port.
+#[must_use]
+pub const fn limits() -> ConnectionLimits {
+    ConnectionLimits {
+        connections: 128,
+        streams: 1,
+        handshake: Duration::from_secs(5),
+        header: Duration::from_secs(5),
+        idle: Duration::from_secs(60),
+        age: Duration::from_secs(600),
+        drain: Duration::from_secs(2),
+    }
 }
 
 async fn readyz(State(health): State<Arc<Health>>) -> Response {

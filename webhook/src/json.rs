@@ -1,4 +1,4 @@
-//! JSON as an API server writes it, and nothing looser: no key twice, no bottomless nesting.
+//! JSON as an API server writes it, and nothing looser: no key twice, no bottomless nesting, no more memory than there is.
 //!
 //! Two readers that disagree on which of two equal keys counts can be played off against each other, and nesting costs
 //! stack. Kubernetes' own objects have neither.
@@ -8,36 +8,67 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Levels of objects and arrays that are read. Kubernetes' deepest built-in types use less than half of it.
+use crate::room::{NoRoom, Room};
+
+/// Levels of objects and arrays that are read.
+///
+/// A workload of a real control plane has 13, its managed fields a few more; the deepest object that a provisioner's
+/// `CustomResourceDefinition` describes has 14, the definition itself, which is never reviewed, 31. An API server passes on far
+/// deeper ones, since free-form fields of custom resources may nest 10,000 times: such an object passes unchanged, with a
+/// warning. A level costs a few hundred bytes of stack, so twice as many as anything real has are no danger.
 pub const MAX_DEPTH: usize = 64;
+
+/// What one value takes in an array; arrays grow by doubling, so half of their places may be empty.
+const ELEMENT: usize = 2 * size_of::<Value>();
+/// What one entry takes in an object, beside the letters of its key: key, value, and its part of a half-full tree node.
+const ENTRY: usize = 2 * (size_of::<String>() + size_of::<Value>());
+/// What the first entry takes besides: a tree node has eleven places.
+const NODE: usize = 11 * (size_of::<String>() + size_of::<Value>()) - ENTRY;
+/// What a string takes beside its letters.
+const STRING: usize = 16;
 
 /// Reads one JSON text with at most `max_depth` levels and no key twice in one object.
 ///
 /// # Errors
 /// The message of [`serde_json::Error`] names what is wrong and where, never a value.
 pub fn parse(text: &str, max_depth: usize) -> Result<Value, serde_json::Error> {
+    parse_within(text, max_depth, &Room::alone(usize::MAX))
+}
+
+/// As [`parse`], as far as `room` goes: for texts of strangers.
+///
+/// # Errors
+/// The message of [`serde_json::Error`] names what is wrong and where, never a value.
+pub fn parse_within(text: &str, max_depth: usize, room: &Room) -> Result<Value, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let value = Strict { left: max_depth }.deserialize(&mut reader)?;
+    let value = Strict { left: max_depth, room }.deserialize(&mut reader)?;
     reader.end()?;
     Ok(value)
 }
 
 #[derive(Clone, Copy)]
-struct Strict {
+struct Strict<'r> {
     left: usize,
+    room: &'r Room,
 }
 
-impl Strict {
+impl Strict<'_> {
+    fn take<E: Error>(self, bytes: usize) -> Result<(), E> {
+        self.room
+            .take(bytes)
+            .map_err(|NoRoom| E::custom("objects and arrays have more entries than there is memory for"))
+    }
+
     fn deeper<E: Error>(self) -> Result<Self, E> {
         let left = self
             .left
             .checked_sub(1)
             .ok_or_else(|| E::custom("objects and arrays are nested too deeply"))?;
-        Ok(Self { left })
+        Ok(Self { left, ..self })
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -45,7 +76,7 @@ impl<'de> DeserializeSeed<'de> for Strict {
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for Strict<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -71,10 +102,12 @@ impl<'de> Visitor<'de> for Strict {
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        self.take(STRING + value.len())?;
         Ok(Value::String(value.to_owned()))
     }
 
     fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        self.take(STRING + value.len())?;
         Ok(Value::String(value))
     }
 
@@ -86,6 +119,7 @@ impl<'de> Visitor<'de> for Strict {
         let inner = self.deeper()?;
         let mut values = Vec::new();
         while let Some(value) = items.next_element_seed(inner)? {
+            self.take(ELEMENT)?;
             values.push(value);
         }
         Ok(Value::Array(values))
@@ -95,6 +129,8 @@ impl<'de> Visitor<'de> for Strict {
         let inner = self.deeper()?;
         let mut values = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
+            let node = if values.is_empty() { NODE } else { 0 };
+            self.take(node + ENTRY + STRING + key.len())?;
             let value = entries.next_value_seed(inner)?;
             if values.insert(key, value).is_some() {
                 return Err(A::Error::custom("a key occurs twice in one object"));
@@ -107,6 +143,25 @@ impl<'de> Visitor<'de> for Strict {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_would_grow_past_the_room_is_not_read() {
+        let small = |text: &str| parse_within(text, MAX_DEPTH, &Room::alone(100_000));
+        for piece in [r#"{"a":0}"#, "0", "\"\"", "[0]"] {
+            let text = |times| format!("[{}]", vec![piece; times].join(","));
+            assert!(small(&text(100)).is_ok(), "{piece}");
+            let error = small(&text(5000)).unwrap_err().to_string();
+            assert!(error.contains("memory"), "{piece}: {error}");
+        }
+        let keys = |times| {
+            format!(
+                "{{{}}}",
+                (0..times).map(|n| format!("\"{n}\":0")).collect::<Vec<_>>().join(",")
+            )
+        };
+        assert!(small(&keys(100)).is_ok() && small(&keys(1000)).is_err());
+        assert!(small(&format!("\"{}\"", "x".repeat(100_001))).is_err());
+    }
 
     #[test]
     fn what_is_read_equals_what_serde_json_reads() {

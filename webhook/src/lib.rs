@@ -26,6 +26,7 @@ pub mod json;
 pub mod metrics;
 pub mod patch;
 pub mod review;
+pub mod room;
 pub mod routes;
 pub mod run;
 pub mod server;

@@ -35,7 +35,13 @@ struct Class {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Listener {
+    port: Word,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Reason {
+    port: Word,
     reason: Word,
 }
 
@@ -54,6 +60,32 @@ impl EncodeLabelValue for Word {
     }
 }
 
+/// A port of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Port {
+    /// Reviews, over TLS.
+    Admission,
+    /// Probes and metrics.
+    Health,
+}
+
+/// What ended a connection that was served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The peer, in good order.
+    Peer,
+    /// The peer broke off or broke the protocol; most floods end like this.
+    Error,
+    /// Far more requests were taken back than answered.
+    Flood,
+    /// Nothing was asked for too long.
+    Quiet,
+    /// It was old.
+    Age,
+    /// The server is going.
+    Shutdown,
+}
+
 /// Why a connection was not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
@@ -63,6 +95,8 @@ pub enum Refused {
     HandshakeFailed,
     /// The handshake took too long.
     HandshakeTimeout,
+    /// The caller has no certificate, or one of another authority or name.
+    ClientCertificate,
 }
 
 /// What is followed in a cluster.
@@ -83,7 +117,8 @@ pub struct Metrics {
     reviews: Family<Review, Counter>,
     errors: Family<Class, Counter>,
     duration: Histogram,
-    connections: Gauge,
+    connections: Family<Listener, Gauge>,
+    connections_ended: Family<Reason, Counter>,
     connections_refused: Family<Reason, Counter>,
     certificate_days_left: Gauge<f64, AtomicU64>,
     certificate_reload_failures: Gauge,
@@ -102,7 +137,8 @@ impl Metrics {
             reviews: Family::default(),
             errors: Family::default(),
             duration: Histogram::new(SECONDS),
-            connections: Gauge::default(),
+            connections: Family::default(),
+            connections_ended: Family::default(),
             connections_refused: Family::default(),
             certificate_days_left: Gauge::default(),
             certificate_reload_failures: Gauge::default(),
@@ -133,6 +169,11 @@ impl Metrics {
             self.duration.clone(),
         );
         registry.register("connections", "Connections open now", self.connections.clone());
+        registry.register(
+            "connections_ended",
+            "Connections that were served, by what ended them",
+            self.connections_ended.clone(),
+        );
         registry.register(
             "connections_refused",
             "Connections not served, by reason",
@@ -188,19 +229,36 @@ impl Metrics {
 
     /// Counts a connection as open until the guard is dropped.
     #[must_use]
-    pub fn connection(&self) -> OpenConnection {
-        self.connections.inc();
-        OpenConnection(self.connections.clone())
+    pub fn connection(&self, port: Port) -> OpenConnection {
+        let gauge = self.connections.get_or_create_owned(&Listener { port: port.word() });
+        gauge.inc();
+        OpenConnection(gauge)
+    }
+
+    /// Counts a connection that was served, and what ended it.
+    pub fn ended(&self, port: Port, ended: Ended) {
+        let reason = Word(match ended {
+            Ended::Peer => "peer",
+            Ended::Error => "error",
+            Ended::Flood => "flood",
+            Ended::Quiet => "quiet",
+            Ended::Age => "age",
+            Ended::Shutdown => "shutdown",
+        });
+        let port = port.word();
+        self.connections_ended.get_or_create(&Reason { port, reason }).inc();
     }
 
     /// Counts a connection that was not served.
-    pub fn refused(&self, reason: Refused) {
+    pub fn refused(&self, port: Port, reason: Refused) {
         let reason = Word(match reason {
             Refused::TooManyConnections => "too_many_connections",
             Refused::HandshakeFailed => "handshake_failed",
             Refused::HandshakeTimeout => "handshake_timeout",
+            Refused::ClientCertificate => "client_certificate",
         });
-        self.connections_refused.get_or_create(&Reason { reason }).inc();
+        let port = port.word();
+        self.connections_refused.get_or_create(&Reason { port, reason }).inc();
     }
 
     /// Sets what is known of the serving certificate.
@@ -236,6 +294,15 @@ impl Metrics {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)
+    }
+}
+
+impl Port {
+    const fn word(self) -> Word {
+        Word(match self {
+            Self::Admission => "admission",
+            Self::Health => "health",
+        })
     }
 }
 
@@ -290,9 +357,10 @@ mod tests {
     #[test]
     fn an_open_connection_counts_until_it_ends() {
         let metrics = Metrics::new();
-        let open = metrics.connection();
-        assert!(metrics.text().unwrap().contains("outrigger_webhook_connections 1"));
+        let open = metrics.connection(Port::Health);
+        let shows = |text: &str| metrics.text().unwrap().contains(text);
+        assert!(shows(r#"outrigger_webhook_connections{port="health"} 1"#));
         drop(open);
-        assert!(metrics.text().unwrap().contains("outrigger_webhook_connections 0"));
+        assert!(shows(r#"outrigger_webhook_connections{port="health"} 0"#));
     }
 }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::json;
+use crate::room::Room;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -250,11 +251,11 @@ struct RawRequest<'b> {
     old_object: Option<&'b RawValue>,
 }
 
-/// Reads the body of a call.
+/// Reads the body of a call; its objects take what they need of `room`.
 ///
 /// # Errors
 /// [`Malformed`] when there is no request with a UID in it. What is wrong after that is answered: [`Incoming::Unreadable`].
-pub fn parse(body: &[u8]) -> Result<Incoming, Malformed> {
+pub fn parse(body: &[u8], room: &Room) -> Result<Incoming, Malformed> {
     let envelope: Envelope<'_> = serde_json::from_slice(body)?;
     if envelope.api_version != API_VERSION || envelope.kind != KIND {
         return Err(Malformed::Kind {
@@ -265,13 +266,13 @@ pub fn parse(body: &[u8]) -> Result<Incoming, Malformed> {
     let mut raw = envelope.request.ok_or(Malformed::NoRequest)?;
     let uid = raw.uid.take().filter(|uid| !uid.is_empty()).ok_or(Malformed::NoUid)?;
     let reply = Reply { uid };
-    Ok(match request(raw) {
+    Ok(match request(raw, room) {
         Ok(request) => Incoming::Review(Box::new(Review { request, reply })),
         Err(reason) => Incoming::Unreadable(reply, reason),
     })
 }
 
-fn request(raw: RawRequest<'_>) -> Result<Request, Unreadable> {
+fn request(raw: RawRequest<'_>, room: &Room) -> Result<Request, Unreadable> {
     let operation = match raw.operation.as_str() {
         "CREATE" => Operation::Create,
         "UPDATE" => Operation::Update,
@@ -283,8 +284,8 @@ fn request(raw: RawRequest<'_>) -> Result<Request, Unreadable> {
             });
         }
     };
-    let object = object("object", raw.object)?;
-    let old_object = self::object("oldObject", raw.old_object)?;
+    let object = object("object", raw.object, room)?;
+    let old_object = self::object("oldObject", raw.old_object, room)?;
     let missing = |field| Unreadable::Missing {
         field,
         operation: raw.operation.clone(),
@@ -308,8 +309,8 @@ fn request(raw: RawRequest<'_>) -> Result<Request, Unreadable> {
     })
 }
 
-fn object(field: &'static str, raw: Option<&RawValue>) -> Result<Option<Value>, Unreadable> {
-    raw.map(|raw| json::parse(raw.get(), json::MAX_DEPTH))
+fn object(field: &'static str, raw: Option<&RawValue>, room: &Room) -> Result<Option<Value>, Unreadable> {
+    raw.map(|raw| json::parse_within(raw.get(), json::MAX_DEPTH, room))
         .transpose()
         .map_err(|source| Unreadable::Object { field, source })
 }
@@ -375,6 +376,10 @@ fn warnings(texts: &[String]) -> Vec<String> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    fn parse(body: &[u8]) -> Result<Incoming, Malformed> {
+        super::parse(body, &Room::alone(1_000_000))
+    }
 
     fn body(request: &Value) -> Vec<u8> {
         json!({"apiVersion": API_VERSION, "kind": KIND, "request": request})

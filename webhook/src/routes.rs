@@ -23,7 +23,12 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::admit::{NotAdmitted, Reviewer};
 use crate::body::{self, BodyError};
+use crate::connection::TakenBack;
 use crate::duration;
+use crate::room::Room;
+
+/// The most that is taken off the caller's time for the way of the answer.
+const WAY_BACK: Duration = Duration::from_millis(200);
 
 /// What one server gives to requests.
 #[derive(Debug, Clone)]
@@ -32,6 +37,8 @@ pub struct RequestLimits {
     pub body: usize,
     /// Bytes of all bodies that are being read or decided.
     pub memory: usize,
+    /// Bytes that the objects of all requests may take in memory. One request gets half of it at most.
+    pub objects: usize,
     /// Requests that are being read or decided.
     pub requests: usize,
     /// Time for one request, where its `timeout` parameter does not say less.
@@ -44,6 +51,7 @@ struct Desk {
     limits: RequestLimits,
     slots: Semaphore,
     memory: Arc<Semaphore>,
+    objects: Arc<Semaphore>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -80,9 +88,9 @@ impl Refusal {
     const fn status(&self) -> StatusCode {
         match self {
             // No Retry-After beside it: the API server's client would wait that long before the failure policy.
-            Self::Busy | Self::Body(BodyError::NoMemory) | Self::NotAdmitted(NotAdmitted::NotReady) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Busy
+            | Self::Body(BodyError::NoMemory)
+            | Self::NotAdmitted(NotAdmitted::NotReady | NotAdmitted::NoRoom) => StatusCode::SERVICE_UNAVAILABLE,
             Self::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Body(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Body(BodyError::TooSlow { .. }) => StatusCode::REQUEST_TIMEOUT,
@@ -100,6 +108,7 @@ pub fn router(reviewer: Arc<Reviewer>, limits: RequestLimits) -> Router {
     let desk = Arc::new(Desk {
         slots: Semaphore::new(limits.requests),
         memory: Arc::new(Semaphore::new(limits.memory)),
+        objects: Arc::new(Semaphore::new(limits.objects)),
         reviewer,
         limits,
     });
@@ -143,8 +152,9 @@ impl Desk {
             .min(asked_time(parts.uri.query()).unwrap_or(Duration::MAX));
         let reading = async {
             let held = body::read(body, self.limits.body, time, &self.memory).await?;
-            let response = self.reviewer.admit(path, &held.bytes).await?;
-            Ok(serde_json::to_vec(&response)?)
+            let room = Room::new(&self.objects, self.limits.objects / 2);
+            let response = self.reviewer.admit(path, &held.bytes, room).await?;
+            Ok(held.answer(serde_json::to_vec(&response)?))
         };
         let answer = tokio::time::timeout(time, reading)
             .await
@@ -156,6 +166,9 @@ impl Desk {
         self.reviewer.metrics.error(refusal.class());
         tracing::warn!(class = refusal.class(), %refusal, "a request was not answered with a review");
         let mut response = (refusal.status(), format!("{refusal}\n")).into_response();
+        if matches!(refusal, Refusal::Body(BodyError::Broken { .. })) {
+            response.extensions_mut().insert(TakenBack);
+        }
         if matches!(refusal, Refusal::Body(_)) {
             // What is left of the body is not read, so on HTTP/1.1 nothing more can follow on this connection.
             response
@@ -177,10 +190,12 @@ fn is_json(headers: &HeaderMap) -> bool {
         .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// The API server tells with each call how long it will wait: `?timeout=3s`.
+/// The API server tells with each call how long it will wait: `?timeout=3s`. A little of it is left for the way back, so that
+/// it gets an answer that says why, and not only the end of its patience.
 fn asked_time(query: Option<&str>) -> Option<Duration> {
     let text = query?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
-    duration::parse(text).ok().filter(|time| !time.is_zero())
+    let time = duration::parse(text).ok().filter(|time| !time.is_zero())?;
+    Some(time - (time / 10).min(WAY_BACK))
 }
 
 #[cfg(test)]
@@ -200,9 +215,9 @@ mod tests {
     }
 
     #[test]
-    fn the_callers_time_is_read_from_the_query() {
-        assert_eq!(asked_time(Some("timeout=3s")), Some(Duration::from_secs(3)));
-        assert_eq!(asked_time(Some("a=b&timeout=500ms")), Some(Duration::from_millis(500)));
+    fn the_callers_time_is_read_from_the_query_and_a_little_less_is_used() {
+        assert_eq!(asked_time(Some("timeout=3s")), Some(Duration::from_millis(2800)));
+        assert_eq!(asked_time(Some("a=b&timeout=500ms")), Some(Duration::from_millis(450)));
         for none in [
             None,
             Some(""),

@@ -1,5 +1,6 @@
 //! Wiring: from the command line to running servers, and down again.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +12,9 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Api, Client, Config};
-use outrigger_certs::{Reloader, bundle, tls};
+use outrigger_certs::{Clients, Reloader, tls};
 use outrigger_shared::migration::CloudProviderMigration;
-use rustls::ServerConfig;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -22,15 +22,16 @@ use tokio_util::task::TaskTracker;
 use crate::admit::Reviewer;
 use crate::args::Args;
 use crate::health::{self, Health};
-use crate::metrics::{Metrics, Watched};
+use crate::metrics::{Metrics, Port, Watched};
 use crate::routes;
-use crate::server::{self, Drained};
+use crate::server::{Drained, Server};
 use crate::view::{Clusters, Follow, Freshness, Migrations, Namespaces};
 
+/// Connections that the kernel keeps until they are accepted. Past it callers wait a second before they try again, while one that
+/// is accepted is served or refused at once.
+const BACKLOG: u32 = 4096;
 /// Time to reach an API server; the answer to a list may take longer.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Time for open requests of the health port at the end.
-const LAST_PROBES: Duration = Duration::from_secs(2);
 
 /// Runs the webhook until SIGTERM or SIGINT, and then until its last request is answered.
 ///
@@ -42,33 +43,42 @@ pub async fn run(args: Args) -> Result<()> {
     let certificates = Reloader::load(args.source(), Arc::clone(&provider), Timestamp::now())
         .context("cannot serve with the certificate in --cert-dir")?;
     let certificates = Arc::new(certificates);
-    let tls = server_tls(&args, Arc::clone(&certificates))?;
-    let listener = bind(args.bind_address).await?;
-    let health_listener = bind(args.health_bind_address).await?;
+    let callers = callers(&args)?;
+    let tls = tls::server_config(provider, Arc::clone(&certificates) as _, &callers).context("cannot set up TLS")?;
+    let listener = bind(args.bind_address)?;
+    let health_listener = bind(args.health_bind_address)?;
 
     let tasks = TaskTracker::new();
     // Two ends: first the replica says that it is going, later everything stops.
     let (stopping, stop) = (CancellationToken::new(), CancellationToken::new());
     let reviewer = watch(&args, &metrics, &tasks, &stop).await?;
     tasks.spawn(Arc::clone(&certificates).run(args.cert_reload_interval, stop.clone()));
+    if let tls::Callers::Checked(clients) = callers {
+        tasks.spawn(clients.run(args.cert_reload_interval, stop.clone()));
+    }
     let health = Arc::new(Health {
         reviewer: Arc::clone(&reviewer),
         certificates,
         stopping: stopping.clone(),
     });
-    let health = tasks.spawn(health::serve(health_listener, health, stop.clone()));
+    let health = Server {
+        tls: None,
+        port: Port::Health,
+        router: health::router(health),
+        limits: health::limits(),
+        metrics: Arc::clone(&metrics),
+    };
+    let health = tasks.spawn(health.serve(health_listener, stop.clone()));
 
-    let router = routes::router(reviewer, args.limits.requests());
-    let accepting = CancellationToken::new();
-    let serving = server::serve(
-        listener,
-        tls,
-        router,
-        args.limits.connections(),
+    let admission = Server {
+        tls: Some(Arc::new(tls)),
+        port: Port::Admission,
+        router: routes::router(reviewer, args.limits.requests()),
+        limits: args.limits.connections(),
         metrics,
-        accepting.clone(),
-    );
-    let serving = tasks.spawn(serving);
+    };
+    let accepting = CancellationToken::new();
+    let serving = tasks.spawn(admission.serve(listener, accepting.clone()));
     tracing::info!(address = %args.bind_address, health = %args.health_bind_address, "serving");
 
     wait_for_signal().await?;
@@ -79,36 +89,33 @@ pub async fn run(args: Args) -> Result<()> {
     let drained = serving.await.context("the admission server ended abnormally")?;
     stop.cancel();
     tasks.close();
-    // A probe or scrape that never ends must not hold the process; what is left then is read-only.
-    let ended = tokio::time::timeout(LAST_PROBES, health).await;
-    if let Ok(ended) = ended {
-        ended
-            .context("the health server ended abnormally")?
-            .context("the health server failed")?;
-        tasks.wait().await;
-    }
+    // The health port cuts what is left of probes and scrapes by itself.
+    health.await.context("the health server ended abnormally")?;
+    tasks.wait().await;
     tracing::info!(clean = drained == Drained::Clean, "stopped");
     Ok(())
 }
 
-async fn bind(address: std::net::SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address}; is the port in use?"))
+fn bind(address: SocketAddr) -> Result<TcpListener> {
+    let listen = || {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    listen().with_context(|| format!("cannot listen on {address}; is the port in use?"))
 }
 
-fn server_tls(args: &Args, certificates: Arc<Reloader>) -> Result<Arc<ServerConfig>> {
-    let callers = match &args.client_ca_file {
-        None => tls::Callers::Any,
-        Some(file) => {
-            let pem = std::fs::read_to_string(file)
-                .with_context(|| format!("cannot read --client-ca-file {}", file.display()))?;
-            let roots = bundle::roots(&pem).with_context(|| format!("--client-ca-file {}", file.display()))?;
-            tls::Callers::Signed(Arc::new(roots))
-        }
+fn callers(args: &Args) -> Result<tls::Callers> {
+    let Some(file) = &args.client_ca_file else {
+        return Ok(tls::Callers::Any);
     };
-    let config = tls::server_config(tls::provider(), certificates, &callers).context("cannot set up TLS")?;
-    Ok(Arc::new(config))
+    let clients = Clients::load(file.clone(), args.client_names.clone(), tls::provider())
+        .context("cannot check callers with --client-ca-file")?;
+    Ok(tls::Callers::Checked(Arc::new(clients)))
 }
 
 /// Starts every watch and hands out what they feed.

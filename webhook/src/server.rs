@@ -7,6 +7,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -14,6 +15,7 @@ use hyper::rt::Executor;
 use hyper_util::rt::TokioTimer;
 use hyper_util::server::conn::auto::Builder;
 use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -22,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::{self, Version};
-use crate::metrics::{Metrics, Refused};
+use crate::metrics::{Metrics, Port, Refused};
 
 /// What one server gives to connections. Requests have limits of their own ([`crate::routes::RequestLimits`]).
 #[derive(Debug, Clone)]
@@ -37,7 +39,7 @@ pub struct ConnectionLimits {
     pub header: Duration,
     /// A connection without a request for this long is ended.
     pub idle: Duration,
-    /// A connection of this age is ended once its requests are answered. API servers keep connections for as long as
+    /// A connection of this age, or up to a fifth less, is ended once its requests are answered. API servers keep connections for as long as
     /// they can, so without it a replica that joins gets no work.
     pub age: Duration,
     /// Time that open requests get when the server, or a connection, is told to end.
@@ -60,45 +62,55 @@ pub enum Drained {
     Cut,
 }
 
-/// Serves `router` over TLS until `stop`, then takes no more connections and gives the open ones
-/// [`ConnectionLimits::drain`] to finish.
-pub async fn serve(
-    listener: TcpListener,
-    tls: Arc<ServerConfig>,
-    router: Router,
-    limits: ConnectionLimits,
-    metrics: Arc<Metrics>,
-    stop: CancellationToken,
-) -> Drained {
-    let tasks = TaskTracker::new();
-    // Beneath `stop`: at the end of the drain what is left is cut with it.
-    let abort = CancellationToken::new();
-    let door = Door {
-        acceptor: TlsAcceptor::from(tls),
-        slots: Arc::new(Semaphore::new(limits.connections)),
-        http: Http::new(&limits, &tasks),
-        router,
-        limits: limits.clone(),
-        metrics,
-        stop: stop.clone(),
-        abort: abort.clone(),
-    };
-    let door = Arc::new(door);
-    while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
-        match accepted {
-            Ok((stream, _)) => door.admit(stream, &tasks),
-            Err(error) => pause_after(&error).await,
+/// What a server serves, and how.
+#[derive(Debug)]
+pub struct Server {
+    /// Its settings; `None` serves plain HTTP.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// Which of the process's ports it is, for metrics.
+    pub port: Port,
+    /// What answers requests.
+    pub router: Router,
+    /// What connections get.
+    pub limits: ConnectionLimits,
+    /// Counts.
+    pub metrics: Arc<Metrics>,
+}
+
+impl Server {
+    /// Serves until `stop`, then takes no more connections and gives the open ones [`ConnectionLimits::drain`] to finish.
+    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> Drained {
+        let tasks = TaskTracker::new();
+        // Beneath `stop`: at the end of the drain what is left is cut with it.
+        let abort = CancellationToken::new();
+        let door = Arc::new(Door {
+            acceptor: self.tls.map(TlsAcceptor::from),
+            port: self.port,
+            slots: Arc::new(Semaphore::new(self.limits.connections)),
+            http: Http::new(&self.limits, &tasks),
+            router: self.router,
+            limits: self.limits,
+            metrics: self.metrics,
+            admitted: AtomicU64::new(0),
+            stop: stop.clone(),
+            abort: abort.clone(),
+        });
+        while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
+            match accepted {
+                Ok((stream, _)) => door.admit(stream, &tasks),
+                Err(error) => pause_after(&error).await,
+            }
         }
+        drop(listener);
+        tasks.close();
+        if timeout(door.limits.drain, tasks.wait()).await.is_ok() {
+            return Drained::Clean;
+        }
+        tracing::warn!(open = tasks.len(), "cutting connections that did not end in time");
+        abort.cancel();
+        tasks.wait().await;
+        Drained::Cut
     }
-    drop(listener);
-    tasks.close();
-    if timeout(limits.drain, tasks.wait()).await.is_ok() {
-        return Drained::Clean;
-    }
-    tracing::warn!(open = tasks.len(), "cutting connections that did not end in time");
-    abort.cancel();
-    tasks.wait().await;
-    Drained::Cut
 }
 
 async fn pause_after(error: &io::Error) {
@@ -113,12 +125,14 @@ async fn pause_after(error: &io::Error) {
 }
 
 struct Door {
-    acceptor: TlsAcceptor,
+    acceptor: Option<TlsAcceptor>,
+    port: Port,
     slots: Arc<Semaphore>,
     http: Http,
     router: Router,
     limits: ConnectionLimits,
     metrics: Arc<Metrics>,
+    admitted: AtomicU64,
     stop: CancellationToken,
     abort: CancellationToken,
 }
@@ -127,7 +141,7 @@ impl Door {
     fn admit(self: &Arc<Self>, stream: TcpStream, tasks: &TaskTracker) {
         // Closing at once tells the API server to apply the failure policy now; waiting would use up its time-out.
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
-            self.metrics.refused(Refused::TooManyConnections);
+            self.metrics.refused(self.port, Refused::TooManyConnections);
             return;
         };
         let door = Arc::clone(self);
@@ -138,30 +152,57 @@ impl Door {
     }
 
     async fn serve(self: Arc<Self>, stream: TcpStream, _slot: OwnedSemaphorePermit) {
-        let _open = self.metrics.connection();
+        let _open = self.metrics.connection(self.port);
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
-        let handshake = timeout(self.limits.handshake, self.acceptor.accept(stream));
-        let stream = match self.stop.run_until_cancelled(handshake).await {
-            None => return,
-            Some(Err(_)) => return self.metrics.refused(Refused::HandshakeTimeout),
+        let Some(acceptor) = &self.acceptor else {
+            return Box::pin(self.converse(stream, Version::One)).await;
+        };
+        let handshake = timeout(self.limits.handshake, acceptor.accept(stream));
+        match self.stop.run_until_cancelled(handshake).await {
+            None => {}
+            Some(Err(_)) => self.metrics.refused(self.port, Refused::HandshakeTimeout),
             Some(Ok(Err(error))) => {
                 // Port scans and probes end here too, so this is no error of ours.
                 tracing::debug!(%error, "TLS handshake failed");
-                return self.metrics.refused(Refused::HandshakeFailed);
+                self.metrics.refused(self.port, why(&error));
             }
-            Some(Ok(Ok(stream))) => stream,
+            Some(Ok(Ok(stream))) => {
+                let version = Version::negotiated(stream.get_ref().1.alpn_protocol());
+                // In a box, because it is ten times as large as the handshake, which is all that most of a crowd get to.
+                Box::pin(self.converse(stream, version)).await;
+            }
+        }
+    }
+
+    async fn converse<S: AsyncRead + AsyncWrite + Unpin + 'static>(&self, stream: S, version: Version) {
+        let age = spread(self.limits.age, self.admitted.fetch_add(1, Ordering::Relaxed));
+        let limits = ConnectionLimits {
+            age,
+            ..self.limits.clone()
         };
-        let version = Version::negotiated(stream.get_ref().1.alpn_protocol());
-        connection::serve(
-            stream,
-            self.http.builder(version),
-            self.router.clone(),
-            &self.limits,
-            &self.stop,
-        )
-        .await;
+        let http = self.http.builder(version);
+        let ended = connection::serve(stream, http, self.router.clone(), &limits, &self.stop).await;
+        self.metrics.ended(self.port, ended);
+    }
+}
+
+/// Four fifths to the whole of `age`, by turns: connections that began together, at the start of an API server, do not all
+/// end together.
+fn spread(age: Duration, number: u64) -> Duration {
+    const TURNS: u32 = 8;
+    let turn = u32::try_from(number % u64::from(TURNS)).unwrap_or(0);
+    age - age / 5 * turn / TURNS
+}
+
+fn why(error: &io::Error) -> Refused {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match tls {
+        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => {
+            Refused::ClientCertificate
+        }
+        _ => Refused::HandshakeFailed,
     }
 }
 
@@ -213,5 +254,18 @@ where
 {
     fn execute(&self, future: F) {
         self.0.spawn(future);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_that_begin_together_end_apart_and_never_past_their_age() {
+        let age = Duration::from_secs(600);
+        let ages: Vec<u64> = (0..9).map(|number| spread(age, number).as_secs()).collect();
+        assert_eq!(ages, [600, 585, 570, 555, 540, 525, 510, 495, 600]);
+        assert_eq!(spread(age, u64::MAX), Duration::from_secs(495));
     }
 }

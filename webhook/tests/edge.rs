@@ -220,7 +220,7 @@ async fn a_client_that_never_begins_its_handshake_is_cut_and_counted() {
             .metrics
             .text()
             .unwrap()
-            .contains(r#"reason="handshake_timeout"} 1"#)
+            .contains(r#"port="admission",reason="handshake_timeout"} 1"#)
     );
     server.assert_serving().await;
 }
@@ -356,6 +356,45 @@ async fn an_old_connection_is_ended_politely_and_a_new_one_serves() {
     })
     .await;
     server.assert_serving().await;
+}
+
+#[tokio::test]
+async fn over_http_one_an_old_connection_says_close_with_the_answer_that_is_under_way() {
+    let mut options = Options::default();
+    options.connections.age = SHORT;
+    let server = Server::start(options).await;
+    let body = review("u");
+    let head = format!(
+        "POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut stream = server.connect(H1).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    tokio::time::sleep(2 * SHORT).await;
+    let answer = finish(stream, body.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.to_lowercase().contains("connection: close"), "{answer}");
+    let ended = r#"outrigger_webhook_connections_ended_total{port="admission",reason="age"} 1"#;
+    within(async {
+        while !server.reviewer.metrics.text().unwrap().contains(ended) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_caller_hears_what_is_wrong_before_its_time_is_over() {
+    let server = Server::start(Options::default()).await;
+    let mut stream = server.connect(H1).await.unwrap();
+    let head = "POST /mutate?timeout=1s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
+    let begin = Instant::now();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    within(stream.read_to_string(&mut answer)).await.unwrap();
+    let took = begin.elapsed();
+    assert!(answer.contains("within 900 ms"), "{answer}");
+    assert!(took >= Duration::from_millis(900), "{took:?}");
 }
 
 #[tokio::test]

@@ -1,10 +1,14 @@
 //! A whole admission server in this process, on a free port of the loopback address, and clients for it.
 
 #![allow(
+    clippy::panic,
     clippy::unwrap_used,
     dead_code,
     reason = "a test fails by panicking; not every file uses every helper"
 )]
+
+pub mod frames;
+pub mod process;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -19,7 +23,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::jiff::Timestamp;
 use outrigger_certs::{Authority, Issued, Reloader, Source, Validity, bundle, tls, write};
 use outrigger_webhook::admit::Reviewer;
-use outrigger_webhook::metrics::Metrics;
+use outrigger_webhook::metrics::{Metrics, Port};
 use outrigger_webhook::routes::{self, RequestLimits};
 use outrigger_webhook::server::{self, ConnectionLimits, Drained};
 use outrigger_webhook::view::{Clusters, Index, Migrations, Namespaces};
@@ -38,6 +42,7 @@ pub struct Options {
     pub connections: ConnectionLimits,
     pub requests: RequestLimits,
     pub migrations: Option<Vec<Value>>,
+    pub callers: tls::Callers,
 }
 
 impl Default for Options {
@@ -56,10 +61,12 @@ impl Default for Options {
             requests: RequestLimits {
                 body: 7 * 1024 * 1024,
                 memory: 64 * 1024 * 1024,
+                objects: 128 * 1024 * 1024,
                 requests: 64,
                 time: 10 * second,
             },
             migrations: Some(Vec::new()),
+            callers: tls::Callers::Any,
         }
     }
 }
@@ -123,21 +130,19 @@ impl Server {
         let directory = tempfile::tempdir().unwrap();
         write(directory.path(), &issue(&authority), None).unwrap();
         let certificates = load(directory.path());
-        let config = tls::server_config(tls::provider(), certificates.clone(), &tls::Callers::Any).unwrap();
+        let config = tls::server_config(tls::provider(), certificates.clone(), &options.callers).unwrap();
         let reviewer = reviewer(options.migrations);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        let router = routes::router(Arc::clone(&reviewer), options.requests);
-        let metrics = Arc::clone(&reviewer.metrics);
-        let task = tokio::spawn(server::serve(
-            listener,
-            Arc::new(config),
-            router,
-            options.connections,
-            metrics,
-            stop.clone(),
-        ));
+        let server = server::Server {
+            tls: Some(Arc::new(config)),
+            port: Port::Admission,
+            router: routes::router(Arc::clone(&reviewer), options.requests),
+            limits: options.connections,
+            metrics: Arc::clone(&reviewer.metrics),
+        };
+        let task = tokio::spawn(server.serve(listener, stop.clone()));
         Self {
             address,
             authority,

@@ -1,0 +1,118 @@
+//! Memory for what is read from requests, bounded for each and for all together.
+//!
+//! JSON grows when it is read: `{"a":0}` is 7 bytes of text and some 700 of memory. So a limit of bodies is no limit of memory, and
+//! what the objects take is counted while they are read, before it is taken.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// What is taken from the shared memory at a time.
+const STEP: usize = 64 * 1024;
+
+/// The memory that one request's objects may take.
+#[derive(Debug)]
+pub struct Room {
+    /// Of this request's own share.
+    left: Cell<usize>,
+    /// Taken from the shared memory and not yet used.
+    spare: Cell<usize>,
+    shared: Option<Arc<Semaphore>>,
+    held: RefCell<Option<OwnedSemaphorePermit>>,
+    crowded: Cell<bool>,
+}
+
+/// There is no more room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoRoom;
+
+impl Room {
+    /// At most `most` bytes, as far as `shared` has them: one permit is one byte.
+    #[must_use]
+    pub fn new(shared: &Arc<Semaphore>, most: usize) -> Self {
+        Self {
+            shared: Some(Arc::clone(shared)),
+            ..Self::alone(most)
+        }
+    }
+
+    /// `most` bytes shared with nobody.
+    #[must_use]
+    pub fn alone(most: usize) -> Self {
+        Self {
+            left: Cell::new(most),
+            spare: Cell::new(0),
+            shared: None,
+            held: RefCell::new(None),
+            crowded: Cell::new(false),
+        }
+    }
+
+    /// Takes `bytes`.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when this request's share or what all share is used up; [`Room::is_crowded`] tells which.
+    pub fn take(&self, bytes: usize) -> Result<(), NoRoom> {
+        self.left.set(self.left.get().checked_sub(bytes).ok_or(NoRoom)?);
+        let Some(shared) = &self.shared else { return Ok(()) };
+        if self.spare.get() < bytes {
+            self.fetch(shared, (bytes - self.spare.get()).max(STEP))?;
+        }
+        self.spare.set(self.spare.get() - bytes);
+        Ok(())
+    }
+
+    fn fetch(&self, shared: &Arc<Semaphore>, bytes: usize) -> Result<(), NoRoom> {
+        let fetched = u32::try_from(bytes)
+            .ok()
+            .and_then(|permits| Arc::clone(shared).try_acquire_many_owned(permits).ok());
+        let Some(fetched) = fetched else {
+            self.crowded.set(true);
+            return Err(NoRoom);
+        };
+        match &mut *self.held.borrow_mut() {
+            Some(held) => held.merge(fetched),
+            none => *none = Some(fetched),
+        }
+        self.spare.set(self.spare.get() + bytes);
+        Ok(())
+    }
+
+    /// Whether other requests hold the memory that was asked for.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.crowded.get()
+    }
+
+    /// What holds the memory, until it is dropped.
+    #[must_use]
+    pub fn close(self) -> Option<OwnedSemaphorePermit> {
+        self.held.into_inner()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_gets_its_share_and_no_more() {
+        let room = Room::alone(1000);
+        assert_eq!(room.take(600), Ok(()));
+        assert_eq!(room.take(401), Err(NoRoom));
+        assert_eq!(room.take(400), Ok(()));
+        assert!(!room.is_crowded());
+    }
+
+    #[test]
+    fn what_others_hold_cannot_be_had_until_they_are_done() {
+        let shared = Arc::new(Semaphore::new(3 * STEP));
+        let (first, second) = (Room::new(&shared, 100 * STEP), Room::new(&shared, 100 * STEP));
+        assert_eq!(first.take(STEP + 1), Ok(()));
+        assert_eq!(second.take(3 * STEP), Err(NoRoom));
+        assert!(second.is_crowded() && !first.is_crowded());
+        drop(first.close());
+        assert_eq!(shared.available_permits(), 3 * STEP);
+    }
+}
