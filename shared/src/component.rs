@@ -1,4 +1,4 @@
-//! Recognising the kube-controller-manager, the kube-apiserver and the kubelet in a Pod, and reading what a kube-controller-manager
+//! Recognising the kube-controller-manager, the kube-apiserver, the kubelet and AWS's cloud-controller-manager in a Pod, and reading what a kube-controller-manager
 //! runs as.
 //!
 //! Names alone deceive (an operator's container may well be called `controller-manager`), so a container is changed
@@ -21,11 +21,18 @@ pub enum Component {
     KubeApiserver,
     /// With an in-tree provider it initializes its Node itself; with `external` it leaves that to the manager.
     Kubelet,
+    /// AWS's, the incumbent or ours. Those of other clouds are none of this migration's business.
+    CloudControllerManager,
 }
 
 impl Component {
     /// Every component.
-    pub const ALL: [Self; 3] = [Self::KubeControllerManager, Self::KubeApiserver, Self::Kubelet];
+    pub const ALL: [Self; 4] = [
+        Self::KubeControllerManager,
+        Self::KubeApiserver,
+        Self::Kubelet,
+        Self::CloudControllerManager,
+    ];
 
     /// The component's full name.
     #[must_use]
@@ -34,6 +41,7 @@ impl Component {
             Self::KubeControllerManager => "kube-controller-manager",
             Self::KubeApiserver => "kube-apiserver",
             Self::Kubelet => "kubelet",
+            Self::CloudControllerManager => "aws-cloud-controller-manager",
         }
     }
 
@@ -43,17 +51,22 @@ impl Component {
             Self::KubeControllerManager => "controller-manager",
             Self::KubeApiserver => "apiserver",
             Self::Kubelet => "kubelet",
+            Self::CloudControllerManager => "cloud-controller-manager",
         }
     }
 
     fn strength(self, text: &str) -> Strength {
         match text {
             full if full == self.as_str() => Strength::Full,
+            OUR_MANAGER if self == Self::CloudControllerManager => Strength::Full,
             short if short == self.short_name() => Strength::Short,
             _ => Strength::None,
         }
     }
 }
+
+/// What our own manager is called.
+const OUR_MANAGER: &str = "outrigger-manager";
 
 impl std::fmt::Display for Component {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -147,15 +160,15 @@ pub fn is_mirror_pod(pod: &Value) -> bool {
 }
 
 fn judge(component: Component, container: &Value, labels: Option<&Value>) -> Option<Certainty> {
-    let program = program(container).ok().flatten();
-    let executable = program.as_deref().map(|program| component.strength(program));
-    if executable == Some(Strength::None) {
+    let executable = executable(component, container);
+    let provider = provider(component, container);
+    if executable == Some(Strength::None) || provider == Provider::Foreign {
         return None;
     }
     let own = [
         executable.unwrap_or(Strength::None),
-        component.strength(text(container, "name")),
-        component.strength(image_name(text(container, "image"))),
+        component.strength(without_revision(text(container, "name"))),
+        image_strength(component, text(container, "image")),
     ];
     let label = labels.map_or(Strength::None, |labels| {
         LABELS
@@ -164,17 +177,72 @@ fn judge(component: Component, container: &Value, labels: Option<&Value>) -> Opt
             .max()
             .unwrap_or(Strength::None)
     });
-    let seen = own
-        .iter()
-        .chain([&label])
-        .filter(|strength| **strength > Strength::None)
-        .count();
-    let full = own.iter().chain([&label]).any(|strength| *strength == Strength::Full);
+    let cloud = if provider == Provider::Aws {
+        Strength::Full
+    } else {
+        Strength::None
+    };
+    let all = || own.iter().chain([&label, &cloud]);
+    let seen = all().filter(|strength| **strength > Strength::None).count();
+    let full = all().any(|strength| *strength == Strength::Full);
     let seen_on_itself = own.iter().any(|strength| *strength > Strength::None);
     match (full && seen_on_itself, seen) {
         (false, _) => None,
         (true, 1) => Some(Certainty::Suspected),
         (true, _) => Some(Certainty::Recognized),
+    }
+}
+
+/// What the executable says; none where it cannot be told. In a shell script only a program that it starts counts.
+fn executable(component: Component, container: &Value) -> Option<Strength> {
+    match program(container) {
+        Ok(program) => program.map(|program| component.strength(&program)),
+        Err(Unreadable::ShellScript) => {
+            let line = CommandLine::of_container(container).ok()?;
+            line.script_runs(component.as_str()).then_some(Strength::Full)
+        }
+        Err(_) => None,
+    }
+}
+
+/// Which cloud a cloud-controller-manager is for; its name does not always say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Provider {
+    Aws,
+    Foreign,
+    Unknown,
+}
+
+fn provider(component: Component, container: &Value) -> Provider {
+    if component != Component::CloudControllerManager {
+        return Provider::Unknown;
+    }
+    let line = CommandLine::of_container(container);
+    let value = line.and_then(|line| line.script().unwrap_or(line).value(flag::CLOUD_PROVIDER));
+    match value.ok().flatten().as_deref() {
+        Some("aws") => Provider::Aws,
+        Some(_) => Provider::Foreign,
+        None => Provider::Unknown,
+    }
+}
+
+/// What the image's name says. The incumbent's is called like others', below `provider-aws`.
+fn image_strength(component: Component, image: &str) -> Strength {
+    let is_manager = component == Component::CloudControllerManager;
+    let name = image_name(image);
+    if is_manager
+        && (image.contains("provider-aws/cloud-controller-manager") || name.ends_with("-aws-cloud-controller-manager"))
+    {
+        return Strength::Full;
+    }
+    component.strength(name)
+}
+
+/// OpenShift's static Pods had the revision in the container's name: `kube-apiserver-7`.
+fn without_revision(name: &str) -> &str {
+    match name.rsplit_once('-') {
+        Some((name, revision)) if revision == "REVISION" || revision.parse::<u32>().is_ok() => name,
+        _ => name,
     }
 }
 

@@ -1,10 +1,11 @@
 //! **The table: which flags does a component get in which phase and version.**
 //!
-//! | phase | kube-controller-manager | kube-apiserver | kubelet, any version |
-//! |---|---|---|---|
-//! | InTree | its original form | untouched | untouched |
-//! | Prepare | in-tree only: `--enable-leader-migration`, by version as below | untouched | untouched |
-//! | Migrate, Complete | `--cloud-provider=external`; `--enable-leader-migration`, `--leader-migration-config` and `--cloud-config` removed; the volume plugin by version as below | `--cloud-provider`, `--cloud-config` by version as below, never added | `--cloud-provider=external`, added where there is none; `--cloud-config` removed: nothing reads it with `external`, and it is unknown from 1.34 on |
+//! | phase | kube-controller-manager | kube-apiserver | kubelet, any version | AWS's cloud-controller-manager |
+//! |---|---|---|---|---|
+//! | InTree | its original form | untouched | untouched | untouched |
+//! | Prepare | in-tree only: `--enable-leader-migration`, by version as below | untouched | untouched | `--enable-leader-migration` from 1.22 on, but with `downtime` |
+//! | Migrate | `--cloud-provider=external`; `--enable-leader-migration`, `--leader-migration-config` and `--cloud-config` removed; the volume plugin by version as below | `--cloud-provider`, `--cloud-config` by version as below, never added | `--cloud-provider=external`, added where there is none; `--cloud-config` removed: nothing reads it with `external`, and it is unknown from 1.34 on | as in Prepare |
+//! | Complete | as in Migrate | as in Migrate | as in Migrate | untouched |
 //!
 //! | version | leader migration in Prepare | `--external-cloud-volume-plugin=aws` (then `--cloud-config` stays) | kube-apiserver |
 //! |---|---|---|---|
@@ -20,6 +21,8 @@
 //!
 //! The versions are those in which Kubernetes' components gained, deprecated and dropped these flags and gates. Where an
 //! object holds both components, the API server's part moves in Complete, so that the two never roll together.
+//! A cloud-controller-manager without leader migration runs service, route and node lifecycle beside an in-tree
+//! kube-controller-manager; ours with `--migration` needs no flag for that and is untouched.
 //! Kubermatic's kube-controller-manager gets no leader migration: Prepare is untouched with `downtime`, refused without.
 
 use crate::{
@@ -43,6 +46,8 @@ pub mod flag {
     pub const ENABLE_LEADER_MIGRATION: Flag = Flag::boolean("enable-leader-migration");
     /// The leader migration configuration's file.
     pub const LEADER_MIGRATION_CONFIG: Flag = Flag::text("leader-migration-config");
+    /// Our manager's own: the migration that it takes part in. It guards more than `--enable-leader-migration` does.
+    pub const MIGRATION: Flag = Flag::text("migration");
     /// Whether the component competes for a lease at all; on by default.
     pub const LEADER_ELECT: Flag = Flag::boolean("leader-elect");
     /// Feature gates, `A=true,B=false`; repeated flags add up.
@@ -159,6 +164,11 @@ pub enum Refusal {
         "Kubermatic's kube-controller-manager gets no leader migration; set spec.downtime: true and stop every old manager first"
     )]
     KubermaticNeedsDowntime,
+    /// The flag is unknown before 1.21, and a gate before 1.22.
+    #[error(
+        "a cloud-controller-manager without --enable-leader-migration runs the cloud controllers beside the kube-controller-manager; {0}"
+    )]
+    ManagerVersion(String),
     /// 1.21 has it as an alpha feature without a built-in list.
     #[error(
         "leader migration in 1.21 needs a feature gate and a file, which is not built yet; upgrade to 1.22 or set spec.downtime: true"
@@ -198,6 +208,8 @@ pub fn changes(
         (Component::KubeApiserver, Phase::Migrate) if circumstances.both_in_one_object => Vec::new(),
         (Component::KubeApiserver, Phase::Migrate | Phase::Complete) => api_server(original, circumstances.version)?,
         (Component::Kubelet, Phase::Migrate | Phase::Complete) => kubelet(original)?,
+        (Component::CloudControllerManager, Phase::Complete) => Vec::new(),
+        (Component::CloudControllerManager, Phase::Prepare | Phase::Migrate) => manager(original, circumstances)?,
     };
     let mut needed = Vec::new();
     for change in wanted {
@@ -216,7 +228,9 @@ fn in_script(
 ) -> Result<Vec<Change>, Refusal> {
     let untouched = matches!(
         (component, circumstances.phase),
-        (_, Phase::InTree) | (Component::KubeApiserver | Component::Kubelet, Phase::Prepare)
+        (_, Phase::InTree)
+            | (Component::KubeApiserver | Component::Kubelet, Phase::Prepare)
+            | (Component::CloudControllerManager, Phase::Complete)
     );
     if untouched {
         return Ok(Vec::new());
@@ -364,6 +378,62 @@ fn kubelet(line: &CommandLine) -> Result<Vec<Change>, Refusal> {
         Change::Set(flag::CLOUD_PROVIDER, EXTERNAL, NODE),
         Change::Remove(flag::CLOUD_CONFIG, "nothing in the process reads it any more"),
     ])
+}
+
+/// AWS's cloud-controller-manager while an in-tree kube-controller-manager may run.
+fn manager(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Change>, Refusal> {
+    let provider = line.value(flag::CLOUD_PROVIDER)?;
+    let is_foreign = provider.is_some_and(|provider| provider != AWS);
+    let has_migration = line.value(flag::MIGRATION)?.is_some_and(|name| !name.is_empty());
+    if is_foreign
+        || has_migration
+        || circumstances.downtime
+        || line.boolean(flag::ENABLE_LEADER_MIGRATION)? == Some(true)
+    {
+        return Ok(Vec::new());
+    }
+    if line.boolean(flag::LEADER_ELECT)? == Some(false) {
+        return Err(Refusal::LeaderElectionOff);
+    }
+    match circumstances.version {
+        None => Err(Refusal::ManagerVersion(
+            "its version is not known from the image's tag; write the flag, or a tag with a version".to_owned(),
+        )),
+        Some(version) if version < KubernetesVersion::v1(22) => Err(Refusal::ManagerVersion(format!(
+            "version {version} has no such flag; upgrade it to 1.22 or set spec.downtime: true"
+        ))),
+        Some(_) => Ok(vec![Change::Set(
+            flag::ENABLE_LEADER_MIGRATION,
+            "true",
+            "the cloud controllers would run beside those of the kube-controller-manager",
+        )]),
+    }
+}
+
+/// What the flags of a phase cannot put right, for a warning.
+///
+/// From 1.28 on a cloud-controller-manager calls its controllers otherwise than its own default list does, so service
+/// and route stay outside of the migration lease.
+///
+/// # Errors
+/// When the command line cannot be read.
+pub fn shortcoming(
+    component: Component,
+    line: &CommandLine,
+    circumstances: &Circumstances,
+) -> Result<Option<&'static str>, Unreadable> {
+    const NAMES: &str = "from 1.28 on its default list misses its own names of service and route, so they run beside those \
+        of the kube-controller-manager; give it a --leader-migration-config that names service-lb-controller and \
+        node-route-controller, or run outrigger-manager with --migration, which needs neither";
+    let guards = matches!(circumstances.phase, Phase::Prepare | Phase::Migrate) && !circumstances.downtime;
+    let names_differ = circumstances
+        .version
+        .is_some_and(|version| version >= KubernetesVersion::v1(28));
+    if component != Component::CloudControllerManager || !guards || !names_differ {
+        return Ok(None);
+    }
+    let is_covered = line.value(flag::MIGRATION)?.is_some() || line.value(flag::LEADER_MIGRATION_CONFIG)?.is_some();
+    Ok(Some(NAMES).filter(|_| !is_covered))
 }
 
 /// A feature gate's setting on the command line; the last one counts. None if it is not set there.

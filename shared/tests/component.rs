@@ -4,7 +4,7 @@
 use outrigger_shared::{
     component::{
         Certainty::{Recognized, Suspected},
-        Component::{self, KubeApiserver, KubeControllerManager},
+        Component::{self, CloudControllerManager, KubeApiserver, KubeControllerManager, Kubelet},
         Form, controller_manager_form, find, is_mirror_pod,
     },
     version::KubernetesVersion,
@@ -71,6 +71,56 @@ fn two_pieces_of_evidence_are_needed() {
 }
 
 #[test]
+fn scripts_revisions_kubelets_and_managers_of_aws_are_recognized() {
+    let ccm = Some((CloudControllerManager, Recognized));
+    for (container, labels, expected) in [
+        (
+            json!({"name": "kube-apiserver-7", "command": ["bash", "-ec", "exec hyperkube kube-apiserver --x"]}),
+            json!({}),
+            Some((KubeApiserver, Recognized)),
+        ),
+        (
+            json!({"name": "x", "command": ["sh", "-c", "exec /bin/kube-controller-manager"]}),
+            json!({}),
+            Some((KubeControllerManager, Suspected)),
+        ),
+        (
+            json!({"name": "kubelet", "command": ["/hyperkube", "kubelet"]}),
+            json!({}),
+            Some((Kubelet, Recognized)),
+        ),
+        (
+            json!({"name": "cloud-controller-manager", "args": ["--cloud-provider=aws"]}),
+            json!({}),
+            ccm,
+        ),
+        (
+            json!({"name": "ccm", "image": "r/provider-aws/cloud-controller-manager:v1.26.0"}),
+            json!({"k8s-app": "cloud-controller-manager"}),
+            ccm,
+        ),
+        (
+            json!({"name": "manager", "image": "r/outrigger-manager:v0.1.0"}),
+            json!({"app.kubernetes.io/name": "outrigger-manager"}),
+            ccm,
+        ),
+        (
+            json!({"name": "cloud-controller-manager", "image": "r/origin-aws-cloud-controller-manager",
+                "command": ["bash", "-c", "exec /bin/aws-cloud-controller-manager --cloud-provider=aws"]}),
+            json!({}),
+            ccm,
+        ),
+        (
+            json!({"name": "x", "command": ["aws-cloud-controller-manager"]}),
+            json!({}),
+            Some((CloudControllerManager, Suspected)),
+        ),
+    ] {
+        assert_eq!(judged(container.clone(), labels), expected, "{container}");
+    }
+}
+
+#[test]
 fn other_programs_are_never_taken_for_a_component() {
     for (container, labels) in [
         (
@@ -90,8 +140,24 @@ fn other_programs_are_never_taken_for_a_component() {
             json!({"component": "kube-apiserver"}),
         ),
         (
-            json!({"name": "aws-cloud-controller-manager", "args": ["--cloud-provider=aws"]}),
-            json!({}),
+            json!({"name": "cluster-autoscaler", "command": ["./cluster-autoscaler", "--cloud-provider=aws"]}),
+            json!({"app": "cluster-autoscaler"}),
+        ),
+        (
+            json!({"name": "machine-controller-manager", "args": ["--cloud-provider=aws"]}),
+            json!({"role": "machine-controller-manager"}),
+        ),
+        (
+            json!({"name": "cloud-controller-manager", "image": "r/cloud-controller-manager:v35", "args": []}),
+            json!({"component": "cloud-controller-manager"}),
+        ),
+        (
+            json!({"name": "aws-cloud-controller-manager", "args": ["--cloud-provider=azure"]}),
+            json!({"k8s-app": "aws-cloud-controller-manager"}),
+        ),
+        (
+            json!({"name": "audit", "command": ["bash", "-c", "tail -F /var/log/kube-apiserver"]}),
+            json!({"app": "kube-apiserver"}),
         ),
         (
             json!({"name": "apiserver", "image": "calico/apiserver:v3"}),

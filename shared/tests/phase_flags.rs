@@ -4,11 +4,11 @@
 use outrigger_shared::{
     command_line::{CommandLine, List},
     component::{
-        Component::{self, KubeApiserver, KubeControllerManager, Kubelet},
+        Component::{self, CloudControllerManager, KubeApiserver, KubeControllerManager, Kubelet},
         Form,
     },
     migration::Phase::{self, Complete, InTree, Migrate, Prepare},
-    phase_flags::{Circumstances, Refusal, changes, controller_manager_row},
+    phase_flags::{Circumstances, Refusal, changes, controller_manager_row, shortcoming},
     version::KubernetesVersion,
 };
 use serde_json::json;
@@ -420,4 +420,78 @@ fn the_owner_of_what_cannot_be_read_is_not_told_to_skip_the_evidence() {
     assert_eq!(row(false, false), Prepare);
     assert_eq!(row(true, false), Migrate);
     assert_eq!(row(false, true), Migrate);
+}
+
+#[test]
+fn a_cloud_controller_manager_gets_leader_migration_while_the_old_one_may_run() {
+    let aws = "--cloud-provider=aws";
+    for phase in [Prepare, Migrate] {
+        let run = |flags: &str, minor| after(CloudControllerManager, flags, &at(phase, minor));
+        let guarded = format!("{aws} --enable-leader-migration");
+        assert_eq!(run(aws, 22), Ok(guarded.clone()));
+        assert_eq!(run(aws, 36), Ok(guarded));
+        let off = "--cloud-provider=aws --enable-leader-migration=false";
+        assert_eq!(
+            run(off, 26),
+            Ok("--cloud-provider=aws --enable-leader-migration=true".to_owned())
+        );
+        for untouched in [
+            "--cloud-provider=aws --enable-leader-migration=1",
+            "--migration=prod",
+            "--cloud-provider=gce",
+        ] {
+            assert_eq!(run(untouched, 26), Ok(untouched.to_owned()));
+        }
+        assert!(matches!(run(aws, 21), Err(Refusal::ManagerVersion(_))));
+        assert_eq!(run("--leader-elect=false", 26), Err(Refusal::LeaderElectionOff));
+        let unknown = Circumstances {
+            version: None,
+            ..at(phase, 26)
+        };
+        assert!(matches!(
+            after(CloudControllerManager, aws, &unknown),
+            Err(Refusal::ManagerVersion(_))
+        ));
+        let downtime = Circumstances {
+            downtime: true,
+            ..at(phase, 26)
+        };
+        assert_eq!(after(CloudControllerManager, aws, &downtime), Ok(aws.to_owned()));
+    }
+    for phase in [InTree, Complete] {
+        assert_eq!(
+            after(CloudControllerManager, aws, &at(phase, 21)),
+            Ok(aws.to_owned()),
+            "{phase}"
+        );
+    }
+}
+
+#[test]
+fn a_manager_whose_default_list_misses_its_names_is_warned_about() {
+    let warned = |component, flags: &str, circumstances: &Circumstances| {
+        let line = CommandLine::of_container(&json!({ "args": flags.split_whitespace().collect::<Vec<_>>() })).unwrap();
+        shortcoming(component, &line, circumstances).unwrap().is_some()
+    };
+    let ccm = CloudControllerManager;
+    assert!(warned(ccm, "--cloud-provider=aws", &at(Prepare, 28)));
+    assert!(warned(ccm, "--enable-leader-migration", &at(Migrate, 36)));
+    for (component, flags, circumstances) in [
+        (ccm, "", at(Prepare, 27)),
+        (ccm, "", at(Complete, 28)),
+        (ccm, "", at(InTree, 28)),
+        (ccm, "--leader-migration-config=/c", at(Prepare, 28)),
+        (ccm, "--migration=prod", at(Prepare, 28)),
+        (
+            ccm,
+            "",
+            Circumstances {
+                downtime: true,
+                ..at(Prepare, 28)
+            },
+        ),
+        (KubeControllerManager, "", at(Prepare, 28)),
+    ] {
+        assert!(!warned(component, flags, &circumstances), "{component} {flags}");
+    }
 }

@@ -21,10 +21,15 @@ impl CommandLine {
         Some(Self::new(Style::Dashed, None, Some(words.map(str::to_owned).collect())))
     }
 
-    /// Whether the script has a word that is, or ends in, this program's name.
+    /// Whether the script starts this program: by `exec`, or as a subcommand of hyperkube.
     #[must_use]
     pub fn script_runs(&self, program: &str) -> bool {
         let words = self.script().and_then(|script| script.args).unwrap_or_default();
-        words.iter().any(|word| word.rsplit('/').next() == Some(program))
+        let base = |word: &'_ String| word.rsplit('/').next().map(str::to_owned);
+        words.windows(2).any(|pair| {
+            let [before, word] = pair else { return false };
+            let starts = matches!(base(before).as_deref(), Some("exec" | "hyperkube"));
+            starts && base(word).as_deref() == Some(program)
+        })
     }
 }

@@ -9,6 +9,7 @@ use outrigger_shared::{
     component::{self, Certainty, Component, Finding, Form},
     migration::{Phase, Profile},
     phase_flags::{self, Circumstances, Refusal},
+    version::KubernetesVersion,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -140,12 +141,17 @@ fn to_phase(
     let row = row(migration, finding, &current, &line, old)?;
     let circumstances = Circumstances {
         phase: row,
-        version: finding.version().or_else(|| migration.spec.version()),
+        version: version(migration, finding),
         both_in_one_object: holds_both(all),
         downtime: migration.spec.downtime,
         own_configuration: migration.spec.leader_migration.is_some(),
     };
     let changes = phase_flags::changes(finding.component, &line, &circumstances)?;
+    if let Some(shortcoming) = phase_flags::shortcoming(finding.component, &line, &circumstances)? {
+        draft
+            .warnings
+            .push(format!("container {:?}: {shortcoming}", finding.name));
+    }
     if row != migration.spec.phase && !migration.spec.downtime {
         draft.warnings.push(format!(
             "container {:?} gets the flags of {row}, as the migration is not Prepared yet; wait for that condition or set spec.downtime",
@@ -166,6 +172,15 @@ fn to_phase(
     };
     let edits = line.edits().to_vec();
     Ok(Rewritten { line, edits, reasons })
+}
+
+/// A cloud-controller-manager has a version of its own, which the cluster's does not tell.
+fn version(migration: &Migration<'_>, finding: &Finding<'_>) -> Option<KubernetesVersion> {
+    let own = finding.version();
+    if finding.component == Component::CloudControllerManager {
+        return own;
+    }
+    own.or_else(|| migration.spec.version())
 }
 
 fn same_lists(one: &CommandLine, other: &CommandLine) -> bool {
