@@ -56,6 +56,9 @@ pub struct Args {
     /// Name of the cloud-controller-manager's lease
     #[arg(long, value_name = "NAME", default_value = "cloud-controller-manager")]
     pub leader_elect_resource_name: String,
+    /// How often stored objects are compared with the form of their migration's phase; 0 turns the check off
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
+    pub check_interval: Duration,
     /// The webhook's own namespace, which it never changes anything in
     #[arg(
         long,

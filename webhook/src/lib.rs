@@ -11,6 +11,7 @@
 //! | what does an object become, and why | [`decide`] |
 //! | what is read from a review, and what can be answered | [`review`] |
 //! | what is known of the clusters | [`view`] |
+//! | which stored objects are not in the form of their phase | [`missed`] |
 //! | which paths are there, and what do errors look like | [`routes`], [`health`] |
 //! | which limits hold, and how does the server end | [`server`], [`body`] |
 //! | which flags are there | [`args`] |
@@ -24,6 +25,7 @@ pub mod duration;
 pub mod health;
 pub mod json;
 pub mod metrics;
+pub mod missed;
 pub mod patch;
 pub mod review;
 pub mod room;

@@ -1,5 +1,6 @@
 //! What the webhook counts. Every label has a closed set of values: a caller cannot make new series.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::decide::{Outcome, kinds};
+use crate::missed::Kept;
 
 /// Bounds of the latency histogram in seconds: fine below a millisecond, where this server should be, and up to what
 /// an API server waits at most.
@@ -42,6 +44,12 @@ struct Listener {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Reason {
     port: Word,
+    reason: Word,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Missed {
+    kind: Word,
     reason: Word,
 }
 
@@ -126,6 +134,7 @@ pub struct Metrics {
     migrations_unreadable: Gauge,
     watches_up: Family<Watch, Gauge>,
     watch_failures: Family<Watch, Counter>,
+    objects_missed: Family<Missed, Gauge>,
 }
 
 impl Metrics {
@@ -146,6 +155,7 @@ impl Metrics {
             migrations_unreadable: Gauge::default(),
             watches_up: Family::default(),
             watch_failures: Family::default(),
+            objects_missed: Family::default(),
         };
         metrics.register();
         Arc::new(metrics)
@@ -203,6 +213,11 @@ impl Metrics {
             "watch_up",
             "1 while the watch follows the API server",
             self.watches_up.clone(),
+        );
+        registry.register(
+            "objects_missed",
+            "Stored objects that are not in the form of their migration's phase, by kind, at the last check",
+            self.objects_missed.clone(),
         );
         registry.register("watch_failures", "Failures of a watch", self.watch_failures.clone());
     }
@@ -283,6 +298,20 @@ impl Metrics {
         self.watches_up.get_or_create(&labels).set(i64::from(up));
         if !up {
             self.watch_failures.get_or_create(&labels).inc();
+        }
+    }
+
+    /// Sets what the last check has found; kinds of which nothing was found this time go back to zero.
+    pub fn missed(&self, counts: &HashMap<(&'static str, Kept), i64>) {
+        for kind in kinds() {
+            for kept in [Kept::Missed, Kept::Refused] {
+                let labels = Missed {
+                    kind: Word(kind.kind),
+                    reason: Word(kept.as_str()),
+                };
+                let count = counts.get(&(kind.kind, kept)).copied().unwrap_or_default();
+                self.objects_missed.get_or_create(&labels).set(count);
+            }
         }
     }
 

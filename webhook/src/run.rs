@@ -23,6 +23,7 @@ use crate::admit::Reviewer;
 use crate::args::Args;
 use crate::health::{self, Health};
 use crate::metrics::{Metrics, Port, Watched};
+use crate::missed::Check;
 use crate::routes;
 use crate::server::{Drained, Server};
 use crate::view::{Clusters, Follow, Freshness, Migrations, Namespaces};
@@ -152,7 +153,7 @@ async fn watch(
 
     let mut clusters = Clusters::default();
     let lease = |client, index: &Arc<Freshness>, name: &str| follow_lease(args, client, index, name, metrics);
-    tasks.spawn(lease(client, &clusters.own, "management").run(stop.clone()));
+    tasks.spawn(lease(client.clone(), &clusters.own, "management").run(stop.clone()));
     for (name, file) in &args.cluster_kubeconfigs {
         let client = self::client(Some(file))
             .await
@@ -162,6 +163,17 @@ async fn watch(
         clusters.named.insert(name.clone(), freshness);
     }
     let own_namespace = args.own_namespace.clone();
+    if !args.check_interval.is_zero() {
+        let check = Check {
+            client,
+            migrations: Arc::clone(&migrations),
+            namespaces: Arc::clone(&namespaces),
+            own_namespace: own_namespace.clone(),
+            metrics: Arc::clone(metrics),
+            every: args.check_interval,
+        };
+        tasks.spawn(check.run(stop.clone()));
+    }
     Ok(Arc::new(Reviewer {
         migrations,
         namespaces,

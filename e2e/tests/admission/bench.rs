@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use kube::Client;
 use outrigger_e2e::audit::{AuditEvent, AuditLog};
 use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use outrigger_e2e::loopback::expect_ok;
+use outrigger_e2e::loopback::{LoopbackClient, expect_ok};
 use outrigger_e2e::process::{Launch, Process, free_port};
 use outrigger_e2e::stage::review::{self, Answer};
 use outrigger_e2e::stage::{Binaries, manifests};
@@ -63,6 +63,7 @@ impl Bench {
             format!("--cert-dir={}", certificates.display()),
             "--server-name=outrigger-webhook.outrigger-system.svc".to_owned(),
             format!("--kubeconfig={kubeconfig}"),
+            "--check-interval=1s".to_owned(),
             format!("--cluster-kubeconfig=hosted={kubeconfig}"),
         ]);
         let webhook = Process::start(&launch, run)?;
@@ -206,6 +207,14 @@ impl Bench {
             .await?
             .granted()?
             .body)
+    }
+
+    /// The webhook's metrics, as text.
+    pub async fn metrics(&self) -> Result<String> {
+        let url = self.health.replace("/readyz", "/metrics");
+        let request = http::Request::get(url).body(http_body_util::Full::default())?;
+        let answer = LoopbackClient::default().send(request).await?;
+        Ok(String::from_utf8(answer.into_body().to_vec())?)
     }
 
     /// The last finished write of an object in the audit log, dry runs left out.

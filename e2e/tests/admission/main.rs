@@ -9,6 +9,7 @@
 //! | Pods, as the backstop | `pods.rs` |
 //! | new Nodes | `nodes.rs` |
 //! | the webhook is away | `outage.rs` |
+//! | what was missed shows | `missed.rs` |
 
 #![allow(
     clippy::expect_used,
@@ -19,6 +20,7 @@
 
 mod bench;
 mod components;
+mod missed;
 mod nodes;
 mod objects;
 mod outage;
@@ -72,6 +74,10 @@ async fn everything_on(version: Version, range: &str, address: &str) -> Result<(
     outage::an_outage_stops_only_what_must_not_start(&mut bench)
         .await
         .context("an outage")?;
+    step("what was missed shows");
+    missed::what_was_missed_shows_until_it_is_written_again(&mut bench)
+        .await
+        .context("what was missed")?;
     step("done");
     Ok(())
 }

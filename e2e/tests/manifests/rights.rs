@@ -334,14 +334,14 @@ async fn what_the_webhook_may(ask: &mut Authorizer<'_>) -> Result<()> {
         ("", "prod"),
     )
     .await?;
-    ask.expect(
-        false,
-        WEBHOOK,
-        &["patch", "update"],
-        "outrigger.dev/cloudprovidermigrations/status",
-        ("", "prod"),
-    )
-    .await?;
+    let status = "outrigger.dev/cloudprovidermigrations/status";
+    ask.expect(true, WEBHOOK, &["patch"], status, ("", "prod")).await?;
+    ask.expect(false, WEBHOOK, &["update", "delete"], status, ("", "prod"))
+        .await?;
+    ask.expect(true, WEBHOOK, &["create"], "/events", ("tenant-prod", ""))
+        .await?;
+    ask.expect(true, WEBHOOK, &["list"], "apps/deployments", ("tenant-prod", ""))
+        .await?;
     ask.expect(false, WEBHOOK, &["get", "list"], "/secrets", ("outrigger-system", ""))
         .await?;
     ask.expect(

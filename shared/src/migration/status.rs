@@ -19,7 +19,10 @@ pub mod condition {
     /// Every component is at 1.26 or below, the last release with the in-tree AWS provider.
     pub const ROLLBACK_POSSIBLE: &str = "RollbackPossible";
 
-    /// Every type.
+    /// Every stored object that `targets` selects has the form of the phase. Written by the webhook's background check.
+    pub const OBJECTS_APPLIED: &str = "ObjectsApplied";
+
+    /// Every type that the manager writes.
     pub const ALL: [&str; 5] = [
         PREPARED,
         CONTROL_PLANE_MIGRATED,

@@ -68,7 +68,20 @@ impl Namespaces {
         }
     }
 
-    fn cached(&self, name: &str) -> Option<Labels> {
+    /// Every namespace that is known, with its labels.
+    #[must_use]
+    pub fn all(&self) -> BTreeMap<String, Labels> {
+        let known = self.labels.read().unwrap_or_else(PoisonError::into_inner);
+        known
+            .iter()
+            .flatten()
+            .map(|(name, labels)| (name.clone(), Arc::clone(labels)))
+            .collect()
+    }
+
+    /// The labels of a namespace as the watch has shown them, without asking.
+    #[must_use]
+    pub fn cached(&self, name: &str) -> Option<Labels> {
         self.labels
             .read()
             .unwrap_or_else(PoisonError::into_inner)

@@ -1,0 +1,181 @@
+//! Whether a stored object is in the form of its migration's phase. Pure.
+
+use std::collections::BTreeMap;
+
+use outrigger_shared::migration::CloudProviderMigration;
+use serde_json::Value;
+
+use crate::decide::{Decision, Input, Kind, Migration, Operation, Outcome, decide};
+use crate::view::Namespaces;
+
+/// Why an object is not in form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kept {
+    /// It would be changed if it were written now.
+    Missed,
+    /// Something stands in the way; the reasons say what.
+    Refused,
+}
+
+impl Kept {
+    /// The label in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Missed => "missed",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// An object that is not in form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Why.
+    pub kept: Kept,
+    /// The object's `apiVersion`.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its namespace; none for cluster-scoped objects.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// What would be changed, or what stands in the way.
+    pub reasons: Vec<String>,
+}
+
+/// What a judgement depends on, besides the object.
+#[derive(Clone, Copy, Debug)]
+pub struct Judge<'a> {
+    /// The object's kind.
+    pub kind: &'static Kind,
+    /// The migration that is being checked; what belongs to others is theirs.
+    pub migration: &'a str,
+    /// Every migration, since an object that matches two belongs to none.
+    pub all: &'a [CloudProviderMigration],
+    /// The webhook's own namespace.
+    pub own_namespace: &'a str,
+    /// Labels of namespaces.
+    pub namespaces: &'a Namespaces,
+}
+
+/// What is wrong with the object; none if it is in form, or none of this migration's.
+#[must_use]
+pub fn judge(judge: &Judge<'_>, object: &Value) -> Option<Finding> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+    let ends = text("/metadata/deletionTimestamp").is_some();
+    let has_ended = judge.kind.kind == "Pod" && matches!(text("/status/phase"), Some("Succeeded" | "Failed"));
+    if ends || has_ended {
+        return None;
+    }
+    let namespace = text("/metadata/namespace");
+    let labels = namespace.and_then(|name| judge.namespaces.cached(name));
+    let decision = as_if_written(judge, object, namespace, labels.as_deref());
+    let kept = match decision.outcome {
+        Outcome::Changed | Outcome::Audited => Kept::Missed,
+        Outcome::Refused => Kept::Refused,
+        Outcome::NotOurs | Outcome::Unchanged => return None,
+    };
+    // A refusal before a migration was chosen names none; it concerns all that asked.
+    let of_another = decision
+        .audit_annotations
+        .get("migration")
+        .is_some_and(|name| name != judge.migration);
+    (!of_another).then(|| Finding {
+        kept,
+        api_version: text("/apiVersion").unwrap_or_default().to_owned(),
+        kind: judge.kind.kind,
+        namespace: namespace.map(str::to_owned),
+        name: text("/metadata/name").unwrap_or_default().to_owned(),
+        uid: text("/metadata/uid").unwrap_or_default().to_owned(),
+        reasons: decision.reasons,
+    })
+}
+
+/// The decision if the object were written now, with a change that lets an update act.
+fn as_if_written(
+    judge: &Judge<'_>,
+    object: &Value,
+    namespace: Option<&str>,
+    namespace_labels: Option<&BTreeMap<String, String>>,
+) -> Decision {
+    let migrations: Vec<Migration<'_>> = judge.all.iter().map(Migration::from).collect();
+    let nothing = Value::Null;
+    let on_update = judge.kind.on_update;
+    decide(&Input {
+        operation: if on_update {
+            Operation::Update
+        } else {
+            Operation::Create
+        },
+        group: judge.kind.group,
+        kind: judge.kind.kind,
+        subresource: "",
+        namespace,
+        namespace_labels,
+        name: object
+            .pointer("/metadata/name")
+            .and_then(Value::as_str)
+            .unwrap_or_default(),
+        object,
+        old_object: on_update.then_some(&nothing),
+        migrations: &migrations,
+        path_migration: None,
+        own_namespace: Some(judge.own_namespace),
+        manager_fresh: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use outrigger_shared::migration::Phase;
+    use serde_json::json;
+
+    use super::*;
+    use crate::decide::kinds;
+
+    fn migration(name: &str, phase: &str) -> CloudProviderMigration {
+        let targets = json!([{"profile": "HostedControlPlane", "objectSelector": {"matchLabels": {"tenant": "prod"}}}]);
+        serde_json::from_value(json!({"metadata": {"name": name},
+            "spec": {"clusterID": "prod", "phase": phase, "targets": targets}}))
+        .unwrap()
+    }
+
+    fn found(all: &[CloudProviderMigration], args: &[&str]) -> Option<Finding> {
+        let object = json!({"apiVersion": "kamaji.clastix.io/v1alpha1", "kind": "TenantControlPlane",
+            "metadata": {"name": "t", "uid": "u", "labels": {"tenant": "prod"}},
+            "spec": {"kubernetes": {"version": "v1.26.1"}, "controlPlane": {"deployment": {"extraArgs": {"controllerManager": args}}}}});
+        let judge = Judge {
+            kind: kinds().find(|kind| kind.kind == "TenantControlPlane").unwrap(),
+            migration: "prod",
+            all,
+            own_namespace: "outrigger-system",
+            namespaces: &Namespaces::new(None),
+        };
+        super::judge(&judge, &object)
+    }
+
+    #[test]
+    fn an_object_in_the_form_of_an_earlier_phase_is_missed() {
+        let all = [migration("prod", "Prepare")];
+        assert_eq!(all[0].spec.phase, Phase::Prepare);
+        let finding = found(&all, &["--cloud-provider=aws"]).unwrap();
+        assert_eq!((finding.kept, finding.name.as_str()), (Kept::Missed, "t"));
+        assert!(finding.reasons[0].contains("--enable-leader-migration"), "{finding:?}");
+        assert_eq!(found(&[migration("prod", "InTree")], &["--cloud-provider=aws"]), None);
+        let in_form = ["--cloud-provider=aws", "--enable-leader-migration=true"];
+        assert_eq!(found(&all, &in_form), None);
+    }
+
+    #[test]
+    fn what_cannot_be_changed_is_refused_and_what_is_anothers_is_theirs() {
+        let finding = found(&[migration("prod", "Prepare")], &["--cloud-provider=gce"]).unwrap();
+        assert_eq!(finding.kept, Kept::Refused);
+        assert_eq!(found(&[migration("other", "Prepare")], &["--cloud-provider=aws"]), None);
+        let both = [migration("other", "Prepare"), migration("prod", "Prepare")];
+        assert_eq!(found(&both, &["--cloud-provider=aws"]).unwrap().kept, Kept::Refused);
+    }
+}

@@ -1,0 +1,166 @@
+//! Reading what is stored: only kinds that a migration's targets are about, only where they look, page by page.
+
+use std::collections::BTreeMap;
+
+use http::StatusCode;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::Selector;
+use kube::{Api, Client};
+use outrigger_shared::migration::{CloudProviderMigration, Profile, Selected, Target};
+use serde_json::Value;
+
+use crate::decide::{Kind, kinds};
+use crate::view::Labels;
+
+/// Objects asked for at once: what is held in memory.
+const PAGE: u32 = 200;
+/// Past so many namespaces one list of the whole cluster is cheaper than a list for each.
+const MANY: usize = 20;
+
+/// Where objects of one kind may be that a target selects.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(super) struct Scope {
+    /// The namespaces; none for the whole cluster.
+    namespaces: Option<Vec<String>>,
+    /// What the objects' labels must be, as a list's parameter.
+    labels: Option<String>,
+}
+
+/// What came of reading one kind.
+#[derive(Debug)]
+pub(super) enum Looked {
+    /// So many objects were looked at.
+    All(usize),
+    /// The API server does not have this kind.
+    NotServed,
+    /// It could not be read; the reason names the kind.
+    Failed(String),
+}
+
+impl Scope {
+    /// Every kind that the migration's targets are about, with where to look. A kind comes once per target.
+    pub fn of(
+        migration: &CloudProviderMigration,
+        namespaces: &BTreeMap<String, Labels>,
+        own_namespace: &str,
+    ) -> Vec<(&'static Kind, Self)> {
+        let mut found: Vec<(&'static Kind, Self)> = Vec::new();
+        for target in migration.spec.targets.iter().filter(|target| !target.selects_nothing()) {
+            for kind in kinds().filter(|kind| is_checked(kind) && kind.profiles.contains(&target.profile)) {
+                let scope = Self::for_target(target, kind, namespaces, own_namespace);
+                let same = |(other, its): &(&Kind, Self)| same_kind(other, kind) && *its == scope;
+                if !found.iter().any(same) {
+                    found.push((kind, scope));
+                }
+            }
+        }
+        found
+    }
+
+    fn for_target(target: &Target, kind: &Kind, namespaces: &BTreeMap<String, Labels>, own: &str) -> Self {
+        let selects = |(name, labels): &(&String, &Labels)| {
+            target.selects_namespace(name, Some(labels), Some(own)) == Selected::Yes
+        };
+        let chosen: Vec<String> = namespaces
+            .iter()
+            .filter(selects)
+            .map(|(name, _)| name.clone())
+            .collect();
+        let by_namespace = kind.namespaced && chosen.len() <= MANY;
+        // A selector that cannot be read matches nothing, which the decision finds out.
+        let selector = target
+            .object_selector
+            .clone()
+            .and_then(|selector| Selector::try_from(selector).ok());
+        Self {
+            namespaces: by_namespace.then_some(chosen),
+            labels: selector
+                .map(|selector| selector.to_string())
+                .filter(|text| !text.is_empty()),
+        }
+    }
+}
+
+/// Whether the check looks at objects of the kind.
+#[must_use]
+pub fn is_checked(kind: &Kind) -> bool {
+    let is_node = kind.profiles.contains(&Profile::Nodes);
+    !is_node && (kind.on_update || kind.kind == "Pod")
+}
+
+fn same_kind(one: &Kind, other: &Kind) -> bool {
+    one.group == other.group && one.kind == other.kind
+}
+
+/// Hands every object of a kind in the scope to `take`.
+pub(super) async fn each(client: &Client, kind: &Kind, scope: &Scope, mut take: impl FnMut(&Value)) -> Looked {
+    let mut looked_at = 0;
+    for version in kind.versions {
+        match in_version(client, kind, version, scope, &mut looked_at, &mut take).await {
+            Ok(()) => return Looked::All(looked_at),
+            // Another version of the group may be served.
+            Err(error) if is_not_served(&error) => {}
+            Err(error) => {
+                let (group, plural) = (kind.group, kind.plural);
+                return Looked::Failed(format!(
+                    "{plural} of {:?}: {error}",
+                    if group.is_empty() { "v1" } else { group }
+                ));
+            }
+        }
+    }
+    Looked::NotServed
+}
+
+async fn in_version(
+    client: &Client,
+    kind: &Kind,
+    version: &str,
+    scope: &Scope,
+    looked_at: &mut usize,
+    take: &mut impl FnMut(&Value),
+) -> Result<(), kube::Error> {
+    let api_version = if kind.group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{}/{version}", kind.group)
+    };
+    let resource = ApiResource {
+        group: kind.group.to_owned(),
+        version: version.to_owned(),
+        api_version: api_version.clone(),
+        kind: kind.kind.to_owned(),
+        plural: kind.plural.to_owned(),
+    };
+    let apis: Vec<Api<DynamicObject>> = match &scope.namespaces {
+        None => vec![Api::all_with(client.clone(), &resource)],
+        Some(names) => names
+            .iter()
+            .map(|name| Api::namespaced_with(client.clone(), name, &resource))
+            .collect(),
+    };
+    for api in apis {
+        let mut parameters = ListParams::default().limit(PAGE);
+        parameters.label_selector.clone_from(&scope.labels);
+        loop {
+            let page = api.list(&parameters).await?;
+            for object in page.items {
+                let mut object = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
+                // Items of a list do not say what they are.
+                object["apiVersion"] = Value::from(api_version.as_str());
+                object["kind"] = Value::from(kind.kind);
+                take(&object);
+                *looked_at += 1;
+            }
+            parameters.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if parameters.continue_token.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_not_served(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == StatusCode::NOT_FOUND.as_u16())
+}

@@ -1,0 +1,148 @@
+//! The background check: which objects are not in the form of their migration's phase.
+//!
+//! The webhook may be away when an object is written, and a phase never changes an object by itself. So what is stored
+//! is looked at again every few minutes, with the very same decision: what would be changed if it were written now has
+//! been missed, or waits for its rollout. Nothing is changed here. The result is a metric, the condition
+//! `ObjectsApplied` of the migration, and an Event on each object.
+//!
+//! Not looked at: Nodes, whose taint is the manager's to follow up, and kinds that are changed at their creation only,
+//! but for Pods, which are made anew.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use outrigger_shared::migration::CloudProviderMigration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::Metrics;
+use crate::view::{Migrations, Namespaces};
+
+mod judge;
+mod list;
+mod report;
+
+pub use judge::{Finding, Judge, Kept, judge};
+pub use list::is_checked;
+use list::{Looked, Scope};
+
+/// Findings of one migration that are named; the others are only counted.
+const NAMED: usize = 50;
+/// Time after which an object that is still not in form gets another Event, as API servers keep Events for an hour.
+const REMIND: Duration = Duration::from_secs(3600);
+
+/// The check, with all that it needs.
+pub struct Check {
+    /// The cluster that holds the migrations.
+    pub client: Client,
+    /// The migrations.
+    pub migrations: Arc<Migrations>,
+    /// Labels of namespaces.
+    pub namespaces: Arc<Namespaces>,
+    /// The webhook's own namespace, which it leaves alone.
+    pub own_namespace: String,
+    /// Counts.
+    pub metrics: Arc<Metrics>,
+    /// Time between two passes.
+    pub every: Duration,
+}
+
+/// What came of one migration's pass.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// Objects looked at.
+    pub looked_at: usize,
+    /// Objects that are not in form, at most [`NAMED`] of them.
+    pub findings: Vec<Finding>,
+    /// All of them.
+    pub missed: usize,
+    /// Kinds that could not be read, with the reason.
+    pub unread: Vec<String>,
+}
+
+impl Check {
+    /// Looks again and again, until `stop`.
+    pub async fn run(self, stop: CancellationToken) {
+        let mut told = HashMap::new();
+        // The first pass waits for what reviews wait for too.
+        let mut pause = Duration::from_secs(1);
+        while stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
+            let (Some(known), true) = (self.migrations.known(), self.namespaces.listed()) else {
+                continue;
+            };
+            pause = self.every;
+            let all: Vec<CloudProviderMigration> = known.iter().cloned().collect();
+            if stop.run_until_cancelled(self.pass(&all, &mut told)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    async fn pass(&self, migrations: &[CloudProviderMigration], told: &mut HashMap<String, Instant>) {
+        let mut counts = HashMap::new();
+        for migration in migrations {
+            let summary = self.look(migration, migrations, &mut counts).await;
+            tracing::debug!(
+                migration = migration.metadata.name,
+                looked_at = summary.looked_at,
+                missed = summary.missed,
+                "checked what is stored"
+            );
+            report::condition(&self.client, migration, &summary, Timestamp::now()).await;
+            self.tell(migration, &summary, told).await;
+        }
+        told.retain(|_, at| at.elapsed() < REMIND);
+        self.metrics.missed(&counts);
+    }
+
+    async fn look(
+        &self,
+        migration: &CloudProviderMigration,
+        all: &[CloudProviderMigration],
+        counts: &mut HashMap<(&'static str, Kept), i64>,
+    ) -> Summary {
+        let mut summary = Summary::default();
+        let name = migration.metadata.name.as_deref().unwrap_or_default();
+        for (kind, scope) in Scope::of(migration, &self.namespaces.all(), &self.own_namespace) {
+            let mut seen = Vec::new();
+            let looked = list::each(&self.client, kind, &scope, |object| {
+                let judge = Judge {
+                    kind,
+                    migration: name,
+                    all,
+                    own_namespace: &self.own_namespace,
+                    namespaces: &self.namespaces,
+                };
+                seen.extend(judge::judge(&judge, object));
+            })
+            .await;
+            match looked {
+                Looked::All(number) => summary.looked_at += number,
+                Looked::NotServed => {}
+                Looked::Failed(reason) => summary.unread.push(reason),
+            }
+            for finding in seen {
+                *counts.entry((kind.kind, finding.kept)).or_default() += 1;
+                summary.missed += 1;
+                if summary.findings.len() < NAMED {
+                    summary.findings.push(finding);
+                }
+            }
+        }
+        summary
+    }
+
+    async fn tell(&self, migration: &CloudProviderMigration, summary: &Summary, told: &mut HashMap<String, Instant>) {
+        for finding in &summary.findings {
+            let key = report::event_name(migration, finding);
+            if told.contains_key(&key) {
+                continue;
+            }
+            report::event(&self.client, migration, finding, &key, Timestamp::now()).await;
+            told.insert(key, Instant::now());
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What the check tells: the condition of the migration, and an Event on each object.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use http::StatusCode;
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use outrigger_shared::migration::{CloudProviderMigration, condition::OBJECTS_APPLIED};
+use serde_json::{Value, json};
+
+use super::{Finding, Kept, Summary};
+
+/// Objects that the condition's message names.
+const NAMED: usize = 5;
+const MANAGER: &str = "outrigger-webhook";
+
+/// Status, reason and message of the condition.
+fn verdict(migration: &CloudProviderMigration, summary: &Summary) -> (&'static str, &'static str, String) {
+    let phase = migration.spec.phase;
+    if summary.missed > 0 {
+        let names = summary.findings.iter().take(NAMED).map(title);
+        let (all, name) = (summary.missed, migration.name_any());
+        let more = if all > NAMED { ", …" } else { "" };
+        let message = format!(
+            "{all} objects do not have the form of {phase}: {}{more}; their Events say why. Write them again, for \
+             example with annotation outrigger.dev/apply={name}/{phase}, when they may roll.",
+            names.collect::<Vec<_>>().join(", ")
+        );
+        return ("False", "Missed", message);
+    }
+    if !summary.unread.is_empty() {
+        let message = format!(
+            "could not be read: {}; is the ClusterRole outrigger-webhook bound?",
+            summary.unread.join("; ")
+        );
+        return ("Unknown", "NotReadable", message);
+    }
+    let message = format!("{} objects looked at, all have the form of {phase}", summary.looked_at);
+    ("True", "AllApplied", message)
+}
+
+fn title(finding: &Finding) -> String {
+    let namespace = finding
+        .namespace
+        .as_ref()
+        .map(|name| format!("{name}/"))
+        .unwrap_or_default();
+    format!("{} {namespace}{}", finding.kind, finding.name)
+}
+
+/// Writes the condition, with a field manager of its own. Replicas write the same, which is no change.
+pub(super) async fn condition(client: &Client, migration: &CloudProviderMigration, summary: &Summary, now: Timestamp) {
+    let (status, reason, message) = verdict(migration, summary);
+    let conditions = migration.status.iter().flat_map(|status| &status.conditions);
+    let before = conditions
+        .into_iter()
+        .find(|condition| condition.type_ == OBJECTS_APPLIED);
+    if before.is_some_and(|old| {
+        old.status == status && old.message == message && old.observed_generation == migration.metadata.generation
+    }) {
+        return;
+    }
+    let seconds = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
+    let since = before
+        .filter(|old| old.status == status)
+        .map_or(json!(seconds), |old| json!(old.last_transition_time));
+    let body = json!({
+        "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
+        "metadata": {"name": migration.name_any()},
+        "status": {"conditions": [{
+            "type": OBJECTS_APPLIED, "status": status, "reason": reason, "message": message,
+            "observedGeneration": migration.metadata.generation, "lastTransitionTime": since,
+        }]},
+    });
+    let kind = kube::api::ApiResource::erase::<CloudProviderMigration>(&());
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+    let parameters = PatchParams::apply(MANAGER).force();
+    if let Err(error) = api
+        .patch_status(&migration.name_any(), &parameters, &Patch::Apply(body))
+        .await
+    {
+        tracing::warn!(migration = migration.name_any(), %error, "the condition {OBJECTS_APPLIED} could not be written");
+    }
+}
+
+/// One name for one finding in one phase, so that replicas write one Event.
+pub(super) fn event_name(migration: &CloudProviderMigration, finding: &Finding) -> String {
+    let mut hasher = DefaultHasher::new();
+    let about = (&finding.uid, migration.name_any(), migration.spec.phase.to_string());
+    (about, finding.kept, &finding.reasons).hash(&mut hasher);
+    // Names of Events are bounded as all names are.
+    let name: String = finding.name.chars().take(200).collect();
+    format!("{name}.{:016x}", hasher.finish())
+}
+
+/// Writes an Event on the object. One that is there already was written by another replica.
+pub(super) async fn event(
+    client: &Client,
+    migration: &CloudProviderMigration,
+    finding: &Finding,
+    name: &str,
+    now: Timestamp,
+) {
+    let namespace = finding.namespace.as_deref().unwrap_or("default");
+    let written = match serde_json::from_value::<Event>(body(migration, finding, name, now)) {
+        Ok(event) => {
+            let api = Api::<Event>::namespaced(client.clone(), namespace);
+            match api.create(&PostParams::default(), &event).await {
+                Err(kube::Error::Api(status)) if status.code == StatusCode::CONFLICT.as_u16() => Ok(()),
+                answer => answer.map(drop).map_err(|error| error.to_string()),
+            }
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    if let Err(error) = written {
+        tracing::warn!(%error, object = title(finding), "an Event could not be written");
+    }
+}
+
+fn body(migration: &CloudProviderMigration, finding: &Finding, name: &str, now: Timestamp) -> Value {
+    let (migration, phase) = (migration.name_any(), migration.spec.phase);
+    let reasons = finding.reasons.join("; ");
+    let (reason, message) = match finding.kept {
+        Kept::Missed => (
+            "NotInPhase",
+            format!("migration {migration}: not in the form of {phase}; when it is written again: {reasons}"),
+        ),
+        Kept::Refused => (
+            "PhaseRefused",
+            format!("migration {migration}: cannot get the form of {phase}: {reasons}"),
+        ),
+    };
+    let seconds = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
+    json!({
+        "metadata": {"name": name, "namespace": finding.namespace.as_deref().unwrap_or("default")},
+        "involvedObject": {
+            "apiVersion": finding.api_version, "kind": finding.kind, "name": finding.name,
+            "namespace": finding.namespace, "uid": finding.uid,
+        },
+        "reason": reason,
+        "message": message.chars().take(1024).collect::<String>(),
+        "type": "Warning",
+        "source": {"component": MANAGER},
+        "reportingComponent": MANAGER,
+        "firstTimestamp": seconds, "lastTimestamp": seconds, "count": 1,
+    })
+}

@@ -1,0 +1,126 @@
+//! The registration and the rights in the manifests say the same as the table of kinds: what has rules is sent to the
+//! webhook, and what the background check looks at can be read by it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
+
+use std::{fs, path::Path};
+
+use outrigger_webhook::decide::{Kind, kinds};
+use serde_json::Value;
+
+fn folder() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/base/webhook")
+}
+
+fn documents() -> Vec<Value> {
+    let files = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let texts = files.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    texts
+        .flat_map(|path| serde_saphyr::from_multiple::<Value>(&fs::read_to_string(path).unwrap()).unwrap())
+        .collect()
+}
+
+fn of_kind(kind: &str) -> Vec<Value> {
+    documents()
+        .into_iter()
+        .filter(|object| object["kind"] == kind)
+        .collect()
+}
+
+fn holds(list: &Value, word: &str) -> bool {
+    list.as_array().unwrap().iter().any(|item| item == word || item == "*")
+}
+
+/// Whether a rule of the registration sends every version of the kind, in every operation that can change it.
+fn sends(rule: &Value, kind: &Kind) -> bool {
+    let operations: &[&str] = if kind.on_update {
+        &["CREATE", "UPDATE"]
+    } else {
+        &["CREATE"]
+    };
+    holds(&rule["apiGroups"], kind.group)
+        && kind.versions.iter().all(|version| holds(&rule["apiVersions"], version))
+        && holds(&rule["resources"], kind.plural)
+        && operations.iter().all(|operation| holds(&rule["operations"], operation))
+        && rule["scope"] == if kind.namespaced { "Namespaced" } else { "Cluster" }
+}
+
+#[test]
+fn every_kind_with_rules_is_registered() {
+    let configurations = of_kind("MutatingWebhookConfiguration");
+    let entries = configurations
+        .iter()
+        .flat_map(|object| object["webhooks"].as_array().unwrap());
+    let rules: Vec<&Value> = entries.flat_map(|entry| entry["rules"].as_array().unwrap()).collect();
+    let missing: Vec<&str> = kinds()
+        .filter(|kind| !rules.iter().any(|rule| sends(rule, kind)))
+        .map(|kind| kind.kind)
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "not registered, or not in every version or operation: {missing:?}"
+    );
+}
+
+#[test]
+fn nothing_is_registered_that_has_no_rules() {
+    for configuration in of_kind("MutatingWebhookConfiguration") {
+        for rule in configuration["webhooks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|entry| entry["rules"].as_array().unwrap())
+        {
+            for (group, plural) in pairs(rule) {
+                let known = kinds().any(|kind| kind.group == group && kind.plural == plural);
+                assert!(known, "{plural} of {group:?} would be sent for nothing");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_background_check_may_list_what_it_looks_at_and_nothing_more() {
+    let roles = of_kind("ClusterRole");
+    let rules: Vec<&Value> = roles
+        .iter()
+        .flat_map(|role| role["rules"].as_array().unwrap())
+        .collect();
+    let lists = |rule: &&&Value| rule["verbs"] == serde_json::json!(["list"]);
+    let allowed: Vec<(String, String)> = rules.iter().filter(lists).flat_map(|rule| pairs(rule)).collect();
+    let wanted = |kind: &&Kind| outrigger_webhook::missed::is_checked(kind);
+    let missing: Vec<&str> = kinds()
+        .filter(wanted)
+        .filter(|kind| {
+            !allowed
+                .iter()
+                .any(|(group, plural)| group == kind.group && plural == kind.plural)
+        })
+        .map(|kind| kind.plural)
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "the ClusterRole does not let the check list {missing:?}"
+    );
+    for (group, plural) in allowed {
+        let known = kinds()
+            .filter(wanted)
+            .any(|kind| kind.group == group && kind.plural == plural);
+        assert!(known, "the check does not look at {plural} of {group:?}");
+    }
+}
+
+fn pairs(rule: &Value) -> Vec<(String, String)> {
+    let texts = |list: &Value| -> Vec<String> {
+        list.as_array()
+            .unwrap()
+            .iter()
+            .map(|item| item.as_str().unwrap().to_owned())
+            .collect()
+    };
+    let (groups, resources) = (texts(&rule["apiGroups"]), texts(&rule["resources"]));
+    groups
+        .iter()
+        .flat_map(|group| resources.iter().map(|plural| (group.clone(), plural.clone())))
+        .collect()
+}
