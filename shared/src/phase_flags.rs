@@ -7,19 +7,21 @@
 //! | Migrate | `--cloud-provider=external`; `--enable-leader-migration`, `--leader-migration-config` and `--cloud-config` removed; the volume plugin by version as below | `--cloud-provider`, `--cloud-config` by version as below, never added | `--cloud-provider=external`, added where there is none; `--cloud-config` removed: nothing reads it with `external`, and it is unknown from 1.34 on | as in Prepare |
 //! | Complete | as in Migrate | as in Migrate | as in Migrate | untouched |
 //!
-//! | version | leader migration in Prepare | `--external-cloud-volume-plugin=aws` (then `--cloud-config` stays) | kube-apiserver |
-//! |---|---|---|---|
-//! | below 1.20 | refused | refused | `aws` becomes `external` |
-//! | 1.20 | refused: only with `downtime` | set | `aws` becomes `external` |
-//! | 1.21 | refused: needs a feature gate and a file | set | `aws` becomes `external` |
-//! | 1.22 | added | set | `aws` becomes `external` |
-//! | 1.23, 1.24 | added | only with `CSIMigrationAWS=false`, else removed | `aws` becomes `external` |
-//! | 1.25, 1.26 | added | removed: EBS volumes are CSI's | `aws` becomes `external` |
-//! | 1.27, 1.28 | the in-tree AWS provider is gone | removed: an error | `aws` becomes `external` |
-//! | 1.29 to 1.32 | as above | removed | `--cloud-provider` removed: anything but `external` is an error, and that needs gates |
-//! | 1.33 and later | as above | removed | `--cloud-config` removed too: both are unknown flags |
+//! | version | leader migration in Prepare | `--external-cloud-volume-plugin=aws` (then `--cloud-config` stays) | kube-apiserver | how known |
+//! |---|---|---|---|---|
+//! | below 1.20 | refused | refused | `aws` becomes `external` | read: the flags came in 1.21 |
+//! | 1.20 | refused: only with `downtime` | set | `aws` becomes `external` | read: releases 1.20 have no such flags |
+//! | 1.21 | refused: needs a feature gate and a file | set | `aws` becomes `external` | read: gate alpha, off in 1.21 |
+//! | 1.22 | added | set | `aws` becomes `external` | read: gate beta, on from 1.22 |
+//! | 1.23, 1.24 | added | only with `CSIMigrationAWS=false`, else removed | `aws` becomes `external` | read: `CSIMigrationAWS` on from 1.23 |
+//! | 1.25, 1.26 | added | removed: EBS volumes are CSI's | `aws` becomes `external` | **run: 1.26**; 1.25 read: `CSIMigrationAWS` locked from 1.25 |
+//! | 1.27, 1.28 | the in-tree AWS provider is gone | removed: an error | `aws` becomes `external` | read: provider removed in 1.27 |
+//! | 1.29 to 1.32 | as above | removed | `--cloud-provider` removed: anything but `external` is an error, and that needs gates | read: API server checks the value from 1.29 |
+//! | 1.33 and later | as above | removed | `--cloud-config` removed too: both are unknown flags | **run: 1.36**; others read: flags removed in 1.33 |
 //!
-//! The versions are those in which Kubernetes' components gained, deprecated and dropped these flags and gates. Where an
+//! Run means that the tests start these binaries of that version; read, that the fact is from the release's change log or
+//! source. Read as well: the kubelet's `--cloud-config` removed in 1.34, and the names of a manager's controllers, which
+//! differ from its default list from 1.28 on. Where an
 //! object holds both components, the API server's part moves in Complete, so that the two never roll together.
 //! A cloud-controller-manager without leader migration runs service, route and node lifecycle beside an in-tree
 //! kube-controller-manager; ours with `--migration` needs no flag for that and is untouched.
