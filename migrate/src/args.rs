@@ -25,6 +25,8 @@ pub enum Command {
     /// Every object is decided by the very rules that the webhook runs. The exit code is 2 when the webhook would have to
     /// leave an object as it is because something stands in the way.
     Mutate(MutateArgs),
+    /// What the webhook does, done otherwise
+    Webhook(WebhookArgs),
 }
 
 /// `outrigger mutate`.
@@ -72,6 +74,39 @@ pub struct MutateArgs {
     pub out: Option<PathBuf>,
 }
 
+/// `outrigger webhook`.
+#[derive(Debug, clap::Args)]
+pub struct WebhookArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: WebhookCommand,
+}
+
+/// The commands about the webhook.
+#[derive(Debug, Subcommand)]
+pub enum WebhookCommand {
+    /// Print admission policies that do the simple part of the webhook's work in the API server itself
+    ///
+    /// The uninitialized taint of new Nodes and ownership tags, as MutatingAdmissionPolicies with their bindings. They read
+    /// the CloudProviderMigration in the cluster each time, so they follow its phase and targets; render them anew only for
+    /// another migration, or another version of this tool.
+    RenderPolicies(RenderArgs),
+}
+
+/// `outrigger webhook render-policies`.
+#[derive(Debug, clap::Args)]
+pub struct RenderArgs {
+    /// A file with CloudProviderMigrations; `-` is stdin. May be repeated
+    #[arg(long, value_name = "FILE", required = true)]
+    pub migration: Vec<String>,
+    /// Version of the policy API: v1 from Kubernetes 1.36 on, v1beta1 from 1.34 on where it is switched on
+    #[arg(long, value_enum, default_value_t = PolicyVersion::V1)]
+    pub api_version: PolicyVersion,
+    /// The webhook's own namespace, which is never changed
+    #[arg(long, value_name = "NAMESPACE", default_value = "outrigger-system")]
+    pub own_namespace: String,
+}
+
 /// What happens to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Operation {
@@ -90,6 +125,26 @@ pub enum Output {
     Json,
     /// The objects alone.
     Yaml,
+}
+
+/// Versions of `admissionregistration.k8s.io` that have mutating policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PolicyVersion {
+    /// Kubernetes 1.36 and later.
+    V1,
+    /// Kubernetes 1.34 and later, behind a feature gate and a runtime configuration.
+    V1beta1,
+}
+
+impl PolicyVersion {
+    /// As `apiVersion` names it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::V1 => "v1",
+            Self::V1beta1 => "v1beta1",
+        }
+    }
 }
 
 /// Labels as one argument.

@@ -3,6 +3,7 @@
 //! ```text
 //! args ─▶ documents ─▶ migrations ─▶ mutate ─▶ decide ─▶ outrigger_webhook::decide ─▶ report ─▶ text, JSON, YAML
 //!         (IO read)    strict        one answer per object                                     (IO write)
+//!                                └─▶ policies ─▶ MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding
 //! ```
 //!
 //! | question | module |
@@ -12,6 +13,7 @@
 //! | which migrations count, and are they sound | [`migrations`] |
 //! | what is asked of the webhook's decision | [`decide`] |
 //! | what would the webhook do | [`mutate`] |
+//! | which of its rules can the API server apply by itself | [`policies`] |
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read, Write};
@@ -19,13 +21,14 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use self::args::{Args, Command};
+use self::args::{Args, Command, WebhookCommand};
 
 pub mod args;
 pub mod decide;
 pub mod documents;
 pub mod migrations;
 pub mod mutate;
+pub mod policies;
 mod yaml;
 
 /// What a command comes to, besides what it prints.
@@ -73,6 +76,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
     let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
     let end = match &args.command {
         Command::Mutate(args) => mutate::run(args, stdin, &mut out, &mut err),
+        Command::Webhook(args) => match &args.command {
+            WebhookCommand::RenderPolicies(args) => policies::run(args, stdin, &mut out, &mut err),
+        },
     };
     match end {
         Ok(End::Well) => ExitCode::SUCCESS,

@@ -125,6 +125,17 @@ pub fn find(wanted: &[String], objects: &[Document], inputs: &mut Inputs<'_>) ->
     Ok(read)
 }
 
+/// What a migration's operator should know, one line each.
+#[must_use]
+pub fn problems(found: &Found) -> Vec<String> {
+    let Found { name, origin, .. } = found;
+    let problems = found.migration.spec.problems();
+    let lines = problems
+        .iter()
+        .map(|problem| format!("warning: migration {name} ({origin}): {problem}"));
+    lines.collect()
+}
+
 fn is_file(value: &str) -> bool {
     value == STDIN || value.contains('/') || Path::new(value).exists()
 }

@@ -60,19 +60,22 @@ impl Binaries {
     /// # Errors
     /// When one is not built.
     pub fn find() -> Result<Self> {
-        let program = std::env::current_exe().context("where this program is")?;
-        let folders: Vec<&Path> = program.ancestors().skip(1).take(2).collect();
-        let find = |name: &str| {
-            let found = folders
-                .iter()
-                .map(|folder| folder.join(name))
-                .find(|path| path.is_file());
-            found.with_context(|| format!("{name} is not built: run `cargo build --workspace` (or `make binaries`)"))
-        };
         Ok(Self {
-            manager: find("outrigger-manager")?,
-            webhook: find("outrigger-webhook")?,
+            manager: Self::one("outrigger-manager")?,
+            webhook: Self::one("outrigger-webhook")?,
         })
+    }
+
+    /// Finds one of any name there.
+    ///
+    /// # Errors
+    /// When it is not built.
+    pub fn one(name: &str) -> Result<PathBuf> {
+        let program = std::env::current_exe().context("where this program is")?;
+        let mut folders = program.ancestors().skip(1).take(2);
+        folders
+            .find_map(|folder| Some(folder.join(name)).filter(|path| path.is_file()))
+            .with_context(|| format!("{name} is not built: run `cargo build --workspace` (or `make binaries`)"))
     }
 }
 

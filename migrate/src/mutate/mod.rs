@@ -81,18 +81,9 @@ fn operation(args: &MutateArgs) -> Result<Operation, Error> {
 /// What the operator should know of the migrations before reading the decisions.
 fn notes(args: &MutateArgs, found: &[Found]) -> Vec<String> {
     let mut notes = Vec::new();
-    for Found {
-        name,
-        origin,
-        migration,
-    } in found
-    {
-        let problems = migration.spec.problems();
-        notes.extend(
-            problems
-                .iter()
-                .map(|problem| format!("warning: migration {name} ({origin}): {problem}")),
-        );
+    for found in found {
+        notes.extend(migrations::problems(found));
+        let (name, migration) = (&found.name, &found.migration);
         let (from, to) = (migration.spec.phase, args.phase.unwrap_or(migration.spec.phase));
         if !from.may_become(to) {
             notes.push(format!(

@@ -1,5 +1,7 @@
 //! Runs the real binary in the folder of the test files.
 
+#![allow(dead_code, reason = "not every test uses all of it")]
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
