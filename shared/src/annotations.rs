@@ -9,6 +9,10 @@ pub const UNDO: &str = "outrigger.dev/undo";
 /// on an update that changes nothing else.
 pub const APPLY: &str = "outrigger.dev/apply";
 
+/// On Kubermatic's Cluster: the migration and its phase, `NAME/PHASE`, that turned the external provider on. Kubermatic never
+/// lets it be turned off, so the annotation stays, too.
+pub const EXTERNAL: &str = "outrigger.dev/external-cloud-provider";
+
 /// On the cloud-controller-manager's main lease: the latch that says this migration's evidence has been seen.
 pub const PREPARED: &str = "outrigger.dev/prepared";
 

@@ -112,6 +112,14 @@ impl Change {
         }
     }
 
+    /// Which flag it is about.
+    #[must_use]
+    pub const fn flag(&self) -> Flag {
+        match self {
+            Self::Set(flag, ..) | Self::Remove(flag, _) => *flag,
+        }
+    }
+
     /// Why.
     #[must_use]
     pub const fn reason(&self) -> &'static str {

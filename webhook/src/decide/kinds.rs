@@ -5,7 +5,10 @@
 
 use outrigger_shared::migration::Profile;
 
-use super::{Draft, Input, Migration, kamaji, machine_deployment, node, pod, workload};
+use super::{
+    Draft, Input, Migration, kamaji, kubermatic, machine, machine_deployment, node, pod, rancher_rke1, rancher_rke2,
+    workload,
+};
 
 /// One kind of object and its rules.
 #[derive(Clone, Copy, Debug)]
@@ -30,12 +33,17 @@ pub struct Kind {
     pub(super) draft: fn(&Input<'_>, &Migration<'_>) -> Draft,
 }
 
-const FAMILIES: [&[Kind]; 5] = [
+const FAMILIES: [&[Kind]; 9] = [
     workload::KINDS,
     pod::KINDS,
     node::KINDS,
     kamaji::KINDS,
+    // Before the tags of the same kind: a hand that marks a Machine as migrated is told.
+    machine::KINDS,
     machine_deployment::KINDS,
+    rancher_rke2::KINDS,
+    rancher_rke1::KINDS,
+    kubermatic::KINDS,
 ];
 
 /// Every row. A kind may have several, for different profiles.

@@ -13,6 +13,9 @@
 //! | the command lines in either | `pod_spec.rs` |
 //! | Node | `node.rs` |
 //! | MachineDeployment of the machine-controller | `machine_deployment.rs` |
+//! | Rancher's Cluster of RKE2 and K3s, of RKE1 | `rancher_rke2.rs`, `rancher_rke1.rs` |
+//! | how Rancher merges the configuration of a machine | `machine_config.rs` |
+//! | Kubermatic's Cluster and the Machines of its user clusters | `kubermatic.rs`, `machine.rs` |
 
 use std::collections::BTreeMap;
 
@@ -30,11 +33,17 @@ mod document;
 mod durable;
 mod kamaji;
 mod kinds;
+mod kubermatic;
+mod machine;
+mod machine_config;
 mod machine_deployment;
 mod matching;
 mod node;
 mod pod;
 mod pod_spec;
+mod rancher_rke1;
+mod rancher_rke2;
+mod rancher_warnings;
 mod workload;
 
 pub use self::kinds::{Kind, kinds};

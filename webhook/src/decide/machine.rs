@@ -1,0 +1,60 @@
+//! Machines of Kubermatic's machine-controller (`cluster.k8s.io/v1alpha1`): the annotation by which Kubermatic counts them as
+//! migrated.
+//!
+//! The machine-controller's own webhook writes it on each new Machine, from the flag with which it runs. Nothing guards it
+//! afterwards. When every Machine has it as true, and also when there is no Machine at all, Kubermatic calls the migration
+//! completed, whatever their kubelets do. So it is never changed here, and a hand that writes it is told.
+
+use outrigger_shared::migration::{Phase, Profile};
+use serde_json::Value;
+
+use super::{Draft, Input, Kind, Migration, Operation};
+
+pub(super) const KINDS: &[Kind] = &[Kind {
+    group: "cluster.k8s.io",
+    versions: &["v1alpha1"],
+    kind: "Machine",
+    plural: "machines",
+    namespaced: true,
+    on_update: true,
+    profiles: &[Profile::Kubermatic],
+    is_concerned: |input| marked(input.object) != input.old_object.and_then(marked),
+    draft,
+}];
+
+/// Kubermatic's own proof that a Machine's kubelet was started for an external provider.
+const MARK: &str = "v1.kubelet-flags.machine-controller.kubermatic.io/ExternalCloudProvider";
+
+fn marked(machine: &Value) -> Option<&str> {
+    machine.pointer("/metadata/annotations")?.get(MARK)?.as_str()
+}
+
+fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
+    Draft {
+        reasons: vec!["the kubelet of a Machine is not changed by its object".to_owned()],
+        warnings: completion(input, migration).into_iter().collect(),
+        ..Draft::default()
+    }
+}
+
+/// What to tell whoever writes the mark of completion.
+fn completion(input: &Input<'_>, migration: &Migration<'_>) -> Option<String> {
+    let new = marked(input.object);
+    let old = input.old_object.and_then(marked);
+    let expected = if migration.spec.phase >= Phase::Migrate {
+        "true"
+    } else {
+        "false"
+    };
+    match (input.operation, new) {
+        (Operation::Update, new) if new != old => Some(format!(
+            "annotation {MARK} is Kubermatic's proof that this kubelet has moved, and no kubelet moves by it; take the change back and \
+             replace the Machine"
+        )),
+        (Operation::Create, Some(value)) if value != expected => Some(format!(
+            "annotation {MARK} is written by the machine-controller itself; in phase {} it would be {expected}, not {value:?}: leave it out",
+            migration.spec.phase
+        )),
+        _ => None,
+    }
+}

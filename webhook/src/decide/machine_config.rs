@@ -1,0 +1,365 @@
+//! **How Rancher makes the configuration of one machine**, and so where a flag must be written to have an effect.
+//!
+//! `spec.rkeConfig` of a cluster of RKE2 or K3s has one `machineGlobalConfig` and a list `machineSelectorConfig`, whose
+//! entries have a `machineLabelSelector` and a `config`. For each machine, Rancher
+//!
+//! 1. begins with `machineGlobalConfig`,
+//! 2. goes through the entries in their order, and takes those whose selector matches the labels of the machine (no
+//!    selector, or an empty one, matches every machine),
+//! 3. puts each *key* of such an entry in the place of whatever was there. **Nothing is merged below the key.**
+//!
+//! The third step is where clusters break. With `kubelet-arg: [max-pods=250]` for all machines and `kubelet-arg:
+//! [cloud-provider=external]` in an entry, the machines of that entry lose `max-pods`; write the two the other way round and
+//! they lose their cloud provider. A key with `null` takes the value away. So a flag is never brought by one more entry, which
+//! would wipe the list that is there; it is written into every list that *counts* for some machine of a class: the last one
+//! that surely matches, and each one after it that may match, as its selector asks for labels that are not known here. Where no
+//! list counts, it goes into `machineGlobalConfig`, which is the lowest of all and replaces nothing.
+//!
+//! Keys that mean nothing on a machine do no harm: Rancher leaves out what an agent does not know from machines that are
+//! only workers.
+
+use std::{collections::BTreeSet, fmt};
+
+use serde_json::{Map, Value};
+
+use crate::patch::Path;
+
+/// The label of a machine that has a role; its value is `true`, and without the role there is no label.
+const ROLE_LABELS: [&str; 3] = [
+    "rke.cattle.io/control-plane-role",
+    "rke.cattle.io/etcd-role",
+    "rke.cattle.io/worker-role",
+];
+
+/// The roles of a machine: all that is known of its labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Roles {
+    /// It runs kube-apiserver and kube-controller-manager.
+    pub control_plane: bool,
+    /// It runs etcd.
+    pub etcd: bool,
+    /// It runs what users deploy.
+    pub worker: bool,
+}
+
+impl Roles {
+    /// Every combination that has a role.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (1_u8..8).map(|bits| Self {
+            control_plane: bits & 1 != 0,
+            etcd: bits & 2 != 0,
+            worker: bits & 4 != 0,
+        })
+    }
+
+    /// Whether it is a server of the distribution, not just an agent.
+    pub const fn is_server(self) -> bool {
+        self.control_plane || self.etcd
+    }
+
+    /// Any machine.
+    pub const fn any(self) -> bool {
+        self.control_plane || self.etcd || self.worker
+    }
+
+    /// Whether it has the label; none for a label that has nothing to do with roles.
+    fn has(self, label: &str) -> Option<bool> {
+        let [control_plane, etcd, worker] = ROLE_LABELS;
+        match label {
+            _ if label == control_plane => Some(self.control_plane),
+            _ if label == etcd => Some(self.etcd),
+            _ if label == worker => Some(self.worker),
+            _ => None,
+        }
+    }
+}
+
+/// One of the places that hold keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    /// `machineGlobalConfig`.
+    Global,
+    /// The entry of `machineSelectorConfig` with this index.
+    Selector(usize),
+}
+
+impl Place {
+    /// Where its keys are.
+    pub fn path(self) -> Path {
+        let config = Path::new(&["spec", "rkeConfig"]);
+        match self {
+            Self::Global => config.child("machineGlobalConfig"),
+            Self::Selector(index) => config.child("machineSelectorConfig").index(index).child("config"),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Global => formatter.write_str("machineGlobalConfig"),
+            Self::Selector(index) => write!(formatter, "machineSelectorConfig[{index}]"),
+        }
+    }
+}
+
+/// Whether a selector matches a machine of which only the roles are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Answer {
+    No,
+    Perhaps,
+    Yes,
+}
+
+impl From<bool> for Answer {
+    fn from(yes: bool) -> Self {
+        if yes { Self::Yes } else { Self::No }
+    }
+}
+
+/// Both parts of the configuration.
+#[derive(Clone, Debug)]
+pub(super) struct MachineConfig<'a> {
+    global: Option<&'a Map<String, Value>>,
+    /// All entries of the list as they are written, so that indices stay what they are.
+    pub entries: &'a [Value],
+}
+
+impl<'a> MachineConfig<'a> {
+    /// Of an object of `provisioning.cattle.io`.
+    pub fn of(object: &'a Value) -> Self {
+        let found = |pointer| object.pointer(pointer);
+        let entries = found("/spec/rkeConfig/machineSelectorConfig").and_then(Value::as_array);
+        Self {
+            global: found("/spec/rkeConfig/machineGlobalConfig").and_then(Value::as_object),
+            entries: entries.map_or(&[], Vec::as_slice),
+        }
+    }
+
+    /// Every place that holds keys, in the order in which one replaces the other, with what it holds.
+    pub fn places(&self) -> impl Iterator<Item = (Place, &'a Map<String, Value>)> {
+        let entries = self.entries.iter().enumerate().filter_map(|(index, entry)| {
+            let config = entry.get("config")?.as_object()?;
+            Some((Place::Selector(index), config))
+        });
+        self.global
+            .map(|config| (Place::Global, config))
+            .into_iter()
+            .chain(entries)
+    }
+
+    /// The places whose value of the key counts for some machine of the class. None stands for machines for which no
+    /// place has the key.
+    pub fn counting(&self, key: &str, class: fn(Roles) -> bool) -> BTreeSet<Option<Place>> {
+        let mut all = BTreeSet::new();
+        for roles in Roles::all().filter(|roles| class(*roles)) {
+            let mut here = BTreeSet::from([None]);
+            for (place, _) in self.places().filter(|(_, config)| config.contains_key(key)) {
+                match self.reaches(place, roles) {
+                    Answer::Yes => here = BTreeSet::from([Some(place)]),
+                    Answer::Perhaps => drop(here.insert(Some(place))),
+                    Answer::No => {}
+                }
+            }
+            all.append(&mut here);
+        }
+        all
+    }
+
+    /// The values that count for some machine of the class; none for machines that have no value, or null.
+    pub fn values(&self, key: &str, class: fn(Roles) -> bool) -> Vec<Option<&'a Value>> {
+        let value = |place: Option<Place>| self.value(place?, key).filter(|value| !value.is_null());
+        self.counting(key, class).into_iter().map(value).collect()
+    }
+
+    /// What a place has for a key.
+    pub fn value(&self, place: Place, key: &str) -> Option<&'a Value> {
+        let (_, config) = self.places().find(|(other, _)| *other == place)?;
+        config.get(key)
+    }
+
+    /// Whether some machine with these roles may be reached by both.
+    pub fn overlap(&self, one: Place, other: Place, roles: Roles) -> bool {
+        self.reaches(one, roles) > Answer::No && self.reaches(other, roles) > Answer::No
+    }
+
+    fn reaches(&self, place: Place, roles: Roles) -> Answer {
+        match place {
+            Place::Global => Answer::Yes,
+            Place::Selector(index) => {
+                let selector = self
+                    .entries
+                    .get(index)
+                    .and_then(|entry| entry.get("machineLabelSelector"));
+                selector.map_or(Answer::Yes, |selector| matches(selector, roles))
+            }
+        }
+    }
+}
+
+fn matches(selector: &Value, roles: Roles) -> Answer {
+    let labels = selector.get("matchLabels").and_then(Value::as_object);
+    let labels = labels.into_iter().flatten().map(|(label, value)| {
+        let asked = value.as_str().unwrap_or_default();
+        roles
+            .has(label)
+            .map_or(Answer::Perhaps, |has| (has && asked == "true").into())
+    });
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
+    let expressions = expressions
+        .into_iter()
+        .flatten()
+        .map(|expression| holds(expression, roles));
+    labels.chain(expressions).min().unwrap_or(Answer::Yes)
+}
+
+fn holds(expression: &Value, roles: Roles) -> Answer {
+    let text = |key: &str| expression.get(key).and_then(Value::as_str).unwrap_or_default();
+    let Some(has) = roles.has(text("key")) else {
+        return Answer::Perhaps;
+    };
+    let values = expression.get("values").and_then(Value::as_array);
+    let listed = values.is_some_and(|values| values.iter().any(|value| value == "true"));
+    match text("operator") {
+        "In" => (has && listed).into(),
+        "NotIn" => (!has || !listed).into(),
+        "Exists" => has.into(),
+        "DoesNotExist" => (!has).into(),
+        _ => Answer::Perhaps,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn counting(global: Value, entries: Value, class: fn(Roles) -> bool) -> Vec<Option<Place>> {
+        let object = json!({"spec": {"rkeConfig": {"machineGlobalConfig": global, "machineSelectorConfig": entries}}});
+        MachineConfig::of(&object).counting("k", class).into_iter().collect()
+    }
+
+    fn entry(label: &str) -> Value {
+        json!({"machineLabelSelector": {"matchLabels": {label: "true"}}, "config": {"k": 1}})
+    }
+
+    const GLOBAL: Option<Place> = Some(Place::Global);
+    const FIRST: Option<Place> = Some(Place::Selector(0));
+    const SECOND: Option<Place> = Some(Place::Selector(1));
+
+    fn control_plane(roles: Roles) -> bool {
+        roles.control_plane
+    }
+
+    #[test]
+    fn the_last_entry_that_matches_counts_and_what_may_match_counts_too() {
+        let every = json!({"config": {"k": 2}});
+        for (global, entries, expected) in [
+            (json!({}), json!([]), vec![None]),
+            (json!(null), json!(null), vec![None]),
+            (json!({"k": 1}), json!([]), vec![GLOBAL]),
+            (json!({"k": 1}), json!([entry(ROLE_LABELS[0])]), vec![FIRST]),
+            (json!({"k": 1}), json!([entry(ROLE_LABELS[0]), every]), vec![SECOND]),
+            (json!({"k": 1}), json!([every, entry(ROLE_LABELS[0])]), vec![SECOND]),
+            (json!({"k": 1}), json!([entry(ROLE_LABELS[2])]), vec![GLOBAL, FIRST]),
+            (json!({}), json!([entry(ROLE_LABELS[2])]), vec![None, FIRST]),
+            (json!({"k": 1}), json!([entry("team")]), vec![GLOBAL, FIRST]),
+            (
+                json!({"k": 1}),
+                json!([entry(ROLE_LABELS[0]), entry("team")]),
+                vec![FIRST, SECOND],
+            ),
+            (
+                json!({"k": 1}),
+                json!([{"config": null}, {"config": {"k": null}}]),
+                vec![SECOND],
+            ),
+            (
+                json!({"k": 1}),
+                json!([{"machineLabelSelector": null, "config": {"k": 2}}]),
+                vec![FIRST],
+            ),
+        ] {
+            assert_eq!(
+                counting(global.clone(), entries.clone(), control_plane),
+                expected,
+                "{global} {entries}"
+            );
+        }
+    }
+
+    #[test]
+    fn expressions_match_as_kubernetes_matches_them() {
+        let [label, etcd, _] = ROLE_LABELS;
+        for (expression, on_control_plane, on_worker) in [
+            (
+                json!({"key": label, "operator": "In", "values": ["true"]}),
+                Answer::Yes,
+                Answer::No,
+            ),
+            (
+                json!({"key": label, "operator": "In", "values": ["false"]}),
+                Answer::No,
+                Answer::No,
+            ),
+            (
+                json!({"key": label, "operator": "NotIn", "values": ["true"]}),
+                Answer::No,
+                Answer::Yes,
+            ),
+            (json!({"key": label, "operator": "Exists"}), Answer::Yes, Answer::No),
+            (
+                json!({"key": etcd, "operator": "DoesNotExist"}),
+                Answer::Yes,
+                Answer::Yes,
+            ),
+            (
+                json!({"key": label, "operator": "Near"}),
+                Answer::Perhaps,
+                Answer::Perhaps,
+            ),
+            (
+                json!({"key": "zone", "operator": "NotIn", "values": ["a"]}),
+                Answer::Perhaps,
+                Answer::Perhaps,
+            ),
+        ] {
+            let selector = json!({"matchExpressions": [expression]});
+            let none = Roles {
+                control_plane: false,
+                etcd: false,
+                worker: false,
+            };
+            assert_eq!(
+                matches(
+                    &selector,
+                    Roles {
+                        control_plane: true,
+                        ..none
+                    }
+                ),
+                on_control_plane,
+                "{selector}"
+            );
+            assert_eq!(
+                matches(&selector, Roles { worker: true, ..none }),
+                on_worker,
+                "{selector}"
+            );
+        }
+    }
+
+    #[test]
+    fn all_parts_of_a_selector_must_match() {
+        let none = Roles {
+            control_plane: false,
+            etcd: false,
+            worker: true,
+        };
+        let selector =
+            json!({"matchLabels": {"zone": "a"}, "matchExpressions": [{"key": ROLE_LABELS[0], "operator": "Exists"}]});
+        assert_eq!(matches(&selector, none), Answer::No);
+        assert_eq!(matches(&json!({}), none), Answer::Yes);
+    }
+}

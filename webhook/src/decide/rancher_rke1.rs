@@ -1,0 +1,220 @@
+//! Rancher's Cluster of RKE1 (`management.cattle.io/v3`): `spec.rancherKubernetesEngineConfig`.
+//!
+//! | phase | `services.kubeController.extraArgs` | `cloudProvider` |
+//! |---|---|---|
+//! | Prepare | `enable-leader-migration: "true"` | `name: aws` |
+//! | Migrate, Complete | no leader migration | `name: external-aws`, `useInstanceMetadataHostname: true` |
+//!
+//! `external-aws` makes RKE1 start kube-apiserver, kube-controller-manager and kubelet with `--cloud-provider=external`, all
+//! in one: the API server cannot wait for Complete here. Its flag has no effect in these versions. Arguments of a service win
+//! over the provider's name, so a `cloud-provider` among them is changed too, and none is added. The host name of the
+//! instance metadata is the name that the in-tree provider gave the Nodes, so they keep their names; Rancher would
+//! otherwise call them as the machine pool does. RKE1 uncordons Nodes by itself.
+//!
+//! The same kind stands for clusters that Rancher imports or that EKS runs; they have no such part and are left alone.
+
+use outrigger_shared::{
+    command_line::{CommandLine, Unreadable},
+    component::{Component, Form},
+    migration::{Phase, Profile},
+    phase_flags::{self, Circumstances, Refusal, flag},
+};
+use serde_json::{Value, json};
+
+use super::{
+    Kind,
+    arguments::Shape,
+    document::Document,
+    durable::{self, Obstacle, Rules, Situation},
+    rancher_warnings::{csi_migration_off, turns_csi_migration_off},
+};
+use crate::patch::Path;
+
+pub(super) const KINDS: &[Kind] = &[Kind {
+    group: "management.cattle.io",
+    versions: &["v3"],
+    kind: "Cluster",
+    plural: "clusters",
+    namespaced: false,
+    on_update: true,
+    profiles: &[Profile::RancherRKE1],
+    is_concerned: |input| input.object.pointer(CONFIG).is_some_and(Value::is_object),
+    draft: |input, migration| durable::draft(input, migration, &RULES),
+}];
+
+const CONFIG: &str = "/spec/rancherKubernetesEngineConfig";
+
+const RULES: Rules = Rules {
+    triggers: &[CONFIG],
+    besides: &[],
+    version: &["/spec/rancherKubernetesEngineConfig/kubernetesVersion"],
+    both_in_one_object: true,
+    is_external,
+    form,
+    warnings,
+};
+
+const AWS: &str = "aws";
+const EXTERNAL: &str = "external";
+
+/// The services whose arguments may name a provider.
+const SERVICES: [(Component, &str); 3] = [
+    (Component::KubeControllerManager, "kubeController"),
+    (Component::KubeApiserver, "kubeApi"),
+    (Component::Kubelet, "kubelet"),
+];
+
+fn provider_field(field: &str) -> Path {
+    Path::new(&["spec", "rancherKubernetesEngineConfig", "cloudProvider", field])
+}
+
+fn service(name: &str, field: &str) -> Path {
+    Path::new(&["spec", "rancherKubernetesEngineConfig", "services", name, field])
+}
+
+fn at<'a>(object: &'a Value, path: &Path) -> Option<&'a Value> {
+    object.pointer(path.pointer().as_str()).filter(|value| !value.is_null())
+}
+
+/// What the components get without arguments of their own; none without a cloud provider.
+fn provider(object: &Value) -> Result<Option<&'static str>, Obstacle> {
+    match at(object, &provider_field("name")) {
+        None => Ok(None),
+        Some(Value::String(name)) if name.is_empty() => Ok(None),
+        Some(Value::String(name)) if name == AWS => Ok(Some(AWS)),
+        Some(Value::String(name)) if name == EXTERNAL || name == "external-aws" => Ok(Some(EXTERNAL)),
+        Some(other) => Err(Obstacle::Other(format!(
+            "cloudProvider.name is {other}, not \"aws\"; this migration is for AWS, correct spec.targets"
+        ))),
+    }
+}
+
+/// `name=value` for everything in `extraArgsArray` of a service, which RKE1 adds to `extraArgs`.
+fn array_items(object: &Value, name: &str) -> Vec<String> {
+    let map = at(object, &service(name, "extraArgsArray")).and_then(Value::as_object);
+    let pairs = map.into_iter().flatten().flat_map(|(flag, values)| {
+        let values = values.as_array().into_iter().flatten().filter_map(Value::as_str);
+        values.map(move |value| format!("{flag}={value}"))
+    });
+    pairs.collect()
+}
+
+/// All that a service is started with, as far as the object says it.
+fn whole_line(object: &Value, name: &str) -> Result<CommandLine, Obstacle> {
+    let path = service(name, "extraArgs");
+    let own = Shape::Map.read(at(object, &path), &path)?;
+    let provider = provider(object)?.map(|provider| format!("{}={provider}", flag::CLOUD_PROVIDER.name));
+    let own = own.items().unwrap_or_default().iter().cloned();
+    let items: Vec<String> = provider
+        .into_iter()
+        .chain(array_items(object, name))
+        .chain(own)
+        .collect();
+    CommandLine::bare(items).map_err(|reason| Obstacle::Other(reason.to_string()))
+}
+
+fn is_external(object: &Value) -> bool {
+    let line = whole_line(object, "kubeController");
+    line.is_ok_and(|line| matches!(Form::of_command_line(&line), Form::External { .. }))
+}
+
+fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
+    if situation.row == Phase::InTree {
+        return Ok(());
+    }
+    let original = document.get(&Path::default()).cloned().unwrap_or_default();
+    let provider = provider(&original)?;
+    if provider.is_none() && situation.row >= Phase::Migrate {
+        return Err(Obstacle::Other(
+            "cloudProvider.name is not set, so there is no in-tree provider to migrate from, and external-aws would rename \
+             the Nodes; correct spec.targets"
+                .to_owned(),
+        ));
+    }
+    for (component, name) in SERVICES {
+        arguments(document, &original, component, name, situation)?;
+    }
+    if provider == Some(AWS) && situation.row >= Phase::Migrate {
+        let why = "cloudProvider.name: external-aws, as the cloud controllers run in the cloud-controller-manager";
+        document.set(&provider_field("name"), json!("external-aws"), why)?;
+        let why = "cloudProvider.useInstanceMetadataHostname: true, so that Nodes keep the names that AWS knows";
+        document.set(&provider_field("useInstanceMetadataHostname"), json!(true), why)?;
+    }
+    Ok(())
+}
+
+/// The arguments of one service. Its `cloud-provider` comes from the provider's name, so it is changed only where it stands.
+fn arguments(
+    document: &mut Document,
+    original: &Value,
+    component: Component,
+    name: &str,
+    situation: &Situation<'_>,
+) -> Result<(), Obstacle> {
+    let because = |reason: Refusal| Obstacle::Flags { component, reason };
+    let unreadable = |reason: Unreadable| because(reason.into());
+    let circumstances = Circumstances {
+        phase: situation.row,
+        version: situation.version,
+        both_in_one_object: situation.both_in_one_object,
+        downtime: situation.migration.spec.downtime,
+        own_configuration: situation.migration.spec.leader_migration.is_some(),
+    };
+    let whole = whole_line(original, name)?;
+    let changes = phase_flags::changes(component, &whole, &circumstances).map_err(because)?;
+    let path = service(name, "extraArgs");
+    let mut own = document.arguments(&path, Shape::Map)?;
+    let mut reasons = Vec::new();
+    for change in &changes {
+        let before = own.edits().len();
+        match change {
+            phase_flags::Change::Set(flag, ..)
+                if *flag == flag::CLOUD_PROVIDER && own.value(*flag).map_err(unreadable)?.is_none() => {}
+            change => change.apply(&mut own).map_err(unreadable)?,
+        }
+        if own.edits().len() > before {
+            reasons.push(format!("{component}: {change}"));
+        }
+    }
+    let is_changed = |item: &String| {
+        let name = item.split('=').next().unwrap_or_default().replace('_', "-");
+        changes.iter().any(|change| change.flag().name == name)
+    };
+    if let Some(item) = array_items(original, name).into_iter().find(is_changed) {
+        return Err(Obstacle::Other(format!(
+            "services.{name}.extraArgsArray has {item:?}, which wins over the form of {}; move it to extraArgs",
+            situation.row
+        )));
+    }
+    document.set_arguments(&path, Shape::Map, &own, reasons)?;
+    Ok(())
+}
+
+fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
+    if situation.row < Phase::Migrate {
+        return Vec::new();
+    }
+    let services = ["kubeController", "kubeApi", "kubelet", "scheduler"];
+    let is_set = |name: &str| {
+        let path = service(name, "extraArgs");
+        let gates = at(object, &path).and_then(|map| map.get(flag::FEATURE_GATES.name)?.as_str());
+        gates.is_some_and(turns_csi_migration_off)
+            || array_items(object, name)
+                .iter()
+                .any(|item| turns_csi_migration_off(item))
+    };
+    let keys = services
+        .iter()
+        .filter(|name| is_set(name))
+        .map(|name| format!("services.{name}"))
+        .collect();
+    let mut warnings: Vec<String> = csi_migration_off(keys).into_iter().collect();
+    if !is_external(object) && provider(object).is_ok_and(|provider| provider == Some(AWS)) {
+        warnings.push(
+            "useInstanceMetadataHostname becomes true, so no machine may be registered with --node-name; register such machines \
+             again without it"
+                .to_owned(),
+        );
+    }
+    warnings
+}

@@ -1,0 +1,337 @@
+//! Rancher's Cluster of RKE2 or K3s (`provisioning.cattle.io/v1`): `cloud-provider-name`, `disable-cloud-controller` and the
+//! lists `*-arg`, each written where it counts ([`super::machine_config`] has the rule).
+//!
+//! | phase | kube-controller-manager-arg of control planes | the rest |
+//! |---|---|---|
+//! | Prepare | `enable-leader-migration` | untouched |
+//! | Migrate | `cloud-provider=external`, no leader migration | `kubelet-arg` of every machine: `cloud-provider=external`; `disable-cloud-controller: true` on every server; `cloud-provider-name` as below |
+//! | Complete | same | same, and `cloud-provider` in an existing `kube-apiserver-arg` by the version's rule |
+//!
+//! `cloud-provider-name: aws` means three things. Up to 1.26 it is the in-tree provider of kubelet and
+//! kube-controller-manager; from 1.27 on there is none any more, and releases since late 2024 read it only as
+//! `node-name-from-cloud-provider-metadata`; and in all of them it gives Nodes the name that AWS knows. Arguments win over it,
+//! so the arguments alone hand the cluster over. The name becomes `external` only up to 1.26 and only where Rancher does not
+//! make the machines itself: a machine of a pool has a host name that AWS does not know, so its Node would come back under that
+//! name and no cloud-controller-manager would find its instance.
+//!
+//! `disable-cloud-controller` goes to every server, not just to control planes: servers refuse to join where it differs. Without
+//! the embedded cloud controller the kubelet no longer gets `external` by itself, so its list says it. K3s has no
+//! `cloud-provider-name`.
+//!
+//! Rancher keeps its pod security argument in `kube-apiserver-arg` of `machineGlobalConfig`, so that key is edited where it
+//! is and never added: an API server that names no provider is left as it is. The tags of machines are Rancher's own work.
+
+use outrigger_shared::{
+    command_line::{CommandLine, Unreadable},
+    component::{Component, Form},
+    migration::{Phase, Profile},
+    phase_flags::{self, Circumstances, Refusal, flag},
+    version::KubernetesVersion,
+};
+use serde_json::{Value, json};
+
+use super::{
+    Kind,
+    arguments::Shape,
+    document::Document,
+    durable::{self, Obstacle, Rules, Situation},
+    machine_config::{MachineConfig, Place, Roles},
+    rancher_warnings,
+};
+use crate::patch::Path;
+
+pub(super) const KINDS: &[Kind] = &[Kind {
+    group: "provisioning.cattle.io",
+    versions: &["v1"],
+    kind: "Cluster",
+    plural: "clusters",
+    namespaced: true,
+    on_update: true,
+    profiles: &[Profile::RancherRKE2],
+    // Clusters that Rancher imports or that a cloud runs have no such part.
+    is_concerned: |input| input.object.pointer("/spec/rkeConfig").is_some_and(Value::is_object),
+    draft: |input, migration| durable::draft(input, migration, &RULES),
+}];
+
+const RULES: Rules = Rules {
+    // Not all of rkeConfig: a pool that grows is no reason to restart a control plane.
+    triggers: &[
+        "/spec/rkeConfig/machineGlobalConfig",
+        "/spec/rkeConfig/machineSelectorConfig",
+        "/spec/kubernetesVersion",
+    ],
+    besides: &[],
+    version: &["/spec/kubernetesVersion"],
+    both_in_one_object: true,
+    is_external,
+    form,
+    warnings: rancher_warnings::warnings,
+};
+
+const NAME: &str = "cloud-provider-name";
+const DISABLE: &str = "disable-cloud-controller";
+const AWS: &str = "aws";
+const EXTERNAL: &str = "external";
+
+/// The last minor of which `cloud-provider-name: aws` is the in-tree provider.
+const LAST_IN_TREE: KubernetesVersion = KubernetesVersion::v1(26);
+
+pub(super) fn control_plane(roles: Roles) -> bool {
+    roles.control_plane
+}
+
+/// What a cluster says, as far as the rules ask for it.
+pub(super) struct Cluster<'a> {
+    pub config: MachineConfig<'a>,
+    version: Option<KubernetesVersion>,
+    is_k3s: bool,
+    /// Rancher makes the machines and names them.
+    has_pools: bool,
+}
+
+impl<'a> Cluster<'a> {
+    pub fn of(object: &'a Value, version: Option<KubernetesVersion>) -> Self {
+        let text = object.pointer("/spec/kubernetesVersion").and_then(Value::as_str);
+        let pools = object.pointer("/spec/rkeConfig/machinePools").and_then(Value::as_array);
+        Self {
+            config: MachineConfig::of(object),
+            version,
+            is_k3s: text.is_some_and(|text| text.contains("+k3s") || text.contains("-k3s")),
+            has_pools: pools.is_some_and(|pools| !pools.is_empty()),
+        }
+    }
+
+    /// Every name that counts somewhere; empty ones are none. K3s has no such key.
+    fn names(&self, class: fn(Roles) -> bool) -> Vec<Option<&'a Value>> {
+        if self.is_k3s {
+            return vec![None];
+        }
+        let names = self.config.values(NAME, class).into_iter();
+        names.map(|name| name.filter(|name| *name != "")).collect()
+    }
+
+    /// The provider that a component of these machines gets without an argument.
+    fn provider(&self, class: fn(Roles) -> bool) -> Option<&'static str> {
+        let names = self.names(class);
+        let is_in_tree = self.version.is_none_or(|version| version.minor <= LAST_IN_TREE.minor);
+        if names.iter().flatten().any(|name| **name == AWS) {
+            is_in_tree.then_some(AWS)
+        } else {
+            let all = names.iter().all(|name| name.is_some_and(|name| name == EXTERNAL));
+            all.then_some(EXTERNAL)
+        }
+    }
+
+    /// Whether Nodes get other names when `cloud-provider-name` becomes `external`, which is then what it becomes.
+    pub fn name_changes(&self) -> bool {
+        self.provider(Roles::any) == Some(AWS) && self.version.is_some() && !self.has_pools
+    }
+
+    /// Whether no server runs the embedded cloud controller.
+    pub fn is_disabled(&self) -> bool {
+        let values = self.config.values(DISABLE, Roles::is_server);
+        values.into_iter().all(|value| value.is_some_and(is_true))
+    }
+
+    /// The list of a place, after what the component gets without it. RKE2 and K3s put their own values first.
+    fn whole_line(&self, place: Option<Place>, key: &str, class: fn(Roles) -> bool) -> Result<CommandLine, Obstacle> {
+        let path = place.unwrap_or(Place::Global).path().child(key);
+        let found = place
+            .and_then(|place| self.config.value(place, key))
+            .filter(|value| !value.is_null());
+        let own = Shape::Bare.read(found, &path)?;
+        let provider = self.provider(class).filter(|_| key != KUBE_APISERVER.key);
+        let provider = provider.map(|name| format!("{}={name}", flag::CLOUD_PROVIDER.name));
+        let items = provider
+            .into_iter()
+            .chain(own.items().unwrap_or_default().iter().cloned());
+        CommandLine::bare(items.collect::<Vec<_>>()).map_err(|reason| KUBE_CONTROLLER_MANAGER.because(reason.into()))
+    }
+
+    /// Whether every control plane runs an external kube-controller-manager.
+    fn is_external(&self) -> bool {
+        let Target { key, class, .. } = KUBE_CONTROLLER_MANAGER;
+        self.config.counting(key, class).into_iter().all(|place| {
+            let line = self.whole_line(place, key, class);
+            line.is_ok_and(|line| matches!(Form::of_command_line(&line), Form::External { .. }))
+        })
+    }
+
+    /// Another cloud's name, if there is one.
+    fn refuse_other_clouds(&self) -> Result<(), Obstacle> {
+        let names = self.names(Roles::any);
+        let other = names
+            .into_iter()
+            .flatten()
+            .find(|name| **name != AWS && **name != EXTERNAL);
+        other.map_or(Ok(()), |name| {
+            Err(Obstacle::Other(format!(
+                "{NAME} is {name}, not \"aws\"; this migration is for AWS, correct spec.targets"
+            )))
+        })
+    }
+
+    /// Nodes that the embedded cloud controller has initialized cannot be taken over.
+    fn refuse_embedded(&self) -> Result<(), Obstacle> {
+        let Target { key, class, .. } = KUBE_CONTROLLER_MANAGER;
+        let is_named = self.names(class).iter().any(Option::is_some);
+        let says = |place| -> Result<bool, Obstacle> {
+            let line = self.whole_line(place, key, class)?;
+            let value = line.value(flag::CLOUD_PROVIDER);
+            Ok(value
+                .map_err(|reason| KUBE_CONTROLLER_MANAGER.because(reason.into()))?
+                .is_some())
+        };
+        let lists: Result<Vec<bool>, Obstacle> = self.config.counting(key, class).into_iter().map(says).collect();
+        if is_named || self.is_disabled() || lists?.contains(&true) {
+            return Ok(());
+        }
+        Err(Obstacle::Other(format!(
+            "no cloud provider is named, so the Nodes have provider IDs of the embedded cloud controller, which never change; \
+             set {DISABLE}: true and replace the Nodes"
+        )))
+    }
+}
+
+/// A component, and where its arguments are.
+struct Target {
+    component: Component,
+    key: &'static str,
+    class: fn(Roles) -> bool,
+}
+
+const KUBE_CONTROLLER_MANAGER: Target = Target {
+    component: Component::KubeControllerManager,
+    key: "kube-controller-manager-arg",
+    class: control_plane,
+};
+const KUBE_APISERVER: Target = Target {
+    component: Component::KubeApiserver,
+    key: "kube-apiserver-arg",
+    class: control_plane,
+};
+const KUBELET: Target = Target {
+    component: Component::Kubelet,
+    key: "kubelet-arg",
+    class: Roles::any,
+};
+
+impl Target {
+    fn because(&self, reason: Refusal) -> Obstacle {
+        Obstacle::Flags {
+            component: self.component,
+            reason,
+        }
+    }
+
+    /// Writes the flags of the phase into every list that counts.
+    fn write(&self, document: &mut Document, cluster: &Cluster<'_>, situation: &Situation<'_>) -> Result<(), Obstacle> {
+        let places = cluster.config.counting(self.key, self.class);
+        for place in places {
+            let whole = cluster.whole_line(place, self.key, self.class)?;
+            let changes = phase_flags::changes(self.component, &whole, &circumstances(situation))
+                .map_err(|reason| self.because(reason))?;
+            let place = place.unwrap_or(Place::Global);
+            let path = place.path().child(self.key);
+            let mut own = document.arguments(&path, Shape::Bare)?;
+            for change in &changes {
+                let unreadable = |reason: Unreadable| self.because(reason.into());
+                change.apply(&mut own).map_err(unreadable)?;
+            }
+            if own.edits().is_empty() {
+                continue;
+            }
+            open(document, place)?;
+            let reasons = changes
+                .iter()
+                .map(|change| format!("{} in {place}: {change}", self.component));
+            if cluster.config.value(place, self.key).is_some_and(Value::is_null) {
+                // A null is kept as what was there.
+                let reasons: Vec<String> = reasons.collect();
+                document.set(&path, json!(own.items()), reasons.join("; "))?;
+            } else {
+                document.set_arguments(&path, Shape::Bare, &own, reasons)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn circumstances(situation: &Situation<'_>) -> Circumstances {
+    Circumstances {
+        phase: situation.row,
+        version: situation.version,
+        both_in_one_object: situation.both_in_one_object,
+        downtime: situation.migration.spec.downtime,
+        own_configuration: situation.migration.spec.leader_migration.is_some(),
+    }
+}
+
+/// The path of a place. A null there becomes an empty object, so that taking it back gives the null again.
+fn open(document: &mut Document, place: Place) -> Result<Path, Obstacle> {
+    let path = place.path();
+    let whole = document.get(&Path::default());
+    let is_null = whole
+        .and_then(|whole| whole.pointer(path.pointer().as_str()))
+        .is_some_and(Value::is_null);
+    if is_null {
+        document.set(&path, json!({}), format!("{place} is made, as it is null"))?;
+    }
+    Ok(path)
+}
+
+fn is_true(value: &Value) -> bool {
+    value == true || value == "true"
+}
+
+pub(super) fn is_external(object: &Value) -> bool {
+    let version = object.pointer(RULES.version[0]).and_then(Value::as_str);
+    Cluster::of(object, version.and_then(|text| text.parse().ok())).is_external()
+}
+
+/// Whether nothing stands in the way of the form of the situation.
+pub(super) fn has_form(object: &Value, situation: &Situation<'_>) -> bool {
+    form(&mut Document::restored(object, &[]), situation).is_ok()
+}
+
+fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
+    if situation.row == Phase::InTree {
+        return Ok(());
+    }
+    let original = document.get(&Path::default()).cloned().unwrap_or_default();
+    let cluster = Cluster::of(&original, situation.version);
+    cluster.refuse_other_clouds()?;
+    if situation.row == Phase::Prepare {
+        return KUBE_CONTROLLER_MANAGER.write(document, &cluster, situation);
+    }
+    cluster.refuse_embedded()?;
+    for target in [&KUBE_CONTROLLER_MANAGER, &KUBE_APISERVER, &KUBELET] {
+        target.write(document, &cluster, situation)?;
+    }
+    // A cluster that is external already runs as its operator wants it.
+    if !cluster.is_external() {
+        disable_cloud_controller(document, &cluster)?;
+    }
+    if cluster.name_changes() {
+        for place in cluster.config.counting(NAME, Roles::any).into_iter().flatten() {
+            if cluster.config.value(place, NAME).is_some_and(|name| name == AWS) {
+                let why = format!("{NAME} in {place}: external, as the in-tree provider is not used any more");
+                document.set(&place.path().child(NAME), json!(EXTERNAL), why)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn disable_cloud_controller(document: &mut Document, cluster: &Cluster<'_>) -> Result<(), Obstacle> {
+    for place in cluster.config.counting(DISABLE, Roles::is_server) {
+        let place = place.unwrap_or(Place::Global);
+        if cluster.config.value(place, DISABLE).is_some_and(is_true) {
+            continue;
+        }
+        let why = format!("{DISABLE} in {place}: it would give Nodes provider IDs of its own");
+        let path = open(document, place)?.child(DISABLE);
+        document.set(&path, json!(true), why)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! What goes wrong with Rancher's machine configuration without anybody being told.
+
+use outrigger_shared::migration::Phase;
+use serde_json::{Map, Value};
+
+use super::{
+    durable::Situation,
+    machine_config::{MachineConfig, Place, Roles},
+    rancher_rke2::{Cluster, has_form, is_external},
+};
+
+/// Longest list of keys in a warning; API servers cut warnings after 256 characters.
+const MAX_KEYS: usize = 3;
+
+pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
+    if situation.row == Phase::InTree {
+        return Vec::new();
+    }
+    let cluster = Cluster::of(object, situation.version);
+    let was_external = is_external(object);
+    let mut warnings: Vec<String> = cluster
+        .config
+        .entries
+        .iter()
+        .enumerate()
+        .filter_map(without_effect)
+        .collect();
+    warnings.extend(replaced_lists(&cluster.config, &roles(object)));
+    if was_external && !cluster.is_disabled() {
+        warnings.push(
+            "disable-cloud-controller is not true on every server, so the embedded cloud controller may give Nodes provider IDs \
+             of its own, which never change; set it"
+                .to_owned(),
+        );
+    }
+    if situation.row >= Phase::Migrate {
+        warnings.extend(csi_migration_off(gated_keys(&cluster.config)));
+    }
+    if !was_external && has_form(object, situation) {
+        warnings.extend(before_the_switch(&cluster, situation.row));
+    }
+    warnings
+}
+
+/// What the operator has to see to when a cluster is going to be external.
+fn before_the_switch(cluster: &Cluster<'_>, row: Phase) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if cluster.name_changes() {
+        let when = if row == Phase::Prepare { " in Migrate" } else { "" };
+        warnings.push(format!(
+            "cloud-provider-name becomes external{when}, and each Node then has its host's name; see first that this is the \
+             private DNS name of its instance, or register the machine with --node-name"
+        ));
+    }
+    if row == Phase::Migrate {
+        warnings.push(
+            "Rancher does not uncordon Nodes of RKE2 and K3s that were cordoned by hand; uncordon them when their machines are done"
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
+/// The gate that goes with the in-tree provider, in the keys that set it.
+pub(super) fn csi_migration_off(keys: Vec<String>) -> Option<String> {
+    (!keys.is_empty()).then(|| {
+        format!(
+            "{} still set the feature gate CSIMigrationAWS=false, with which volumes cannot attach after the switch; remove it \
+             once the EBS CSI driver runs",
+            shortened(keys)
+        )
+    })
+}
+
+/// Whether a flag's value turns CSI migration for EBS off.
+pub(super) fn turns_csi_migration_off(item: &str) -> bool {
+    item.split(['=', ','])
+        .collect::<Vec<_>>()
+        .windows(2)
+        .any(|pair| matches!(pair, [name, value] if name.trim() == "CSIMigrationAWS" && value.trim() == "false"))
+}
+
+fn shortened(mut names: Vec<String>) -> String {
+    names.sort();
+    names.dedup();
+    let more = names.len().saturating_sub(MAX_KEYS);
+    names.truncate(MAX_KEYS);
+    let rest = if more == 0 {
+        String::new()
+    } else {
+        format!(" and {more} more")
+    };
+    names.join(", ") + &rest
+}
+
+/// An entry whose `config` is missing, most often because its keys are not indented below it.
+fn without_effect((index, entry): (usize, &Value)) -> Option<String> {
+    let place = Place::Selector(index);
+    let known = ["machineLabelSelector", "config"];
+    let beside = entry.as_object().into_iter().flat_map(Map::keys);
+    let beside: Vec<String> = beside.filter(|key| !known.contains(&key.as_str())).cloned().collect();
+    if !beside.is_empty() {
+        let keys = shortened(beside);
+        return Some(format!(
+            "{keys} stand beside config in {place}, where they have no effect; indent them below config"
+        ));
+    }
+    let is_missing = entry.get("config").is_none_or(Value::is_null);
+    is_missing.then(|| format!("config of {place} is null, so the entry does nothing; fill it or remove the entry"))
+}
+
+/// Lists of which one replaces the other on some machine, and takes something away.
+fn replaced_lists(config: &MachineConfig<'_>, roles: &[Roles]) -> Vec<String> {
+    let places: Vec<(Place, &Map<String, Value>)> = config.places().collect();
+    let mut warnings = Vec::new();
+    for (number, (later, keys)) in places.iter().enumerate() {
+        for (key, list) in keys.iter().filter(|(key, _)| key.ends_with("-arg")) {
+            let earlier = places.iter().take(number).find(|(earlier, others)| {
+                let lost = others
+                    .get(key)
+                    .is_some_and(|other| items(other).any(|item| !items(list).any(|kept| kept == item)));
+                lost && roles.iter().any(|roles| config.overlap(*earlier, *later, *roles))
+            });
+            if let Some((earlier, _)) = earlier {
+                let own = if *earlier == Place::Global && key == "kube-apiserver-arg" {
+                    " Rancher's own pod security argument is lost with it."
+                } else {
+                    ""
+                };
+                warnings.push(format!(
+                    "{key} of {later} replaces that of {earlier} where both match: lists are not merged.{own} Write all of them into one"
+                ));
+            }
+        }
+    }
+    warnings
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    let (list, one) = match value {
+        Value::Array(list) => (list.as_slice(), None),
+        Value::Null => (&[][..], None),
+        other => (&[][..], Some(other)),
+    };
+    list.iter().chain(one)
+}
+
+fn gated_keys(config: &MachineConfig<'_>) -> Vec<String> {
+    let mut keys = Vec::new();
+    for (_, values) in config.places() {
+        for (key, list) in values.iter().filter(|(key, _)| key.ends_with("-arg")) {
+            if items(list).filter_map(Value::as_str).any(turns_csi_migration_off) {
+                keys.push(key.clone());
+            }
+        }
+    }
+    keys
+}
+
+/// The roles that machines have: those of the pools, or any where the operator brings the machines.
+fn roles(object: &Value) -> Vec<Roles> {
+    let pools = object.pointer("/spec/rkeConfig/machinePools").and_then(Value::as_array);
+    let of_pool = |pool: &Value| {
+        let has = |role: &str| pool.get(role).and_then(Value::as_bool).unwrap_or_default();
+        Roles {
+            control_plane: has("controlPlaneRole"),
+            etcd: has("etcdRole"),
+            worker: has("workerRole"),
+        }
+    };
+    match pools {
+        Some(pools) if !pools.is_empty() => pools.iter().map(of_pool).collect(),
+        _ => Roles::all().collect(),
+    }
+}
