@@ -10,6 +10,7 @@
 //! | new Nodes | `nodes.rs` |
 //! | the webhook is away | `outage.rs` |
 //! | what was missed shows | `missed.rs` |
+//! | real objects of other systems | `corpus.rs` |
 
 #![allow(
     clippy::expect_used,
@@ -20,6 +21,7 @@
 
 mod bench;
 mod components;
+mod corpus;
 mod missed;
 mod nodes;
 mod objects;
@@ -78,6 +80,10 @@ async fn everything_on(version: Version, range: &str, address: &str) -> Result<(
     missed::what_was_missed_shows_until_it_is_written_again(&mut bench)
         .await
         .context("what was missed")?;
+    step("real objects");
+    corpus::every_real_object_goes_through_every_phase(&bench)
+        .await
+        .context("real objects")?;
     step("done");
     Ok(())
 }
