@@ -429,3 +429,18 @@ proptest! {
         prop_assert!(audited.outcome != Outcome::Audited || !audited.warnings.is_empty());
     }
 }
+
+#[test]
+fn audit_annotations_name_rule_version_and_decision() {
+    let decision = review(
+        &spec(Phase::Prepare),
+        &deployment(controller_manager(&["--cloud-provider=aws"])),
+    );
+    let noted = &decision.audit_annotations;
+    assert_eq!(noted["rule"], "Deployment.apps");
+    assert_eq!(noted["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(
+        (noted["decision"].as_str(), noted["phase"].as_str()),
+        ("changed", "Prepare")
+    );
+}

@@ -33,6 +33,15 @@ pub struct Kind {
     pub(super) draft: fn(&Input<'_>, &Migration<'_>) -> Draft,
 }
 
+impl Kind {
+    /// The rule's name in audit annotations: `Kind.group`, as Kubernetes writes kinds.
+    #[must_use]
+    pub fn rule(&self) -> String {
+        let dot = if self.group.is_empty() { "" } else { "." };
+        format!("{}{dot}{}", self.kind, self.group)
+    }
+}
+
 const FAMILIES: [&[Kind]; 9] = [
     workload::KINDS,
     pod::KINDS,

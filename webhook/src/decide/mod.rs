@@ -206,7 +206,7 @@ fn decide_as(input: &Input<'_>, kind: &Kind) -> Decision {
             "outrigger: nothing changed, as several migrations match: {}; correct their spec.targets",
             names.join(", ")
         )),
-        Match::One(migration) => Decision::of((kind.draft)(input, migration), migration),
+        Match::One(migration) => Decision::of((kind.draft)(input, migration), migration, kind),
     }
 }
 
@@ -226,7 +226,7 @@ impl Decision {
         }
     }
 
-    fn of(draft: Draft, migration: &Migration<'_>) -> Self {
+    fn of(draft: Draft, migration: &Migration<'_>, kind: &Kind) -> Self {
         let Draft {
             mut patch,
             warnings,
@@ -256,6 +256,8 @@ impl Decision {
             ("migration".to_owned(), migration.name.to_owned()),
             ("phase".to_owned(), migration.spec.phase.to_string()),
             ("decision".to_owned(), outcome.as_str().to_owned()),
+            ("rule".to_owned(), kind.rule()),
+            ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
         ]);
         if !reasons.is_empty() {
             audit_annotations.insert("reasons".to_owned(), reasons.join("; "));
