@@ -432,10 +432,7 @@ proptest! {
 
 #[test]
 fn audit_annotations_name_rule_version_and_decision() {
-    let decision = review(
-        &spec(Phase::Prepare),
-        &deployment(controller_manager(&["--cloud-provider=aws"])),
-    );
+    let decision = review(&spec(Phase::Prepare), &controller_manager(&["--cloud-provider=aws"]));
     let noted = &decision.audit_annotations;
     assert_eq!(noted["rule"], "Deployment.apps");
     assert_eq!(noted["version"], env!("CARGO_PKG_VERSION"));
