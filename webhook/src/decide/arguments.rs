@@ -1,7 +1,7 @@
 //! Argument lists as the objects of provisioners write them: lists of words with or without dashes, maps, and lists of
 //! names with values. One editor changes them all ([`CommandLine`]); this file only reads and writes the shapes.
 
-use outrigger_shared::command_line::{CommandLine, Unreadable};
+use outrigger_shared::command_line::{CommandLine, Edit, Unreadable};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -41,6 +41,40 @@ impl Shape {
             (Self::Map | Self::Named, Some(Value::Array(_))) => Self::Named,
             (shape, _) => shape,
         }
+    }
+
+    /// The shape in the version of the object's API, for fields that are missing: Cluster API writes maps up to v1beta1,
+    /// and lists of names with values from v1beta2 on.
+    pub fn in_version_of(self, object: &Value) -> Self {
+        let version = text(object, "apiVersion").and_then(|version| version.rsplit_once('/'));
+        match (self, version) {
+            (Self::Map, Some((group, "v1beta2"))) if group.ends_with("cluster.x-k8s.io") => Self::Named,
+            (Self::Named, Some((group, version))) if group.ends_with("cluster.x-k8s.io") && version != "v1beta2" => {
+                Self::Map
+            }
+            (shape, _) => shape,
+        }
+    }
+
+    /// A field of this shape without items.
+    pub fn empty(self) -> Value {
+        if self == Self::Map { json!({}) } else { json!([]) }
+    }
+
+    /// A list of names with values is merged by both: an owner who applies its original again (server-side apply) finds
+    /// its own item back beside the one that was put in its place. Then what was put in goes, and the list is the
+    /// owner's. None if the list is not such a merged one.
+    pub fn without_merged(self, found: &Value, edits: &[Edit]) -> Option<Value> {
+        let list = found.as_array().filter(|_| self == Self::Named)?;
+        let is = |element: &Value, pair: &str| {
+            pair.split_once('=') == text(element, "name").zip(text(element, "value").or(Some("")))
+        };
+        let ours = |element: &&Value| edits.iter().flat_map(|edit| &edit.now).any(|pair| is(element, pair));
+        let is_merged = list.iter().filter(ours).any(|element| {
+            let same_name = |other: &&Value| text(other, "name") == text(element, "name") && *other != element;
+            list.iter().any(|other| same_name(&other))
+        });
+        is_merged.then(|| list.iter().filter(|element| !ours(element)).cloned().collect())
     }
 
     /// Reads a list; an empty one if there is none.

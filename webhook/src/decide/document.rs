@@ -21,6 +21,9 @@ pub(super) enum Entry {
         shape: Shape,
         #[serde(default, skip_serializing_if = "is_zero")]
         parents: usize,
+        /// The list had no item left, so its field was taken out.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        emptied: bool,
         #[serde(flatten)]
         edit: Edit,
     },
@@ -59,6 +62,7 @@ pub(super) struct Document {
     value: Value,
     entries: Vec<Entry>,
     reasons: Vec<String>,
+    warnings: Vec<String>,
 }
 
 impl Document {
@@ -79,6 +83,11 @@ impl Document {
             value,
             ..Self::default()
         }
+    }
+
+    /// The object as it is by now.
+    pub fn whole(&self) -> &Value {
+        &self.value
     }
 
     /// What is at the path; none if nothing or null is.
@@ -123,10 +132,6 @@ impl Document {
     ///
     /// # Errors
     /// When something on the way is no object, or the field is no list; nothing is changed then.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the first kind with lists of objects uses it")
-    )]
     pub fn push(&mut self, path: &Path, new: Value, why: impl Into<String>) -> Result<(), NotAnObject> {
         let parents = append(&mut self.value, path, new.clone())?;
         self.entries.push(Entry::Element {
@@ -138,6 +143,16 @@ impl Document {
         Ok(())
     }
 
+    /// Notes something to tell whoever writes the object.
+    pub fn warn(&mut self, warning: String) {
+        self.warnings.push(warning);
+    }
+
+    /// What was noted.
+    pub fn warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
+    }
+
     /// Reads the argument list at the path; an empty one if nothing is there.
     ///
     /// # Errors
@@ -146,7 +161,9 @@ impl Document {
         shape.read(self.get(path), path)
     }
 
-    /// Writes an argument list back that [`Self::arguments`] has read and that was edited since.
+    /// Writes an argument list back that [`Self::arguments`] has read and that was edited since. Without an item left,
+    /// the field goes: some APIs ask for one item at least. Those that write lists of names with values also ask for one
+    /// field at least in each object, so there the objects that held nothing else go too.
     ///
     /// # Errors
     /// When something on the way is no object.
@@ -167,12 +184,24 @@ impl Document {
             let reasons: Vec<String> = reasons.into_iter().collect();
             return self.set(path, written, reasons.join("; "));
         }
-        let parents = write(&mut self.value, path, written)?;
+        let emptied = line.items().is_some_and(<[String]>::is_empty);
+        let parents = if emptied {
+            take(&mut self.value, path);
+            prune(
+                &mut self.value,
+                path,
+                if shape == Shape::Named { usize::MAX } else { 0 },
+            );
+            0
+        } else {
+            write(&mut self.value, path, written)?
+        };
         self.entries
             .extend(line.edits().iter().enumerate().map(|(number, edit)| Entry::Arguments {
                 at: path.pointer().to_string(),
                 shape,
                 parents: if number == 0 { parents } else { 0 },
+                emptied,
                 edit: edit.clone(),
             }));
         self.reasons.extend(reasons);
@@ -208,17 +237,33 @@ fn take_back(value: &mut Value, group: &[Entry]) -> Option<()> {
             }
             Some(())
         }
-        [Entry::Arguments { at, shape, parents, .. }, ..] => {
+        [
+            Entry::Arguments {
+                at,
+                shape,
+                parents,
+                emptied,
+                ..
+            },
+            ..,
+        ] => {
             let edit = |entry: &Entry| match entry {
                 Entry::Arguments { edit, .. } => Some(edit.clone()),
                 _ => None,
             };
             let edits: Vec<Edit> = group.iter().filter_map(edit).collect();
             let path = Path::parse(at)?;
-            let mut line = shape.read(find(value, &path), &path).ok()?;
+            let found = find(value, &path).cloned();
+            // The object may have been read in another version of its API since.
+            let shape = shape.in_version_of(value).of(found.as_ref());
+            if let Some(own) = found.as_ref().and_then(|found| shape.without_merged(found, &edits)) {
+                return put(value, at, Some(own), 0);
+            }
+            let found = found.or_else(|| emptied.then(|| shape.empty()));
+            let mut line = shape.read(found.as_ref(), &path).ok()?;
             let written = line.undo(&edits).then(|| {
                 line.items()?;
-                Some(shape.write(find(value, &path), &line))
+                Some(shape.write(found.as_ref(), &line))
             })?;
             put(value, at, written, *parents)
         }

@@ -9,7 +9,7 @@ use outrigger_shared::{
     command_line::Unreadable,
     component::{Component, Form},
     migration::Phase,
-    phase_flags::{self, Circumstances, Refusal},
+    phase_flags::{self, Change, Circumstances, Refusal, flag},
     version::KubernetesVersion,
 };
 use serde_json::{Value, json};
@@ -114,9 +114,10 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules)
         ));
     }
     match formed(input.object, &entries, rules, &situation) {
-        Ok((patch, reasons)) => {
+        Ok((patch, reasons, warnings)) => {
             draft.patch = patch;
             draft.reasons.extend(reasons);
+            draft.warnings.extend(warnings);
         }
         Err(obstacle) => draft.refuse(format!("nothing is changed: {obstacle}")),
     }
@@ -128,10 +129,13 @@ fn formed(
     entries: &[Entry],
     rules: &Rules,
     situation: &Situation<'_>,
-) -> Result<(Vec<json_patch::PatchOperation>, Vec<String>), Obstacle> {
+) -> Result<(Vec<json_patch::PatchOperation>, Vec<String>, Vec<String>), Obstacle> {
     let mut document = Document::restored(object, entries);
     (rules.form)(&mut document, situation)?;
+    let warnings = document.warnings();
     let (mut value, entries, mut reasons) = document.finish();
+    // Kubelets of several machines in one object change alike.
+    reasons.dedup();
     write_undo(&mut value, &entries)?;
     let mut builder = Builder::default();
     builder.value(&Path::default(), object, &value);
@@ -141,7 +145,7 @@ fn formed(
     } else if reasons.is_empty() {
         reasons = vec!["original fields restored".to_owned()];
     }
-    Ok((patch, reasons))
+    Ok((patch, reasons, warnings))
 }
 
 /// In Migrate and Complete an object waits for the evidence in the form of Prepare, but one that is external stays so.
@@ -174,10 +178,34 @@ pub(super) fn arguments(
     component: Component,
     situation: &Situation<'_>,
 ) -> Result<(), Obstacle> {
-    let because = |reason: Refusal| Obstacle::Flags { component, reason };
+    arguments_beside(document, path, shape, component, situation, None)
+}
+
+/// The same where another field of the object gives the component its cloud provider, unless the list names one. That
+/// field follows the phase by itself, so the list gets no `cloud-provider` of its own.
+pub(super) fn arguments_beside(
+    document: &mut Document,
+    path: &Path,
+    shape: Shape,
+    component: Component,
+    situation: &Situation<'_>,
+    provider: Option<&str>,
+) -> Result<(), Obstacle> {
+    let because = |reason: Refusal| match reason {
+        Refusal::VersionUnknown => Obstacle::Other(format!(
+            "{component} is not changed: the object does not tell its Kubernetes version; set spec.kubernetesVersion of the migration"
+        )),
+        reason => Obstacle::Flags { component, reason },
+    };
     let unreadable = |reason: Unreadable| because(reason.into());
     let shape = shape.of(document.get(path));
     let mut line = document.arguments(path, shape)?;
+    let mut whole = line.clone();
+    let has_own = line.value(flag::CLOUD_PROVIDER).map_err(unreadable)?.is_some();
+    let provider = provider.filter(|_| !has_own);
+    if let Some(provider) = provider {
+        whole.set(flag::CLOUD_PROVIDER, provider).map_err(unreadable)?;
+    }
     let spec = situation.migration.spec;
     let circumstances = Circumstances {
         phase: situation.row,
@@ -186,7 +214,8 @@ pub(super) fn arguments(
         downtime: spec.downtime,
         own_configuration: spec.leader_migration.is_some(),
     };
-    let changes = phase_flags::changes(component, &line, &circumstances).map_err(because)?;
+    let mut changes = phase_flags::changes(component, &whole, &circumstances).map_err(because)?;
+    changes.retain(|change| provider.is_none() || !matches!(change, Change::Set(flag::CLOUD_PROVIDER, ..)));
     for change in &changes {
         change.apply(&mut line).map_err(unreadable)?;
     }

@@ -6,8 +6,8 @@
 use outrigger_shared::migration::Profile;
 
 use super::{
-    Draft, Input, Migration, kamaji, kubermatic, machine, machine_deployment, node, pod, rancher_rke1, rancher_rke2,
-    workload,
+    Draft, Input, Migration, cluster_api, kamaji, kubermatic, machine, machine_deployment, node, pod, rancher_rke1,
+    rancher_rke2, workload,
 };
 
 /// One kind of object and its rules.
@@ -42,11 +42,14 @@ impl Kind {
     }
 }
 
-const FAMILIES: [&[Kind]; 9] = [
+const FAMILIES: [&[Kind]; 12] = [
     workload::KINDS,
     pod::KINDS,
     node::KINDS,
     kamaji::KINDS,
+    cluster_api::KUBEADM,
+    cluster_api::RKE2,
+    cluster_api::CLASS,
     // Before the tags of the same kind: a hand that marks a Machine as migrated is told.
     machine::KINDS,
     machine_deployment::KINDS,

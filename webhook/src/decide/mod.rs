@@ -8,6 +8,7 @@
 //! | which kinds have rules | `kinds.rs` |
 //! | which migration does the object belong to | `matching.rs` |
 //! | the way between phases for the durable objects of provisioners | `durable.rs`, `document.rs` |
+//! | Cluster API's control planes, machine configurations and templates | `cluster_api/` |
 //! | Deployment, StatefulSet, DaemonSet | `workload.rs` |
 //! | Pod | `pod.rs` |
 //! | the command lines in either | `pod_spec.rs` |
@@ -29,6 +30,7 @@ use serde_json::Value;
 use self::matching::Match;
 
 mod arguments;
+mod cluster_api;
 mod document;
 mod durable;
 mod kamaji;

@@ -1,0 +1,135 @@
+//! ClusterClass: its inline patches are applied over the templates, so one that sets `cloud-provider` undoes what the
+//! phase gave them. They are templates of their own, with variables, so they are not rewritten but reported.
+
+use outrigger_shared::{command_line::Flag, migration::Phase, phase_flags::flag};
+use serde_json::Value;
+
+use super::row;
+use crate::decide::{Draft, Input, Kind, Migration, Operation, apply_requested, changed, is_being_deleted};
+
+pub(in crate::decide) const KINDS: &[Kind] =
+    &[row(("cluster.x-k8s.io", "ClusterClass", "clusterclasses"), true, draft)];
+
+/// Fields on the way to arguments of the components; a patch may set them as a whole.
+const HOLDERS: [&str; 11] = [
+    "spec",
+    "kubeadmConfigSpec",
+    "clusterConfiguration",
+    "apiServer",
+    "controllerManager",
+    "initConfiguration",
+    "joinConfiguration",
+    "nodeRegistration",
+    "serverConfig",
+    "agentConfig",
+    "kubelet",
+];
+
+fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
+    let may_act = input.operation == Operation::Create || changed(input, "/spec") || apply_requested(input);
+    if !may_act || is_being_deleted(input.object) || migration.spec.phase == Phase::InTree {
+        return Draft {
+            reasons: vec!["there is nothing to say about it now".to_owned()],
+            ..Draft::default()
+        };
+    }
+    let mut draft = Draft {
+        reasons: vec!["a ClusterClass is not changed".to_owned()],
+        ..Draft::default()
+    };
+    for patch in elements(input.object, "/spec/patches") {
+        let mut settings = elements(patch, "/definitions")
+            .flat_map(|definition| elements(definition, "/jsonPatches"))
+            .filter_map(provider);
+        // From Migrate on, `external` is what the templates say.
+        let fits = |setting: &Setting| *setting == Setting::External && migration.spec.phase >= Phase::Migrate;
+        if settings.any(|setting| !fits(&setting)) {
+            let name = patch.get("name").and_then(Value::as_str).unwrap_or_default();
+            let name: String = name.chars().take(40).collect();
+            draft.warnings.push(format!(
+                "inline patch {name:?} sets cloud-provider over what the templates say, and is not rewritten; make it follow the phase, external from Migrate on"
+            ));
+        }
+    }
+    draft
+}
+
+fn elements<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
+    value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// What a patch makes of `cloud-provider`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Setting {
+    External,
+    /// Another value, or one that only a variable tells.
+    Other,
+}
+
+/// None if the patch is about something else.
+fn provider(patch: &Value) -> Option<Setting> {
+    let path = patch.get("path")?.as_str()?;
+    let keys: Vec<&str> = path.split('/').skip(1).collect();
+    let last = *keys.last()?;
+    if matches!(last, "cloud-provider" | "cloudProviderName") {
+        if patch.get("op").and_then(Value::as_str) == Some("remove") {
+            return Some(Setting::Other);
+        }
+        let template = patch.pointer("/valueFrom/template").and_then(Value::as_str);
+        let value = patch.get("value").and_then(Value::as_str).or(template);
+        return Some(setting(value.unwrap_or_default()));
+    }
+    let is_list = keys.iter().any(|key| matches!(*key, "extraArgs" | "kubeletExtraArgs"));
+    if !is_list && !HOLDERS.contains(&last) {
+        return None;
+    }
+    let template = patch.pointer("/valueFrom/template").and_then(Value::as_str);
+    template
+        .and_then(in_text)
+        .or_else(|| patch.get("value").and_then(in_value))
+}
+
+fn setting(value: &str) -> Setting {
+    let value = value.trim().trim_matches(['"', '\'']);
+    if value == "external" {
+        Setting::External
+    } else {
+        Setting::Other
+    }
+}
+
+/// A map's entry, an item with a name, a text `cloud-provider=…`, at any depth.
+fn in_value(value: &Value) -> Option<Setting> {
+    let Flag { name, .. } = flag::CLOUD_PROVIDER;
+    match value {
+        Value::Object(fields) => {
+            let own = if fields.get("name").and_then(Value::as_str) == Some(name) {
+                fields.get("value")
+            } else {
+                fields.get(name).or_else(|| fields.get("cloudProviderName"))
+            };
+            match own.and_then(Value::as_str) {
+                Some(own) => Some(setting(own)),
+                None => fields.values().find_map(in_value),
+            }
+        }
+        Value::Array(list) => list.iter().find_map(in_value),
+        Value::String(text) => {
+            let rest = text.trim_start_matches('-').strip_prefix(name)?.strip_prefix('=')?;
+            Some(setting(rest))
+        }
+        _ => None,
+    }
+}
+
+/// The same in the text of a template, in which `value` may stand between the two.
+fn in_text(text: &str) -> Option<Setting> {
+    let (_, rest) = text.split_once(flag::CLOUD_PROVIDER.name)?;
+    if rest.starts_with('-') {
+        return in_text(rest);
+    }
+    let is_word = |letter: char| letter.is_alphanumeric() || letter == '-';
+    let mut words = rest.split(|letter| !is_word(letter)).filter(|word| !word.is_empty());
+    let value = words.find(|word| *word != "value")?;
+    Some(setting(value))
+}

@@ -1,0 +1,190 @@
+//! KubeadmControlPlane, KubeadmConfig and their templates.
+//!
+//! | component | below the kubeadm configuration |
+//! |---|---|
+//! | kube-apiserver, kube-controller-manager | `clusterConfiguration.{apiServer,controllerManager}.extraArgs` |
+//! | kubelet of the first control-plane machine | `initConfiguration.nodeRegistration.kubeletExtraArgs` |
+//! | kubelet of every other machine | `joinConfiguration.nodeRegistration.kubeletExtraArgs` |
+//!
+//! v1beta1 writes them as maps, v1beta2 as lists of `{name, value}` of 1 to 100 items with unique names. `taints` of a
+//! nodeRegistration stay as they are: the kubelet itself adds the one of uninitialized Nodes, and a list where there was
+//! none would take kubeadm's own taint away.
+
+use outrigger_shared::{component::Component, migration::Phase};
+use serde_json::Value;
+
+use super::{BOOTSTRAP, CONTROL_PLANE, config, fixed_template, join, leftovers, refuse_other_clouds, row, template};
+use crate::{
+    decide::{
+        Kind,
+        arguments::Shape,
+        document::Document,
+        durable::{self, Obstacle, Rules, Situation},
+    },
+    patch::Path,
+};
+
+pub(in crate::decide) const KINDS: &[Kind] = &[
+    row(
+        (CONTROL_PLANE, "KubeadmControlPlane", "kubeadmcontrolplanes"),
+        true,
+        |input, migration| durable::draft(input, migration, &CONTROL_PLANES),
+    ),
+    row(
+        (
+            CONTROL_PLANE,
+            "KubeadmControlPlaneTemplate",
+            "kubeadmcontrolplanetemplates",
+        ),
+        false,
+        |input, migration| fixed_template(input, migration, "KubeadmControlPlane", &CONTROL_PLANE_TEMPLATES),
+    ),
+    row(
+        (BOOTSTRAP, "KubeadmConfig", "kubeadmconfigs"),
+        true,
+        |input, migration| config(input, migration, "KubeadmControlPlane", &CONFIGS),
+    ),
+    row(
+        (BOOTSTRAP, "KubeadmConfigTemplate", "kubeadmconfigtemplates"),
+        true,
+        |input, migration| template(input, migration, &CONFIG_TEMPLATES),
+    ),
+];
+
+const CONTROL_PLANES: Rules = Rules {
+    version: &["/spec/version"],
+    is_external: |object| PLANE.is_external(object),
+    form: |document, situation| PLANE.form(document, situation),
+    ..RULES
+};
+const CONTROL_PLANE_TEMPLATES: Rules = Rules {
+    is_external: |object| PLANE_TEMPLATE.is_external(object),
+    form: |document, situation| PLANE_TEMPLATE.form(document, situation),
+    ..RULES
+};
+const CONFIGS: Rules = Rules {
+    version: &["/spec/clusterConfiguration/kubernetesVersion"],
+    is_external: |object| CONFIG.is_external(object),
+    form: |document, situation| CONFIG.form(document, situation),
+    ..RULES
+};
+const CONFIG_TEMPLATES: Rules = Rules {
+    is_external: |object| CONFIG_TEMPLATE.is_external(object),
+    form: |document, situation| CONFIG_TEMPLATE.form(document, situation),
+    ..RULES
+};
+
+/// What the kinds have in common. Autoscalers write `replicas`.
+const RULES: Rules = Rules {
+    triggers: &["/spec"],
+    besides: &["replicas"],
+    version: &[],
+    both_in_one_object: true,
+    is_external: |_| false,
+    form: |_, _| Ok(()),
+    warnings: durable::no_warnings,
+};
+
+/// Where an object holds its kubeadm configuration.
+struct Kubeadm {
+    home: &'static [&'static str],
+    /// Whether it is a control plane in any case. Otherwise its `clusterConfiguration` tells.
+    is_control_plane: bool,
+}
+
+const PLANE: Kubeadm = Kubeadm {
+    home: &["spec", "kubeadmConfigSpec"],
+    is_control_plane: true,
+};
+const PLANE_TEMPLATE: Kubeadm = Kubeadm {
+    home: &["spec", "template", "spec", "kubeadmConfigSpec"],
+    is_control_plane: true,
+};
+const CONFIG: Kubeadm = Kubeadm {
+    home: &["spec"],
+    is_control_plane: false,
+};
+const CONFIG_TEMPLATE: Kubeadm = Kubeadm {
+    home: &["spec", "template", "spec"],
+    is_control_plane: false,
+};
+
+/// Most items that a list of arguments may have in v1beta2.
+const MAX_ITEMS: usize = 100;
+
+impl Kubeadm {
+    fn component(&self, field: &str) -> Path {
+        join(self.home, &["clusterConfiguration", field, "extraArgs"])
+    }
+
+    fn kubelet(&self, configuration: &str) -> Path {
+        join(self.home, &[configuration, "nodeRegistration", "kubeletExtraArgs"])
+    }
+
+    /// A control plane's kube-controller-manager tells, a worker's kubelet else.
+    fn is_external(&self, object: &Value) -> bool {
+        let configuration = join(self.home, &["clusterConfiguration"]);
+        let is_control_plane = object.pointer(configuration.pointer().as_str()).is_some();
+        let path = if self.is_control_plane || is_control_plane {
+            self.component("controllerManager")
+        } else {
+            self.kubelet("joinConfiguration")
+        };
+        durable::is_external(object, &path, Shape::Map)
+    }
+
+    fn form(&self, document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
+        if situation.row == Phase::InTree {
+            return Ok(());
+        }
+        let lists = self.lists(document);
+        let of = |kind: Component| lists.iter().filter(move |(component, _)| *component == kind);
+        let kubelets: Vec<_> = of(Component::Kubelet).map(|(_, list)| list.clone()).collect();
+        refuse_other_clouds(document, &kubelets)?;
+        let all: Vec<_> = lists.iter().map(|(_, list)| list.clone()).collect();
+        let cloud_configs = leftovers::cloud_configs(document, &all);
+        for (component, (path, shape)) in &lists {
+            durable::arguments(document, path, *shape, *component, situation)?;
+            let items = document.get(path).and_then(Value::as_array).map_or(0, Vec::len);
+            if items > MAX_ITEMS {
+                return Err(Obstacle::Other(format!(
+                    "{} would have {items} items, and its API takes {MAX_ITEMS}; remove some",
+                    path.pointer()
+                )));
+            }
+        }
+        if situation.row >= Phase::Migrate {
+            let gates = self.with_scheduler(all.clone(), document);
+            leftovers::warn_of_gates(document, &gates, situation.version);
+            leftovers::warn_of_cloud_configs(document, self.home, &cloud_configs, &all);
+        }
+        Ok(())
+    }
+
+    /// The argument lists that the object has, or has to get.
+    fn lists(&self, document: &Document) -> Vec<(Component, (Path, Shape))> {
+        let shape = Shape::Map.in_version_of(document.whole());
+        let has = |field: &str| document.get(&join(self.home, &[field])).is_some();
+        let mut lists = Vec::new();
+        let mut add = |component, path| lists.push((component, (path, shape)));
+        if self.is_control_plane || has("clusterConfiguration") {
+            add(Component::KubeControllerManager, self.component("controllerManager"));
+            add(Component::KubeApiserver, self.component("apiServer"));
+        }
+        // A first control-plane machine need not have the part for joining, and a worker has no other.
+        let is_first = has("initConfiguration") || has("clusterConfiguration");
+        if self.is_control_plane || is_first {
+            add(Component::Kubelet, self.kubelet("initConfiguration"));
+        }
+        if self.is_control_plane || !is_first || has("joinConfiguration") {
+            add(Component::Kubelet, self.kubelet("joinConfiguration"));
+        }
+        lists
+    }
+
+    fn with_scheduler(&self, mut lists: Vec<(Path, Shape)>, document: &Document) -> Vec<(Path, Shape)> {
+        let shape = Shape::Map.in_version_of(document.whole());
+        lists.push((self.component("scheduler"), shape));
+        lists
+    }
+}
