@@ -114,22 +114,17 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules)
         ));
     }
     match formed(input.object, &entries, rules, &situation) {
-        Ok((patch, reasons, warnings)) => {
-            draft.patch = patch;
-            draft.reasons.extend(reasons);
-            draft.warnings.extend(warnings);
+        Ok(formed) => {
+            draft.patch = formed.patch;
+            draft.reasons.extend(formed.reasons);
+            draft.warnings.extend(formed.warnings);
         }
         Err(obstacle) => draft.refuse(format!("nothing is changed: {obstacle}")),
     }
     draft
 }
 
-fn formed(
-    object: &Value,
-    entries: &[Entry],
-    rules: &Rules,
-    situation: &Situation<'_>,
-) -> Result<(Vec<json_patch::PatchOperation>, Vec<String>, Vec<String>), Obstacle> {
+fn formed(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situation<'_>) -> Result<Draft, Obstacle> {
     let mut document = Document::restored(object, entries);
     (rules.form)(&mut document, situation)?;
     let warnings = document.warnings();
@@ -145,7 +140,12 @@ fn formed(
     } else if reasons.is_empty() {
         reasons = vec!["original fields restored".to_owned()];
     }
-    Ok((patch, reasons, warnings))
+    Ok(Draft {
+        patch,
+        warnings,
+        reasons,
+        refused: false,
+    })
 }
 
 /// In Migrate and Complete an object waits for the evidence in the form of Prepare, but one that is external stays so.

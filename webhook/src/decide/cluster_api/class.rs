@@ -7,8 +7,11 @@ use serde_json::Value;
 use super::row;
 use crate::decide::{Draft, Input, Kind, Migration, Operation, apply_requested, changed, is_being_deleted};
 
-pub(in crate::decide) const KINDS: &[Kind] =
-    &[row(("cluster.x-k8s.io", "ClusterClass", "clusterclasses"), true, draft)];
+pub(in crate::decide) const KINDS: &[Kind] = &[row(
+    ("cluster.x-k8s.io", "ClusterClass", "clusterclasses"),
+    false,
+    draft,
+)];
 
 /// Fields on the way to arguments of the components; a patch may set them as a whole.
 const HOLDERS: [&str; 11] = [

@@ -81,7 +81,8 @@ fn config(input: &Input<'_>, migration: &Migration<'_>, control_plane: &str, rul
     if is_owned_by(&[control_plane]) {
         return unchanged(format!("{control_plane} gives its machines their form"));
     }
-    if input.operation == Operation::Update && is_owned_by(&["Machine", "MachineSet"]) {
+    // A MachineSet makes it, the Machine takes it over.
+    if is_owned_by(&["Machine"]) || input.operation == Operation::Update && is_owned_by(&["MachineSet"]) {
         return unchanged("a machine reads its configuration once, when it is made".to_owned());
     }
     durable::draft(input, migration, rules)
