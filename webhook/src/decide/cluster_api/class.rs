@@ -7,11 +7,8 @@ use serde_json::Value;
 use super::row;
 use crate::decide::{Draft, Input, Kind, Migration, Operation, apply_requested, changed, is_being_deleted};
 
-pub(in crate::decide) const KINDS: &[Kind] = &[row(
-    ("cluster.x-k8s.io", "ClusterClass", "clusterclasses"),
-    false,
-    draft,
-)];
+pub(in crate::decide) const KINDS: &[Kind] =
+    &[row(("cluster.x-k8s.io", "ClusterClass", "clusterclasses"), true, draft)];
 
 /// Fields on the way to arguments of the components; a patch may set them as a whole.
 const HOLDERS: [&str; 11] = [
