@@ -37,23 +37,18 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     }
 }
 
-/// What to tell whoever writes the mark of completion.
+/// What to tell whoever writes the mark of completion. Only reviews in which it changes come here.
 fn completion(input: &Input<'_>, migration: &Migration<'_>) -> Option<String> {
-    let new = marked(input.object);
-    let old = input.old_object.and_then(marked);
-    let expected = if migration.spec.phase >= Phase::Migrate {
-        "true"
-    } else {
-        "false"
-    };
-    match (input.operation, new) {
-        (Operation::Update, new) if new != old => Some(format!(
-            "annotation {MARK} is Kubermatic's proof that this kubelet has moved, and no kubelet moves by it; take the change back and \
-             replace the Machine"
+    let phase = migration.spec.phase;
+    let expected = if phase >= Phase::Migrate { "true" } else { "false" };
+    match (input.operation, marked(input.object)) {
+        (Operation::Update, _) => Some(format!(
+            "annotation {MARK} is Kubermatic's proof that this kubelet has moved, and no kubelet moves by it; take the \
+             change back and replace the Machine"
         )),
         (Operation::Create, Some(value)) if value != expected => Some(format!(
-            "annotation {MARK} is written by the machine-controller itself; in phase {} it would be {expected}, not {value:?}: leave it out",
-            migration.spec.phase
+            "annotation {MARK} is written by the machine-controller itself; in phase {phase} it would be {expected}, not \
+             {value:?}: leave it out"
         )),
         _ => None,
     }
