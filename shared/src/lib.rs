@@ -11,6 +11,7 @@
 //! | where is a container's argument list, and how is it edited and restored | [`command_line`] |
 //! | which names did a controller ever have | [`controller`] |
 //! | which lease guards a controller | [`leader_migration`] |
+//! | how is a YAML text inside an object changed without touching the rest of it | [`yaml_text`] |
 //! | annotations, taints, AWS tags, provider IDs, versions | [`annotations`], [`taints`], [`tags`], [`provider_id`], [`version`] |
 
 pub mod annotations;
@@ -24,3 +25,4 @@ pub mod provider_id;
 pub mod tags;
 pub mod taints;
 pub mod version;
+pub mod yaml_text;

@@ -1,0 +1,170 @@
+//! YAML as text inside of objects, edited line by line: comments, order, quoting and indentation stay as their owner wrote
+//! them, byte for byte.
+//!
+//! The parser says where everything stands; an edit splices the text there. **Nothing is trusted:** after each edit the new
+//! text is parsed, and the edit holds only if every document has exactly the value that was meant. Whatever cannot be
+//! edited in this way is refused with its place and what to write by hand.
+//!
+//! Each edit is kept as the lines that it changed ([`LineEdit`]), and [`undo`] takes them back while they are there.
+
+use serde_json::{Map, Value};
+
+mod edit;
+mod lines;
+mod nested;
+mod render;
+mod tree;
+
+pub use self::lines::{LineEdit, undo};
+use self::tree::Node;
+
+/// Longest text that is edited, in bytes. A real one has a few thousand; an object of the API has at most 1.5 million.
+pub const MAX_BYTES: usize = 512 * 1024;
+
+/// Deepest nesting that is edited.
+pub const MAX_DEPTH: usize = 64;
+
+/// Why a text is not edited.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No YAML.
+    #[error("the text is no YAML ({0}); correct it")]
+    Syntax(String),
+    /// Beyond any real one.
+    #[error("the text has {0} bytes, more than the {MAX_BYTES} that are edited; shorten it")]
+    TooLong(usize),
+    /// Beyond any real one.
+    #[error("the text is nested deeper than {MAX_DEPTH} levels; flatten it")]
+    TooDeep,
+    /// The text can be read, but not safely changed there.
+    #[error("{at} {why}, so the text is not edited; {by_hand} by hand")]
+    Place {
+        /// The path and the line.
+        at: String,
+        /// What is there.
+        why: &'static str,
+        /// What to write.
+        by_hand: String,
+    },
+}
+
+/// A YAML text of one or several documents, under change.
+#[derive(Clone, Debug)]
+pub struct YamlText {
+    text: String,
+    documents: Vec<Value>,
+    roots: Vec<Node>,
+    edits: Vec<LineEdit>,
+}
+
+impl YamlText {
+    /// Reads a text. Documents without content do not count.
+    ///
+    /// # Errors
+    /// When it is no YAML, or far larger than any real one.
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
+        if text.len() > MAX_BYTES {
+            return Err(Refusal::TooLong(text.len()));
+        }
+        let roots = tree::documents(text)?;
+        let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
+            // The decoder draws a picture of the place over several lines; the first says it all.
+            let message = error.to_string();
+            Refusal::Syntax(message.lines().next().unwrap_or_default().to_owned())
+        })?;
+        if roots.len() != documents.len() {
+            return Err(Refusal::Syntax("its documents cannot be told apart".to_owned()));
+        }
+        Ok(Self {
+            text: text.to_owned(),
+            documents,
+            roots,
+            edits: Vec::new(),
+        })
+    }
+
+    /// The text as it is now.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The values of its documents, in order.
+    #[must_use]
+    pub fn documents(&self) -> &[Value] {
+        &self.documents
+    }
+
+    /// What was changed since the text was read, in order.
+    #[must_use]
+    pub fn edits(&self) -> &[LineEdit] {
+        &self.edits
+    }
+
+    /// What a path leads to. Keys of maps and indices of lists, from the root of the document.
+    #[must_use]
+    pub fn get(&self, document: usize, path: &[&str]) -> Option<&Value> {
+        let root = self.documents.get(document)?;
+        path.iter().try_fold(root, |here, key| child(here, key))
+    }
+
+    /// Takes over a new text, if it says what was meant and nothing else.
+    fn commit(&mut self, text: String, intended: &[Value], refused: impl FnOnce() -> Refusal) -> Result<(), Refusal> {
+        let Ok(read) = Self::parse(&text) else {
+            return Err(refused());
+        };
+        if read.documents != intended {
+            return Err(refused());
+        }
+        self.edits.extend(lines::between(&self.text, &text));
+        self.text = read.text;
+        self.documents = read.documents;
+        self.roots = read.roots;
+        Ok(())
+    }
+}
+
+fn child<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    match value {
+        Value::Object(fields) => fields.get(key),
+        Value::Array(items) => items.get(key.parse::<usize>().ok()?),
+        _ => None,
+    }
+}
+
+fn child_mut<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut Value> {
+    match value {
+        Value::Object(fields) => fields.get_mut(key),
+        Value::Array(items) => items.get_mut(key.parse::<usize>().ok()?),
+        _ => None,
+    }
+}
+
+/// Sets what a path leads to, making maps on the way; false where something else is in the way.
+fn put(value: &mut Value, path: &[&str], new: Value) -> bool {
+    let Some((key, rest)) = path.split_first() else {
+        *value = new;
+        return true;
+    };
+    if value.is_null() {
+        *value = Value::Object(Map::new());
+    }
+    match value {
+        Value::Object(fields) => put(fields.entry((*key).to_owned()).or_insert(Value::Null), rest, new),
+        Value::Array(_) => child_mut(value, key).is_some_and(|next| put(next, rest, new)),
+        _ => false,
+    }
+}
+
+/// Takes out what a path leads to.
+fn take(value: &mut Value, path: &[&str]) -> Option<Value> {
+    let (last, parents) = path.split_last()?;
+    match parents.iter().try_fold(value, |here, key| child_mut(here, key))? {
+        Value::Object(fields) => fields.remove(*last),
+        Value::Array(items) => {
+            let index = last.parse::<usize>().ok().filter(|index| *index < items.len())?;
+            Some(items.remove(index))
+        }
+        _ => None,
+    }
+}

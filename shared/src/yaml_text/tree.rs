@@ -1,0 +1,177 @@
+//! Where everything stands in a text, and how it is written.
+
+use granit_parser::{Event, Parser, ScalarStyle, Span, StructureStyle};
+
+use super::{MAX_DEPTH, Refusal};
+
+/// A node of a document, with its place in bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub kind: Kind,
+    pub start: usize,
+    /// Behind its last byte; of a block map or list, behind its last leaf.
+    pub end: usize,
+    /// It has an anchor or a tag, so its text says more than its value.
+    pub is_marked: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    Scalar(ScalarStyle),
+    Map { flow: bool, entries: Vec<Entry> },
+    List { flow: bool, items: Vec<Node> },
+    Alias,
+}
+
+/// One entry of a map. `name` is none for a key that is no plain text.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub name: Option<String>,
+    pub key: Node,
+    pub value: Node,
+}
+
+impl Node {
+    /// The node below, by key or index.
+    pub fn child(&self, key: &str) -> Option<&Self> {
+        match &self.kind {
+            Kind::Map { entries, .. } => entries
+                .iter()
+                .find(|entry| entry.name.as_deref() == Some(key))
+                .map(|entry| &entry.value),
+            Kind::List { items, .. } => items.get(key.parse::<usize>().ok()?),
+            Kind::Scalar(_) | Kind::Alias => None,
+        }
+    }
+
+    /// Nothing at all is written there.
+    pub fn is_void(&self) -> bool {
+        self.start == self.end && matches!(self.kind, Kind::Scalar(ScalarStyle::Plain)) && !self.is_marked
+    }
+}
+
+/// The roots of the documents that have content.
+pub(super) fn documents(text: &str) -> Result<Vec<Node>, Refusal> {
+    let mut builder = Builder::default();
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|error| {
+            let message = error.to_string();
+            Refusal::Syntax(message.lines().next().unwrap_or_default().to_owned())
+        })?;
+        builder.take(event, span, text)?;
+    }
+    Ok(builder.roots)
+}
+
+#[derive(Default)]
+struct Builder {
+    roots: Vec<Node>,
+    open: Vec<Open>,
+}
+
+/// A collection whose end has not come yet; in a map keys and values take turns.
+struct Open {
+    is_map: bool,
+    flow: bool,
+    start: usize,
+    is_marked: bool,
+    nodes: Vec<(Node, Option<String>)>,
+}
+
+impl Builder {
+    fn take(&mut self, event: Event<'_>, span: Span, text: &str) -> Result<(), Refusal> {
+        let unplaced = || Refusal::Syntax("its parts cannot be placed".to_owned());
+        let start = span.start.byte_offset().ok_or_else(unplaced)?;
+        let end = span.end.byte_offset().ok_or_else(unplaced)?;
+        match event {
+            Event::Scalar(value, style, anchor, tag) => {
+                let node = Node {
+                    kind: Kind::Scalar(style),
+                    start,
+                    end: content_end(text, start, end),
+                    is_marked: anchor != 0 || tag.is_some(),
+                };
+                let is_empty_document =
+                    self.open.is_empty() && style == ScalarStyle::Plain && is_null(&value) && !node.is_marked;
+                if !is_empty_document {
+                    self.place(node, Some(value.into_owned()));
+                }
+            }
+            Event::Alias(_) => {
+                let node = Node {
+                    kind: Kind::Alias,
+                    start,
+                    end,
+                    is_marked: true,
+                };
+                self.place(node, None);
+            }
+            Event::SequenceStart(style, anchor, tag) => {
+                self.begin(false, style, start, anchor != 0 || tag.is_some())?
+            }
+            Event::MappingStart(style, anchor, tag) => self.begin(true, style, start, anchor != 0 || tag.is_some())?,
+            Event::SequenceEnd | Event::MappingEnd => {
+                if let Some(open) = self.open.pop() {
+                    self.place(open.close(end), None);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, is_map: bool, style: StructureStyle, start: usize, is_marked: bool) -> Result<(), Refusal> {
+        if self.open.len() >= MAX_DEPTH {
+            return Err(Refusal::TooDeep);
+        }
+        self.open.push(Open {
+            is_map,
+            flow: style == StructureStyle::Flow,
+            start,
+            is_marked,
+            nodes: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn place(&mut self, node: Node, text: Option<String>) {
+        match self.open.last_mut() {
+            Some(open) => open.nodes.push((node, text)),
+            None => self.roots.push(node),
+        }
+    }
+}
+
+impl Open {
+    fn close(self, end: usize) -> Node {
+        let last = self.nodes.last().map_or(self.start, |(node, _)| node.end);
+        let end = if self.flow { end } else { last };
+        let flow = self.flow;
+        let kind = if self.is_map {
+            let mut entries = Vec::new();
+            let mut nodes = self.nodes.into_iter();
+            while let (Some((key, name)), Some((value, _))) = (nodes.next(), nodes.next()) {
+                entries.push(Entry { name, key, value });
+            }
+            Kind::Map { flow, entries }
+        } else {
+            let items = self.nodes.into_iter().map(|(node, _)| node).collect();
+            Kind::List { flow, items }
+        };
+        Node {
+            kind,
+            start: self.start,
+            end,
+            is_marked: self.is_marked,
+        }
+    }
+}
+
+/// The end of a block text is told as the start of what follows; its own last line ends before.
+fn content_end(text: &str, start: usize, end: usize) -> usize {
+    text.get(start..end).map_or(end, |own| start + own.trim_end().len())
+}
+
+fn is_null(text: &str) -> bool {
+    matches!(text, "" | "~" | "null" | "Null" | "NULL")
+}
