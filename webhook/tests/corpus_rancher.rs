@@ -163,8 +163,9 @@ fn rest(object: &Value, written: &[&str]) -> Value {
     rest
 }
 
-const WRITTEN: [&str; 3] = [
+const WRITTEN: [&str; 4] = [
     "/metadata/annotations",
+    "/spec/rkeConfig/additionalManifest",
     "/spec/rkeConfig/machineGlobalConfig",
     "/spec/rkeConfig/machineSelectorConfig",
 ];

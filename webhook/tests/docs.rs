@@ -14,7 +14,7 @@ fn table() -> String {
     let mut rows: BTreeMap<(String, &str), (String, String)> = BTreeMap::new();
     for kind in kinds() {
         let profiles = rows.entry((kind.group.to_owned(), kind.kind)).or_insert_with(|| {
-            let reviewed = if kind.on_update { "CREATE, UPDATE" } else { "CREATE" };
+            let reviewed = kind.operations().join(", ");
             (format!("{} | {reviewed}", kind.versions.join(", ")), String::new())
         });
         for profile in kind.profiles.iter().map(|profile| format!("{profile:?}")) {

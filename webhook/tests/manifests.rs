@@ -33,15 +33,13 @@ fn holds(list: &Value, word: &str) -> bool {
 
 /// Whether a rule of the registration sends every version of the kind, in every operation that can change it.
 fn sends(rule: &Value, kind: &Kind) -> bool {
-    let operations: &[&str] = if kind.on_update {
-        &["CREATE", "UPDATE"]
-    } else {
-        &["CREATE"]
-    };
     holds(&rule["apiGroups"], kind.group)
         && kind.versions.iter().all(|version| holds(&rule["apiVersions"], version))
         && holds(&rule["resources"], kind.plural)
-        && operations.iter().all(|operation| holds(&rule["operations"], operation))
+        && kind
+            .operations()
+            .iter()
+            .all(|operation| holds(&rule["operations"], operation))
         && rule["scope"] == if kind.namespaced { "Namespaced" } else { "Cluster" }
 }
 

@@ -4,7 +4,10 @@
 //! object again: a change is taken back only while what it put in is still there. What is there otherwise is its owner's
 //! own, and stays.
 
-use outrigger_shared::command_line::{CommandLine, Edit};
+use outrigger_shared::{
+    command_line::{CommandLine, Edit},
+    yaml_text::{self, LineEdit, YamlText},
+};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -44,6 +47,8 @@ pub(super) enum Entry {
         #[serde(default, skip_serializing_if = "is_zero")]
         parents: usize,
     },
+    /// Lines of a YAML text.
+    Text { at: String, lines: Vec<LineEdit> },
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -208,6 +213,28 @@ impl Document {
         Ok(())
     }
 
+    /// Writes a YAML text back that was read from the path and edited since.
+    ///
+    /// # Errors
+    /// When something on the way is no object.
+    pub fn set_text(
+        &mut self,
+        path: &Path,
+        text: &YamlText,
+        reasons: impl IntoIterator<Item = String>,
+    ) -> Result<(), NotAnObject> {
+        if text.edits().is_empty() {
+            return Ok(());
+        }
+        write(&mut self.value, path, json!(text.text()))?;
+        self.entries.push(Entry::Text {
+            at: path.pointer().to_string(),
+            lines: text.edits().to_vec(),
+        });
+        self.reasons.extend(reasons);
+        Ok(())
+    }
+
     /// The object, the record and the reasons.
     pub fn finish(self) -> (Value, Vec<Entry>, Vec<String>) {
         (self.value, self.entries, self.reasons)
@@ -236,6 +263,10 @@ fn take_back(value: &mut Value, group: &[Entry]) -> Option<()> {
                 put(value, at, None, parents - 1)?;
             }
             Some(())
+        }
+        [Entry::Text { at, lines }] => {
+            let restored = yaml_text::undo(value.pointer(at)?.as_str()?, lines)?;
+            put(value, at, Some(json!(restored)), 0)
         }
         [
             Entry::Arguments {

@@ -6,11 +6,12 @@
 
 use outrigger_shared::{
     annotations,
-    command_line::Unreadable,
+    command_line::{CommandLine, Unreadable},
     component::{Component, Form},
     migration::Phase,
     phase_flags::{self, Change, Circumstances, Refusal, flag},
     version::KubernetesVersion,
+    yaml_text,
 };
 use serde_json::{Value, json};
 
@@ -34,6 +35,9 @@ pub(super) enum Obstacle {
     /// A field whose parent is no object.
     #[error(transparent)]
     Place(#[from] NotAnObject),
+    /// A YAML text inside the object.
+    #[error(transparent)]
+    Text(#[from] yaml_text::Refusal),
     /// Anything else, in plain words, with what to do.
     #[error("{0}")]
     Other(String),
@@ -191,6 +195,20 @@ pub(super) fn arguments_beside(
     situation: &Situation<'_>,
     provider: Option<&str>,
 ) -> Result<(), Obstacle> {
+    let shape = shape.of(document.get(path));
+    let mut line = document.arguments(path, shape)?;
+    let reasons = flags(&mut line, component, situation, provider)?;
+    document.set_arguments(path, shape, &line, reasons)?;
+    Ok(())
+}
+
+/// Gives a component's command line the flags of the situation; says why. `provider` is what another field gives it.
+pub(super) fn flags(
+    line: &mut CommandLine,
+    component: Component,
+    situation: &Situation<'_>,
+    provider: Option<&str>,
+) -> Result<Vec<String>, Obstacle> {
     let because = |reason: Refusal| match reason {
         Refusal::VersionUnknown => Obstacle::Other(format!(
             "{component} is not changed: the object does not tell its Kubernetes version; set spec.kubernetesVersion of the migration"
@@ -198,30 +216,31 @@ pub(super) fn arguments_beside(
         reason => Obstacle::Flags { component, reason },
     };
     let unreadable = |reason: Unreadable| because(reason.into());
-    let shape = shape.of(document.get(path));
-    let mut line = document.arguments(path, shape)?;
     let mut whole = line.clone();
     let has_own = line.value(flag::CLOUD_PROVIDER).map_err(unreadable)?.is_some();
     let provider = provider.filter(|_| !has_own);
     if let Some(provider) = provider {
         whole.set(flag::CLOUD_PROVIDER, provider).map_err(unreadable)?;
     }
-    let spec = situation.migration.spec;
-    let circumstances = Circumstances {
-        phase: situation.row,
-        version: situation.version,
-        both_in_one_object: situation.both_in_one_object,
-        downtime: spec.downtime,
-        own_configuration: spec.leader_migration.is_some(),
-    };
-    let mut changes = phase_flags::changes(component, &whole, &circumstances).map_err(because)?;
+    let mut changes = phase_flags::changes(component, &whole, &situation.circumstances()).map_err(because)?;
     changes.retain(|change| provider.is_none() || !matches!(change, Change::Set(flag::CLOUD_PROVIDER, ..)));
     for change in &changes {
-        change.apply(&mut line).map_err(unreadable)?;
+        change.apply(line).map_err(unreadable)?;
     }
-    let reasons = changes.iter().map(|change| format!("{component}: {change}"));
-    document.set_arguments(path, shape, &line, reasons)?;
-    Ok(())
+    Ok(changes.iter().map(|change| format!("{component}: {change}")).collect())
+}
+
+impl Situation<'_> {
+    /// What the flags depend on.
+    pub fn circumstances(&self) -> Circumstances {
+        Circumstances {
+            phase: self.row,
+            version: self.version,
+            both_in_one_object: self.both_in_one_object,
+            downtime: self.migration.spec.downtime,
+            own_configuration: self.migration.spec.leader_migration.is_some(),
+        }
+    }
 }
 
 /// Whether an argument list says `cloud-provider=external`.

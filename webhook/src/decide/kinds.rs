@@ -6,8 +6,8 @@
 use outrigger_shared::migration::Profile;
 
 use super::{
-    Draft, Input, Migration, cluster_api, kamaji, kubermatic, machine, machine_deployment, node, pod, rancher_rke1,
-    rancher_rke2, workload,
+    Draft, Input, Migration, cluster_api, helm_chart, kamaji, kubeadm_config, kubermatic, machine, machine_deployment,
+    node, pod, rancher_rke1, rancher_rke2, workload,
 };
 
 /// One kind of object and its rules.
@@ -40,16 +40,29 @@ impl Kind {
         let dot = if self.group.is_empty() { "" } else { "." };
         format!("{}{dot}{}", self.kind, self.group)
     }
+
+    /// The operations that are sent to the webhook. Of ConfigMaps only updates: kubeadm makes its own before any webhook
+    /// is there.
+    #[must_use]
+    pub fn operations(&self) -> &'static [&'static str] {
+        match (self.kind, self.on_update) {
+            ("ConfigMap", _) => &["UPDATE"],
+            (_, true) => &["CREATE", "UPDATE"],
+            (_, false) => &["CREATE"],
+        }
+    }
 }
 
-const FAMILIES: [&[Kind]; 12] = [
+const FAMILIES: [&[Kind]; 14] = [
     workload::KINDS,
     pod::KINDS,
     node::KINDS,
+    helm_chart::KINDS,
     kamaji::KINDS,
     cluster_api::KUBEADM,
     cluster_api::RKE2,
     cluster_api::CLASS,
+    kubeadm_config::KINDS,
     // Before the tags of the same kind: a hand that marks a Machine as migrated is told.
     machine::KINDS,
     machine_deployment::KINDS,

@@ -9,6 +9,9 @@
 //! | which migration does the object belong to | `matching.rs` |
 //! | the way between phases for the durable objects of provisioners | `durable.rs`, `document.rs` |
 //! | Cluster API's control planes, machine configurations and templates | `cluster_api/` |
+//! | flags in YAML texts inside of objects | `yaml_arguments.rs` |
+//! | ConfigMaps of kubeadm | `kubeadm_config.rs` |
+//! | HelmChart of the cloud-controller-manager, alone or in a manifest | `helm_chart.rs` |
 //! | Deployment, StatefulSet, DaemonSet | `workload.rs` |
 //! | Pod | `pod.rs` |
 //! | the command lines in either | `pod_spec.rs` |
@@ -33,8 +36,10 @@ mod arguments;
 mod cluster_api;
 mod document;
 mod durable;
+mod helm_chart;
 mod kamaji;
 mod kinds;
+mod kubeadm_config;
 mod kubermatic;
 mod machine;
 mod machine_config;
@@ -47,6 +52,7 @@ mod rancher_rke1;
 mod rancher_rke2;
 mod rancher_warnings;
 mod workload;
+mod yaml_arguments;
 
 pub use self::kinds::{Kind, kinds};
 

@@ -14,6 +14,8 @@
 //! make the machines itself: a machine of a pool has a host name that AWS does not know, so its Node would come back under that
 //! name and no cloud-controller-manager would find its instance.
 //!
+//! The HelmChart of the cloud-controller-manager in `additionalManifest` gets its flags too ([`super::helm_chart`]).
+//!
 //! `disable-cloud-controller` goes to every server, not just to control planes: servers refuse to join where it differs. Without
 //! the embedded cloud controller the kubelet no longer gets `external` by itself, so its list says it. K3s has no
 //! `cloud-provider-name`.
@@ -35,6 +37,7 @@ use super::{
     arguments::Shape,
     document::Document,
     durable::{self, Obstacle, Rules, Situation},
+    helm_chart,
     machine_config::{MachineConfig, Place, Roles},
     rancher_warnings,
 };
@@ -54,11 +57,13 @@ pub(super) const KINDS: &[Kind] = &[Kind {
 }];
 
 const RULES: Rules = Rules {
-    // Not all of rkeConfig: a pool that grows is no reason to restart a control plane.
+    // Not all of rkeConfig: a pool that grows is no reason to restart a control plane. Manifests are among them, since a
+    // cloud-controller-manager that loses its flags would run beside the old controllers.
     triggers: &[
         "/spec/rkeConfig/machineGlobalConfig",
         "/spec/rkeConfig/machineSelectorConfig",
         "/spec/kubernetesVersion",
+        "/spec/rkeConfig/additionalManifest",
     ],
     besides: &[],
     version: &["/spec/kubernetesVersion"],
@@ -68,6 +73,8 @@ const RULES: Rules = Rules {
     warnings: rancher_warnings::warnings,
 };
 
+/// A text of manifests, among them perhaps the cloud-controller-manager's HelmChart.
+pub(super) const ADDITIONAL_MANIFEST: [&str; 3] = ["spec", "rkeConfig", "additionalManifest"];
 const NAME: &str = "cloud-provider-name";
 const DISABLE: &str = "disable-cloud-controller";
 const AWS: &str = "aws";
@@ -154,6 +161,18 @@ impl<'a> Cluster<'a> {
         self.config.counting(key, class).into_iter().all(|place| {
             let line = self.whole_line(place, key, class);
             line.is_ok_and(|line| matches!(Form::of_command_line(&line), Form::External { .. }))
+        })
+    }
+
+    /// Whether any control plane runs a kube-controller-manager with the in-tree provider, or one that cannot be read.
+    fn may_be_in_tree(&self) -> bool {
+        let Target { key, class, .. } = KUBE_CONTROLLER_MANAGER;
+        self.config.counting(key, class).into_iter().any(|place| {
+            let Ok(line) = self.whole_line(place, key, class) else {
+                return true;
+            };
+            line.value(flag::CLOUD_PROVIDER)
+                .map_or(true, |provider| provider.as_deref() == Some(AWS))
         })
     }
 
@@ -301,6 +320,10 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     let original = document.get(&Path::default()).cloned().unwrap_or_default();
     let cluster = Cluster::of(&original, situation.version);
     cluster.refuse_other_clouds()?;
+    // Beside no in-tree kube-controller-manager the new one needs no guard.
+    if cluster.may_be_in_tree() {
+        helm_chart::in_manifest(document, &Path::new(&ADDITIONAL_MANIFEST), situation)?;
+    }
     if situation.row == Phase::Prepare {
         return KUBE_CONTROLLER_MANAGER.write(document, &cluster, situation);
     }

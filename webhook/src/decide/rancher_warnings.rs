@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::{
     durable::Situation,
+    helm_chart,
     machine_config::{MachineConfig, Place, Roles},
     rancher_rke2::{Cluster, has_form, is_external},
 };
@@ -36,6 +37,10 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
     if situation.row >= Phase::Migrate {
         warnings.extend(csi_migration_off(gated_keys(&cluster.config)));
     }
+    let manifest = object
+        .pointer("/spec/rkeConfig/additionalManifest")
+        .and_then(Value::as_str);
+    warnings.extend(helm_chart::manifest_warnings(manifest.unwrap_or_default(), situation));
     if !was_external && has_form(object, situation) {
         warnings.extend(before_the_switch(&cluster, situation.row));
     }

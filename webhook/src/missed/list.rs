@@ -81,11 +81,11 @@ impl Scope {
     }
 }
 
-/// Whether the check looks at objects of the kind.
+/// Whether the check looks at objects of the kind. Not at ConfigMaps: to find one it would read all of them.
 #[must_use]
 pub fn is_checked(kind: &Kind) -> bool {
     let is_node = kind.profiles.contains(&Profile::Nodes);
-    !is_node && (kind.on_update || kind.kind == "Pod")
+    !is_node && kind.kind != "ConfigMap" && (kind.on_update || kind.kind == "Pod")
 }
 
 fn same_kind(one: &Kind, other: &Kind) -> bool {

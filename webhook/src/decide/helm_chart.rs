@@ -1,0 +1,400 @@
+//! HelmChart and HelmChartConfig of Rancher's distributions (`helm.cattle.io/v1`), where they bring AWS's
+//! cloud-controller-manager: its flags are the list `args` among the chart's values. The values are YAML in a text
+//! (`valuesContent`), a map (`values`), or both. The same objects also stand as text in the `additionalManifest` of
+//! a Rancher cluster ([`in_manifest`]).
+//!
+//! Nothing but the flags of the table is written. Where the values do not fit the distribution's nodes, a warning says so.
+
+use outrigger_shared::{
+    command_line::CommandLine,
+    component::Component,
+    migration::{Phase, Profile},
+    phase_flags,
+    version::KubernetesVersion,
+    yaml_text::YamlText,
+};
+use serde_json::{Value, json};
+
+use super::{
+    Input, Kind,
+    arguments::Shape,
+    document::Document,
+    durable::{self, Obstacle, Rules, Situation},
+    yaml_arguments::{self, Place},
+};
+use crate::patch::Path;
+
+const fn row(kind: &'static str, plural: &'static str) -> Kind {
+    Kind {
+        group: "helm.cattle.io",
+        versions: &["v1"],
+        kind,
+        plural,
+        namespaced: true,
+        on_update: true,
+        profiles: &[Profile::RancherRKE2],
+        is_concerned: |input: &Input<'_>| is_managers(input.object),
+        draft: |input, migration| durable::draft(input, migration, &RULES),
+    }
+}
+
+pub(super) const KINDS: &[Kind] = &[
+    row("HelmChart", "helmcharts"),
+    row("HelmChartConfig", "helmchartconfigs"),
+];
+
+const RULES: Rules = Rules {
+    triggers: &["/spec"],
+    besides: &[],
+    version: &[],
+    both_in_one_object: false,
+    // While the evidence is missing, Complete must not take leader migration from the manager.
+    is_external: |_| false,
+    form,
+    warnings,
+};
+
+/// The chart, also the name of the HelmChart that a HelmChartConfig adds values to.
+const CHART: &str = "aws-cloud-controller-manager";
+const CONTENT: [&str; 2] = ["spec", "valuesContent"];
+const ARGS: [&str; 3] = ["spec", "values", "args"];
+
+/// The chart's own list, which a list in the values replaces as a whole.
+const DEFAULT_ARGS: [&str; 2] = ["--v=2", "--cloud-provider=aws"];
+
+/// Whether a HelmChart or HelmChartConfig brings AWS's cloud-controller-manager.
+fn is_managers(object: &Value) -> bool {
+    let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    match text("/kind") {
+        "HelmChart" => {
+            // A name in a repository, an oci:// reference, or an archive's URL.
+            let chart = text("/spec/chart").trim_end_matches('/');
+            let last = chart.rsplit('/').next().unwrap_or(chart);
+            last.strip_prefix(CHART).is_some_and(|rest| {
+                rest.is_empty() || (rest.starts_with('-') && (rest.ends_with(".tgz") || rest.ends_with(".tar.gz")))
+            })
+        }
+        "HelmChartConfig" => text("/metadata/name") == CHART,
+        _ => false,
+    }
+}
+
+/// Where the list of flags stands, or belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    /// In the text `valuesContent`.
+    Content,
+    /// In the map `values`.
+    Values,
+    /// There are no values at all yet.
+    Missing,
+    /// It sets other values of a chart whose flags stand elsewhere.
+    Elsewhere,
+}
+
+/// The values of an object, and which of them counts.
+struct Values {
+    content: Value,
+    map: Value,
+}
+
+impl Values {
+    fn of(object: &Value) -> Result<Self, Obstacle> {
+        let content = match object.pointer("/spec/valuesContent") {
+            Some(Value::String(text)) => {
+                let mut documents = YamlText::parse(text)
+                    .map_err(|refusal| Obstacle::Other(format!("spec.valuesContent: {refusal}")))?
+                    .documents()
+                    .to_vec();
+                if documents.len() > 1 {
+                    return Err(Obstacle::Other(
+                        "spec.valuesContent has several documents; make it one".to_owned(),
+                    ));
+                }
+                documents.pop().unwrap_or_default()
+            }
+            _ => Value::Null,
+        };
+        Ok(Self {
+            content,
+            map: object.pointer("/spec/values").cloned().unwrap_or_default(),
+        })
+    }
+
+    fn get(&self, pointer: &str) -> Option<&Value> {
+        let found = self.map.pointer(pointer).or_else(|| self.content.pointer(pointer));
+        found.filter(|value| !value.is_null())
+    }
+
+    fn holder(&self, object: &Value) -> Result<Holder, Obstacle> {
+        let set = object.pointer("/spec/set").and_then(Value::as_object);
+        let is_args = |key: &&String| key.as_str() == "args" || key.starts_with("args[") || key.starts_with("args.");
+        if let Some(key) = set.and_then(|set| set.keys().find(is_args)) {
+            return Err(Obstacle::Other(format!(
+                "spec.set has {key:?}, which changes args after all other values; move it to args in spec.valuesContent"
+            )));
+        }
+        let has_args = |values: &Value| values.get("args").is_some_and(|args| !args.is_null());
+        match (has_args(&self.content), has_args(&self.map)) {
+            (true, true) => Err(Obstacle::Other(
+                "spec.valuesContent and spec.values both have args; keep one of them".to_owned(),
+            )),
+            (true, false) => Ok(Holder::Content),
+            (false, true) => Ok(Holder::Values),
+            (false, false) if object.get("kind").and_then(Value::as_str) == Some("HelmChartConfig") => {
+                Ok(Holder::Elsewhere)
+            }
+            (false, false) if !self.content.is_null() => Ok(Holder::Content),
+            (false, false) if !self.map.is_null() => Ok(Holder::Values),
+            (false, false) => Ok(Holder::Missing),
+        }
+    }
+
+    /// The manager's own version. The chart's default image is a recent one.
+    fn version(&self) -> KubernetesVersion {
+        let tag = self.get("/image/tag").and_then(Value::as_str);
+        tag.and_then(|tag| tag.parse().ok())
+            .unwrap_or(KubernetesVersion::v1(28))
+    }
+
+    fn situation<'a>(&self, situation: &Situation<'a>) -> Situation<'a> {
+        Situation {
+            version: Some(self.version()),
+            ..*situation
+        }
+    }
+}
+
+/// Whether the phase wants anything of the manager's flags.
+fn is_guarded(situation: &Situation<'_>) -> bool {
+    matches!(situation.row, Phase::Prepare | Phase::Migrate) && !situation.migration.spec.downtime
+}
+
+fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
+    if !is_guarded(situation) {
+        return Ok(());
+    }
+    let object = document.get(&Path::default()).cloned().unwrap_or_default();
+    let values = Values::of(&object)?;
+    let situation = values.situation(situation);
+    let content = Path::new(&CONTENT);
+    match values.holder(&object)? {
+        Holder::Elsewhere => {}
+        Holder::Content => {
+            let mut text = YamlText::parse(
+                object
+                    .pointer("/spec/valuesContent")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default(),
+            )?;
+            let reasons = in_text(
+                &mut text,
+                Place {
+                    document: 0,
+                    path: &["args"],
+                },
+                &situation,
+            )?;
+            document.set_text(&content, &text, reasons)?;
+        }
+        Holder::Values if values.map.get("args").is_none_or(Value::is_null) => {
+            let (args, reasons) = defaults(&situation)?;
+            document.set(&Path::new(&ARGS), json!(args), reasons.join("; "))?;
+        }
+        Holder::Values => {
+            let manager = Component::CloudControllerManager;
+            durable::arguments(document, &Path::new(&ARGS), Shape::Dashed, manager, &situation)?;
+        }
+        Holder::Missing => {
+            let (args, reasons) = defaults(&situation)?;
+            document.set(&content, json!(new_content(&args)), reasons.join("; "))?;
+        }
+    }
+    Ok(())
+}
+
+/// The flags in a text of values, or of the whole object.
+fn in_text(text: &mut YamlText, place: Place<'_>, situation: &Situation<'_>) -> Result<Vec<String>, Obstacle> {
+    let Place { document, path } = place;
+    if text.get(document, path).is_some_and(|args| !args.is_null()) {
+        let manager = Component::CloudControllerManager;
+        return yaml_arguments::arguments(text, place, Shape::Dashed, manager, situation);
+    }
+    let (args, reasons) = defaults(situation)?;
+    if text.get(document, path).is_some() {
+        text.remove(document, path)?;
+    }
+    text.insert(document, path, &json!(args))?;
+    Ok(reasons)
+}
+
+/// The chart's own list with the flags of the situation.
+fn defaults(situation: &Situation<'_>) -> Result<(Vec<String>, Vec<String>), Obstacle> {
+    let manager = Component::CloudControllerManager;
+    let because = |reason: phase_flags::Refusal| Obstacle::Flags {
+        component: manager,
+        reason,
+    };
+    let args: Vec<String> = DEFAULT_ARGS.map(str::to_owned).to_vec();
+    let mut line = CommandLine::dashed(args).map_err(|reason| because(reason.into()))?;
+    let mut reasons = durable::flags(&mut line, manager, situation, None)?;
+    reasons.push("the chart's own args are written out, since a list in the values replaces them".to_owned());
+    Ok((line.items().unwrap_or_default().to_vec(), reasons))
+}
+
+fn new_content(args: &[String]) -> String {
+    let lines: Vec<String> = args.iter().map(|arg| format!("- {arg}\n")).collect();
+    format!("args:\n{}", lines.concat())
+}
+
+/// Gives the HelmCharts of AWS's cloud-controller-manager in a text of manifests the flags of the situation. Nothing
+/// else in the text is touched, since a document that goes from it takes its objects along.
+pub(super) fn in_manifest(document: &mut Document, path: &Path, situation: &Situation<'_>) -> Result<(), Obstacle> {
+    let Some(text) = document
+        .get(path)
+        .and_then(Value::as_str)
+        .filter(|_| is_guarded(situation))
+    else {
+        return Ok(());
+    };
+    if !text.contains(CHART) {
+        return Ok(());
+    }
+    let named = |obstacle: Obstacle| Obstacle::Other(format!("{}: {obstacle}", path.pointer()));
+    let mut text = YamlText::parse(text).map_err(|refusal| named(refusal.into()))?;
+    let mut reasons = Vec::new();
+    for number in 0..text.documents().len() {
+        reasons.extend(chart_in_text(&mut text, number, situation).map_err(named)?);
+    }
+    document.set_text(path, &text, reasons)?;
+    Ok(())
+}
+
+fn chart_in_text(text: &mut YamlText, number: usize, situation: &Situation<'_>) -> Result<Vec<String>, Obstacle> {
+    let Some(object) = text.documents().get(number).filter(|object| is_chart(object)).cloned() else {
+        return Ok(Vec::new());
+    };
+    let values = Values::of(&object)?;
+    let situation = values.situation(situation);
+    match values.holder(&object)? {
+        Holder::Elsewhere => Ok(Vec::new()),
+        Holder::Content => text.nested(number, &CONTENT, |inner| {
+            in_text(
+                inner,
+                Place {
+                    document: 0,
+                    path: &["args"],
+                },
+                &situation,
+            )
+        }),
+        Holder::Values => in_text(
+            text,
+            Place {
+                document: number,
+                path: &ARGS,
+            },
+            &situation,
+        ),
+        Holder::Missing => {
+            let (args, reasons) = defaults(&situation)?;
+            text.set(number, &CONTENT, &new_content(&args))?;
+            Ok(reasons)
+        }
+    }
+}
+
+/// The same for the warnings.
+pub(super) fn manifest_warnings(text: &str, situation: &Situation<'_>) -> Vec<String> {
+    if !text.contains(CHART) {
+        return Vec::new();
+    }
+    // A text that is no YAML is an obstacle of the form, which says so.
+    let Ok(text) = YamlText::parse(text) else {
+        return Vec::new();
+    };
+    let charts = text.documents().iter().filter(|object| is_chart(object));
+    charts.flat_map(|chart| warnings(chart, situation)).collect()
+}
+
+fn is_chart(object: &Value) -> bool {
+    let group = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    group.starts_with("helm.cattle.io/") && is_managers(object)
+}
+
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+
+/// What keeps the chart's Pods from running, or makes them do what the old manager did not, on nodes of RKE2 and K3s.
+fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
+    // Values that cannot be read are an obstacle of the form, which says so.
+    let Ok(values) = Values::of(object) else {
+        return Vec::new();
+    };
+    let is_config = object.get("kind").and_then(Value::as_str) == Some("HelmChartConfig");
+    let mut warnings = Vec::new();
+    if !is_config {
+        warnings.extend(placement(&values));
+    }
+    warnings.extend(flags(&values, situation, is_config));
+    warnings
+}
+
+fn placement(values: &Values) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let selector = values
+        .get("/nodeSelector")
+        .and_then(|selector| selector.get(CONTROL_PLANE));
+    // A null takes the chart's own key out.
+    if !matches!(selector, Some(Value::Null)) && selector.and_then(Value::as_str) != Some("true") {
+        warnings.push(format!(
+            "the chart's nodeSelector fits no node of RKE2; set nodeSelector: {{{CONTROL_PLANE}: \"true\"}} in the values"
+        ));
+    }
+    let tolerations = values.get("/tolerations").and_then(Value::as_array);
+    for taint in [UNINITIALIZED, CONTROL_PLANE] {
+        let tolerates = |toleration: &Value| match toleration.get("key").and_then(Value::as_str) {
+            None | Some("") => toleration.get("operator").and_then(Value::as_str) == Some("Exists"),
+            Some(key) => key == taint,
+        };
+        if tolerations.is_some_and(|list| !list.iter().any(tolerates)) {
+            warnings.push(format!(
+                "the chart's tolerations leave out {taint}, so its Pods do not start on new control-plane nodes; add {{key: {taint}, operator: Exists}}"
+            ));
+        }
+    }
+    if values.get("/hostNetworking") != Some(&Value::Bool(true)) {
+        warnings.push(
+            "the chart's Pods wait for a network that waits for them on new nodes; set hostNetworking: true in the values"
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
+fn flags(values: &Values, situation: &Situation<'_>, is_config: bool) -> Vec<String> {
+    let args = values.get("/args");
+    if is_config && args.is_none() {
+        return Vec::new();
+    }
+    let read = Shape::Dashed.read(args, &Path::new(&["args"]));
+    // A list that cannot be read is an obstacle of the form.
+    let Ok(line) = read else { return Vec::new() };
+    let mut warnings = Vec::new();
+    let routes = outrigger_shared::command_line::Flag::boolean("configure-cloud-routes");
+    if line.boolean(routes).ok().flatten() != Some(false) {
+        warnings.push(
+            "the manager would write cloud routes, which RKE2's network does not use; add --configure-cloud-routes=false to args"
+                .to_owned(),
+        );
+    }
+    let circumstances = values.situation(situation).circumstances();
+    let shortcoming = phase_flags::shortcoming(Component::CloudControllerManager, &line, &circumstances);
+    if let Ok(Some(_)) = shortcoming {
+        warnings.push(
+            "from 1.28 on the default list of leader migration misses service and route, which then run beside the old ones; name service-lb-controller and node-route-controller in a --leader-migration-config"
+                .to_owned(),
+        );
+    }
+    warnings
+}

@@ -1,0 +1,197 @@
+//! kubeadm's ConfigMaps in kube-system, changed only where a target names that namespace.
+//!
+//! `kubeadm-config` holds a ClusterConfiguration as YAML text. kubeadm reads it when a control-plane node joins or is
+//! upgraded; no running static Pod changes by it. `kubelet-config` cannot name a cloud provider at all, so there is
+//! only something to warn about.
+
+use outrigger_shared::{
+    component::{Component, Form},
+    migration::{Phase, Profile},
+    yaml_text::YamlText,
+};
+use serde_json::Value;
+
+use super::{
+    Input, Kind,
+    arguments::Shape,
+    document::Document,
+    durable::{self, Obstacle, Rules, Situation},
+    yaml_arguments::{self, Place},
+};
+use crate::patch::Path;
+
+const fn row(
+    is_concerned: fn(&Input<'_>) -> bool,
+    draft: fn(&Input<'_>, &super::Migration<'_>) -> super::Draft,
+) -> Kind {
+    Kind {
+        group: "",
+        versions: &["v1"],
+        kind: "ConfigMap",
+        plural: "configmaps",
+        namespaced: true,
+        on_update: true,
+        profiles: &[Profile::KubeadmConfig],
+        is_concerned,
+        draft,
+    }
+}
+
+pub(super) const KINDS: &[Kind] = &[
+    row(
+        |input| is_in_kube_system(input, |name| name == "kubeadm-config"),
+        |input, migration| durable::draft(input, migration, &CLUSTER),
+    ),
+    row(
+        |input| is_in_kube_system(input, is_kubelet_config),
+        |input, migration| durable::draft(input, migration, &KUBELET),
+    ),
+];
+
+const CLUSTER: Rules = Rules {
+    triggers: &["/data"],
+    besides: &[],
+    version: &[],
+    both_in_one_object: true,
+    is_external,
+    form,
+    warnings,
+};
+
+const KUBELET: Rules = Rules {
+    triggers: &["/data"],
+    besides: &[],
+    version: &[],
+    both_in_one_object: false,
+    // Nothing in it waits for evidence.
+    is_external: |_| true,
+    form: |_, _| Ok(()),
+    warnings: kubelet_warnings,
+};
+
+const KEY: &str = "ClusterConfiguration";
+const CONTROLLER_MANAGER: [&str; 2] = ["controllerManager", "extraArgs"];
+const API_SERVER: [&str; 2] = ["apiServer", "extraArgs"];
+
+fn is_in_kube_system(input: &Input<'_>, has_name: fn(&str) -> bool) -> bool {
+    input.namespace == Some("kube-system") && has_name(input.name)
+}
+
+/// Up to 1.23 the name ends in the version.
+fn is_kubelet_config(name: &str) -> bool {
+    name.strip_prefix("kubelet-config").is_some_and(|rest| {
+        rest.is_empty()
+            || rest
+                .strip_prefix("-1.")
+                .is_some_and(|minor| minor.parse::<u32>().is_ok())
+    })
+}
+
+fn path() -> Path {
+    Path::new(&["data", KEY])
+}
+
+/// The text, and which of its documents is the ClusterConfiguration.
+fn read(text: &str) -> Result<(YamlText, usize), Obstacle> {
+    let text = YamlText::parse(text)?;
+    let is_ours = |document: &Value| document.get("kind").and_then(Value::as_str) == Some(KEY);
+    let place = text.documents().iter().position(is_ours);
+    let place = place.ok_or_else(|| Obstacle::Other(format!("data.{KEY} holds no kind: {KEY}; correct it")))?;
+    Ok((text, place))
+}
+
+fn is_external(object: &Value) -> bool {
+    let text = object.pointer(path().pointer().as_str()).and_then(Value::as_str);
+    let Some(Ok((text, document))) = text.map(read) else {
+        return false;
+    };
+    let place = Place {
+        document,
+        path: &CONTROLLER_MANAGER,
+    };
+    yaml_arguments::read(&text, place, Shape::Map)
+        .is_ok_and(|line| matches!(Form::of_command_line(&line), Form::External { .. }))
+}
+
+fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
+    let path = path();
+    let text = document.get(&path).and_then(Value::as_str);
+    let text =
+        text.ok_or_else(|| Obstacle::Other(format!("data.{KEY} is missing; restore it from a node's backup")))?;
+    let (mut text, number) = read(text)?;
+    let version = text.get(number, &["kubernetesVersion"]).and_then(Value::as_str);
+    let situation = Situation {
+        version: version.and_then(|version| version.parse().ok()).or(situation.version),
+        ..*situation
+    };
+    // v1beta4 has lists of name and value, the versions before have maps.
+    let api = text
+        .get(number, &["apiVersion"])
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let shape = match api.rsplit('/').next() {
+        Some("v1beta1" | "v1beta2" | "v1beta3") => Shape::Map,
+        Some("v1beta4") => Shape::Named,
+        _ => {
+            return Err(Obstacle::Other(format!(
+                "data.{KEY} has apiVersion {api:?}, and only kubeadm.k8s.io/v1beta1 to v1beta4 are known; change extraArgs by hand"
+            )));
+        }
+    };
+    let mut component = |path, component| {
+        let place = Place { document: number, path };
+        yaml_arguments::arguments(&mut text, place, shape, component, &situation)
+    };
+    let mut reasons = component(&CONTROLLER_MANAGER, Component::KubeControllerManager)?;
+    reasons.extend(component(&API_SERVER, Component::KubeApiserver)?);
+    document.set_text(&path, &text, reasons)?;
+    Ok(())
+}
+
+fn warnings(_: &Value, situation: &Situation<'_>) -> Vec<String> {
+    if situation.row == Phase::InTree {
+        return vec!["running static Pods keep their flags; on each control-plane node `kubeadm upgrade node phase control-plane` writes the original ones (--dry-run shows them)".to_owned()];
+    }
+    vec!["running static Pods keep their flags, kubeadm reads this at join and upgrade; on each control-plane node `kubeadm upgrade node phase control-plane` applies it (--dry-run shows it)".to_owned()]
+}
+
+fn kubelet_warnings(object: &Value, _: &Situation<'_>) -> Vec<String> {
+    let text = object
+        .pointer("/data/kubelet")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let text = match YamlText::parse(text) {
+        Ok(text) => text,
+        Err(refusal) => return vec![format!("data.kubelet: {refusal}")],
+    };
+    let names = ["cloudProvider", "cloud-provider", "cloudConfig", "cloud-config"];
+    let fields = text
+        .documents()
+        .iter()
+        .filter_map(Value::as_object)
+        .flat_map(|fields| fields.keys());
+    fields
+        .filter(|field| names.contains(&field.as_str()))
+        .map(|field| {
+            format!("data.kubelet has {field}, which is no field of KubeletConfiguration; remove it and start the kubelet with --cloud-provider=external (nodeRegistration.kubeletExtraArgs)")
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_kubelet_config;
+
+    #[test]
+    fn names_of_kubelet_configurations() {
+        for (name, is_one) in [
+            ("kubelet-config", true),
+            ("kubelet-config-1.23", true),
+            ("kubelet-config-1.", false),
+            ("kubelet-config-mine", false),
+            ("my-kubelet-config", false),
+        ] {
+            assert_eq!(is_kubelet_config(name), is_one, "{name}");
+        }
+    }
+}
