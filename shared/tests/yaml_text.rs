@@ -255,11 +255,21 @@ fn what_another_hand_wrote_stays() {
         before,
         "a: theirs\nb: 1\nd: 3\n",
         "a: external\nb: 1\nc: 2\nd: 3\n",
+        // The entry is back with another value, at another place.
+        "a: external\nb: 1\nd: 3\nc: 9\n",
         "a: external\nd: 3\n",
         "a: [",
     ] {
         assert_eq!(undo(theirs, &edits), None, "{theirs:?}");
     }
+    // An item of a list that is back is not put in twice.
+    let mut text = YamlText::parse("l:\n- a\n- b\n- c\n").unwrap();
+    text.remove(0, &["l", "1"]).unwrap();
+    assert_eq!(undo("l:\n- a\n- b\n- c\n", text.edits()), None);
+    assert_eq!(
+        undo("l:\n- z\n- a\n- c\n", text.edits()).unwrap(),
+        "l:\n- z\n- a\n- b\n- c\n"
+    );
 }
 
 #[test]

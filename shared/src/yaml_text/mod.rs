@@ -18,8 +18,9 @@ mod tree;
 pub use self::lines::{LineEdit, undo};
 use self::tree::Node;
 
-/// Longest text that is edited, in bytes. A real one has a few thousand; an object of the API has at most 1.5 million.
-pub const MAX_BYTES: usize = 512 * 1024;
+/// Longest text that is edited, in bytes. A real one has a few thousand. Each edit reads the whole text anew, so this also
+/// bounds the work per review.
+pub const MAX_BYTES: usize = 256 * 1024;
 
 /// Deepest nesting that is edited.
 pub const MAX_DEPTH: usize = 64;

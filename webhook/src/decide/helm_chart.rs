@@ -20,6 +20,7 @@ use super::{
     arguments::Shape,
     document::Document,
     durable::{self, Obstacle, Rules, Situation},
+    helm_warnings::warnings,
     yaml_arguments::{self, Place},
 };
 use crate::patch::Path;
@@ -93,13 +94,13 @@ enum Holder {
 }
 
 /// The values of an object, and which of them counts.
-struct Values {
+pub(super) struct Values {
     content: Value,
     map: Value,
 }
 
 impl Values {
-    fn of(object: &Value) -> Result<Self, Obstacle> {
+    pub(super) fn of(object: &Value) -> Result<Self, Obstacle> {
         let content = match object.pointer("/spec/valuesContent") {
             Some(Value::String(text)) => {
                 let mut documents = YamlText::parse(text)
@@ -121,7 +122,7 @@ impl Values {
         })
     }
 
-    fn get(&self, pointer: &str) -> Option<&Value> {
+    pub(super) fn get(&self, pointer: &str) -> Option<&Value> {
         let found = self.map.pointer(pointer).or_else(|| self.content.pointer(pointer));
         found.filter(|value| !value.is_null())
     }
@@ -157,7 +158,7 @@ impl Values {
             .unwrap_or(KubernetesVersion::v1(28))
     }
 
-    fn situation<'a>(&self, situation: &Situation<'a>) -> Situation<'a> {
+    pub(super) fn situation<'a>(&self, situation: &Situation<'a>) -> Situation<'a> {
         Situation {
             version: Some(self.version()),
             ..*situation
@@ -320,81 +321,4 @@ pub(super) fn manifest_warnings(text: &str, situation: &Situation<'_>) -> Vec<St
 fn is_chart(object: &Value) -> bool {
     let group = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     group.starts_with("helm.cattle.io/") && is_managers(object)
-}
-
-const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
-const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
-
-/// What keeps the chart's Pods from running, or makes them do what the old manager did not, on nodes of RKE2 and K3s.
-fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
-    // Values that cannot be read are an obstacle of the form, which says so.
-    let Ok(values) = Values::of(object) else {
-        return Vec::new();
-    };
-    let is_config = object.get("kind").and_then(Value::as_str) == Some("HelmChartConfig");
-    let mut warnings = Vec::new();
-    if !is_config {
-        warnings.extend(placement(&values));
-    }
-    warnings.extend(flags(&values, situation, is_config));
-    warnings
-}
-
-fn placement(values: &Values) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let selector = values
-        .get("/nodeSelector")
-        .and_then(|selector| selector.get(CONTROL_PLANE));
-    // A null takes the chart's own key out.
-    if !matches!(selector, Some(Value::Null)) && selector.and_then(Value::as_str) != Some("true") {
-        warnings.push(format!(
-            "the chart's nodeSelector fits no node of RKE2; set nodeSelector: {{{CONTROL_PLANE}: \"true\"}} in the values"
-        ));
-    }
-    let tolerations = values.get("/tolerations").and_then(Value::as_array);
-    for taint in [UNINITIALIZED, CONTROL_PLANE] {
-        let tolerates = |toleration: &Value| match toleration.get("key").and_then(Value::as_str) {
-            None | Some("") => toleration.get("operator").and_then(Value::as_str) == Some("Exists"),
-            Some(key) => key == taint,
-        };
-        if tolerations.is_some_and(|list| !list.iter().any(tolerates)) {
-            warnings.push(format!(
-                "the chart's tolerations leave out {taint}, so its Pods do not start on new control-plane nodes; add {{key: {taint}, operator: Exists}}"
-            ));
-        }
-    }
-    if values.get("/hostNetworking") != Some(&Value::Bool(true)) {
-        warnings.push(
-            "the chart's Pods wait for a network that waits for them on new nodes; set hostNetworking: true in the values"
-                .to_owned(),
-        );
-    }
-    warnings
-}
-
-fn flags(values: &Values, situation: &Situation<'_>, is_config: bool) -> Vec<String> {
-    let args = values.get("/args");
-    if is_config && args.is_none() {
-        return Vec::new();
-    }
-    let read = Shape::Dashed.read(args, &Path::new(&["args"]));
-    // A list that cannot be read is an obstacle of the form.
-    let Ok(line) = read else { return Vec::new() };
-    let mut warnings = Vec::new();
-    let routes = outrigger_shared::command_line::Flag::boolean("configure-cloud-routes");
-    if line.boolean(routes).ok().flatten() != Some(false) {
-        warnings.push(
-            "the manager would write cloud routes, which RKE2's network does not use; add --configure-cloud-routes=false to args"
-                .to_owned(),
-        );
-    }
-    let circumstances = values.situation(situation).circumstances();
-    let shortcoming = phase_flags::shortcoming(Component::CloudControllerManager, &line, &circumstances);
-    if let Ok(Some(_)) = shortcoming {
-        warnings.push(
-            "from 1.28 on the default list of leader migration misses service and route, which then run beside the old ones; name service-lb-controller and node-route-controller in a --leader-migration-config"
-                .to_owned(),
-        );
-    }
-    warnings
 }

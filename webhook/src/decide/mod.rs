@@ -11,7 +11,7 @@
 //! | Cluster API's control planes, machine configurations and templates | `cluster_api/` |
 //! | flags in YAML texts inside of objects | `yaml_arguments.rs` |
 //! | ConfigMaps of kubeadm | `kubeadm_config.rs` |
-//! | HelmChart of the cloud-controller-manager, alone or in a manifest | `helm_chart.rs` |
+//! | HelmChart of the cloud-controller-manager, alone or in a manifest | `helm_chart.rs`, `helm_warnings.rs` |
 //! | Deployment, StatefulSet, DaemonSet | `workload.rs` |
 //! | Pod | `pod.rs` |
 //! | the command lines in either | `pod_spec.rs` |
@@ -37,6 +37,7 @@ mod cluster_api;
 mod document;
 mod durable;
 mod helm_chart;
+mod helm_warnings;
 mod kamaji;
 mod kinds;
 mod kubeadm_config;

@@ -1,0 +1,85 @@
+//! Values of the cloud-controller-manager's chart that keep its Pods from running on nodes of RKE2 and K3s, or make them do
+//! what the old manager did not. They are told, never rewritten: what fits depends on more than the object says.
+
+use outrigger_shared::{command_line::Flag, component::Component, phase_flags};
+use serde_json::Value;
+
+use super::{arguments::Shape, durable::Situation, helm_chart::Values};
+use crate::patch::Path;
+
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+
+/// What keeps the chart's Pods from running, or makes them do what the old manager did not, on nodes of RKE2 and K3s.
+pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
+    // Values that cannot be read are an obstacle of the form, which says so.
+    let Ok(values) = Values::of(object) else {
+        return Vec::new();
+    };
+    let is_config = object.get("kind").and_then(Value::as_str) == Some("HelmChartConfig");
+    let mut warnings = Vec::new();
+    if !is_config {
+        warnings.extend(placement(&values));
+    }
+    warnings.extend(flags(&values, situation, is_config));
+    warnings
+}
+
+fn placement(values: &Values) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let selector = values
+        .get("/nodeSelector")
+        .and_then(|selector| selector.get(CONTROL_PLANE));
+    // A null takes the chart's own key out.
+    if !matches!(selector, Some(Value::Null)) && selector.and_then(Value::as_str) != Some("true") {
+        warnings.push(format!(
+            "the chart's nodeSelector fits no node of RKE2; set nodeSelector: {{{CONTROL_PLANE}: \"true\"}} in the values"
+        ));
+    }
+    let tolerations = values.get("/tolerations").and_then(Value::as_array);
+    for taint in [UNINITIALIZED, CONTROL_PLANE] {
+        let tolerates = |toleration: &Value| match toleration.get("key").and_then(Value::as_str) {
+            None | Some("") => toleration.get("operator").and_then(Value::as_str) == Some("Exists"),
+            Some(key) => key == taint,
+        };
+        if tolerations.is_some_and(|list| !list.iter().any(tolerates)) {
+            warnings.push(format!(
+                "the chart's tolerations leave out {taint}, so its Pods do not start on new control-plane nodes; add {{key: {taint}, operator: Exists}}"
+            ));
+        }
+    }
+    if values.get("/hostNetworking") != Some(&Value::Bool(true)) {
+        warnings.push(
+            "the chart's Pods wait for a network that waits for them on new nodes; set hostNetworking: true in the values"
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
+fn flags(values: &Values, situation: &Situation<'_>, is_config: bool) -> Vec<String> {
+    let args = values.get("/args");
+    if is_config && args.is_none() {
+        return Vec::new();
+    }
+    let read = Shape::Dashed.read(args, &Path::new(&["args"]));
+    // A list that cannot be read is an obstacle of the form.
+    let Ok(line) = read else { return Vec::new() };
+    let mut warnings = Vec::new();
+    let routes = Flag::boolean("configure-cloud-routes");
+    if line.boolean(routes).ok().flatten() != Some(false) {
+        warnings.push(
+            "the manager would write cloud routes, which RKE2's network does not use; add --configure-cloud-routes=false to args"
+                .to_owned(),
+        );
+    }
+    let circumstances = values.situation(situation).circumstances();
+    let shortcoming = phase_flags::shortcoming(Component::CloudControllerManager, &line, &circumstances);
+    if let Ok(Some(_)) = shortcoming {
+        warnings.push(
+            "from 1.28 on the default list of leader migration misses service and route, which then run beside the old ones; name service-lb-controller and node-route-controller in a --leader-migration-config"
+                .to_owned(),
+        );
+    }
+    warnings
+}
