@@ -109,6 +109,7 @@ impl Document {
         if was.as_ref() == Some(&new) {
             return Ok(());
         }
+        self.open(path);
         let parents = write(&mut self.value, path, new.clone())?;
         self.entries.push(Entry::Field {
             at: path.pointer().to_string(),
@@ -118,6 +119,25 @@ impl Document {
         });
         self.reasons.push(why.into());
         Ok(())
+    }
+
+    /// Makes an empty object of a null on the way to a field. It has an entry of its own, so that the null comes back.
+    fn open(&mut self, path: &Path) {
+        let keys: Vec<&str> = path.keys().collect();
+        for depth in 1..keys.len() {
+            let parent = Path::new(keys.get(..depth).unwrap_or_default());
+            let at = parent.pointer().to_string();
+            let Some(null) = self.value.pointer_mut(&at).filter(|value| value.is_null()) else {
+                continue;
+            };
+            *null = json!({});
+            self.entries.push(Entry::Field {
+                at,
+                was: Some(Value::Null),
+                now: Some(json!({})),
+                parents: 0,
+            });
+        }
     }
 
     /// Takes a field out. Does nothing if it is not there.
@@ -138,6 +158,7 @@ impl Document {
     /// # Errors
     /// When something on the way is no object, or the field is no list; nothing is changed then.
     pub fn push(&mut self, path: &Path, new: Value, why: impl Into<String>) -> Result<(), NotAnObject> {
+        self.open(path);
         let parents = append(&mut self.value, path, new.clone())?;
         self.entries.push(Entry::Element {
             at: path.pointer().to_string(),
@@ -184,11 +205,13 @@ impl Document {
         }
         let found = self.get(path);
         let written = shape.write(found, line);
-        if found.is_some_and(Value::is_string) {
-            // A single text became a list: only the whole field can be taken back as it was.
+        let as_it_stands = self.value.pointer(path.pointer().as_str());
+        if as_it_stands.is_some_and(|value| value.is_string() || value.is_null()) {
+            // A single text, or a null, became a list: only the whole field can be taken back as it was.
             let reasons: Vec<String> = reasons.into_iter().collect();
             return self.set(path, written, reasons.join("; "));
         }
+        self.open(path);
         let emptied = line.items().is_some_and(<[String]>::is_empty);
         let parents = if emptied {
             take(&mut self.value, path);
@@ -457,6 +480,16 @@ mod tests {
         let read: Vec<Entry> = serde_json::from_str(&text).unwrap();
         assert_eq!(read, entries);
         assert_eq!(Document::restored(&value, &read).finish().0, object());
+    }
+
+    #[test]
+    fn a_null_on_the_way_comes_back() {
+        let mut document = Document::restored(&object(), &[]);
+        document.set(&path("/spec/null/deep/field"), json!(1), "why").unwrap();
+        document.push(&path("/spec/null/list"), json!(1), "why").unwrap();
+        let (value, entries, _) = document.finish();
+        assert_eq!(value["spec"]["null"], json!({"deep": {"field": 1}, "list": [1]}));
+        assert_eq!(Document::restored(&value, &entries).finish().0, object());
     }
 
     #[test]

@@ -130,8 +130,15 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules)
 
 fn formed(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situation<'_>) -> Result<Draft, Obstacle> {
     let mut document = Document::restored(object, entries);
+    let stays_external = situation.row < Phase::Migrate && !entries.is_empty() && (rules.is_external)(document.whole());
     (rules.form)(&mut document, situation)?;
-    let warnings = document.warnings();
+    let mut warnings = document.warnings();
+    if stays_external {
+        warnings.push(format!(
+            "it is external also without what annotation {} records; if it was in-tree before, another hand has moved what was recorded: restore it by hand",
+            annotations::UNDO
+        ));
+    }
     let (mut value, entries, mut reasons) = document.finish();
     // Kubelets of several machines in one object change alike.
     reasons.dedup();

@@ -17,7 +17,7 @@ use outrigger_shared::{
     command_line::{CommandLine, Unreadable},
     component::{Component, Form},
     migration::{Phase, Profile},
-    phase_flags::{self, Circumstances, Refusal, flag},
+    phase_flags::{self, Refusal, flag},
 };
 use serde_json::{Value, json};
 
@@ -153,15 +153,8 @@ fn arguments(
 ) -> Result<(), Obstacle> {
     let because = |reason: Refusal| Obstacle::Flags { component, reason };
     let unreadable = |reason: Unreadable| because(reason.into());
-    let circumstances = Circumstances {
-        phase: situation.row,
-        version: situation.version,
-        both_in_one_object: situation.both_in_one_object,
-        downtime: situation.migration.spec.downtime,
-        own_configuration: situation.migration.spec.leader_migration.is_some(),
-    };
     let whole = whole_line(original, name)?;
-    let changes = phase_flags::changes(component, &whole, &circumstances).map_err(because)?;
+    let changes = phase_flags::changes(component, &whole, &situation.circumstances()).map_err(because)?;
     let path = service(name, "extraArgs");
     let mut own = document.arguments(&path, Shape::Map)?;
     let mut reasons = Vec::new();

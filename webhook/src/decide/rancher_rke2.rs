@@ -27,7 +27,7 @@ use outrigger_shared::{
     command_line::{CommandLine, Unreadable},
     component::{Component, Form},
     migration::{Phase, Profile},
-    phase_flags::{self, Circumstances, Refusal, flag},
+    phase_flags::{self, Refusal, flag},
     version::KubernetesVersion,
 };
 use serde_json::{Value, json};
@@ -248,7 +248,7 @@ impl Target {
         let places = cluster.config.counting(self.key, self.class);
         for place in places {
             let whole = cluster.whole_line(place, self.key, self.class)?;
-            let changes = phase_flags::changes(self.component, &whole, &circumstances(situation))
+            let changes = phase_flags::changes(self.component, &whole, &situation.circumstances())
                 .map_err(|reason| self.because(reason))?;
             let place = place.unwrap_or(Place::Global);
             let path = place.path().child(self.key);
@@ -260,43 +260,13 @@ impl Target {
             if own.edits().is_empty() {
                 continue;
             }
-            open(document, place)?;
             let reasons = changes
                 .iter()
                 .map(|change| format!("{} in {place}: {change}", self.component));
-            if cluster.config.value(place, self.key).is_some_and(Value::is_null) {
-                // A null is kept as what was there.
-                let reasons: Vec<String> = reasons.collect();
-                document.set(&path, json!(own.items()), reasons.join("; "))?;
-            } else {
-                document.set_arguments(&path, Shape::Bare, &own, reasons)?;
-            }
+            document.set_arguments(&path, Shape::Bare, &own, reasons)?;
         }
         Ok(())
     }
-}
-
-fn circumstances(situation: &Situation<'_>) -> Circumstances {
-    Circumstances {
-        phase: situation.row,
-        version: situation.version,
-        both_in_one_object: situation.both_in_one_object,
-        downtime: situation.migration.spec.downtime,
-        own_configuration: situation.migration.spec.leader_migration.is_some(),
-    }
-}
-
-/// The path of a place. A null there becomes an empty object, so that taking it back gives the null again.
-fn open(document: &mut Document, place: Place) -> Result<Path, Obstacle> {
-    let path = place.path();
-    let whole = document.get(&Path::default());
-    let is_null = whole
-        .and_then(|whole| whole.pointer(path.pointer().as_str()))
-        .is_some_and(Value::is_null);
-    if is_null {
-        document.set(&path, json!({}), format!("{place} is made, as it is null"))?;
-    }
-    Ok(path)
 }
 
 fn is_true(value: &Value) -> bool {
@@ -353,7 +323,7 @@ fn disable_cloud_controller(document: &mut Document, cluster: &Cluster<'_>) -> R
             continue;
         }
         let why = format!("{DISABLE} in {place}: it would give Nodes provider IDs of its own");
-        let path = open(document, place)?.child(DISABLE);
+        let path = place.path().child(DISABLE);
         document.set(&path, json!(true), why)?;
     }
     Ok(())
