@@ -11,7 +11,9 @@ use serde_json::Value;
 fn documents() -> Vec<Value> {
     let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests");
     let folders = ["base/webhook", "components/kube-system"].map(|folder| manifests.join(folder));
-    let files = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()));
+    let files = folders
+        .iter()
+        .flat_map(|folder| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()));
     let texts = files.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
     texts
         .flat_map(|path| serde_saphyr::from_multiple::<Value>(&fs::read_to_string(path).unwrap()).unwrap())
