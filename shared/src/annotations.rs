@@ -5,6 +5,10 @@
 /// or rolled back never carries a stale one.
 pub const UNDO: &str = "outrigger.dev/undo";
 
+/// On a Pod, or on the Pod template of a workload: the text of the kube-controller-manager's leader migration file, which a
+/// volume of the same Pod makes a file of.
+pub const LEADER_MIGRATION: &str = "outrigger.dev/leader-migration";
+
 /// On a workload: the operator's wish that the phase be applied now, `NAME/PHASE`. Changing it makes the webhook act
 /// on an update that changes nothing else.
 pub const APPLY: &str = "outrigger.dev/apply";

@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use crate::version::KubernetesVersion;
+
 /// A control loop that may run in a cloud-controller-manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Controller {
@@ -48,6 +50,21 @@ impl Controller {
             Self::Route => "node-route-controller",
             Self::NodeIpam => "node-ipam-controller",
             Self::Tagging => "tagging-controller",
+        }
+    }
+
+    /// The name that a kube-controller-manager of that version registers; none for what it never had. Its leader migration
+    /// list matches exactly, so no other spelling protects anything there.
+    #[must_use]
+    pub fn name_in_kube_controller_manager(self, version: KubernetesVersion) -> Option<&'static str> {
+        let is_renamed = version >= KubernetesVersion::v1(28);
+        match self {
+            Self::Node | Self::Tagging => None,
+            _ if is_renamed => Some(self.canonical_name()),
+            Self::NodeLifecycle => Some("cloud-node-lifecycle"),
+            Self::Service => Some("service"),
+            Self::Route => Some("route"),
+            Self::NodeIpam => Some("nodeipam"),
         }
     }
 
@@ -123,6 +140,19 @@ mod tests {
                     .filter(|other| other.aliases().contains(name))
                     .count();
                 assert_eq!(owners, 1, "{name} belongs to one controller");
+            }
+        }
+    }
+
+    #[test]
+    fn a_kube_controller_manager_has_a_name_of_its_version() {
+        for controller in Controller::ALL {
+            for minor in [20, 26, 27, 28, 36] {
+                let name = controller.name_in_kube_controller_manager(KubernetesVersion::v1(minor));
+                let is_there = !matches!(controller, Controller::Node | Controller::Tagging);
+                assert_eq!(name.and_then(Controller::parse), Some(controller).filter(|_| is_there));
+                let is_short = name.is_some_and(|name| name != controller.canonical_name());
+                assert_eq!(is_short, is_there && minor < 28, "{controller} 1.{minor}");
             }
         }
     }

@@ -11,7 +11,7 @@
 //! |---|---|---|---|---|
 //! | below 1.20 | refused | refused | `aws` becomes `external` | read: the flags came in 1.21 |
 //! | 1.20 | refused: only with `downtime` | set | `aws` becomes `external` | read: releases 1.20 have no such flags |
-//! | 1.21 | refused: needs a feature gate and a file | set | `aws` becomes `external` | read: gate alpha, off in 1.21 |
+//! | 1.21 | refused: needs a feature gate, and its lists know no `*` | set | `aws` becomes `external` | read: gate alpha, off in 1.21 |
 //! | 1.22 | added | set | `aws` becomes `external` | read: gate beta, on from 1.22 |
 //! | 1.23, 1.24 | added | only with `CSIMigrationAWS=false`, else removed | `aws` becomes `external` | read: `CSIMigrationAWS` on from 1.23 |
 //! | 1.25, 1.26 | added | removed: EBS volumes are CSI's | `aws` becomes `external` | **run: 1.26**; 1.25 read: `CSIMigrationAWS` locked from 1.25 |
@@ -25,6 +25,7 @@
 //! object holds both components, the API server's part moves in Complete, so that the two never roll together.
 //! A cloud-controller-manager without leader migration runs service, route and node lifecycle beside an in-tree
 //! kube-controller-manager; ours with `--migration` needs no flag for that and is untouched.
+//! With `spec.leaderMigration` Prepare sets `--leader-migration-config` too, where the file can be brought.
 //! Kubermatic's kube-controller-manager gets no leader migration: Prepare is untouched with `downtime`, refused without.
 
 use crate::{
@@ -33,6 +34,10 @@ use crate::{
     migration::Phase,
     version::KubernetesVersion,
 };
+
+mod own_configuration;
+
+pub use own_configuration::OwnConfiguration;
 
 /// The flags that the rules are about.
 pub mod flag {
@@ -79,8 +84,8 @@ pub struct Circumstances {
     pub both_in_one_object: bool,
     /// The cluster is migrated with all old managers stopped, so leader migration is not needed.
     pub downtime: bool,
-    /// The migration brings a leader migration configuration of its own.
-    pub own_configuration: bool,
+    /// Whether the migration has a leader migration configuration of its own, and how its file gets to the component.
+    pub own_configuration: OwnConfiguration,
 }
 
 /// One change, with its reason.
@@ -181,7 +186,7 @@ pub enum Refusal {
     ManagerVersion(String),
     /// 1.21 has it as an alpha feature without a built-in list.
     #[error(
-        "leader migration in 1.21 needs a feature gate and a file, which is not built yet; upgrade to 1.22 or set spec.downtime: true"
+        "leader migration is alpha in 1.21: it needs a feature gate, and no list of it serves both managers; upgrade to 1.22 or set spec.downtime: true"
     )]
     NeedsGateAndFile,
     /// Asking for it with the gate off ends the process.
@@ -192,10 +197,8 @@ pub enum Refusal {
     /// Without leader election, leader migration is ignored.
     #[error("--leader-elect=false makes leader migration void; remove it, or set spec.downtime: true")]
     LeaderElectionOff,
-    /// The file cannot be brought to the component yet, and the built-in one would name another lease.
-    #[error(
-        "spec.leaderMigration is not built yet and the built-in configuration may name another lease; remove spec.leaderMigration"
-    )]
+    /// The built-in list would do without the file, but under another lease than the manager's.
+    #[error("put spec.leaderMigration on its machines as a file; set --leader-migration-config")]
     OwnConfiguration,
 }
 
@@ -245,6 +248,10 @@ fn in_script(
     if untouched {
         return Ok(Vec::new());
     }
+    let circumstances = &Circumstances {
+        own_configuration: circumstances.own_configuration.where_nothing_is_changed(),
+        ..*circumstances
+    };
     let needed = changes(component, script, circumstances);
     if component == Component::KubeApiserver && needed.as_ref().is_ok_and(Vec::is_empty) {
         return Ok(Vec::new());
@@ -282,10 +289,8 @@ fn is_done(change: &Change, line: &CommandLine) -> Result<bool, Unreadable> {
 
 /// kube-controller-manager, phase Prepare.
 fn prepare(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Change>, Refusal> {
-    match in_tree_provider(line)? {
-        None => return Ok(Vec::new()),
-        Some(_) if circumstances.own_configuration => return Err(Refusal::OwnConfiguration),
-        Some(_) => {}
+    if in_tree_provider(line)?.is_none() {
+        return Ok(Vec::new());
     }
     let version = circumstances.version.ok_or(Refusal::VersionUnknown)?;
     if version < KubernetesVersion::v1(22) && circumstances.downtime {
@@ -308,7 +313,9 @@ fn prepare(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Chan
         return Err(Refusal::GateOff);
     }
     const WHY: &str = "the cloud controllers go under the migration lease";
-    Ok(vec![Change::Set(flag::ENABLE_LEADER_MIGRATION, "true", WHY)])
+    let mut changes = vec![Change::Set(flag::ENABLE_LEADER_MIGRATION, "true", WHY)];
+    changes.extend(circumstances.own_configuration.file(line)?);
+    Ok(changes)
 }
 
 /// kube-controller-manager, phases Migrate and Complete.

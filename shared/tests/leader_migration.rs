@@ -9,8 +9,9 @@ use outrigger_shared::{
     leader_migration::{
         ConfigError, ControllerLeader, LeaderMigrationConfiguration,
         Placement::{self, Main, Migrated, NotHere},
-        Problem, Warning,
+        Problem, TooOld, Warning,
     },
+    version::KubernetesVersion,
 };
 
 const GROUP: &str = "controllermanager.config.k8s.io";
@@ -349,5 +350,120 @@ fn node_ipam_runs_only_if_listed_and_the_node_controller_always() {
         assert_eq!(config.placement(Node, CloudControllerManager), Main);
         assert_eq!(config.placement(Node, KubeControllerManager), NotHere);
         assert_eq!(config.placement(Tagging, CloudControllerManager), Main);
+    }
+}
+
+fn file(config: &LeaderMigrationConfiguration, minor: u32) -> outrigger_shared::leader_migration::File {
+    config
+        .for_kube_controller_manager(KubernetesVersion::v1(minor))
+        .unwrap()
+}
+
+#[test]
+fn a_file_is_read_back_as_what_it_was_made_of_in_every_version() {
+    let config = with(&[
+        ("service", "*"),
+        ("route", "*"),
+        ("cloud-node-lifecycle", "kube-controller-manager"),
+    ]);
+    for minor in 20..=27 {
+        let file = file(&config, minor);
+        for text in [file.yaml(), file.one_line()] {
+            let loaded = LeaderMigrationConfiguration::from_text("file", &text).unwrap();
+            assert_eq!(loaded.config, config, "1.{minor}\n{text}");
+            assert_eq!(loaded.warnings, [], "1.{minor}\n{text}");
+            let version = match minor {
+                ..=21 => "/v1alpha1",
+                22 | 23 => "/v1beta1",
+                _ => "/v1",
+            };
+            let ends = [format!("{version}\n"), format!("{version}\"")];
+            assert!(ends.iter().any(|end| text.contains(end)), "1.{minor}\n{text}");
+            assert_eq!(text.contains("resourceLock"), minor < 24, "1.{minor}\n{text}");
+        }
+    }
+    assert_eq!(
+        config.for_kube_controller_manager(KubernetesVersion::v1(19)),
+        Err(TooOld(KubernetesVersion::v1(19)))
+    );
+}
+
+#[test]
+fn a_file_has_the_names_of_its_version() {
+    let names = |config: &LeaderMigrationConfiguration, minor| -> Vec<String> {
+        let text = file(config, minor).yaml();
+        let read = LeaderMigrationConfiguration::from_text("file", &text).unwrap().config;
+        read.controller_leaders.into_iter().map(|entry| entry.name).collect()
+    };
+    // Every spelling of another release, and what this process never had.
+    let config = with(&[
+        ("node-route-controller", "*"),
+        ("service-controller", "*"),
+        ("cloud-node-controller", "*"),
+        ("tagging", "*"),
+        ("cloud-node-lifecycle-controller", "*"),
+        ("node-ipam-controller", "*"),
+        ("vendor-thing", "*"),
+    ]);
+    let short = ["route", "service", "cloud-node-lifecycle", "nodeipam", "vendor-thing"];
+    for minor in 22..=27 {
+        assert_eq!(names(&config, minor), short, "1.{minor}");
+    }
+    let long = [
+        "node-route-controller",
+        "service-lb-controller",
+        "cloud-node-lifecycle-controller",
+        "node-ipam-controller",
+        "vendor-thing",
+    ];
+    assert_eq!(names(&config, 28), long);
+}
+
+#[test]
+fn a_file_lists_every_shared_controller_once_and_the_last_entry_counts() {
+    for minor in 22..=26 {
+        let read = |config: &LeaderMigrationConfiguration| {
+            let text = file(config, minor).yaml();
+            LeaderMigrationConfiguration::from_text("file", &text).unwrap().config
+        };
+        assert_eq!(
+            read(&with(&[])),
+            with(&[("service", "*"), ("route", "*"), ("cloud-node-lifecycle", "*")]),
+            "1.{minor}: one that is left out would run under the main lease"
+        );
+        let twice = with(&[
+            ("service", "kube-controller-manager"),
+            ("x", "a"),
+            ("service-lb-controller", "*"),
+            ("x", "b"),
+        ]);
+        let expected = [
+            ("service", "*"),
+            ("x", "b"),
+            ("route", "*"),
+            ("cloud-node-lifecycle", "*"),
+        ];
+        assert_eq!(read(&twice), with(&expected), "1.{minor}");
+        // The process's own table gives each of them to the migration lease.
+        for shared in Controller::SHARED {
+            assert_eq!(read(&twice).placement(shared, KubeControllerManager), Migrated);
+        }
+    }
+}
+
+#[test]
+fn no_text_breaks_out_of_its_quotes() {
+    for text in [
+        "*", "a\"b", "a\\b", "a\nb: c", "\u{2028}", "- {x: y}", "#", "\u{7}", "null", "1",
+    ] {
+        let mut config = with(&[
+            (text, text),
+            ("service", "*"),
+            ("route", "*"),
+            ("cloud-node-lifecycle", "*"),
+        ]);
+        config.leader_name = text.to_owned();
+        let read = LeaderMigrationConfiguration::from_text("file", &file(&config, 26).yaml()).unwrap();
+        assert_eq!(read.config, config, "{text:?}");
     }
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::Resource;
 use outrigger_shared::{
-    controller::Party,
-    leader_migration::{ControllerLeader, LeaderMigrationConfiguration},
+    controller::{Controller, Party},
+    leader_migration::{ControllerLeader, LeaderMigrationConfiguration, Warning},
     migration::{
         CloudProviderMigration, CloudProviderMigrationSpec, CloudProviderMigrationStatus, ControllerStatus, Mode,
         NodeCounts, NodeTaint, Ownership, Phase, Problem, Profile, Target, condition,
@@ -225,6 +225,49 @@ fn explicit_nulls_read_as_absent_and_unknown_fields_are_refused() {
     }
 }
 
+/// With a name that no Lease can have, an entry for one side only, and one for nobody.
+fn own_configuration() -> LeaderMigrationConfiguration {
+    let leader = |name: &str, component: &str| ControllerLeader {
+        name: name.to_owned(),
+        component: component.to_owned(),
+    };
+    LeaderMigrationConfiguration {
+        leader_name: "Prod".to_owned(),
+        controller_leaders: vec![
+            leader("service", "cloud-controller-manager"),
+            leader("services", "*"),
+            leader("nodeipam", "kube-controller-manager"),
+        ],
+    }
+}
+
+#[test]
+fn the_migration_lease_has_a_name_of_its_own() {
+    let problem = |name: &str| {
+        let spec = CloudProviderMigrationSpec {
+            kube_controller_manager_lease: "kcm".to_owned(),
+            leader_migration: Some(LeaderMigrationConfiguration {
+                leader_name: name.to_owned(),
+                ..LeaderMigrationConfiguration::default()
+            }),
+            ..CloudProviderMigrationSpec::new("prod")
+        };
+        let problems = spec.problems();
+        assert_eq!(problems.first(), spec.leader_name_problem().as_ref());
+        problems
+    };
+    let long = "a".repeat(254);
+    for name in ["", "Prod", "a_b", "-a", "a-", "a..b", "a b", "a\nb", &long] {
+        assert_eq!(problem(name), [Problem::LeaderName(name.to_owned())]);
+    }
+    for name in ["kcm", "cloud-controller-manager"] {
+        assert_eq!(problem(name), [Problem::LeaderNameTaken(name.to_owned())]);
+    }
+    for name in ["prod-migration", "a.b-1", "kube-controller-manager"] {
+        assert_eq!(problem(name), []);
+    }
+}
+
 #[test]
 fn settings_that_do_not_do_what_they_seem_to_are_reported() {
     assert_eq!(CloudProviderMigrationSpec::new("prod").problems(), []);
@@ -237,7 +280,7 @@ fn settings_that_do_not_do_what_they_seem_to_are_reported() {
         serde_json::from_value(json!({"matchExpressions": [{"key": "a", "operator": "Equals"}]})).unwrap();
     let spec = CloudProviderMigrationSpec {
         kubernetes_version: Some("latest".to_owned()),
-        leader_migration: Some(LeaderMigrationConfiguration::default()),
+        leader_migration: Some(own_configuration()),
         targets: vec![
             target(Profile::Nodes, None, Some(LabelSelector::default())),
             target(Profile::HostedControlPlane, None, None),
@@ -253,7 +296,14 @@ fn settings_that_do_not_do_what_they_seem_to_are_reported() {
             [
                 Problem::ClusterIdEmpty,
                 Problem::Version(_),
-                Problem::LeaderMigrationNotBuilt,
+                Problem::LeaderName(_),
+                Problem::LeaderMigration(Warning::UnknownController { index: 1, .. }),
+                Problem::OneSided {
+                    index: 0,
+                    component: "cloud-controller-manager",
+                    controller: Controller::Service,
+                    ..
+                },
                 Problem::NoSelector { index: 1, .. },
                 Problem::EmptySelector {
                     index: 2,

@@ -8,7 +8,7 @@ use outrigger_shared::{
         Form,
     },
     migration::Phase::{self, Complete, InTree, Migrate, Prepare},
-    phase_flags::{Circumstances, Refusal, changes, controller_manager_row, shortcoming},
+    phase_flags::{Circumstances, OwnConfiguration, Refusal, changes, controller_manager_row, shortcoming},
     version::KubernetesVersion,
 };
 use serde_json::json;
@@ -19,7 +19,7 @@ fn at(phase: Phase, minor: u32) -> Circumstances {
         version: Some(KubernetesVersion::v1(minor)),
         both_in_one_object: false,
         downtime: false,
-        own_configuration: false,
+        own_configuration: OwnConfiguration::None,
     }
 }
 
@@ -125,14 +125,71 @@ fn prepare_refuses_what_would_not_start_or_not_work() {
         prepare("--cloud-provider=gce", 26),
         Err(Refusal::ForeignProvider("gce".to_owned()))
     );
-    let own = Circumstances {
-        own_configuration: true,
+}
+
+#[test]
+fn prepare_names_the_file_of_a_configuration_of_the_migrations_own() {
+    let prepare = |flags: &str, minor, own_configuration| {
+        let circumstances = Circumstances {
+            own_configuration,
+            ..at(Prepare, minor)
+        };
+        after(KubeControllerManager, flags, &circumstances)
+    };
+    let file = "--leader-migration-config=/etc/outrigger/leader-migration.yaml";
+    for minor in 22..=26 {
+        assert_eq!(
+            prepare("--cloud-provider=aws", minor, OwnConfiguration::Brought).unwrap(),
+            format!("--cloud-provider=aws --enable-leader-migration {file}")
+        );
+    }
+    let owners = "--cloud-provider=aws --leader-migration-config=/own.yaml --v=2";
+    assert_eq!(
+        prepare(owners, 26, OwnConfiguration::Brought).unwrap(),
+        format!("--cloud-provider=aws {file} --v=2 --enable-leader-migration"),
+        "the migration's counts"
+    );
+    for own in [OwnConfiguration::None, OwnConfiguration::ByHand] {
+        assert_eq!(
+            prepare(owners, 26, own).unwrap(),
+            format!("{owners} --enable-leader-migration"),
+            "the owner's counts"
+        );
+    }
+    for without in [
+        "--cloud-provider=aws",
+        "--cloud-provider=aws --leader-migration-config=",
+    ] {
+        assert_eq!(
+            prepare(without, 26, OwnConfiguration::ByHand),
+            Err(Refusal::OwnConfiguration)
+        );
+    }
+    // What refuses leader migration, or needs none, comes first.
+    assert_eq!(
+        prepare("--cloud-provider=aws", 21, OwnConfiguration::Brought),
+        Err(Refusal::NeedsGateAndFile)
+    );
+    for own in [OwnConfiguration::Brought, OwnConfiguration::ByHand] {
+        assert_eq!(
+            prepare("--cloud-provider=external", 26, own).unwrap(),
+            "--cloud-provider=external"
+        );
+    }
+}
+
+#[test]
+fn no_file_is_brought_to_a_script() {
+    let script = "exec kube-controller-manager --cloud-provider=aws";
+    let line = CommandLine::of_container(&json!({"command": ["sh", "-c", script]})).unwrap();
+    let circumstances = Circumstances {
+        own_configuration: OwnConfiguration::Brought,
         ..at(Prepare, 26)
     };
-    assert_eq!(
-        after(KubeControllerManager, "--cloud-provider=aws", &own),
-        Err(Refusal::OwnConfiguration)
-    );
+    let Err(Refusal::Script { advice, .. }) = changes(KubeControllerManager, &line, &circumstances) else {
+        panic!("a script is never rewritten")
+    };
+    assert_eq!(advice, Refusal::OwnConfiguration.to_string());
 }
 
 #[test]

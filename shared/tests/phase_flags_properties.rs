@@ -5,7 +5,7 @@ use outrigger_shared::{
     command_line::{CommandLine, Edit, Flag, List},
     component::Component::{self, CloudControllerManager, KubeApiserver, KubeControllerManager, Kubelet},
     migration::Phase::{self, Complete, InTree, Migrate, Prepare},
-    phase_flags::{Circumstances, changes, flag},
+    phase_flags::{Circumstances, OwnConfiguration, changes, flag},
     version::KubernetesVersion,
 };
 use proptest::prelude::*;
@@ -192,7 +192,7 @@ fn at(phase: Phase, minor: u32, downtime: bool) -> Circumstances {
         version: Some(KubernetesVersion::v1(minor)),
         both_in_one_object: false,
         downtime,
-        own_configuration: false,
+        own_configuration: OwnConfiguration::None,
     }
 }
 

@@ -12,8 +12,8 @@ use crate::bench::{Bench, SOON};
 use crate::objects::{self, Workload, flag, line};
 use crate::phases::Lines;
 
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
-const MIGRATION_LEASE: &str = "cloud-provider-extraction-migration";
+pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+pub const MIGRATION_LEASE: &str = "cloud-provider-extraction-migration";
 /// A component that does not know a flag, or refuses its value, has ended by then.
 const LONG_ENOUGH: Duration = Duration::from_secs(3);
 
@@ -32,14 +32,14 @@ pub async fn accept_their_flags(bench: &Bench, lines: &Lines) -> Result<()> {
 }
 
 /// A stored command line is a program, behind a wrapper or left to the image, and its flags.
-fn flags(line: &[String]) -> Vec<String> {
+pub fn flags(line: &[String]) -> Vec<String> {
     let program = line
         .iter()
         .position(|text| text.rsplit('/').next() == Some("kube-controller-manager"));
     line[program.map_or(0, |index| index + 1)..].to_vec()
 }
 
-fn start(bench: &Bench, name: &str, flags: Vec<String>) -> Result<Process> {
+pub fn start(bench: &Bench, name: &str, flags: Vec<String>) -> Result<Process> {
     let program = bench.tools.path(bench.version.controller_manager())?;
     let launch = Launch::new(format!("kcm-{name}"), program)
         .arguments(flags)
@@ -50,7 +50,7 @@ fn start(bench: &Bench, name: &str, flags: Vec<String>) -> Result<Process> {
 }
 
 /// Each has read its flags and got as far as asking for leadership, and none has ended since.
-async fn all_start(bench: &Bench, processes: &[Process]) -> Result<()> {
+pub async fn all_start(bench: &Bench, processes: &[Process]) -> Result<()> {
     tokio::time::sleep(LONG_ENOUGH).await;
     for process in processes {
         let what = format!("{} asks for leadership", process.name());
@@ -77,7 +77,7 @@ async fn a_bad_flag_would_be_seen(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-async fn holder(bench: &Bench, lease: &str) -> Result<Option<String>> {
+pub async fn holder(bench: &Bench, lease: &str) -> Result<Option<String>> {
     let all = bench.read(LEASES).await?;
     let found = all["items"]
         .as_array()
@@ -126,7 +126,7 @@ async fn controller_managers_start_in_both_forms(bench: &Bench, lines: &Lines) -
     delete(bench, &format!("{LEASES}/kube-controller-manager")).await
 }
 
-async fn delete(bench: &Bench, path: &str) -> Result<()> {
+pub async fn delete(bench: &Bench, path: &str) -> Result<()> {
     outrigger_e2e::stage::review::send(&bench.admin, http::Method::DELETE, path, None)
         .await?
         .granted()?;

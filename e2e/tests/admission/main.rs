@@ -6,6 +6,7 @@
 //! | nothing happens to what is nobody's business | `untouched.rs` |
 //! | a control plane goes through the phases and back | `phases.rs` |
 //! | the real components accept the flags that are left | `components.rs` |
+//! | a leader migration configuration of the migration's own | `own_configuration.rs` |
 //! | Pods, as the backstop | `pods.rs` |
 //! | new Nodes | `nodes.rs` |
 //! | the webhook is away | `outage.rs` |
@@ -26,6 +27,7 @@ mod missed;
 mod nodes;
 mod objects;
 mod outage;
+mod own_configuration;
 mod phases;
 mod pods;
 mod untouched;
@@ -64,6 +66,12 @@ async fn everything_on(version: Version, range: &str, address: &str) -> Result<(
     components::accept_their_flags(&bench, &lines)
         .await
         .context("real components")?;
+    if version == Version::V1_26 {
+        step("a leader migration configuration of its own");
+        own_configuration::the_old_manager_takes_the_lease_that_it_names(&bench)
+            .await
+            .context("spec.leaderMigration")?;
+    }
     step("Pods");
     pods::the_backstop_gives_the_phases_flags(&bench)
         .await

@@ -22,7 +22,7 @@ pub struct Lines {
 }
 
 /// The old manager's own flags, for this API server, so that the real binary can run with what is left of them.
-fn original(bench: &Bench) -> Result<Vec<String>> {
+pub fn original(bench: &Bench) -> Result<Vec<String>> {
     let home = bench.run.join("kcm");
     std::fs::create_dir_all(&home)?;
     let cloud_config = bench.run.join("cloud.conf");

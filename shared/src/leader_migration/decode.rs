@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use super::{ControllerLeader, LeaderMigrationConfiguration, error::Problem};
 
-const GROUP: &str = "controllermanager.config.k8s.io";
-const KIND: &str = "LeaderMigrationConfiguration";
+pub(super) const GROUP: &str = "controllermanager.config.k8s.io";
+pub(super) const KIND: &str = "LeaderMigrationConfiguration";
 const WILDCARD_HINT: &str = " (a bare * is a YAML alias: write component: \"*\")";
 
 pub(super) fn decode(text: &str) -> Result<LeaderMigrationConfiguration, Vec<Problem>> {

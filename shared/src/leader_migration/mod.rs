@@ -11,11 +11,24 @@ use crate::controller::{Controller, Party};
 
 mod decode;
 mod error;
+mod render;
 
-pub use self::error::{ConfigError, Problem, Warning};
+pub use self::{
+    error::{ConfigError, Problem, Warning},
+    render::{File, TooOld},
+};
 
 /// The lease's name in upstream's built-in configuration.
 pub const DEFAULT_LEADER_NAME: &str = "cloud-provider-extraction-migration";
+
+/// The folder in a kube-controller-manager's container that holds nothing but [`FILE`].
+pub const FOLDER: &str = "/etc/outrigger";
+
+/// The file's name in [`FOLDER`].
+pub const FILE_NAME: &str = "leader-migration.yaml";
+
+/// Where the webhook puts a migration's own configuration in a kube-controller-manager's container.
+pub const FILE: &str = "/etc/outrigger/leader-migration.yaml";
 
 /// The component that stands for both parties.
 pub const ANY_COMPONENT: &str = "*";

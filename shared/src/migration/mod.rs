@@ -64,7 +64,8 @@ pub struct CloudProviderMigrationSpec {
     /// Name of the kube-controller-manager's main lease. Default: `kube-controller-manager`.
     #[serde(default = "default_lease")]
     pub kube_controller_manager_lease: String,
-    /// A leader migration configuration (the body of `v1`) instead of the built-in one. Not built yet.
+    /// A leader migration configuration (the body of `v1`) instead of the built-in one, the same for both
+    /// managers: the webhook brings it to the kube-controller-manager, the operator to the cloud-controller-manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader_migration: Option<LeaderMigrationConfiguration>,
     /// Which objects belong to this cluster. Without one, the webhook changes nothing.

@@ -4,7 +4,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
 
 use super::{CloudProviderMigrationSpec, Target};
-use crate::version::{KubernetesVersion, NotAVersion};
+use crate::{
+    controller::Controller,
+    leader_migration::Warning,
+    version::{KubernetesVersion, NotAVersion},
+};
 
 /// A setting that needs the operator's attention.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,9 +16,31 @@ pub enum Problem {
     /// No ID, no tags.
     #[error("spec.clusterID is empty; set it to the ID in the tag kubernetes.io/cluster/ID")]
     ClusterIdEmpty,
-    /// The field is there so that the resource need not change when the feature comes.
-    #[error("spec.leaderMigration is not built yet; remove it, the built-in configuration is used by 1.22 to 1.26")]
-    LeaderMigrationNotBuilt,
+    /// A text that no Lease can be called.
+    #[error(
+        "spec.leaderMigration.leaderName {0:?} is no name of a Lease; write small letters, digits, - and . (at most 253)"
+    )]
+    LeaderName(String),
+    /// Two leases in one: each manager would hold, or lose, both at once.
+    #[error("spec.leaderMigration.leaderName {0:?} is the main lease of a manager; name a Lease of its own")]
+    LeaderNameTaken(String),
+    /// An entry that does less than it seems to.
+    #[error("spec.leaderMigration.{0}")]
+    LeaderMigration(Warning),
+    /// One list serves both managers, so a controller for one of them has no owner while it is the other's turn.
+    #[error(
+        "spec.leaderMigration.controllerLeaders[{index}].component {component:?} leaves {controller} without an owner {when}; write \"*\""
+    )]
+    OneSided {
+        /// Position in `controllerLeaders`.
+        index: usize,
+        /// The component.
+        component: &'static str,
+        /// The controller.
+        controller: Controller,
+        /// In which phases.
+        when: &'static str,
+    },
     /// The version serves objects that do not tell their own.
     #[error("spec.kubernetesVersion: {0}")]
     Version(#[from] NotAVersion),
@@ -67,11 +93,57 @@ impl CloudProviderMigrationSpec {
         {
             problems.push(error.into());
         }
-        if self.leader_migration.is_some() {
-            problems.push(Problem::LeaderMigrationNotBuilt);
-        }
+        problems.extend(self.leader_name_problem());
+        problems.extend(self.controller_leaders_problems());
         for (index, target) in self.targets.iter().enumerate() {
             target_problems(index, target, &mut problems);
+        }
+        problems
+    }
+
+    /// Why `spec.leaderMigration.leaderName` cannot be used; with such a name no file is written.
+    #[must_use]
+    pub fn leader_name_problem(&self) -> Option<Problem> {
+        let name = &self.leader_migration.as_ref()?.leader_name;
+        let is_word = |word: &str| {
+            let ends_well = |end: Option<u8>| end.is_some_and(|byte| byte != b'-');
+            let is_plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+            ends_well(word.bytes().next()) && ends_well(word.bytes().last()) && word.bytes().all(is_plain)
+        };
+        if name.len() > 253 || !name.split('.').all(is_word) {
+            return Some(Problem::LeaderName(name.clone()));
+        }
+        let main = [self.kube_controller_manager_lease.as_str(), "cloud-controller-manager"];
+        main.contains(&name.as_str())
+            .then(|| Problem::LeaderNameTaken(name.clone()))
+    }
+
+    /// Entries of `spec.leaderMigration` that do not do what they seem to. One that is missing is none: the files have it.
+    #[must_use]
+    pub fn controller_leaders_problems(&self) -> Vec<Problem> {
+        let Some(config) = &self.leader_migration else {
+            return Vec::new();
+        };
+        let warnings = config.warnings().into_iter();
+        let mut problems: Vec<Problem> = warnings
+            .filter(|warning| !matches!(warning, Warning::Omitted { .. }))
+            .map(Problem::LeaderMigration)
+            .collect();
+        for (index, entry) in config.controller_leaders.iter().enumerate() {
+            let controller = Controller::parse(&entry.name).filter(|one| Controller::SHARED.contains(one));
+            let side = match entry.component.as_str() {
+                "kube-controller-manager" => Some(("kube-controller-manager", "from phase Migrate on")),
+                "cloud-controller-manager" => Some(("cloud-controller-manager", "in phase Prepare")),
+                _ => None,
+            };
+            if let (Some(controller), Some((component, when))) = (controller, side) {
+                problems.push(Problem::OneSided {
+                    index,
+                    component,
+                    controller,
+                    when,
+                });
+            }
         }
         problems
     }

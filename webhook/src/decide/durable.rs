@@ -9,7 +9,7 @@ use outrigger_shared::{
     command_line::{CommandLine, Unreadable},
     component::{Component, Form},
     migration::Phase,
-    phase_flags::{self, Change, Circumstances, Refusal, flag},
+    phase_flags::{self, Change, Circumstances, OwnConfiguration, Refusal, flag},
     version::KubernetesVersion,
     yaml_text,
 };
@@ -19,7 +19,7 @@ use super::{
     Draft, Input, Migration, Operation, apply_requested,
     arguments::{Shape, Unfit},
     document::{self, Document, Entry},
-    is_being_deleted,
+    is_being_deleted, leader_migration_file,
 };
 use crate::patch::{Builder, NotAnObject, Path};
 
@@ -123,7 +123,17 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules)
             draft.reasons.extend(formed.reasons);
             draft.warnings.extend(formed.warnings);
         }
-        Err(obstacle) => draft.refuse(format!("nothing is changed: {obstacle}")),
+        Err(obstacle) => {
+            draft.refuse(format!("nothing is changed: {obstacle}"));
+            if let Obstacle::Flags {
+                reason: Refusal::OwnConfiguration,
+                ..
+            } = obstacle
+            {
+                let file = leader_migration_file::by_hand(migration.spec, situation.version);
+                draft.reasons.extend(file);
+            }
+        }
     }
     draft
 }
@@ -245,7 +255,7 @@ impl Situation<'_> {
             version: self.version,
             both_in_one_object: self.both_in_one_object,
             downtime: self.migration.spec.downtime,
-            own_configuration: self.migration.spec.leader_migration.is_some(),
+            own_configuration: OwnConfiguration::by_hand(self.migration.spec),
         }
     }
 }

@@ -15,6 +15,8 @@
 //! | Deployment, StatefulSet, DaemonSet | `workload.rs` |
 //! | Pod | `pod.rs` |
 //! | the command lines in either | `pod_spec.rs` |
+//! | the file of `spec.leaderMigration` in either | `leader_migration_file.rs` |
+//! | the way back in either | `pod_undo.rs` |
 //! | Node | `node.rs` |
 //! | MachineDeployment of the machine-controller | `machine_deployment.rs` |
 //! | Rancher's Cluster of RKE2 and K3s, of RKE1 | `rancher_rke2.rs`, `rancher_rke1.rs` |
@@ -42,6 +44,7 @@ mod kamaji;
 mod kinds;
 mod kubeadm_config;
 mod kubermatic;
+mod leader_migration_file;
 mod machine;
 mod machine_config;
 mod machine_deployment;
@@ -49,6 +52,7 @@ mod matching;
 mod node;
 mod pod;
 mod pod_spec;
+mod pod_undo;
 mod rancher_rke1;
 mod rancher_rke2;
 mod rancher_warnings;

@@ -3,42 +3,47 @@
 //! Going through the original makes every way between two phases the same two steps, and applying it twice the same as
 //! once. The undo annotation stands on the Pod template, so it travels with the flags that it describes.
 
+use std::collections::BTreeMap;
+
 use outrigger_shared::{
     annotations,
-    command_line::{CommandLine, Edit, List},
+    command_line::{CommandLine, Edit, List, Unreadable},
     component::{self, Certainty, Component, Finding, Form},
-    migration::{Phase, Profile},
-    phase_flags::{self, Circumstances, Refusal},
+    leader_migration::{FILE, TooOld},
+    migration::{Phase, Problem, Profile},
+    phase_flags::{self, Circumstances, OwnConfiguration, Refusal, flag},
     version::KubernetesVersion,
 };
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Draft, Migration};
-use crate::patch::{Builder, NotAnObject, Path};
-
-/// One entry of the undo annotation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct UndoEntry {
-    container: String,
-    #[serde(flatten)]
-    edit: Edit,
-}
-
-/// Why the undo annotation cannot be written; without it the way back would be lost.
-#[derive(Debug, thiserror::Error)]
-enum UndoUnwritable {
-    #[error(transparent)]
-    Text(#[from] serde_json::Error),
-    #[error(transparent)]
-    Place(#[from] NotAnObject),
-}
+use super::{
+    Draft, Migration,
+    leader_migration_file::{self, Wish},
+    pod_undo::{self, Undo},
+};
+use crate::patch::{Builder, Path};
 
 /// A container's new command line and the entries that undo it.
 struct Rewritten {
     line: CommandLine,
     edits: Vec<Edit>,
+    file: Wish,
     reasons: Vec<String>,
+}
+
+/// Why a container stays as it is.
+#[derive(Debug, thiserror::Error)]
+enum Obstacle {
+    #[error(transparent)]
+    Flags(#[from] Refusal),
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    #[error(transparent)]
+    Version(#[from] TooOld),
+    #[error(transparent)]
+    Name(#[from] Problem),
+    #[error("{0}")]
+    File(String),
 }
 
 /// Whether a Pod (or template) runs, or seems to run, a component.
@@ -55,42 +60,46 @@ fn findings(pod: &Value) -> Vec<Finding<'_>> {
 /// template as it is stored.
 pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Option<&Value>) -> Draft {
     let mut draft = Draft::default();
-    let entries = match undo_entries(pod) {
-        Ok(entries) => entries,
+    let key = annotations::UNDO;
+    let before = match Undo::read(pod) {
+        Ok(undo) => undo,
         Err(error) => {
             draft.refuse(format!(
-                "annotation {} cannot be read ({error}), so nothing is changed; restore or remove it",
-                annotations::UNDO
+                "annotation {key} cannot be read ({error}), so nothing is changed; restore or remove it"
             ));
             return draft;
         }
     };
-    if migration.spec.leader_migration.is_some() {
-        draft
-            .warnings
-            .push("spec.leaderMigration is not built yet; remove it".to_owned());
-    }
     let findings = findings(pod);
     let mut builder = Builder::default();
-    let mut kept = Vec::new();
+    let (mut after, mut wishes) = (Undo::default(), BTreeMap::new());
     for finding in &findings {
-        let own = |entry: &&UndoEntry| entry.container == finding.name;
-        let edits: Vec<Edit> = entries.iter().filter(own).map(|entry| entry.edit.clone()).collect();
-        let after = rewrite(migration, finding, &findings, &edits, old, &mut draft);
-        let edits = after.as_ref().map_or(edits, |after| after.edits.clone());
-        kept.extend(edits.into_iter().map(|edit| UndoEntry {
-            container: finding.name.to_owned(),
-            edit,
-        }));
-        if let Some(after) = after {
-            write_lists(&mut builder, root, finding, &after.line);
-            draft.reasons.extend(after.reasons);
+        let edits = before.edits(finding.name);
+        if migration.spec.phase == Phase::InTree && edits.is_empty() {
+            continue;
         }
+        let looked = Looked {
+            finding,
+            all: &findings,
+            pod,
+            old,
+        };
+        let Some(rewritten) = rewrite(migration, &looked, &edits, &mut draft) else {
+            after.note(finding.name, edits);
+            wishes.insert(finding.index, Wish::AsItIs);
+            continue;
+        };
+        write_lists(&mut builder, root, finding, &rewritten.line);
+        after.note(finding.name, rewritten.edits);
+        wishes.insert(finding.index, rewritten.file);
+        draft.reasons.extend(rewritten.reasons);
     }
-    if let Err(error) = write_undo(&mut builder, root, pod, &entries, &kept) {
+    let file = leader_migration_file::change(&mut builder, root, pod, &before.made, &wishes);
+    after.made = file.made;
+    draft.reasons.extend(file.reasons);
+    if let Err(error) = pod_undo::write(&mut builder, root, pod, (&before, &after), file.annotation) {
         draft.refuse(format!(
-            "annotation {} cannot be written ({error}), so nothing is changed",
-            annotations::UNDO
+            "annotation {key} cannot be written ({error}), so nothing is changed"
         ));
         return draft;
     }
@@ -98,19 +107,17 @@ pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Op
     draft
 }
 
-/// The container's new command line; none when it stays as it is, and then the draft says why if it should not.
-fn rewrite(
-    migration: &Migration<'_>,
-    finding: &Finding<'_>,
-    all: &[Finding<'_>],
-    edits: &[Edit],
-    old: Option<&Value>,
-    draft: &mut Draft,
-) -> Option<Rewritten> {
-    let phase = migration.spec.phase;
-    if phase == Phase::InTree && edits.is_empty() {
-        return None;
-    }
+/// A container and what is around it.
+struct Looked<'a> {
+    finding: &'a Finding<'a>,
+    all: &'a [Finding<'a>],
+    pod: &'a Value,
+    old: Option<&'a Value>,
+}
+
+/// The container's new command line; none when it stays as it is, and then the draft says why.
+fn rewrite(migration: &Migration<'_>, looked: &Looked<'_>, edits: &[Edit], draft: &mut Draft) -> Option<Rewritten> {
+    let finding = looked.finding;
     if finding.certainty == Certainty::Suspected {
         draft.refuse(format!(
             "container {:?} may be a {}, but only one of program, name, image and labels says so; it is not changed",
@@ -119,32 +126,38 @@ fn rewrite(
         return None;
     }
     let result = CommandLine::of_container(finding.container)
-        .map_err(Refusal::from)
-        .and_then(|current| to_phase(migration, finding, all, current, edits, old, draft));
-    result
-        .map_err(|refusal| draft.refuse(format!("container {:?} is not changed: {refusal}", finding.name)))
-        .ok()
+        .map_err(Obstacle::from)
+        .and_then(|current| to_phase(migration, looked, current, edits, draft));
+    let refuse = |obstacle: Obstacle| {
+        draft.refuse(format!("container {:?} is not changed: {obstacle}", finding.name));
+        let is_script = matches!(obstacle, Obstacle::Flags(Refusal::Script { .. }));
+        if is_script && finding.component == Component::KubeControllerManager && migration.spec.phase == Phase::Prepare
+        {
+            let file = leader_migration_file::by_hand(migration.spec, version(migration, finding));
+            draft.reasons.extend(file);
+        }
+    };
+    result.map_err(refuse).ok()
 }
 
 fn to_phase(
     migration: &Migration<'_>,
-    finding: &Finding<'_>,
-    all: &[Finding<'_>],
+    looked: &Looked<'_>,
     current: CommandLine,
     edits: &[Edit],
-    old: Option<&Value>,
     draft: &mut Draft,
-) -> Result<Rewritten, Refusal> {
+) -> Result<Rewritten, Obstacle> {
+    let finding = looked.finding;
     let mut line = current.clone();
     // When the owner has rewritten the line since, what stands there is the original.
     let restored = line.undo(edits);
-    let row = row(migration, finding, &current, &line, old)?;
+    let row = row(migration, finding, &current, &line, looked.old)?;
     let circumstances = Circumstances {
         phase: row,
         version: version(migration, finding),
-        both_in_one_object: holds_both(all),
+        both_in_one_object: holds_both(looked.all),
         downtime: migration.spec.downtime,
-        own_configuration: migration.spec.leader_migration.is_some(),
+        own_configuration: OwnConfiguration::brought(migration.spec),
     };
     let changes = phase_flags::changes(finding.component, &line, &circumstances)?;
     if let Some(shortcoming) = phase_flags::shortcoming(finding.component, &line, &circumstances)? {
@@ -161,6 +174,11 @@ fn to_phase(
     for change in &changes {
         change.apply(&mut line)?;
     }
+    let file = file(migration, looked, &line, &circumstances)?;
+    if let Wish::Text(_) = file {
+        let problems = migration.spec.controller_leaders_problems();
+        draft.warnings.extend(problems.iter().map(ToString::to_string));
+    }
     let reasons = if same_lists(&current, &line) {
         vec![format!("container {:?} has the form of {row}", finding.name)]
     } else {
@@ -171,7 +189,36 @@ fn to_phase(
             .collect()
     };
     let edits = line.edits().to_vec();
-    Ok(Rewritten { line, edits, reasons })
+    Ok(Rewritten {
+        line,
+        edits,
+        file,
+        reasons,
+    })
+}
+
+/// The file that a kube-controller-manager's new command line asks for.
+fn file(
+    migration: &Migration<'_>,
+    looked: &Looked<'_>,
+    line: &CommandLine,
+    circumstances: &Circumstances,
+) -> Result<Wish, Obstacle> {
+    let is_asked_for = looked.finding.component == Component::KubeControllerManager
+        && circumstances.phase == Phase::Prepare
+        && matches!(Form::of_command_line(line), Form::InTree { leader_migration: true })
+        && line.value(flag::LEADER_MIGRATION_CONFIG)?.as_deref() == Some(FILE);
+    let (Some(config), Some(version), true) = (&migration.spec.leader_migration, circumstances.version, is_asked_for)
+    else {
+        return Ok(Wish::Nothing);
+    };
+    if let Some(problem) = migration.spec.leader_name_problem() {
+        return Err(problem.into());
+    }
+    if let Some(obstacle) = leader_migration_file::obstacle(looked.pod, looked.finding.container) {
+        return Err(Obstacle::File(obstacle));
+    }
+    Ok(Wish::Text(config.for_kube_controller_manager(version)?.yaml()))
 }
 
 /// A cloud-controller-manager has a version of its own, which the cluster's does not tell.
@@ -239,39 +286,4 @@ fn write_lists(builder: &mut Builder, root: &Path, finding: &Finding<'_>, after:
     for list in [List::Command, List::Args] {
         builder.list(&container.child(list.as_str()), before.list(list), after.list(list));
     }
-}
-
-fn undo_entries(pod: &Value) -> Result<Vec<UndoEntry>, serde_json::Error> {
-    let text = pod
-        .pointer("/metadata/annotations")
-        .and_then(|all| all.get(annotations::UNDO));
-    text.and_then(Value::as_str)
-        .map_or_else(|| Ok(Vec::new()), serde_json::from_str)
-}
-
-fn write_undo(
-    builder: &mut Builder,
-    root: &Path,
-    pod: &Value,
-    before: &[UndoEntry],
-    after: &[UndoEntry],
-) -> Result<(), UndoUnwritable> {
-    if before == after {
-        return Ok(());
-    }
-    if !after.is_empty() {
-        let text = serde_json::to_string(after)?;
-        builder.set(root, pod, &["metadata", "annotations", annotations::UNDO], json!(text))?;
-        return Ok(());
-    }
-    let annotations = root.child("metadata").child("annotations");
-    let Some(all) = pod.pointer("/metadata/annotations").and_then(Value::as_object) else {
-        return Ok(());
-    };
-    match all.get(annotations::UNDO) {
-        Some(_) if all.len() == 1 => builder.remove(&annotations, json!(all)),
-        Some(text) => builder.remove(&annotations.child(annotations::UNDO), text.clone()),
-        None => {}
-    }
-    Ok(())
 }

@@ -1,0 +1,61 @@
+//! `spec.leaderMigration`: a leader migration configuration of the migration's own, which is a file.
+
+use super::{Change, Refusal, flag};
+use crate::{command_line::CommandLine, leader_migration, migration::CloudProviderMigrationSpec};
+
+/// Whether the migration has one, and how the file gets to the component.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OwnConfiguration {
+    /// There is none: the component's built-in list is right from 1.22 to 1.27.
+    #[default]
+    None,
+    /// Whoever changes the flags brings the file to [`leader_migration::FILE`] as well.
+    Brought,
+    /// The object has no way to bring a file, so its owner does, and names it on the command line.
+    ByHand,
+}
+
+impl OwnConfiguration {
+    /// For an object that has no way to bring a file.
+    #[must_use]
+    pub const fn by_hand(spec: &CloudProviderMigrationSpec) -> Self {
+        if spec.leader_migration.is_some() {
+            Self::ByHand
+        } else {
+            Self::None
+        }
+    }
+
+    /// For a Pod or Pod template, which brings it.
+    #[must_use]
+    pub const fn brought(spec: &CloudProviderMigrationSpec) -> Self {
+        if spec.leader_migration.is_some() {
+            Self::Brought
+        } else {
+            Self::None
+        }
+    }
+
+    /// No file is brought where its flag cannot be written.
+    pub(super) const fn where_nothing_is_changed(self) -> Self {
+        match self {
+            Self::None => Self::None,
+            Self::Brought | Self::ByHand => Self::ByHand,
+        }
+    }
+
+    /// The flag that names the file. What another file of the owner's says cannot be known, and two managers with two
+    /// lists exclude nobody; so the migration's counts, unless its owner was asked to bring it.
+    pub(super) fn file(self, line: &CommandLine) -> Result<Option<Change>, Refusal> {
+        const BROUGHT: &str = "spec.leaderMigration as a file, which the Pod template brings";
+        const REPLACED: &str = "spec.leaderMigration as a file, in place of the owner's, of which nothing is known";
+        let owners = line.value(flag::LEADER_MIGRATION_CONFIG)?;
+        let set = |why| Some(Change::Set(flag::LEADER_MIGRATION_CONFIG, leader_migration::FILE, why));
+        match (self, owners.filter(|path| !path.is_empty())) {
+            (Self::None, _) | (Self::ByHand, Some(_)) => Ok(None),
+            (Self::ByHand, None) => Err(Refusal::OwnConfiguration),
+            (Self::Brought, None) => Ok(set(BROUGHT)),
+            (Self::Brought, Some(_)) => Ok(set(REPLACED)),
+        }
+    }
+}

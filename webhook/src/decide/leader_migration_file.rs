@@ -1,0 +1,313 @@
+//! The migration's own leader migration file in a kube-controller-manager's Pod.
+//!
+//! The Pod template alone brings it: an annotation holds the text, a downwardAPI volume makes a file of it, and the
+//! container mounts that. No other object has to be there first, none is left behind, and a template that is rolled back
+//! takes its file along. What was made is noted in the undo annotation, so what is not ours is never taken away.
+
+use std::collections::BTreeMap;
+
+use outrigger_shared::{
+    annotations,
+    leader_migration::{FILE, FILE_NAME, FOLDER},
+    migration::CloudProviderMigrationSpec,
+    version::KubernetesVersion,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::patch::{Builder, Path};
+
+/// The volume's name.
+const VOLUME: &str = "outrigger-leader-migration";
+
+/// What was made, as the undo annotation tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "made", rename_all = "lowercase", deny_unknown_fields)]
+pub(super) enum Made {
+    /// The annotation with the text.
+    Annotation {
+        /// What stood there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        was: Option<Value>,
+    },
+    /// The volume.
+    Volume {
+        /// What `volumes` was.
+        #[serde(default, skip_serializing_if = "Before::is_list")]
+        before: Before,
+    },
+    /// The mount in a container.
+    Mount {
+        /// The container's name.
+        container: String,
+        /// What its `volumeMounts` was.
+        #[serde(default, skip_serializing_if = "Before::is_list")]
+        before: Before,
+    },
+}
+
+/// What a list was before an element of ours came in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Before {
+    #[default]
+    List,
+    Missing,
+    Null,
+}
+
+impl Before {
+    fn is_list(&self) -> bool {
+        *self == Self::List
+    }
+}
+
+/// What a container wants of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// No file.
+    Nothing,
+    /// Its flags stay as they are, so the file that they may name does too.
+    AsItIs,
+    /// The file with this text.
+    Text(String),
+}
+
+/// What becomes of the file.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    /// What is noted for the way back.
+    pub made: Vec<Made>,
+    /// The annotation's new value, if it changes; none inside takes it away.
+    pub annotation: Option<Option<Value>>,
+    /// What is done.
+    pub reasons: Vec<String>,
+}
+
+/// The file in words, for whoever has to bring it where no Pod template can; none without `spec.leaderMigration`.
+pub(super) fn by_hand(spec: &CloudProviderMigrationSpec, version: Option<KubernetesVersion>) -> Option<String> {
+    let config = spec.leader_migration.as_ref()?;
+    if let Some(problem) = spec.leader_name_problem() {
+        return Some(problem.to_string());
+    }
+    let version = version?;
+    let file = config.for_kube_controller_manager(version).ok()?;
+    Some(format!(
+        "the leader migration file for a kube-controller-manager {version}: {}",
+        file.one_line()
+    ))
+}
+
+/// What is in the way of the file; none if it can be brought.
+pub(super) fn obstacle(pod: &Value, container: &Value) -> Option<String> {
+    let volumes = match list(pod.pointer("/spec/volumes")) {
+        Ok(volumes) => volumes,
+        Err(()) => return Some("spec.volumes is no list; correct it".to_owned()),
+    };
+    if volumes.iter().any(|volume| is_named(volume) && !is_our_volume(volume)) {
+        return Some(format!(
+            "spec.leaderMigration needs a volume named {VOLUME:?}, and the one there is another; give that another name"
+        ));
+    }
+    let Ok(mounts) = list(container.get("volumeMounts")) else {
+        return Some("its volumeMounts is no list; correct it".to_owned());
+    };
+    let mount = mounts
+        .iter()
+        .filter(|mount| !is_our_mount(mount))
+        .find(|mount| is_named(mount) || is_in_the_way(mount_path(mount)))?;
+    Some(format!(
+        "spec.leaderMigration needs {FOLDER} for its file, and the mount of {:?} at {:?} is in the way; mount that elsewhere",
+        mount.get("name").and_then(Value::as_str).unwrap_or_default(),
+        mount_path(mount)
+    ))
+}
+
+fn list(value: Option<&Value>) -> Result<&[Value], ()> {
+    match value {
+        None | Some(Value::Null) => Ok(&[]),
+        Some(Value::Array(items)) => Ok(items),
+        Some(_) => Err(()),
+    }
+}
+
+fn mount_path(mount: &Value) -> &str {
+    mount.get("mountPath").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A mount at the folder, above it or below it: one of the two could not be made, as neither side can be written.
+fn is_in_the_way(path: &str) -> bool {
+    let parts = |path: &'_ str| -> Vec<String> {
+        let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
+        parts.map(str::to_owned).collect()
+    };
+    let (one, other) = (parts(path), parts(FOLDER));
+    one.starts_with(&other) || other.starts_with(&one)
+}
+
+fn field_path() -> String {
+    format!("metadata.annotations['{}']", annotations::LEADER_MIGRATION)
+}
+
+/// With what the API server would fill in, so that it adds nothing.
+fn our_volume() -> Value {
+    let item = json!({"path": FILE_NAME, "fieldRef": {"apiVersion": "v1", "fieldPath": field_path()}});
+    json!({"name": VOLUME, "downwardAPI": {"items": [item], "defaultMode": 420}})
+}
+
+fn our_mount() -> Value {
+    json!({"name": VOLUME, "mountPath": FOLDER, "readOnly": true})
+}
+
+fn is_named(element: &Value) -> bool {
+    element.get("name").and_then(Value::as_str) == Some(VOLUME)
+}
+
+/// By what makes it what it is; a later API server may fill in more.
+fn is_our_volume(volume: &Value) -> bool {
+    let items = volume.pointer("/downwardAPI/items").and_then(Value::as_array);
+    let is_ours = |item: &Value| {
+        item.get("path").and_then(Value::as_str) == Some(FILE_NAME)
+            && item.pointer("/fieldRef/fieldPath").and_then(Value::as_str) == Some(&field_path())
+    };
+    is_named(volume) && items.is_some_and(|items| matches!(&items[..], [item] if is_ours(item)))
+}
+
+fn is_our_mount(mount: &Value) -> bool {
+    is_named(mount)
+        && mount_path(mount) == FOLDER
+        && ["subPath", "subPathExpr"].iter().all(|key| mount.get(*key).is_none())
+}
+
+/// Brings the file, leaves it or takes it away. `made` is what was noted before, `wishes` those of the containers by their
+/// index; who has none wants nothing.
+pub(super) fn change(
+    builder: &mut Builder,
+    root: &Path,
+    pod: &Value,
+    made: &[Made],
+    wishes: &BTreeMap<usize, Wish>,
+) -> Change {
+    let mut change = Change::default();
+    let spec = root.child("spec");
+    let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
+    for (index, container) in containers.into_iter().flatten().enumerate() {
+        let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
+        let noted = made.iter().find_map(|made| match made {
+            Made::Mount { container, before } if container == name => Some(*before),
+            _ => None,
+        });
+        let mounts = Elements {
+            path: spec.child("containers").index(index).child("volumeMounts"),
+            list: container.get("volumeMounts"),
+            new: our_mount(),
+            is_ours: is_our_mount,
+        };
+        let wish = wishes.get(&index).unwrap_or(&Wish::Nothing);
+        let before = mounts.change(builder, wish, noted);
+        change.made.extend(before.map(|before| Made::Mount {
+            container: name.to_owned(),
+            before,
+        }));
+    }
+    let wish = of_all(wishes);
+    let noted = made.iter().find_map(|made| match made {
+        Made::Volume { before } => Some(*before),
+        _ => None,
+    });
+    let volumes = Elements {
+        path: spec.child("volumes"),
+        list: pod.pointer("/spec/volumes"),
+        new: our_volume(),
+        is_ours: is_our_volume,
+    };
+    let before = volumes.change(builder, wish, noted);
+    change.made.extend(before.map(|before| Made::Volume { before }));
+    let noted = made.iter().find(|made| matches!(made, Made::Annotation { .. }));
+    annotation(pod, noted, wish, &mut change);
+    change
+}
+
+/// The volume and the annotation are there once, for whoever wants them.
+fn of_all(wishes: &BTreeMap<usize, Wish>) -> &Wish {
+    let find = |is: fn(&&Wish) -> bool| wishes.values().find(is);
+    find(|wish| matches!(wish, Wish::Text(_)))
+        .or_else(|| find(|wish| matches!(wish, Wish::AsItIs)))
+        .unwrap_or(&Wish::Nothing)
+}
+
+fn annotation(pod: &Value, noted: Option<&Made>, wish: &Wish, change: &mut Change) {
+    let key = annotations::LEADER_MIGRATION;
+    let now = pod.pointer("/metadata/annotations").and_then(|all| all.get(key));
+    match wish {
+        Wish::AsItIs => change.made.extend(noted.cloned()),
+        Wish::Text(text) if now.and_then(Value::as_str) == Some(text) => change.made.extend(noted.cloned()),
+        Wish::Text(text) => {
+            let new = || Made::Annotation { was: now.cloned() };
+            change.made.push(noted.cloned().unwrap_or_else(new));
+            change.annotation = Some(Some(json!(text)));
+            let reason = format!("annotation {key} holds spec.leaderMigration, and a volume makes {FILE} of it");
+            change.reasons.push(reason);
+        }
+        Wish::Nothing => {
+            if let (Some(Made::Annotation { was }), true) = (noted, now.is_some()) {
+                change.annotation = Some(was.clone());
+                change.reasons.push(format!("annotation {key} and its volume go again"));
+            }
+        }
+    }
+}
+
+/// A list that an element of ours may be in.
+struct Elements<'a> {
+    path: Path,
+    list: Option<&'a Value>,
+    new: Value,
+    is_ours: fn(&Value) -> bool,
+}
+
+impl Elements<'_> {
+    /// Puts our element in or takes it out. `noted` is what the list was if we have put one in; so is the answer.
+    fn change(&self, builder: &mut Builder, wish: &Wish, noted: Option<Before>) -> Option<Before> {
+        let items = self.list.and_then(Value::as_array);
+        let ours = items.and_then(|items| items.iter().position(self.is_ours));
+        match (wish, ours) {
+            (Wish::AsItIs, _) | (Wish::Text(_), Some(_)) => noted,
+            (Wish::Text(_), None) => Some(self.add(builder)),
+            (Wish::Nothing, ours) => {
+                if let (Some(before), Some(at), Some(items)) = (noted, ours, items) {
+                    self.take(builder, before, at, items);
+                }
+                None
+            }
+        }
+    }
+
+    fn add(&self, builder: &mut Builder) -> Before {
+        match self.list {
+            None => {
+                builder.add(&self.path, json!([self.new]));
+                Before::Missing
+            }
+            Some(Value::Array(items)) => {
+                builder.add(&self.path.index(items.len()), self.new.clone());
+                Before::List
+            }
+            Some(other) => {
+                builder.replace(&self.path, other.clone(), json!([self.new]));
+                Before::Null
+            }
+        }
+    }
+
+    fn take(&self, builder: &mut Builder, before: Before, at: usize, items: &[Value]) {
+        match (before, items) {
+            (Before::Missing, [_]) => builder.remove(&self.path, json!(items)),
+            (Before::Null, [_]) => builder.replace(&self.path, json!(items), Value::Null),
+            (_, items) => {
+                let item = items.get(at).cloned().unwrap_or_default();
+                builder.remove(&self.path.index(at), item);
+            }
+        }
+    }
+}

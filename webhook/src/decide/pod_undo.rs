@@ -1,0 +1,123 @@
+//! The annotations on a Pod or Pod template: what is needed for the way back, and the text of the leader migration file.
+
+use outrigger_shared::{annotations, command_line::Edit};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::leader_migration_file::Made;
+use crate::patch::{Builder, NotAnObject, Path};
+
+/// What the undo annotation holds: a list, flags first.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Undo {
+    flags: Vec<FlagEntry>,
+    /// For the leader migration file.
+    pub made: Vec<Made>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct FlagEntry {
+    container: String,
+    #[serde(flatten)]
+    edit: Edit,
+}
+
+/// Why the undo annotation cannot be written; without it the way back would be lost.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unwritable {
+    #[error(transparent)]
+    Text(#[from] serde_json::Error),
+    #[error(transparent)]
+    Place(#[from] NotAnObject),
+}
+
+impl Undo {
+    /// What the Pod's annotation says; nothing if there is none.
+    pub fn read(pod: &Value) -> Result<Self, serde_json::Error> {
+        let text = pod
+            .pointer("/metadata/annotations")
+            .and_then(|all| all.get(annotations::UNDO));
+        let Some(text) = text.and_then(Value::as_str) else {
+            return Ok(Self::default());
+        };
+        let mut undo = Self::default();
+        for entry in serde_json::from_str::<Vec<Value>>(text)? {
+            if entry.get("made").is_some() {
+                undo.made.push(serde_json::from_value(entry)?);
+            } else {
+                undo.flags.push(serde_json::from_value(entry)?);
+            }
+        }
+        Ok(undo)
+    }
+
+    /// The edits of one container's command line.
+    pub fn edits(&self, container: &str) -> Vec<Edit> {
+        let own = self.flags.iter().filter(|entry| entry.container == container);
+        own.map(|entry| entry.edit.clone()).collect()
+    }
+
+    /// Keeps a container's edits.
+    pub fn note(&mut self, container: &str, edits: Vec<Edit>) {
+        self.flags.extend(edits.into_iter().map(|edit| FlagEntry {
+            container: container.to_owned(),
+            edit,
+        }));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.flags.is_empty() && self.made.is_empty()
+    }
+
+    fn text(&self) -> Result<String, serde_json::Error> {
+        let flags = self.flags.iter().map(|entry| serde_json::to_string(entry));
+        let made = self.made.iter().map(|made| serde_json::to_string(made));
+        let entries: Vec<String> = flags.chain(made).collect::<Result<_, _>>()?;
+        Ok(format!("[{}]", entries.join(",")))
+    }
+}
+
+/// Writes what differs. `undo` is what was noted before and what is from now on; `file` is the new value of the file's
+/// annotation, if that changes. Annotations that held nothing but ours go as a whole.
+pub(super) fn write(
+    builder: &mut Builder,
+    root: &Path,
+    pod: &Value,
+    undo: (&Undo, &Undo),
+    file: Option<Option<Value>>,
+) -> Result<(), Unwritable> {
+    let (before, after) = undo;
+    let mut changes = Vec::new();
+    if before != after {
+        let text = if after.is_empty() {
+            None
+        } else {
+            Some(json!(after.text()?))
+        };
+        changes.push((annotations::UNDO, text));
+    }
+    changes.extend(file.map(|value| (annotations::LEADER_MIGRATION, value)));
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let now = pod.pointer("/metadata/annotations");
+    let mut all = match now {
+        Some(Value::Object(all)) => all.clone(),
+        _ => Map::new(),
+    };
+    for (key, value) in changes {
+        match value {
+            Some(value) => all.insert(key.to_owned(), value),
+            None => all.remove(key),
+        };
+    }
+    let path = root.child("metadata").child("annotations");
+    match now {
+        Some(Value::Object(now)) if all.is_empty() && !now.is_empty() => builder.remove(&path, json!(now)),
+        Some(now @ Value::Object(_)) => builder.value(&path, now, &Value::Object(all)),
+        None | Some(Value::Null) if all.is_empty() => {}
+        None | Some(Value::Null) => builder.set(root, pod, &["metadata", "annotations"], Value::Object(all))?,
+        Some(_) => builder.set(root, pod, &["metadata", "annotations", annotations::UNDO], Value::Null)?,
+    }
+    Ok(())
+}
