@@ -70,8 +70,8 @@ impl Undo {
     }
 
     fn text(&self) -> Result<String, serde_json::Error> {
-        let flags = self.flags.iter().map(|entry| serde_json::to_string(entry));
-        let made = self.made.iter().map(|made| serde_json::to_string(made));
+        let flags = self.flags.iter().map(serde_json::to_string);
+        let made = self.made.iter().map(serde_json::to_string);
         let entries: Vec<String> = flags.chain(made).collect::<Result<_, _>>()?;
         Ok(format!("[{}]", entries.join(",")))
     }
