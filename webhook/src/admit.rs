@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::decide::{self, Decision, Input, Migration, decide};
+use crate::decide::{self, Decision, Input, Judged, Judgement, Migration, decide, validate};
 use crate::metrics::Metrics;
-use crate::review::{self, Incoming, Malformed, Request, Response, Review, Verdict};
+use crate::review::{self, Denial, Incoming, Malformed, Request, Response, Review, Verdict};
 use crate::room::Room;
 use crate::view::{Clusters, Known, Migrations, Namespaces};
 
@@ -51,13 +51,28 @@ impl NotAdmitted {
     }
 }
 
+/// Which of the two questions the API server asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// What the object should become. Never refused.
+    Mutate,
+    /// Whether the object may be written.
+    Validate,
+}
+
 impl Reviewer {
-    /// Answers the review in `body`, sent to `/mutate` (`path` is `None`) or to `/mutate/PATH`. Its objects take what they need
-    /// of `room`.
+    /// Answers the review in `body`, sent to `/mutate` or `/validate` (`path` is `None`), or to `/mutate/PATH` or
+    /// `/validate/PATH`. Its objects take what they need of `room`.
     ///
     /// # Errors
     /// [`NotAdmitted`] when the body holds no answerable request, nothing is known of migrations yet, or memory is short.
-    pub async fn admit(&self, path: Option<&str>, body: &[u8], room: Room) -> Result<Response, NotAdmitted> {
+    pub async fn admit(
+        &self,
+        question: Question,
+        path: Option<&str>,
+        body: &[u8],
+        room: Room,
+    ) -> Result<Response, NotAdmitted> {
         let known = self.migrations.known().ok_or(NotAdmitted::NotReady)?;
         let incoming = review::parse(body, &room)?;
         if room.is_crowded() {
@@ -72,24 +87,39 @@ impl Reviewer {
             }
             Incoming::Review(review) => {
                 let Review { request, reply } = *review;
-                let decision = self.decide(path, &request, &known).await;
-                self.report(&request, &decision);
-                Ok(reply.allow(verdict(decision)))
+                Ok(match question {
+                    Question::Mutate => {
+                        let decision = self.ask(path, &request, &known, decide).await;
+                        self.report(&request, &decision);
+                        reply.allow(verdict(decision))
+                    }
+                    Question::Validate => {
+                        let judgement = self.ask(path, &request, &known, validate).await;
+                        self.report_judgement(&request, &judgement);
+                        answer(reply, judgement)
+                    }
+                })
             }
         }
     }
 
-    async fn decide(&self, path: Option<&str>, request: &Request, known: &Known) -> Decision {
+    async fn ask<T: Default>(
+        &self,
+        path: Option<&str>,
+        request: &Request,
+        known: &Known,
+        rule: impl FnOnce(&Input<'_>) -> T,
+    ) -> T {
         let migrations: Vec<Migration<'_>> = known.iter().map(Migration::from).collect();
         let (Some(object), false) = (&request.object, migrations.is_empty()) else {
-            return Decision::default();
+            return T::default();
         };
         let namespace = Some(request.namespace.as_str()).filter(|namespace| !namespace.is_empty());
         let labels = match namespace {
             Some(name) => self.namespaces.labels(name).await,
             None => None,
         };
-        decide(&Input {
+        rule(&Input {
             operation: operation(request.operation),
             group: &request.kind.group,
             kind: &request.kind.kind,
@@ -104,6 +134,23 @@ impl Reviewer {
             own_namespace: Some(&self.own_namespace),
             manager_fresh: self.clusters.manager_fresh(path, Instant::now()),
         })
+    }
+
+    fn report_judgement(&self, request: &Request, judgement: &Judgement) {
+        self.metrics.validation(&request.kind.kind, judgement.judged);
+        if !matches!(judgement.judged, Judged::Warned | Judged::Denied) {
+            return;
+        }
+        tracing::info!(
+            kind = request.kind.kind,
+            namespace = request.namespace,
+            name = request.name,
+            dry_run = request.dry_run,
+            decision = judgement.judged.as_str(),
+            message = judgement.message,
+            warnings = ?judgement.warnings,
+            "validated"
+        );
     }
 
     fn report(&self, request: &Request, decision: &Decision) {
@@ -139,4 +186,25 @@ fn verdict(decision: Decision) -> Verdict {
         warnings: decision.warnings,
         audit: decision.audit_annotations,
     }
+}
+
+fn answer(reply: review::Reply, judgement: Judgement) -> Response {
+    let Judgement {
+        judged,
+        message,
+        warnings,
+        audit_annotations: audit,
+    } = judgement;
+    if judged == Judged::Denied {
+        return reply.deny(Denial {
+            message,
+            warnings,
+            audit,
+        });
+    }
+    reply.allow(Verdict {
+        patch: Vec::new(),
+        warnings,
+        audit,
+    })
 }

@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::decide::{Outcome, kinds};
+use crate::decide::{Judged, Outcome, kinds};
 use crate::missed::Kept;
 
 /// Bounds of the latency histogram in seconds: fine below a millisecond, where this server should be, and up to what
@@ -22,6 +22,9 @@ const SECONDS: [f64; 12] = [
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 3.0,
 ];
 
+/// Validated, but never changed.
+const MIGRATION: &str = "CloudProviderMigration";
+
 const PHASES: [&str; 4] = ["InTree", "Prepare", "Migrate", "Complete"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -29,6 +32,12 @@ struct Review {
     kind: Word,
     decision: Word,
     phase: Word,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Validation {
+    kind: Word,
+    decision: Word,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -123,6 +132,7 @@ pub enum Watched {
 pub struct Metrics {
     registry: Registry,
     reviews: Family<Review, Counter>,
+    validations: Family<Validation, Counter>,
     errors: Family<Class, Counter>,
     duration: Histogram,
     connections: Family<Listener, Gauge>,
@@ -144,6 +154,7 @@ impl Metrics {
         let mut metrics = Self {
             registry: Registry::with_prefix("outrigger_webhook"),
             reviews: Family::default(),
+            validations: Family::default(),
             errors: Family::default(),
             duration: Histogram::new(SECONDS),
             connections: Family::default(),
@@ -167,6 +178,11 @@ impl Metrics {
             "reviews",
             "Admission reviews decided, by kind, decision and phase",
             self.reviews.clone(),
+        );
+        registry.register(
+            "validations",
+            "Validating reviews, by kind and decision",
+            self.validations.clone(),
         );
         registry.register(
             "errors",
@@ -230,6 +246,16 @@ impl Metrics {
             phase: Word(phase.and_then(|phase| known(&PHASES, phase)).unwrap_or("none")),
         };
         self.reviews.get_or_create(&labels).inc();
+    }
+
+    /// Counts a validating review.
+    pub fn validation(&self, kind: &str, judged: Judged) {
+        let own = (kind == MIGRATION).then_some(MIGRATION);
+        let labels = Validation {
+            kind: Word(known_kind(kind).or(own).unwrap_or("other")),
+            decision: Word(judged.as_str()),
+        };
+        self.validations.get_or_create(&labels).inc();
     }
 
     /// Counts a request that got no decision. `class` is one of the constants of the error types.
@@ -377,6 +403,8 @@ mod tests {
             metrics.review(kind, Outcome::Changed, Some("Prepare"));
         }
         metrics.review("Node", Outcome::NotOurs, Some("nonsense"));
+        metrics.validation("Evil3", Judged::Denied);
+        metrics.validation(MIGRATION, Judged::Denied);
         let text = metrics.text().unwrap();
         assert!(!text.contains("Evil") && !text.contains("nonsense"), "{text}");
         let series = r#"outrigger_webhook_reviews_total{kind="other",decision="changed",phase="Prepare"} 2"#;

@@ -171,7 +171,7 @@ pub struct Reply {
     uid: String,
 }
 
-/// What to answer besides "allowed". This webhook never refuses an object.
+/// What to answer besides "allowed". The mutating path never refuses an object.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Verdict {
     /// JSON Patch operations; empty for an object that stays as it is.
@@ -179,6 +179,17 @@ pub struct Verdict {
     /// Texts that the caller sees.
     pub warnings: Vec<String>,
     /// Notes for the API server's audit log. The API server puts the webhook's name and a slash before each key.
+    pub audit: BTreeMap<String, String>,
+}
+
+/// Why an object may not be written. Only the validating path says so.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Denial {
+    /// What is wrong and what to do, for the caller.
+    pub message: String,
+    /// As in a [`Verdict`].
+    pub warnings: Vec<String>,
+    /// As in a [`Verdict`].
     pub audit: BTreeMap<String, String>,
 }
 
@@ -197,6 +208,8 @@ struct Body {
     uid: String,
     allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     patch_type: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<Encoded>,
@@ -204,6 +217,14 @@ struct Body {
     warnings: Vec<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     audit_annotations: BTreeMap<String, String>,
+}
+
+/// The API server answers its caller with this status.
+#[derive(Debug, Serialize)]
+struct Status {
+    code: u16,
+    reason: &'static str,
+    message: String,
 }
 
 /// A JSON Patch in base64, as a byte field is written in Kubernetes' JSON.
@@ -331,14 +352,33 @@ impl Reply {
             response: Body {
                 uid: self.uid,
                 allowed: true,
+                status: None,
                 patch_type: patch.is_some().then_some("JSONPatch"),
                 patch,
                 warnings: warnings(&verdict.warnings),
-                audit_annotations: verdict
-                    .audit
-                    .into_iter()
-                    .map(|(key, text)| (key.replace('/', "."), text))
-                    .collect(),
+                audit_annotations: audit_annotations(verdict.audit),
+            },
+        }
+    }
+
+    /// Refuses the object.
+    #[must_use]
+    pub fn deny(self, denial: Denial) -> Response {
+        Response {
+            api_version: API_VERSION,
+            kind: KIND,
+            response: Body {
+                uid: self.uid,
+                allowed: false,
+                status: Some(Status {
+                    code: 403,
+                    reason: "Forbidden",
+                    message: denial.message,
+                }),
+                patch_type: None,
+                patch: None,
+                warnings: warnings(&denial.warnings),
+                audit_annotations: audit_annotations(denial.audit),
             },
         }
     }
@@ -354,6 +394,12 @@ impl Reply {
             audit,
         })
     }
+}
+
+/// The API server puts a slash between the webhook's name and each key.
+fn audit_annotations(notes: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let notes = notes.into_iter();
+    notes.map(|(key, text)| (key.replace('/', "."), text)).collect()
 }
 
 /// Warnings travel as HTTP headers, so they have no line breaks and their sum is bounded.
@@ -430,6 +476,21 @@ mod tests {
         );
         let decoded = STANDARD.decode(answer["patch"].as_str().unwrap()).unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&decoded).unwrap(), patch);
+    }
+
+    #[test]
+    fn a_refusal_carries_the_uid_a_status_and_no_patch() {
+        let denial = Denial {
+            message: "why".to_owned(),
+            warnings: vec!["and".to_owned()],
+            audit: BTreeMap::from([("decision".to_owned(), "denied".to_owned())]),
+        };
+        let answer = answer(&review(&body(&create())).reply.deny(denial));
+        assert_eq!(
+            answer,
+            json!({"uid": "u1", "allowed": false, "status": {"code": 403, "reason": "Forbidden", "message": "why"},
+                "warnings": ["and"], "auditAnnotations": {"decision": "denied"}})
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `POST /mutate` | a review of an object in the webhook's own cluster |
 //! | `POST /mutate/NAME` | a review from the cluster of migration NAME |
+//! | `POST /validate`, `POST /validate/NAME` | the same objects: may they be written |
 //! | anything else | 404, 405 |
 //!
 //! Errors are one line of plain text. The API server puts it into the message of its own error or audit annotation.
@@ -21,7 +22,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::admit::{NotAdmitted, Reviewer};
+use crate::admit::{NotAdmitted, Question, Reviewer};
 use crate::body::{self, BodyError};
 use crate::connection::TakenBack;
 use crate::duration;
@@ -115,31 +116,46 @@ pub fn router(reviewer: Arc<Reviewer>, limits: RequestLimits) -> Router {
     Router::new()
         .route("/mutate", post(mutate))
         .route("/mutate/{migration}", post(mutate_named))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "no such path; use /mutate or /mutate/NAME\n") })
+        .route("/validate", post(validate))
+        .route("/validate/{migration}", post(validate_named))
+        .fallback(|| async {
+            (
+                StatusCode::NOT_FOUND,
+                "no such path; use /mutate, /mutate/NAME, /validate or /validate/NAME\n",
+            )
+        })
         .layer(CatchPanicLayer::new())
         .with_state(desk)
 }
 
 async fn mutate(State(desk): State<Arc<Desk>>, request: Request) -> Response {
-    desk.answer(None, request).await
+    desk.answer(Question::Mutate, None, request).await
 }
 
 async fn mutate_named(State(desk): State<Arc<Desk>>, Path(name): Path<String>, request: Request) -> Response {
-    desk.answer(Some(&name), request).await
+    desk.answer(Question::Mutate, Some(&name), request).await
+}
+
+async fn validate(State(desk): State<Arc<Desk>>, request: Request) -> Response {
+    desk.answer(Question::Validate, None, request).await
+}
+
+async fn validate_named(State(desk): State<Arc<Desk>>, Path(name): Path<String>, request: Request) -> Response {
+    desk.answer(Question::Validate, Some(&name), request).await
 }
 
 impl Desk {
-    async fn answer(&self, path: Option<&str>, request: Request) -> Response {
+    async fn answer(&self, question: Question, path: Option<&str>, request: Request) -> Response {
         let begin = Instant::now();
         let answer = self
-            .review(path, request)
+            .review(question, path, request)
             .await
             .unwrap_or_else(|refusal| self.refuse(&refusal));
         self.reviewer.metrics.took(begin.elapsed());
         answer
     }
 
-    async fn review(&self, path: Option<&str>, request: Request) -> Result<Response, Refusal> {
+    async fn review(&self, question: Question, path: Option<&str>, request: Request) -> Result<Response, Refusal> {
         // Never a queue: past its limits the server says so at once, while the caller's time-out has not run.
         let _slot = self.slots.try_acquire().map_err(|_| Refusal::Busy)?;
         let (parts, body) = request.into_parts();
@@ -153,7 +169,7 @@ impl Desk {
         let reading = async {
             let held = body::read(body, self.limits.body, time, &self.memory).await?;
             let room = Room::new(&self.objects, self.limits.objects / 2);
-            let response = self.reviewer.admit(path, &held.bytes, room).await?;
+            let response = self.reviewer.admit(question, path, &held.bytes, room).await?;
             Ok(held.answer(serde_json::to_vec(&response)?))
         };
         let answer = tokio::time::timeout(time, reading)

@@ -6,8 +6,8 @@
 use outrigger_shared::migration::Profile;
 
 use super::{
-    Draft, Input, Migration, cluster_api, helm_chart, kamaji, kubeadm_config, kubermatic, machine, machine_deployment,
-    node, pod, rancher_rke1, rancher_rke2, workload,
+    Draft, Input, Migration, cluster_api, helm_chart, kamaji, kubeadm_config, kubermatic, machine, node, pod,
+    rancher_rke1, rancher_rke2, tags, workload,
 };
 
 /// One kind of object and its rules.
@@ -53,7 +53,7 @@ impl Kind {
     }
 }
 
-const FAMILIES: [&[Kind]; 14] = [
+const FAMILIES: [&[Kind]; 15] = [
     workload::KINDS,
     pod::KINDS,
     node::KINDS,
@@ -63,9 +63,10 @@ const FAMILIES: [&[Kind]; 14] = [
     cluster_api::RKE2,
     cluster_api::CLASS,
     kubeadm_config::KINDS,
-    // Before the tags of the same kind: a hand that marks a Machine as migrated is told.
+    tags::KINDS,
+    tags::DRIVERS,
+    // After the tags of the same kind, which say the same of Machines on AWS.
     machine::KINDS,
-    machine_deployment::KINDS,
     rancher_rke2::KINDS,
     rancher_rke1::KINDS,
     kubermatic::KINDS,

@@ -18,7 +18,7 @@ pub(super) const KINDS: &[Kind] = &[Kind {
     namespaced: true,
     on_update: true,
     profiles: &[Profile::Kubermatic],
-    is_concerned: |input| marked(input.object) != input.old_object.and_then(marked),
+    is_concerned: is_marked_anew,
     draft,
 }];
 
@@ -27,6 +27,11 @@ const MARK: &str = "v1.kubelet-flags.machine-controller.kubermatic.io/ExternalCl
 
 fn marked(machine: &Value) -> Option<&str> {
     machine.pointer("/metadata/annotations")?.get(MARK)?.as_str()
+}
+
+/// Whether the review sets, changes or removes the mark.
+pub(super) fn is_marked_anew(input: &Input<'_>) -> bool {
+    marked(input.object) != input.old_object.and_then(marked)
 }
 
 fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
@@ -38,7 +43,7 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
 }
 
 /// What to tell whoever writes the mark of completion. Only reviews in which it changes come here.
-fn completion(input: &Input<'_>, migration: &Migration<'_>) -> Option<String> {
+pub(super) fn completion(input: &Input<'_>, migration: &Migration<'_>) -> Option<String> {
     let phase = migration.spec.phase;
     let expected = if phase >= Phase::Migrate { "true" } else { "false" };
     match (input.operation, marked(input.object)) {

@@ -18,10 +18,11 @@
 //! | the file of `spec.leaderMigration` in either | `leader_migration_file.rs` |
 //! | the way back in either | `pod_undo.rs` |
 //! | Node | `node.rs` |
-//! | MachineDeployment of the machine-controller | `machine_deployment.rs` |
 //! | Rancher's Cluster of RKE2 and K3s, of RKE1 | `rancher_rke2.rs`, `rancher_rke1.rs` |
 //! | how Rancher merges the configuration of a machine | `machine_config.rs` |
 //! | Kubermatic's Cluster and the Machines of its user clusters | `kubermatic.rs`, `machine.rs` |
+//! | tags of AWS resources, and where a cluster's key must not be | `tags/` |
+//! | what is refused, where an operator asks for it | `validate.rs` |
 
 use std::collections::BTreeMap;
 
@@ -47,7 +48,6 @@ mod kubermatic;
 mod leader_migration_file;
 mod machine;
 mod machine_config;
-mod machine_deployment;
 mod matching;
 mod node;
 mod pod;
@@ -56,10 +56,13 @@ mod pod_undo;
 mod rancher_rke1;
 mod rancher_rke2;
 mod rancher_warnings;
+pub mod tags;
+mod validate;
 mod workload;
 mod yaml_arguments;
 
 pub use self::kinds::{Kind, kinds};
+pub use self::validate::{Judged, Judgement, validate};
 
 /// What happens to the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use outrigger_shared::migration::{CloudProviderMigration, Profile, Selected, Target};
 use serde_json::Value;
 
-use crate::decide::{Kind, kinds};
+use crate::decide::{Kind, kinds, tags};
 use crate::view::Labels;
 
 /// Objects asked for at once: what is held in memory.
@@ -85,7 +85,8 @@ impl Scope {
 #[must_use]
 pub fn is_checked(kind: &Kind) -> bool {
     let is_node = kind.profiles.contains(&Profile::Nodes);
-    !is_node && kind.kind != "ConfigMap" && (kind.on_update || kind.kind == "Pod")
+    let is_changed = kind.on_update && !tags::only_warns_on_update(kind);
+    !is_node && kind.kind != "ConfigMap" && (is_changed || kind.kind == "Pod")
 }
 
 fn same_kind(one: &Kind, other: &Kind) -> bool {

@@ -1,0 +1,302 @@
+//! Adding the cluster's tag: only where no cluster's key is present, and no value is ever changed. Two clusters' keys on
+//! an instance stop both their managers.
+
+use outrigger_shared::{annotations, migration::Phase, tags};
+use serde_json::{Value, json};
+
+use super::{
+    Draft, Input, Migration, Operation, apply_requested, changed,
+    find::{self, Place},
+    is_being_deleted, limits,
+    rows::{Add, Policy, Role, TagPath, TagRow, When},
+    shape::{TagShape, Tags},
+};
+use crate::patch::{Builder, NotAnObject, Path};
+
+/// The type, in launch templates, of what carries the tag.
+const INSTANCE: &str = "instance";
+const RESOURCE_TYPE: &str = "resourceType";
+
+/// Why nothing is added.
+enum Not {
+    /// It need not be, or not now.
+    Needed(String),
+    /// Something stands in the way, and whoever writes the object should know.
+    Possible(String),
+    /// Another cluster's key.
+    Foreign(String, String),
+}
+
+/// Adds the tag to the draft's patch, or says why not. Returns the foreign key that stands in the way.
+pub(super) fn draft(
+    input: &Input<'_>,
+    migration: &Migration<'_>,
+    row: &'static TagRow,
+    draft: &mut Draft,
+) -> Option<String> {
+    match add(input, migration, row) {
+        Ok((builder, reason)) => {
+            draft.patch = builder.finish();
+            draft.reasons.push(reason);
+        }
+        Err(Not::Needed(reason)) => draft.reasons.push(reason),
+        Err(Not::Possible(warning)) => draft.refuse(warning),
+        Err(Not::Foreign(warning, key)) => {
+            draft.refuse(warning);
+            return Some(key);
+        }
+    }
+    None
+}
+
+fn add(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Result<(Builder, String), Not> {
+    may_act(input, migration, row)?;
+    let target = target(row, input.object)?;
+    let key = tags::cluster_key(&migration.spec.cluster_id);
+    let value = migration.spec.ownership.as_str();
+    look(&target, &key, migration, row)?;
+    room(&target, &key, value)?;
+    let mut builder = Builder::default();
+    target
+        .write(&mut builder, input.object, &key, value)
+        .map_err(|error| Not::Possible(format!("no cluster tag is added: {error}")))?;
+    let what = resources(row);
+    let reason = format!("tag {key}={value} added, by which a cloud-controller-manager knows the cluster's {what}");
+    Ok((builder, reason))
+}
+
+/// Whether this review is an occasion to add the tag.
+fn may_act(input: &Input<'_>, migration: &Migration<'_>, row: &TagRow) -> Result<(), Not> {
+    let not = |reason: String| Err(Not::Needed(reason));
+    let add = match row.policy {
+        Policy::Add(add) => add,
+        Policy::Validate(why) => return not(format!("no cluster tag is added: {why}")),
+        Policy::Illegal(what) => return not(format!("no cluster tag is added: {what}")),
+    };
+    if migration.spec.phase == Phase::InTree {
+        return not("tags are added from phase Prepare on".to_owned());
+    }
+    if !is_occasion(input, add) || is_being_deleted(input.object) {
+        return not(match add.when {
+            When::Asked => format!("the tag is added only with the annotation {}", annotations::APPLY),
+            When::Create => "the tag is added only at the creation".to_owned(),
+            When::CreateAndUpdate => format!("the update does not change {}", shown(add.triggers)),
+        });
+    }
+    match owner(input.object, add.not_below) {
+        Some(owner) => not(format!(
+            "its {owner} compares it with its own template, where the tag belongs"
+        )),
+        None => Ok(()),
+    }
+}
+
+fn is_occasion(input: &Input<'_>, add: Add) -> bool {
+    let create = input.operation == Operation::Create;
+    let asked = input
+        .object
+        .pointer("/metadata/annotations")
+        .and_then(|all| all.get(annotations::APPLY))
+        .is_some();
+    match add.when {
+        When::Create => create,
+        When::Asked => (create && asked) || apply_requested(input),
+        When::CreateAndUpdate => {
+            create || apply_requested(input) || add.triggers.iter().any(|trigger| changed(input, trigger))
+        }
+    }
+}
+
+fn shown(triggers: &[&str]) -> String {
+    let fields = triggers
+        .iter()
+        .map(|trigger| trigger.trim_start_matches('/').replace('/', "."));
+    fields.collect::<Vec<_>>().join(", ")
+}
+
+/// The kind of the controlling owner, if it is one of these.
+fn owner<'a>(object: &'a Value, kinds: &[&str]) -> Option<&'a str> {
+    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let controller = owners
+        .into_iter()
+        .flatten()
+        .find(|owner| owner.get("controller") == Some(&Value::Bool(true)))?;
+    let kind = controller.get("kind").and_then(Value::as_str)?;
+    kinds.contains(&kind).then_some(kind)
+}
+
+/// Where the tag goes.
+struct Target<'a> {
+    shape: TagShape,
+    /// The way to the field of the tags, or to the list in which an element for instances is missing.
+    at: Path,
+    /// What the field holds.
+    tags: Tags,
+    /// How many elements the field has if it is a list; none if the field is missing.
+    length: Option<usize>,
+    /// The element for instances is missing in a launch template.
+    is_new_element: bool,
+    /// Other fields of the same resource.
+    same: Vec<Place<'a>>,
+}
+
+fn target<'a>(row: &'static TagRow, object: &'a Value) -> Result<Target<'a>, Not> {
+    match row.launch_template {
+        Some(list) => in_launch_template(row, list, object),
+        None => {
+            let path = row
+                .target()
+                .ok_or_else(|| Not::Needed("the kind has no place for the tag".to_owned()))?;
+            let at = Path::parse(path.pointer).unwrap_or_default();
+            holder(object, &at)?;
+            let found = object.pointer(path.pointer);
+            let places = find::places(row, object).into_iter();
+            Ok(Target {
+                shape: path.shape,
+                tags: path.shape.read(found),
+                length: found.and_then(Value::as_array).map(Vec::len),
+                at,
+                is_new_element: false,
+                same: places.filter(|place| place.path.role == Role::Same).collect(),
+            })
+        }
+    }
+}
+
+/// The object that holds the field is not made: where it is missing, the object says nothing of AWS.
+fn holder(object: &Value, at: &Path) -> Result<(), Not> {
+    let keys: Vec<&str> = at.keys().collect();
+    let parent = keys.split_last().map(|(_, parent)| parent).unwrap_or_default();
+    let found = object.pointer(Path::new(parent).pointer().as_str());
+    if found.is_some_and(Value::is_object) {
+        return Ok(());
+    }
+    let name = parent.last().copied().unwrap_or("object");
+    Err(Not::Needed(format!("there is no {name} to hold tags")))
+}
+
+fn in_launch_template<'a>(row: &'static TagRow, list: &'static str, object: &'a Value) -> Result<Target<'a>, Not> {
+    let at = Path::parse(list).unwrap_or_default();
+    holder(object, &at)?;
+    let nested = row.paths.iter().find(|path| path.pointer.strip_prefix(list).is_some());
+    let Some(TagPath { shape, .. }) = nested else {
+        return Err(Not::Needed("the kind has no place for the tag".to_owned()));
+    };
+    let found = object.pointer(list).filter(|found| !found.is_null());
+    let elements = match found {
+        None => &[],
+        Some(Value::Array(elements)) => elements.as_slice(),
+        Some(_) => {
+            return Err(Not::Possible(format!(
+                "{list} is not a list, so no cluster tag is added; correct it"
+            )));
+        }
+    };
+    let is_instance = |element: &Value| element.get(RESOURCE_TYPE).and_then(Value::as_str) == Some(INSTANCE);
+    let place = elements.iter().position(is_instance);
+    let tags = place.and_then(|index| elements.get(index)?.get("tags"));
+    let length = match place {
+        Some(_) => tags.and_then(Value::as_array).map(Vec::len),
+        None => found.map(|_| elements.len()),
+    };
+    Ok(Target {
+        shape: *shape,
+        tags: shape.read(tags),
+        length,
+        at: place.map_or_else(|| at.clone(), |index| at.index(index).child("tags")),
+        is_new_element: place.is_none(),
+        same: Vec::new(),
+    })
+}
+
+/// Whether no cluster's key is there yet.
+fn look(target: &Target<'_>, own: &str, migration: &Migration<'_>, row: &TagRow) -> Result<(), Not> {
+    if let Some(problem) = target.tags.problem {
+        let at = target.at.pointer();
+        return Err(Not::Possible(format!(
+            "{at} {problem}, so no cluster tag is added; correct it"
+        )));
+    }
+    let same = target.same.iter().flat_map(|place| place.tags().pairs);
+    let all: Vec<(String, String)> = target.tags.pairs.iter().cloned().chain(same).collect();
+    let foreign = all.iter().find(|(key, value)| {
+        let other_key = key.starts_with(tags::CLUSTER_PREFIX) && key != own;
+        let other_legacy = key == tags::LEGACY_CLUSTER && *value != migration.spec.cluster_id;
+        other_key || other_legacy
+    });
+    match foreign {
+        Some((key, value)) if row.shareable && value == tags::SHARED => Err(Not::Foreign(
+            format!(
+                "the tags hold {key:?}, so no cluster tag is added; if both clusters share the resource, add {own}=shared"
+            ),
+            key.clone(),
+        )),
+        Some((key, _)) => Err(Not::Foreign(
+            format!(
+                "the tags hold {key:?}, which names another cluster, so no cluster tag is added; correct it or spec.targets"
+            ),
+            key.clone(),
+        )),
+        None if all.iter().any(|(key, _)| key == own) => Err(Not::Needed("the cluster tag is there".to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// Whether AWS would take one more.
+fn room(target: &Target<'_>, key: &str, value: &str) -> Result<(), Not> {
+    if let Some(problem) = limits::unfit(key, value, target.shape) {
+        return Err(Not::Possible(format!("no cluster tag is added, as its key {problem}")));
+    }
+    if target.tags.pairs.len() >= limits::TAGS {
+        let count = target.tags.pairs.len();
+        return Err(Not::Possible(format!(
+            "there are {count} tags and AWS takes {}, so no cluster tag is added; remove one",
+            limits::TAGS
+        )));
+    }
+    Ok(())
+}
+
+impl Target<'_> {
+    fn write(&self, builder: &mut Builder, object: &Value, key: &str, value: &str) -> Result<(), NotAnObject> {
+        let only = self.shape.only(key, value).unwrap_or_default();
+        let keys: Vec<&str> = self.at.keys().collect();
+        let whole = Path::default();
+        if self.is_new_element {
+            let element = json!({RESOURCE_TYPE: INSTANCE, "tags": only});
+            match self.length {
+                Some(length) => builder.add(&self.at.index(length), element),
+                None => builder.set(&whole, object, &keys, json!([element]))?,
+            }
+            return Ok(());
+        }
+        match (self.shape.element(key, value), self.length) {
+            (Some(element), Some(length)) => builder.add(&self.at.index(length), element),
+            (Some(_), None) => self.set(builder, object, &keys, only)?,
+            (None, _) => {
+                let keys: Vec<&str> = keys.into_iter().chain([key]).collect();
+                self.set(builder, object, &keys, json!(value))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets a field whose holder is there, maybe as an element of a list.
+    fn set(&self, builder: &mut Builder, object: &Value, keys: &[&str], new: Value) -> Result<(), NotAnObject> {
+        let depth = self.at.keys().count().saturating_sub(1);
+        let (holder, rest) = keys.split_at(depth);
+        let holder = Path::new(holder);
+        let found = object.pointer(holder.pointer().as_str()).unwrap_or(&Value::Null);
+        builder.set(&holder, found, rest, new)
+    }
+}
+
+fn resources(row: &TagRow) -> &'static str {
+    match row.kind {
+        "Subnet" => "subnets",
+        "RouteTable" => "route tables",
+        "SecurityGroup" => "security groups",
+        "EBSVolume" | "Volume" => "volumes",
+        _ => "instances",
+    }
+}

@@ -1,0 +1,138 @@
+//! Cluster API's provider for AWS. It puts the cluster's key on all instances itself, with the value `owned`, so none is
+//! added here. Another cluster's key would become a second one on every instance, and nothing else looks for that.
+
+use outrigger_shared::migration::Profile;
+
+use super::{
+    rows::{Home, Policy, Role, TagPath, TagRow},
+    shape::TagShape,
+};
+
+const INFRASTRUCTURE: TagRow = TagRow {
+    group: "infrastructure.cluster.x-k8s.io",
+    versions: &["v1beta1", "v1beta2"],
+    kind: "",
+    plural: "",
+    namespaced: true,
+    profiles: &[Profile::ClusterAPI, Profile::AwsResources],
+    on_aws: None,
+    paths: &[target("/spec/additionalTags")],
+    launch_template: None,
+    policy: Policy::Validate("Cluster API adds the cluster's tag itself"),
+    home: Home::Nobody,
+    shareable: false,
+};
+
+const CONTROL_PLANE: TagRow = TagRow {
+    group: "controlplane.cluster.x-k8s.io",
+    ..INFRASTRUCTURE
+};
+
+const fn target(pointer: &'static str) -> TagPath {
+    TagPath {
+        pointer,
+        shape: TagShape::Map,
+        role: Role::Target,
+    }
+}
+
+const fn other(pointer: &'static str) -> TagPath {
+    TagPath {
+        pointer,
+        shape: TagShape::Map,
+        role: Role::Other,
+    }
+}
+
+const fn subnets(pointer: &'static str) -> TagPath {
+    TagPath {
+        pointer,
+        shape: TagShape::Map,
+        role: Role::Subnets,
+    }
+}
+
+pub(super) const ROWS: &[TagRow] = &[
+    TagRow {
+        kind: "AWSCluster",
+        plural: "awsclusters",
+        paths: &[
+            target("/spec/additionalTags"),
+            other("/spec/network/vpc/tags"),
+            subnets("/spec/network/subnets/*/tags"),
+        ],
+        ..INFRASTRUCTURE
+    },
+    TagRow {
+        kind: "AWSClusterTemplate",
+        plural: "awsclustertemplates",
+        paths: &[
+            target("/spec/template/spec/additionalTags"),
+            other("/spec/template/spec/network/vpc/tags"),
+            subnets("/spec/template/spec/network/subnets/*/tags"),
+        ],
+        ..INFRASTRUCTURE
+    },
+    TagRow {
+        kind: "AWSMachine",
+        plural: "awsmachines",
+        paths: &[
+            target("/spec/additionalTags"),
+            other("/spec/dynamicHostAllocation/tags"),
+        ],
+        ..INFRASTRUCTURE
+    },
+    TagRow {
+        kind: "AWSMachineTemplate",
+        plural: "awsmachinetemplates",
+        paths: &[
+            target("/spec/template/spec/additionalTags"),
+            other("/spec/template/spec/dynamicHostAllocation/tags"),
+        ],
+        ..INFRASTRUCTURE
+    },
+    TagRow {
+        kind: "AWSMachinePool",
+        plural: "awsmachinepools",
+        ..INFRASTRUCTURE
+    },
+    TagRow {
+        kind: "AWSManagedMachinePool",
+        plural: "awsmanagedmachinepools",
+        ..INFRASTRUCTURE
+    },
+    TagRow {
+        kind: "AWSFargateProfile",
+        plural: "awsfargateprofiles",
+        ..INFRASTRUCTURE
+    },
+    TagRow {
+        versions: &["v1beta2"],
+        kind: "ROSAMachinePool",
+        plural: "rosamachinepools",
+        ..INFRASTRUCTURE
+    },
+    TagRow {
+        kind: "AWSManagedControlPlane",
+        plural: "awsmanagedcontrolplanes",
+        paths: &[
+            target("/spec/additionalTags"),
+            other("/spec/network/vpc/tags"),
+            subnets("/spec/network/subnets/*/tags"),
+            other("/spec/oidcIdentityProviderConfig/tags"),
+        ],
+        ..CONTROL_PLANE
+    },
+    TagRow {
+        versions: &["v1beta2"],
+        kind: "AWSManagedControlPlaneTemplate",
+        plural: "awsmanagedcontrolplanetemplates",
+        paths: &[
+            target("/spec/template/spec/additionalTags"),
+            other("/spec/template/spec/network/vpc/tags"),
+            subnets("/spec/template/spec/network/subnets/*/tags"),
+            other("/spec/template/spec/oidcIdentityProviderConfig/tags"),
+        ],
+        ..CONTROL_PLANE
+    },
+];

@@ -1,0 +1,143 @@
+//! AWS Controllers for Kubernetes (ACK): one object for each AWS resource, whose tags nobody else writes.
+//!
+//! The cluster's tag is added where a cloud-controller-manager looks for it: on instances, subnets and route tables. An
+//! instance may have just one security group with the tag, else load balancers fail, so those get it only when asked.
+
+use outrigger_shared::migration::Profile;
+
+use super::{
+    rows::{Add, Home, Policy, Role, TagPath, TagRow, When},
+    shape::{KEY_VALUE, TagShape},
+};
+
+const EC2: TagRow = TagRow {
+    group: "ec2.services.k8s.aws",
+    versions: &["v1alpha1"],
+    kind: "",
+    plural: "",
+    namespaced: true,
+    profiles: &[Profile::AwsResources],
+    on_aws: None,
+    paths: &[target("/spec/tags", KEY_VALUE)],
+    launch_template: None,
+    policy: Policy::Validate(NOT_LOOKED_FOR),
+    home: Home::Nobody,
+    shareable: false,
+};
+const NOT_LOOKED_FOR: &str = "no cloud-controller-manager looks for the cluster's tag on such a resource";
+
+const NETWORK: TagRow = TagRow { shareable: true, ..EC2 };
+
+const ELB: TagRow = TagRow {
+    group: "elbv2.services.k8s.aws",
+    ..EC2
+};
+
+const EKS: TagRow = TagRow {
+    group: "eks.services.k8s.aws",
+    paths: &[target("/spec/tags", TagShape::Map)],
+    ..EC2
+};
+
+const fn target(pointer: &'static str, shape: TagShape) -> TagPath {
+    TagPath {
+        pointer,
+        shape,
+        role: Role::Target,
+    }
+}
+
+const fn add(when: When) -> Policy {
+    Policy::Add(Add {
+        when,
+        triggers: &["/spec"],
+        not_below: &[],
+    })
+}
+
+pub(super) const ROWS: &[TagRow] = &[
+    TagRow {
+        kind: "Instance",
+        plural: "instances",
+        policy: add(When::CreateAndUpdate),
+        ..EC2
+    },
+    // A new version of a launch template may replace machines.
+    TagRow {
+        kind: "LaunchTemplate",
+        plural: "launchtemplates",
+        paths: &[
+            TagPath {
+                pointer: "/spec/tags",
+                shape: KEY_VALUE,
+                role: Role::Other,
+            },
+            TagPath {
+                pointer: "/spec/data/tagSpecifications/*/tags",
+                shape: KEY_VALUE,
+                role: Role::Other,
+            },
+        ],
+        launch_template: Some("/spec/data/tagSpecifications"),
+        policy: add(When::Create),
+        ..EC2
+    },
+    TagRow {
+        kind: "Subnet",
+        plural: "subnets",
+        policy: add(When::CreateAndUpdate),
+        ..NETWORK
+    },
+    TagRow {
+        kind: "RouteTable",
+        plural: "routetables",
+        policy: add(When::CreateAndUpdate),
+        ..NETWORK
+    },
+    TagRow {
+        kind: "SecurityGroup",
+        plural: "securitygroups",
+        policy: add(When::Asked),
+        ..NETWORK
+    },
+    TagRow {
+        kind: "VPC",
+        plural: "vpcs",
+        ..NETWORK
+    },
+    TagRow {
+        kind: "InternetGateway",
+        plural: "internetgateways",
+        ..NETWORK
+    },
+    TagRow {
+        kind: "NATGateway",
+        plural: "natgateways",
+        ..NETWORK
+    },
+    TagRow {
+        kind: "ElasticIPAddress",
+        plural: "elasticipaddresses",
+        ..EC2
+    },
+    TagRow {
+        kind: "LoadBalancer",
+        plural: "loadbalancers",
+        ..ELB
+    },
+    TagRow {
+        kind: "TargetGroup",
+        plural: "targetgroups",
+        ..ELB
+    },
+    TagRow {
+        kind: "Cluster",
+        plural: "clusters",
+        ..EKS
+    },
+    TagRow {
+        kind: "Nodegroup",
+        plural: "nodegroups",
+        ..EKS
+    },
+];

@@ -1,0 +1,239 @@
+//! Crossplane: the Upbound family (generated, tags as maps) and the older community provider (tags mostly as lists).
+//! Crossplane adds tags of its own and never the cluster's. Where it is added follows the same rule as for ACK.
+
+use outrigger_shared::migration::Profile;
+
+use super::{
+    rows::{Add, Home, Policy, Role, TagPath, TagRow, When},
+    shape::{KEY_VALUE, TagShape},
+};
+
+const NOT_LOOKED_FOR: &str = "no cloud-controller-manager looks for the cluster's tag on such a resource";
+
+const UPBOUND: TagRow = TagRow {
+    group: "ec2.aws.upbound.io",
+    versions: &["v1beta1"],
+    kind: "",
+    plural: "",
+    namespaced: false,
+    profiles: &[Profile::AwsResources],
+    on_aws: None,
+    paths: &[
+        path("/spec/forProvider/tags", TagShape::Map, Role::Target),
+        path("/spec/initProvider/tags", TagShape::Map, Role::Same),
+    ],
+    launch_template: None,
+    policy: Policy::Validate(NOT_LOOKED_FOR),
+    home: Home::Nobody,
+    shareable: false,
+};
+
+const COMMUNITY: TagRow = TagRow {
+    group: "ec2.aws.crossplane.io",
+    paths: &[path("/spec/forProvider/tags", KEY_VALUE, Role::Target)],
+    ..UPBOUND
+};
+
+const COMMUNITY_EKS: TagRow = TagRow {
+    group: "eks.aws.crossplane.io",
+    paths: &[path("/spec/forProvider/tags", TagShape::Map, Role::Target)],
+    ..UPBOUND
+};
+
+const fn path(pointer: &'static str, shape: TagShape, role: Role) -> TagPath {
+    TagPath { pointer, shape, role }
+}
+
+const fn map(pointer: &'static str) -> TagPath {
+    path(pointer, TagShape::Map, Role::Other)
+}
+
+const fn list(pointer: &'static str) -> TagPath {
+    path(pointer, KEY_VALUE, Role::Other)
+}
+
+const fn add(when: When) -> Policy {
+    Policy::Add(Add {
+        when,
+        triggers: &["/spec/forProvider"],
+        not_below: &[],
+    })
+}
+
+/// One row for each group, since their shapes differ; the fields of both versions of the Upbound kinds stand side by side.
+pub(super) const ROWS: &[TagRow] = &[
+    TagRow {
+        versions: &["v1beta1", "v1beta2"],
+        kind: "Instance",
+        plural: "instances",
+        paths: &[
+            path("/spec/forProvider/tags", TagShape::Map, Role::Target),
+            path("/spec/initProvider/tags", TagShape::Map, Role::Same),
+            map("/spec/forProvider/volumeTags"),
+            map("/spec/forProvider/ebsBlockDevice/*/tags"),
+            map("/spec/forProvider/rootBlockDevice/tags"),
+            map("/spec/forProvider/rootBlockDevice/*/tags"),
+            map("/spec/initProvider/volumeTags"),
+            map("/spec/initProvider/ebsBlockDevice/*/tags"),
+            map("/spec/initProvider/rootBlockDevice/tags"),
+            map("/spec/initProvider/rootBlockDevice/*/tags"),
+        ],
+        policy: add(When::CreateAndUpdate),
+        ..UPBOUND
+    },
+    TagRow {
+        versions: &["v1beta1", "v1beta2"],
+        kind: "LaunchTemplate",
+        plural: "launchtemplates",
+        paths: &[
+            map("/spec/forProvider/tags"),
+            map("/spec/forProvider/tagSpecifications/*/tags"),
+            map("/spec/initProvider/tags"),
+            map("/spec/initProvider/tagSpecifications/*/tags"),
+        ],
+        launch_template: Some("/spec/forProvider/tagSpecifications"),
+        policy: add(When::Create),
+        ..UPBOUND
+    },
+    TagRow {
+        kind: "EBSVolume",
+        plural: "ebsvolumes",
+        policy: add(When::CreateAndUpdate),
+        ..UPBOUND
+    },
+    TagRow {
+        kind: "Subnet",
+        plural: "subnets",
+        policy: add(When::CreateAndUpdate),
+        shareable: true,
+        ..UPBOUND
+    },
+    TagRow {
+        kind: "RouteTable",
+        plural: "routetables",
+        policy: add(When::CreateAndUpdate),
+        shareable: true,
+        ..UPBOUND
+    },
+    TagRow {
+        kind: "SecurityGroup",
+        plural: "securitygroups",
+        policy: add(When::Asked),
+        shareable: true,
+        ..UPBOUND
+    },
+    TagRow {
+        kind: "VPC",
+        plural: "vpcs",
+        shareable: true,
+        ..UPBOUND
+    },
+    TagRow {
+        group: "elb.aws.upbound.io",
+        versions: &["v1beta1", "v1beta2"],
+        kind: "ELB",
+        plural: "elbs",
+        ..UPBOUND
+    },
+    TagRow {
+        group: "elbv2.aws.upbound.io",
+        versions: &["v1beta1", "v1beta2"],
+        kind: "LB",
+        plural: "lbs",
+        ..UPBOUND
+    },
+    TagRow {
+        group: "eks.aws.upbound.io",
+        versions: &["v1beta1", "v1beta2"],
+        kind: "Cluster",
+        plural: "clusters",
+        ..UPBOUND
+    },
+    TagRow {
+        versions: &["v1alpha1"],
+        kind: "Instance",
+        plural: "instances",
+        paths: &[
+            path("/spec/forProvider/tags", KEY_VALUE, Role::Target),
+            path("/spec/forProvider/tagSpecifications/*/tags", KEY_VALUE, Role::Same),
+        ],
+        policy: add(When::CreateAndUpdate),
+        ..COMMUNITY
+    },
+    TagRow {
+        versions: &["v1alpha1"],
+        kind: "LaunchTemplate",
+        plural: "launchtemplates",
+        paths: &[
+            list("/spec/forProvider/tags"),
+            list("/spec/forProvider/tagSpecifications/*/tags"),
+            list("/spec/forProvider/launchTemplateData/tagSpecifications/*/tags"),
+        ],
+        launch_template: Some("/spec/forProvider/launchTemplateData/tagSpecifications"),
+        policy: add(When::Create),
+        ..COMMUNITY
+    },
+    TagRow {
+        versions: &["v1alpha1"],
+        kind: "Volume",
+        plural: "volumes",
+        paths: &[
+            path("/spec/forProvider/tags", TagShape::Map, Role::Target),
+            path("/spec/forProvider/tagSpecifications/*/tags", KEY_VALUE, Role::Same),
+        ],
+        policy: add(When::CreateAndUpdate),
+        ..COMMUNITY
+    },
+    TagRow {
+        kind: "Subnet",
+        plural: "subnets",
+        policy: add(When::CreateAndUpdate),
+        shareable: true,
+        ..COMMUNITY
+    },
+    TagRow {
+        kind: "RouteTable",
+        plural: "routetables",
+        policy: add(When::CreateAndUpdate),
+        shareable: true,
+        ..COMMUNITY
+    },
+    TagRow {
+        kind: "SecurityGroup",
+        plural: "securitygroups",
+        policy: add(When::Asked),
+        shareable: true,
+        ..COMMUNITY
+    },
+    TagRow {
+        kind: "VPC",
+        plural: "vpcs",
+        shareable: true,
+        ..COMMUNITY
+    },
+    TagRow {
+        group: "elasticloadbalancing.aws.crossplane.io",
+        versions: &["v1alpha1"],
+        kind: "ELB",
+        plural: "elbs",
+        ..COMMUNITY
+    },
+    TagRow {
+        group: "elbv2.aws.crossplane.io",
+        versions: &["v1alpha1"],
+        kind: "LoadBalancer",
+        plural: "loadbalancers",
+        ..COMMUNITY
+    },
+    TagRow {
+        kind: "Cluster",
+        plural: "clusters",
+        ..COMMUNITY_EKS
+    },
+    TagRow {
+        versions: &["v1alpha1"],
+        kind: "NodeGroup",
+        plural: "nodegroups",
+        ..COMMUNITY_EKS
+    },
+];

@@ -1,0 +1,205 @@
+//! Where the cluster is an argument: the EBS driver's controller, which puts the cluster's tag on volumes and snapshots
+//! by itself when it is told `--k8s-tag-cluster-id`.
+//!
+//! This is a flag and no tag, so it goes as flags go: the way back is in the undo annotation, and InTree restores the
+//! original. `--extra-tags` of the driver and `--tags` of cloud-controller-managers are looked at too.
+
+use outrigger_shared::{
+    command_line::{CommandLine, Flag},
+    migration::{Phase, Profile},
+};
+use serde_json::Value;
+
+use super::{
+    super::{
+        arguments::Shape,
+        document::Document,
+        durable::{self, Obstacle, Rules, Situation},
+    },
+    Kind, limits,
+    reserved::forged,
+    rows::{Home, Policy, Role, TagPath, TagRow},
+    shape::TagShape,
+};
+use crate::patch::Path;
+
+pub(in super::super) const KINDS: &[Kind] = &[row("Deployment", "deployments"), row("DaemonSet", "daemonsets")];
+
+const fn row(kind: &'static str, plural: &'static str) -> Kind {
+    Kind {
+        group: "apps",
+        versions: &["v1"],
+        kind,
+        plural,
+        namespaced: true,
+        on_update: true,
+        profiles: &[Profile::AwsResources],
+        is_concerned: |input| containers(input.object).iter().any(|found| found.program.is_some()),
+        draft: |input, migration| durable::draft(input, migration, &RULES),
+    }
+}
+
+const RULES: Rules = Rules {
+    triggers: &["/spec/template"],
+    besides: &[],
+    version: &[],
+    both_in_one_object: false,
+    // The argument waits for no evidence: the in-tree driver's volumes carry the same tag.
+    is_external: |_| true,
+    form,
+    warnings,
+};
+
+const CLUSTER_ID: Flag = Flag::text("k8s-tag-cluster-id");
+const EXTRA_TAGS: Flag = Flag::text("extra-tags");
+const TAGS: Flag = Flag::text("tags");
+const TEMPLATE: [&str; 4] = ["spec", "template", "spec", "containers"];
+
+/// A program with such an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Program {
+    /// The EBS driver as a controller.
+    EbsController,
+    /// A cloud-controller-manager for AWS.
+    CloudControllerManager,
+}
+
+struct Found<'a> {
+    index: usize,
+    container: &'a Value,
+    program: Option<Program>,
+}
+
+fn containers(object: &Value) -> Vec<Found<'_>> {
+    let path = Path::new(&TEMPLATE);
+    let list = object.pointer(path.pointer().as_str()).and_then(Value::as_array);
+    list.into_iter()
+        .flatten()
+        .enumerate()
+        .map(|(index, container)| Found {
+            index,
+            container,
+            program: program(container),
+        })
+        .collect()
+}
+
+/// By the image's own name. The driver's node part is the same image, and creates no volume.
+fn program(container: &Value) -> Option<Program> {
+    let image = container.get("image")?.as_str()?;
+    let image = image.split(['@']).next()?.rsplit('/').next()?;
+    let image = image.split(':').next()?;
+    let words = ["command", "args"]
+        .into_iter()
+        .filter_map(|list| container.get(list)?.as_array());
+    let is_node = words.flatten().any(|word| word.as_str() == Some("node"));
+    match image {
+        "aws-ebs-csi-driver" if !is_node => Some(Program::EbsController),
+        "cloud-controller-manager" | "aws-cloud-controller-manager" | "outrigger-manager" => {
+            Some(Program::CloudControllerManager)
+        }
+        _ => None,
+    }
+}
+
+fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
+    if situation.row == Phase::InTree {
+        return Ok(());
+    }
+    let list = Path::new(&TEMPLATE);
+    let count = document.get(&list).and_then(Value::as_array).map_or(0, Vec::len);
+    for index in 0..count {
+        let path = list.index(index);
+        let Some(container) = document.get(&path) else { continue };
+        if program(container) != Some(Program::EbsController) || values(container, CLUSTER_ID)?.is_some() {
+            continue;
+        }
+        // The words stand in one of the two lists; a new one follows them there.
+        let own = match (container.get("args"), container.get("command")) {
+            (None | Some(Value::Null), Some(Value::Array(command))) if command.len() > 1 => "command",
+            _ => "args",
+        };
+        let path = path.child(own);
+        let mut line = document.arguments(&path, Shape::Dashed)?;
+        let id = &situation.migration.spec.cluster_id;
+        line.set(CLUSTER_ID, id)
+            .map_err(|reason| Obstacle::Other(format!("the EBS driver's arguments: {reason}")))?;
+        let reason = format!(
+            "--{}={id} added, so that the EBS driver tags the cluster's volumes",
+            CLUSTER_ID.name
+        );
+        document.set_arguments(&path, Shape::Dashed, &line, [reason])?;
+    }
+    Ok(())
+}
+
+/// The last value of a flag. One that only the container's start tells counts as there.
+fn values(container: &Value, flag: Flag) -> Result<Option<String>, Obstacle> {
+    let read = || CommandLine::of_container(container)?.value(flag);
+    match read() {
+        Err(outrigger_shared::command_line::Unreadable::Variable { value, .. }) => Ok(Some(value)),
+        other => other.map_err(|reason| Obstacle::Other(format!("the EBS driver's arguments: {reason}"))),
+    }
+}
+
+fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for found in containers(object) {
+        let name = format!("{}", found.index);
+        let name = found.container.get("name").and_then(Value::as_str).unwrap_or(&name);
+        let value = |flag| {
+            values(found.container, flag)
+                .ok()
+                .flatten()
+                .filter(|value| !value.contains("$("))
+        };
+        let tags_flag = match found.program {
+            Some(Program::EbsController) => EXTRA_TAGS,
+            Some(Program::CloudControllerManager) => TAGS,
+            None => continue,
+        };
+        let id = &situation.migration.spec.cluster_id;
+        if let (EXTRA_TAGS, Some(other)) = (tags_flag, value(CLUSTER_ID).filter(|other| other != id)) {
+            warnings.push(format!(
+                "container {name:?} has --{}={other}, which names another cluster than {id}; correct it or spec.targets",
+                CLUSTER_ID.name
+            ));
+        }
+        if let Some(text) = value(tags_flag) {
+            warnings.extend(of_tags(&text, tags_flag, situation));
+        }
+    }
+    warnings
+}
+
+/// The driver refuses to start with a cluster's key among its extra tags, whosever it is.
+fn of_tags(text: &str, flag: Flag, situation: &Situation<'_>) -> Vec<String> {
+    let policy = if flag == EXTRA_TAGS {
+        Policy::Illegal("the EBS driver reserves it; use --k8s-tag-cluster-id")
+    } else {
+        Policy::Validate("")
+    };
+    let row = TagRow {
+        group: "apps",
+        versions: &["v1"],
+        kind: "Deployment",
+        plural: "deployments",
+        namespaced: true,
+        profiles: &[Profile::AwsResources],
+        on_aws: None,
+        paths: &[],
+        launch_template: None,
+        policy,
+        home: Home::Nobody,
+        shareable: false,
+    };
+    let path = TagPath {
+        pointer: flag.name,
+        shape: TagShape::EqualsText,
+        role: Role::Target,
+    };
+    let tags = path.shape.read(Some(&Value::String(text.to_owned())));
+    let mut findings = forged(&tags.pairs, situation.migration, &row, &path);
+    findings.extend(limits::findings(&path, &tags));
+    findings.iter().map(|finding| format!("--{finding}")).collect()
+}

@@ -1,0 +1,95 @@
+//! What stands at the places of an object's tags.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::{
+    super::{Input, Migration, Operation},
+    limits,
+    reserved::{Finding, forged},
+    rows::{TagPath, TagRow},
+    shape::Tags,
+};
+use crate::patch::Path;
+
+/// One place of tags in an object.
+pub(super) struct Place<'a> {
+    /// The row's path that led here.
+    pub path: &'static TagPath,
+    /// What stands there; never null.
+    pub value: &'a Value,
+}
+
+impl Place<'_> {
+    pub fn tags(&self) -> Tags {
+        self.path.shape.read(Some(self.value))
+    }
+}
+
+/// Every place where something stands.
+pub(super) fn places<'a>(row: &'static TagRow, object: &'a Value) -> Vec<Place<'a>> {
+    let mut places = Vec::new();
+    for path in row.paths {
+        let Some(keys) = Path::parse(path.pointer) else {
+            continue;
+        };
+        let keys: Vec<&str> = keys.keys().collect();
+        walk(object, &keys, &mut |value| places.push(Place { path, value }));
+    }
+    places
+}
+
+fn walk<'a>(value: &'a Value, keys: &[&str], found: &mut impl FnMut(&'a Value)) {
+    match (keys.split_first(), value) {
+        (_, Value::Null) => {}
+        (None, value) => found(value),
+        (Some((&"*", rest)), Value::Array(list)) => {
+            for element in list {
+                walk(element, rest, found);
+            }
+        }
+        (Some((key, rest)), Value::Object(fields)) => {
+            if let Some(field) = fields.get(*key) {
+                walk(field, rest, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Every finding in an object.
+fn all(row: &'static TagRow, object: &Value, migration: &Migration<'_>) -> Vec<Finding> {
+    let of_place = |place: Place<'_>| {
+        let tags = place.tags();
+        let mut findings = forged(&tags.pairs, migration, row, place.path);
+        findings.extend(limits::findings(place.path, &tags));
+        findings
+    };
+    places(row, object).into_iter().flat_map(of_place).collect()
+}
+
+/// The findings that a review brings: all of a new object; of an update those that it adds or changes, so that whoever
+/// writes an object that has been bad before is not held to account for it.
+pub(in super::super) fn news(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Vec<Finding> {
+    let mut findings = all(row, input.object, migration);
+    if let (Operation::Update, Some(old)) = (input.operation, input.old_object) {
+        for known in all(row, old, migration) {
+            if let Some(index) = findings.iter().position(|finding| *finding == known) {
+                findings.remove(index);
+            }
+        }
+    }
+    findings
+}
+
+/// A field in messages: an annotation by the last part of its name, the rest as a JSON Pointer.
+pub(super) fn shown(pointer: &str) -> Cow<'_, str> {
+    match pointer.strip_prefix("/metadata/annotations/") {
+        Some(name) => {
+            let last = name.rsplit("~1").next().unwrap_or(name);
+            Cow::Owned(format!("annotation {last}"))
+        }
+        None => Cow::Borrowed(pointer),
+    }
+}

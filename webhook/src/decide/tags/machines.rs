@@ -1,0 +1,168 @@
+//! Machines and what they are made from: machine-controller (Kubermatic), OpenShift, Gardener, Rancher.
+
+use outrigger_shared::migration::Profile;
+
+use super::{
+    rows::{Add, FieldIs, Home, Policy, Role, TagPath, TagRow, When},
+    shape::{NAME_VALUE, TagShape},
+};
+
+const TEMPLATE: &[&str] = &["/spec/template"];
+
+/// What rows have in common: names in a namespace, one list of tags, nobody's own keys.
+const BASE: TagRow = TagRow {
+    group: "",
+    versions: &[],
+    kind: "",
+    plural: "",
+    namespaced: true,
+    profiles: &[Profile::AwsResources],
+    on_aws: None,
+    paths: &[],
+    launch_template: None,
+    policy: Policy::Validate(""),
+    home: Home::Nobody,
+    shareable: false,
+};
+
+const MACHINE_CONTROLLER: TagRow = TagRow {
+    group: "cluster.k8s.io",
+    versions: &["v1alpha1"],
+    profiles: &[Profile::Kubermatic, Profile::AwsResources],
+    home: Home::Kubermatic,
+    ..BASE
+};
+
+const OPENSHIFT: TagRow = TagRow {
+    group: "machine.openshift.io",
+    versions: &["v1beta1"],
+    ..BASE
+};
+
+/// Both owners' provider specifications are kinds of their own; these are all names that AWS's had.
+const OPENSHIFT_AWS: &[&str] = &["AWSMachineProviderConfig"];
+
+const fn target(pointer: &'static str, shape: TagShape) -> TagPath {
+    TagPath {
+        pointer,
+        shape,
+        role: Role::Target,
+    }
+}
+
+const fn add(when: When, triggers: &'static [&'static str], not_below: &'static [&'static str]) -> Policy {
+    Policy::Add(Add {
+        when,
+        triggers,
+        not_below,
+    })
+}
+
+pub(super) const ROWS: &[TagRow] = &[
+    // A change of the template replaces every machine, so an update acts only when it changes the template itself (and
+    // not, say, the number of replicas), or when the operator asks for it.
+    TagRow {
+        kind: "MachineDeployment",
+        plural: "machinedeployments",
+        on_aws: Some(FieldIs {
+            pointer: "/spec/template/spec/providerSpec/value/cloudProvider",
+            values: &["aws"],
+        }),
+        paths: &[target(
+            "/spec/template/spec/providerSpec/value/cloudProviderSpec/tags",
+            TagShape::Map,
+        )],
+        policy: add(When::CreateAndUpdate, TEMPLATE, &[]),
+        ..MACHINE_CONTROLLER
+    },
+    // The MachineDeployment's controller finds its MachineSet by comparing templates: one with a tag more would never be
+    // the one, and a new one would be made again and again.
+    TagRow {
+        kind: "MachineSet",
+        plural: "machinesets",
+        on_aws: Some(FieldIs {
+            pointer: "/spec/template/spec/providerSpec/value/cloudProvider",
+            values: &["aws"],
+        }),
+        paths: &[target(
+            "/spec/template/spec/providerSpec/value/cloudProviderSpec/tags",
+            TagShape::Map,
+        )],
+        policy: add(When::CreateAndUpdate, TEMPLATE, &["MachineDeployment"]),
+        ..MACHINE_CONTROLLER
+    },
+    // The specification is immutable. Nobody compares a Machine with a template, so machines that are added to a set are
+    // tagged even where the set's own template waits for its next change.
+    TagRow {
+        kind: "Machine",
+        plural: "machines",
+        on_aws: Some(FieldIs {
+            pointer: "/spec/providerSpec/value/cloudProvider",
+            values: &["aws"],
+        }),
+        paths: &[target("/spec/providerSpec/value/cloudProviderSpec/tags", TagShape::Map)],
+        policy: add(When::Create, &[], &[]),
+        ..MACHINE_CONTROLLER
+    },
+    TagRow {
+        kind: "MachineSet",
+        plural: "machinesets",
+        on_aws: Some(FieldIs {
+            pointer: "/spec/template/spec/providerSpec/value/kind",
+            values: OPENSHIFT_AWS,
+        }),
+        paths: &[target("/spec/template/spec/providerSpec/value/tags", NAME_VALUE)],
+        policy: add(When::CreateAndUpdate, TEMPLATE, &[]),
+        ..OPENSHIFT
+    },
+    // A ControlPlaneMachineSet replaces Machines that differ from its template.
+    TagRow {
+        kind: "Machine",
+        plural: "machines",
+        on_aws: Some(FieldIs {
+            pointer: "/spec/providerSpec/value/kind",
+            values: OPENSHIFT_AWS,
+        }),
+        paths: &[target("/spec/providerSpec/value/tags", NAME_VALUE)],
+        policy: add(When::Create, &[], &["ControlPlaneMachineSet"]),
+        ..OPENSHIFT
+    },
+    TagRow {
+        versions: &["v1"],
+        kind: "ControlPlaneMachineSet",
+        plural: "controlplanemachinesets",
+        on_aws: Some(FieldIs {
+            pointer: "/spec/template/machines_v1beta1_machine_openshift_io/spec/providerSpec/value/kind",
+            values: OPENSHIFT_AWS,
+        }),
+        paths: &[target(
+            "/spec/template/machines_v1beta1_machine_openshift_io/spec/providerSpec/value/tags",
+            NAME_VALUE,
+        )],
+        policy: add(When::CreateAndUpdate, TEMPLATE, &[]),
+        ..OPENSHIFT
+    },
+    TagRow {
+        group: "machine.sapcloud.io",
+        versions: &["v1alpha1"],
+        kind: "MachineClass",
+        plural: "machineclasses",
+        on_aws: Some(FieldIs {
+            pointer: "/provider",
+            values: &["AWS", "aws"],
+        }),
+        paths: &[target("/providerSpec/tags", TagShape::Map)],
+        policy: Policy::Validate("Gardener writes the cluster's tag itself, with the value 1"),
+        ..BASE
+    },
+    TagRow {
+        group: "rke-machine-config.cattle.io",
+        versions: &["v1"],
+        kind: "Amazonec2Config",
+        plural: "amazonec2configs",
+        profiles: &[Profile::RancherRKE2, Profile::AwsResources],
+        paths: &[target("/tags", TagShape::CommaText)],
+        policy: Policy::Validate("Rancher writes the cluster's tag itself"),
+        ..BASE
+    },
+];

@@ -1,0 +1,127 @@
+//! AWS tags by which a cloud-controller-manager knows its cluster's resources: adding the cluster's own where nobody else
+//! does, and finding the ones that must not be there.
+//!
+//! | what | file |
+//! |---|---|
+//! | where which kind holds tags, and whether ours may be added | `rows.rs` and the rows of `machines`, `cluster_api`, `controllers`, `crossplane`, `others` |
+//! | reading and writing the shapes | `shape.rs` |
+//! | adding the cluster's tag | `add.rs` |
+//! | keys that must not be forged | `reserved.rs` |
+//! | what AWS accepts | `limits.rs` |
+//! | the EBS driver, which takes the cluster as an argument | `ebs.rs` |
+//!
+//! A tag that was added stays, in every phase. The in-tree provider reads the same tag in the same way, so it belongs to
+//! the object's original form as much as to any later one; taking it out of a template would replace every machine once
+//! more, and an instance without it is a stranger to both managers. The EBS driver's argument is restored in InTree.
+
+use serde_json::Value;
+
+use super::{Draft, Input, Kind, Migration, Operation, apply_requested, changed, is_being_deleted, machine};
+
+mod add;
+mod cluster_api;
+mod controllers;
+mod crossplane;
+mod ebs;
+mod find;
+mod limits;
+mod machines;
+mod others;
+mod reserved;
+mod rows;
+mod shape;
+
+pub(super) use self::{ebs::KINDS as DRIVERS, find::news};
+pub use self::{
+    reserved::{Finding, Problem, forged},
+    rows::{Add, FieldIs, Home, Policy, Role, TagPath, TagRow, When, tag_rows},
+    shape::TagShape,
+};
+
+/// The rows of the table of kinds.
+pub(super) const KINDS: &[Kind] = &kinds();
+
+const FAMILIES: [&[TagRow]; 5] = rows::FAMILIES;
+
+const fn count() -> usize {
+    let (mut sum, mut family) = (0, 0);
+    while family < FAMILIES.len() {
+        sum += FAMILIES[family].len();
+        family += 1;
+    }
+    sum
+}
+
+const fn kinds() -> [Kind; count()] {
+    let mut all = [kind(&FAMILIES[0][0]); count()];
+    let (mut at, mut family) = (0, 0);
+    while family < FAMILIES.len() {
+        let mut row = 0;
+        while row < FAMILIES[family].len() {
+            all[at] = kind(&FAMILIES[family][row]);
+            row += 1;
+            at += 1;
+        }
+        family += 1;
+    }
+    all
+}
+
+const fn kind(row: &TagRow) -> Kind {
+    Kind {
+        group: row.group,
+        versions: row.versions,
+        kind: row.kind,
+        plural: row.plural,
+        namespaced: row.namespaced,
+        on_update: true,
+        profiles: row.profiles,
+        is_concerned: |input| row_of(input).is_some(),
+        draft,
+    }
+}
+
+/// Whether a row of the table of kinds is one of tags that never changes an object that is there.
+#[must_use]
+pub fn only_warns_on_update(kind: &Kind) -> bool {
+    let row = tag_rows().find(|row| row.group == kind.group && row.kind == kind.kind && row.profiles == kind.profiles);
+    row.is_some_and(|row| !row.adds_on_update())
+}
+
+/// The row of a review's object; none for an object of another cloud, or one that says nothing of tags.
+pub(super) fn row_of(input: &Input<'_>) -> Option<&'static TagRow> {
+    tag_rows()
+        .find(|row| row.group == input.group && row.kind == input.kind)
+        .filter(|row| row.is_about(input.object) || input.old_object.is_some_and(|old| row.is_about(old)))
+}
+
+impl TagRow {
+    /// Whether an object is one of AWS, and holds tags or could get one.
+    fn is_about(&'static self, object: &Value) -> bool {
+        let on_aws = self.on_aws.is_none_or(|field| {
+            let found = object.pointer(field.pointer).and_then(Value::as_str);
+            found.is_some_and(|found| field.values.contains(&found))
+        });
+        on_aws && (matches!(self.policy, Policy::Add(_)) || !find::places(self, object).is_empty())
+    }
+}
+
+fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
+    let mut draft = Draft::default();
+    let Some(row) = row_of(input) else { return draft };
+    let foreign = add::draft(input, migration, row, &mut draft);
+    let findings = news(input, migration, row).into_iter();
+    // The key that stood in the way has been named.
+    for finding in findings.filter(|finding| foreign.as_deref() != Some(finding.key.as_str())) {
+        let text = finding.to_string();
+        draft.reasons.push(text.clone());
+        draft.warnings.push(text);
+    }
+    if (row.group, row.kind) == MACHINE && machine::is_marked_anew(input) {
+        draft.warnings.extend(machine::completion(input, migration));
+    }
+    draft
+}
+
+/// Besides its tags it can carry Kubermatic's mark of completion, and the first row that has something to say is the only one.
+const MACHINE: (&str, &str) = ("cluster.k8s.io", "Machine");

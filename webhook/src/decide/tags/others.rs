@@ -1,0 +1,136 @@
+//! Kinds whose owner writes the cluster's tag itself, or refuses it: Karpenter, kOps, HyperShift, classes of volumes, and
+//! the annotation of Services.
+
+use outrigger_shared::migration::Profile;
+
+use super::{
+    rows::{FieldIs, Home, Policy, Role, TagPath, TagRow},
+    shape::{KEY_VALUE, TagShape},
+};
+
+const BASE: TagRow = TagRow {
+    group: "",
+    versions: &["v1"],
+    kind: "",
+    plural: "",
+    namespaced: true,
+    profiles: &[Profile::AwsResources],
+    on_aws: None,
+    paths: &[],
+    launch_template: None,
+    policy: Policy::Validate(""),
+    home: Home::Nobody,
+    shareable: false,
+};
+
+const KOPS: TagRow = TagRow {
+    group: "kops.k8s.io",
+    versions: &["v1alpha2"],
+    paths: &[path("/spec/cloudLabels", TagShape::Map)],
+    policy: Policy::Illegal("kOps writes it itself and refuses it in cloudLabels; remove it"),
+    ..BASE
+};
+
+const HYPERSHIFT: TagRow = TagRow {
+    group: "hypershift.openshift.io",
+    versions: &["v1beta1"],
+    on_aws: Some(FieldIs {
+        pointer: "/spec/platform/type",
+        values: &["AWS"],
+    }),
+    profiles: &[Profile::HostedControlPlane, Profile::AwsResources],
+    paths: &[path("/spec/platform/aws/resourceTags", KEY_VALUE)],
+    policy: Policy::Validate("HyperShift writes the cluster's tag itself"),
+    ..BASE
+};
+
+const CLASS: TagRow = TagRow {
+    group: "storage.k8s.io",
+    namespaced: false,
+    paths: &[path("/parameters", TagShape::Parameters)],
+    policy: Policy::Illegal(
+        "the EBS driver accepts the class and then creates no volume; remove it and give the driver --k8s-tag-cluster-id",
+    ),
+    ..BASE
+};
+const EBS_DRIVER: &[&str] = &["ebs.csi.aws.com"];
+
+const fn path(pointer: &'static str, shape: TagShape) -> TagPath {
+    TagPath {
+        pointer,
+        shape,
+        role: Role::Target,
+    }
+}
+
+pub(super) const ROWS: &[TagRow] = &[
+    TagRow {
+        group: "karpenter.k8s.aws",
+        versions: &["v1", "v1beta1"],
+        kind: "EC2NodeClass",
+        plural: "ec2nodeclasses",
+        namespaced: false,
+        paths: &[path("/spec/tags", TagShape::Map)],
+        policy: Policy::Illegal("Karpenter writes it itself and refuses the object; remove it"),
+        ..BASE
+    },
+    TagRow {
+        kind: "Cluster",
+        plural: "clusters",
+        ..KOPS
+    },
+    TagRow {
+        kind: "InstanceGroup",
+        plural: "instancegroups",
+        ..KOPS
+    },
+    TagRow {
+        kind: "HostedCluster",
+        plural: "hostedclusters",
+        ..HYPERSHIFT
+    },
+    TagRow {
+        kind: "NodePool",
+        plural: "nodepools",
+        ..HYPERSHIFT
+    },
+    TagRow {
+        kind: "StorageClass",
+        plural: "storageclasses",
+        on_aws: Some(FieldIs {
+            pointer: "/provisioner",
+            values: EBS_DRIVER,
+        }),
+        ..CLASS
+    },
+    TagRow {
+        versions: &["v1alpha1", "v1beta1", "v1"],
+        kind: "VolumeAttributesClass",
+        plural: "volumeattributesclasses",
+        on_aws: Some(FieldIs {
+            pointer: "/driverName",
+            values: EBS_DRIVER,
+        }),
+        ..CLASS
+    },
+    TagRow {
+        group: "snapshot.storage.k8s.io",
+        kind: "VolumeSnapshotClass",
+        plural: "volumesnapshotclasses",
+        on_aws: Some(FieldIs {
+            pointer: "/driver",
+            values: EBS_DRIVER,
+        }),
+        ..CLASS
+    },
+    TagRow {
+        kind: "Service",
+        plural: "services",
+        paths: &[path(
+            "/metadata/annotations/service.beta.kubernetes.io~1aws-load-balancer-additional-resource-tags",
+            TagShape::EqualsText,
+        )],
+        policy: Policy::Validate("a cloud-controller-manager writes the cluster's tag itself"),
+        ..BASE
+    },
+];

@@ -1,0 +1,228 @@
+//! The shapes of tags: one reader for all of them, and a writer for those in which a tag may be added.
+
+use serde_json::{Value, json};
+
+/// How tags are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagShape {
+    /// `{key: value}`.
+    Map,
+    /// `[{KEY: key, VALUE: value}]`, by the names of the two fields: `key` and `value`, or `name` and `value`.
+    List {
+        /// The field of the key.
+        key: &'static str,
+        /// The field of the value.
+        value: &'static str,
+    },
+    /// One text `key,value,key2,value2`.
+    CommaText,
+    /// One text `key=value,key2=value2`, as cloud-controller-managers read it: spaces around a word go, and a value ends
+    /// before a second `=`.
+    EqualsText,
+    /// Parameters `tagSpecification_N: key=value` in a map. `tagDeletion_N: key` counts as a tag without a value.
+    Parameters,
+}
+
+/// `[{key, value}]`.
+pub(super) const KEY_VALUE: TagShape = TagShape::List {
+    key: "key",
+    value: "value",
+};
+/// `[{name, value}]`.
+pub(super) const NAME_VALUE: TagShape = TagShape::List {
+    key: "name",
+    value: "value",
+};
+
+const SPECIFICATION: &str = "tagSpecification_";
+const DELETION: &str = "tagDeletion_";
+
+/// Keys and values in their order. What cannot be read is told apart, so that it hides nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tags {
+    pub pairs: Vec<(String, String)>,
+    /// What is wrong with the field, if something is.
+    pub problem: Option<&'static str>,
+}
+
+impl TagShape {
+    /// Reads a field; none if nothing or null is there.
+    pub(super) fn read(self, found: Option<&Value>) -> Tags {
+        let mut tags = Tags::default();
+        match (self, found) {
+            (_, None | Some(Value::Null)) => {}
+            (Self::Map, Some(Value::Object(map))) => {
+                let pairs = map.iter().map(|(key, value)| (key.clone(), text(value)));
+                tags.pairs = pairs.collect();
+            }
+            (Self::Parameters, Some(Value::Object(map))) => {
+                tags.pairs = map
+                    .iter()
+                    .filter_map(|(name, value)| parameter(name, &text(value)))
+                    .collect();
+            }
+            (Self::List { key, value }, Some(Value::Array(list))) => {
+                for element in list {
+                    match element.get(key).and_then(Value::as_str) {
+                        Some(key) => tags
+                            .pairs
+                            .push((key.to_owned(), element.get(value).map(text).unwrap_or_default())),
+                        None => tags.problem = Some("has an element without a key"),
+                    }
+                }
+            }
+            (Self::CommaText, Some(Value::String(words))) => tags = comma_text(words),
+            (Self::EqualsText, Some(Value::String(words))) => tags = equals_text(words),
+            (Self::Map | Self::Parameters, _) => tags.problem = Some("is not a map"),
+            (Self::List { .. }, _) => tags.problem = Some("is not a list"),
+            (Self::CommaText | Self::EqualsText, _) => tags.problem = Some("is not a text"),
+        }
+        tags
+    }
+
+    /// The whole field with one tag, where there was none; none for shapes that nobody adds to.
+    pub(super) fn only(self, key: &str, value: &str) -> Option<Value> {
+        match self {
+            Self::Map => Some(json!({ key: value })),
+            Self::List { .. } => self.element(key, value).map(|element| json!([element])),
+            Self::CommaText | Self::EqualsText | Self::Parameters => None,
+        }
+    }
+
+    /// One tag as an element of a list.
+    pub(super) fn element(self, key: &str, value: &str) -> Option<Value> {
+        match self {
+            Self::List {
+                key: key_field,
+                value: value_field,
+            } => Some(json!({ key_field: key, value_field: value })),
+            _ => None,
+        }
+    }
+}
+
+/// A number or a truth value where a text belongs is shown as it stands: a key must not hide behind it.
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+fn parameter(name: &str, text: &str) -> Option<(String, String)> {
+    if name.starts_with(DELETION) {
+        return Some((text.to_owned(), String::new()));
+    }
+    name.starts_with(SPECIFICATION).then(|| {
+        let (key, value) = text.split_once('=').unwrap_or((text, ""));
+        (key.to_owned(), value.to_owned())
+    })
+}
+
+fn comma_text(words: &str) -> Tags {
+    let mut tags = Tags::default();
+    if words.is_empty() {
+        return tags;
+    }
+    let mut words = words.split(',');
+    while let Some(key) = words.next() {
+        let value = words.next();
+        if value.is_none() {
+            tags.problem = Some("ends with a key that has no value");
+        }
+        tags.pairs.push((key.to_owned(), value.unwrap_or_default().to_owned()));
+    }
+    tags
+}
+
+fn equals_text(words: &str) -> Tags {
+    let mut tags = Tags::default();
+    for item in words.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+        let mut parts = item.split('=').map(str::trim);
+        let key = parts.next().unwrap_or_default();
+        let value = parts.next().unwrap_or_default();
+        if parts.next().is_some() {
+            tags.problem = Some("has a value with a second \"=\", where it is cut off");
+        }
+        if !key.is_empty() {
+            tags.pairs.push((key.to_owned(), value.to_owned()));
+        }
+    }
+    tags
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(shape: TagShape, value: &Value) -> Vec<(String, String)> {
+        let tags = shape.read(Some(value));
+        assert_eq!(tags.problem, None, "{value}");
+        tags.pairs
+    }
+
+    fn expected(list: &[(&str, &str)]) -> Vec<(String, String)> {
+        list.iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn every_shape_tells_the_same_tags() {
+        let wanted = expected(&[("a", "1"), ("b", "")]);
+        let lists = [
+            (TagShape::Map, json!({"a": "1", "b": ""})),
+            (
+                KEY_VALUE,
+                json!([{"key": "a", "value": "1", "overridePolicy": "x"}, {"key": "b"}]),
+            ),
+            (
+                NAME_VALUE,
+                json!([{"name": "a", "value": "1"}, {"name": "b", "value": ""}]),
+            ),
+            (TagShape::CommaText, json!("a,1,b,")),
+            (TagShape::EqualsText, json!("a=1,b=")),
+            (
+                TagShape::Parameters,
+                json!({"tagSpecification_1": "a=1", "tagSpecification_2": "b", "type": "gp3"}),
+            ),
+        ];
+        for (shape, value) in lists {
+            assert_eq!(pairs(shape, &value), wanted, "{shape:?}");
+            assert_eq!(shape.read(None), Tags::default());
+            assert_eq!(shape.read(Some(&Value::Null)), Tags::default());
+        }
+    }
+
+    #[test]
+    fn the_annotations_text_is_trimmed_and_cut_at_a_second_equals_sign() {
+        let tags = TagShape::EqualsText.read(Some(&json!(" a = 1 , b==2 ,, c=3=4,=x")));
+        assert_eq!(tags.pairs, expected(&[("a", "1"), ("b", ""), ("c", "3")]));
+        assert!(tags.problem.is_some());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_and_hides_nothing() {
+        let odd = TagShape::CommaText.read(Some(&json!("a,1,b")));
+        assert_eq!((odd.pairs.len(), odd.problem.is_some()), (2, true));
+        let broken = KEY_VALUE.read(Some(&json!([{"value": "1"}, 5, {"key": "b", "value": 7}])));
+        assert_eq!(
+            (broken.pairs, broken.problem.is_some()),
+            (expected(&[("b", "7")]), true)
+        );
+        for shape in [
+            TagShape::Map,
+            KEY_VALUE,
+            TagShape::CommaText,
+            TagShape::EqualsText,
+            TagShape::Parameters,
+        ] {
+            assert!(shape.read(Some(&json!(7))).problem.is_some(), "{shape:?}");
+        }
+        assert_eq!(
+            TagShape::Parameters.read(Some(&json!({"tagDeletion_1": "k"}))).pairs,
+            expected(&[("k", "")])
+        );
+    }
+}

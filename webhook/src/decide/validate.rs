@@ -1,0 +1,226 @@
+//! What is refused, where an operator has registered the validating path: tags that take a resource from another cluster
+//! or forge what access control trusts, and two writes that would end a migration on nobody's evidence.
+//!
+//! The mutating path says the same as warnings and refuses nothing. An update is refused only for what it adds or
+//! changes: whatever is bad already must stay writable, or nobody could make it better.
+
+use std::collections::BTreeMap;
+
+use outrigger_shared::{
+    controller::{Controller, Party},
+    migration::{Mode, Phase, Profile},
+};
+use serde_json::Value;
+
+use super::{
+    Input, Migration, Operation,
+    matching::{self, Match},
+    tags,
+};
+
+/// What came of a validating review.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Judged {
+    /// No migration matches, or the object is none that is ever refused.
+    #[default]
+    NotOurs,
+    /// Nothing is wrong.
+    Passed,
+    /// Something is, but it only earns a warning, or the migration audits.
+    Warned,
+    /// The object is refused.
+    Denied,
+}
+
+impl Judged {
+    /// Every one.
+    pub const ALL: [Self; 4] = [Self::NotOurs, Self::Passed, Self::Warned, Self::Denied];
+
+    /// The label in metrics and audit annotations.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotOurs => "not-ours",
+            Self::Passed => "passed",
+            Self::Warned => "warned",
+            Self::Denied => "denied",
+        }
+    }
+}
+
+/// The answer to a validating review.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// What came of it.
+    pub judged: Judged,
+    /// Why the object is refused; empty if it is not.
+    pub message: String,
+    /// For the client that wrote the object.
+    pub warnings: Vec<String>,
+    /// For the API server's audit log.
+    pub audit_annotations: BTreeMap<String, String>,
+}
+
+/// Something that is wrong, in plain words with its fix.
+struct Fault {
+    text: String,
+    refuses: bool,
+}
+
+/// KKP counts a Machine with this annotation as moved. The machine-controller writes it when it makes the Machine, from
+/// what its kubelet really gets; nobody else can know.
+const KKP_EXTERNAL: &str = "v1.kubelet-flags.machine-controller.kubermatic.io/ExternalCloudProvider";
+
+/// Judges one review.
+#[must_use]
+pub fn validate(input: &Input<'_>) -> Judgement {
+    if input.operation == Operation::Other || !input.subresource.is_empty() {
+        return Judgement::default();
+    }
+    if (input.group, input.kind) == ("outrigger.dev", "CloudProviderMigration") {
+        return migration_itself(input);
+    }
+    // Whoever forges a tag must not get away by taking the labels off in the same update.
+    let before = input.old_object.map(|object| Input { object, ..*input });
+    let found = |profiles: &[Profile]| match (matching::find(input, profiles), &before) {
+        (Match::None, Some(before)) => matching::find(before, profiles),
+        (found, _) => found,
+    };
+    let row = tags::row_of(input);
+    let tags = row.map(|row| {
+        judge(found(row.profiles), |migration| {
+            let findings = tags::news(input, migration, row);
+            let fault = |finding: &tags::Finding| Fault {
+                text: finding.to_string(),
+                refuses: finding.refuses(),
+            };
+            findings.iter().map(fault).collect()
+        })
+    });
+    let completion = is_marked_by_hand(input).then(|| {
+        judge(found(&[Profile::Kubermatic]), |_| {
+            vec![Fault {
+                text: format!(
+                    "annotation {KKP_EXTERNAL} is the machine-controller's word that the kubelet is external; \
+                     replace the Machine instead of setting it"
+                ),
+                refuses: true,
+            }]
+        })
+    });
+    // The worse one is the answer.
+    [tags, completion]
+        .into_iter()
+        .flatten()
+        .max_by_key(|judgement| judgement.judged as u8)
+        .unwrap_or_default()
+}
+
+fn judge(found: Match<'_>, faults: impl FnOnce(&Migration<'_>) -> Vec<Fault>) -> Judgement {
+    let undecided = |warning: String| Judgement {
+        judged: Judged::Warned,
+        warnings: vec![warning],
+        ..Judgement::default()
+    };
+    match found {
+        Match::None => Judgement::default(),
+        Match::NamespaceUnknown(namespace) => undecided(format!(
+            "outrigger: not validated, as the labels of namespace {namespace} are not known; write the object again"
+        )),
+        Match::Several(names) => undecided(format!(
+            "outrigger: not validated, as several migrations match: {}; correct their spec.targets",
+            names.join(", ")
+        )),
+        Match::One(migration) => Judgement::of(&faults(migration), migration.name, migration.spec.mode),
+    }
+}
+
+impl Judgement {
+    fn of(faults: &[Fault], migration: &str, mode: Mode) -> Self {
+        let refused: Vec<&str> = faults
+            .iter()
+            .filter(|fault| fault.refuses)
+            .map(|fault| fault.text.as_str())
+            .collect();
+        let denied = !refused.is_empty() && mode == Mode::Enforce;
+        let judged = match (denied, faults.is_empty()) {
+            (true, _) => Judged::Denied,
+            (false, false) => Judged::Warned,
+            (false, true) => Judged::Passed,
+        };
+        let text = |text: &str| format!("outrigger: migration {migration}: {text}");
+        let warned = faults.iter().filter(|fault| !(denied && fault.refuses));
+        let mut audit_annotations = BTreeMap::from([
+            ("migration".to_owned(), migration.to_owned()),
+            ("decision".to_owned(), judged.as_str().to_owned()),
+        ]);
+        if !faults.is_empty() {
+            let all: Vec<&str> = faults.iter().map(|fault| fault.text.as_str()).collect();
+            audit_annotations.insert("reasons".to_owned(), all.join("; "));
+        }
+        Self {
+            judged,
+            message: if denied {
+                text(&refused.join("; "))
+            } else {
+                String::new()
+            },
+            warnings: warned.map(|fault| text(&fault.text)).collect(),
+            audit_annotations,
+        }
+    }
+}
+
+/// Whether an update sets KKP's completion annotation on a Machine.
+fn is_marked_by_hand(input: &Input<'_>) -> bool {
+    let is_true = |object: &Value| {
+        let all = object.pointer("/metadata/annotations");
+        let text = all.and_then(|all| all.get(KKP_EXTERNAL)).and_then(Value::as_str);
+        text.is_some_and(is_go_true)
+    };
+    (input.group, input.kind) == ("cluster.k8s.io", "Machine")
+        && input.old_object.is_some_and(|old| !is_true(old))
+        && is_true(input.object)
+}
+
+/// As KKP reads the annotation.
+fn is_go_true(text: &str) -> bool {
+    matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
+}
+
+/// A migration goes back to InTree only when no manager of ours holds the migration lease: in InTree that lease is left
+/// alone, and old managers without leader migration may start.
+fn migration_itself(input: &Input<'_>) -> Judgement {
+    let in_tree = |object: &Value| {
+        let phase = object.pointer("/spec/phase").and_then(Value::as_str);
+        phase.is_none_or(|phase| phase == Phase::InTree.to_string())
+    };
+    let Some(old) = input.old_object.filter(|old| in_tree(input.object) && !in_tree(old)) else {
+        return Judgement::default();
+    };
+    let owned = owned_by_ours(old);
+    let fault = Fault {
+        text: format!(
+            "phase InTree is refused while status.controllers says that a cloud-controller-manager owns {}; \
+             start the old kube-controller-managers with leader migration and wait until they hold the lease",
+            owned.join(", ")
+        ),
+        refuses: true,
+    };
+    let faults = if owned.is_empty() { Vec::new() } else { vec![fault] };
+    let audits = input.object.pointer("/spec/mode").and_then(Value::as_str) == Some("Audit");
+    let mode = if audits { Mode::Audit } else { Mode::Enforce };
+    Judgement::of(&faults, input.name, mode)
+}
+
+/// The controllers that both sides can run, and that status says are ours. The node controller always is.
+fn owned_by_ours(object: &Value) -> Vec<&str> {
+    let party = serde_json::to_value(Party::CloudControllerManager).ok();
+    let rows = object.pointer("/status/controllers").and_then(Value::as_array);
+    let ours = rows.into_iter().flatten().filter_map(|row| {
+        let name = row.get("name")?.as_str()?;
+        let shared = Controller::parse(name).is_some_and(|controller| Controller::SHARED.contains(&controller));
+        (shared && row.get("owner") == party.as_ref()).then_some(name)
+    });
+    ours.collect()
+}
