@@ -23,7 +23,10 @@ RUN := $(CURDIR)/target
 DEMO_TOOLS := k8s-1.26 etcd kustomize moto
 TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 aws-ccm
 
-.PHONY: prune help demo demo-incumbent test lint fmt check-languages binaries tools-demo tools-test clean
+MINUTES ?= 4
+TARGETS ?=
+
+.PHONY: prune help demo demo-incumbent test fuzz lint fmt check-languages binaries tools-demo tools-test clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -36,6 +39,10 @@ demo-incumbent: check-languages tools-test binaries ## the same with the incumbe
 
 test: check-languages tools-test binaries ## run every test: unit, property, golden, real API servers, the migration
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env cargo test --locked --workspace --no-fail-fast
+
+fuzz: ## hostile inputs for all readers, for MINUTES=4 in all; TARGETS='admission pem' takes some (fuzz/README.md)
+	@cargo build --locked --workspace --bin outrigger-fuzz
+	@$(CARGO_TARGET_DIR)/debug/outrigger-fuzz run --minutes $(MINUTES) --out $(RUN)/fuzz $(TARGETS)
 
 lint: check-languages ## formatting, clippy with warnings denied, cargo-deny
 	@cargo fmt --all --check

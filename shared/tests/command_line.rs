@@ -462,3 +462,36 @@ proptest! {
         prop_assert_eq!(others(&changed), others(&original));
     }
 }
+
+#[test]
+fn a_flag_that_was_taken_out_and_put_in_again_is_undone() {
+    let original = command(&["kcm", "--cloud-config", "/a", "--v=2"]);
+    let mut changed = original.clone();
+    changed.remove(CONFIG).unwrap();
+    changed.set(CONFIG, "/b").unwrap();
+    let edits = changed.edits().to_vec();
+    assert!(changed.undo(&edits));
+    assert_eq!(shown(&changed), shown(&original));
+}
+
+#[test]
+fn a_starter_without_a_program_gets_no_flags_of_its_own() {
+    for tokens in [
+        &["env"][..],
+        &["tini", "--"],
+        &["/go-runner", "--log-file=/x"],
+        &["env", "A=b", "hyperkube"],
+    ] {
+        let mut line = command(tokens);
+        let error = line.set(PROVIDER, "external").unwrap_err();
+        assert!(matches!(error, Unreadable::NoProgram { .. }), "{tokens:?}: {error}");
+        assert_eq!(command_of(&line), tokens);
+    }
+}
+
+#[test]
+fn a_prober_whose_text_is_missing_is_not_given_another() {
+    let mut line = line(&json!({"command": ["http-prober"], "args": ["-insecure", "-command"]}));
+    let error = line.set(PROVIDER, "external").unwrap_err();
+    assert!(matches!(error, Unreadable::WrappedJson { .. }), "{error}");
+}

@@ -90,7 +90,7 @@ fn the_json_is_found_in_every_spelling_of_the_option() {
         let expected: Vec<String> = args.iter().map(|arg| arg.replace("aws", "external")).collect();
         assert_eq!(line.list(List::Args).unwrap(), expected);
     }
-    let only_waits = prober(&["-endpoint", "https://x", "-command"]);
+    let only_waits = prober(&["-endpoint", "https://x"]);
     assert_eq!(only_waits.locate().unwrap().program.as_deref(), Some("http-prober"));
 }
 

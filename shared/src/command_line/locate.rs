@@ -30,6 +30,7 @@ impl CommandLine {
         match self.walk() {
             Walked::Program(located) => Ok(located),
             Walked::Shell(_) => Err(Unreadable::ShellScript),
+            Walked::Nothing(starter) => Err(Unreadable::NoProgram { starter }),
         }
     }
 
@@ -45,9 +46,10 @@ impl CommandLine {
         }
         let tokens = self.tokens();
         let mut position = 0;
+        let mut starter = None;
         loop {
             let Some(word) = tokens.get(position).filter(|word| !word.starts_with('-')) else {
-                return program(None, position);
+                return starter.map_or_else(|| program(None, position), Walked::Nothing);
             };
             let rest = tokens.get(position + 1..).unwrap_or_default();
             let skipped = match base_name(word) {
@@ -58,6 +60,7 @@ impl CommandLine {
                 "env" => settings_of_env(rest),
                 other => return program(Some(other), position + 1),
             };
+            starter = Some((*word).to_owned());
             position += 1 + skipped;
         }
     }
@@ -69,6 +72,8 @@ pub(super) enum Walked {
     Program(Located),
     /// A shell; the position is that of the first word after it.
     Shell(usize),
+    /// A program that only starts others, and none after it: a flag there would be its own.
+    Nothing(String),
 }
 
 /// `env [-i] [-u NAME] [K=V]... PROGRAM`.

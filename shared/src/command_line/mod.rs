@@ -40,6 +40,12 @@ pub enum Unreadable {
     /// `sh -c SCRIPT`: flags may come from anywhere in the script.
     #[error("its flags are inside a shell script, which is never rewritten; change the script by hand")]
     ShellScript,
+    /// `tini --` and the like, with no program behind.
+    #[error("{starter:?} only starts other programs, and none follows; write the component's program behind it")]
+    NoProgram {
+        /// As written.
+        starter: String,
+    },
     /// Kubermatic's prober starts the real command from a JSON text, and this one is not as it should be.
     #[error("its command is wrapped in JSON (http-prober -command) that {problem}")]
     WrappedJson {

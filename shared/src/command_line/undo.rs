@@ -95,7 +95,11 @@ impl CommandLine {
     /// there now is then its owner's own. Forgets the edits that were made on this value.
     #[must_use]
     pub fn undo(&mut self, edits: &[Edit]) -> bool {
-        let set_again = edits.iter().any(|edit| edit.now.is_empty() && self.has(&edit.flag));
+        // A flag that was taken out and put in again is there by these edits themselves.
+        let put_in = |flag: &str| edits.iter().any(|edit| edit.flag == flag && !edit.now.is_empty());
+        let set_again = edits
+            .iter()
+            .any(|edit| edit.now.is_empty() && !put_in(&edit.flag) && self.has(&edit.flag));
         let mut restored = self.clone();
         let done = !set_again && edits.iter().rev().all(|edit| restored.take_back(edit));
         if done {

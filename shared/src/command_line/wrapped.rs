@@ -57,6 +57,9 @@ impl CommandLine {
         }
         let tokens = self.written_tokens();
         let mut found = None;
+        if matches!(tokens.last(), Some(&("-command" | "--command"))) {
+            return Err(unreadable("is missing; write it after -command"));
+        }
         for position in located.flags_from..tokens.len() {
             let Some(place) = json_of(&tokens, position) else {
                 continue;

@@ -120,7 +120,10 @@ fn element(left: &mut Vec<&Value>, name: &str, value: &str) -> Value {
     let mut element = place.map_or_else(|| json!({}), |place| left.remove(place).clone());
     if let Some(fields) = element.as_object_mut() {
         fields.insert("name".to_owned(), json!(name));
-        fields.insert("value".to_owned(), json!(value));
+        // A missing value is an empty one, and stays missing.
+        if !(value.is_empty() && fields.get("value").is_none_or(Value::is_null)) || place.is_none() {
+            fields.insert("value".to_owned(), json!(value));
+        }
     }
     element
 }
@@ -151,7 +154,10 @@ fn entries(found: Option<&Value>) -> Option<Option<Pairs>> {
 
 fn named(found: Option<&Value>) -> Option<Option<Pairs>> {
     let pair = |element: &Value| {
-        let value = text(element, "value").unwrap_or_default();
+        let value = match element.get("value") {
+            None | Some(Value::Null) => "",
+            Some(value) => value.as_str()?,
+        };
         Some((text(element, "name")?.to_owned(), value.to_owned()))
     };
     match found {
@@ -163,4 +169,22 @@ fn named(found: Option<&Value>) -> Option<Option<Pairs>> {
 
 fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
     value.get(key)?.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_element_does_not_say_stays_unsaid() {
+        let found = json!([{"name": "v"}, {"name": "x", "value": null}, {"name": "y", "value": ""}]);
+        let line = Shape::Named.read(Some(&found), &Path::default()).unwrap();
+        assert_eq!(Shape::Named.write(Some(&found), &line), found);
+    }
+
+    #[test]
+    fn a_value_that_is_no_text_is_not_read_as_an_empty_one() {
+        let found = json!([{"name": "v", "value": 2}]);
+        assert!(Shape::Named.read(Some(&found), &Path::default()).is_err());
+    }
 }

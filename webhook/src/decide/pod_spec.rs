@@ -104,6 +104,12 @@ pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Op
         return draft;
     }
     draft.patch = builder.finish();
+    if !draft.patch.is_empty() && draft.reasons.is_empty() {
+        draft.reasons.push(format!(
+            "annotation {} loses what it says of containers that are gone",
+            annotations::UNDO
+        ));
+    }
     draft
 }
 

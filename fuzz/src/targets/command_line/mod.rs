@@ -1,0 +1,351 @@
+//! Argument lists of every shape: containers with all wrappers, lists with and without dashes, pairs, the prober's JSON.
+//!
+//! An input is JSON: `{"shape", "line", "steps": [{"set": FLAG, "value"}, {"remove": FLAG}], "edits": [...]}`. Promised:
+//!
+//! - reading, changing and undoing never panic, and what cannot be read is not changed;
+//! - a flag that was set has the value, one that was removed is gone, and other flags have what they had;
+//! - undoing, with edits that went through JSON, gives the list back byte for byte;
+//! - edits of a stranger never panic;
+//! - for lists of a simple form, the values are those that a simple reader finds ([`model`]).
+
+mod model;
+
+use outrigger_shared::command_line::{CommandLine, Edit, Flag, List, Unreadable};
+use serde_json::{Value, json};
+
+use crate::features::note;
+use crate::mutate::{bytes, json as tree};
+use crate::random::Random;
+
+/// The flags that rules are about, and more.
+const FLAGS: [Flag; 8] = [
+    Flag::text("cloud-provider"),
+    Flag::text("cloud-config"),
+    Flag::boolean("enable-leader-migration"),
+    Flag::text("leader-migration-config"),
+    Flag::text("external-cloud-volume-plugin"),
+    Flag::text("feature-gates"),
+    Flag::text("controllers"),
+    Flag::boolean("leader-elect"),
+];
+
+/// One input.
+///
+/// # Panics
+/// When a promise is broken.
+pub fn target(data: &[u8]) {
+    let Ok(input) = serde_json::from_slice::<Value>(data) else {
+        return;
+    };
+    let shape = input["shape"].as_str().unwrap_or_default();
+    let line = match read(shape, &input["line"]) {
+        None => return,
+        Some(Err(unreadable)) => return note(&unreadable.to_string()),
+        Some(Ok(line)) => line,
+    };
+    for flag in FLAGS {
+        agrees_with_the_model(shape, &line, flag);
+    }
+    strangers_edits(&line, &input["edits"]);
+    if model::begins_late(&line) {
+        return;
+    }
+    let mut changed = line.clone();
+    for step in input["steps"].as_array().into_iter().flatten().take(8) {
+        apply(&mut changed, step);
+    }
+    taken_back(&line, changed);
+}
+
+fn read(shape: &str, line: &Value) -> Option<Result<CommandLine, Unreadable>> {
+    let texts = || serde_json::from_value::<Option<Vec<String>>>(line.clone()).ok();
+    Some(match shape {
+        "container" => CommandLine::of_container(line),
+        "dashed" => CommandLine::dashed(texts()?),
+        "bare" => CommandLine::bare(texts()?),
+        "pairs" => CommandLine::of_pairs(serde_json::from_value::<Option<Vec<(String, String)>>>(line.clone()).ok()?),
+        _ => return None,
+    })
+}
+
+fn lists(line: &CommandLine) -> [Option<Vec<String>>; 2] {
+    [List::Command, List::Args].map(|list| line.list(list).map(<[String]>::to_vec))
+}
+
+/// Each flag's values; an error as its text.
+fn all_values(line: &CommandLine) -> Vec<Result<Vec<String>, String>> {
+    let values = |flag| line.values(flag).map_err(|error| error.to_string());
+    FLAGS.into_iter().map(values).collect()
+}
+
+fn agrees_with_the_model(shape: &str, line: &CommandLine, flag: Flag) {
+    let found = line.values(flag);
+    match &found {
+        Ok(values) => note(&format!("{shape} {} {}", flag.name, values.len().min(3))),
+        Err(error) => note(&error.to_string()),
+    }
+    let [command, args] = lists(line);
+    let tokens: Vec<&str> = command.iter().chain(&args).flatten().map(String::as_str).collect();
+    if let Some(expected) = model::values(shape, &tokens, flag) {
+        assert_eq!(found.ok(), expected, "values of --{} in {tokens:?}", flag.name);
+    }
+}
+
+fn apply(line: &mut CommandLine, step: &Value) {
+    let named = |key: &str| {
+        let name = step[key].as_str()?;
+        FLAGS.iter().position(|flag| flag.name == name)
+    };
+    let before = (lists(line), all_values(line), line.edits().len());
+    let (index, done, wanted) = if let Some(index) = named("set") {
+        let flag = FLAGS[index];
+        let value = step["value"].as_str().unwrap_or("true");
+        // Rules write plain values; one that would be read as something else is not theirs.
+        if value.contains("$(") || value.starts_with('-') {
+            return;
+        }
+        (index, line.set(flag, value), Some(value.to_owned()))
+    } else if let Some(index) = named("remove") {
+        (index, line.remove(FLAGS[index]), None)
+    } else {
+        return;
+    };
+    if let Err(unreadable) = done {
+        note(&unreadable.to_string());
+        assert_eq!(lists(line), before.0, "what cannot be read was changed: {unreadable}");
+        return;
+    }
+    let flag = FLAGS[index];
+    assert_eq!(
+        line.value(flag).ok(),
+        Some(wanted.clone()),
+        "--{} after {step}: {:?}",
+        flag.name,
+        lists(line)
+    );
+    let after = all_values(line);
+    // A flag without its value says nothing that could stay.
+    for other in (0..FLAGS.len()).filter(|other| *other != index && before.1[*other].is_ok()) {
+        assert_eq!(
+            after[other],
+            before.1[other],
+            "--{} after {step}: {:?}",
+            FLAGS[other].name,
+            lists(line)
+        );
+    }
+    let written = line.edits().len();
+    let again = match wanted {
+        Some(value) => line.set(flag, &value),
+        None => line.remove(flag),
+    };
+    assert!(
+        again.is_ok() && line.edits().len() == written,
+        "{step} twice is not {step} once"
+    );
+}
+
+fn taken_back(original: &CommandLine, mut changed: CommandLine) {
+    let text = serde_json::to_string(changed.edits()).expect("edits are JSON");
+    let edits: Vec<Edit> = serde_json::from_str(&text).expect("edits can be read again");
+    if edits.is_empty() {
+        assert_eq!(lists(&changed), lists(original), "a change without an edit");
+        return;
+    }
+    assert!(
+        changed.undo(&edits),
+        "nothing stands between, and yet it cannot be undone: {text} in {:?}",
+        lists(&changed)
+    );
+    assert_eq!(lists(&changed), lists(original), "undone by {text}");
+}
+
+fn strangers_edits(line: &CommandLine, edits: &Value) {
+    let Ok(edits) = serde_json::from_value::<Vec<Edit>>(edits.clone()) else {
+        return;
+    };
+    let mut undone = line.clone();
+    if undone.undo(&edits) {
+        note("edits of a stranger taken back");
+    } else {
+        assert_eq!(
+            lists(&undone),
+            lists(line),
+            "edits that cannot be taken back changed something"
+        );
+    }
+    all_values(&undone).clear();
+}
+
+const WORDS: &[&str] = &[
+    "--cloud-provider=aws",
+    "--cloud-provider",
+    "--cloud_provider=aws",
+    "-cloud-provider=aws",
+    "cloud-provider=aws",
+    "cloud-provider",
+    "cloud-provider-=aws",
+    "cloud-provider+=aws",
+    "aws",
+    "external",
+    "",
+    "=",
+    "-",
+    "--",
+    "---x",
+    "--=",
+    "=x",
+    "--cloud-config=/etc/aws.conf",
+    "--cloud-config",
+    "--enable-leader-migration",
+    "--enable-leader-migration=true",
+    "enable-leader-migration",
+    "--leader-elect=false",
+    "--feature-gates=A=true",
+    "--feature-gates",
+    "CSIMigrationAWS=false",
+    "--controllers=*",
+    "--v=2",
+    "-v",
+    "2",
+    "$(X)",
+    "$(Y)=1",
+    "$$(X)",
+    "--cloud-provider=$(X)",
+    "kube-controller-manager",
+    "/usr/bin/kube-controller-manager",
+    "/hyperkube",
+    "hyperkube",
+    "tini",
+    "dumb-init",
+    "/go-runner",
+    "env",
+    "-u",
+    "A=b",
+    "-S",
+    "sh",
+    "-c",
+    "exec kube-controller-manager --cloud-provider=aws",
+    "http-prober",
+    "-command",
+    "--command={\"command\":\"/x\",\"args\":[\"--cloud-provider=aws\"]}",
+    "{\"command\":\"/x\",\"args\":[\"--cloud-provider\",\"aws\"]}",
+    "{\"args\": [\"-v\", \"<\"], \"command\": [\"/y\", \"--cloud-config=a\"]}",
+    "container",
+    "bare",
+    "dashed",
+    "pairs",
+    "set",
+    "remove",
+    "value",
+    "command",
+    "args",
+    "created",
+    "json",
+    "list",
+    "index",
+];
+
+/// One change of an input; at times, of the steps to known ones, or of the shape with the line.
+#[must_use]
+pub fn mutate(random: &mut Random, data: &[u8], other: &[u8]) -> Vec<u8> {
+    let (Ok(mut input), other) = (
+        serde_json::from_slice::<Value>(data),
+        serde_json::from_slice::<Value>(other).unwrap_or_default(),
+    ) else {
+        return bytes::mutate(random, data, other);
+    };
+    match random.below(5) {
+        0 => {
+            let step = match (random.pick(&FLAGS).name, random.one_in(3)) {
+                (name, true) => json!({"remove": name}),
+                (name, false) => json!({"set": name, "value": random.pick(WORDS)}),
+            };
+            if let Some(steps) = input.get_mut("steps").and_then(Value::as_array_mut) {
+                steps.insert(random.below(steps.len() + 1), step);
+            } else if input.is_object() {
+                input["steps"] = json!([step]);
+            }
+        }
+        1 | 2 if input.is_object() => word(random, &mut input["line"]),
+        3 if input.is_object() && other.is_object() => {
+            input["line"] = other["line"].clone();
+            input["shape"] = other["shape"].clone();
+        }
+        _ => tree::mutate(random, &mut input, &other, WORDS),
+    }
+    input.to_string().into_bytes()
+}
+
+/// A word in, out, or in the place of another, with the type that the shape has there.
+fn word(random: &mut Random, line: &mut Value) {
+    let line = if line.is_object() {
+        &mut line[*random.pick(&["command", "args"])]
+    } else {
+        line
+    };
+    let Some(list) = line.as_array_mut() else {
+        *line = json!([random.pick(WORDS)]);
+        return;
+    };
+    let is_pairs = list.first().is_some_and(Value::is_array);
+    let new = if is_pairs {
+        json!([random.pick(WORDS), random.pick(WORDS)])
+    } else {
+        json!(random.pick(WORDS))
+    };
+    let at = random.below(list.len() + 1);
+    match random.below(4) {
+        0 if at < list.len() => list[at] = new,
+        1 if at < list.len() => drop(list.remove(at)),
+        _ => list.insert(at, new),
+    }
+}
+
+/// One of every shape.
+#[must_use]
+pub fn seeds() -> Vec<Vec<u8>> {
+    let steps = json!([{"set": "cloud-provider", "value": "external"}, {"remove": "cloud-config"}, {"set": "enable-leader-migration", "value": "true"}]);
+    let flags = [
+        "--allocate-node-cidrs=true",
+        "--cloud-provider=aws",
+        "--cloud-config=/etc/aws.conf",
+        "--leader-elect=true",
+    ];
+    let bare = flags.map(|flag| flag.trim_start_matches('-'));
+    let pairs: Vec<_> = bare.iter().filter_map(|flag| flag.split_once('=')).collect();
+    let prober = json!({"command": "/usr/local/bin/kube-controller-manager", "args": ["--cloud-provider", "aws", "--cloud-config", "/c"]});
+    let edits = json!([{"list": "args", "index": 1, "flag": "cloud-provider", "was": ["--cloud-provider=aws"], "now": ["--leader-elect=true"]}]);
+    let lines = [
+        (
+            "container",
+            json!({"command": ["kube-controller-manager"], "args": flags}),
+        ),
+        (
+            "container",
+            json!({"command": ["/go-runner", "--log-file=/x", "kube-controller-manager", "--cloud-provider", "aws", "--v", "2"]}),
+        ),
+        (
+            "container",
+            json!({"command": ["tini", "--", "/hyperkube", "controller-manager", "--cloud-provider"], "args": ["aws"]}),
+        ),
+        (
+            "container",
+            json!({"args": flags, "env": [{"name": "X", "value": "aws"}]}),
+        ),
+        (
+            "container",
+            json!({"command": ["/http-prober"], "args": ["-endpoint", "e", "-command", prober.to_string()]}),
+        ),
+        (
+            "container",
+            json!({"command": ["sh", "-c", "exec kube-controller-manager --cloud-provider=aws"]}),
+        ),
+        ("dashed", json!(flags)),
+        ("bare", json!(bare)),
+        ("bare", json!(null)),
+        ("pairs", json!(pairs)),
+    ];
+    let inputs = lines.map(|(shape, line)| json!({"shape": shape, "line": line, "steps": steps, "edits": edits}));
+    inputs.iter().map(|input| input.to_string().into_bytes()).collect()
+}

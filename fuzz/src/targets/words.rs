@@ -1,0 +1,165 @@
+//! Short texts: provider IDs, versions, image references, tags, durations, lists, controller names.
+//!
+//! Promised: no panic; what is read, written and read again is the same; the two readers of durations agree.
+
+use std::time::Duration;
+
+use outrigger_manager::args::value;
+use outrigger_shared::controller::Controller;
+use outrigger_shared::provider_id::{InstanceId, ProviderId};
+use outrigger_shared::tags;
+use outrigger_shared::version::KubernetesVersion;
+
+use super::text;
+use crate::features::note;
+use crate::mutate;
+use crate::random::Random;
+
+/// One input.
+///
+/// # Panics
+/// When a promise is broken.
+pub fn target(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    provider_id(text);
+    version(text);
+    durations(text);
+    if let Some(controller) = Controller::parse(text) {
+        note(controller.canonical_name());
+        assert_eq!(Controller::parse(controller.canonical_name()), Some(controller));
+    }
+    match tags::cluster_of_key(text) {
+        Some(id) => assert_eq!(tags::cluster_key(id), text),
+        None => assert!(text.is_empty() || tags::cluster_of_key(&tags::cluster_key(text)) == Some(text)),
+    }
+    if let Ok(elements) = value::list(text) {
+        note(&format!("list {}", elements.len().min(4)));
+        let written: Vec<String> = elements
+            .iter()
+            .map(|element| format!("\"{}\"", element.replace('"', "\"\"")))
+            .collect();
+        assert_eq!(value::list(&written.join(",")).ok(), Some(elements), "{text:?}");
+    }
+}
+
+fn provider_id(text: &str) {
+    match ProviderId::parse(text) {
+        Err(error) => assert_eq!(error.text, text),
+        Ok(id @ ProviderId::Fargate(_)) => {
+            note("fargate");
+            assert_eq!(id.instance(), None);
+        }
+        Ok(ProviderId::Instance(id)) => {
+            note("instance");
+            assert_eq!(InstanceId::parse(id.as_str()).as_ref(), Some(&id));
+            let again = ProviderId::parse(&id.provider_id("us-west-2a"));
+            assert_eq!(again, Ok(ProviderId::Instance(id)), "{text:?}");
+        }
+    }
+}
+
+fn version(text: &str) {
+    if let Ok(version) = text.parse::<KubernetesVersion>() {
+        note(if version.patch.is_some() { "version" } else { "minor" });
+        assert_eq!(version.to_string().parse(), Ok(version), "{text:?}");
+    }
+    if let Some(version) = KubernetesVersion::from_image(text) {
+        note("image");
+        let again = KubernetesVersion::from_image(&format!("registry:5000/x:v{version}@sha256:0"));
+        assert_eq!(again, Some(version), "{text:?}");
+    }
+}
+
+fn durations(text: &str) {
+    let read = value::duration(text);
+    match &read {
+        Ok(duration) => {
+            note("duration");
+            let whole = Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+            if whole == *duration {
+                let written = value::go_duration(*duration);
+                assert_eq!(
+                    value::duration(&written).ok(),
+                    Some(*duration),
+                    "{text:?} is written {written:?}"
+                );
+            }
+        }
+        Err(error) => note(&error.to_string()),
+    }
+    // Of the two readers the webhook's knows fewer units, and rounds where the manager's cuts.
+    if let (Ok(webhook), Ok(manager)) = (outrigger_webhook::duration::parse(text), read) {
+        note("both");
+        let apart = webhook.abs_diff(manager).as_secs_f64();
+        assert!(
+            apart <= 1e-8 * (1.0 + manager.as_secs_f64()),
+            "{text:?}: {webhook:?} and {manager:?}"
+        );
+    }
+}
+
+const WORDS: &[&str] = &[
+    "aws:///",
+    "aws://",
+    "us-west-2a/",
+    "i-0123456789abcdef0",
+    "fargate-",
+    "fargate-ip-10-0-0-1.internal",
+    "/",
+    "?",
+    "#",
+    "v1.26.13",
+    "1.",
+    "+k3s1",
+    "-rke2r1",
+    "26+",
+    "registry:5000/",
+    "@sha256:",
+    ":",
+    "1h",
+    "30s",
+    "ms",
+    "m",
+    "1.5",
+    ".",
+    "ns",
+    "µs",
+    "9223372036",
+    "-0",
+    "+",
+    ",",
+    "\"",
+    "\"\"",
+    "kubernetes.io/cluster/",
+    "service",
+    "route-controller",
+    "999999h",
+    "00000000000000000000001s",
+];
+
+/// One change of an input.
+#[must_use]
+pub fn mutate(random: &mut Random, data: &[u8], other: &[u8]) -> Vec<u8> {
+    if data.len() > 4096 {
+        return (*random.pick(WORDS)).as_bytes().to_vec();
+    }
+    mutate::text::mutate(random, data, other, WORDS)
+}
+
+/// One of each.
+#[must_use]
+pub fn seeds() -> Vec<Vec<u8>> {
+    [
+        "aws:///us-west-2a/i-0123",
+        "aws:///eu-west-1b/1abc-2def/fargate-ip-10-0-0-1",
+        "v1.26.13-rke2r1",
+        "registry:5000/kube-apiserver:v1.26.13@sha256:0",
+        "1h2m3.5s",
+        "300ms",
+        "a,\"b \"\"c\"\"\",d",
+        "kubernetes.io/cluster/prod",
+        "service-lb-controller",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .to_vec()
+}
