@@ -20,7 +20,7 @@ use crate::objects::{APPLY, CLUSTER_LABEL, UNDO};
 
 const NAME: &str = "corpus";
 /// Objects that must have gone through, of all that the folder holds; fewer means that the step has lost its way.
-const AT_LEAST: usize = 60;
+const AT_LEAST: usize = 120;
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const WAY: [&str; 6] = ["Prepare", "Migrate", "Complete", "Migrate", "Prepare", "InTree"];
 
