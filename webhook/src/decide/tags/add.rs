@@ -23,11 +23,11 @@ enum Not {
     Needed(String),
     /// Something stands in the way, and whoever writes the object should know.
     Possible(String),
-    /// Another cluster's key.
-    Foreign(String, String),
+    /// The same, because of a tag with this key; of the field as a whole if it is empty.
+    Because(String, String),
 }
 
-/// Adds the tag to the draft's patch, or says why not. Returns the foreign key that stands in the way.
+/// Adds the tag to the draft's patch, or says why not. Returns the key that stands in the way and has been told.
 pub(super) fn draft(
     input: &Input<'_>,
     migration: &Migration<'_>,
@@ -41,7 +41,7 @@ pub(super) fn draft(
         }
         Err(Not::Needed(reason)) => draft.reasons.push(reason),
         Err(Not::Possible(warning)) => draft.refuse(warning),
-        Err(Not::Foreign(warning, key)) => {
+        Err(Not::Because(warning, key)) => {
             draft.refuse(warning);
             return Some(key);
         }
@@ -71,7 +71,7 @@ fn may_act(input: &Input<'_>, migration: &Migration<'_>, row: &TagRow) -> Result
     let add = match row.policy {
         Policy::Add(add) => add,
         Policy::Validate(why) => return not(format!("no cluster tag is added: {why}")),
-        Policy::Illegal(what) => return not(format!("no cluster tag is added: {what}")),
+        Policy::Illegal(_) => return not("no cluster tag is added, as none is legal here".to_owned()),
     };
     if migration.spec.phase == Phase::InTree {
         return not("tags are added from phase Prepare on".to_owned());
@@ -213,9 +213,8 @@ fn in_launch_template<'a>(row: &'static TagRow, list: &'static str, object: &'a 
 fn look(target: &Target<'_>, own: &str, migration: &Migration<'_>, row: &TagRow) -> Result<(), Not> {
     if let Some(problem) = target.tags.problem {
         let at = target.at.pointer();
-        return Err(Not::Possible(format!(
-            "{at} {problem}, so no cluster tag is added; correct it"
-        )));
+        let warning = format!("{at} {problem}, so no cluster tag is added; correct it");
+        return Err(Not::Because(warning, String::new()));
     }
     let same = target.same.iter().flat_map(|place| place.tags().pairs);
     let all: Vec<(String, String)> = target.tags.pairs.iter().cloned().chain(same).collect();
@@ -225,13 +224,13 @@ fn look(target: &Target<'_>, own: &str, migration: &Migration<'_>, row: &TagRow)
         other_key || other_legacy
     });
     match foreign {
-        Some((key, value)) if row.shareable && value == tags::SHARED => Err(Not::Foreign(
+        Some((key, value)) if row.shareable && value == tags::SHARED => Err(Not::Because(
             format!(
                 "the tags hold {key:?}, so no cluster tag is added; if both clusters share the resource, add {own}=shared"
             ),
             key.clone(),
         )),
-        Some((key, _)) => Err(Not::Foreign(
+        Some((key, _)) => Err(Not::Because(
             format!(
                 "the tags hold {key:?}, which names another cluster, so no cluster tag is added; correct it or spec.targets"
             ),

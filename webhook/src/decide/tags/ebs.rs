@@ -16,7 +16,7 @@ use super::{
         document::Document,
         durable::{self, Obstacle, Rules, Situation},
     },
-    Kind, limits,
+    Draft, Input, Kind, Migration, limits,
     reserved::forged,
     rows::{Home, Policy, Role, TagPath, TagRow},
     shape::TagShape,
@@ -35,8 +35,17 @@ const fn row(kind: &'static str, plural: &'static str) -> Kind {
         on_update: true,
         profiles: &[Profile::AwsResources],
         is_concerned: |input| containers(input.object).iter().any(|found| found.program.is_some()),
-        draft: |input, migration| durable::draft(input, migration, &RULES),
+        draft,
     }
+}
+
+/// The argument waits for no evidence: volumes of the in-tree driver carry the same tag.
+fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
+    let prepared = Migration {
+        prepared: true,
+        ..*migration
+    };
+    durable::draft(input, &prepared, &RULES)
 }
 
 const RULES: Rules = Rules {
@@ -44,8 +53,7 @@ const RULES: Rules = Rules {
     besides: &[],
     version: &[],
     both_in_one_object: false,
-    // The argument waits for no evidence: the in-tree driver's volumes carry the same tag.
-    is_external: |_| true,
+    is_external: |_| false,
     form,
     warnings,
 };

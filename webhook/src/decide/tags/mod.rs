@@ -109,10 +109,9 @@ impl TagRow {
 fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     let mut draft = Draft::default();
     let Some(row) = row_of(input) else { return draft };
-    let foreign = add::draft(input, migration, row, &mut draft);
+    let told = add::draft(input, migration, row, &mut draft);
     let findings = news(input, migration, row).into_iter();
-    // The key that stood in the way has been named.
-    for finding in findings.filter(|finding| foreign.as_deref() != Some(finding.key.as_str())) {
+    for finding in findings.filter(|finding| told.as_deref() != Some(finding.key.as_str())) {
         let text = finding.to_string();
         draft.reasons.push(text.clone());
         draft.warnings.push(text);

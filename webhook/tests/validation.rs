@@ -1,0 +1,190 @@
+//! What the validating path refuses: `golden-validation/<what>/<case>/input.yaml` holds a review and the migrations,
+//! `expected.yaml` the judgement. `UPDATE_GOLDEN=1 cargo test -p outrigger-webhook --test validation` writes the
+//! expectations anew; read the difference before committing it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
+
+mod edge_support;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use edge_support::{Options, Server};
+use outrigger_shared::migration::CloudProviderMigrationSpec;
+use outrigger_webhook::decide::{Input, Judged, Judgement, Migration, Operation, validate};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Case {
+    operation: String,
+    namespace_labels: Option<BTreeMap<String, String>>,
+    migrations: BTreeMap<String, CaseMigration>,
+    object: Value,
+    old_object: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CaseMigration {
+    prepared: bool,
+    spec: CloudProviderMigrationSpec,
+}
+
+impl Case {
+    fn judge(&self) -> Judgement {
+        let migrations: Vec<Migration<'_>> = self
+            .migrations
+            .iter()
+            .map(|(name, migration)| Migration {
+                name,
+                spec: &migration.spec,
+                prepared: migration.prepared,
+            })
+            .collect();
+        let text = |pointer: &str| self.object.pointer(pointer).and_then(Value::as_str);
+        validate(&Input {
+            operation: match self.operation.as_str() {
+                "CREATE" => Operation::Create,
+                "UPDATE" => Operation::Update,
+                other => panic!("unknown operation {other}"),
+            },
+            group: text("/apiVersion")
+                .unwrap()
+                .split_once('/')
+                .map_or("", |(group, _)| group),
+            kind: text("/kind").unwrap(),
+            subresource: "",
+            namespace: text("/metadata/namespace"),
+            namespace_labels: self.namespace_labels.as_ref(),
+            name: text("/metadata/name").unwrap_or_default(),
+            object: &self.object,
+            old_object: self.old_object.as_ref(),
+            migrations: &migrations,
+            path_migration: None,
+            own_namespace: Some("outrigger-system"),
+            manager_fresh: None,
+        })
+    }
+}
+
+fn cases() -> Vec<(PathBuf, Case)> {
+    let folders = |path: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.is_dir()).collect()
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden-validation");
+    let mut cases: Vec<PathBuf> = folders(&root).iter().flat_map(|what| folders(what)).collect();
+    cases.sort();
+    let read = |folder: PathBuf| {
+        let text = fs::read_to_string(folder.join("input.yaml")).unwrap();
+        let case = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        (folder, case)
+    };
+    cases.into_iter().map(read).collect()
+}
+
+#[test]
+fn every_case_is_judged_as_expected() {
+    let mut different = Vec::new();
+    for (folder, case) in cases() {
+        let judgement = case.judge();
+        let mut found = json!({ "judged": judgement.judged.as_str() });
+        if !judgement.message.is_empty() {
+            found["message"] = json!(judgement.message);
+        }
+        if !judgement.warnings.is_empty() {
+            found["warnings"] = json!(judgement.warnings);
+        }
+        let found = serde_saphyr::to_string(&found).unwrap();
+        let file = folder.join("expected.yaml");
+        if found == fs::read_to_string(&file).unwrap_or_default() {
+            continue;
+        }
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&file, &found).unwrap();
+        } else {
+            different.push(format!("{}\n{found}", folder.display()));
+        }
+    }
+    assert!(
+        different.is_empty(),
+        "{} cases differ:\n{}",
+        different.len(),
+        different.join("\n")
+    );
+}
+
+#[test]
+fn there_is_a_case_for_every_judgement_and_only_refusals_have_a_message() {
+    let mut seen = BTreeSet::new();
+    for (folder, case) in cases() {
+        let judgement = case.judge();
+        seen.insert(judgement.judged.as_str());
+        let denied = judgement.judged == Judged::Denied;
+        assert_eq!(denied, !judgement.message.is_empty(), "{}", folder.display());
+        for warning in &judgement.warnings {
+            assert!(warning.chars().count() <= 256, "{warning}");
+        }
+    }
+    assert_eq!(seen.len(), Judged::ALL.len(), "{seen:?}");
+}
+
+fn migration(mode: &str) -> Value {
+    json!({"apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration", "metadata": {"name": "prod"},
+        "spec": {"clusterID": "prod", "mode": mode, "targets": [
+            {"profile": "AwsResources", "objectSelector": {"matchLabels": {"cluster": "prod"}}}]}})
+}
+
+async fn answer(server: &Server, path: &str) -> Value {
+    let object = json!({"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass",
+        "metadata": {"name": "n", "labels": {"cluster": "prod"}}, "spec": {"tags": {"kubernetes.io/cluster/test": "owned"}}});
+    let request = json!({"uid": "u7", "operation": "CREATE", "name": "n", "object": object,
+        "kind": {"group": "karpenter.k8s.aws", "version": "v1", "kind": "EC2NodeClass"},
+        "resource": {"group": "karpenter.k8s.aws", "version": "v1", "resource": "ec2nodeclasses"}});
+    let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
+    let (status, text) = server.post(path, body.to_string()).await;
+    assert_eq!(status, 200, "{text}");
+    let review: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(review["response"]["uid"], "u7", "{text}");
+    review["response"].clone()
+}
+
+#[tokio::test]
+async fn only_the_validating_path_refuses_and_only_in_mode_enforce() {
+    for mode in ["Enforce", "Audit"] {
+        let server = Server::start(Options {
+            migrations: Some(vec![migration(mode)]),
+            ..Options::default()
+        })
+        .await;
+        for path in ["/mutate", "/mutate/prod"] {
+            let answer = answer(&server, path).await;
+            assert_eq!(answer["allowed"], true, "{path} {mode}: {answer}");
+            assert!(
+                answer["warnings"][0].as_str().unwrap().contains("another cluster"),
+                "{answer}"
+            );
+        }
+        for path in ["/validate", "/validate/prod"] {
+            let answer = answer(&server, path).await;
+            assert_eq!(answer["allowed"], mode == "Audit", "{path} {mode}: {answer}");
+            assert_eq!(answer.get("patch"), None);
+            if mode == "Enforce" {
+                assert_eq!(answer["status"]["code"], 403);
+                assert!(
+                    answer["status"]["message"]
+                        .as_str()
+                        .unwrap()
+                        .contains("kubernetes.io/cluster/test")
+                );
+            }
+        }
+        let other = answer(&server, "/validate/another").await;
+        assert_eq!(other["allowed"], true, "{other}");
+    }
+}
