@@ -63,8 +63,12 @@ impl Shape {
 
     /// A list of names with values is merged by both: an owner who applies its original again (server-side apply) finds
     /// its own item back beside the one that was put in its place. Then what was put in goes, and the list is the
-    /// owner's. None if the list is not such a merged one.
+    /// owner's. In a map the owner's own values are back under their names, and what was added beside them is left over: that
+    /// goes. None if the list is not such a merged one.
     pub fn without_merged(self, found: &Value, edits: &[Edit]) -> Option<Value> {
+        if self == Self::Map {
+            return map_without_merged(found.as_object()?, edits);
+        }
         let list = found.as_array().filter(|_| self == Self::Named)?;
         let is = |element: &Value, pair: &str| {
             pair.split_once('=') == text(element, "name").zip(text(element, "value").or(Some("")))
@@ -169,6 +173,22 @@ fn named(found: Option<&Value>) -> Option<Option<Pairs>> {
 
 fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
     value.get(key)?.as_str()
+}
+
+fn map_without_merged(found: &serde_json::Map<String, Value>, edits: &[Edit]) -> Option<Value> {
+    let holds = |pair: &String| {
+        pair.split_once('=')
+            .is_some_and(|(name, value)| found.get(name).and_then(Value::as_str) == Some(value))
+    };
+    let is_back = |edit: &Edit| !edit.now.is_empty() && edit.was.iter().any(holds);
+    let is_left_over = |edit: &&Edit| edit.was.is_empty() && edit.now.iter().all(holds);
+    let left_over: Vec<&Edit> = edits.iter().filter(is_left_over).collect();
+    if left_over.is_empty() || !edits.iter().any(is_back) {
+        return None;
+    }
+    let mut own = found.clone();
+    own.retain(|name, _| !left_over.iter().any(|edit| edit.flag == *name));
+    Some(Value::Object(own))
 }
 
 #[cfg(test)]
