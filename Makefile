@@ -21,7 +21,7 @@ endif
 
 RUN := $(CURDIR)/target
 DEMO_TOOLS := k8s-1.26 etcd kustomize moto
-TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 aws-ccm
+TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl aws-ccm
 
 MINUTES ?= 4
 TARGETS ?=

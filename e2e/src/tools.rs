@@ -24,6 +24,8 @@ pub enum Tool {
     ApiServer136,
     /// kube-controller-manager of the newest minor.
     ControllerManager136,
+    /// kubectl of the newest minor.
+    Kubectl,
     /// etcd 3.6.
     Etcd,
     /// kustomize 5.
@@ -42,6 +44,7 @@ impl Tool {
             Self::ControllerManager126 => "K8S_1_26_KUBE_CONTROLLER_MANAGER",
             Self::ApiServer136 => "K8S_1_36_KUBE_APISERVER",
             Self::ControllerManager136 => "K8S_1_36_KUBE_CONTROLLER_MANAGER",
+            Self::Kubectl => "KUBECTL",
             Self::Etcd => "ETCD",
             Self::Kustomize => "KUSTOMIZE",
             Self::AwsCloudControllerManager => "AWS_CLOUD_CONTROLLER_MANAGER",
@@ -54,6 +57,7 @@ impl Tool {
         match self {
             Self::ApiServer126 | Self::ControllerManager126 => "k8s-1.26",
             Self::ApiServer136 | Self::ControllerManager136 => "k8s-1.36",
+            Self::Kubectl => "kubectl",
             Self::Etcd => "etcd",
             Self::Kustomize => "kustomize",
             Self::AwsCloudControllerManager => "aws-ccm",
