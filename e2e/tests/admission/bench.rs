@@ -146,6 +146,12 @@ impl Bench {
 
     /// Writes the condition Prepared, as the manager does: server-side apply of the status.
     pub async fn set_prepared(&self, name: &str, status: &str) -> Result<()> {
+        self.write_prepared(name, status).await?;
+        self.settle().await
+    }
+
+    /// The same without the wait.
+    pub async fn write_prepared(&self, name: &str, status: &str) -> Result<()> {
         let condition = json!({
             "type": "Prepared", "status": status, "reason": "Tested", "message": "said by the test",
             "lastTransitionTime": "2026-01-02T03:04:05Z",
@@ -158,7 +164,7 @@ impl Bench {
         review::send(&self.admin, http::Method::PATCH, &path, Some((review::APPLY, &body)))
             .await?
             .granted()?;
-        self.settle().await
+        Ok(())
     }
 
     /// Waits until the webhook has seen every change of a migration up to now. Changes of one kind are seen in their

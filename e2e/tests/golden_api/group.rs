@@ -1,0 +1,332 @@
+//! One group of cases with the same migrations.
+//!
+//! Before the migrations are there, the API server says by dry runs what it makes of the expected objects (its defaults), and
+//! the objects that are updated get their earlier form. Then the migrations are made, and every case is written in every way.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use http::Method;
+use outrigger_e2e::cluster::User;
+use outrigger_e2e::stage::{manifests, review};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, MIGRATIONS};
+use crate::cases::Case;
+use crate::kubectl::Kubectl;
+use crate::tide::Tide;
+use crate::verdict;
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-controller-manager";
+const REGISTRATIONS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+/// The registration that asks at the path of one migration.
+const BY_PATH: &str = "outrigger-by-path";
+const OF_KUBECTL: [(Way, &[&str]); 2] = [(Way::Kubectl, &[]), (Way::KubectlServerSide, &["--server-side"])];
+
+/// How an object is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    ServerSide,
+    Kubectl,
+    KubectlServerSide,
+}
+
+impl Way {
+    pub const ALL: [Self; 3] = [Self::ServerSide, Self::Kubectl, Self::KubectlServerSide];
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::ServerSide => "s",
+            Self::Kubectl => "k",
+            Self::KubectlServerSide => "ks",
+        }
+    }
+}
+
+/// An API server, and a user's kubectl.
+pub struct World {
+    bench: Bench,
+    kubectl: Kubectl,
+    tide: Tide,
+}
+
+impl World {
+    pub async fn new(bench: Bench) -> Result<Self> {
+        let kubectl = Kubectl::new(bench.server.kubeconfig(&User::admin())?, bench.run.join("home")).await?;
+        let tide = Tide::begin(&bench).await?;
+        Ok(Self { bench, kubectl, tide })
+    }
+}
+
+/// What came of a group.
+#[derive(Default)]
+pub struct Report {
+    pub run: BTreeMap<Way, usize>,
+    pub left_out: Vec<String>,
+    pub wrong: Vec<String>,
+}
+
+/// A case with what must be stored.
+struct Ready<'a> {
+    case: &'a Case,
+    number: usize,
+    wanted: Value,
+}
+
+impl Ready<'_> {
+    fn name(&self, group: usize, way: Way) -> String {
+        format!("g{group}-c{}-{}", self.number, way.suffix())
+    }
+
+    fn path(&self, group: usize, way: Way) -> String {
+        format!("{}/{}", collection(self.case), self.name(group, way))
+    }
+}
+
+fn collection(case: &Case) -> String {
+    let version = case.input.object["apiVersion"].as_str().unwrap_or_default();
+    let root = if case.kind.group.is_empty() { "/api" } else { "/apis" };
+    let namespace = case
+        .namespace()
+        .map_or_else(String::new, |(name, _)| format!("namespaces/{name}/"));
+    format!("{root}/{version}/{namespace}{}", case.kind.plural)
+}
+
+pub async fn run(world: &World, group: usize, cases: &[Case]) -> Result<Report> {
+    let mut report = Report::default();
+    let ready = prepare(world, group, cases, &mut report)
+        .await
+        .context("before the migrations")?;
+    if ready.is_empty() {
+        return Ok(report);
+    }
+    begin(world, &ready).await.context("the migrations")?;
+    by_server_side_apply(world, group, &ready, &mut report).await?;
+    for (way, more) in OF_KUBECTL {
+        by_kubectl(world, group, &ready, (way, more), &mut report).await?;
+    }
+    end(world, group, &ready).await.context("cleaning up")?;
+    Ok(report)
+}
+
+async fn prepare<'a>(world: &World, group: usize, cases: &'a [Case], report: &mut Report) -> Result<Vec<Ready<'a>>> {
+    let bench = &world.bench;
+    let mut ready = Vec::new();
+    for (number, case) in cases.iter().enumerate() {
+        if let Some(why) = case.why_not() {
+            report.left_out.push(format!("{}: {why}", case.name));
+            continue;
+        }
+        namespace(bench, case).await?;
+        let dry_run = format!("{}?dryRun=All&fieldValidation=Strict", collection(case));
+        let answer = bench
+            .create(&dry_run, &case.wanted(&format!("g{group}-c{number}")))
+            .await?;
+        if answer.is_granted() {
+            let wanted = answer.body;
+            ready.push(Ready { case, number, wanted });
+        } else {
+            let why: String = answer.message().chars().take(200).collect();
+            report
+                .left_out
+                .push(format!("{}: the API server does not take it: {why}", case.name));
+        }
+    }
+    for one in &ready {
+        if let Some(before) = one.case.before(&one.name(group, Way::ServerSide)) {
+            let path = one.path(group, Way::ServerSide);
+            server_side(bench, &path, &before)
+                .await?
+                .granted()
+                .with_context(|| format!("{}: the earlier form", one.case.name))?;
+        }
+    }
+    for (way, more) in OF_KUBECTL {
+        let before: Vec<Value> = ready
+            .iter()
+            .filter_map(|one| one.case.before(&one.name(group, way)))
+            .collect();
+        if !before.is_empty() {
+            let done = world.kubectl.apply("before", &before, more).await?;
+            ensure!(done.success, "{way:?}: the earlier forms: {}", done.said);
+        }
+    }
+    Ok(ready)
+}
+
+async fn namespace(bench: &Bench, case: &Case) -> Result<()> {
+    let Some((name, labels)) = case.namespace() else {
+        return Ok(());
+    };
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}});
+    manifests::apply(&bench.admin, &[namespace, account]).await
+}
+
+async fn begin(world: &World, ready: &[Ready<'_>]) -> Result<()> {
+    let bench = &world.bench;
+    let input = &ready[0].case.input;
+    for (name, migration) in &input.migrations {
+        let object = json!({
+            "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
+            "metadata": {"name": name}, "spec": migration.spec,
+        });
+        bench.create(MIGRATIONS, &object).await?.granted()?;
+        if migration.prepared {
+            bench.write_prepared(name, "True").await?;
+        }
+    }
+    world.tide.settle(bench).await?;
+    if ready[0].case.kind.kind != "Node" {
+        return Ok(());
+    }
+    if let Some(path) = &input.path {
+        ask_by_path(bench, path).await?;
+    }
+    hold_lease(bench, input.manager_ready == Some(true)).await?;
+    // Both are seen a moment later.
+    let probe = ready[0].case.written("probe");
+    let wanted = verdict::essence(&ready[0].wanted);
+    let collection = format!("{}?dryRun=All", collection(ready[0].case));
+    bench
+        .until("a new Node is as the first case expects it", async || {
+            let answer = bench.create(&collection, &probe).await?.granted()?;
+            Ok(verdict::essence(&answer.body) == wanted)
+        })
+        .await
+}
+
+/// As a tenant's API server asks.
+async fn ask_by_path(bench: &Bench, path: &str) -> Result<()> {
+    let mut registration = bench.read(&format!("{REGISTRATIONS}/outrigger-tenant")).await?;
+    registration["metadata"] = json!({"name": BY_PATH});
+    let url = registration["webhooks"][0]["clientConfig"]["url"]
+        .as_str()
+        .context("a registration without URL")?;
+    let (root, _) = url.rsplit_once('/').context("a URL without path")?;
+    registration["webhooks"][0]["clientConfig"]["url"] = json!(format!("{root}/{path}"));
+    manifests::apply(&bench.admin, &[registration]).await
+}
+
+async fn hold_lease(bench: &Bench, held: bool) -> Result<()> {
+    // MicroTime wants six digits.
+    let now = format!("{:.6}", jiff::Timestamp::now());
+    let holder = if held { "manager-1" } else { "" };
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "cloud-controller-manager"},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 3600, "renewTime": now},
+    });
+    server_side(bench, LEASE, &lease).await?.granted()?;
+    Ok(())
+}
+
+async fn server_side(bench: &Bench, path: &str, object: &Value) -> Result<review::Answer> {
+    let path = format!("{path}?fieldManager=operator&force=true&fieldValidation=Strict");
+    review::send(&bench.admin, Method::PATCH, &path, Some((review::APPLY, object))).await
+}
+
+async fn by_server_side_apply(world: &World, group: usize, ready: &[Ready<'_>], report: &mut Report) -> Result<()> {
+    let (bench, way) = (&world.bench, Way::ServerSide);
+    for one in ready {
+        let (path, object) = (one.path(group, way), one.case.written(&one.name(group, way)));
+        let first = server_side(bench, &path, &object).await?;
+        if !first.is_granted() {
+            report
+                .wrong
+                .push(format!("{} by {way:?}: {}", one.case.name, first.message()));
+            continue;
+        }
+        let stored = bench.read(&path).await?;
+        let mut wrong: Vec<String> = verdict::of_stored(&one.wanted, &stored).into_iter().collect();
+        wrong.extend(verdict::of_warnings(
+            std::iter::once(&one.case.expected),
+            &first.warnings,
+        ));
+        if one.case.is_written_twice() {
+            let again = server_side(bench, &path, &object).await?.granted()?;
+            wrong.extend(verdict::of_second(&stored, &again.body));
+        }
+        note(report, one.case, way, wrong);
+    }
+    Ok(())
+}
+
+/// All in one call, as from one folder: so its warnings are those of all.
+async fn by_kubectl(
+    world: &World,
+    group: usize,
+    ready: &[Ready<'_>],
+    (way, more): (Way, &[&str]),
+    report: &mut Report,
+) -> Result<()> {
+    let able = |one: &&Ready<'_>| way != Way::Kubectl || !one.case.has_null();
+    let all: Vec<&Ready<'_>> = ready.iter().filter(able).collect();
+    for one in ready.iter().filter(|one| !able(one)) {
+        let why = "kubectl's client-side apply cannot write a null";
+        report.left_out.push(format!("{} by {way:?}: {why}", one.case.name));
+    }
+    if all.is_empty() {
+        return Ok(());
+    }
+    let written = |one: &&Ready<'_>| one.case.written(&one.name(group, way));
+    let objects: Vec<Value> = all.iter().map(written).collect();
+    let done = world.kubectl.apply("first", &objects, more).await?;
+    ensure!(done.success, "{way:?}: {}", done.said);
+    let seen = verdict::of_warnings(all.iter().map(|one| &one.case.expected), &done.warnings);
+    report
+        .wrong
+        .extend(seen.map(|text| format!("the group of {} by {way:?}: {text}", all[0].case.name)));
+    let mut stored = Vec::new();
+    for one in &all {
+        stored.push(world.bench.read(&one.path(group, way)).await?);
+    }
+    let twice: Vec<Value> = all
+        .iter()
+        .filter(|one| one.case.is_written_twice())
+        .map(written)
+        .collect();
+    if !twice.is_empty() {
+        let again = world.kubectl.apply("again", &twice, more).await?;
+        ensure!(again.success, "{way:?} again: {}", again.said);
+    }
+    for (one, stored) in all.iter().zip(&stored) {
+        let after = world.bench.read(&one.path(group, way)).await?;
+        let mut wrong: Vec<String> = verdict::of_stored(&one.wanted, stored).into_iter().collect();
+        wrong.extend(verdict::of_second(stored, &after));
+        note(report, one.case, way, wrong);
+    }
+    Ok(())
+}
+
+fn note(report: &mut Report, case: &Case, way: Way, wrong: Vec<String>) {
+    *report.run.entry(way).or_default() += 1;
+    let wrong = wrong
+        .into_iter()
+        .map(|text| format!("{} by {way:?}: {text}", case.name));
+    report.wrong.extend(wrong);
+}
+
+async fn end(world: &World, group: usize, ready: &[Ready<'_>]) -> Result<()> {
+    let bench = &world.bench;
+    let delete = async |path: &str| -> Result<()> {
+        review::send(&bench.admin, Method::DELETE, path, None)
+            .await?
+            .granted()?;
+        Ok(())
+    };
+    for one in ready {
+        for way in Way::ALL {
+            // What a way left out is not there.
+            let path = format!("{}?gracePeriodSeconds=0", one.path(group, way));
+            review::send(&bench.admin, Method::DELETE, &path, None).await?;
+        }
+    }
+    for name in ready[0].case.input.migrations.keys() {
+        delete(&format!("{MIGRATIONS}/{name}")).await?;
+    }
+    if ready[0].case.input.path.is_some() && ready[0].case.kind.kind == "Node" {
+        delete(&format!("{REGISTRATIONS}/{BY_PATH}")).await?;
+    }
+    world.tide.settle(bench).await
+}
