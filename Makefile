@@ -1,4 +1,4 @@
-# Two commands matter: `make demo` and `make test`. Both do all set-up themselves.
+# Three commands matter: `make demo`, `make test` and `make bench`. All do all set-up themselves.
 # Everything that is built once is kept in a user cache directory, keyed by content.
 
 SHELL := /bin/bash
@@ -22,11 +22,12 @@ endif
 RUN := $(CURDIR)/target
 DEMO_TOOLS := k8s-1.26 etcd kustomize moto
 TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl aws-ccm
+BENCH_TOOLS := k8s-1.36 etcd webhook-go
 
 MINUTES ?= 4
 TARGETS ?=
 
-.PHONY: prune help demo demo-incumbent test fuzz lint fmt check-languages binaries tools-demo tools-test clean
+.PHONY: prune help demo demo-incumbent test bench fuzz lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -44,6 +45,9 @@ fuzz: ## hostile inputs for all readers, for MINUTES=4 in all; TARGETS='admissio
 	@cargo build --locked --workspace --bin outrigger-fuzz
 	@$(CARGO_TARGET_DIR)/debug/outrigger-fuzz run --minutes $(MINUTES) --out $(RUN)/fuzz $(TARGETS)
 
+bench: check-languages tools-bench binaries-bench ## measure the webhook beside a Go counterpart; UPDATE=1 writes docs/benchmarks.md
+	@OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench webhook $(if $(UPDATE),--write=docs/benchmarks.md)
+
 lint: check-languages ## formatting, clippy with warnings denied, cargo-deny
 	@cargo fmt --all --check
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
@@ -58,11 +62,17 @@ check-languages:
 binaries: prune
 	@cargo build --locked --workspace
 
+binaries-bench: prune
+	@cargo build --locked --release -p outrigger-webhook -p outrigger-e2e --bin outrigger-webhook --bin outrigger-bench
+
 tools-demo:
 	@mkdir -p $(RUN) && e2e/tools/build --paths $(DEMO_TOOLS) > $(RUN)/tools.env.new && mv $(RUN)/tools.env.new $(RUN)/tools.env
 
 tools-test:
 	@mkdir -p $(RUN) && e2e/tools/build --paths $(TEST_TOOLS) > $(RUN)/tools.env.new && mv $(RUN)/tools.env.new $(RUN)/tools.env
+
+tools-bench:
+	@mkdir -p $(RUN) && e2e/tools/build --paths $(BENCH_TOOLS) > $(RUN)/tools-bench.env.new && mv $(RUN)/tools-bench.env.new $(RUN)/tools-bench.env
 
 prune: ## remove target folders in the cache that no build has used for two weeks
 	@mkdir -p $(CARGO_TARGET_DIR) && touch $(CARGO_TARGET_DIR)

@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod aws;
+pub mod bench;
 pub mod cluster;
 pub mod demo;
 pub mod kubelets;

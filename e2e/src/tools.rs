@@ -34,6 +34,8 @@ pub enum Tool {
     AwsCloudControllerManager,
     /// The Python interpreter of moto's virtual environment.
     MotoPython,
+    /// The webhook's counterpart in `make bench`.
+    WebhookGo,
 }
 
 impl Tool {
@@ -49,10 +51,11 @@ impl Tool {
             Self::Kustomize => "KUSTOMIZE",
             Self::AwsCloudControllerManager => "AWS_CLOUD_CONTROLLER_MANAGER",
             Self::MotoPython => "MOTO_PYTHON",
+            Self::WebhookGo => "WEBHOOK_GO",
         }
     }
 
-    /// The folder of `e2e/tools` that it is built from.
+    /// The name in `e2e/tools/build` of what it is built from.
     pub fn family(self) -> &'static str {
         match self {
             Self::ApiServer126 | Self::ControllerManager126 => "k8s-1.26",
@@ -62,6 +65,7 @@ impl Tool {
             Self::Kustomize => "kustomize",
             Self::AwsCloudControllerManager => "aws-ccm",
             Self::MotoPython => "moto",
+            Self::WebhookGo => "webhook-go",
         }
     }
 }

@@ -131,7 +131,8 @@ pub fn find<'a>(pod_spec: &'a Value, labels: Option<&Value>) -> Vec<Finding<'a>>
         .and_then(Value::as_array)
         .map_or(&[][..], Vec::as_slice);
     let judge = |(index, container): (usize, &'a Value)| {
-        let judged = |component| Some((component, judge(component, container, labels)?));
+        let line = CommandLine::to_read(container).ok();
+        let judged = |component| Some((component, judge(component, container, line.as_ref(), labels)?));
         let (component, certainty) = Component::ALL
             .into_iter()
             .filter_map(judged)
@@ -159,9 +160,14 @@ pub fn is_mirror_pod(pod: &Value) -> bool {
     annotation.is_some() || owned_by_node
 }
 
-fn judge(component: Component, container: &Value, labels: Option<&Value>) -> Option<Certainty> {
-    let executable = executable(component, container);
-    let provider = provider(component, container);
+fn judge(
+    component: Component,
+    container: &Value,
+    line: Option<&CommandLine>,
+    labels: Option<&Value>,
+) -> Option<Certainty> {
+    let executable = line.and_then(|line| executable(component, line));
+    let provider = line.map_or(Provider::Unknown, |line| provider(component, line));
     if executable == Some(Strength::None) || provider == Provider::Foreign {
         return None;
     }
@@ -194,13 +200,10 @@ fn judge(component: Component, container: &Value, labels: Option<&Value>) -> Opt
 }
 
 /// What the executable says; none where it cannot be told. In a shell script only a program that it starts counts.
-fn executable(component: Component, container: &Value) -> Option<Strength> {
-    match program(container) {
-        Ok(program) => program.map(|program| component.strength(&program)),
-        Err(Unreadable::ShellScript) => {
-            let line = CommandLine::of_container(container).ok()?;
-            line.script_runs(component.as_str()).then_some(Strength::Full)
-        }
+fn executable(component: Component, line: &CommandLine) -> Option<Strength> {
+    match line.locate() {
+        Ok(located) => located.program.map(|program| component.strength(&program)),
+        Err(Unreadable::ShellScript) => line.script_runs(component.as_str()).then_some(Strength::Full),
         Err(_) => None,
     }
 }
@@ -213,12 +216,14 @@ enum Provider {
     Unknown,
 }
 
-fn provider(component: Component, container: &Value) -> Provider {
+fn provider(component: Component, line: &CommandLine) -> Provider {
     if component != Component::CloudControllerManager {
         return Provider::Unknown;
     }
-    let line = CommandLine::of_container(container);
-    let value = line.and_then(|line| line.script().unwrap_or(line).value(flag::CLOUD_PROVIDER));
+    let value = match line.script() {
+        Some(script) => script.value(flag::CLOUD_PROVIDER),
+        None => line.value(flag::CLOUD_PROVIDER),
+    };
     match value.ok().flatten().as_deref() {
         Some("aws") => Provider::Aws,
         Some(_) => Provider::Foreign,
@@ -244,10 +249,6 @@ fn without_revision(name: &str) -> &str {
         Some((name, revision)) if revision == "REVISION" || revision.parse::<u32>().is_ok() => name,
         _ => name,
     }
-}
-
-fn program(container: &Value) -> Result<Option<String>, Unreadable> {
-    Ok(CommandLine::of_container(container)?.locate()?.program)
 }
 
 /// The last part of an image's name, without tag, digest and the architecture that some builds append.
@@ -316,7 +317,9 @@ pub fn controller_manager_form(pod_spec: &Value) -> Option<Form> {
         .iter()
         .filter(|finding| finding.component == Component::KubeControllerManager);
     let finding = found.max_by_key(|finding| finding.certainty)?;
-    let executable_is_known = matches!(program(finding.container), Ok(Some(_)));
+    let executable_is_known = CommandLine::to_read(finding.container)
+        .and_then(|line| line.locate())
+        .is_ok_and(|located| located.program.is_some());
     if finding.certainty == Certainty::Suspected && !executable_is_known {
         let reason = format!(
             "container {:?} may be a kube-controller-manager, by its name or image only",

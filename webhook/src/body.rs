@@ -68,6 +68,22 @@ impl AsRef<[u8]> for Answer {
     }
 }
 
+/// Reads a body that is not wanted, for as long as one that is wanted might take, and drops what it reads.
+///
+/// The answer does not wait for it. But a stream of HTTP/2 that is dropped with its body under way is a reset, and what still
+/// arrives for it an error; after so many of them the connection ends, with all the requests on it that were taken on.
+pub fn discard(mut body: Body, limit: usize, time: Duration) {
+    tokio::spawn(timeout(time, async move {
+        let mut left = limit;
+        while let Some(Ok(frame)) = body.frame().await {
+            let Some(rest) = left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) else {
+                return;
+            };
+            left = rest;
+        }
+    }));
+}
+
 /// Reads at most `limit` bytes within `time`, taking one permit of `budget` per byte. It stops reading at the first
 /// byte too much, also when the sender announced no length.
 ///
@@ -104,9 +120,11 @@ pub async fn read(mut body: Body, limit: usize, time: Duration, budget: &Arc<Sem
             budget: budget_held,
         })
     };
-    timeout(time, reading)
-        .await
-        .unwrap_or(Err(BodyError::TooSlow { limit: time }))
+    let result = timeout(time, reading).await;
+    if matches!(result, Ok(Err(BodyError::NoMemory))) {
+        discard(body, limit, time);
+    }
+    result.unwrap_or(Err(BodyError::TooSlow { limit: time }))
 }
 
 /// Whether the announced length is already too much.

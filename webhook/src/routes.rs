@@ -157,7 +157,10 @@ impl Desk {
 
     async fn review(&self, question: Question, path: Option<&str>, request: Request) -> Result<Response, Refusal> {
         // Never a queue: past its limits the server says so at once, while the caller's time-out has not run.
-        let _slot = self.slots.try_acquire().map_err(|_| Refusal::Busy)?;
+        let Ok(_slot) = self.slots.try_acquire() else {
+            body::discard(request.into_body(), self.limits.body, self.limits.time);
+            return Err(Refusal::Busy);
+        };
         let (parts, body) = request.into_parts();
         if !is_json(&parts.headers) {
             return Err(Refusal::ContentType);

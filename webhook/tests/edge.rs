@@ -300,6 +300,39 @@ async fn past_its_limit_the_server_answers_503_at_once_instead_of_queueing() {
     server.assert_serving().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refusing_many_long_bodies_does_not_end_the_connection_that_others_share() {
+    let mut options = Options::default();
+    options.requests.requests = 1;
+    let server = Server::start(options).await;
+    let (stream, later) = half_sent(&server, "first").await;
+    let client = server.h2().await;
+    let long = bytes::Bytes::from(vec![b' '; 100 * 1024]);
+    within(async {
+        for _ in 0..20 {
+            let many = (0..100).map(|_| {
+                let (mut client, long) = (client.clone(), long.clone());
+                async move {
+                    read(client.send_request(request("/mutate", long)).await.unwrap())
+                        .await
+                        .0
+                }
+            });
+            let refused = futures::future::join_all(many).await;
+            assert!(refused.iter().all(|status| *status == 503), "{refused:?}");
+        }
+    })
+    .await;
+    assert!(finish(stream, &later).await.contains("first"));
+    let mut client = client;
+    assert_eq!(
+        read(client.send_request(request("/mutate", review("alive"))).await.unwrap())
+            .await
+            .0,
+        200
+    );
+}
+
 #[tokio::test]
 async fn a_request_in_flight_is_answered_while_the_server_drains_and_new_ones_are_not_taken() {
     let server = Server::start(Options::default()).await;

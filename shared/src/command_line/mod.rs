@@ -165,16 +165,34 @@ impl CommandLine {
     /// When either is something else than a list of strings (the API server refuses such an object anyway), or when they
     /// are longer than [`MAX_TOKENS`].
     pub fn of_container(container: &Value) -> Result<Self, Unreadable> {
+        let mut line = Self::without_variables(container)?;
+        line.environment = variables::environment(container);
+        line.expand();
+        Ok(line)
+    }
+
+    /// As [`Self::of_container`], for looking only, not for undoing: the environment, of which some containers have a thousand
+    /// entries, is looked at only where a token may refer to it.
+    ///
+    /// # Errors
+    /// As [`Self::of_container`].
+    pub(crate) fn to_read(container: &Value) -> Result<Self, Unreadable> {
+        let line = Self::without_variables(container)?;
+        // A backslash may hide the dollar sign in JSON.
+        if line.tokens().iter().any(|token| token.contains(['$', '\\'])) {
+            return Self::of_container(container);
+        }
+        Ok(line)
+    }
+
+    fn without_variables(container: &Value) -> Result<Self, Unreadable> {
         let length = |list: &str| container.get(list).and_then(Value::as_array).map_or(0, Vec::len);
         let tokens = length("command") + length("args");
         if tokens > MAX_TOKENS {
             return Err(Unreadable::TooLong { tokens });
         }
         let (command, args) = (strings(container, "command")?, strings(container, "args")?);
-        let mut line = Self::new(Style::Container, command, args);
-        line.environment = variables::environment(container);
-        line.expand();
-        Ok(line)
+        Ok(Self::new(Style::Container, command, args))
     }
 
     const fn new(style: Style, command: Option<Vec<String>>, args: Option<Vec<String>>) -> Self {
@@ -244,5 +262,35 @@ fn strings(container: &Value, list: &'static str) -> Result<Option<Vec<String>>,
                 .ok_or(Unreadable::NotStrings { list })
         }
         Some(_) => Err(Unreadable::NotStrings { list }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::CommandLine;
+
+    #[test]
+    fn a_line_that_is_only_looked_at_is_read_with_its_variables() {
+        let program = |command: Value| {
+            let container = json!({"command": command, "env": [{"name": "WHICH", "value": "controller"}]});
+            let looked_at = CommandLine::to_read(&container).unwrap();
+            let whole = CommandLine::of_container(&container).unwrap();
+            assert_eq!(looked_at.tokens(), whole.tokens());
+            let program = looked_at.locate().unwrap().program;
+            assert_eq!(program, whole.locate().unwrap().program);
+            program.unwrap()
+        };
+        assert_eq!(
+            program(json!(["/bin/kube-$(WHICH)-manager", "--v=2"])),
+            "kube-controller-manager"
+        );
+        let wrapped = r#"{"command":"/bin/kube-$(WHICH)-manager"}"#;
+        assert_eq!(
+            program(json!(["http-prober", "-command", wrapped])),
+            "kube-controller-manager"
+        );
+        assert_eq!(program(json!(["kube-apiserver"])), "kube-apiserver");
     }
 }

@@ -1,0 +1,189 @@
+//! The servers that are compared.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::Full;
+use tokio::time::{Instant, sleep};
+
+use super::answer::{Reference, References};
+use super::client::{self, Connections};
+use super::ground::Ground;
+use super::histogram::Histogram;
+use super::placement::Placement;
+use super::review::{Object, Reviews, uid};
+use super::usage::Usage;
+use crate::loopback::LoopbackClient;
+use crate::process::{Launch, Process, free_port};
+
+/// How often a server that starts is asked whether it is ready: the resolution of its start-up time.
+const ASK: Duration = Duration::from_millis(1);
+/// How long it may take.
+const READY: Duration = Duration::from_secs(60);
+
+/// Who competes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Contender {
+    /// Our webhook.
+    Outrigger,
+    /// The same work with controller-runtime.
+    Go,
+}
+
+impl Contender {
+    /// Both, in the order in which they take turns.
+    pub const ALL: [Self; 2] = [Self::Outrigger, Self::Go];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Outrigger => "outrigger-webhook",
+            Self::Go => "webhook-go",
+        }
+    }
+
+    const fn histogram(self) -> &'static str {
+        match self {
+            Self::Outrigger => "outrigger_webhook_review_duration_seconds",
+            Self::Go => "webhook_go_review_duration_seconds",
+        }
+    }
+
+    fn arguments(self, ground: &Ground) -> Vec<String> {
+        let certificates = format!("--cert-dir={}", ground.certificates.display());
+        let knowledge = match self {
+            Self::Outrigger => format!("--kubeconfig={}", ground.kubeconfig.display()),
+            Self::Go => format!("--migrations={}", ground.migrations.display()),
+        };
+        vec![certificates, knowledge]
+    }
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    contender: Contender,
+    process: Process,
+    /// Where reviews go.
+    pub address: SocketAddr,
+    health: SocketAddr,
+    /// From its start to its first word that it is ready.
+    pub ready_after: Duration,
+}
+
+impl Server {
+    /// Starts a server, on its own processor if there is a placement, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not start, ends, or is not ready within a minute.
+    pub async fn start(
+        contender: Contender,
+        program: PathBuf,
+        ground: &Ground,
+        placement: Option<&Placement>,
+    ) -> Result<Self> {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let health = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let launch = Launch::new(contender.name(), program)
+            .arguments([
+                format!("--bind-address={address}"),
+                format!("--health-bind-address={health}"),
+            ])
+            .arguments(contender.arguments(ground));
+        let begin = Instant::now();
+        let start = || Process::start(&launch, &ground.run);
+        let process = match placement {
+            Some(placement) => placement.on_servers_processor(start)?,
+            None => start(),
+        }?;
+        let mut server = Self {
+            contender,
+            process,
+            address,
+            health,
+            ready_after: Duration::ZERO,
+        };
+        let mut reason = "nothing".to_owned();
+        while begin.elapsed() < READY {
+            match server.ask("readyz").await {
+                Ok(_) => {
+                    server.ready_after = begin.elapsed();
+                    return Ok(server);
+                }
+                Err(error) => reason = format!("{error:#}"),
+            }
+            ensure!(
+                server.process.exit().is_none(),
+                "{} has ended:\n{}",
+                contender.name(),
+                server.process.log_tail()
+            );
+            sleep(ASK).await;
+        }
+        bail!(
+            "{} is not ready after {} s ({reason}):\n{}",
+            contender.name(),
+            READY.as_secs(),
+            server.process.log_tail()
+        )
+    }
+
+    async fn ask(&self, path: &str) -> Result<String> {
+        let request = Request::get(format!("http://{}/{path}", self.health)).body(Full::<Bytes>::default())?;
+        let response = LoopbackClient::default().send(request).await?;
+        let (status, body) = (response.status(), String::from_utf8_lossy(response.body()).into_owned());
+        ensure!(status == StatusCode::OK, "/{path} answers {status}: {body}");
+        Ok(body)
+    }
+
+    /// The latencies that it has measured itself.
+    ///
+    /// # Errors
+    /// When it does not show them.
+    pub async fn histogram(&self) -> Result<Histogram> {
+        Histogram::parse(&self.ask("metrics").await?, self.contender.histogram())
+    }
+
+    /// What it has used.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn usage(&self) -> Result<Usage> {
+        Usage::of(self.process.pid())
+            .with_context(|| format!("{} has ended:\n{}", self.contender.name(), self.process.log_tail()))
+    }
+
+    /// Asks it about each object once and looks closely at what it says.
+    ///
+    /// # Errors
+    /// When an answer is wrong.
+    pub async fn references(&self, ground: &Ground, reviews: &Reviews) -> Result<References> {
+        let connections = Connections::open(self.address, &ground.authority, 1).await?;
+        let mut references = Vec::new();
+        for object in Object::ALL {
+            let uid = uid(0);
+            let (status, body) = client::post(&mut connections.lane(0)?, reviews.of(object).body(&uid)).await?;
+            ensure!(
+                status == StatusCode::OK,
+                "{} answers {status}: {}",
+                self.contender.name(),
+                String::from_utf8_lossy(&body)
+            );
+            let reference = Reference::new(reviews, object, &uid, &body);
+            references.push((object, reference.with_context(|| self.contender.name())?));
+        }
+        Ok(References::new(references))
+    }
+
+    /// Kills it: its drain is for API servers, not for this.
+    ///
+    /// # Errors
+    /// When it cannot be signalled.
+    pub async fn stop(self) -> Result<()> {
+        self.process.kill_now().await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! `outrigger-bench webhook`: what `make bench` runs.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use outrigger_e2e::bench::ground::Ground;
+use outrigger_e2e::bench::placement::Placement;
+use outrigger_e2e::bench::report;
+use outrigger_e2e::bench::review::Reviews;
+use outrigger_e2e::bench::server::Contender;
+use outrigger_e2e::bench::webhook::{Extent, Match};
+use outrigger_e2e::tools::{Tool, Tools};
+
+const USAGE: &str = "usage: outrigger-bench webhook [--rounds=N] [--seconds=N] [--write=FILE]";
+/// Not in use by any test, so that both can run at once.
+const RANGE: &str = "127.98.0.0/16";
+
+struct Wish {
+    extent: Extent,
+    write: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match wish(&arguments).and_then(|wish| run(&wish)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "outrigger-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn wish(arguments: &[String]) -> Result<Wish> {
+    let [what, options @ ..] = arguments else {
+        bail!("{USAGE}")
+    };
+    if what != "webhook" {
+        bail!("{USAGE}");
+    }
+    let (mut rounds, mut seconds, mut write) = (3, 2, None);
+    for option in options {
+        match option.split_once('=') {
+            Some(("--rounds", number)) => rounds = number.parse().with_context(|| option.clone())?,
+            Some(("--seconds", number)) => seconds = number.parse().with_context(|| option.clone())?,
+            Some(("--write", file)) => write = Some(PathBuf::from(file)),
+            _ => bail!("{option:?}: {USAGE}"),
+        }
+    }
+    if rounds == 0 || seconds == 0 {
+        bail!("--rounds and --seconds are 1 or more");
+    }
+    let extent = Extent {
+        rounds,
+        saturated: Duration::from_secs(seconds),
+        paced: Duration::from_secs(5 * seconds),
+    };
+    Ok(Wish { extent, write })
+}
+
+/// The processors are split before the runtime starts, so that its threads begin where they belong.
+fn run(wish: &Wish) -> Result<bool> {
+    let placement = Placement::split()?;
+    let machine = report::machine(placement.others);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let folder = tempfile::Builder::new().prefix("outrigger-bench-").tempdir()?;
+    let measured = runtime.block_on(measure(wish, placement, folder.path()));
+    let samples = match measured {
+        Ok(samples) => samples,
+        Err(error) => return Err(error.context(format!("logs: {}", folder.keep().display()))),
+    };
+    let table = report::webhook(&samples, wish.extent, &machine);
+    write!(std::io::stdout(), "{table}")?;
+    if let Some(file) = &wish.write {
+        let document = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+        let document =
+            report::replace_section(&document, "webhook", &table).with_context(|| file.display().to_string())?;
+        std::fs::write(file, document).with_context(|| file.display().to_string())?;
+    }
+    Ok(samples.failures.is_empty())
+}
+
+async fn measure(wish: &Wish, placement: Placement, folder: &Path) -> Result<outrigger_e2e::bench::results::Samples> {
+    let say = |text: &str| {
+        let _ = writeln!(std::io::stderr(), "outrigger-bench: {text}");
+    };
+    let [etcd, api_server] = Ground::TOOLS;
+    let tools = Tools::load(&[etcd, api_server, Tool::WebhookGo]).await?;
+    say("starting etcd and kube-apiserver");
+    let own = std::env::current_exe().context("where this program is")?;
+    let ours = own.with_file_name("outrigger-webhook");
+    if !ours.is_file() {
+        bail!("{} is not built; run `make bench`", ours.display());
+    }
+    let both = Match {
+        programs: [
+            (Contender::Outrigger, ours),
+            (Contender::Go, tools.path(Tool::WebhookGo)?.to_owned()),
+        ],
+        ground: Ground::build(&tools, folder, RANGE).await?,
+        placement,
+        reviews: Reviews::default(),
+    };
+    both.run(wish.extent, say).await
+}
