@@ -1,6 +1,6 @@
 //! etcd on loopback, without waiting for disks: a test's data need not survive the machine.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::loopback::expect_ok;
@@ -13,6 +13,8 @@ use super::{ClusterError, folder, with_free_ports};
 #[derive(Debug)]
 pub struct Etcd {
     process: Process,
+    launch: Launch,
+    home: PathBuf,
     url: String,
 }
 
@@ -43,11 +45,31 @@ impl Etcd {
             "--log-level=warn".to_owned(),
         ]);
         let process = Process::start(&launch, home)?;
-        let health = format!("{url}/health");
-        process
+        let etcd = Self {
+            process,
+            launch,
+            home: home.to_owned(),
+            url,
+        };
+        etcd.wait_healthy().await?;
+        Ok(etcd)
+    }
+
+    async fn wait_healthy(&self) -> Result<(), ClusterError> {
+        let health = format!("{}/health", self.url);
+        self.process
             .ready("healthy answer", Duration::from_secs(60), || expect_ok(&health))
             .await?;
-        Ok(Self { process, url })
+        Ok(())
+    }
+
+    /// Starts it again at the same address with the same data, after a stop or a kill.
+    ///
+    /// # Errors
+    /// When it is not healthy within 60 s.
+    pub async fn start_again(&mut self) -> Result<(), ClusterError> {
+        self.process = Process::start(&self.launch, &self.home)?;
+        self.wait_healthy().await
     }
 
     /// Its client URL.

@@ -10,6 +10,7 @@
 //! | Pods, as the backstop | `pods.rs` |
 //! | new Nodes | `nodes.rs` |
 //! | the webhook is away | `outage.rs` |
+//! | everything restarts while the webhook is away | `healing.rs` |
 //! | what was missed shows | `missed.rs` |
 //! | real objects of other systems | `corpus.rs` |
 
@@ -23,6 +24,7 @@
 mod bench;
 mod components;
 mod corpus;
+mod healing;
 mod missed;
 mod nodes;
 mod objects;
@@ -84,6 +86,10 @@ async fn everything_on(version: Version, range: &str, address: &str) -> Result<(
     outage::an_outage_stops_only_what_must_not_start(&mut bench)
         .await
         .context("an outage")?;
+    step("everything restarts");
+    healing::a_cluster_comes_back_without_the_webhook_and_heals_with_it(&mut bench)
+        .await
+        .context("everything restarts")?;
     step("what was missed shows");
     missed::what_was_missed_shows_until_it_is_written_again(&mut bench)
         .await
