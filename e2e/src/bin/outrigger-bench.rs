@@ -75,13 +75,15 @@ fn run(wish: &Wish) -> Result<bool> {
     };
     let table = report::webhook(&samples, wish.extent, &machine);
     write!(std::io::stdout(), "{table}")?;
-    if let Some(file) = &wish.write {
+    // A run with failed requests is no result.
+    let passed = samples.failures.is_empty();
+    if let Some(file) = wish.write.as_ref().filter(|_| passed) {
         let document = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let document =
             report::replace_section(&document, "webhook", &table).with_context(|| file.display().to_string())?;
         std::fs::write(file, document).with_context(|| file.display().to_string())?;
     }
-    Ok(samples.failures.is_empty())
+    Ok(passed)
 }
 
 async fn measure(wish: &Wish, placement: Placement, folder: &Path) -> Result<outrigger_e2e::bench::results::Samples> {
