@@ -122,3 +122,39 @@ fn pairs(rule: &Value) -> Vec<(String, String)> {
         .flat_map(|group| resources.iter().map(|plural| (group.clone(), plural.clone())))
         .collect()
 }
+
+#[test]
+fn the_validating_component_sends_every_kind_with_tags_and_keeps_nothing_waiting() {
+    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests");
+    let path = manifests.join("components/validation/validating-webhook-configuration.yaml");
+    let configuration: Value = serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let entries = configuration["webhooks"].as_array().unwrap();
+    for entry in entries {
+        let name = &entry["name"];
+        assert_eq!(entry["failurePolicy"], "Ignore", "{name}");
+        assert_eq!(entry["sideEffects"], "None", "{name}");
+        assert_eq!(entry["clientConfig"]["service"]["path"], "/validate", "{name}");
+        assert!(
+            entry["timeoutSeconds"].as_u64().is_some_and(|seconds| seconds <= 3),
+            "{name}"
+        );
+        let namespaced = entry["rules"][0]["scope"] == "Namespaced";
+        let excluded = &entry["namespaceSelector"]["matchExpressions"][0]["values"];
+        assert!(!namespaced || holds(excluded, "kube-system"), "{name}");
+    }
+    let rules: Vec<&Value> = entries
+        .iter()
+        .flat_map(|entry| entry["rules"].as_array().unwrap())
+        .collect();
+    for row in outrigger_webhook::decide::tags::tag_rows() {
+        let kind = kinds()
+            .find(|kind| kind.group == row.group && kind.kind == row.kind)
+            .unwrap();
+        assert!(rules.iter().any(|rule| sends(rule, kind)), "{} {}", row.group, row.kind);
+    }
+    let migrations = |rule: &&&Value| holds(&rule["resources"], "cloudprovidermigrations");
+    assert_eq!(
+        rules.iter().find(migrations).unwrap()["operations"],
+        serde_json::json!(["UPDATE"])
+    );
+}

@@ -154,7 +154,7 @@ pub fn register_webhook(objects: &mut [Value], authority: &str, address: &str, p
     let bundle = base64::engine::general_purpose::STANDARD.encode(authority);
     for object in objects {
         match object["kind"].as_str() {
-            Some("MutatingWebhookConfiguration") => {
+            Some("MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration") => {
                 for webhook in object["webhooks"].as_array_mut().into_iter().flatten() {
                     let client = &mut webhook["clientConfig"];
                     client["caBundle"] = Value::from(bundle.clone());
