@@ -66,6 +66,16 @@ pub fn essence(object: &Value) -> Value {
         // None and empty are the same to the API server.
         metadata.retain(|_, value| value.as_object().is_none_or(|map| !map.is_empty()));
     }
+    if object["kind"] == "Service" {
+        // Addresses and ports that the API server gives out.
+        let spec = object["spec"].as_object_mut();
+        if let Some(spec) = spec {
+            spec.retain(|key, _| !matches!(key.as_str(), "clusterIP" | "clusterIPs"));
+        }
+        for port in object["spec"]["ports"].as_array_mut().into_iter().flatten() {
+            port.as_object_mut().map(|port| port.remove("nodePort"));
+        }
+    }
     // The API server adds a taint of its own to new Nodes, before or after ours.
     if let Some(taints) = object.pointer_mut("/spec/taints").and_then(Value::as_array_mut) {
         taints.sort_by_key(ToString::to_string);

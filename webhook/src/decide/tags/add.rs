@@ -66,7 +66,7 @@ fn add(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Re
 }
 
 /// Whether this review is an occasion to add the tag.
-fn may_act(input: &Input<'_>, migration: &Migration<'_>, row: &TagRow) -> Result<(), Not> {
+fn may_act(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Result<(), Not> {
     let not = |reason: String| Err(Not::Needed(reason));
     let add = match row.policy {
         Policy::Add(add) => add,
@@ -76,7 +76,7 @@ fn may_act(input: &Input<'_>, migration: &Migration<'_>, row: &TagRow) -> Result
     if migration.spec.phase == Phase::InTree {
         return not("tags are added from phase Prepare on".to_owned());
     }
-    if !is_occasion(input, add) || is_being_deleted(input.object) {
+    if !(is_occasion(input, add) || keeps(input, migration, row)) || is_being_deleted(input.object) {
         return not(match add.when {
             When::Asked => format!("the tag is added only with the annotation {}", annotations::APPLY),
             When::Create => "the tag is added only at the creation".to_owned(),
@@ -105,6 +105,14 @@ fn is_occasion(input: &Input<'_>, add: Add) -> bool {
             create || apply_requested(input) || add.triggers.iter().any(|trigger| changed(input, trigger))
         }
     }
+}
+
+/// Whether the stored object has the tag: an owner that writes its manifest again, which never had it, must not take it away.
+/// Where the tag is still there, nothing is added anyway.
+fn keeps(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> bool {
+    let own = tags::cluster_key(&migration.spec.cluster_id);
+    let stored = input.old_object.and_then(|old| target(row, old).ok());
+    stored.is_some_and(|stored| stored.tags.pairs.iter().any(|(key, _)| *key == own))
 }
 
 fn shown(triggers: &[&str]) -> String {
