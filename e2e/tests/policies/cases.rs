@@ -113,7 +113,7 @@ pub fn machine_deployments() -> Vec<Case> {
         new("no-tags", "machines", aws(json!({"region": "r"})), true),
         new("null-tags", "machines", on_aws(json!(null)), true),
         new("other-tags", "machines", tagged("Team", "a"), true),
-        new("own-legacy-tag", "machines", tagged("KubernetesCluster", "a/b~c"), true),
+        new("own-legacy-tag", "machines", tagged("KubernetesCluster", "a/b.c"), true),
         new("shared-cluster", "others", on_aws(json!({})), true),
         created("named-namespace", "kube-system", "others", on_aws(json!({})), true),
         new("object-selector-only", "anywhere", on_aws(json!({})), true),
@@ -123,7 +123,7 @@ pub fn machine_deployments() -> Vec<Case> {
             |object| object["metadata"]["annotations"] = json!({"outrigger.dev/apply": "a"}),
             true,
         ),
-        new("own-tag", "machines", tagged("kubernetes.io/cluster/a/b~c", "x"), false),
+        new("own-tag", "machines", tagged("kubernetes.io/cluster/a/b.c", "x"), false),
         new(
             "foreign-tag",
             "machines",
