@@ -43,7 +43,7 @@ test: check-languages tools-test binaries ## run every test: unit, property, gol
 
 fuzz: ## hostile inputs for all readers, for MINUTES=4 in all; TARGETS='admission pem' takes some (fuzz/README.md)
 	@cargo build --locked --workspace --bin outrigger-fuzz
-	@$(CARGO_TARGET_DIR)/debug/outrigger-fuzz run --minutes $(MINUTES) --out $(RUN)/fuzz $(TARGETS)
+	@$(CARGO_TARGET_DIR)/debug/outrigger-fuzz run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --out $(RUN)/fuzz $(TARGETS)
 
 bench: check-languages tools-bench binaries-bench ## measure the webhook beside a Go counterpart; UPDATE=1 writes docs/benchmarks.md
 	@OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench webhook $(if $(UPDATE),--write=docs/benchmarks.md)
