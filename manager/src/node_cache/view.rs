@@ -30,6 +30,10 @@ pub struct Spec {
     /// `spec.taints`.
     #[serde(default)]
     pub taints: Vec<Taint>,
+    /// `spec.podCIDRs`: at most one range of each family, the node's primary family first. Every API server since 1.16
+    /// fills it from `spec.podCIDR` where only that one is set.
+    #[serde(rename = "podCIDRs", default, skip_serializing_if = "Vec::is_empty")]
+    pub pod_cidrs: Vec<String>,
 }
 
 /// The part of a Node's status that is read.
@@ -64,6 +68,9 @@ pub struct Condition {
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
+    /// Why, in one word, such as `NoRouteCreated`; empty where nobody said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
 }
 
 /// An address of a Node.
@@ -198,5 +205,26 @@ impl std::fmt::Display for AddressType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text: Cow<'_, str> = String::from(self.clone()).into();
         f.write_str(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_pods_and_reasons_of_conditions_are_read() {
+        let node: NodeView = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "n"},
+            "spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24", "fd00::/80"]},
+            "status": {"conditions": [
+                {"type": "NetworkUnavailable", "status": "True", "reason": "NoRouteCreated", "message": "m"},
+                {"type": "Ready", "status": "True"},
+            ]},
+        }))
+        .unwrap();
+        assert_eq!(node.spec.pod_cidrs, ["10.0.0.0/24", "fd00::/80"]);
+        let reasons: Vec<&str> = node.status.conditions.iter().map(|c| c.reason.as_str()).collect();
+        assert_eq!(reasons, ["NoRouteCreated", ""]);
     }
 }

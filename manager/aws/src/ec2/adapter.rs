@@ -5,7 +5,7 @@ use aws_sdk_ec2::types::{ResourceType, TagSpecification};
 
 use super::{
     AvailabilityZone, Ec2, Filter, Instance, InstanceId, IpPermission, MAX_FILTER_VALUES, NewSecurityGroup, RouteTable,
-    SecurityGroup, Subnet, convert,
+    SecurityGroup, Subnet, convert, topology,
 };
 use crate::sdk::failed;
 use crate::{Error, Tags};
@@ -273,6 +273,10 @@ impl Ec2 for SdkEc2 {
             .set_resources(Some(resources.to_vec()))
             .set_tags(Some(convert::sdk_tags(tags)));
         call.send().await.map(drop).map_err(|error| failed("CreateTags", error))
+    }
+
+    async fn instance_topology(&self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Vec<String>)>, Error> {
+        topology::describe(&self.client, ids).await
     }
 }
 

@@ -4,6 +4,7 @@ mod adapter;
 mod convert;
 mod instance;
 mod network;
+mod topology;
 
 use async_trait::async_trait;
 
@@ -17,6 +18,9 @@ use crate::{Error, Tags};
 
 /// Most values that EC2 accepts in one filter of a describe call.
 pub const MAX_FILTER_VALUES: usize = 200;
+
+/// Most IDs that EC2 accepts in one `DescribeInstanceTopology`.
+pub const MAX_TOPOLOGY_IDS: usize = 100;
 
 /// A filter of a describe call: the resource's `name` must equal one of `values` (which may hold wildcards).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,4 +98,13 @@ pub trait Ec2: Send + Sync {
 
     /// Sets tags on resources; other tags stay.
     async fn create_tags(&self, resources: &[String], tags: &Tags) -> Result<(), Error>;
+
+    /// The network nodes above each of these instances, the outermost first: how near instances are to each other.
+    /// Instances of types that EC2 does not place in its network are absent. At most [`MAX_TOPOLOGY_IDS`] IDs in a call; no
+    /// ID: no call. The account may call this once a second.
+    ///
+    /// # Errors
+    /// Of code `UnsupportedOperation` where the region has no topology, and of [`crate::Kind::NotFound`] for the whole
+    /// call when one of the IDs does not exist.
+    async fn instance_topology(&self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Vec<String>)>, Error>;
 }

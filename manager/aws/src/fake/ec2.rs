@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use super::world::{join, same, split};
 use super::{FakeAws, World};
 use crate::ec2::{
-    AvailabilityZone, Filter, Instance, InstanceId, InstanceState, IpPermission, MAX_FILTER_VALUES, NewSecurityGroup,
-    RouteTable, SecurityGroup, Subnet,
+    AvailabilityZone, Filter, Instance, InstanceId, InstanceState, IpPermission, MAX_FILTER_VALUES, MAX_TOPOLOGY_IDS,
+    NewSecurityGroup, RouteTable, SecurityGroup, Subnet,
 };
 use crate::{Ec2, Error, Tags};
 
@@ -288,6 +288,32 @@ impl Ec2 for FakeAws {
                 }
             }
             Ok(())
+        })
+    }
+
+    async fn instance_topology(&self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Vec<String>)>, Error> {
+        const ACTION: &str = "DescribeInstanceTopology";
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let names: Vec<&str> = ids.iter().map(InstanceId::as_str).collect();
+        self.read(ACTION, names.join(","), |world| {
+            if ids.len() > MAX_TOPOLOGY_IDS {
+                return Err(Error::answered(ACTION, "InvalidParameterValue", "at most 100 IDs"));
+            }
+            let unknown: Vec<&str> = names
+                .iter()
+                .copied()
+                .filter(|id| !world.instances.contains_key(&InstanceId::new(*id)))
+                .collect();
+            if !unknown.is_empty() {
+                let message = format!("The instance IDs '{}' do not exist", unknown.join(", "));
+                return Err(Error::answered(ACTION, "InvalidInstanceID.NotFound", message));
+            }
+            let known = ids
+                .iter()
+                .filter_map(|id| Some((id.clone(), world.topology.get(id)?.clone())));
+            Ok(known.collect())
         })
     }
 }

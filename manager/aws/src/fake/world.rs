@@ -22,6 +22,8 @@ pub struct FakeLoadBalancer {
 pub struct World {
     /// Instances by ID.
     pub instances: BTreeMap<InstanceId, Instance>,
+    /// The network nodes of those instances that have some.
+    pub topology: BTreeMap<InstanceId, Vec<String>>,
     /// Zones.
     pub zones: Vec<AvailabilityZone>,
     /// Subnets.
