@@ -230,6 +230,7 @@ const TABLE: &[(Kind, &[&str])] = &[
             "DuplicateAccessPointName",
             "DuplicateListener",
             "DuplicatePolicyName",
+            "RouteAlreadyExists",
         ],
     ),
     (

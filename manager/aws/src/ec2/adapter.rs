@@ -22,7 +22,7 @@ const LIVING: [&str; 5] = ["pending", "running", "shutting-down", "stopping", "s
 /// The SDK's EC2 client.
 #[derive(Debug, Clone)]
 pub struct SdkEc2 {
-    client: aws_sdk_ec2::Client,
+    pub(super) client: aws_sdk_ec2::Client,
 }
 
 impl SdkEc2 {
@@ -181,18 +181,7 @@ impl Ec2 for SdkEc2 {
     }
 
     async fn route_tables(&self, vpc_id: &str) -> Result<Vec<RouteTable>, Error> {
-        let filters = convert::sdk_filters(&[Filter::new("vpc-id", [vpc_id])]);
-        let tables = self
-            .client
-            .describe_route_tables()
-            .set_filters(Some(filters))
-            .into_paginator()
-            .items()
-            .send()
-            .collect::<Result<Vec<_>, _>>()
-            .await
-            .map_err(|error| failed("DescribeRouteTables", error))?;
-        Ok(tables.into_iter().map(convert::route_table).collect())
+        self.route_tables_by(&[Filter::new("vpc-id", [vpc_id])]).await
     }
 
     async fn security_groups(&self, filters: &[Filter]) -> Result<Vec<SecurityGroup>, Error> {
@@ -277,6 +266,38 @@ impl Ec2 for SdkEc2 {
 
     async fn instance_topology(&self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Vec<String>)>, Error> {
         topology::describe(&self.client, ids).await
+    }
+
+    async fn route_tables_by(&self, filters: &[Filter]) -> Result<Vec<RouteTable>, Error> {
+        need_filters("DescribeRouteTables", filters)?;
+        let pages = self
+            .client
+            .describe_route_tables()
+            .set_filters(Some(convert::sdk_filters(filters)));
+        let tables = pages
+            .into_paginator()
+            .items()
+            .send()
+            .collect::<Result<Vec<_>, _>>()
+            .await
+            .map_err(|error| failed("DescribeRouteTables", error))?;
+        Ok(tables.into_iter().map(convert::route_table).collect())
+    }
+
+    async fn create_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<(), Error> {
+        self.send_create_route(table_id, cidr, instance).await
+    }
+
+    async fn replace_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<(), Error> {
+        self.send_replace_route(table_id, cidr, instance).await
+    }
+
+    async fn delete_route(&self, table_id: &str, cidr: &str) -> Result<(), Error> {
+        self.send_delete_route(table_id, cidr).await
+    }
+
+    async fn disable_source_dest_check(&self, instance: &InstanceId) -> Result<(), Error> {
+        self.send_source_dest_check_off(instance).await
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
 use crate::Tags;
 
 /// An empty text says as little as an absent one: EC2 sends empty DNS names.
-fn told(text: Option<String>) -> Option<String> {
+pub(super) fn told(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
@@ -59,6 +59,7 @@ pub(super) fn instance(from: sdk::Instance) -> Option<Instance> {
             .into_iter()
             .map(network_interface)
             .collect(),
+        source_dest_check: from.source_dest_check,
     })
 }
 
@@ -113,6 +114,7 @@ pub(super) fn subnet(from: sdk::Subnet) -> Option<Subnet> {
 
 pub(super) fn route_table(from: sdk::RouteTable) -> RouteTable {
     let associations = from.associations.unwrap_or_default();
+    let routes = from.routes.unwrap_or_default();
     RouteTable {
         id: from.route_table_id.unwrap_or_default(),
         main: associations.iter().any(|association| association.main == Some(true)),
@@ -120,12 +122,11 @@ pub(super) fn route_table(from: sdk::RouteTable) -> RouteTable {
             .into_iter()
             .filter_map(|association| told(association.subnet_id))
             .collect(),
-        gateway_ids: from
-            .routes
-            .unwrap_or_default()
-            .into_iter()
-            .filter_map(|route| told(route.gateway_id))
+        gateway_ids: routes
+            .iter()
+            .filter_map(|route| told(route.gateway_id.clone()))
             .collect(),
+        routes: routes.iter().map(super::route::route).collect(),
         tags: tags(from.tags),
     }
 }

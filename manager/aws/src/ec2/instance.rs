@@ -82,6 +82,8 @@ pub struct Instance {
     pub security_groups: Vec<String>,
     /// Network interfaces, in EC2's order.
     pub network_interfaces: Vec<NetworkInterface>,
+    /// Whether packets that are neither from nor to the instance are dropped, where EC2 told.
+    pub source_dest_check: Option<bool>,
 }
 
 impl Instance {
@@ -102,6 +104,7 @@ impl Instance {
             tags: Tags::new(),
             security_groups: Vec::new(),
             network_interfaces: Vec::new(),
+            source_dest_check: None,
         }
     }
 }

@@ -4,6 +4,7 @@ mod adapter;
 mod convert;
 mod instance;
 mod network;
+mod route;
 mod topology;
 
 use async_trait::async_trait;
@@ -13,6 +14,7 @@ pub use instance::{Instance, InstanceId, InstanceState, NetworkInterface};
 pub use network::{
     AvailabilityZone, GroupPair, IpPermission, IpRange, NewSecurityGroup, RouteTable, SecurityGroup, Subnet,
 };
+pub use route::{Route, RouteTarget};
 
 use crate::{Error, Tags};
 
@@ -107,4 +109,28 @@ pub trait Ec2: Send + Sync {
     /// Of code `UnsupportedOperation` where the region has no topology, and of [`crate::Kind::NotFound`] for the whole
     /// call when one of the IDs does not exist.
     async fn instance_topology(&self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Vec<String>)>, Error>;
+
+    /// Route tables, with their routes, that pass all filters. At least one filter is needed.
+    async fn route_tables_by(&self, filters: &[Filter]) -> Result<Vec<RouteTable>, Error>;
+
+    /// Adds a route for an IPv4 range to an instance.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::AlreadyExists`] when the table has a route for this range, wherever it leads.
+    async fn create_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<(), Error>;
+
+    /// Lets the route for an IPv4 range lead to another instance, with no time between in which there is none.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::NotFound`] when the table has no route for this range.
+    async fn replace_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<(), Error>;
+
+    /// Takes the route for an IPv4 range away.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::NotFound`] when the table has no route for this range.
+    async fn delete_route(&self, table_id: &str, cidr: &str) -> Result<(), Error>;
+
+    /// Turns an instance's source/destination check off, so that it passes on packets of other addresses.
+    async fn disable_source_dest_check(&self, instance: &InstanceId) -> Result<(), Error>;
 }

@@ -1,5 +1,6 @@
 //! Zones, subnets, route tables and security groups.
 
+use super::Route;
 use crate::Tags;
 
 /// An availability zone, local zone or wavelength zone.
@@ -28,7 +29,7 @@ pub struct Subnet {
     pub tags: Tags,
 }
 
-/// A route table, reduced to what tells public subnets from private ones.
+/// A route table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RouteTable {
     /// The table's ID.
@@ -39,6 +40,8 @@ pub struct RouteTable {
     pub subnet_ids: Vec<String>,
     /// Gateways that its routes name, in EC2's order.
     pub gateway_ids: Vec<String>,
+    /// All its routes, in EC2's order.
+    pub routes: Vec<Route>,
     /// Tags.
     pub tags: Tags,
 }

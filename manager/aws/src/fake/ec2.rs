@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::world::{join, same, split};
-use super::{FakeAws, World};
+use super::{FakeAws, World, routes};
 use crate::ec2::{
     AvailabilityZone, Filter, Instance, InstanceId, InstanceState, IpPermission, MAX_FILTER_VALUES, MAX_TOPOLOGY_IDS,
     NewSecurityGroup, RouteTable, SecurityGroup, Subnet,
@@ -30,7 +30,7 @@ fn check(action: &'static str, filters: &[Filter]) -> Result<(), Error> {
     Ok(())
 }
 
-fn tag_matches(tags: &Tags, filter: &Filter) -> Option<bool> {
+pub(super) fn tag_matches(tags: &Tags, filter: &Filter) -> Option<bool> {
     if filter.name == "tag-key" {
         return Some(tags.keys().any(|key| filter.values.contains(key)));
     }
@@ -314,6 +314,41 @@ impl Ec2 for FakeAws {
                 .iter()
                 .filter_map(|id| Some((id.clone(), world.topology.get(id)?.clone())));
             Ok(known.collect())
+        })
+    }
+
+    async fn route_tables_by(&self, filters: &[Filter]) -> Result<Vec<RouteTable>, Error> {
+        self.read("DescribeRouteTables", about(filters), |world| {
+            check("DescribeRouteTables", filters)?;
+            let tables = world.route_tables.iter();
+            let all = tables.flat_map(|(vpc, tables)| tables.iter().map(move |table| (vpc.as_str(), table)));
+            let chosen = select(all, filters, |(vpc, table), filter| routes::passes(vpc, table, filter))?;
+            Ok(chosen.into_iter().map(|(_, table)| table.clone()).collect())
+        })
+    }
+
+    async fn create_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<(), Error> {
+        self.write("CreateRoute", format!("{table_id} {cidr} {instance}"), |world| {
+            routes::create(world, table_id, cidr, instance)
+        })
+    }
+
+    async fn replace_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<(), Error> {
+        self.write("ReplaceRoute", format!("{table_id} {cidr} {instance}"), |world| {
+            routes::replace(world, table_id, cidr, instance)
+        })
+    }
+
+    async fn delete_route(&self, table_id: &str, cidr: &str) -> Result<(), Error> {
+        self.write("DeleteRoute", format!("{table_id} {cidr}"), |world| {
+            routes::delete(world, table_id, cidr)
+        })
+    }
+
+    async fn disable_source_dest_check(&self, instance: &InstanceId) -> Result<(), Error> {
+        self.write("ModifyInstanceAttribute", instance.to_string(), |world| {
+            routes::instance(world, "ModifyInstanceAttribute", instance)?.source_dest_check = Some(false);
+            Ok(())
         })
     }
 }

@@ -5,6 +5,7 @@
 
 mod ec2;
 mod elb;
+mod routes;
 mod world;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -30,6 +30,8 @@ pub struct World {
     pub subnets: Vec<Subnet>,
     /// Route tables by VPC.
     pub route_tables: BTreeMap<String, Vec<RouteTable>>,
+    /// How many routes a table may have; `None`: any number.
+    pub most_routes: Option<usize>,
     /// Security groups by ID. Their rules are kept apart, one source each.
     pub security_groups: BTreeMap<String, SecurityGroup>,
     /// Load balancers by name.
