@@ -299,6 +299,15 @@ impl Ec2 for SdkEc2 {
     async fn disable_source_dest_check(&self, instance: &InstanceId) -> Result<(), Error> {
         self.send_source_dest_check_off(instance).await
     }
+
+    async fn delete_tags(&self, resources: &[String], tags: &Tags) -> Result<(), Error> {
+        let call = self
+            .client
+            .delete_tags()
+            .set_resources(Some(resources.to_vec()))
+            .set_tags(Some(convert::sdk_tags(tags)));
+        call.send().await.map(drop).map_err(|error| failed("DeleteTags", error))
+    }
 }
 
 #[cfg(test)]

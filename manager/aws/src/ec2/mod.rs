@@ -133,4 +133,8 @@ pub trait Ec2: Send + Sync {
 
     /// Turns an instance's source/destination check off, so that it passes on packets of other addresses.
     async fn disable_source_dest_check(&self, instance: &InstanceId) -> Result<(), Error>;
+
+    /// Takes tags off resources, each only where it still has this value; other tags stay. A tag that is not there is no
+    /// error.
+    async fn delete_tags(&self, resources: &[String], tags: &Tags) -> Result<(), Error>;
 }

@@ -99,6 +99,49 @@ fn group_mut<'w>(world: &'w mut World, action: &'static str, id: &str) -> Result
     })
 }
 
+/// All or nothing, as EC2: before anything is changed, an ID that has no form of an ID or does not exist fails the call.
+fn change_tags(
+    world: &mut World,
+    action: &'static str,
+    resources: &[String],
+    change: impl Fn(&mut Tags),
+) -> Result<(), Error> {
+    if let Some(id) = resources.iter().find(|id| !has_form_of_id(id)) {
+        let message = format!("The ID '{id}' is not valid");
+        return Err(Error::answered(action, "InvalidID", message));
+    }
+    let missing: Vec<&str> = resources
+        .iter()
+        .filter(|id| id.starts_with("i-") && !world.instances.contains_key(&InstanceId::new(id.as_str())))
+        .map(String::as_str)
+        .collect();
+    if !missing.is_empty() {
+        let message = match missing.as_slice() {
+            [id] => format!("The instance ID '{id}' does not exist"),
+            ids => format!("The instance IDs '{}' do not exist", ids.join(", ")),
+        };
+        return Err(Error::answered(action, "InvalidInstanceID.NotFound", message));
+    }
+    for resource in resources.iter().filter(|id| !id.starts_with("i-")) {
+        group_mut(world, action, resource)?;
+    }
+    for resource in resources {
+        match world.instances.get_mut(&InstanceId::new(resource.as_str())) {
+            Some(instance) => change(&mut instance.tags),
+            None => change(&mut group_mut(world, action, resource)?.tags),
+        }
+    }
+    Ok(())
+}
+
+/// Security groups have names of all sorts in tests; an instance's ID is hexadecimal.
+fn has_form_of_id(id: &str) -> bool {
+    match id.strip_prefix("i-") {
+        Some(number) => !number.is_empty() && number.chars().all(|c| c.is_ascii_hexdigit()),
+        None => id.starts_with("sg-"),
+    }
+}
+
 fn in_use(world: &World, id: &str) -> bool {
     let named = |group: &SecurityGroup| {
         group.id != id
@@ -280,14 +323,15 @@ impl Ec2 for FakeAws {
 
     async fn create_tags(&self, resources: &[String], tags: &Tags) -> Result<(), Error> {
         self.write("CreateTags", resources.join(","), |world| {
-            for resource in resources {
-                if let Some(instance) = world.instances.get_mut(&InstanceId::new(resource)) {
-                    instance.tags.extend(tags.clone());
-                } else {
-                    group_mut(world, "CreateTags", resource)?.tags.extend(tags.clone());
-                }
-            }
-            Ok(())
+            change_tags(world, "CreateTags", resources, |of| of.extend(tags.clone()))
+        })
+    }
+
+    async fn delete_tags(&self, resources: &[String], tags: &Tags) -> Result<(), Error> {
+        self.write("DeleteTags", resources.join(","), |world| {
+            change_tags(world, "DeleteTags", resources, |of| {
+                of.retain(|key, value| tags.get(key) != Some(value));
+            })
         })
     }
 
@@ -350,5 +394,37 @@ impl Ec2 for FakeAws {
             routes::instance(world, "ModifyInstanceAttribute", instance)?.source_dest_check = Some(false);
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(ids: &[&str]) -> Vec<String> {
+        ids.iter().map(|id| (*id).to_owned()).collect()
+    }
+
+    #[tokio::test]
+    async fn tags_are_set_and_taken_off_for_all_resources_or_none() {
+        let aws = FakeAws::default();
+        aws.change(|world| {
+            for id in ["i-1", "i-2"] {
+                world.instances.insert(InstanceId::new(id), Instance::new(id));
+            }
+        });
+        let tags = |id: &str| aws.world().instances[&InstanceId::new(id)].tags.clone();
+        let wanted = Tags::from([("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())]);
+        let error = aws.create_tags(&ids(&["i-1", "i-9"]), &wanted).await.unwrap_err();
+        assert_eq!(error.code(), Some("InvalidInstanceID.NotFound"));
+        assert!(error.message().contains("i-9"));
+        assert!(tags("i-1").is_empty());
+        let error = aws.create_tags(&ids(&["i-1", "i-kwok"]), &wanted).await.unwrap_err();
+        assert_eq!(error.code(), Some("InvalidID"));
+        aws.create_tags(&ids(&["i-1", "i-2"]), &wanted).await.unwrap();
+        assert_eq!(tags("i-2"), wanted);
+        let other = Tags::from([("a".to_owned(), "1".to_owned()), ("b".to_owned(), "other".to_owned())]);
+        aws.delete_tags(&ids(&["i-1"]), &other).await.unwrap();
+        assert_eq!(tags("i-1"), Tags::from([("b".to_owned(), "2".to_owned())]));
     }
 }
