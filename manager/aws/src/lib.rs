@@ -19,6 +19,7 @@ pub mod elb;
 mod error;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
+pub mod limit;
 mod role;
 mod sdk;
 mod settings;

@@ -4,9 +4,12 @@ mod target;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
+pub use outrigger_aws::ec2::FargateEni;
 use outrigger_aws::ec2::MAX_FILTER_VALUES;
+pub use outrigger_aws::limit::Lane;
 use outrigger_aws::{Ec2, Error, Instance, InstanceId};
 use outrigger_shared::tags;
 
@@ -28,8 +31,53 @@ pub enum Answer {
     Ambiguous(usize),
     /// The question failed: nothing is known.
     Failed(Error),
+    /// The Node runs on Fargate; its network interface.
+    Fargate(Arc<FargateEni>),
     /// The Node is not on EC2; why.
     Foreign(String),
+}
+
+/// What is known about instances, shared by all controllers. Clones share it.
+#[derive(Clone)]
+pub struct Instances {
+    ec2: Arc<dyn Ec2>,
+    cluster_id: Arc<str>,
+    vpc_id: Arc<str>,
+}
+
+impl Instances {
+    /// Nothing is known yet. `cluster_id` is in the tag that an instance found by name or address must carry, and
+    /// `vpc_id` is where addresses are looked for.
+    #[must_use]
+    pub fn new(ec2: Arc<dyn Ec2>, cluster_id: String, vpc_id: String) -> Self {
+        Self {
+            ec2,
+            cluster_id: cluster_id.into(),
+            vpc_id: vpc_id.into(),
+        }
+    }
+
+    /// One answer for each Node, in their order. Answers of calls that were begun less than `max_age` ago serve.
+    pub async fn describe(
+        &self,
+        nodes: Vec<Arc<NodeView>>,
+        lane: Lane,
+        max_age: Duration,
+    ) -> Vec<(Arc<NodeView>, Answer)> {
+        let _ = (max_age, &self.vpc_id);
+        lane.run(describe(self.ec2.as_ref(), &self.cluster_id, nodes)).await
+    }
+
+    /// One answer for each ID. Answers of calls that were begun less than `max_age` ago serve.
+    pub async fn by_id(&self, ids: &[InstanceId], lane: Lane, max_age: Duration) -> HashMap<InstanceId, Answer> {
+        let _ = max_age;
+        let wanted = ids.iter().cloned().collect();
+        let mut found = lane.run(ask_by_id(self.ec2.as_ref(), wanted)).await;
+        for id in ids {
+            found.entry(id.clone()).or_insert(Answer::Absent);
+        }
+        found
+    }
 }
 
 /// Asks EC2 about the instances of many Nodes, in calls of at most [`MAX_FILTER_VALUES`]. A failed call fails its own

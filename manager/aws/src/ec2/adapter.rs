@@ -4,20 +4,11 @@ use async_trait::async_trait;
 use aws_sdk_ec2::types::{ResourceType, TagSpecification};
 
 use super::{
-    AvailabilityZone, Ec2, Filter, Instance, InstanceId, IpPermission, MAX_FILTER_VALUES, NewSecurityGroup, RouteTable,
-    SecurityGroup, Subnet, convert, topology,
+    AvailabilityZone, Ec2, FargateEni, Filter, Instance, InstanceId, IpPermission, MAX_FILTER_VALUES, MAX_IDS,
+    NewSecurityGroup, RouteTable, SecurityGroup, Subnet, convert, read_instances, topology,
 };
 use crate::sdk::failed;
 use crate::{Error, Tags};
-
-/// Most IDs that EC2 accepts in one describe call.
-const MAX_IDS: usize = 1000;
-
-/// Page size of filtered calls. EC2 counts paged calls in the larger of its two request buckets.
-const PAGE: i32 = 1000;
-
-/// All states but terminated: what counts when a node is looked up by name.
-const LIVING: [&str; 5] = ["pending", "running", "shutting-down", "stopping", "stopped"];
 
 /// The SDK's EC2 client.
 #[derive(Debug, Clone)]
@@ -30,25 +21,6 @@ impl SdkEc2 {
     #[must_use]
     pub fn new(client: aws_sdk_ec2::Client) -> Self {
         Self { client }
-    }
-
-    async fn instances(&self, filters: &[Filter]) -> Result<Vec<Instance>, Error> {
-        let pages = self
-            .client
-            .describe_instances()
-            .set_filters(Some(convert::sdk_filters(filters)));
-        let reservations = pages
-            .into_paginator()
-            .page_size(PAGE)
-            .items()
-            .send()
-            .collect::<Result<Vec<_>, _>>()
-            .await
-            .map_err(|error| failed("DescribeInstances", error))?;
-        let instances = reservations
-            .into_iter()
-            .flat_map(|reservation| reservation.instances.unwrap_or_default());
-        Ok(instances.filter_map(convert::instance).collect())
     }
 
     /// One question by plain IDs, which EC2 fails as a whole when one of them does not exist.
@@ -146,7 +118,7 @@ impl Ec2 for SdkEc2 {
         for chunk in names.chunks(MAX_FILTER_VALUES) {
             let filters = [
                 Filter::new("private-dns-name", chunk.iter().cloned()),
-                Filter::new("instance-state-name", LIVING),
+                Filter::new("instance-state-name", read_instances::LIVING),
             ];
             found.extend(self.instances(&filters).await?);
         }
@@ -307,6 +279,18 @@ impl Ec2 for SdkEc2 {
             .set_resources(Some(resources.to_vec()))
             .set_tags(Some(convert::sdk_tags(tags)));
         call.send().await.map(drop).map_err(|error| failed("DeleteTags", error))
+    }
+
+    async fn instances_by_plain_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error> {
+        self.read_by_plain_id(ids).await
+    }
+
+    async fn instances_by_private_ip(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<Instance>, Error> {
+        self.read_by_private_ip(vpc_id, ips).await
+    }
+
+    async fn fargate_interfaces(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<FargateEni>, Error> {
+        self.read_fargate_interfaces(vpc_id, ips).await
     }
 }
 

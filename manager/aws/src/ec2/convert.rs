@@ -3,8 +3,8 @@
 use aws_sdk_ec2::types as sdk;
 
 use super::{
-    AvailabilityZone, Filter, GroupPair, Instance, InstanceId, InstanceState, IpPermission, IpRange, NetworkInterface,
-    RouteTable, SecurityGroup, Subnet,
+    AvailabilityZone, FargateEni, Filter, GroupPair, Instance, InstanceId, InstanceState, IpPermission, IpRange,
+    NetworkInterface, RouteTable, SecurityGroup, Subnet,
 };
 use crate::Tags;
 
@@ -36,6 +36,26 @@ pub(super) fn sdk_filters(filters: &[Filter]) -> Vec<sdk::Filter> {
                 .build()
         })
         .collect()
+}
+
+/// Instances with an ID; EC2 wraps them in reservations.
+pub(super) fn instances(reservations: Option<Vec<sdk::Reservation>>) -> impl Iterator<Item = Instance> {
+    let reservations = reservations.unwrap_or_default().into_iter();
+    reservations
+        .flat_map(|reservation| reservation.instances.unwrap_or_default())
+        .filter_map(instance)
+}
+
+pub(super) fn fargate_eni(from: sdk::NetworkInterface) -> FargateEni {
+    let ipv6 = from.ipv6_addresses.unwrap_or_default().into_iter();
+    FargateEni {
+        id: told(from.network_interface_id),
+        vpc_id: told(from.vpc_id),
+        availability_zone: told(from.availability_zone),
+        private_ip: told(from.private_ip_address),
+        private_dns_name: told(from.private_dns_name),
+        ipv6: ipv6.filter_map(|address| told(address.ipv6_address)).collect(),
+    }
 }
 
 /// `None` for an instance without an ID, of which nothing can be said.

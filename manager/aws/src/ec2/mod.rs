@@ -2,14 +2,17 @@
 
 mod adapter;
 mod convert;
+mod fargate;
 mod instance;
 mod network;
+mod read_instances;
 mod route;
 mod topology;
 
 use async_trait::async_trait;
 
 pub use adapter::SdkEc2;
+pub use fargate::FargateEni;
 pub use instance::{Instance, InstanceId, InstanceState, NetworkInterface};
 pub use network::{
     AvailabilityZone, GroupPair, IpPermission, IpRange, NewSecurityGroup, RouteTable, SecurityGroup, Subnet,
@@ -23,6 +26,9 @@ pub const MAX_FILTER_VALUES: usize = 200;
 
 /// Most IDs that EC2 accepts in one `DescribeInstanceTopology`.
 pub const MAX_TOPOLOGY_IDS: usize = 100;
+
+/// Most plain IDs that EC2 accepts in one describe call.
+pub const MAX_IDS: usize = 1000;
 
 /// A filter of a describe call: the resource's `name` must equal one of `values` (which may hold wildcards).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,4 +143,20 @@ pub trait Ec2: Send + Sync {
     /// Takes tags off resources, each only where it still has this value; other tags stay. A tag that is not there is no
     /// error.
     async fn delete_tags(&self, resources: &[String], tags: &Tags) -> Result<(), Error>;
+
+    /// The instances of these IDs, at most [`MAX_IDS`], asked for by plain IDs in one call. For IDs that are known to
+    /// exist: one that does not fails the whole call.
+    ///
+    /// # Errors
+    /// With code `InvalidInstanceID.NotFound` or `InvalidInstanceID.Malformed` when EC2 refuses some of the IDs. Its
+    /// message names them.
+    async fn instances_by_plain_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error>;
+
+    /// Instances of the VPC, not yet terminated, whose primary private IPv4 address is one of these, at most
+    /// [`MAX_FILTER_VALUES`]. One call.
+    async fn instances_by_private_ip(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<Instance>, Error>;
+
+    /// Attached network interfaces of the VPC whose primary private IPv4 address is one of these, at most
+    /// [`MAX_FILTER_VALUES`]. Fargate nodes have nothing else that EC2 would show. One call.
+    async fn fargate_interfaces(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<FargateEni>, Error>;
 }

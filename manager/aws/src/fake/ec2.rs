@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use super::world::{join, same, split};
 use super::{FakeAws, World, routes};
 use crate::ec2::{
-    AvailabilityZone, Filter, Instance, InstanceId, InstanceState, IpPermission, MAX_FILTER_VALUES, MAX_TOPOLOGY_IDS,
-    NewSecurityGroup, RouteTable, SecurityGroup, Subnet,
+    AvailabilityZone, FargateEni, Filter, Instance, InstanceId, InstanceState, IpPermission, MAX_FILTER_VALUES,
+    MAX_TOPOLOGY_IDS, NewSecurityGroup, RouteTable, SecurityGroup, Subnet,
 };
 use crate::{Ec2, Error, Tags};
 
@@ -394,6 +394,18 @@ impl Ec2 for FakeAws {
             routes::instance(world, "ModifyInstanceAttribute", instance)?.source_dest_check = Some(false);
             Ok(())
         })
+    }
+
+    async fn instances_by_plain_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error> {
+        self.plain_ids(ids)
+    }
+
+    async fn instances_by_private_ip(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<Instance>, Error> {
+        self.private_ips(vpc_id, ips)
+    }
+
+    async fn fargate_interfaces(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<FargateEni>, Error> {
+        self.fargate_enis(vpc_id, ips)
     }
 }
 

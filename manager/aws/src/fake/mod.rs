@@ -5,6 +5,7 @@
 
 mod ec2;
 mod elb;
+mod instances;
 mod routes;
 mod world;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ec2::{AvailabilityZone, Instance, IpPermission, RouteTable, SecurityGroup, Subnet};
+use crate::ec2::{AvailabilityZone, FargateEni, Instance, IpPermission, RouteTable, SecurityGroup, Subnet};
 use crate::elb::{AccessLog, Attributes, LoadBalancer};
 use crate::{InstanceId, Tags};
 
@@ -24,6 +24,8 @@ pub struct World {
     pub instances: BTreeMap<InstanceId, Instance>,
     /// The network nodes of those instances that have some.
     pub topology: BTreeMap<InstanceId, Vec<String>>,
+    /// Attached interfaces of Fargate nodes.
+    pub fargate: Vec<FargateEni>,
     /// Zones.
     pub zones: Vec<AvailabilityZone>,
     /// Subnets.

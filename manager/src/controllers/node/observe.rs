@@ -35,6 +35,10 @@ fn living(node: &NodeView, answer: Answer) -> Result<Arc<Instance>, Waiting> {
         Answer::Found(instance) => Ok(instance),
         Answer::Absent => Err(Waiting::InstanceNotFound(wanted())),
         Answer::Ambiguous(count) => Err(Waiting::Ambiguous(count, node.name().to_owned())),
+        Answer::Fargate(_) => Err(Waiting::Foreign(format!(
+            "{} is a Fargate node; those are not served yet",
+            wanted()
+        ))),
         Answer::Foreign(reason) => Err(Waiting::Foreign(reason)),
         Answer::Failed(error) => Err(Waiting::Cloud(error)),
     }

@@ -59,7 +59,7 @@ fn finding(node: &Arc<NodeView>, answer: Answer) -> Finding {
             None => Finding::Unknown(format!("EC2 does not tell the state of {}", instance.id)),
         },
         Answer::Absent => Finding::Absent,
-        Answer::Foreign(_) => Finding::Foreign,
+        Answer::Fargate(_) | Answer::Foreign(_) => Finding::Foreign,
         Answer::Ambiguous(count) => Finding::Unknown(format!("{count} instances have its name")),
         Answer::Failed(error) => {
             tracing::warn!(node = node.name(), %error, "AWS did not tell about the Node's instance; the Node stays");
