@@ -180,9 +180,7 @@ pub enum Refusal {
     )]
     KubermaticNeedsDowntime,
     /// The flag is unknown before 1.21, and a gate before 1.22.
-    #[error(
-        "a cloud-controller-manager without --enable-leader-migration runs the cloud controllers beside the kube-controller-manager; {0}"
-    )]
+    #[error("without --enable-leader-migration it runs beside the kube-controller-manager; {0}")]
     ManagerVersion(String),
     /// 1.21 has it as an alpha feature without a built-in list.
     #[error(
@@ -414,7 +412,7 @@ fn manager(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Chan
     }
     match circumstances.version {
         None => Err(Refusal::ManagerVersion(
-            "its version is not known from the image's tag; write the flag, or a tag with a version".to_owned(),
+            "its version is not known; write the flag, or an image tag with a version".to_owned(),
         )),
         Some(version) if version < KubernetesVersion::v1(22) => Err(Refusal::ManagerVersion(format!(
             "version {version} has no such flag; upgrade it to 1.22 or set spec.downtime: true"
@@ -439,9 +437,8 @@ pub fn shortcoming(
     line: &CommandLine,
     circumstances: &Circumstances,
 ) -> Result<Option<&'static str>, Unreadable> {
-    const NAMES: &str = "from 1.28 on its default list misses its own names of service and route, so they run beside those \
-        of the kube-controller-manager; give it a --leader-migration-config that names service-lb-controller and \
-        node-route-controller, or run outrigger-manager with --migration, which needs neither";
+    const NAMES: &str = "from 1.28 on service and route run outside of the migration lease; name service-lb-controller and \
+        node-route-controller in --leader-migration-config, or use outrigger-manager";
     let guards = matches!(circumstances.phase, Phase::Prepare | Phase::Migrate) && !circumstances.downtime;
     let names_differ = circumstances
         .version

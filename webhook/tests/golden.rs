@@ -111,6 +111,23 @@ fn outcome(case: &Case, decision: &Decision) -> String {
     serde_saphyr::to_string(&outcome).unwrap()
 }
 
+/// An API server cuts a warning after 256 characters, and the end is where it says what to do.
+#[test]
+fn no_warning_is_cut() {
+    let mut long = Vec::new();
+    for folder in cases() {
+        let case = Case::read(&folder.join("input.yaml"));
+        let warnings = case.decide(&case.object).warnings;
+        long.extend(
+            warnings
+                .into_iter()
+                .filter(|warning| warning.chars().count() > 256)
+                .map(|warning| format!("{}: {warning}", folder.display())),
+        );
+    }
+    assert!(long.is_empty(), "{}", long.join("\n"));
+}
+
 #[test]
 fn every_case_comes_out_as_expected() {
     let update = std::env::var_os("UPDATE_GOLDEN").is_some();

@@ -8,7 +8,7 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{self, Scope};
 use kube::{Api, Client, ResourceExt};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::tools::{Tool, Tools};
 
@@ -75,6 +75,34 @@ fn relative(from: &Path, to: &Path) -> PathBuf {
         .map(|_| std::path::Component::ParentDir.as_os_str());
     let down = to.components().skip(common).map(|part| part.as_os_str());
     up.chain(down).collect()
+}
+
+/// A definition of a kind without rules: `spec` and `status` are objects with whatever fields. The first version is the
+/// one that is stored.
+#[must_use]
+pub fn open_definition(group: &str, kind: &str, plural: &str, namespaced: bool, versions: &[&str]) -> Value {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {
+        "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
+        "spec": open, "status": open,
+    }}});
+    let versions: Vec<Value> = versions
+        .iter()
+        .enumerate()
+        .map(|(index, name)| json!({"name": name, "served": true, "storage": index == 0, "schema": schema}))
+        .collect();
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{plural}.{group}"),
+            // Groups of Kubernetes' own domain ask for a word.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a test's own"},
+        },
+        "spec": {
+            "group": group, "scope": if namespaced { "Namespaced" } else { "Cluster" }, "versions": versions,
+            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
+        },
+    })
 }
 
 /// Applies objects in their order; a definition of a resource is waited for before objects of it follow.

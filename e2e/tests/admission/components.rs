@@ -147,15 +147,20 @@ async fn an_api_server_starts(bench: &Bench, line: &[String], version: Version) 
     Ok(())
 }
 
-/// A kube-controller-manager 1.36 in phase Migrate: what older releases left on its command line goes.
-async fn the_newest_manager_starts(bench: &Bench) -> Result<()> {
-    bench.namespace("newest", &json!({})).await?;
-    bench.migration("newest", json!({"phase": "Migrate"})).await?;
+/// What older releases had on a command line.
+pub const LEFT_OVER: [&str; 4] = [
+    "--cloud-provider=external",
+    "--enable-leader-migration=true",
+    "--external-cloud-volume-plugin=aws",
+    "--cloud-config=/does/not/exist",
+];
+
+/// What a kube-controller-manager 1.36 needs to run here, without anything of a cloud.
+pub fn newest_flags(bench: &Bench) -> Result<Vec<String>> {
     let kubeconfig = bench.server.kubeconfig(&User::admin())?.display().to_string();
     let certificates = bench.run.join("kcm-1.36");
     std::fs::create_dir_all(&certificates)?;
-    let mut command = vec!["kube-controller-manager".to_owned()];
-    command.extend([
+    Ok(vec![
         format!("--kubeconfig={kubeconfig}"),
         format!("--cert-dir={}", certificates.display()),
         format!(
@@ -163,12 +168,17 @@ async fn the_newest_manager_starts(bench: &Bench) -> Result<()> {
             bench.server.service_account_key().display()
         ),
         "--secure-port=0".to_owned(),
-        "--cloud-provider=external".to_owned(),
-        "--enable-leader-migration=true".to_owned(),
-        "--external-cloud-volume-plugin=aws".to_owned(),
-        "--cloud-config=/does/not/exist".to_owned(),
         "--controllers=ttl-controller".to_owned(),
-    ]);
+    ])
+}
+
+/// A kube-controller-manager 1.36 in phase Migrate: what older releases left on its command line goes.
+async fn the_newest_manager_starts(bench: &Bench) -> Result<()> {
+    bench.namespace("newest", &json!({})).await?;
+    bench.migration("newest", json!({"phase": "Migrate"})).await?;
+    let mut command = vec!["kube-controller-manager".to_owned()];
+    command.extend(newest_flags(bench)?);
+    command.extend(LEFT_OVER.map(str::to_owned));
     let mut workload = Workload::new("newest", "kube-controller-manager").running(command, Vec::new());
     workload.image = "registry.k8s.io/kube-controller-manager:v1.36.0".to_owned();
     let stored = bench

@@ -6,6 +6,7 @@
 //! | nothing happens to what is nobody's business | `untouched.rs` |
 //! | a control plane goes through the phases and back | `phases.rs` |
 //! | the real components accept the flags that are left | `components.rs` |
+//! | so do those that a provisioner makes of its object | `provisioned.rs` |
 //! | a leader migration configuration of the migration's own | `own_configuration.rs` |
 //! | Pods, as the backstop | `pods.rs` |
 //! | new Nodes | `nodes.rs` |
@@ -32,6 +33,7 @@ mod outage;
 mod own_configuration;
 mod phases;
 mod pods;
+mod provisioned;
 mod untouched;
 
 use std::time::Instant;
@@ -68,6 +70,10 @@ async fn everything_on(version: Version, range: &str, address: &str) -> Result<(
     components::accept_their_flags(&bench, &lines)
         .await
         .context("real components")?;
+    step("the components of provisioners accept what is left");
+    provisioned::components_start_with_what_their_objects_say(&bench)
+        .await
+        .context("components of provisioners")?;
     if version == Version::V1_26 {
         step("a leader migration configuration of its own");
         own_configuration::the_old_manager_takes_the_lease_that_it_names(&bench)

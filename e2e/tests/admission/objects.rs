@@ -9,6 +9,9 @@ pub const APPLY: &str = "outrigger.dev/apply";
 /// The annotation, on the Pod template, that holds the way back.
 pub const UNDO: &str = "outrigger.dev/undo";
 
+/// The argument of http-prober after which the command stands as JSON.
+pub const WRAPPED: &str = "-command";
+
 /// A Deployment or Pod with one component.
 #[derive(Clone)]
 pub struct Workload {
@@ -103,6 +106,11 @@ impl Workload {
         })
     }
 
+    /// What the component runs with.
+    pub fn line(&self) -> Vec<String> {
+        line(&self.pod())
+    }
+
     /// The path of the Deployment.
     pub fn path(&self) -> String {
         format!("{}/{}", deployments(&self.namespace), self.name)
@@ -122,16 +130,27 @@ fn pod_spec(object: &Value) -> &Value {
     object.pointer("/spec/template/spec").unwrap_or(&object["spec"])
 }
 
-/// Command and arguments of the component, in one list.
+/// Command and arguments of the component, in one list. Behind a program that takes the command as JSON in an argument, it
+/// is what that JSON says.
 pub fn line(object: &Value) -> Vec<String> {
+    let words = words(object);
+    let wrapped = words.iter().position(|word| word == WRAPPED);
+    match wrapped.and_then(|at| serde_json::from_str::<Value>(words.get(at + 1)?).ok()) {
+        Some(inner) => texts([&json!([inner["command"]]), &inner["args"]]),
+        None => words,
+    }
+}
+
+fn texts<'a>(lists: impl IntoIterator<Item = &'a Value>) -> Vec<String> {
+    let values = lists.into_iter().filter_map(Value::as_array).flatten();
+    values.filter_map(|value| value.as_str().map(str::to_owned)).collect()
+}
+
+fn words(object: &Value) -> Vec<String> {
     let Some(container) = pod_spec(object)["containers"].as_array().and_then(|all| all.last()) else {
         return Vec::new();
     };
-    let values = ["command", "args"]
-        .into_iter()
-        .filter_map(|key| container[key].as_array())
-        .flatten();
-    values.filter_map(|value| value.as_str().map(str::to_owned)).collect()
+    texts(["command", "args"].map(|key| &container[key]))
 }
 
 /// The value of a flag in a line, in either spelling; empty for one that stands alone, none for one that is not there.

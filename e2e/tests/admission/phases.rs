@@ -84,11 +84,26 @@ fn workloads(flags: &[String]) -> Vec<Workload> {
             [wrapper[1..].iter().map(|&t| t.to_owned()).collect(), flags.to_vec()].concat(),
         ),
         ("entry-point-of-the-image", Vec::new(), flags.to_vec()),
+        ("in-json", program("/http-prober-bin/http-prober"), in_json(flags)),
     ];
     shapes
         .into_iter()
         .map(|(name, command, args)| Workload::new(MIGRATION, name).running(command, args))
         .collect()
+}
+
+/// http-prober waits for an endpoint and then becomes the program that an argument names as JSON.
+fn in_json(flags: &[String]) -> Vec<String> {
+    let inner = json!({"command": "/usr/local/bin/kube-controller-manager", "args": flags});
+    let before = [
+        "-endpoint",
+        "https://127.0.0.1:1/healthz",
+        "-retries",
+        "100",
+        objects::WRAPPED,
+    ]
+    .map(str::to_owned);
+    before.into_iter().chain([inner.to_string()]).collect()
 }
 
 /// Asks for the phase: by annotation, or as `kubectl rollout restart` does.
@@ -112,11 +127,7 @@ pub async fn through_the_phases_and_back(bench: &Bench) -> Result<Lines> {
             .await?
             .granted()?;
         ensure!(stored.warnings.is_empty(), "{}: {:?}", workload.name, stored.warnings);
-        ensure!(
-            line(&stored.body) == [&workload.command[..], &workload.args[..]].concat(),
-            "{}",
-            stored.body
-        );
+        ensure!(line(&stored.body) == workload.line(), "{}", stored.body);
         before.insert(workload.name.clone(), stored.body);
     }
     bench.change(MIGRATION, json!({"phase": "Prepare"})).await?;
@@ -195,11 +206,7 @@ async fn to_prepare(bench: &Bench, workloads: &[Workload]) -> Result<BTreeMap<St
             "{}: {now:?}",
             workload.name
         );
-        ensure!(
-            now.len() == workload.command.len() + workload.args.len() + 1,
-            "{}: {now:?}",
-            workload.name
-        );
+        ensure!(now.len() == workload.line().len() + 1, "{}: {now:?}", workload.name);
         ensure!(has_undo(&stored.body) && stored.warnings.is_empty(), "{stored:?}");
         // A second look sees nothing to do: no second rollout.
         let again = ask(bench, &workload.path(), ANNOTATION, "prepare-again").await?.body;

@@ -41,29 +41,8 @@ pub async fn install(bench: &Bench) -> Result<()> {
 }
 
 fn definition(kind: &Kind, versions: &BTreeSet<&str>) -> Value {
-    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {
-        "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
-        "spec": open, "status": open,
-    }}});
-    let versions: Vec<Value> = versions
-        .iter()
-        .enumerate()
-        .map(|(index, name)| json!({"name": name, "served": true, "storage": index == 0, "schema": schema}))
-        .collect();
-    let scope = if kind.namespaced { "Namespaced" } else { "Cluster" };
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": format!("{}.{}", kind.plural, kind.group),
-            // Groups of Kubernetes' own domain ask for a word.
-            "annotations": {"api-approved.kubernetes.io": "unapproved, a test's own"},
-        },
-        "spec": {
-            "group": kind.group, "scope": scope, "versions": versions,
-            "names": {"kind": kind.kind, "plural": kind.plural, "singular": kind.kind.to_lowercase(), "listKind": format!("{}List", kind.kind)},
-        },
-    })
+    let versions: Vec<&str> = versions.iter().copied().collect();
+    manifests::open_definition(kind.group, kind.kind, kind.plural, kind.namespaced, &versions)
 }
 
 /// The patch for operators whose targets name kube-system: it is taken from the exclusions of every entry.
