@@ -1,10 +1,16 @@
 //! Events of the core API, as the controllers of Kubernetes write them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use outrigger_leader::{NotLeader, Permit};
 use serde_json::json;
+use tokio::sync::mpsc;
 
 use crate::api_write::write;
 use crate::node_cache::NodeView;
@@ -47,62 +53,195 @@ impl About {
     }
 }
 
-/// Writes the Events of one controller.
-#[derive(Clone)]
+/// Most Events of one controller that wait to be written. A cold start of thousands of Nodes is told Node by Node;
+/// what is more than this is a flood in which nobody reads each one.
+const WAITING: usize = 8192;
+
+/// Pause after each Event: a flood of them must not take the API server from the writes that matter.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Records the Events of one controller. They are written one after another by a task of their own, which ends when
+/// the last clone is gone and all are written.
+#[derive(Debug, Clone)]
 pub struct Recorder {
-    client: Client,
-    component: &'static str,
+    queue: mpsc::Sender<Pending>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// An Event that waits to be written.
+#[derive(Debug)]
+struct Pending {
+    permit: Permit,
+    about: About,
+    kind: EventType,
+    reason: String,
+    message: String,
+    at: Timestamp,
 }
 
 impl Recorder {
-    /// A recorder for the controller that Events name as their source.
+    /// A recorder for the controller that Events name as their source. Must be called within a runtime.
     #[must_use]
     pub fn new(client: Client, component: &'static str) -> Self {
-        Self { client, component }
+        let (queue, waiting) = mpsc::channel(WAITING);
+        let dropped = Arc::new(AtomicU64::new(0));
+        tokio::spawn(write_all(client, component, waiting, Arc::clone(&dropped)));
+        Self { queue, dropped }
     }
 
-    /// Writes one Event. An Event that cannot be written is logged and otherwise forgotten: it must never keep a
-    /// controller from its work. Nothing is written without `permit`.
-    pub async fn record(&self, permit: &Permit, about: &About, kind: EventType, reason: &str, message: &str) {
-        let now = jiff::Timestamp::now();
-        let namespace = about.namespace.as_deref().unwrap_or("default");
-        let result = match serde_json::from_value::<Event>(self.event(about, kind, reason, message, now)) {
-            Ok(event) => {
-                let api = Api::<Event>::namespaced(self.client.clone(), namespace);
-                match write(permit, api.create(&PostParams::default(), &event)).await {
-                    Err(NotLeader) => return,
-                    Ok(answer) => answer.map(drop).map_err(|error| error.to_string()),
-                }
-            }
-            Err(error) => Err(error.to_string()),
+    /// Takes an Event to be written soon, if `permit` still holds by then. It never waits, and an Event that cannot be
+    /// written is logged and otherwise forgotten: it must never keep a controller from its work. When too many wait,
+    /// it is dropped and counted.
+    pub fn record(&self, permit: &Permit, about: &About, kind: EventType, reason: &str, message: &str) {
+        let pending = Pending {
+            permit: permit.clone(),
+            about: about.clone(),
+            kind,
+            reason: reason.to_owned(),
+            message: message.chars().take(1024).collect(),
+            at: Timestamp::now(),
         };
-        if let Err(error) = result {
-            tracing::warn!(%error, reason, kind = about.kind, name = about.name, "an Event could not be written");
+        if self.queue.try_send(pending).is_err() && self.dropped.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::warn!(
+                waiting = WAITING,
+                reason,
+                "Events come faster than they can be written; from now on some are dropped"
+            );
         }
     }
 
-    fn event(
-        &self,
-        about: &About,
-        kind: EventType,
-        reason: &str,
-        message: &str,
-        now: jiff::Timestamp,
-    ) -> serde_json::Value {
-        let namespace = about.namespace.as_deref().unwrap_or("default");
-        let seconds = jiff::Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
-        json!({
-            "metadata": {"name": format!("{}.{:x}", about.name, now.as_nanosecond()), "namespace": namespace},
-            "involvedObject": {
-                "apiVersion": about.api_version, "kind": about.kind, "name": about.name,
-                "namespace": about.namespace, "uid": about.uid,
-            },
-            "reason": reason,
-            "message": message.chars().take(1024).collect::<String>(),
-            "type": match kind { EventType::Normal => "Normal", EventType::Warning => "Warning" },
-            "source": {"component": self.component},
-            "reportingComponent": self.component,
-            "firstTimestamp": seconds, "lastTimestamp": seconds, "count": 1,
-        })
+    /// How many Events were dropped so far.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+async fn write_all(
+    client: Client,
+    component: &'static str,
+    mut waiting: mpsc::Receiver<Pending>,
+    dropped: Arc<AtomicU64>,
+) {
+    let mut told = 0;
+    while let Some(pending) = waiting.recv().await {
+        write_one(&client, component, &pending).await;
+        let dropped = dropped.load(Ordering::Relaxed);
+        if waiting.is_empty() && dropped > told {
+            tracing::warn!(component, dropped = dropped - told, "Events were dropped");
+            told = dropped;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn write_one(client: &Client, component: &'static str, pending: &Pending) {
+    let about = &pending.about;
+    let namespace = about.namespace.as_deref().unwrap_or("default");
+    let result = match serde_json::from_value::<Event>(event(component, pending)) {
+        Ok(event) => {
+            let api = Api::<Event>::namespaced(client.clone(), namespace);
+            match write(&pending.permit, api.create(&PostParams::default(), &event)).await {
+                Err(NotLeader) => return,
+                Ok(answer) => answer.map(drop).map_err(|error| error.to_string()),
+            }
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    if let Err(error) = result {
+        let (reason, kind, name) = (&pending.reason, &about.kind, &about.name);
+        tracing::warn!(%error, %reason, %kind, %name, "an Event could not be written");
+    }
+}
+
+fn event(component: &str, pending: &Pending) -> serde_json::Value {
+    let Pending { about, kind, at, .. } = pending;
+    let namespace = about.namespace.as_deref().unwrap_or("default");
+    let seconds = Timestamp::from_second(at.as_second()).unwrap_or(*at).to_string();
+    json!({
+        "metadata": {"name": format!("{}.{:x}", about.name, at.as_nanosecond()), "namespace": namespace},
+        "involvedObject": {
+            "apiVersion": about.api_version, "kind": about.kind, "name": about.name,
+            "namespace": about.namespace, "uid": about.uid,
+        },
+        "reason": pending.reason,
+        "message": pending.message,
+        "type": match kind { EventType::Normal => "Normal", EventType::Warning => "Warning" },
+        "source": {"component": component},
+        "reportingComponent": component,
+        "firstTimestamp": seconds, "lastTimestamp": seconds, "count": 1,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+
+    fn about() -> About {
+        About {
+            api_version: "v1".into(),
+            kind: "Node".into(),
+            name: "n".into(),
+            namespace: None,
+            uid: "u".into(),
+        }
+    }
+
+    /// A server that notes the time of each Event, and when it answers.
+    fn server(times: Arc<Mutex<Vec<tokio::time::Instant>>>, answers: bool) -> Client {
+        let service = tower::service_fn(move |_: Request<Body>| {
+            times.lock().unwrap().push(tokio::time::Instant::now());
+            async move {
+                if !answers {
+                    std::future::pending::<()>().await;
+                }
+                let body = json!({"metadata": {}, "involvedObject": {}}).to_string();
+                Ok::<_, std::convert::Infallible>(Response::new(Body::from(body.into_bytes())))
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_answers_holds_up_nobody_and_what_is_too_much_is_counted() {
+        let times = Arc::default();
+        let recorder = Recorder::new(server(Arc::clone(&times), false), "test");
+        let before = tokio::time::Instant::now();
+        for _ in 0..WAITING + 10 {
+            recorder.record(&Permit::always(), &about(), EventType::Normal, "Synced", "m");
+        }
+        assert_eq!(before.elapsed(), Duration::ZERO);
+        assert_eq!(recorder.dropped(), 10);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(times.lock().unwrap().len(), 1, "one at a time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_are_paced_and_all_are_written_when_the_recorder_is_gone() {
+        let times = Arc::default();
+        let recorder = Recorder::new(server(Arc::clone(&times), true), "test");
+        for _ in 0..3 {
+            recorder.record(&Permit::always(), &about(), EventType::Warning, "R", "m");
+        }
+        drop(recorder);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let times = times.lock().unwrap();
+        assert_eq!(times.len(), 3);
+        assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= PAUSE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_right_to_write_is_asked_when_an_event_is_sent() {
+        let times = Arc::default();
+        let (_grantor, permit) = Permit::pair();
+        let recorder = Recorder::new(server(Arc::clone(&times), true), "test");
+        recorder.record(&permit, &about(), EventType::Normal, "R", "m");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(times.lock().unwrap().is_empty());
     }
 }

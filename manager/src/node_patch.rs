@@ -106,7 +106,7 @@ pub fn add_taint(node: &NodeView, key: &str, effect: &str) -> Vec<Value> {
     let taint = json!({"key": key, "effect": effect});
     if node.spec.taints.is_empty() {
         // No taints read as an absent list: adding the list must not overwrite one that came meanwhile.
-        let version = node.metadata.resource_version.as_deref().unwrap_or_default();
+        let version = node.metadata.resource_version.as_str();
         vec![
             json!({"op": "test", "path": "/metadata/resourceVersion", "value": version}),
             json!({"op": "add", "path": "/spec/taints", "value": [taint]}),
@@ -122,13 +122,8 @@ pub fn set_labels(node: &NodeView, labels: &[(String, String)]) -> Vec<Value> {
     if labels.is_empty() {
         return Vec::new();
     }
-    if node
-        .metadata
-        .labels
-        .as_ref()
-        .is_none_or(std::collections::BTreeMap::is_empty)
-    {
-        let version = node.metadata.resource_version.as_deref().unwrap_or_default();
+    if node.metadata.labels.is_empty() {
+        let version = node.metadata.resource_version.as_str();
         let map: serde_json::Map<String, Value> = labels
             .iter()
             .map(|(key, value)| (key.clone(), Value::from(value.as_str())))

@@ -1,53 +1,52 @@
 //! The Nodes of the cluster as this program reads them: one watch, a small struct for each Node, and for each
-//! controller the names that changed since it last looked.
+//! controller the names of those that changed, in what matters to it, since it last looked.
 
+mod index;
+mod labels;
+mod text;
 mod view;
+mod wire;
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex};
 
 use futures::{StreamExt, pin_mut};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-pub use view::{Address, AddressType, Condition, NodeView, Taint};
+use index::{Index, Mailbox, lock};
+pub use labels::{Annotations, Labels, PROVIDED_NODE_IP};
+pub use text::Text;
+pub use view::{Address, AddressType, Condition, Metadata, NodeView, Spec, Status, Taint};
+use wire::Watched;
+
+/// Nodes in one page of a list. A full Node is some 15 KB on the wire, and a page is held in memory as it came.
+const PAGE: u32 = 250;
 
 /// The Nodes, kept by a watch. Clones share one cache.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct NodeCache {
     inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
 struct Inner {
     index: Mutex<Index>,
     ready: watch::Sender<bool>,
 }
 
-/// The plain state: apply, delete, reset.
-#[derive(Debug, Default)]
-struct Index {
-    nodes: HashMap<String, Arc<NodeView>>,
-    listing: Option<HashMap<String, Arc<NodeView>>>,
-    subscribers: Vec<Weak<Mailbox>>,
-}
-
-#[derive(Debug, Default)]
-struct Mailbox {
-    names: Mutex<BTreeSet<String>>,
-    wake: Notify,
+impl fmt::Debug for NodeCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeCache").field("ready", &self.is_ready()).finish()
+    }
 }
 
 /// The names of Nodes that changed, for one reader.
 #[derive(Debug)]
 pub struct Changes {
     mailbox: Arc<Mailbox>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Default for NodeCache {
@@ -71,9 +70,7 @@ impl NodeCache {
     /// Fills the cache until `stop`. A watch that breaks starts again, with growing pauses; the cache keeps what it
     /// has meanwhile. One call for one cache.
     pub async fn run(&self, client: Client, stop: CancellationToken) {
-        let stream = watcher(Api::<NodeView>::all(client), watcher::Config::default())
-            .modify(view::prune)
-            .default_backoff();
+        let stream = watcher(Api::<Watched>::all(client), watcher::Config::default().page_size(PAGE)).default_backoff();
         pin_mut!(stream);
         loop {
             let event = tokio::select! {
@@ -81,7 +78,7 @@ impl NodeCache {
                 event = stream.next() => event,
             };
             match event {
-                Some(Ok(event)) => self.observe(event),
+                Some(Ok(event)) => self.observe(wire::unwrapped(event)),
                 Some(Err(error)) => tracing::warn!(%error, "the watch of Nodes broke; it will be started again"),
                 None => return,
             }
@@ -94,15 +91,10 @@ impl NodeCache {
         match event {
             watcher::Event::Apply(node) => index.apply(node),
             watcher::Event::Delete(node) => index.delete(node.name()),
-            watcher::Event::Init => index.listing = Some(HashMap::new()),
-            watcher::Event::InitApply(node) => {
-                index
-                    .listing
-                    .get_or_insert_default()
-                    .insert(node.name().to_owned(), Arc::new(node));
-            }
+            watcher::Event::Init => index.begin_list(),
+            watcher::Event::InitApply(node) => index.list(node),
             watcher::Event::InitDone => {
-                index.reset();
+                index.end_list();
                 drop(index);
                 self.inner.ready.send_replace(true);
             }
@@ -125,54 +117,35 @@ impl NodeCache {
     /// All Nodes, in no particular order.
     #[must_use]
     pub fn snapshot(&self) -> Vec<Arc<NodeView>> {
-        lock(&self.inner.index).nodes.values().cloned().collect()
+        lock(&self.inner.index).snapshot()
     }
 
     /// One Node.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<Arc<NodeView>> {
-        lock(&self.inner.index).nodes.get(name).cloned()
+        lock(&self.inner.index).node(name)
     }
 
-    /// A reader of changes, which starts with every Node there is.
+    /// A reader of changes, which starts with every Node there is. Updates that change nothing that is read here, as
+    /// most of the kubelets' do, are not told.
     #[must_use]
     pub fn subscribe(&self) -> Changes {
-        let mut index = lock(&self.inner.index);
-        let mailbox = Arc::new(Mailbox::default());
-        lock(&mailbox.names).extend(index.nodes.keys().cloned());
-        mailbox.wake.notify_one();
-        index.subscribers.push(Arc::downgrade(&mailbox));
+        self.subscribe_where(|was, is| match (was, is) {
+            (Some(was), Some(is)) => !was.says_the_same(is),
+            _ => true,
+        })
+    }
+
+    /// A reader of those changes that `matters` picks, from each Node as it was and as it is; `None` means that it is
+    /// not there. It starts with those of the present Nodes that `matters` picks as new ones. It is called for each
+    /// update of each Node while the cache is locked, so it must be quick and must not look into the cache.
+    #[must_use]
+    pub fn subscribe_where(
+        &self,
+        matters: impl Fn(Option<&NodeView>, Option<&NodeView>) -> bool + Send + Sync + 'static,
+    ) -> Changes {
+        let mailbox = lock(&self.inner.index).subscribe(Box::new(matters));
         Changes { mailbox }
-    }
-}
-
-impl Index {
-    fn apply(&mut self, node: NodeView) {
-        self.announce([node.name().to_owned()]);
-        self.nodes.insert(node.name().to_owned(), Arc::new(node));
-    }
-
-    fn delete(&mut self, name: &str) {
-        self.nodes.remove(name);
-        self.announce([name.to_owned()]);
-    }
-
-    fn reset(&mut self) {
-        let fresh = self.listing.take().unwrap_or_default();
-        let old = std::mem::replace(&mut self.nodes, fresh);
-        let names: BTreeSet<String> = old.into_keys().chain(self.nodes.keys().cloned()).collect();
-        self.announce(names);
-    }
-
-    fn announce(&mut self, names: impl IntoIterator<Item = String> + Clone) {
-        self.subscribers.retain(|subscriber| {
-            let Some(mailbox) = subscriber.upgrade() else {
-                return false;
-            };
-            lock(&mailbox.names).extend(names.clone());
-            mailbox.wake.notify_one();
-            true
-        });
     }
 }
 
@@ -230,5 +203,58 @@ mod tests {
         changes.changed().await;
         assert_eq!(changes.take(), BTreeSet::from(["a".to_owned()]));
         assert!(changes.take().is_empty());
+    }
+
+    fn ready(name: &str, version: u32, ready: &str) -> NodeView {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": name, "resourceVersion": version.to_string()},
+            "status": {"conditions": [{"type": "Ready", "status": ready, "lastHeartbeatTime": version.to_string()}]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_heartbeat_is_stored_and_not_told() {
+        let cache = NodeCache::new();
+        let changes = cache.subscribe();
+        cache.observe(watcher::Event::Apply(ready("a", 1, "True")));
+        assert_eq!(changes.take().len(), 1);
+        cache.observe(watcher::Event::Apply(ready("a", 2, "True")));
+        assert!(changes.take().is_empty());
+        assert_eq!(cache.node("a").unwrap().metadata.resource_version, "2");
+        cache.observe(watcher::Event::Apply(ready("a", 3, "False")));
+        assert_eq!(changes.take().len(), 1);
+    }
+
+    #[test]
+    fn a_reader_is_told_only_what_matters_to_it() {
+        let cache = NodeCache::new();
+        cache.observe(watcher::Event::Apply(ready("a", 1, "True")));
+        let not_ready = |node: Option<&NodeView>| node.is_some_and(|node| !node.is_ready());
+        let changes = cache.subscribe_where(move |was, is| not_ready(was) || not_ready(is));
+        assert!(changes.take().is_empty(), "also at the start");
+        cache.observe(watcher::Event::Apply(ready("a", 2, "False")));
+        assert_eq!(changes.take().len(), 1);
+        cache.observe(watcher::Event::Apply(ready("a", 3, "True")));
+        assert_eq!(changes.take().len(), 1, "it is told that it is over, too");
+        cache.observe(watcher::Event::Apply(ready("a", 4, "True")));
+        cache.observe(watcher::Event::Delete(ready("a", 5, "True")));
+        assert!(changes.take().is_empty());
+    }
+
+    #[test]
+    fn a_list_that_is_made_again_keeps_what_is_the_same_and_tells_only_what_is_not() {
+        let cache = NodeCache::new();
+        cache.observe(watcher::Event::Apply(ready("same", 1, "True")));
+        cache.observe(watcher::Event::Apply(ready("other", 1, "True")));
+        let changes = cache.subscribe();
+        assert_eq!(changes.take().len(), 2);
+        let before = cache.node("same").unwrap();
+        cache.observe(watcher::Event::Init);
+        cache.observe(watcher::Event::InitApply(ready("same", 1, "True")));
+        cache.observe(watcher::Event::InitApply(ready("other", 2, "False")));
+        cache.observe(watcher::Event::InitDone);
+        assert!(Arc::ptr_eq(&before, &cache.node("same").unwrap()));
+        assert_eq!(changes.take(), BTreeSet::from(["other".to_owned()]));
     }
 }

@@ -1,63 +1,95 @@
 //! The part of a Node that the controllers read. Servers may be older or newer than the full type, and a full Node
 //! carries tens of images; so only these fields are decoded, and nothing is ever written back as a whole.
 
-use std::borrow::Cow;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::{Deserialize, Serialize};
+use super::labels::{Annotations, Labels};
+use super::text::{Text, Texts};
 
 /// A Node.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct NodeView {
-    /// Its metadata, without managed fields.
+    /// The part of its metadata that is read.
     #[serde(default)]
-    pub metadata: ObjectMeta,
-    /// Its spec.
-    #[serde(default)]
+    pub metadata: Metadata,
+    /// The part of its spec that is read.
+    #[serde(default, deserialize_with = "or_default")]
     pub spec: Spec,
-    /// Its status.
-    #[serde(default)]
+    /// The part of its status that is read.
+    #[serde(default, deserialize_with = "or_default")]
     pub status: Status,
 }
 
+/// The part of a Node's metadata that is read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    /// `metadata.name`; never empty on an object of the API server.
+    #[serde(default)]
+    pub name: Text,
+    /// `metadata.uid`.
+    #[serde(default)]
+    pub uid: Text,
+    /// `metadata.resourceVersion`.
+    #[serde(default)]
+    pub resource_version: Text,
+    /// `metadata.creationTimestamp`.
+    #[serde(default)]
+    pub creation_timestamp: Option<Time>,
+    /// `metadata.deletionTimestamp`.
+    #[serde(default)]
+    pub deletion_timestamp: Option<Time>,
+    /// `metadata.labels`.
+    #[serde(default)]
+    pub labels: Labels,
+    /// Those of `metadata.annotations` that are read.
+    #[serde(default)]
+    pub annotations: Annotations,
+}
+
 /// The part of a Node's spec that is read.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Spec {
     /// `spec.providerID`.
-    #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
-    pub provider_id: Option<String>,
+    #[serde(rename = "providerID", default)]
+    pub provider_id: Option<Text>,
     /// `spec.taints`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub taints: Vec<Taint>,
     /// `spec.podCIDRs`: at most one range of each family, the node's primary family first. Every API server since 1.16
     /// fills it from `spec.podCIDR` where only that one is set.
-    #[serde(rename = "podCIDRs", default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "podCIDRs", default, deserialize_with = "or_default")]
     pub pod_cidrs: Vec<String>,
 }
 
 /// The part of a Node's status that is read.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Status {
     /// `status.addresses`, in order.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub addresses: Vec<Address>,
-    /// `status.conditions`.
-    #[serde(default)]
+    /// `status.conditions`, in order.
+    #[serde(default, deserialize_with = "or_default")]
     pub conditions: Vec<Condition>,
+}
+
+/// What is `null` is what it would be were it absent.
+fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// A taint.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Taint {
     /// Key.
-    pub key: String,
+    pub key: Text,
     /// Value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<String>,
+    pub value: Option<Text>,
     /// Effect.
     #[serde(default)]
-    pub effect: String,
+    pub effect: Text,
 }
 
 /// A condition.
@@ -65,12 +97,12 @@ pub struct Taint {
 pub struct Condition {
     /// Type, such as `Ready`.
     #[serde(rename = "type")]
-    pub kind: String,
+    pub kind: Text,
     /// `True`, `False` or `Unknown`.
-    pub status: String,
+    pub status: Text,
     /// Why, in one word, such as `NoRouteCreated`; empty where nobody said.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub reason: String,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub reason: Text,
 }
 
 /// An address of a Node.
@@ -80,7 +112,7 @@ pub struct Address {
     #[serde(rename = "type")]
     pub kind: AddressType,
     /// The address.
-    pub address: String,
+    pub address: Text,
 }
 
 /// A type of address. Text that this version does not know is kept.
@@ -128,16 +160,16 @@ impl From<AddressType> for String {
 }
 
 impl NodeView {
-    /// `metadata.name`; never empty on an object of the API server.
+    /// `metadata.name`.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
+        &self.metadata.name
     }
 
     /// `metadata.uid`.
     #[must_use]
     pub fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
+        &self.metadata.uid
     }
 
     /// `spec.providerID`; an empty one counts as none.
@@ -149,13 +181,13 @@ impl NodeView {
     /// A label's value.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+        self.metadata.labels.get(key)
     }
 
-    /// An annotation's value.
+    /// The value of one of the annotations that are kept.
     #[must_use]
     pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+        self.metadata.annotations.get(key)
     }
 
     /// Whether a taint of this key is there, whatever its value and effect.
@@ -174,37 +206,51 @@ impl NodeView {
     }
 }
 
-impl k8s_openapi::Resource for NodeView {
-    const API_VERSION: &'static str = <Node as k8s_openapi::Resource>::API_VERSION;
-    const GROUP: &'static str = <Node as k8s_openapi::Resource>::GROUP;
-    const KIND: &'static str = <Node as k8s_openapi::Resource>::KIND;
-    const VERSION: &'static str = <Node as k8s_openapi::Resource>::VERSION;
-    const URL_PATH_SEGMENT: &'static str = <Node as k8s_openapi::Resource>::URL_PATH_SEGMENT;
-    type Scope = k8s_openapi::ClusterResourceScope;
-}
-
-impl k8s_openapi::Metadata for NodeView {
-    type Ty = ObjectMeta;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
+impl NodeView {
+    /// Whether two versions of a Node say the same in everything that is read here.
+    #[must_use]
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        let (mine, theirs) = (&self.metadata, &other.metadata);
+        self.spec == other.spec
+            && self.status == other.status
+            && mine.labels == theirs.labels
+            && mine.annotations == theirs.annotations
+            && (&mine.uid, &mine.creation_timestamp, &mine.deletion_timestamp)
+                == (&theirs.uid, &theirs.creation_timestamp, &theirs.deletion_timestamp)
     }
 
-    fn metadata_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
+    /// Makes it small: equal texts are shared with the other Nodes, and no list holds room to grow.
+    pub(super) fn compact(&mut self, texts: &mut Texts) {
+        self.metadata.labels.share(texts);
+        self.metadata.annotations.share(texts);
+        for taint in &mut self.spec.taints {
+            texts.share(&mut taint.key);
+            texts.share(&mut taint.effect);
+            taint.value.iter_mut().for_each(|value| texts.share(value));
+        }
+        for condition in &mut self.status.conditions {
+            texts.share(&mut condition.kind);
+            texts.share(&mut condition.status);
+            texts.share(&mut condition.reason);
+        }
+        // A Node's name is often its host name, its DNS name and a label, too.
+        texts.share(&mut self.metadata.name);
+        for address in &mut self.status.addresses {
+            if address.address == self.metadata.name {
+                address.address = self.metadata.name.clone();
+            }
+        }
+        self.spec.taints.shrink_to_fit();
+        self.spec.pod_cidrs.shrink_to_fit();
+        self.status.addresses.shrink_to_fit();
+        self.status.conditions.shrink_to_fit();
     }
-}
-
-/// Drops what nobody reads before the object is kept.
-pub(super) fn prune(node: &mut NodeView) {
-    node.metadata.managed_fields = None;
 }
 
 /// A type's name in a message.
 impl std::fmt::Display for AddressType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let text: Cow<'_, str> = String::from(self.clone()).into();
-        f.write_str(&text)
+        f.write_str(&String::from(self.clone()))
     }
 }
 
@@ -224,7 +270,12 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(node.spec.pod_cidrs, ["10.0.0.0/24", "fd00::/80"]);
-        let reasons: Vec<&str> = node.status.conditions.iter().map(|c| c.reason.as_str()).collect();
+        let reasons: Vec<&str> = node
+            .status
+            .conditions
+            .iter()
+            .map(|condition| &*condition.reason)
+            .collect();
         assert_eq!(reasons, ["NoRouteCreated", ""]);
     }
 }

@@ -24,15 +24,13 @@ pub(super) async fn initialize(deps: &Deps, node: &NodeView, plan: &Plan) -> Res
         deps.metrics.taint_removal_delay.observe(seconds_since(created));
     }
     let about = About::node(node);
-    deps.events
-        .record(
-            &deps.permit,
-            &about,
-            EventType::Normal,
-            "Synced",
-            "Node synced successfully",
-        )
-        .await;
+    deps.events.record(
+        &deps.permit,
+        &about,
+        EventType::Normal,
+        "Synced",
+        "Node synced successfully",
+    );
     if let Some(created) = created {
         deps.metrics.initial_sync_delay.observe(seconds_since(created));
     }
@@ -59,38 +57,34 @@ pub(super) async fn patch(
 }
 
 /// Tells on the Node why it waits.
-pub(super) async fn report_waiting(deps: &Deps, node: &NodeView, waiting: &Waiting) {
+pub(super) fn report_waiting(deps: &Deps, node: &NodeView, waiting: &Waiting) {
     let message = format!(
         "The Node is not initialized yet, reason {}: {}",
         waiting.reason(),
         chain(waiting)
     );
-    deps.events
-        .record(
-            &deps.permit,
-            &About::node(node),
-            EventType::Warning,
-            "NotInitialized",
-            &message,
-        )
-        .await;
+    deps.events.record(
+        &deps.permit,
+        &About::node(node),
+        EventType::Warning,
+        "NotInitialized",
+        &message,
+    );
 }
 
 /// Tells on the Node that its addresses are left alone.
-pub(super) async fn report_stopped(deps: &Deps, node: &NodeView) {
+pub(super) fn report_stopped(deps: &Deps, node: &NodeView) {
     let message = "The addresses of this Node differ from those of its instance and were written back twice by \
                    someone else, such as a kubelet with the in-tree cloud provider; they are left alone until the \
                    instance's addresses change or all kubelets are external";
     tracing::warn!(node = node.name(), "{message}");
-    deps.events
-        .record(
-            &deps.permit,
-            &About::node(node),
-            EventType::Warning,
-            "AddressesContested",
-            message,
-        )
-        .await;
+    deps.events.record(
+        &deps.permit,
+        &About::node(node),
+        EventType::Warning,
+        "AddressesContested",
+        message,
+    );
 }
 
 /// An error with its causes on one line.

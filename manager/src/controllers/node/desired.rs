@@ -10,8 +10,7 @@ use super::error::Waiting;
 use crate::cloud_config::IpFamily;
 use crate::node_cache::{Address, AddressType, NodeView};
 
-/// The annotation in which the kubelet passes on its `--node-ip`.
-pub const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+pub use crate::node_cache::PROVIDED_NODE_IP;
 
 /// The label with the zone's ID.
 pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
@@ -109,7 +108,7 @@ fn of_instance(instance: &Instance, families: &[IpFamily]) -> Result<Vec<Address
                     let ip: Ipv6Addr = parse(text)?;
                     addresses.push(Address {
                         kind: AddressType::InternalIp,
-                        address: ip.to_string(),
+                        address: ip.to_string().into(),
                     });
                 }
             }
@@ -121,7 +120,12 @@ fn of_instance(instance: &Instance, families: &[IpFamily]) -> Result<Vec<Address
 /// Every private address of every interface, then what the instance has once. The host name follows the private DNS
 /// name, as kubelets and users of older releases expect.
 fn v4(instance: &Instance, interfaces: &[&NetworkInterface], addresses: &mut Vec<Address>) -> Result<(), Waiting> {
-    let mut add = |kind, address: String| addresses.push(Address { kind, address });
+    let mut add = |kind, address: String| {
+        addresses.push(Address {
+            kind,
+            address: address.into(),
+        });
+    };
     for text in interfaces.iter().flat_map(|interface| &interface.private_ips) {
         add(AddressType::InternalIp, parse::<Ipv4Addr>(text)?.to_string());
     }

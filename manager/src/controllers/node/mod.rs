@@ -241,7 +241,7 @@ async fn settle(deps: &Deps, outcomes: Vec<Outcome>, waitlist: &mut Waitlist) ->
             tracing::warn!(node = node.name(), reason, error, "the Node waits");
         }
         if say.event {
-            apply::report_waiting(deps, &node, &waiting).await;
+            apply::report_waiting(deps, &node, &waiting);
         }
     }
     deps.metrics.nodes_waiting.clear();
@@ -285,7 +285,7 @@ async fn refresh(deps: &Deps, rewrites: &mut Rewrites, stop: &CancellationToken)
         let wanted = instance.and_then(|instance| desired::addresses(&node, &instance, &deps.place.families));
         match wanted.map(|wanted| rewrites.decide(&node, &wanted, *deps.kubelets_external.borrow())) {
             Ok(Refresh::Keep | Refresh::Stop { first: false }) | Err(Waiting::Foreign(_)) => {}
-            Ok(Refresh::Stop { first: true }) => apply::report_stopped(deps, &node).await,
+            Ok(Refresh::Stop { first: true }) => apply::report_stopped(deps, &node),
             Ok(Refresh::Write(patch)) => writes.push((node, patch)),
             Err(waiting) => {
                 let error = apply::chain(&waiting);

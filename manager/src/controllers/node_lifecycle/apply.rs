@@ -61,8 +61,7 @@ async fn delete(deps: &Deps, node: &NodeView, reason: &str, state: &mut State) -
             node.name()
         );
         deps.events
-            .record(&deps.permit, &about, EventType::Normal, "DeletingNode", &message)
-            .await;
+            .record(&deps.permit, &about, EventType::Normal, "DeletingNode", &message);
     }
     let this_very_node = Preconditions {
         uid: Some(node.uid().to_owned()),
@@ -83,8 +82,7 @@ async fn delete(deps: &Deps, node: &NodeView, reason: &str, state: &mut State) -
         Err(error) => {
             let message = format!("Node {} could not be deleted: {error}", node.name());
             deps.events
-                .record(&deps.permit, &about, EventType::Warning, "DeletingNodeFailed", &message)
-                .await;
+                .record(&deps.permit, &about, EventType::Warning, "DeletingNodeFailed", &message);
             Err(error)
         }
     }
@@ -106,6 +104,5 @@ pub(super) async fn alarm(deps: &Deps, held: usize, all: usize) {
         uid: String::new(),
     };
     deps.events
-        .record(&deps.permit, &about, EventType::Warning, "TooManyNodesGone", &message)
-        .await;
+        .record(&deps.permit, &about, EventType::Warning, "TooManyNodesGone", &message);
 }

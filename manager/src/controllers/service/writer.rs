@@ -69,6 +69,6 @@ impl Writer for ApiWriter {
             namespace: metadata.namespace.clone(),
             uid: metadata.uid.clone().unwrap_or_default(),
         };
-        self.recorder.record(&self.permit, &about, kind, reason, message).await;
+        self.recorder.record(&self.permit, &about, kind, reason, message);
     }
 }

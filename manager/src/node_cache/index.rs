@@ -1,0 +1,133 @@
+//! The plain state of the cache: apply, delete, reset, and who is told of what. No IO.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::Notify;
+
+use super::text::{Text, Texts};
+use super::view::NodeView;
+
+/// Decides, from a Node as it was and as it is, whether one reader is told. `None`: it is not there.
+pub type Matters = dyn Fn(Option<&NodeView>, Option<&NodeView>) -> bool + Send + Sync;
+
+type Nodes = HashMap<Text, Arc<NodeView>>;
+
+#[derive(Default)]
+pub(super) struct Index {
+    nodes: Nodes,
+    listing: Option<Nodes>,
+    texts: Texts,
+    subscribers: Vec<Subscriber>,
+}
+
+struct Subscriber {
+    mailbox: Weak<Mailbox>,
+    matters: Box<Matters>,
+}
+
+/// The names of Nodes that changed, for one reader.
+#[derive(Debug, Default)]
+pub(super) struct Mailbox {
+    pub(super) names: Mutex<BTreeSet<String>>,
+    pub(super) wake: Notify,
+}
+
+impl Mailbox {
+    fn put(&self, name: &str) {
+        lock(&self.names).insert(name.to_owned());
+        self.wake.notify_one();
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Index {
+    pub(super) fn node(&self, name: &str) -> Option<Arc<NodeView>> {
+        self.nodes.get(name).cloned()
+    }
+
+    pub(super) fn snapshot(&self) -> Vec<Arc<NodeView>> {
+        self.nodes.values().cloned().collect()
+    }
+
+    pub(super) fn apply(&mut self, node: NodeView) {
+        let node = self.take_in(node);
+        let old = self.nodes.insert(node.metadata.name.clone(), Arc::clone(&node));
+        self.announce(old.as_deref(), Some(&node));
+    }
+
+    pub(super) fn delete(&mut self, name: &str) {
+        let old = self.nodes.remove(name);
+        self.announce(old.as_deref(), None);
+    }
+
+    pub(super) fn begin_list(&mut self) {
+        self.listing = Some(Nodes::new());
+    }
+
+    /// One Node of a new list. Where it is the one that is there, that one stays: a list that is made again does not
+    /// need the memory twice.
+    pub(super) fn list(&mut self, node: NodeView) {
+        let node = match self.nodes.get(&*node.metadata.name) {
+            Some(old) if **old == node => Arc::clone(old),
+            _ => self.take_in(node),
+        };
+        let listing = self.listing.get_or_insert_default();
+        listing.insert(node.metadata.name.clone(), node);
+    }
+
+    pub(super) fn end_list(&mut self) {
+        let fresh = self.listing.take().unwrap_or_default();
+        let old = std::mem::replace(&mut self.nodes, fresh);
+        for (name, was) in &old {
+            let is = self.nodes.get(name).cloned();
+            self.announce(Some(was), is.as_deref());
+        }
+        let new: Vec<Arc<NodeView>> = self
+            .nodes
+            .iter()
+            .filter(|(name, _)| !old.contains_key(*name))
+            .map(|(_, node)| Arc::clone(node))
+            .collect();
+        for node in new {
+            self.announce(None, Some(&node));
+        }
+    }
+
+    pub(super) fn subscribe(&mut self, matters: Box<Matters>) -> Arc<Mailbox> {
+        let mailbox = Arc::new(Mailbox::default());
+        for (name, node) in &self.nodes {
+            if matters(None, Some(node)) {
+                mailbox.put(name);
+            }
+        }
+        self.subscribers.push(Subscriber {
+            mailbox: Arc::downgrade(&mailbox),
+            matters,
+        });
+        mailbox
+    }
+
+    fn take_in(&mut self, mut node: NodeView) -> Arc<NodeView> {
+        node.compact(&mut self.texts);
+        Arc::new(node)
+    }
+
+    fn announce(&mut self, was: Option<&NodeView>, is: Option<&NodeView>) {
+        let Some(name) = is.or(was).map(NodeView::name) else {
+            return;
+        };
+        self.subscribers.retain(|subscriber| {
+            let Some(mailbox) = subscriber.mailbox.upgrade() else {
+                return false;
+            };
+            if (subscriber.matters)(was, is) {
+                mailbox.put(name);
+            }
+            true
+        });
+    }
+}

@@ -1,0 +1,163 @@
+//! Labels and annotations, small.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use super::text::{Text, Texts};
+
+/// The annotation in which the kubelet passes on its `--node-ip`.
+pub const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+
+/// The annotations that are kept. Nodes carry others that are long and change often, and nobody here reads them.
+const KEPT_ANNOTATIONS: [&str; 1] = [PROVIDED_NODE_IP];
+
+/// Texts by key, sorted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Labels(Box<[(Text, Text)]>);
+
+impl Labels {
+    /// The value of a key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let place = self.0.binary_search_by(|(known, _)| known.as_str().cmp(key)).ok()?;
+        self.0.get(place).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All, by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    pub(super) fn share(&mut self, texts: &mut Texts) {
+        for (key, value) in &mut self.0 {
+            texts.share(key);
+            texts.share(value);
+        }
+    }
+
+    fn sorted(mut pairs: Vec<(Text, Text)>) -> Self {
+        pairs.sort_by(|a, b| a.0.cmp(&b.0));
+        Self(pairs.into_boxed_slice())
+    }
+}
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let pairs = deserializer.deserialize_option(Pairs::<All>(PhantomData))?;
+        Ok(Self::sorted(pairs))
+    }
+}
+
+/// Those annotations that are read here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Annotations(Labels);
+
+impl Annotations {
+    /// The value of one of the annotations that are kept.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        debug_assert!(KEPT_ANNOTATIONS.contains(&key), "{key} is not kept");
+        self.0.get(key)
+    }
+
+    pub(super) fn share(&mut self, texts: &mut Texts) {
+        for (key, _) in &mut self.0.0 {
+            texts.share(key);
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Annotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let pairs = deserializer.deserialize_option(Pairs::<Kept>(PhantomData))?;
+        Ok(Self(Labels::sorted(pairs)))
+    }
+}
+
+/// Which keys are kept.
+trait Choice {
+    fn keeps(key: &str) -> bool;
+}
+
+struct All;
+struct Kept;
+
+impl Choice for All {
+    fn keeps(_: &str) -> bool {
+        true
+    }
+}
+
+impl Choice for Kept {
+    fn keeps(key: &str) -> bool {
+        KEPT_ANNOTATIONS.contains(&key)
+    }
+}
+
+struct Pairs<C>(PhantomData<C>);
+
+impl<'de, C: Choice> Visitor<'de> for Pairs<C> {
+    type Value = Vec<(Text, Text)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of texts")
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Self::Value, E> {
+        Ok(Vec::new())
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+        Ok(Vec::new())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut pairs = Vec::new();
+        while let Some(key) = map.next_key::<Text>()? {
+            if C::keeps(&key) {
+                pairs.push((key, map.next_value()?));
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(pairs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn labels_are_found_by_key_in_any_order_and_null_is_none() {
+        let labels: Labels = serde_json::from_value(json!({"b": "2", "a": "1", "c": ""})).unwrap();
+        assert_eq!(
+            (labels.get("a"), labels.get("b"), labels.get("c"), labels.get("d")),
+            (Some("1"), Some("2"), Some(""), None)
+        );
+        let none: Labels = serde_json::from_value(json!(null)).unwrap();
+        assert!(none.is_empty());
+    }
+
+    #[test]
+    fn only_annotations_that_are_read_are_kept() {
+        let text = format!(r#"{{"volumes.kubernetes.io/x": "true", "{PROVIDED_NODE_IP}": "10.0.0.1"}}"#);
+        let annotations: Annotations = serde_json::from_str(&text).unwrap();
+        assert_eq!(annotations.get(PROVIDED_NODE_IP), Some("10.0.0.1"));
+        assert_eq!(annotations.0.0.len(), 1);
+    }
+}
