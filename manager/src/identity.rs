@@ -1,14 +1,17 @@
 //! Which Kubernetes clusters and which AWS account this process talks to.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use outrigger_aws::{Clients, EndpointOverride, Settings};
+use outrigger_aws::{CallObserver, Clients, EndpointOverride, Settings};
 
 use crate::args::Options;
 use crate::cloud_config::{CloudConfig, ClusterId};
+use crate::metrics::RestClient;
 
 /// The cloud as configuration names it.
 pub struct Cloud {
@@ -25,11 +28,12 @@ pub struct Cloud {
 }
 
 impl Cloud {
-    /// Reads the cloud configuration, resolves what it leaves open, and makes the clients. No AWS call is sent.
+    /// Reads the cloud configuration, resolves what it leaves open, and makes the clients. No AWS call is sent. `observer` is told
+    /// of every call that is sent later.
     ///
     /// # Errors
     /// Every problem names the flag, key or variable that solves it.
-    pub async fn connect(options: &Options) -> Result<Self> {
+    pub async fn connect(options: &Options, observer: Arc<dyn CallObserver>) -> Result<Self> {
         let config = match &options.general.cloud_config {
             Some(path) => CloudConfig::load(path, options.general.cloud_config_strict)?,
             None => CloudConfig::default(),
@@ -47,7 +51,7 @@ impl Cloud {
             source_arn: config.source_arn.clone(),
             app_name: String::new(),
         };
-        let clients = outrigger_aws::connect(&settings).await?;
+        let clients = outrigger_aws::connect(&settings, observer).await?;
         tracing::info!(region, vpc = vpc_id, cluster = cluster.id, "serving this cluster");
         Ok(Self {
             config,
@@ -70,16 +74,20 @@ fn endpoint(section: &crate::cloud_config::ServiceOverride) -> EndpointOverride 
 
 /// How to reach one API server.
 #[derive(Clone)]
-pub struct Cluster(Config);
+pub struct Cluster {
+    config: Config,
+    counted: RestClient,
+}
 
 impl Cluster {
-    /// The cluster that the flags name: `--kubeconfig`, `--master`, or the Pod's own.
+    /// The cluster that the flags name: `--kubeconfig`, `--master`, or the Pod's own. Requests of its clients are
+    /// counted in `counted`.
     ///
     /// # Errors
     /// When the file cannot be used, or there is none and this is no Pod.
-    pub async fn of(options: &Options) -> Result<Self> {
+    pub async fn of(options: &Options, counted: RestClient) -> Result<Self> {
         let mut config = match &options.general.kubeconfig {
-            Some(path) => from_file(path, "--kubeconfig").await?.0,
+            Some(path) => from_file(path, "--kubeconfig").await?,
             None => match (Config::incluster(), &options.general.master) {
                 (Ok(config), _) => config,
                 (Err(_), Some(master)) => {
@@ -91,7 +99,7 @@ impl Cluster {
         if let Some(master) = &options.general.master {
             config.cluster_url = master.parse().with_context(|| format!("--master={master} is no URL"))?;
         }
-        Ok(Self(config))
+        Ok(Self { config, counted })
     }
 
     /// The cluster that holds the migration object: `--migration-kubeconfig`, else the same cluster.
@@ -100,7 +108,10 @@ impl Cluster {
     /// When the file cannot be used.
     pub async fn of_migration(options: &Options, own: &Self) -> Result<Self> {
         match &options.migration.kubeconfig {
-            Some(path) => from_file(path, "--migration-kubeconfig").await,
+            Some(path) => Ok(Self {
+                config: from_file(path, "--migration-kubeconfig").await?,
+                counted: own.counted.clone(),
+            }),
             None => Ok(own.clone()),
         }
     }
@@ -110,7 +121,7 @@ impl Cluster {
     /// # Errors
     /// When TLS refuses the certificates of the kubeconfig.
     pub fn client(&self, purpose: &str) -> Result<Client> {
-        let mut config = self.0.clone();
+        let mut config = self.config.clone();
         // The client would repeat a request, also a write, up to 15 times and as late as the server asks: after its
         // caller's right to write may have ended. Every caller here repeats by itself.
         config.default_retry = false;
@@ -122,14 +133,16 @@ impl Cluster {
         config
             .headers
             .push((http::header::USER_AGENT, agent.parse().context("user agent")?));
-        Client::try_from(config).context("making a client for the API server")
+        let layer = self.counted.layer(&config.cluster_url);
+        let builder = ClientBuilder::try_from(config).context("making a client for the API server")?;
+        Ok(builder.with_layer(&layer).build())
     }
 }
 
-async fn from_file(path: &Path, flag: &str) -> Result<Cluster> {
+async fn from_file(path: &Path, flag: &str) -> Result<Config> {
     let file = Kubeconfig::read_from(path).with_context(|| format!("{flag}={}", path.display()))?;
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-    Ok(Cluster(config.with_context(|| format!("{flag}={}", path.display()))?))
+    config.with_context(|| format!("{flag}={}", path.display()))
 }
 
 /// Go's names of architectures, which user agents of Kubernetes use.
@@ -143,7 +156,6 @@ fn architecture() -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use k8s_openapi::api::core::v1::Node;
@@ -173,7 +185,10 @@ mod tests {
     async fn a_client_does_not_repeat_a_request_behind_its_callers_back() {
         let asked = Arc::default();
         let port = overloaded(Arc::clone(&asked)).await.unwrap();
-        let cluster = Cluster(Config::new(format!("http://127.0.0.1:{port}").parse().unwrap()));
+        let cluster = Cluster {
+            config: Config::new(format!("http://127.0.0.1:{port}").parse().unwrap()),
+            counted: RestClient::default(),
+        };
         let nodes = Api::<Node>::all(cluster.client("test").unwrap());
         assert!(nodes.delete("n", &Default::default()).await.is_err());
         assert_eq!(asked.load(Ordering::Relaxed), 1);

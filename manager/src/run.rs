@@ -29,10 +29,11 @@ pub async fn run(options: Options) -> Result<()> {
     }
     let options = Arc::new(options);
     let shutdown = on_signals()?;
-    let cloud = Cloud::connect(&options).await?;
-    let cluster = Cluster::of(&options).await?;
+    let metrics = Metrics::new();
+    let cloud = Cloud::connect(&options, metrics.aws_observer()).await?;
+    let cluster = Cluster::of(&options, metrics.rest_client()).await?;
     let management = Cluster::of_migration(&options, &cluster).await?;
-    let (metrics, health) = (Metrics::new(), Health::default());
+    let health = Health::default();
     let background = CancellationToken::new();
     let _end_background = background.clone().drop_guard();
     serve(&options, &cluster, &metrics, &health, &background).await?;

@@ -9,8 +9,9 @@ use aws_smithy_types::timeout::TimeoutConfig;
 
 use crate::ec2::SdkEc2;
 use crate::elb::SdkElb;
+use crate::observe::Observing;
 use crate::role::AssumedRole;
-use crate::{Ec2, Elb, Settings, SettingsError};
+use crate::{CallObserver, Ec2, Elb, Settings, SettingsError};
 
 /// Longest time for one call, its repetitions included.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,23 +32,24 @@ pub struct Clients {
 /// (environment, profile, web identity, container, instance metadata; `AWS_ENDPOINT_URL` and its kin).
 ///
 /// No call is sent. A call takes at most 30 s and is tried at most three times, as AWS's SDKs do by default;
-/// `AWS_MAX_ATTEMPTS` changes that number.
+/// `AWS_MAX_ATTEMPTS` changes that number. `observer` is told of every call that has ended, STS's included.
 ///
 /// # Errors
 /// When a setting cannot be used.
-pub async fn connect(settings: &Settings) -> Result<Clients, SettingsError> {
+pub async fn connect(settings: &Settings, observer: Arc<dyn CallObserver>) -> Result<Clients, SettingsError> {
     if settings.region.is_empty() {
         return Err(SettingsError::NoRegion);
     }
     let ec2_endpoint = settings.endpoint(["EC2", "ec2"])?;
     let elb_endpoint = settings.endpoint(["Elastic Load Balancing", "elasticloadbalancing"])?;
-    let config = with_role(base(settings).await?, settings)?;
+    let observing = Observing(observer);
+    let config = with_role(base(settings).await?, settings, &observing)?;
 
-    let mut ec2 = aws_sdk_ec2::config::Builder::from(&config);
+    let mut ec2 = aws_sdk_ec2::config::Builder::from(&config).interceptor(observing.clone());
     if let Some(url) = ec2_endpoint {
         ec2 = ec2.endpoint_url(url);
     }
-    let mut elb = aws_sdk_elasticloadbalancing::config::Builder::from(&config);
+    let mut elb = aws_sdk_elasticloadbalancing::config::Builder::from(&config).interceptor(observing);
     if let Some(url) = elb_endpoint {
         elb = elb.endpoint_url(url);
     }
@@ -76,13 +78,15 @@ async fn base(settings: &Settings) -> Result<SdkConfig, SettingsError> {
 }
 
 /// The same with the credentials of the role, if one is set.
-fn with_role(config: SdkConfig, settings: &Settings) -> Result<SdkConfig, SettingsError> {
+fn with_role(config: SdkConfig, settings: &Settings, observing: &Observing) -> Result<SdkConfig, SettingsError> {
     let source_arn = settings.checked_source_arn()?;
     let Some(role_arn) = settings.role_arn.as_deref().filter(|arn| !arn.is_empty()) else {
         return Ok(config);
     };
     let account = Settings::role_account(role_arn)?;
-    let role = AssumedRole::new(aws_sdk_sts::Client::new(&config), role_arn, account, source_arn);
+    let sts = aws_sdk_sts::config::Builder::from(&config).interceptor(observing.clone());
+    let sts = aws_sdk_sts::Client::from_conf(sts.build());
+    let role = AssumedRole::new(sts, role_arn, account, source_arn);
     Ok(config
         .into_builder()
         .credentials_provider(SharedCredentialsProvider::new(role))
@@ -92,10 +96,14 @@ fn with_role(config: SdkConfig, settings: &Settings) -> Result<SdkConfig, Settin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Unobserved;
 
     #[tokio::test]
     async fn without_a_region_the_error_names_the_key_to_set() {
-        let error = connect(&Settings::default()).await.err().map(|e| e.to_string());
+        let error = connect(&Settings::default(), Arc::new(Unobserved))
+            .await
+            .err()
+            .map(|e| e.to_string());
         assert!(error.is_some_and(|text| text.contains("set Region (or Zone) in section [Global]")));
     }
 
@@ -107,7 +115,7 @@ mod tests {
             ..Settings::default()
         };
         assert_eq!(
-            connect(&settings).await.err(),
+            connect(&settings, Arc::new(Unobserved)).await.err(),
             Some(SettingsError::RoleArn("nonsense".into()))
         );
     }
@@ -118,6 +126,6 @@ mod tests {
             region: "eu-central-1".into(),
             ..Settings::default()
         };
-        assert!(connect(&settings).await.is_ok());
+        assert!(connect(&settings, Arc::new(Unobserved)).await.is_ok());
     }
 }

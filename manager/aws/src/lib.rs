@@ -9,6 +9,7 @@
 //! - [`Ec2`], [`Elb`]: what the controllers need of AWS and nothing more;
 //! - [`Error`], [`Kind`]: what a failed call means, from one table of AWS's error codes;
 //! - [`connect`]: region, credentials, endpoints and time-outs, then the clients;
+//! - [`CallObserver`]: is told of every call that has ended, for metrics;
 //! - [`fake`] (feature `fake`): AWS in memory, with a log of calls and injected faults, for tests.
 //!
 //! Every field of an answer of AWS may be absent: the plain types say so, and nothing here panics on it.
@@ -20,6 +21,7 @@ mod error;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 pub mod limit;
+mod observe;
 mod role;
 mod sdk;
 mod settings;
@@ -29,5 +31,6 @@ pub use connect::{Clients, connect};
 pub use ec2::{Ec2, Filter, Instance, InstanceId, InstanceState};
 pub use elb::{Elb, LoadBalancer};
 pub use error::{Error, Kind};
+pub use observe::{Call, CallObserver, Ending, Unobserved};
 pub use settings::{EndpointOverride, Settings, SettingsError};
 pub use tags::Tags;

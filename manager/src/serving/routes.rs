@@ -8,14 +8,15 @@ use axum::extract::{Path, RawQuery, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
-use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderValue, StatusCode};
+use http::header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::access::{Access, Verdict};
 use super::health::{Health, Probe};
 use crate::metrics::Metrics;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 const PATHS: &str =
@@ -108,11 +109,21 @@ fn single(health: &Health, probe: Probe, name: &str) -> Response {
     }
 }
 
-async fn metrics_text(State(shared): State<Shared>) -> Response {
-    match shared.metrics.encode() {
+/// Prometheus' text format, as the incumbent's; OpenMetrics for whoever likes it at least as well.
+async fn metrics_text(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    let (encoded, kind) = if prefers_open_metrics(&headers) {
+        (shared.metrics.encode(), OPEN_METRICS)
+    } else {
+        (shared.metrics.prometheus(), PROMETHEUS)
+    };
+    exposition(encoded, kind)
+}
+
+fn exposition(encoded: Result<String, std::fmt::Error>, kind: HeaderValue) -> Response {
+    match encoded {
         Ok(body) => {
             let mut response = text(StatusCode::OK, body);
-            response.headers_mut().insert(CONTENT_TYPE, OPEN_METRICS);
+            response.headers_mut().insert(CONTENT_TYPE, kind);
             response
         }
         Err(error) => {
@@ -125,6 +136,25 @@ async fn metrics_text(State(shared): State<Shared>) -> Response {
     }
 }
 
+/// Reads the header `Accept`: a list of media types, each with a weight `q` from 0 to 1, 1 if there is none.
+fn prefers_open_metrics(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let (mut open_metrics, mut plain) = (0.0_f32, 0.0_f32);
+    for part in accepted.flat_map(|value| value.split(',')) {
+        let mut parameters = part.split(';').map(str::trim);
+        let kind = parameters.next().unwrap_or_default();
+        let weight = parameters
+            .find_map(|parameter| parameter.strip_prefix("q="))
+            .map_or(1.0, |weight| weight.parse().unwrap_or(0.0));
+        match kind {
+            "application/openmetrics-text" => open_metrics = open_metrics.max(weight),
+            "text/plain" => plain = plain.max(weight),
+            _ => {}
+        }
+    }
+    open_metrics > 0.0 && open_metrics >= plain
+}
+
 fn text(status: StatusCode, body: String) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
@@ -133,4 +163,26 @@ fn text(status: StatusCode, body: String) -> Response {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scraper_gets_the_format_that_it_likes_best() {
+        let prefers = |accept: &'static str| {
+            let headers = [(ACCEPT, HeaderValue::from_static(accept))];
+            prefers_open_metrics(&headers.into_iter().collect())
+        };
+        assert!(prefers(
+            "application/openmetrics-text;version=1.0.0;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1"
+        ));
+        assert!(!prefers(
+            "text/plain;version=0.0.4;q=0.6, application/openmetrics-text; q=0.5"
+        ));
+        assert!(!prefers("application/openmetrics-text;q=0, */*"));
+        assert!(!prefers("*/*"));
+        assert!(!prefers_open_metrics(&HeaderMap::new()));
+    }
 }

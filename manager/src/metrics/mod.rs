@@ -1,20 +1,39 @@
 //! Metrics, under the names that dashboards of the incumbent know, and a few of ours.
+//!
+//! ```text
+//! controllers ─▶ Metrics, Queue ┐
+//! AWS clients ─▶ aws            ├─▶ catalog ─▶ OpenMetrics ─▶ text: Prometheus' format
+//! API clients ─▶ rest           │      └─▶ docs/metrics.md
+//! /proc/self  ─▶ process        ┘
+//! ```
+
+mod aws;
+mod catalog;
+mod edges;
+mod process;
+mod queue;
+mod rest;
+mod text;
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use outrigger_aws::CallObserver;
+use prometheus_client::encoding::{EncodeLabelSet, text as open_metrics};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
+use prometheus_client::metrics::histogram::Histogram;
+use tokio::time::Instant;
 
-/// Upstream's edges (1, 4, 16, 64, 256, 1024) with finer ones between, and one at 60 s, where an alert belongs.
-const DELAY_EDGES: [f64; 19] = [
-    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0, 64.0, 120.0, 256.0, 300.0, 600.0, 1024.0,
-];
+use aws::AwsCalls;
+pub use catalog::{Catalog, Row};
+use process::Process;
+use queue::Queues;
+pub use queue::{Queue, QueueLabel, Working};
+pub use rest::{RestClient, RestLayer, RestService};
+pub use text::BareCounter;
 
 /// Label of a Lease.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -51,9 +70,15 @@ pub struct CloudCallLabels {
 /// Every metric of the manager. Clones share the values.
 #[derive(Clone)]
 pub struct Metrics {
-    registry: Arc<Mutex<Registry>>,
+    catalog: Arc<Mutex<Catalog>>,
+    queues: Queues,
+    aws: AwsCalls,
+    rest: RestClient,
+    process: Process,
     /// `leader_election_master_status`: 1 while this process holds the Lease.
     pub leader: Family<LeaseLabel, Gauge>,
+    /// `leader_election_slowpath_total`: renewals that had to read the Lease first.
+    pub leader_slow_path: Family<LeaseLabel, Counter>,
     /// `running_managed_controllers`: 1 while the controller runs here.
     pub running: Family<ManagedLabels, Gauge>,
     /// `node_controller_cloud_provider_taint_removal_delay_seconds`: from a Node's creation to its taint's end.
@@ -94,45 +119,60 @@ impl Default for Metrics {
     }
 }
 
-fn service_latency() -> Histogram {
-    Histogram::new(exponential_buckets(1.0, 2.0, 15))
-}
-
 impl Metrics {
     /// All metrics at zero, registered.
     #[must_use]
     pub fn new() -> Self {
         let metrics = Self {
-            registry: Arc::default(),
+            catalog: Arc::default(),
+            queues: Queues::default(),
+            aws: AwsCalls::default(),
+            rest: RestClient::default(),
+            process: Process::default(),
             leader: Family::default(),
+            leader_slow_path: Family::default(),
             running: Family::default(),
-            taint_removal_delay: Histogram::new(DELAY_EDGES),
-            initial_sync_delay: Histogram::new(DELAY_EDGES),
+            taint_removal_delay: Histogram::new(edges::node_delay()),
+            initial_sync_delay: Histogram::new(edges::node_delay()),
             nodes_waiting: Family::default(),
             address_rewrites_stopped: Gauge::default(),
-            lifecycle_pass: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
+            lifecycle_pass: Histogram::new(edges::lifecycle_pass()),
             lifecycle_calls: Family::default(),
             deletion_breaker_open: Gauge::default(),
             service_syncs: Counter::default(),
             service_node_sync_errors: Counter::default(),
-            service_node_sync_latency: service_latency(),
-            service_host_update_latency: service_latency(),
+            service_node_sync_latency: Histogram::new(edges::load_balancer()),
+            service_host_update_latency: Histogram::new(edges::load_balancer()),
             start_time: Gauge::default(),
         };
         metrics.register_nodes();
         metrics.register_lifecycle_and_services();
+        metrics.with_registry(|catalog| {
+            metrics.queues.register(catalog);
+            metrics.aws.register(catalog);
+            metrics.rest.register(catalog);
+            metrics.process.register(catalog);
+        });
         metrics
     }
 
     fn register_nodes(&self) {
         self.with_registry(|r| {
-            r.register(
+            r.family(
                 "leader_election_master_status",
+                &["name"],
                 "Whether this process holds the Lease",
                 self.leader.clone(),
             );
-            r.register(
+            r.family(
+                "leader_election_slowpath",
+                &["name"],
+                "Renewals of a Lease that had to read it first",
+                self.leader_slow_path.clone(),
+            );
+            r.family(
                 "running_managed_controllers",
+                &["name", "manager"],
                 "Controllers that run in this process",
                 self.running.clone(),
             );
@@ -146,8 +186,9 @@ impl Metrics {
                 "From a Node's creation to the end of its first sync",
                 self.initial_sync_delay.clone(),
             );
-            r.register(
+            r.family(
                 "outrigger_node_initialization_waiting",
+                &["reason"],
                 "Nodes that wait for initialization, by reason",
                 self.nodes_waiting.clone(),
             );
@@ -176,8 +217,9 @@ impl Metrics {
                 "Duration of a pass over the Nodes",
                 self.lifecycle_pass.clone(),
             );
-            r.register(
+            r.family(
                 "cloud_node_lifecycle_controller_cloud_provider_calls",
+                &["operation", "result"],
                 "Answers of the cloud about Nodes",
                 self.lifecycle_calls.clone(),
             );
@@ -205,8 +247,30 @@ impl Metrics {
     }
 
     /// Registers further metrics: for controllers that keep their own.
-    pub fn with_registry(&self, register: impl FnOnce(&mut Registry)) {
-        register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+    pub fn with_registry(&self, register: impl FnOnce(&mut Catalog)) {
+        register(&mut self.catalog());
+    }
+
+    fn catalog(&self) -> MutexGuard<'_, Catalog> {
+        self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The metrics of a controller's queue, under the incumbent's name of it; the same queue each time.
+    #[must_use]
+    pub fn queue(&self, name: &'static str) -> Queue {
+        self.queues.queue(name)
+    }
+
+    /// What counts calls of AWS.
+    #[must_use]
+    pub fn aws_observer(&self) -> Arc<dyn CallObserver> {
+        Arc::new(self.aws.clone())
+    }
+
+    /// What counts requests to API servers.
+    #[must_use]
+    pub fn rest_client(&self) -> RestClient {
+        self.rest.clone()
     }
 
     /// Sets `running_managed_controllers` of a controller.
@@ -230,9 +294,32 @@ impl Metrics {
     /// # Errors
     /// Only when a metric cannot be written as text.
     pub fn encode(&self) -> Result<String, fmt::Error> {
+        let catalog = self.catalog();
+        self.queues.refresh(Instant::now());
+        self.process.refresh();
         let mut out = String::new();
-        text::encode(&mut out, &self.registry.lock().unwrap_or_else(PoisonError::into_inner))?;
+        open_metrics::encode(&mut out, &catalog.registry)?;
         Ok(out)
+    }
+
+    /// Everything in Prometheus' text format 0.0.4.
+    ///
+    /// # Errors
+    /// As [`Metrics::encode`].
+    pub fn prometheus(&self) -> Result<String, fmt::Error> {
+        Ok(text::prometheus(&self.encode()?))
+    }
+
+    /// Every metric that is registered.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row> {
+        self.catalog().rows().to_vec()
+    }
+
+    /// `docs/metrics.md`.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        self.catalog().markdown()
     }
 }
 
@@ -253,11 +340,11 @@ mod tests {
             })
             .inc();
         metrics.taint_removal_delay.observe(0.3);
-        let text = metrics.encode().unwrap();
+        let text = metrics.prometheus().unwrap();
         for wanted in [
             "leader_election_master_status{name=\"cloud-controller-manager\"} 1",
             "running_managed_controllers{name=\"service\",manager=\"cloud-controller-manager\"} 1",
-            "node_controller_cloud_provider_taint_removal_delay_seconds_bucket{le=\"60.0\"} 1",
+            "node_controller_cloud_provider_taint_removal_delay_seconds_bucket{le=\"60\"} 1",
             "node_controller_initial_node_sync_delay_seconds_count 0",
             "cloud_node_lifecycle_controller_cloud_provider_calls_total{operation=\"instance_exists\",result=\"success\"} 1",
             "cloud_node_lifecycle_controller_monitor_nodes_duration_seconds_count 0",

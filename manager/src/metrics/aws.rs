@@ -1,0 +1,242 @@
+//! Calls of AWS: under the incumbent's names, and finer under ours.
+
+use outrigger_aws::{Call, CallObserver, Ending, Kind};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+
+use super::catalog::Catalog;
+use super::edges;
+use super::text::BareCounter;
+
+/// The incumbent's name of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabel {
+    request: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OperationLabel {
+    operation_name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StatusLabels {
+    service: String,
+    operation: String,
+    status_code: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    service: String,
+    operation: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    service: String,
+    operation: String,
+    outcome: &'static str,
+}
+
+/// The metrics of AWS calls. Clones share them.
+#[derive(Debug, Clone)]
+pub(super) struct AwsCalls {
+    durations: Family<RequestLabel, Histogram, fn() -> Histogram>,
+    errors: Family<RequestLabel, BareCounter>,
+    throttled: Family<OperationLabel, Counter>,
+    statuses: Family<StatusLabels, Counter>,
+    calls: Family<OutcomeLabels, Counter>,
+    fine: Family<CallLabels, Histogram, fn() -> Histogram>,
+}
+
+impl Default for AwsCalls {
+    fn default() -> Self {
+        Self {
+            durations: Family::new_with_constructor(|| Histogram::new(edges::aws_call())),
+            errors: Family::default(),
+            throttled: Family::default(),
+            statuses: Family::default(),
+            calls: Family::default(),
+            fine: Family::new_with_constructor(|| Histogram::new(edges::aws_call_fine())),
+        }
+    }
+}
+
+impl AwsCalls {
+    pub(super) fn register(&self, catalog: &mut Catalog) {
+        catalog.family(
+            "cloudprovider_aws_api_request_duration_seconds",
+            &["request"],
+            "Duration of successful AWS calls of a few kinds",
+            self.durations.clone(),
+        );
+        catalog.family(
+            "cloudprovider_aws_api_request_errors",
+            &["request"],
+            "Failed AWS calls of the same kinds",
+            self.errors.clone(),
+        );
+        catalog.family(
+            "cloudprovider_aws_api_throttled_requests",
+            &["operation_name"],
+            "AWS calls that ended throttled",
+            self.throttled.clone(),
+        );
+        catalog.family(
+            "cloudprovider_aws_api_response_status",
+            &["service", "operation", "status_code"],
+            "AWS calls that ended in an HTTP status of 400 or more",
+            self.statuses.clone(),
+        );
+        catalog.family(
+            "outrigger_aws_api_calls",
+            &["service", "operation", "outcome"],
+            "AWS calls by how they ended, repetitions not counted",
+            self.calls.clone(),
+        );
+        catalog.family(
+            "outrigger_aws_api_call_duration_seconds",
+            &["service", "operation"],
+            "Duration of AWS calls, repetitions included, however they ended",
+            self.fine.clone(),
+        );
+    }
+}
+
+/// The requests that the incumbent measures, and its names of them.
+fn request(call: &Call<'_>) -> Option<&'static str> {
+    if call.service != "EC2" {
+        return None;
+    }
+    Some(match call.operation {
+        "DescribeInstances" => "describe_instance",
+        "DescribeNetworkInterfaces" => "describe_network_interfaces",
+        "DescribeSecurityGroups" => "describe_security_groups",
+        "DescribeRouteTables" => "describe_route_tables",
+        "CreateTags" => "create_tags",
+        "DeleteTags" => "delete_tags",
+        _ => return None,
+    })
+}
+
+fn outcome(ending: &Ending<'_>) -> &'static str {
+    match ending {
+        Ending::Success => "success",
+        Ending::Unanswered => "unanswered",
+        Ending::Refused { kind, .. } => match kind {
+            Kind::Throttled => "throttled",
+            Kind::NotFound => "not_found",
+            Kind::AccessDenied => "access_denied",
+            Kind::Malformed => "malformed",
+            Kind::Conflict => "conflict",
+            Kind::AlreadyExists => "already_exists",
+            Kind::DependencyViolation => "dependency_violation",
+            Kind::Transport | Kind::Other => "refused",
+        },
+    }
+}
+
+impl CallObserver for AwsCalls {
+    fn ended(&self, call: &Call<'_>) {
+        let (service, operation) = (call.service.to_owned(), call.operation.to_owned());
+        let took = call.took.as_secs_f64();
+        if let Some(request) = request(call) {
+            let label = RequestLabel { request };
+            match call.ending {
+                Ending::Success => self.durations.get_or_create(&label).observe(took),
+                _ => self.errors.get_or_create(&label).inc(),
+            }
+        }
+        if let Ending::Refused { status, code, .. } = call.ending {
+            if code == Some("RequestLimitExceeded") {
+                let operation_name = operation.clone();
+                self.throttled.get_or_create(&OperationLabel { operation_name }).inc();
+            }
+            let labels = StatusLabels {
+                service: service.clone(),
+                operation: operation.clone(),
+                status_code: status,
+            };
+            self.statuses.get_or_create(&labels).inc();
+        }
+        let labels = CallLabels {
+            service: service.clone(),
+            operation: operation.clone(),
+        };
+        self.fine.get_or_create(&labels).observe(took);
+        let outcome = outcome(&call.ending);
+        let labels = OutcomeLabels {
+            service,
+            operation,
+            outcome,
+        };
+        self.calls.get_or_create(&labels).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    fn text(calls: &[(&str, Ending<'_>)]) -> String {
+        let metrics = Metrics::new();
+        for (operation, ending) in calls {
+            metrics.aws_observer().ended(&Call {
+                service: "EC2",
+                operation,
+                took: Duration::from_millis(40),
+                ending: *ending,
+            });
+        }
+        metrics.prometheus().unwrap()
+    }
+
+    #[test]
+    fn a_success_has_a_duration_and_no_status() {
+        let text = text(&[("DescribeInstances", Ending::Success), ("CreateRoute", Ending::Success)]);
+        let bucket =
+            "cloudprovider_aws_api_request_duration_seconds_bucket{le=\"0.05\",request=\"describe_instance\"} 1";
+        assert!(text.contains(bucket), "{text}");
+        assert!(!text.contains("request_errors{") && !text.contains("response_status_total{"));
+        assert!(
+            text.contains(
+                "outrigger_aws_api_calls_total{service=\"EC2\",operation=\"CreateRoute\",outcome=\"success\"} 1"
+            ),
+            "{text}"
+        );
+        assert_eq!(
+            text.matches("request_duration_seconds_count").count(),
+            1,
+            "CreateRoute has no incumbent's name"
+        );
+    }
+
+    #[test]
+    fn a_throttled_call_is_an_error_a_status_and_throttled() {
+        let throttled = |code| Ending::Refused {
+            status: 503,
+            code: Some(code),
+            kind: Kind::Throttled,
+        };
+        let text = text(&[
+            ("DescribeInstances", throttled("RequestLimitExceeded")),
+            ("DescribeInstances", throttled("Throttling")),
+            ("DescribeInstances", Ending::Unanswered),
+        ]);
+        for line in [
+            "# TYPE cloudprovider_aws_api_request_errors counter",
+            "cloudprovider_aws_api_request_errors{request=\"describe_instance\"} 3",
+            "cloudprovider_aws_api_throttled_requests_total{operation_name=\"DescribeInstances\"} 1",
+            "cloudprovider_aws_api_response_status_total{service=\"EC2\",operation=\"DescribeInstances\",status_code=\"503\"} 2",
+            "outrigger_aws_api_calls_total{service=\"EC2\",operation=\"DescribeInstances\",outcome=\"unanswered\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The metrics that exist: what is served, and what `docs/metrics.md` says about them.
+
+use std::fmt::Write as _;
+
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Metric, Registry};
+
+const INTRODUCTION: &str = "# Metrics of outrigger-manager
+
+Written from the registry in `manager/src/metrics/`; after a change run
+`UPDATE_DOCS=1 cargo test -p outrigger-manager --test metrics`.
+
+`/metrics` is in Prometheus' text format 0.0.4, as the incumbent's, or in OpenMetrics for a scraper that prefers it. Metrics
+called the incumbent's have the names, labels and meaning of aws-cloud-controller-manager v1.37.0; histograms keep its bounds
+and have finer ones between. What differs stands in [parity.md](parity.md). A metric with labels appears with its first value.
+
+";
+
+/// One metric, as the document shows it.
+#[derive(Debug, Clone)]
+pub struct Row {
+    name: &'static str,
+    kind: MetricType,
+    labels: &'static [&'static str],
+    help: &'static str,
+}
+
+impl Row {
+    /// The name of its samples, but for what a histogram adds.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.kind {
+            MetricType::Counter => format!("{}_total", self.name),
+            _ => self.name.to_owned(),
+        }
+    }
+
+    /// Its labels, in order.
+    #[must_use]
+    pub fn labels(&self) -> &'static [&'static str] {
+        self.labels
+    }
+
+    /// The type in Prometheus' text format.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self.kind {
+            MetricType::Counter | MetricType::Unknown => "counter",
+            MetricType::Histogram => "histogram",
+            MetricType::Gauge | MetricType::Info => "gauge",
+        }
+    }
+}
+
+/// A registry that remembers what was registered. A family without values is not served, but it is in here.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    pub(super) registry: Registry,
+    rows: Vec<Row>,
+}
+
+impl Catalog {
+    /// Adds a metric without labels. A counter's name comes without `_total`.
+    pub fn register(&mut self, name: &'static str, help: &'static str, metric: impl Metric) {
+        self.family(name, &[], help, metric);
+    }
+
+    /// Adds a metric with these labels.
+    pub fn family(
+        &mut self,
+        name: &'static str,
+        labels: &'static [&'static str],
+        help: &'static str,
+        metric: impl Metric,
+    ) {
+        self.rows.push(Row {
+            name,
+            kind: metric.metric_type(),
+            labels,
+            help,
+        });
+        self.registry.register(name, help, metric);
+    }
+
+    /// Every metric, in the order of registration.
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// `docs/metrics.md`: a table of all, by name.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let mut out = String::from(INTRODUCTION);
+        let mut rows: Vec<&Row> = self.rows.iter().collect();
+        rows.sort_by_key(|row| row.name());
+        out.push_str("| metric | type | labels | whose | meaning |\n|---|---|---|---|---|\n");
+        for row in rows {
+            let labels: Vec<String> = row.labels.iter().map(|label| format!("`{label}`")).collect();
+            let whose = if row.name.starts_with("outrigger_") {
+                "ours"
+            } else {
+                "the incumbent's"
+            };
+            let _ = writeln!(
+                out,
+                "| `{}` | {} | {} | {whose} | {} |",
+                row.name(),
+                row.kind(),
+                labels.join(", "),
+                row.help.replace('|', "\\|")
+            );
+        }
+        out
+    }
+}
