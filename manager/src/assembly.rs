@@ -223,6 +223,7 @@ impl Assembly {
                 health_probe: health_probe(config),
             },
             concurrent_syncs: self.options.services.concurrent_service_syncs,
+            metrics: self.metrics.clone(),
         }
     }
 }

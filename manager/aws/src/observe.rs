@@ -133,7 +133,80 @@ fn code(body: &[u8]) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use aws_credential_types::Credentials;
+    use aws_sdk_ec2::config::{BehaviorVersion, Region, retry::RetryConfig};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    #[derive(Debug, Default)]
+    struct Log(Mutex<Vec<String>>);
+
+    impl CallObserver for Log {
+        fn ended(&self, call: &Call<'_>) {
+            let line = format!("{} {} {:?}", call.service, call.operation, call.ending);
+            self.0.lock().unwrap().push(line);
+        }
+    }
+
+    /// EC2 that gives these answers in turn, one for each connection, and then none.
+    async fn ec2(answers: Vec<(u16, &'static str)>) -> (aws_sdk_ec2::Client, Arc<Log>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            for (status, body) in answers {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let (mut asked, mut part) = (Vec::new(), [0; 8192]);
+                while !asked.ends_with(b"Version=2016-11-15") {
+                    let read = stream.read(&mut part).await.unwrap();
+                    asked.extend(&part[..read]);
+                }
+                let length = body.len();
+                let answer =
+                    format!("HTTP/1.1 {status} x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        let log = Arc::<Log>::default();
+        let pauses = RetryConfig::standard().with_initial_backoff(Duration::from_millis(1));
+        let config = aws_sdk_ec2::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("eu-central-1"))
+            .credentials_provider(Credentials::new("a", "b", None, None, "test"))
+            .endpoint_url(url)
+            .retry_config(pauses)
+            .interceptor(Observing(Arc::clone(&log) as Arc<dyn CallObserver>));
+        (aws_sdk_ec2::Client::from_conf(config.build()), log)
+    }
+
+    const THROTTLED: &str =
+        "<Response><Errors><Error><Code>RequestLimitExceeded</Code><Message>m</Message></Error></Errors></Response>";
+    const NONE: &str = "<DescribeAvailabilityZonesResponse></DescribeAvailabilityZonesResponse>";
+
+    async fn told(answers: Vec<(u16, &'static str)>) -> Vec<String> {
+        let (client, log) = ec2(answers).await;
+        let _ = client.describe_availability_zones().send().await;
+        log.0.lock().unwrap().clone()
+    }
+
+    #[tokio::test]
+    async fn a_call_is_told_once_whatever_it_took() {
+        const CALL: &str = "EC2 DescribeAvailabilityZones";
+        assert_eq!(
+            told(vec![(503, THROTTLED), (200, NONE)]).await,
+            [format!("{CALL} Success")]
+        );
+        assert_eq!(
+            told(vec![(503, THROTTLED); 3]).await,
+            [format!(
+                "{CALL} Refused {{ status: 503, code: Some(\"RequestLimitExceeded\"), kind: Throttled }}"
+            )]
+        );
+        assert_eq!(told(Vec::new()).await, [format!("{CALL} Unanswered")]);
+    }
 
     #[test]
     fn the_code_is_found_in_the_answers_of_all_three_services() {

@@ -39,6 +39,9 @@ use retry::Waitlist;
 
 /// Source of this controller's Events.
 pub const EVENT_COMPONENT: &str = "cloud-node-controller";
+/// Name of the queue in metrics `workqueue_*`. A Node waits from the look that finds that it wants something until its
+/// turn comes to be written.
+const QUEUE: &str = "Nodes";
 
 /// What the controller works with.
 #[derive(Clone)]
@@ -133,6 +136,7 @@ async fn pass(
 ) -> Result<(), Error> {
     let work = sort(deps, names, waitlist);
     let repairs = each(deps, stop, work.repairs, |node| async move {
+        let _working = deps.metrics.queue(QUEUE).start(node.name());
         let operations = plan::repair_labels(&node);
         let written = apply::patch(deps, &node, Part::Node, &operations).await;
         (node, written.map_err(Waiting::Write))
@@ -159,15 +163,21 @@ fn sort(deps: &Deps, names: BTreeSet<String>, waitlist: &mut Waitlist) -> Work {
         repairs: Vec::new(),
     };
     let now = Instant::now();
+    let queue = deps.metrics.queue(QUEUE);
     for name in names {
         match deps.nodes.node(&name) {
-            None => waitlist.forget(&name),
+            None => {
+                queue.forget(&name);
+                waitlist.forget(&name);
+            }
             Some(node) if !waitlist.may_try(&name, node.uid(), now) => {}
             Some(node) if node.has_taint(taints::UNINITIALIZED) => work.tainted.push(node),
             Some(node) if !plan::repair_labels(&node).is_empty() => work.repairs.push(node),
             Some(_) => waitlist.forget(&name),
         }
     }
+    let wanting = work.tainted.iter().chain(&work.repairs);
+    wanting.for_each(|node| queue.add(node.name()));
     work
 }
 
@@ -187,6 +197,7 @@ async fn initialize_all(
         }
     };
     each(deps, stop, seen, |(node, instance)| async move {
+        let _working = deps.metrics.queue(QUEUE).start(node.name());
         let planned = instance.and_then(|instance| desired::desired(&node, &instance, &deps.place, zones));
         let done = match planned.map(|desired| plan::initialize(&node, &desired)) {
             Ok(plan) => apply::initialize(deps, &node, &plan).await.map_err(Waiting::Write),
@@ -235,6 +246,7 @@ async fn settle(deps: &Deps, outcomes: Vec<Outcome>, waitlist: &mut Waitlist) ->
             Err(Waiting::Write(WriteError::NotLeader(lost))) => return Err(lost.into()),
             Err(waiting) => waiting,
         };
+        deps.metrics.queue(QUEUE).retry();
         let say = waitlist.failed(node.name(), node.uid(), waiting.reason(), now);
         if say.log {
             let (reason, error) = (waiting.reason(), apply::chain(&waiting));

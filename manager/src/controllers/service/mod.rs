@@ -28,6 +28,7 @@ pub mod instance_cache;
 pub mod memory;
 pub mod names;
 mod node_changes;
+pub mod node_sync;
 pub mod observe;
 pub mod patches;
 pub mod plan;
@@ -57,11 +58,13 @@ use outrigger_leader::Permit;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use crate::metrics::{Metrics, Queue};
 use crate::node_cache::NodeCache;
 
 use desired::Settings;
 use instance_cache::InstanceCache;
 use memory::Memories;
+use node_sync::NodeSync;
 use observe::Aws;
 use sync::{Next, Reconciler};
 use writer::ApiWriter;
@@ -84,6 +87,8 @@ pub struct Deps {
     pub settings: Settings,
     /// How many Services are worked on at the same time, at least 1 (`--concurrent-service-syncs`).
     pub concurrent_syncs: usize,
+    /// Metrics.
+    pub metrics: Metrics,
 }
 
 /// Runs until `stop`, and returns after the last write has ended. Nothing is done before all Nodes are known.
@@ -99,9 +104,12 @@ pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<
     let concurrency = u16::try_from(deps.concurrent_syncs.max(1)).unwrap_or(u16::MAX);
     let nodes = node_changes::that_matter(deps.nodes.clone());
     let context = Arc::new(Context {
+        queue: deps.metrics.queue("service"),
         reconciler: reconciler(deps, permit),
         stop: stop.clone(),
     });
+    let told = Arc::clone(&context);
+    let nodes = nodes.inspect(move |()| told.reconciler.node_sync.nodes_changed());
     let controller = Controller::new(services, watcher::Config::default());
     let listed = controller.store();
     let running = controller
@@ -132,6 +140,7 @@ async fn stopped_before(listed: Store<Service>, stop: CancellationToken) {
 }
 
 struct Context {
+    queue: Queue,
     reconciler: Reconciler,
     stop: CancellationToken,
 }
@@ -150,6 +159,7 @@ fn reconciler(deps: Deps, permit: Permit) -> Reconciler {
         writer: Arc::new(ApiWriter::new(deps.client, permit.clone())),
         permit,
         memories: Memories::default(),
+        node_sync: NodeSync::new(deps.metrics),
     }
 }
 
@@ -160,6 +170,8 @@ async fn reconcile(service: Arc<Service>, context: Arc<Context>) -> Result<Actio
     }
     let metadata = &service.metadata;
     let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
+    let key = format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default());
+    let _working = context.queue.start(&key);
     let span = tracing::info_span!("reconcile", controller = "service", namespace, name);
     let next = context.reconciler.reconcile(&service).instrument(span).await?;
     Ok(match next {
@@ -169,5 +181,6 @@ async fn reconcile(service: Arc<Service>, context: Arc<Context>) -> Result<Actio
 }
 
 fn retry(service: Arc<Service>, _: &Error, context: Arc<Context>) -> Action {
+    context.queue.retry();
     Action::requeue(context.reconciler.retry_after(&service))
 }

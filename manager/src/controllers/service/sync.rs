@@ -14,6 +14,7 @@ use super::apply::{Executor, Made, apply};
 use super::desired::{Settings, desired};
 use super::error::{Error, Invalid};
 use super::memory::{CONFIRMATION, Memories, Memory, Print, RESYNC, Settled};
+use super::node_sync::NodeSync;
 use super::observe::{Aws, Observed, group_by_name, observe, referencing};
 use super::plan::{Doomed, Plan, Question, plan, plan_deletion};
 use super::targets::{Candidate, candidates};
@@ -37,6 +38,8 @@ pub struct Reconciler {
     pub permit: Permit,
     /// What is remembered.
     pub memories: Memories,
+    /// Counts updates of targets.
+    pub node_sync: NodeSync,
 }
 
 /// When to look at a Service again, if nothing happens before.
@@ -155,7 +158,12 @@ impl Reconciler {
             self.event(service, EventType::Warning, "UnAvailableLoadBalancer", message)
                 .await;
         }
-        let made = apply(plan, &self.executor(name)).await?;
+        let began = Instant::now();
+        let made = apply(plan, &self.executor(name)).await;
+        if targets_only {
+            self.node_sync.ended(began, made.is_ok());
+        }
+        let made = made?;
         if !targets_only {
             self.event(
                 service,

@@ -204,6 +204,28 @@ async fn a_ready_node_joins_and_a_node_that_is_not_ready_neither_joins_nor_leave
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_update_of_targets_counts_as_in_the_incumbent_and_the_making_of_a_load_balancer_does_not() {
+    let fixture = settled().await;
+    let counted = || {
+        let metrics = &fixture.metrics;
+        (metrics.service_syncs.get(), metrics.service_node_sync_errors.get())
+    };
+    assert_eq!(counted(), (0, 0));
+    let denied = outrigger_aws::Error::answered("RegisterInstancesWithLoadBalancer", "AccessDenied", "no");
+    fixture.aws.fail_next("RegisterInstancesWithLoadBalancer", denied);
+    fixture.node("i-3", true);
+    assert!(fixture.sync().await.is_err());
+    assert_eq!(counted(), (1, 1));
+    fixture.sync().await.unwrap();
+    assert_eq!(counted(), (2, 1));
+    let text = fixture.metrics.prometheus().unwrap();
+    for name in ["nodesync_latency", "update_loadbalancer_host_latency"] {
+        let line = format!("service_controller_{name}_seconds_count 1");
+        assert!(text.contains(&line), "{line} is missing in\n{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_removed_node_leaves_after_a_second_look_when_it_is_many_at_once() {
     let fixture = settled().await;
     fixture.drop_node("i-2");

@@ -15,11 +15,13 @@ use super::super::error::Error;
 use super::super::instance_cache::InstanceCache;
 use super::super::memory::Memories;
 use super::super::names;
+use super::super::node_sync::NodeSync;
 use super::super::observe::Aws;
 use super::super::sync::{Next, Reconciler};
 use super::super::writer::Writer;
 use super::super::zone_cache::ZoneCache;
 use crate::events::EventType;
+use crate::metrics::Metrics;
 use crate::node_cache::NodeCache;
 
 pub const UID: &str = "12345678-1234-1234-1234-123456789abc";
@@ -62,6 +64,7 @@ pub struct Fixture {
     pub api: Arc<FakeApi>,
     pub nodes: NodeCache,
     pub settings: Settings,
+    pub metrics: Metrics,
     pub reconciler: Reconciler,
 }
 
@@ -82,13 +85,14 @@ impl Fixture {
             patches: Mutex::default(),
             events: Mutex::default(),
         };
-        let (api, nodes) = (Arc::new(api), NodeCache::new());
-        let reconciler = reconciler(&aws, &api, &nodes, &settings, permit);
+        let (api, nodes, metrics) = (Arc::new(api), NodeCache::new(), Metrics::new());
+        let reconciler = reconciler(&aws, &api, &nodes, &settings, &metrics, permit);
         let fixture = Self {
             aws,
             api,
             nodes,
             settings,
+            metrics,
             reconciler,
         };
         fixture.node("i-1", true);
@@ -99,7 +103,14 @@ impl Fixture {
     /// The same world, seen by a process that has just started.
     pub fn restart(&mut self) {
         self.aws.revive();
-        self.reconciler = reconciler(&self.aws, &self.api, &self.nodes, &self.settings, Permit::always());
+        self.reconciler = reconciler(
+            &self.aws,
+            &self.api,
+            &self.nodes,
+            &self.settings,
+            &self.metrics,
+            Permit::always(),
+        );
     }
 
     pub fn node(&self, id: &str, ready: bool) {
@@ -167,6 +178,7 @@ fn reconciler(
     api: &Arc<FakeApi>,
     nodes: &NodeCache,
     settings: &Settings,
+    metrics: &Metrics,
     permit: Permit,
 ) -> Reconciler {
     let ec2: Arc<dyn outrigger_aws::Ec2> = aws.clone();
@@ -182,6 +194,7 @@ fn reconciler(
         writer: api.clone(),
         permit,
         memories: Memories::default(),
+        node_sync: NodeSync::new(metrics.clone()),
     }
 }
 

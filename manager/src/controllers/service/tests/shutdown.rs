@@ -23,6 +23,7 @@ async fn it_ends_at_once_although_the_services_were_never_listed() {
         elb: aws,
         settings: Settings::default(),
         concurrent_syncs: 1,
+        metrics: Metrics::new(),
     };
     let stop = CancellationToken::new();
     let running = tokio::spawn(run(deps, Permit::always(), stop.clone()));
