@@ -95,7 +95,9 @@ impl Queues {
             self.depth
                 .get_or_create(&label)
                 .set(i64::try_from(state.waiting.len()).unwrap_or(i64::MAX));
-            self.unfinished.get_or_create(&label).set(ages().fold(0.0, |all, age| all + age));
+            self.unfinished
+                .get_or_create(&label)
+                .set(ages().fold(0.0, |all, age| all + age));
             self.longest.get_or_create(&label).set(ages().fold(0.0, f64::max));
         }
     }
