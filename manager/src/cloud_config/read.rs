@@ -36,12 +36,11 @@ pub(super) fn config(entries: &[Entry], findings: &mut Findings<'_>) -> CloudCon
     let mut drafts: Vec<Draft> = Vec::new();
     for entry in entries {
         if entry.section.eq_ignore_ascii_case("Global") {
-            if entry.key.is_empty() {
-                if entry.subsection.is_some() {
-                    findings.error(entry.section_place, "section Global takes no name in quotes");
-                }
-            } else {
-                global(&mut config, entry, findings);
+            match (&entry.subsection, entry.key.as_str()) {
+                // The incumbent passes over such a section and all its keys.
+                (Some(_), "") => findings.tolerable(entry.section_place, "section Global takes no name in quotes"),
+                (Some(_), _) | (None, "") => {}
+                (None, _) => global(&mut config, entry, findings),
             }
         } else if entry.section.eq_ignore_ascii_case("ServiceOverride") {
             overrides::collect(&mut drafts, entry, findings);
@@ -176,13 +175,14 @@ fn port(field: &mut Option<u16>, entry: &Entry, findings: &mut Findings<'_>) {
     let Some((value, place)) = given(entry, findings) else {
         return;
     };
-    let number = match value.strip_prefix("0x").or_else(|| value.strip_prefix("0X")) {
-        Some(hex) => u16::from_str_radix(hex, 16),
-        None => value.parse(),
+    let number = match value.trim().strip_prefix("0x") {
+        Some(hex) if !hex.starts_with('+') => u16::from_str_radix(hex, 16).ok(),
+        Some(_) => None,
+        None => value.trim().parse().ok(),
     };
     match number {
-        Ok(number) if !value.contains('+') => *field = Some(number).filter(|port| *port != 0),
-        _ => findings.error(
+        Some(number) => *field = Some(number).filter(|port| *port != 0),
+        None => findings.error(
             place,
             &format!("{} = {value:?}: expected a port from 1 to 65535", entry.key),
         ),

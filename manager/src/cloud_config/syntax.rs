@@ -1,8 +1,8 @@
 //! The syntax of the file: sections, quoted subsections, keys, values, comments. No meaning.
 //!
-//! It is the dialect of git's configuration that Go's gcfg reads: names without regard to case, `;` and `#` comments,
-//! values that may be quoted in parts, a line that goes on after a backslash at its end, and the escapes
-//! `\\`, `\"`, `\n`, `\t` only.
+//! It is the dialect of git's configuration that Go's gcfg v1.2.3 reads: names without regard to case, `;` and `#`
+//! comments, values that may be quoted in parts. Inside quotes a backslash stands before `\\`, `\"`, `\n` or `\t`;
+//! outside of them it continues the line or stands before a quote, nothing else. Carriage returns do not count.
 
 /// A place in the file; both count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +53,13 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, SyntaxError> {
     };
     let mut entries: Vec<Entry> = Vec::new();
     let mut section: Option<Entry> = None;
+    if let Some(at) = reader.rest.find('\0') {
+        let after = reader.rest.len() - at;
+        while reader.rest.len() > after {
+            reader.next();
+        }
+        return reader.fail("the file holds a NUL character here");
+    }
     loop {
         reader.skip_blank();
         match reader.peek() {
@@ -113,15 +120,11 @@ impl Reader<'_> {
         })
     }
 
-    /// Spaces and tabs, and the return of a line that ends in CR LF.
+    /// Spaces, tabs and carriage returns.
     fn skip_space(&mut self) {
-        while matches!(self.peek(), Some(' ' | '\t')) || self.at_return() {
+        while matches!(self.peek(), Some(' ' | '\t' | '\r')) {
             self.next();
         }
-    }
-
-    fn at_return(&self) -> bool {
-        self.rest.starts_with("\r\n") || self.rest == "\r"
     }
 
     /// Everything up to the next section or key: space, line ends, comments.
@@ -189,6 +192,9 @@ impl Reader<'_> {
         loop {
             match self.peek() {
                 None | Some('\n') => return self.fail("the name of a subsection is not closed with \""),
+                Some('"') if name.is_empty() => {
+                    return self.fail("the name of a subsection is empty: write a name between the quotes");
+                }
                 Some('"') => {
                     self.next();
                     return Ok(name);
@@ -240,10 +246,6 @@ impl Reader<'_> {
         let mut kept = 0;
         let mut quoted = false;
         loop {
-            if !quoted && self.at_return() {
-                self.next();
-                continue;
-            }
             match self.peek() {
                 None | Some('\n') if quoted => return self.fail("a quoted value is not closed with \" on its line"),
                 None | Some('\n') => break,
@@ -251,6 +253,7 @@ impl Reader<'_> {
                     self.skip_line();
                     break;
                 }
+                Some('\r') => _ = self.next(),
                 Some('"') => {
                     quoted = !quoted;
                     kept = text.len();
@@ -258,7 +261,12 @@ impl Reader<'_> {
                 }
                 Some('\\') => {
                     self.next();
-                    self.escape(&mut text)?;
+                    let escaped = if quoted {
+                        self.quoted_escape()?
+                    } else {
+                        self.bare_escape()?
+                    };
+                    text.extend(escaped);
                     kept = text.len();
                 }
                 Some(c) => {
@@ -274,22 +282,37 @@ impl Reader<'_> {
         Ok(text)
     }
 
-    fn escape(&mut self, text: &mut String) -> Result<(), SyntaxError> {
-        if self.rest.starts_with("\r\n") {
+    fn quoted_escape(&mut self) -> Result<Option<char>, SyntaxError> {
+        let c = match self.peek() {
+            Some(c @ ('\\' | '"')) => c,
+            Some('n') => '\n',
+            Some('t') => '\t',
+            _ => {
+                return self.fail(
+                    r#"unknown escape: in quotes a backslash may only stand before \ " n t; write \\ for a backslash"#,
+                );
+            }
+        };
+        self.next();
+        Ok(Some(c))
+    }
+
+    /// `None`: the value goes on in the next line.
+    fn bare_escape(&mut self) -> Result<Option<char>, SyntaxError> {
+        if self.peek() == Some('\r') {
             self.next();
         }
-        match self.peek() {
-            Some('\\') => text.push('\\'),
-            Some('"') => text.push('"'),
-            Some('n') => text.push('\n'),
-            Some('t') => text.push('\t'),
-            Some('\n') => {}
+        let c = match self.peek() {
+            Some('"') => Some('"'),
+            Some('\n') => None,
             _ => {
-                return self.fail(r#"unknown escape: a backslash may only stand before \ " n t or at the end of a line; write \\ for a backslash"#);
+                return self.fail(
+                    r#"a backslash outside of quotes may only stand before " or at the end of a line; put the value in quotes and write \\ for a backslash"#,
+                );
             }
-        }
+        };
         self.next();
-        Ok(())
+        Ok(c)
     }
 }
 
@@ -323,9 +346,13 @@ mod tests {
             (r#"k = "a ; # c""#, Some("a ; # c")),
             (r#"k = " a ""#, Some(" a ")),
             (r#"k = a" b "c"#, Some("a b c")),
-            (r"k = ^(p|hpc)\\d+", Some(r"^(p|hpc)\d+")),
-            (r"k = a\tb\nc", Some("a\tb\nc")),
+            (r#"k = "^(p|hpc)\\d+""#, Some(r"^(p|hpc)\d+")),
+            (r#"k = "a\tb\nc""#, Some("a\tb\nc")),
+            (r#"k = a\"b"#, Some("a\"b")),
             ("k = a\\\nb", Some("ab")),
+            ("k = a\\\r\nb\r", Some("ab")),
+            ("k = a\rb \r", Some("ab")),
+            ("k = \"a\rb\"", Some("ab")),
             ("k = v\r", Some("v")),
         ] {
             assert_eq!(value(line).as_deref(), wanted, "{line:?}");
@@ -354,7 +381,13 @@ mod tests {
             ("[Global] x", 1, 10, "end of the line"),
             ("[]", 1, 2, "name of a section"),
             ("[Global]\nZone = \"a\n", 2, 10, "not closed"),
-            ("[Global]\nZone = a\\d", 2, 10, "unknown escape"),
+            ("[Global]\nZone = \"a\\d\"", 2, 11, "unknown escape"),
+            ("[Global]\nZone = a\\d", 2, 10, "outside of quotes"),
+            ("[Global]\nZone = a\\\\d", 2, 10, "outside of quotes"),
+            ("[Global]\nZone = a\\", 2, 10, "outside of quotes"),
+            ("[Global]\nZone = \"a\\\nb\"", 2, 11, "unknown escape"),
+            ("[Global] ; \u{e4}\0", 1, 13, "NUL"),
+            ("[S \"\"]", 1, 5, "is empty"),
             ("[Global]\nZone a", 2, 6, "end of the line"),
             ("[Global]\n= a", 2, 1, "expected a [section]"),
             ("[S \"a\n\"]", 1, 6, "subsection"),
