@@ -217,7 +217,7 @@ impl Assembly {
                 cluster_id: self.cloud.cluster.id.clone(),
                 legacy_tags: self.cloud.cluster.legacy_tags,
                 vpc_id: self.cloud.vpc_id.clone(),
-                own_subnet_id: config.subnet_id.clone(),
+                own_subnet_id: self.cloud.subnet_id.clone(),
                 disable_security_group_ingress: config.disable_security_group_ingress,
                 elb_security_group: config.elb_security_group.clone(),
                 health_probe: health_probe(config),

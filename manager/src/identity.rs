@@ -1,5 +1,7 @@
 //! Which Kubernetes clusters and which AWS account this process talks to.
 
+mod own;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,11 +9,14 @@ use anyhow::{Context as _, Result, bail};
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use outrigger_aws::imds::Metadata;
 use outrigger_aws::{CallObserver, Clients, EndpointOverride, Settings};
 
 use crate::args::Options;
+use crate::cloud_config::overrides::{self, AwsService};
 use crate::cloud_config::{CloudConfig, ClusterId};
 use crate::metrics::RestClient;
+use own::Own;
 
 /// The cloud as configuration names it.
 pub struct Cloud {
@@ -23,13 +28,16 @@ pub struct Cloud {
     pub cluster: ClusterId,
     /// Its VPC.
     pub vpc_id: String,
+    /// A subnet for load balancers where tags name none: the file's, or the own instance's where that gave the VPC.
+    pub subnet_id: Option<String>,
     /// The clients.
     pub clients: Clients,
 }
 
 impl Cloud {
-    /// Reads the cloud configuration, resolves what it leaves open, and makes the clients. No AWS call is sent. `observer` is told
-    /// of every call that is sent later.
+    /// Reads the cloud configuration, makes the clients, and finds region, cluster and VPC: flag, file, environment, then the
+    /// instance metadata service and the own instance's description. Those are asked only for what is still missing.
+    /// `observer` is told of every call to AWS.
     ///
     /// # Errors
     /// Every problem names the flag, key or variable that solves it.
@@ -41,24 +49,44 @@ impl Cloud {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
-        let region = config.resolve_region(|name| std::env::var(name).ok())?;
-        let cluster = config.resolve_cluster(options.general.cluster_id.as_deref())?;
-        let vpc_id = config.resolve_vpc()?;
+        let environment = |name: &str| std::env::var(name).ok();
+        let imds = overrides::find(&config.service_overrides, AwsService::Imds, "");
+        let own = Own::new(Metadata::new(imds.map(|section| section.url.as_str()), environment));
+        let region = match config.given_region(options.general.region.as_deref(), environment)? {
+            Some(given) => given,
+            None => own.region().await?,
+        };
         let settings = Settings {
-            region: region.clone(),
+            region: region.value.clone(),
             endpoints: config.service_overrides.iter().map(endpoint).collect(),
             role_arn: config.role_arn.clone(),
             source_arn: config.source_arn.clone(),
             app_name: String::new(),
         };
         let clients = outrigger_aws::connect(&settings, observer).await?;
-        tracing::info!(region, vpc = vpc_id, cluster = cluster.id, "serving this cluster");
+        let cluster = match config.given_cluster(options.general.cluster_id.as_deref())? {
+            Some(cluster) => cluster,
+            None => own.cluster(clients.ec2.as_ref()).await?,
+        };
+        let (vpc, subnet) = match config.given_vpc(options.general.vpc_id.as_deref()) {
+            Some(given) => (given, None),
+            None => own.vpc(clients.ec2.as_ref()).await?,
+        };
+        tracing::info!(
+            region = region.value,
+            region_from = region.source,
+            vpc = vpc.value,
+            vpc_from = vpc.source,
+            cluster = cluster.id,
+            "serving this cluster"
+        );
         Ok(Self {
-            config,
-            region,
+            region: region.value,
             cluster,
-            vpc_id,
+            vpc_id: vpc.value,
+            subnet_id: config.subnet_id.clone().or(subnet),
             clients,
+            config,
         })
     }
 }
@@ -69,6 +97,7 @@ fn endpoint(section: &crate::cloud_config::ServiceOverride) -> EndpointOverride 
         region: section.region.clone(),
         url: section.url.clone(),
         signing_region: section.signing_region.clone(),
+        signing_name: section.signing_name.clone().unwrap_or_default(),
     }
 }
 

@@ -7,6 +7,8 @@
     reason = "a test ends at the first thing that is not as it should be"
 )]
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -52,14 +54,21 @@ impl Files {
         ]
     }
 
-    /// Starts the program with more arguments, expects it to end with status 1, and returns what it said.
+    /// Starts the program with more arguments, expects it to end with status 1, and returns what it said. Nothing answers as
+    /// instance metadata service.
     fn refused(&self, more: &[&str]) -> String {
+        self.refused_beside("http://127.0.0.1:1", more)
+    }
+
+    /// The same with an instance metadata service at this address.
+    fn refused_beside(&self, metadata: &str, more: &[&str]) -> String {
         let mut arguments = self.arguments();
         arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
         let log = self.path("stderr");
         let mut child = Command::new(env!("CARGO_BIN_EXE_outrigger-manager"))
             .args(&arguments)
             .env_clear()
+            .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(&log).unwrap())
@@ -151,7 +160,7 @@ const BROKEN_CLOUD: [Case; 11] = [
     (
         "no region",
         "[Global]\nVPC = vpc-1\nKubernetesClusterID = prod",
-        &["no AWS region", "set Zone or Region"],
+        &["no AWS region", "http://127.0.0.1:1", "set --region, or Zone or Region"],
     ),
     (
         "a zone of no region",
@@ -161,7 +170,12 @@ const BROKEN_CLOUD: [Case; 11] = [
     (
         "no cluster",
         "[Global]\nZone = us-east-1a\nVPC = vpc-1\n",
-        &["no cluster ID", "set --cluster-id, or KubernetesClusterID"],
+        &[
+            "no cluster ID",
+            "KubernetesClusterID",
+            "http://127.0.0.1:1",
+            "set --cluster-id",
+        ],
     ),
     (
         "two clusters",
@@ -175,9 +189,49 @@ const BROKEN_CLOUD: [Case; 11] = [
     (
         "no VPC",
         "[Global]\nZone = us-east-1a\nKubernetesClusterID = prod\n",
-        &["no VPC", "set VPC in section Global"],
+        &["no VPC", "VPC in section Global", "http://127.0.0.1:1", "set --vpc-id"],
     ),
 ];
+
+/// Answers every request with this status and no content.
+fn answering(status: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = write!(
+                stream,
+                "HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            );
+        }
+    });
+    address
+}
+
+#[test]
+fn an_instance_metadata_service_that_is_no_help_costs_two_seconds_and_the_flag_is_named() {
+    let files = Files::new();
+    files.write("cloud.conf", "[Global]\nVPC = vpc-1\nKubernetesClusterID = prod\n");
+    let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = format!("http://{}", hanging.local_addr().unwrap());
+    for (address, word) in [
+        (silent, "no answer within 2 s"),
+        ("http://127.0.0.1:1".into(), "cannot be reached"),
+        (answering("401 Unauthorized"), "refuses"),
+        (answering("404 Not Found"), "refuses"),
+        ("nonsense".into(), "no http:// URL"),
+    ] {
+        let start = Instant::now();
+        let said = files.refused_beside(&address, &[]);
+        assert_says(&said, &["no AWS region", &address, word, "set --region"], word);
+        assert!(
+            start.elapsed() < Duration::from_secs(8),
+            "{word}: {:?}",
+            start.elapsed()
+        );
+    }
+}
 
 #[test]
 fn a_broken_cloud_configuration_ends_the_start_with_place_value_and_fix() {

@@ -6,9 +6,9 @@
     reason = "a test ends at the first thing that is not as it should be"
 )]
 
-use outrigger_manager::cloud_config::identity::region_of_zone;
+use outrigger_manager::cloud_config::identity::{cluster_of_tags, region_of_zone};
 use outrigger_manager::cloud_config::overrides::{self, AwsService};
-use outrigger_manager::cloud_config::{CloudConfig, HealthProbeMode, IdentityError, IpFamily};
+use outrigger_manager::cloud_config::{CloudConfig, ClusterId, HealthProbeMode, IdentityError, IpFamily};
 use proptest::prelude::*;
 
 fn read(text: &str) -> CloudConfig {
@@ -88,18 +88,36 @@ fn an_empty_file_and_a_byte_order_mark_are_fine() {
 }
 
 #[test]
-fn zone_wins_over_region_and_the_environment_comes_last() {
-    let none = |_: &str| None;
-    let environment = |name: &str| (name == "AWS_DEFAULT_REGION").then(|| "ap-south-1".to_owned());
-    assert_eq!(read(FULL).resolve_region(environment), Ok("us-east-1".into()));
+fn the_flag_wins_then_zone_then_region_and_the_environment_comes_last() {
+    let region = |text: &str, flag: Option<&str>, variable: &str| {
+        let environment = |name: &str| (name == variable).then(|| "ap-south-1".to_owned());
+        let given = read(text).given_region(flag, environment);
+        given.map(|given| given.map(|given| (given.value, given.source)))
+    };
+    for (text, flag, variable, value, source) in [
+        (FULL, Some("sa-east-1"), "AWS_REGION", "sa-east-1", "--region"),
+        (
+            FULL,
+            Some(""),
+            "AWS_REGION",
+            "us-east-1",
+            "Zone of the cloud configuration",
+        ),
+        (
+            "[Global]\nRegion=eu-west-1",
+            None,
+            "AWS_REGION",
+            "eu-west-1",
+            "Region of the cloud configuration",
+        ),
+        ("", None, "AWS_REGION", "ap-south-1", "AWS_REGION"),
+        ("", None, "AWS_DEFAULT_REGION", "ap-south-1", "AWS_DEFAULT_REGION"),
+    ] {
+        assert_eq!(region(text, flag, variable), Ok(Some((value.into(), source))), "{text}");
+    }
+    assert_eq!(region("", None, "none"), Ok(None));
     assert_eq!(
-        read("[Global]\nRegion=eu-west-1").resolve_region(environment),
-        Ok("eu-west-1".into())
-    );
-    assert_eq!(read("").resolve_region(environment), Ok("ap-south-1".into()));
-    assert_eq!(read("").resolve_region(none), Err(IdentityError::NoRegion));
-    assert_eq!(
-        read("[Global]\nZone=nowhere").resolve_region(environment),
+        region("[Global]\nZone=nowhere", None, "AWS_REGION"),
         Err(IdentityError::BadZone("nowhere".into()))
     );
 }
@@ -122,21 +140,63 @@ fn regions_are_the_leading_part_of_zones() {
 
 #[test]
 fn all_cluster_ids_must_agree() {
-    let cluster = read(FULL).resolve_cluster(Some("prod")).unwrap();
-    assert!(cluster.id == "prod" && cluster.legacy_tags);
-    assert!(
-        !read("[Global]\nKubernetesClusterID=a")
-            .resolve_cluster(None)
-            .unwrap()
-            .legacy_tags
-    );
-    assert_eq!(read("").resolve_cluster(Some("flag")).unwrap().id, "flag");
-    assert_eq!(read("").resolve_cluster(None), Err(IdentityError::NoCluster));
-    let both = read("[Global]\nKubernetesClusterTag=a\nKubernetesClusterID=b")
-        .resolve_cluster(None)
-        .unwrap_err();
+    let given = |text: &str, flag| read(text).given_cluster(flag);
+    let cluster = |id: &str, legacy_tags| {
+        Ok(Some(ClusterId {
+            id: id.into(),
+            legacy_tags,
+        }))
+    };
+    assert_eq!(given(FULL, Some("prod")), cluster("prod", true));
+    assert_eq!(given("[Global]\nKubernetesClusterID=a", None), cluster("a", false));
+    assert_eq!(given("", Some("flag")), cluster("flag", false));
+    assert_eq!(given("", None), Ok(None));
+    assert_eq!(given("", Some("")), Ok(None));
+    let both = given("[Global]\nKubernetesClusterTag=a\nKubernetesClusterID=b", None).unwrap_err();
     assert!(both.to_string().contains("different clusters"));
-    assert!(read(FULL).resolve_cluster(Some("other")).is_err());
+    assert!(given(FULL, Some("other")).is_err());
+}
+
+#[test]
+fn the_own_instances_tags_name_one_cluster() {
+    let of = |tags: &[(&'static str, &'static str)]| cluster_of_tags(tags.iter().copied()).map_err(|e| e.to_string());
+    let cluster = |id: &str, legacy_tags| {
+        Ok(Some(ClusterId {
+            id: id.into(),
+            legacy_tags,
+        }))
+    };
+    const TAG: (&str, &str) = ("kubernetes.io/cluster/a", "");
+    const LEGACY: (&str, &str) = ("KubernetesCluster", "a");
+    assert_eq!(of(&[("Name", "x"), TAG]), cluster("a", false));
+    assert_eq!(of(&[LEGACY]), cluster("a", true));
+    assert_eq!(of(&[TAG, LEGACY]), cluster("a", true));
+    for none in [
+        &[][..],
+        &[("Name", "a")],
+        &[("kubernetes.io/cluster/", "owned")],
+        &[("KubernetesCluster", "")],
+    ] {
+        assert_eq!(of(none), Ok(None), "{none:?}");
+    }
+    for two in [
+        [TAG, ("kubernetes.io/cluster/b", "owned")],
+        [TAG, ("KubernetesCluster", "b")],
+    ] {
+        let error = of(&two).unwrap_err();
+        assert!(
+            error.contains("kubernetes.io/cluster/a") && error.contains("set --cluster-id"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn the_vpc_is_the_flags_then_the_files() {
+    let vpc = |flag| read(FULL).given_vpc(flag).map(|given| given.value);
+    assert_eq!(vpc(Some("vpc-2")).as_deref(), Some("vpc-2"));
+    assert_eq!(vpc(None).as_deref(), Some("vpc-1"));
+    assert_eq!(read("").given_vpc(None), None);
 }
 
 #[test]

@@ -26,9 +26,9 @@ pub fn target(data: &[u8]) {
                 config.warnings.iter().for_each(|warning| in_the_file(data, warning));
                 note(&format!("{:?}", config.ip_families().len().min(3)));
                 drop((
-                    config.resolve_region(|_| None),
-                    config.resolve_cluster(Some("x")),
-                    config.resolve_vpc(),
+                    config.given_region(None, |_| None),
+                    config.given_cluster(Some("x")),
+                    config.given_vpc(None),
                 ));
             }
             Err(CloudConfigError::Invalid(problems)) => {

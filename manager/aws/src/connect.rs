@@ -11,7 +11,7 @@ use crate::ec2::SdkEc2;
 use crate::elb::SdkElb;
 use crate::observe::Observing;
 use crate::role::AssumedRole;
-use crate::{CallObserver, Ec2, Elb, Settings, SettingsError};
+use crate::{CallObserver, Ec2, Elb, Settings, SettingsError, endpoint};
 
 /// Longest time for one call, its repetitions included.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -40,18 +40,19 @@ pub async fn connect(settings: &Settings, observer: Arc<dyn CallObserver>) -> Re
     if settings.region.is_empty() {
         return Err(SettingsError::NoRegion);
     }
-    let ec2_endpoint = settings.endpoint(["EC2", "ec2"])?;
-    let elb_endpoint = settings.endpoint(["Elastic Load Balancing", "elasticloadbalancing"])?;
+    let resolver = |spellings| settings.endpoint(spellings).map(endpoint::resolver).transpose();
+    let ec2_endpoint = resolver(["EC2", "ec2"])?;
+    let elb_endpoint = resolver(["Elastic Load Balancing", "elasticloadbalancing"])?;
     let observing = Observing(observer);
     let config = with_role(base(settings).await?, settings, &observing)?;
 
     let mut ec2 = aws_sdk_ec2::config::Builder::from(&config).interceptor(observing.clone());
-    if let Some(url) = ec2_endpoint {
-        ec2 = ec2.endpoint_url(url);
+    if ec2_endpoint.is_some() {
+        ec2.set_endpoint_resolver(ec2_endpoint);
     }
     let mut elb = aws_sdk_elasticloadbalancing::config::Builder::from(&config).interceptor(observing);
-    if let Some(url) = elb_endpoint {
-        elb = elb.endpoint_url(url);
+    if elb_endpoint.is_some() {
+        elb.set_endpoint_resolver(elb_endpoint);
     }
     Ok(Clients {
         ec2: Arc::new(SdkEc2::new(aws_sdk_ec2::Client::from_conf(ec2.build()))),
@@ -104,7 +105,7 @@ mod tests {
             .await
             .err()
             .map(|e| e.to_string());
-        assert!(error.is_some_and(|text| text.contains("set Region (or Zone) in section [Global]")));
+        assert!(error.is_some_and(|text| text.contains("set --region, or Region (or Zone) in section [Global]")));
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@
 //!
 //! - [`Ec2`], [`Elb`]: what the controllers need of AWS and nothing more;
 //! - [`Error`], [`Kind`]: what a failed call means, from one table of AWS's error codes;
+//! - [`imds`]: what the instance metadata service says about the own instance;
 //! - [`connect`]: region, credentials, endpoints and time-outs, then the clients;
 //! - [`CallObserver`]: is told of every call that has ended, for metrics;
 //! - [`fake`] (feature `fake`): AWS in memory, with a log of calls and injected faults, for tests.
@@ -17,9 +18,11 @@
 mod connect;
 pub mod ec2;
 pub mod elb;
+mod endpoint;
 mod error;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
+pub mod imds;
 pub mod limit;
 mod observe;
 mod role;

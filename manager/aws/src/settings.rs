@@ -25,18 +25,17 @@ pub struct EndpointOverride {
     pub region: String,
     /// The endpoint, with scheme.
     pub url: String,
-    /// Region to sign for; must be the region of the clients, or empty.
+    /// Region to sign for; empty means the clients' own.
     pub signing_region: String,
+    /// Name of the service to sign for; empty means the service's own.
+    pub signing_name: String,
 }
 
 /// A setting with which no client can be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     /// No region.
-    #[error(
-        "no AWS region: set Region (or Zone) in section [Global] of the cloud config; asking the instance metadata \
-         service for it is not built yet"
-    )]
+    #[error("no AWS region: set --region, or Region (or Zone) in section [Global] of the cloud config")]
     NoRegion,
     /// The role's ARN cannot be read.
     #[error(
@@ -56,52 +55,19 @@ pub enum SettingsError {
         /// What stands there.
         url: String,
     },
-    /// Signing for a region other than the one called.
-    #[error(
-        "SigningRegion {signing_region:?} in the ServiceOverride for service {service:?} differs from the region \
-         {region:?}: signing for another region is not built yet; set both to the same region"
-    )]
-    SigningRegion {
-        /// The section's service.
-        service: String,
-        /// What stands there.
-        signing_region: String,
-        /// The clients' region.
-        region: String,
-    },
     /// The name cannot stand in a user agent.
     #[error("application name {0:?} may hold letters, digits and !#$%&'*+-.^_|~ only")]
     AppName(String),
 }
 
 impl Settings {
-    /// The endpoint that replaces AWS's own for the service of these spellings, the first spelling first.
-    ///
-    /// # Errors
-    /// When the matching section's URL or signing region cannot be used.
-    pub(crate) fn endpoint(&self, spellings: [&str; 2]) -> Result<Option<&str>, SettingsError> {
-        let section = spellings.iter().find_map(|name| {
+    /// The section whose endpoint replaces AWS's own for the service of these spellings, the first spelling first.
+    pub(crate) fn endpoint(&self, spellings: [&str; 2]) -> Option<&EndpointOverride> {
+        spellings.iter().find_map(|name| {
             self.endpoints
                 .iter()
                 .find(|e| e.service.trim() == *name && e.region.trim() == self.region)
-        });
-        let Some(section) = section else { return Ok(None) };
-        let url = section.url.trim();
-        if !url.starts_with("http://") && !url.starts_with("https://") {
-            return Err(SettingsError::EndpointUrl {
-                service: section.service.clone(),
-                url: section.url.clone(),
-            });
-        }
-        let signing_region = section.signing_region.trim();
-        if !signing_region.is_empty() && signing_region != self.region {
-            return Err(SettingsError::SigningRegion {
-                service: section.service.clone(),
-                signing_region: signing_region.to_owned(),
-                region: self.region.clone(),
-            });
-        }
-        Ok(Some(url))
+        })
     }
 
     /// The account in the role's ARN.
@@ -147,7 +113,7 @@ mod tests {
             service: service.into(),
             region: region.into(),
             url: url.into(),
-            signing_region: String::new(),
+            ..EndpointOverride::default()
         }
     }
 
@@ -161,12 +127,16 @@ mod tests {
 
     const ELB: [&str; 2] = ["Elastic Load Balancing", "elasticloadbalancing"];
 
+    fn url(endpoints: Vec<EndpointOverride>) -> Option<String> {
+        settings(endpoints).endpoint(ELB).map(|section| section.url.clone())
+    }
+
     #[test]
     fn both_spellings_of_a_service_match_and_the_current_one_wins() {
         let old = section("elasticloadbalancing", "eu-central-1", "http://old");
         let new = section("Elastic Load Balancing", "eu-central-1", "http://new");
-        assert_eq!(settings(vec![old.clone()]).endpoint(ELB), Ok(Some("http://old")));
-        assert_eq!(settings(vec![old, new]).endpoint(ELB), Ok(Some("http://new")));
+        assert_eq!(url(vec![old.clone()]).as_deref(), Some("http://old"));
+        assert_eq!(url(vec![old, new]).as_deref(), Some("http://new"));
     }
 
     #[test]
@@ -175,22 +145,14 @@ mod tests {
             section("Elastic Load Balancing v2", "eu-central-1", "http://v2"),
             section("elasticloadbalancing", "us-east-1", "http://us"),
         ];
-        assert_eq!(settings(other).endpoint(ELB), Ok(None));
+        assert_eq!(url(other), None);
     }
 
     #[test]
-    fn what_is_no_url_or_signs_elsewhere_is_refused_by_name() {
-        let mut bad = section("elasticloadbalancing", "eu-central-1", "moto:5000");
-        assert!(matches!(
-            settings(vec![bad.clone()]).endpoint(ELB),
-            Err(SettingsError::EndpointUrl { .. })
-        ));
-        bad.url = "http://moto:5000".into();
-        bad.signing_region = "us-east-1".into();
-        assert!(matches!(
-            settings(vec![bad]).endpoint(ELB),
-            Err(SettingsError::SigningRegion { .. })
-        ));
+    fn what_is_no_url_is_refused_by_name() {
+        let bad = section("elasticloadbalancing", "eu-central-1", "moto:5000");
+        let error = crate::endpoint::resolver(&bad).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("moto:5000"), "{error}");
     }
 
     #[test]

@@ -78,6 +78,8 @@ fn general(line: &mut CommandLine) -> General {
         cloud_config_strict: line.bool("cloud-config-strict"),
         cluster_name: line.text("cluster-name"),
         cluster_id: line.some_text("cluster-id"),
+        region: line.some_text("region"),
+        vpc_id: line.some_text("vpc-id"),
         controllers,
         kubeconfig: path(line, "kubeconfig"),
         master: line.some_text("master"),

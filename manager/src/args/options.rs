@@ -81,6 +81,10 @@ pub struct General {
     pub cluster_name: String,
     /// `--cluster-id`.
     pub cluster_id: Option<String>,
+    /// `--region`.
+    pub region: Option<String>,
+    /// `--vpc-id`.
+    pub vpc_id: Option<String>,
     /// `--controllers`.
     pub controllers: Selection,
     /// `--kubeconfig`.

@@ -1,15 +1,21 @@
-//! Which region, cluster and VPC this manager serves, as far as flags, file and environment say it.
+//! Which region, cluster and VPC this manager serves, as far as flags, file and environment say it, and what the tags of the
+//! own instance say about the cluster.
 
 use super::CloudConfig;
 
-/// A value that flags, file and environment do not give.
+/// Key of the tag by which AWS objects belong to a cluster, without the cluster's ID.
+const TAG_PREFIX: &str = "kubernetes.io/cluster/";
+/// Key of the older tag; its value is the cluster's ID.
+const LEGACY_TAG: &str = "KubernetesCluster";
+
+/// A value that nothing gives, or that is given twice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    /// No region.
+    /// No region; the text says what was asked last and why in vain.
     #[error(
-        "no AWS region: set Zone or Region in section Global of the cloud configuration, or AWS_REGION or AWS_DEFAULT_REGION in the environment (the instance metadata service is not asked yet)"
+        "no AWS region: {0}; set --region, or Zone or Region in section Global of the cloud configuration, or AWS_REGION in the environment"
     )]
-    NoRegion,
+    NoRegion(String),
     /// A zone that holds no region.
     #[error("Zone {0:?} in the cloud configuration names no region: expected a zone such as us-east-1a")]
     BadZone(String),
@@ -27,16 +33,21 @@ pub enum IdentityError {
         /// The second ID.
         second_value: String,
     },
-    /// No cluster ID.
+    /// Tags of two clusters on the own instance.
     #[error(
-        "no cluster ID: set --cluster-id, or KubernetesClusterID in section Global of the cloud configuration (the tags of this manager's own instance are not read yet)"
+        "the tags {0:?} and {1:?} of this manager's own instance name different clusters; remove one of the tags, or set --cluster-id"
     )]
-    NoCluster,
-    /// No VPC.
+    TwoTags(String, String),
+    /// No cluster ID; the text says what was asked last and why in vain.
     #[error(
-        "no VPC: set VPC in section Global of the cloud configuration (the instance metadata service is not asked yet)"
+        "no cluster ID: neither --cluster-id nor KubernetesClusterID or KubernetesClusterTag in section Global of the cloud configuration is set, and {0}; set --cluster-id"
     )]
-    NoVpc,
+    NoCluster(String),
+    /// No VPC; the text says what was asked last and why in vain.
+    #[error(
+        "no VPC: neither --vpc-id nor VPC in section Global of the cloud configuration is set, and {0}; set --vpc-id"
+    )]
+    NoVpc(String),
 }
 
 /// The cluster's ID and how AWS objects carry it.
@@ -48,32 +59,56 @@ pub struct ClusterId {
     pub legacy_tags: bool,
 }
 
+/// A value and where it stands, for the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given {
+    /// The value.
+    pub value: String,
+    /// A flag, a key or a variable.
+    pub source: &'static str,
+}
+
+impl Given {
+    fn some(value: Option<&str>, source: &'static str) -> Option<Self> {
+        value.filter(|value| !value.is_empty()).map(|value| Self {
+            value: value.to_owned(),
+            source,
+        })
+    }
+}
+
 impl CloudConfig {
-    /// The region: `Zone` of the file, `Region` of the file, then the environment. Upstream does not ask the
-    /// environment; it is the last source here.
+    /// The region: `--region`, `Zone` of the file, `Region` of the file, then the environment. `None`: the instance metadata
+    /// service has to say it. Upstream does not ask the environment.
     ///
     /// # Errors
-    /// [`IdentityError::BadZone`], [`IdentityError::NoRegion`].
-    pub fn resolve_region(&self, environment: impl Fn(&str) -> Option<String>) -> Result<String, IdentityError> {
-        if let Some(zone) = &self.zone {
-            return region_of_zone(zone)
-                .map(str::to_owned)
-                .ok_or_else(|| IdentityError::BadZone(zone.clone()));
+    /// [`IdentityError::BadZone`].
+    pub fn given_region(
+        &self,
+        flag: Option<&str>,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<Given>, IdentityError> {
+        if let Some(given) = Given::some(flag, "--region") {
+            return Ok(Some(given));
         }
-        let variables = ["AWS_REGION", "AWS_DEFAULT_REGION"].into_iter().filter_map(environment);
-        self.region
-            .iter()
-            .cloned()
-            .chain(variables)
-            .find(|region| !region.is_empty())
-            .ok_or(IdentityError::NoRegion)
+        if let Some(zone) = &self.zone {
+            return match region_of_zone(zone) {
+                Some(region) => Ok(Given::some(Some(region), "Zone of the cloud configuration")),
+                None => Err(IdentityError::BadZone(zone.clone())),
+            };
+        }
+        let variable = |name| Given::some(environment(name).as_deref(), name);
+        Ok(Given::some(self.region.as_deref(), "Region of the cloud configuration")
+            .or_else(|| variable("AWS_REGION"))
+            .or_else(|| variable("AWS_DEFAULT_REGION")))
     }
 
-    /// The cluster ID: `KubernetesClusterTag`, `KubernetesClusterID`, `--cluster-id`; all that are given must agree.
+    /// The cluster ID: `--cluster-id`, `KubernetesClusterTag`, `KubernetesClusterID`; all that are given must agree. `None`: the
+    /// tags of the own instance have to say it.
     ///
     /// # Errors
-    /// [`IdentityError::TwoClusters`], [`IdentityError::NoCluster`].
-    pub fn resolve_cluster(&self, flag: Option<&str>) -> Result<ClusterId, IdentityError> {
+    /// [`IdentityError::TwoClusters`].
+    pub fn given_cluster(&self, flag: Option<&str>) -> Result<Option<ClusterId>, IdentityError> {
         let given: Vec<(&'static str, &str)> = [
             ("KubernetesClusterTag", self.kubernetes_cluster_tag.as_deref()),
             ("KubernetesClusterID", self.kubernetes_cluster_id.as_deref()),
@@ -83,7 +118,7 @@ impl CloudConfig {
         .filter_map(|(name, value)| Some((name, value?)))
         .collect();
         let Some((first, first_value)) = given.first().copied() else {
-            return Err(IdentityError::NoCluster);
+            return Ok(None);
         };
         match given.iter().find(|(_, value)| *value != first_value) {
             Some((second, second_value)) => Err(IdentityError::TwoClusters {
@@ -92,19 +127,49 @@ impl CloudConfig {
                 second,
                 second_value: (*second_value).to_owned(),
             }),
-            None => Ok(ClusterId {
+            None => Ok(Some(ClusterId {
                 id: first_value.to_owned(),
                 legacy_tags: self.kubernetes_cluster_tag.is_some(),
-            }),
+            })),
         }
     }
 
-    /// The VPC of the file.
-    ///
-    /// # Errors
-    /// [`IdentityError::NoVpc`].
-    pub fn resolve_vpc(&self) -> Result<String, IdentityError> {
-        self.vpc.clone().ok_or(IdentityError::NoVpc)
+    /// The VPC: `--vpc-id`, then `VPC` of the file. `None`: the own instance's.
+    #[must_use]
+    pub fn given_vpc(&self, flag: Option<&str>) -> Option<Given> {
+        Given::some(flag, "--vpc-id").or_else(|| Given::some(self.vpc.as_deref(), "VPC of the cloud configuration"))
+    }
+}
+
+/// The cluster that the tags of the own instance name, with upstream's rules: a key that ends after its prefix names none, two
+/// current tags are an error, and so are a current and a legacy tag that differ.
+///
+/// # Errors
+/// [`IdentityError::TwoTags`].
+pub fn cluster_of_tags<'a>(
+    tags: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Result<Option<ClusterId>, IdentityError> {
+    let (mut current, mut legacy) = (None::<&str>, None::<&str>);
+    for (key, value) in tags {
+        if let Some(id) = key.strip_prefix(TAG_PREFIX).filter(|id| !id.is_empty()) {
+            if let Some(other) = current {
+                let tag = |id| format!("{TAG_PREFIX}{id}");
+                return Err(IdentityError::TwoTags(tag(other), tag(id)));
+            }
+            current = Some(id);
+        } else if key == LEGACY_TAG && !value.is_empty() {
+            legacy = Some(value);
+        }
+    }
+    match (legacy, current) {
+        (Some(legacy), Some(current)) if legacy != current => Err(IdentityError::TwoTags(
+            format!("{LEGACY_TAG}={legacy}"),
+            format!("{TAG_PREFIX}{current}"),
+        )),
+        _ => Ok(legacy.or(current).map(|id| ClusterId {
+            id: id.to_owned(),
+            legacy_tags: legacy.is_some(),
+        })),
     }
 }
 

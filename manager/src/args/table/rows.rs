@@ -174,9 +174,11 @@ pub(super) const GLOBAL: &[Flag] = &[
 
 pub(super) const OURS: &[Flag] = &[
     flag("cloud-config-strict", Bool, "true", Works, "Unknown sections and keys of the cloud configuration are an error; false makes them a warning."),
-    flag("cluster-id", Text, "", Works, "Cluster ID, where the cloud configuration names none; must agree with it."),
+    flag("cluster-id", Text, "", Works, "Cluster ID; must agree with the cloud configuration's. Without both, the tags of the own instance name it."),
     flag("migration", Text, "", Works, "Name of the CloudProviderMigration that this manager takes part in; implies leader migration."),
     flag("migration-kubeconfig", Text, "", Works, "Kubeconfig of the cluster where that object lives; empty means this cluster."),
+    flag("region", Text, "", Works, "AWS region; goes before Zone and Region of the cloud configuration, AWS_REGION, and the instance metadata service."),
+    flag("vpc-id", Text, "", Works, "VPC of the cluster; goes before VPC of the cloud configuration and the own instance's."),
 ];
 
 pub(super) const REMOVED: &[Flag] = &[
