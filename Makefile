@@ -22,10 +22,12 @@ endif
 RUN := $(CURDIR)/target
 DEMO_TOOLS := k8s-1.26 etcd kustomize moto
 TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl aws-ccm
-BENCH_TOOLS := k8s-1.36 etcd webhook-go
+BENCH_TOOLS := k8s-1.36 etcd webhook-go moto aws-ccm
 
 MINUTES ?= 4
 TARGETS ?=
+BENCH ?= webhook manager
+BENCH_OPTIONS ?=
 
 .PHONY: prune help demo demo-incumbent test bench fuzz lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean
 
@@ -45,8 +47,8 @@ fuzz: ## hostile inputs for all readers, for MINUTES=4 in all; TARGETS='admissio
 	@cargo build --locked --workspace --bin outrigger-fuzz
 	@$(CARGO_TARGET_DIR)/debug/outrigger-fuzz run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --out $(RUN)/fuzz $(TARGETS)
 
-bench: check-languages tools-bench binaries-bench ## measure the webhook beside a Go counterpart; UPDATE=1 writes docs/benchmarks.md
-	@OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench webhook $(if $(UPDATE),--write=docs/benchmarks.md)
+bench: check-languages tools-bench binaries-bench ## measure webhook and manager (BENCH=webhook for one) beside others; UPDATE=1 writes docs/benchmarks.md
+	@for what in $(BENCH); do OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench $$what $(BENCH_OPTIONS) $(if $(UPDATE),--write=docs/benchmarks.md); done
 
 lint: check-languages ## formatting, clippy with warnings denied, cargo-deny
 	@cargo fmt --all --check
@@ -63,7 +65,7 @@ binaries: prune
 	@cargo build --locked --workspace
 
 binaries-bench: prune
-	@cargo build --locked --release -p outrigger-webhook -p outrigger-e2e --bin outrigger-webhook --bin outrigger-bench
+	@cargo build --locked --release -p outrigger-webhook -p outrigger-e2e -p outrigger-manager --bins
 
 tools-demo:
 	@mkdir -p $(RUN) && e2e/tools/build --paths $(DEMO_TOOLS) > $(RUN)/tools.env.new && mv $(RUN)/tools.env.new $(RUN)/tools.env

@@ -1,4 +1,5 @@
-//! The load generator of `make bench` on the real webhook: the benchmark measures right answers.
+//! `make bench`, small: the load generator on the real webhook measures right answers, and both managers get to the end of
+//! every scenario with numbers that can be.
 
 #![allow(
     clippy::expect_used,
@@ -14,11 +15,15 @@ use outrigger_e2e::bench::answer::Depth;
 use outrigger_e2e::bench::client::Connections;
 use outrigger_e2e::bench::ground::Ground;
 use outrigger_e2e::bench::load::{Course, Tally, pace, saturate};
+use outrigger_e2e::bench::manager;
+use outrigger_e2e::bench::manager::contender::{Contender as Manager, Programs};
+use outrigger_e2e::bench::manager::course::{Bench, Extent};
+use outrigger_e2e::bench::manager::result::{Results, Who, Work};
 use outrigger_e2e::bench::review::{Object, Reviews, Stream, uid};
 use outrigger_e2e::bench::server::{Contender, Server};
 use outrigger_e2e::bench::{answer, client};
 use outrigger_e2e::stage::Binaries;
-use outrigger_e2e::tools::Tools;
+use outrigger_e2e::tools::{Tool, Tools};
 use serde_json::{Value, json};
 
 const IN_FLIGHT: usize = 20;
@@ -102,4 +107,100 @@ async fn changes_are_the_expected_ones(connections: &Connections, reviews: &Revi
         );
     }
     Ok(())
+}
+
+const NODES: usize = 20;
+const LEAVING: usize = 2;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_managers_get_to_the_end_and_the_numbers_can_be() {
+    match compete().await.and_then(|results| sane(&results)) {
+        Ok(table) => println!("{table}"),
+        Err(error) => panic!("{error:#}"),
+    }
+}
+
+async fn compete() -> Result<Results> {
+    let run = tempfile::tempdir()?;
+    let wanted = [
+        Tool::Etcd,
+        Tool::ApiServer136,
+        Tool::MotoPython,
+        Tool::AwsCloudControllerManager,
+    ];
+    let tools = Tools::load(&wanted).await?;
+    let bench = Bench {
+        tools: &tools,
+        folder: run.path(),
+        range: "127.96.0.0/16",
+        programs: Programs {
+            ours: Binaries::find()?.manager,
+            incumbent: tools.path(Tool::AwsCloudControllerManager)?.to_owned(),
+        },
+        progress: |text: &str| println!("{text}"),
+    };
+    let course = manager::steady::Course {
+        quiet: Duration::from_secs(1),
+        window: Duration::from_secs(2),
+        leaving: LEAVING,
+    };
+    let cold = Extent {
+        sizes: vec![NODES],
+        full: false,
+        steady: None,
+        limited: Vec::new(),
+        contenders: vec![Manager::Outrigger, Manager::Incumbent],
+    };
+    let steady = Extent {
+        sizes: Vec::new(),
+        steady: Some((NODES, course)),
+        contenders: vec![Manager::Outrigger],
+        ..cold.clone()
+    };
+    let (mut results, rest) = tokio::try_join!(bench.run(&cold), bench.run(&steady))?;
+    results.steady = rest.steady;
+    results.leaving = rest.leaving;
+    results.failures.extend(rest.failures);
+    Ok(results)
+}
+
+/// Checks the results; the table of them.
+fn sane(results: &Results) -> Result<String> {
+    ensure!(results.failures.is_empty(), "{:?}", results.failures);
+    let of = |who| {
+        results
+            .cold(who, NODES, false)
+            .with_context(|| format!("no row of {who:?}"))
+    };
+    let (floor, ours) = (of(Who::Floor)?, of(Who::Manager(Manager::Outrigger))?);
+    let incumbent = of(Who::Manager(Manager::Incumbent))?;
+    for work in [floor, ours, incumbent] {
+        ensure!(work.done == NODES && work.first <= work.last, "{work:?}");
+        let patches = work.requests.of("PATCH nodes") + work.requests.of("PATCH nodes/status");
+        let puts = work.requests.of("PUT nodes") + work.requests.of("PUT nodes/status");
+        ensure!(patches + puts >= 2 * NODES as u64, "too few writes: {work:?}");
+    }
+    ensure!(
+        floor.requests.total() == 2 * NODES as u64,
+        "the floor sends more than it must: {floor:?}"
+    );
+    for work in [ours, incumbent] {
+        let usage = work.usage.context("no usage")?;
+        ensure!(usage.peak > 1024 && !usage.processor.is_zero(), "{work:?}");
+    }
+    ensure!(
+        ours.aws.of("DescribeInstances") >= 1 && ours.aws.total() < incumbent.aws.total(),
+        "{ours:?} {incumbent:?}"
+    );
+    let steady = results.steady.first().context("no steady state")?;
+    ensure!(
+        steady.aws.of("DescribeInstances") == 0 && steady.start.total() >= 1,
+        "{steady:?}"
+    );
+    let left: &Work = results.leaving.first().context("nobody left")?;
+    ensure!(
+        left.done == LEAVING && left.requests.of("DELETE nodes") == LEAVING as u64,
+        "{left:?}"
+    );
+    Ok(manager::report::manager(results, "A test."))
 }

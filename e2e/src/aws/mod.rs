@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! controllers ──▶ Proxy ── limits ── faults ── gaps ──▶ Moto
+//!                   │              └─ Fleet, if there is one: thousands of instances
 //!                   └─ ledger: who called what, when, with which answer
 //! ```
 //!
@@ -12,6 +13,7 @@
 pub mod bucket;
 pub mod call;
 pub mod fault;
+mod fleet;
 mod gaps;
 mod ledger;
 mod moto;
@@ -29,6 +31,7 @@ use crate::tools::ToolsError;
 
 pub use call::{Answer, Call, Caller, Outcome};
 pub use fault::{Fault, FaultHandle, When};
+pub use fleet::Fleet;
 pub use moto::Moto;
 pub use proxy::Proxy;
 pub use query::is_write;

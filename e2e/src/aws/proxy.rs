@@ -28,6 +28,7 @@ use crate::loopback::LoopbackClient;
 use super::bucket::Limits;
 use super::call::{Answer, Call, Caller, Outcome};
 use super::fault::{Fault, FaultHandle, Kind, Rule, Rules, When};
+use super::fleet::Fleet;
 use super::gaps::{Gaps, Plan};
 use super::ledger::Ledger;
 use super::query::{Identity, Query};
@@ -68,6 +69,7 @@ struct Shared {
     limited: AtomicBool,
     rules: Arc<Rules>,
     gaps: Gaps,
+    fleet: Mutex<Option<Arc<Fleet>>>,
 }
 
 impl Proxy {
@@ -92,6 +94,7 @@ impl Proxy {
             limited: AtomicBool::new(false),
             rules: Arc::default(),
             gaps: Gaps::default(),
+            fleet: Mutex::default(),
         });
         let server = tokio::spawn(serve(listener, Arc::clone(&shared)));
         let proxy = Self { url, shared, server };
@@ -114,6 +117,11 @@ impl Proxy {
     pub fn set_limits(&self, on: bool) {
         *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner) = Limits::default();
         self.shared.limited.store(on, Ordering::SeqCst);
+    }
+
+    /// Answers DescribeInstances from a fleet from now on, without moto; or from moto again.
+    pub fn set_fleet(&self, fleet: Option<Arc<Fleet>>) {
+        *self.shared.fleet.lock().unwrap_or_else(PoisonError::into_inner) = fleet;
     }
 
     /// Injects a fault for as long as the handle lives.
@@ -333,8 +341,18 @@ impl Shared {
             || limits.admit(&call.service, &call.action, &call.parameters, self.started.elapsed())
     }
 
-    /// Asks moto, with its gaps filled.
+    fn fleet(&self) -> Option<Arc<Fleet>> {
+        self.fleet.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks the fleet, or moto with its gaps filled.
     async fn carry_out(&self, service: &Service, query: Query, headers: &HeaderMap) -> Response<Bytes> {
+        if let Some(fleet) = self.fleet().filter(|_| query.action == "DescribeInstances") {
+            return match fleet.describe(&query.parameters) {
+                Ok(body) => xml_response(200, body),
+                Err((code, message)) => error_response(service, 400, code, &message),
+            };
+        }
         let asked = query.clone();
         let mut response = match self.gaps.plan(service, query) {
             Plan::Answer(body) => xml_response(200, body),

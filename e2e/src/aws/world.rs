@@ -264,7 +264,8 @@ impl Ec2<'_> {
     }
 }
 
-fn cluster_tag(cluster_id: &str) -> String {
+/// The tag of everything that belongs to a cluster.
+pub(super) fn cluster_tag(cluster_id: &str) -> String {
     format!("kubernetes.io/cluster/{cluster_id}")
 }
 

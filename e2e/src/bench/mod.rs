@@ -1,5 +1,7 @@
 //! The benchmarks: our programs beside what users would have instead, in one run on one machine.
 //!
+//! The manager's are in `manager/`; of the webhook's:
+//!
 //! | question | file |
 //! |---|---|
 //! | what is sent | `objects.rs`, `review.rs` |
@@ -15,6 +17,7 @@ pub mod client;
 pub mod ground;
 pub mod histogram;
 pub mod load;
+pub mod manager;
 mod objects;
 pub mod percentile;
 pub mod placement;

@@ -130,7 +130,8 @@ fn saturated(text: &mut String, samples: &Samples) {
 }
 
 /// About three digits that count.
-fn number(value: Option<f64>) -> String {
+#[must_use]
+pub fn number(value: Option<f64>) -> String {
     match value {
         None => "–".to_owned(),
         Some(value) if value.abs() < 0.0005 => "0".to_owned(),
@@ -158,7 +159,7 @@ pub fn replace_section(document: &str, section: &str, table: &str) -> Result<Str
 
 /// The machine, as far as it matters, and the day.
 #[must_use]
-pub fn machine(others: usize) -> String {
+pub fn host() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, key: &str| {
         let line = text.lines().find(|line| line.starts_with(key)).unwrap_or_default();
@@ -168,21 +169,30 @@ pub fn machine(others: usize) -> String {
     };
     let load = read("/proc/loadavg");
     let load = load.split(' ').next().unwrap_or("unknown");
+    let cpus = read("/proc/cpuinfo");
+    // Not what this thread may use: it may have left some to others.
+    let processors = cpus.lines().filter(|line| line.starts_with("model name")).count();
+    format!(
+        "{}: {processors} × {}, Linux {}, load average before the run {load}.",
+        jiff::Timestamp::now().strftime("%Y-%m-%d"),
+        field(&cpus, "model name"),
+        read("/proc/sys/kernel/osrelease").trim(),
+    )
+}
+
+/// The machine for the webhook's table: who runs where, and beside what.
+#[must_use]
+pub fn machine(others: usize) -> String {
     let go_module = include_str!("../../bench/webhook-go/go.mod");
     let version = go_module
         .lines()
         .find_map(|line| line.trim().strip_prefix("sigs.k8s.io/controller-runtime "))
         .unwrap_or("of an unknown version");
     let place = match others {
-        0 => "all on the one processor there is".to_owned(),
-        others => format!("the server alone on one processor, everything else on {others} other"),
+        0 => "All on the one processor there is".to_owned(),
+        others => format!("The server alone on one processor, everything else on {others} other"),
     };
-    format!(
-        "{}: {}, Linux {}, load average before the run {load}; {place}. controller-runtime {version}.",
-        jiff::Timestamp::now().strftime("%Y-%m-%d"),
-        field(&read("/proc/cpuinfo"), "model name"),
-        read("/proc/sys/kernel/osrelease").trim(),
-    )
+    format!("{} {place}. controller-runtime {version}.", host())
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
-//! `outrigger-bench webhook`: what `make bench` runs.
+//! `outrigger-bench webhook`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -14,7 +13,8 @@ use outrigger_e2e::bench::server::Contender;
 use outrigger_e2e::bench::webhook::{Extent, Match};
 use outrigger_e2e::tools::{Tool, Tools};
 
-const USAGE: &str = "usage: outrigger-bench webhook [--rounds=N] [--seconds=N] [--write=FILE]";
+/// How it is called.
+pub(super) const USAGE: &str = "outrigger-bench webhook [--rounds=N] [--seconds=N] [--write=FILE]";
 /// Not in use by any test, so that both can run at once.
 const RANGE: &str = "127.98.0.0/16";
 
@@ -23,32 +23,14 @@ struct Wish {
     write: Option<PathBuf>,
 }
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match wish(&arguments).and_then(|wish| run(&wish)) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "outrigger-bench: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
 fn wish(arguments: &[String]) -> Result<Wish> {
-    let [what, options @ ..] = arguments else {
-        bail!("{USAGE}")
-    };
-    if what != "webhook" {
-        bail!("{USAGE}");
-    }
     let (mut rounds, mut seconds, mut write) = (3, 2, None);
-    for option in options {
+    for option in arguments {
         match option.split_once('=') {
             Some(("--rounds", number)) => rounds = number.parse().with_context(|| option.clone())?,
             Some(("--seconds", number)) => seconds = number.parse().with_context(|| option.clone())?,
             Some(("--write", file)) => write = Some(PathBuf::from(file)),
-            _ => bail!("{option:?}: {USAGE}"),
+            _ => bail!("{option:?}; usage: {USAGE}"),
         }
     }
     if rounds == 0 || seconds == 0 {
@@ -62,8 +44,10 @@ fn wish(arguments: &[String]) -> Result<Wish> {
     Ok(Wish { extent, write })
 }
 
-/// The processors are split before the runtime starts, so that its threads begin where they belong.
-fn run(wish: &Wish) -> Result<bool> {
+/// Measures and prints; whether it is a result. The processors are split before the runtime starts, so that its threads
+/// begin where they belong.
+pub(super) fn run(arguments: &[String]) -> Result<bool> {
+    let wish = &wish(arguments)?;
     let placement = Placement::split()?;
     let machine = report::machine(placement.others);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -78,26 +62,16 @@ fn run(wish: &Wish) -> Result<bool> {
     // A run with failed requests is no result.
     let passed = samples.failures.is_empty();
     if let Some(file) = wish.write.as_ref().filter(|_| passed) {
-        let document = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
-        let document =
-            report::replace_section(&document, "webhook", &table).with_context(|| file.display().to_string())?;
-        std::fs::write(file, document).with_context(|| file.display().to_string())?;
+        super::write(file, "webhook", &table)?;
     }
     Ok(passed)
 }
 
 async fn measure(wish: &Wish, placement: Placement, folder: &Path) -> Result<outrigger_e2e::bench::results::Samples> {
-    let say = |text: &str| {
-        let _ = writeln!(std::io::stderr(), "outrigger-bench: {text}");
-    };
     let [etcd, api_server] = Ground::TOOLS;
     let tools = Tools::load(&[etcd, api_server, Tool::WebhookGo]).await?;
-    say("starting etcd and kube-apiserver");
-    let own = std::env::current_exe().context("where this program is")?;
-    let ours = own.with_file_name("outrigger-webhook");
-    if !ours.is_file() {
-        bail!("{} is not built; run `make bench`", ours.display());
-    }
+    super::say("starting etcd and kube-apiserver");
+    let ours = super::own_program("outrigger-webhook")?;
     let both = Match {
         programs: [
             (Contender::Outrigger, ours),
@@ -107,5 +81,5 @@ async fn measure(wish: &Wish, placement: Placement, folder: &Path) -> Result<out
         placement,
         reviews: Reviews::default(),
     };
-    both.run(wish.extent, say).await
+    both.run(wish.extent, super::say).await
 }
