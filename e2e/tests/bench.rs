@@ -134,7 +134,7 @@ async fn compete() -> Result<Results> {
         folder: run.path(),
         range: "127.96.0.0/16",
         programs: Programs {
-            ours: Binaries::find()?.manager,
+            ours: Binaries::one("outrigger-manager")?,
             incumbent: tools.path(Tool::AwsCloudControllerManager)?.to_owned(),
         },
         progress: |text: &str| println!("{text}"),

@@ -303,13 +303,13 @@ mod tests {
             ("Filter.1.Value.1", one.private_dns_name.as_str()),
             ("Filter.1.Value.2", "ip-1-1-1-1.ec2.internal"),
         ];
-        assert_eq!(described(&fleet, &by_name).0, [one.id.clone()]);
+        assert_eq!(described(&fleet, &by_name).0, [one.id.as_str()]);
         let by_id = [
             ("Filter.1.Name", "instance-id"),
             ("Filter.1.Value.1", one.id.as_str()),
             ("Filter.1.Value.2", "i-0"),
         ];
-        assert_eq!(described(&fleet, &by_id).0, [one.id.clone()]);
+        assert_eq!(described(&fleet, &by_id).0, [one.id.as_str()]);
         let refused = |parameters: &[(&str, &str)]| fleet.describe(&Parameters::from_iter(parameters.iter().copied()));
         let gone = refused(&[("InstanceId.1", one.id.as_str()), ("InstanceId.2", "i-0")]);
         assert_eq!(

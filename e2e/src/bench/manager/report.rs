@@ -91,7 +91,11 @@ fn aims(text: &mut String, results: &Results) {
             Some(_) => "missed",
             None => "not measured",
         };
-        let _ = writeln!(text, "| {name} | {limit}{unit} | {}{unit} | {verdict} |", number(value));
+        let shown = match value {
+            Some(whole) if whole.fract() == 0.0 => format!("{whole}"),
+            other => number(other),
+        };
+        let _ = writeln!(text, "| {name} | {limit}{unit} | {shown}{unit} | {verdict} |");
     }
     text.push('\n');
 }
@@ -339,12 +343,12 @@ mod tests {
     fn an_aim_is_met_up_to_its_limit() {
         let text = manager(&results(), "a machine.");
         for line in [
-            "| 1000 Nodes, cold start: time | 5 s | 5.00 s | met |",
+            "| 1000 Nodes, cold start: time | 5 s | 5 s | met |",
             "| 1000 Nodes, cold start: time ÷ floor | 1.2 | 1.25 | missed |",
-            "| 1000 Nodes, cold start: AWS calls | 12 | 12.0 | met |",
+            "| 1000 Nodes, cold start: AWS calls | 12 | 12 | met |",
             "| 1000 Nodes, cold start: calls throttled at AWS's limits | 0 | – | not measured |",
             "| 5000 Nodes, steady state: describes | 0.1/s | 0.100/s | met |",
-            "| 5000 Nodes, steady state: processor | 1 % of one | 2.00 % of one | missed |",
+            "| 5000 Nodes, steady state: processor | 1 % of one | 2 % of one | missed |",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
