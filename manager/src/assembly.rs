@@ -20,6 +20,7 @@ use crate::controllers::node::desired::Place;
 use crate::controllers::{node, node_lifecycle, service};
 use crate::events::Recorder;
 use crate::identity::{Cloud, Cluster};
+use crate::instances::Instances;
 use crate::metrics::Metrics;
 use crate::node_cache::NodeCache;
 
@@ -48,6 +49,7 @@ pub struct Assembly {
     lifecycle_client: Client,
     service_client: Client,
     nodes: NodeCache,
+    instances: Instances,
     kubelets_external: watch::Receiver<bool>,
     metrics: Metrics,
 }
@@ -68,6 +70,11 @@ impl Assembly {
         let nodes = NodeCache::new();
         let (cache, client, until) = (nodes.clone(), cluster.client("shared-informers")?, stop.clone());
         tokio::spawn(async move { cache.run(client, until).await });
+        let instances = Instances::new(
+            Arc::clone(&cloud.clients.ec2),
+            cloud.cluster.id.clone(),
+            cloud.vpc_id.clone(),
+        );
         Ok(Self {
             options: Arc::clone(options),
             node_client: cluster.client("node-controller")?,
@@ -77,6 +84,7 @@ impl Assembly {
             kubelets_external: kubelets_external(options, management, stop)?,
             cloud,
             nodes,
+            instances,
             metrics,
         })
     }
@@ -175,7 +183,7 @@ impl Assembly {
         node::Deps {
             nodes: self.nodes.clone(),
             ec2: Arc::clone(&self.cloud.clients.ec2),
-            cluster_id: self.cloud.cluster.id.clone(),
+            instances: self.instances.clone(),
             place: Place {
                 region: self.cloud.region.clone(),
                 families: self.cloud.config.ip_families(),
@@ -196,8 +204,7 @@ impl Assembly {
         let client = self.lifecycle_client.clone();
         node_lifecycle::Deps {
             nodes: self.nodes.clone(),
-            ec2: Arc::clone(&self.cloud.clients.ec2),
-            cluster_id: self.cloud.cluster.id.clone(),
+            instances: self.instances.clone(),
             monitor_period: self.options.nodes.node_monitor_period,
             metrics: self.metrics.clone(),
             events: Recorder::new(client.clone(), node_lifecycle::EVENT_COMPONENT),

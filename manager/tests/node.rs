@@ -19,6 +19,7 @@ use outrigger_manager::cloud_config::IpFamily;
 use outrigger_manager::controllers::node::desired::Place;
 use outrigger_manager::controllers::node::{self, Deps, EVENT_COMPONENT};
 use outrigger_manager::events::Recorder;
+use outrigger_manager::instances::Instances;
 use outrigger_manager::metrics::Metrics;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -54,7 +55,7 @@ fn start_with(api: Api, aws: Arc<FakeAws>, permit: Permit) -> Running {
         client: api.client(),
         nodes: api.cache.clone(),
         ec2: aws.clone(),
-        cluster_id: "prod".into(),
+        instances: Instances::new(aws.clone(), "prod".into(), "vpc-1".into()),
         place: Place {
             region: "us-east-1".into(),
             families: vec![IpFamily::V4],

@@ -17,6 +17,7 @@ use outrigger_aws::{Error as AwsError, InstanceState};
 use outrigger_leader::Permit;
 use outrigger_manager::controllers::node_lifecycle::{self, Deps, EVENT_COMPONENT};
 use outrigger_manager::events::Recorder;
+use outrigger_manager::instances::Instances;
 use outrigger_manager::metrics::Metrics;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -44,8 +45,7 @@ fn start(api: Api, aws: Arc<FakeAws>) -> Running {
     let deps = Deps {
         client: api.client(),
         nodes: api.cache.clone(),
-        ec2: aws.clone(),
-        cluster_id: "prod".into(),
+        instances: Instances::new(aws.clone(), "prod".into(), "vpc-1".into()),
         monitor_period: Duration::from_secs(5),
         metrics: metrics.clone(),
         events: Recorder::new(api.client(), EVENT_COMPONENT),
@@ -82,31 +82,31 @@ fn shutdown_taints(api: &Api, name: &str) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_instance_is_terminated_goes_with_an_event_before() {
-    let aws = aws(vec![instance("i-1", "x", "10.0.0.1")]);
-    set_state(&aws, "i-1", InstanceState::Terminated);
-    let running = start(Api::with(vec![node("i-1", "Unknown")]), aws);
-    eventually("the Node is gone", || running.api.node("i-1").is_none()).await;
-    assert_eq!(running.api.events(), ["Normal DeletingNode i-1"]);
+    let aws = aws(vec![instance("i-00000001", "x", "10.0.0.1")]);
+    set_state(&aws, "i-00000001", InstanceState::Terminated);
+    let running = start(Api::with(vec![node("i-00000001", "Unknown")]), aws);
+    eventually("the Node is gone", || running.api.node("i-00000001").is_none()).await;
+    assert_eq!(running.api.events(), ["Normal DeletingNode i-00000001"]);
     running.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_instance_ec2_does_not_know_goes_after_two_sightings_and_a_confirmation_by_id() {
-    let running = start(Api::with(vec![node("i-1", "False")]), aws(vec![]));
+    let running = start(Api::with(vec![node("i-00000001", "False")]), aws(vec![]));
     pause(8).await;
-    assert!(running.api.node("i-1").is_some(), "one sighting is none");
-    eventually("the Node is gone", || running.api.node("i-1").is_none()).await;
-    assert_eq!(running.api.writes(), ["DELETE /api/v1/nodes/i-1"]);
+    assert!(running.api.node("i-00000001").is_some(), "one sighting is none");
+    eventually("the Node is gone", || running.api.node("i-00000001").is_none()).await;
+    assert_eq!(running.api.writes(), ["DELETE /api/v1/nodes/i-00000001"]);
     running.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_young_node_stays_while_ec2_may_not_know_its_instance_yet() {
-    let mut young = node("i-1", "False");
+    let mut young = node("i-00000001", "False");
     young["metadata"]["creationTimestamp"] = jiff::Timestamp::now().to_string().into();
     let running = start(Api::with(vec![young]), aws(vec![]));
     pause(300).await;
-    assert!(running.api.node("i-1").is_some());
+    assert!(running.api.node("i-00000001").is_some());
     running.end().await;
 }
 
@@ -124,22 +124,22 @@ async fn errors_never_delete() {
             aws.fail_next("DescribeInstances", AwsError::answered("DescribeInstances", code, "x"));
         }
     }
-    let running = start(Api::with(vec![node("i-1", "Unknown")]), aws);
+    let running = start(Api::with(vec![node("i-00000001", "Unknown")]), aws);
     pause(480).await;
-    assert!(running.api.node("i-1").is_some());
+    assert!(running.api.node("i-00000001").is_some());
     assert_eq!(running.api.events(), Vec::<String>::new());
     running.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn ready_nodes_cost_no_call_and_lose_the_shutdown_taint() {
-    let mut ready = node("i-1", "True");
+    let mut ready = node("i-00000001", "True");
     ready["spec"]["taints"] =
         json!([{"key": SHUTDOWN, "effect": "NoSchedule"}, {"key": "other", "effect": "NoSchedule"}]);
     let running = start(Api::with(vec![ready]), aws(vec![]));
-    eventually("the taint is off", || shutdown_taints(&running.api, "i-1") == 0).await;
+    eventually("the taint is off", || shutdown_taints(&running.api, "i-00000001") == 0).await;
     assert_eq!(
-        running.api.node("i-1").unwrap()["spec"]["taints"]
+        running.api.node("i-00000001").unwrap()["spec"]["taints"]
             .as_array()
             .unwrap()
             .len(),
@@ -153,34 +153,40 @@ async fn ready_nodes_cost_no_call_and_lose_the_shutdown_taint() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stopped_instance_gives_its_node_one_shutdown_taint() {
-    let aws = aws(vec![instance("i-1", "x", "10.0.0.1"), instance("i-2", "y", "10.0.0.2")]);
-    set_state(&aws, "i-1", InstanceState::Stopped);
-    set_state(&aws, "i-2", InstanceState::Stopping);
-    let running = start(Api::with(vec![node("i-1", "Unknown"), node("i-2", "Unknown")]), aws);
-    eventually("the taint", || shutdown_taints(&running.api, "i-1") == 1).await;
+    let aws = aws(vec![
+        instance("i-00000001", "x", "10.0.0.1"),
+        instance("i-00000002", "y", "10.0.0.2"),
+    ]);
+    set_state(&aws, "i-00000001", InstanceState::Stopped);
+    set_state(&aws, "i-00000002", InstanceState::Stopping);
+    let running = start(
+        Api::with(vec![node("i-00000001", "Unknown"), node("i-00000002", "Unknown")]),
+        aws,
+    );
+    eventually("the taint", || shutdown_taints(&running.api, "i-00000001") == 1).await;
     pause(60).await;
-    assert_eq!(shutdown_taints(&running.api, "i-1"), 1);
-    assert_eq!(shutdown_taints(&running.api, "i-2"), 0);
+    assert_eq!(shutdown_taints(&running.api, "i-00000001"), 1);
+    assert_eq!(shutdown_taints(&running.api, "i-00000002"), 0);
     assert_eq!(running.api.writes().len(), 1);
     running.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_deletion_is_announced_once_and_tried_again() {
-    let aws = aws(vec![instance("i-1", "x", "10.0.0.1")]);
-    set_state(&aws, "i-1", InstanceState::Terminated);
-    let api = Api::with(vec![node("i-1", "Unknown")]);
+    let aws = aws(vec![instance("i-00000001", "x", "10.0.0.1")]);
+    set_state(&aws, "i-00000001", InstanceState::Terminated);
+    let api = Api::with(vec![node("i-00000001", "Unknown")]);
     api.fail_next("DELETE", 500);
     api.fail_next("DELETE", 500);
     let running = start(api, aws);
-    eventually("the Node is gone", || running.api.node("i-1").is_none()).await;
+    eventually("the Node is gone", || running.api.node("i-00000001").is_none()).await;
     let events = running.api.events();
     assert_eq!(
         events,
         [
-            "Normal DeletingNode i-1",
-            "Warning DeletingNodeFailed i-1",
-            "Warning DeletingNodeFailed i-1"
+            "Normal DeletingNode i-00000001",
+            "Warning DeletingNodeFailed i-00000001",
+            "Warning DeletingNodeFailed i-00000001"
         ]
     );
     running.end().await;
@@ -188,24 +194,24 @@ async fn a_failed_deletion_is_announced_once_and_tried_again() {
 
 #[tokio::test(start_paused = true)]
 async fn another_node_of_the_same_name_survives() {
-    let aws = aws(vec![instance("i-1", "x", "10.0.0.1")]);
-    set_state(&aws, "i-1", InstanceState::Terminated);
-    let api = Api::with(vec![node("i-1", "Unknown")]);
-    api.change_behind("i-1", |node| node["metadata"]["uid"] = "another".into());
+    let aws = aws(vec![instance("i-00000001", "x", "10.0.0.1")]);
+    set_state(&aws, "i-00000001", InstanceState::Terminated);
+    let api = Api::with(vec![node("i-00000001", "Unknown")]);
+    api.change_behind("i-00000001", |node| node["metadata"]["uid"] = "another".into());
     let running = start(api, aws);
     pause(30).await;
-    assert!(running.api.node("i-1").is_some());
+    assert!(running.api.node("i-00000001").is_some());
     running.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn many_nodes_gone_at_once_are_all_kept_and_an_alarm_is_raised_once() {
     let nodes: Vec<Value> = (0..20)
-        .map(|n| node(&format!("i-{n}"), if n < 10 { "Unknown" } else { "True" }))
+        .map(|n| node(&format!("i-{n:08x}"), if n < 10 { "Unknown" } else { "True" }))
         .collect();
     let running = start(Api::with(nodes), aws(vec![]));
     pause(600).await;
-    assert!((0..20).all(|n| running.api.node(&format!("i-{n}")).is_some()));
+    assert!((0..20).all(|n| running.api.node(&format!("i-{n:08x}")).is_some()));
     assert_eq!(running.api.events(), ["Warning TooManyNodesGone default"]);
     assert!(
         running
@@ -220,10 +226,10 @@ async fn many_nodes_gone_at_once_are_all_kept_and_an_alarm_is_raised_once() {
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_really_shrank_is_cleaned_up_slowly() {
     let nodes: Vec<Value> = (0..20)
-        .map(|n| node(&format!("i-{n}"), if n < 10 { "Unknown" } else { "True" }))
+        .map(|n| node(&format!("i-{n:08x}"), if n < 10 { "Unknown" } else { "True" }))
         .collect();
     let running = start(Api::with(nodes), aws(vec![]));
-    let left = |api: &Api| (0..20).filter(|n| api.node(&format!("i-{n}")).is_some()).count();
+    let left = |api: &Api| (0..20).filter(|n| api.node(&format!("i-{n:08x}")).is_some()).count();
     pause(1000).await;
     assert_eq!(left(&running.api), 17);
     eventually("all are gone", || left(&running.api) == 10).await;
@@ -233,11 +239,11 @@ async fn a_cluster_that_really_shrank_is_cleaned_up_slowly() {
 #[tokio::test(start_paused = true)]
 async fn three_nodes_may_always_go() {
     let nodes: Vec<Value> = (0..4)
-        .map(|n| node(&format!("i-{n}"), if n < 3 { "Unknown" } else { "True" }))
+        .map(|n| node(&format!("i-{n:08x}"), if n < 3 { "Unknown" } else { "True" }))
         .collect();
     let running = start(Api::with(nodes), aws(vec![]));
     eventually("three are gone", || {
-        (0..3).all(|n| running.api.node(&format!("i-{n}")).is_none())
+        (0..3).all(|n| running.api.node(&format!("i-{n:08x}")).is_none())
     })
     .await;
     running.end().await;
@@ -245,7 +251,7 @@ async fn three_nodes_may_always_go() {
 
 #[tokio::test(start_paused = true)]
 async fn one_pass_asks_once_for_all_nodes_that_are_not_ready() {
-    let names: Vec<String> = (0..150).map(|n| format!("i-{n:03}")).collect();
+    let names: Vec<String> = (0..150).map(|n| format!("i-{n:08x}")).collect();
     let instances = names.iter().map(|name| instance(name, name, "10.0.0.1")).collect();
     let running = start(
         Api::with(names.iter().map(|name| node(name, "Unknown")).collect()),

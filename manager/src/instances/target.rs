@@ -1,19 +1,64 @@
 //! By what a Node's instance is found.
 
-use outrigger_aws::InstanceId;
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use outrigger_aws::{Instance, InstanceId};
 use outrigger_shared::provider_id::{self, ProviderId};
 
-use crate::node_cache::NodeView;
+use super::key::{Key, is_well_formed};
+use crate::node_cache::{AddressType, NodeView, PROVIDED_NODE_IP};
 
-/// By what a Node's instance is found.
+/// By what a Node's instance is found. The kind of a Node is decided here, before any call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// By its ID, from the provider ID or from the Node's name.
     Id(InstanceId),
-    /// By the Node's name as its private DNS name.
-    PrivateDns(String),
+    /// By what the Node's name says.
+    Name(Name),
+    /// By its private IPv4 address: it runs on Fargate.
+    Fargate(Ipv4Addr),
     /// Not at all: the Node is not an EC2 instance; why.
     Foreign(String),
+}
+
+/// What a Node without a provider ID tells about its instance. The private DNS name comes first, as in every AWS cloud
+/// provider; the others count only where EC2 knows no such name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name {
+    /// The whole name, as a private DNS name.
+    pub dns: String,
+    /// An instance ID somewhere in the name, such as `worker-i-0123456789abcdef0`.
+    pub id: Option<InstanceId>,
+    /// The Node's own IPv4 address.
+    pub ip: Option<Ipv4Addr>,
+}
+
+/// Which way an instance was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FoundBy {
+    /// The Node's provider ID.
+    ProviderId,
+    /// The instance ID that the Node's name begins with.
+    NodeName,
+    /// The Node's name as private DNS name.
+    PrivateDns,
+    /// An instance ID within the Node's name.
+    IdInName,
+    /// The Node's address.
+    Ip,
+}
+
+impl fmt::Display for FoundBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ProviderId => "spec.providerID",
+            Self::NodeName => "the instance ID that is its name",
+            Self::PrivateDns => "its private DNS name",
+            Self::IdInName => "the instance ID in its name",
+            Self::Ip => "its IP address",
+        })
+    }
 }
 
 impl Target {
@@ -23,19 +68,31 @@ impl Target {
     pub fn of(node: &NodeView) -> Self {
         match node.provider_id().map(ProviderId::parse) {
             Some(Ok(ProviderId::Instance(id))) => Self::Id(InstanceId::new(id.as_str())),
-            Some(Ok(ProviderId::Fargate(id))) => {
-                Self::Foreign(format!("{id} is a Fargate node; those are not served yet"))
-            }
+            Some(Ok(ProviderId::Fargate(id))) => match fargate_ip(&id) {
+                Some(ip) => Self::Fargate(ip),
+                None => Self::Foreign(format!(
+                    "the Fargate node {id:?} has no IPv4 address in its provider ID"
+                )),
+            },
+            Some(Err(error)) if is_hybrid(&error.text) => Self::Foreign(format!(
+                "spec.providerID {:?} is that of a hybrid node, which EC2 does not know",
+                error.text
+            )),
             Some(Err(error)) => Self::Foreign(error.to_string()),
-            None => Self::of_name(node.name()),
+            None => Self::of_name(node),
         }
     }
 
-    fn of_name(name: &str) -> Self {
+    fn of_name(node: &NodeView) -> Self {
+        let name = node.name();
         let first = name.split('.').next().unwrap_or_default();
         match provider_id::InstanceId::parse(first) {
             Some(id) => Self::Id(InstanceId::new(id.as_str())),
-            None => Self::PrivateDns(name.to_owned()),
+            None => Self::Name(Name {
+                dns: name.to_owned(),
+                id: id_within(name),
+                ip: own_ip(node),
+            }),
         }
     }
 
@@ -45,52 +102,217 @@ impl Target {
         if let Self::Id(id) = self { Some(id) } else { None }
     }
 
-    /// The private DNS name, where that is what finds it.
+    /// What to ask first.
+    pub(super) fn key(&self) -> Option<Key> {
+        match self {
+            Self::Id(id) => Some(Key::Id(id.clone())),
+            Self::Name(name) => Some(Key::Dns(name.dns.clone())),
+            Self::Fargate(ip) => Some(Key::Fargate(ip.to_string())),
+            Self::Foreign(_) => None,
+        }
+    }
+
+    /// The kind of Node, as the label of a metric.
     #[must_use]
-    pub fn private_dns(&self) -> Option<&str> {
-        if let Self::PrivateDns(name) = self {
-            Some(name)
-        } else {
-            None
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Id(_) | Self::Name(_) => "ec2",
+            Self::Fargate(_) => "fargate",
+            Self::Foreign(_) => "foreign",
         }
     }
 }
 
+/// What was looked for, for people.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => write!(f, "instance {id}"),
+            Self::Fargate(ip) => write!(f, "an attached network interface with address {ip}"),
+            Self::Foreign(reason) => f.write_str(reason),
+            Self::Name(name) => {
+                write!(f, "private DNS name {:?}", name.dns)?;
+                if let Some(id) = &name.id {
+                    write!(f, ", then {id}")?;
+                }
+                if let Some(ip) = name.ip {
+                    write!(f, ", then private IP {ip}")?;
+                }
+                f.write_str(", each with the cluster's tag")
+            }
+        }
+    }
+}
+
+impl Name {
+    /// What to ask when EC2 knows no such private DNS name.
+    pub(super) fn fallbacks(&self) -> [Option<Key>; 2] {
+        [self.id.clone().map(Key::Id), self.ip.map(|ip| Key::Ip(ip.to_string()))]
+    }
+}
+
+/// Which way this Node's instance was found.
+#[must_use]
+pub fn found_by(node: &NodeView, instance: &Instance) -> FoundBy {
+    match Target::of(node) {
+        Target::Id(_) if node.provider_id().is_none() => FoundBy::NodeName,
+        Target::Name(name) if instance.private_dns_name.as_ref() == Some(&name.dns) => FoundBy::PrivateDns,
+        Target::Name(name) if name.id.as_ref() == Some(&instance.id) => FoundBy::IdInName,
+        Target::Name(_) => FoundBy::Ip,
+        _ => FoundBy::ProviderId,
+    }
+}
+
+/// EKS names a hybrid node by its managed instance, `mi-…`.
+fn is_hybrid(provider_id: &str) -> bool {
+    provider_id
+        .rsplit('/')
+        .next()
+        .is_some_and(|last| last.starts_with("mi-"))
+}
+
+/// `fargate-ip-192-168-164-88.internal` and `fargate-192.168.164.88` have the same address.
+fn fargate_ip(id: &str) -> Option<Ipv4Addr> {
+    let text = id.strip_prefix("fargate-")?;
+    match text.strip_prefix("ip-") {
+        Some(dashed) => dashed.split('.').next()?.replace('-', ".").parse().ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// A well-formed instance ID that stands in the name between dashes or dots, but not at its beginning. EC2's IDs have
+/// 8 or 17 digits.
+fn id_within(name: &str) -> Option<InstanceId> {
+    name.match_indices("i-").find_map(|(at, _)| {
+        let before = name.get(..at)?.chars().next_back()?;
+        let id = name.get(at..)?;
+        let digits = id.get(2..)?;
+        let length = digits.find(['-', '.']).unwrap_or(digits.len());
+        let id = InstanceId::new(id.get(..length + 2)?);
+        (matches!(before, '-' | '.') && matches!(length, 8 | 17) && is_well_formed(&id)).then_some(id)
+    })
+}
+
+/// The address that the kubelet was given, else the one that it reports.
+fn own_ip(node: &NodeView) -> Option<Ipv4Addr> {
+    let provided = node.annotation(PROVIDED_NODE_IP).into_iter();
+    let provided = provided.flat_map(|text| text.split(',').map(str::trim));
+    let reported = node
+        .status
+        .addresses
+        .iter()
+        .filter(|address| address.kind == AddressType::InternalIp);
+    let reported = reported.map(|address| address.address.as_str());
+    provided.chain(reported).find_map(|text| text.parse().ok())
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn target(name: &str, provider_id: &str) -> Target {
-        let json = json!({"metadata": {"name": name}, "spec": {"providerID": provider_id}});
-        Target::of(&serde_json::from_value(json).unwrap())
+        of(json!({"metadata": {"name": name}, "spec": {"providerID": provider_id}}))
+    }
+
+    fn of(node: Value) -> Target {
+        Target::of(&serde_json::from_value(node).unwrap())
     }
 
     #[test]
     fn every_shape_of_name_has_its_target() {
+        const ID: &str = "i-0123456789abcdef0";
         let id = |id: &str| Target::Id(InstanceId::new(id));
-        let dns = |name: &str| Target::PrivateDns(name.into());
-        for (name, provider_id, wanted) in [
+        let name = |dns: &str, id: Option<&str>| {
+            let id = id.map(InstanceId::new);
+            Target::Name(Name {
+                dns: dns.into(),
+                id,
+                ip: None,
+            })
+        };
+        for (node, provider_id, wanted) in [
             ("anything", "aws:///us-east-1a/i-1", id("i-1")),
             ("i-2", "aws:///us-east-1a/i-1", id("i-1")),
             ("anything", "i-1", id("i-1")),
+            (ID, "", id(ID)),
             ("i-0123", "", id("i-0123")),
             ("i-0123.ec2.internal", "", id("i-0123")),
             ("i-0123.us-west-2.compute.internal", "", id("i-0123")),
-            ("ip-10-0-0-1.ec2.internal", "", dns("ip-10-0-0-1.ec2.internal")),
-            ("ip-10-0-0-1", "", dns("ip-10-0-0-1")),
-            ("node-1", "", dns("node-1")),
+            ("i-0123.corp.example.com", "", id("i-0123")),
+            ("ip-10-0-0-1.ec2.internal", "", name("ip-10-0-0-1.ec2.internal", None)),
+            ("ip-10-0-0-1", "", name("ip-10-0-0-1", None)),
+            ("node-1", "", name("node-1", None)),
+            (
+                "worker-i-0123456789abcdef0",
+                "",
+                name("worker-i-0123456789abcdef0", Some(ID)),
+            ),
+            (
+                "worker-i-0123456789abcdef0.corp.example.com",
+                "",
+                name("worker-i-0123456789abcdef0.corp.example.com", Some(ID)),
+            ),
+            (
+                "pool.i-0abcdef1.example.com",
+                "",
+                name("pool.i-0abcdef1.example.com", Some("i-0abcdef1")),
+            ),
+            ("hi-0abcdef1", "", name("hi-0abcdef1", None)),
+            ("worker-i-0abcdef", "", name("worker-i-0abcdef", None)),
+            ("worker-i-0abcdef1x", "", name("worker-i-0abcdef1x", None)),
         ] {
-            assert_eq!(target(name, provider_id), wanted, "{name} {provider_id}");
+            assert_eq!(target(node, provider_id), wanted, "{node} {provider_id}");
+        }
+    }
+
+    #[test]
+    fn the_kind_of_a_node_is_decided_by_its_provider_id() {
+        let ip = Ipv4Addr::new(192, 168, 164, 88);
+        for id in ["fargate-ip-192-168-164-88.internal", "fargate-192.168.164.88"] {
+            assert_eq!(target("n", &format!("aws:///z/1abc-2def/{id}")), Target::Fargate(ip));
         }
         for provider_id in [
-            "aws:///z/fargate-ip-1-2-3-4.internal",
+            "aws:///z/fargate-x",
+            "aws:///z/fargate-ip-1-2-3.internal",
             "gce://p/z/n",
-            "aws:///z/mi-1",
             "kind://docker/k/n",
         ] {
-            assert!(matches!(target("n", provider_id), Target::Foreign(_)), "{provider_id}");
+            assert_eq!(target("n", provider_id).kind(), "foreign", "{provider_id}");
         }
+        assert!(
+            matches!(target("n", "aws:///z/mi-0123456789abcdef0"), Target::Foreign(reason) if reason.contains("hybrid"))
+        );
+    }
+
+    #[test]
+    fn the_address_is_the_kubelets_own_before_the_reported_one() {
+        let ip = |annotation: Value, address: &str| {
+            let node = json!({
+                "metadata": {"name": "n", "annotations": {PROVIDED_NODE_IP: annotation}},
+                "status": {"addresses": [{"type": "Hostname", "address": "10.0.0.9"}, {"type": "InternalIP", "address": address}]},
+            });
+            match of(node) {
+                Target::Name(name) => name.ip.map(|ip| ip.to_string()),
+                _ => None,
+            }
+        };
+        assert_eq!(ip(json!("10.0.0.1"), "10.0.0.2").as_deref(), Some("10.0.0.1"));
+        assert_eq!(ip(json!("fd00::1, 10.0.0.1"), "10.0.0.2").as_deref(), Some("10.0.0.1"));
+        assert_eq!(ip(json!("nonsense"), "10.0.0.2").as_deref(), Some("10.0.0.2"));
+        assert_eq!(ip(json!("fd00::1"), "fd00::1"), None);
+    }
+
+    #[test]
+    fn what_was_looked_for_is_told_in_order() {
+        let node = json!({
+            "metadata": {"name": "a-i-0abcdef1"},
+            "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.2"}]},
+        });
+        assert_eq!(
+            of(node).to_string(),
+            "private DNS name \"a-i-0abcdef1\", then i-0abcdef1, then private IP 10.0.0.2, each with the cluster's tag"
+        );
     }
 }

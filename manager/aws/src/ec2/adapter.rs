@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use aws_sdk_ec2::types::{ResourceType, TagSpecification};
 
 use super::{
-    AvailabilityZone, Ec2, FargateEni, Filter, Instance, InstanceId, IpPermission, MAX_FILTER_VALUES, MAX_IDS,
-    NewSecurityGroup, RouteTable, SecurityGroup, Subnet, convert, read_instances, topology,
+    AvailabilityZone, Ec2, FargateEni, Filter, Instance, InstanceId, IpPermission, MAX_FILTER_VALUES, NewSecurityGroup,
+    RouteTable, SecurityGroup, Subnet, convert, read_instances, topology,
 };
 use crate::sdk::failed;
 use crate::{Error, Tags};
@@ -22,18 +22,6 @@ impl SdkEc2 {
     pub fn new(client: aws_sdk_ec2::Client) -> Self {
         Self { client }
     }
-
-    /// One question by plain IDs, which EC2 fails as a whole when one of them does not exist.
-    async fn all_exist(&self, ids: &[InstanceId]) -> Result<(), Error> {
-        let ids = ids.iter().map(|id| id.as_str().to_owned()).collect();
-        let asked = self
-            .client
-            .describe_instances()
-            .set_instance_ids(Some(ids))
-            .send()
-            .await;
-        asked.map(drop).map_err(|error| failed("DescribeInstances", error))
-    }
 }
 
 /// Refuses a read of everything in the account: in a large one it times out, and EC2 allows few of them.
@@ -47,34 +35,6 @@ fn need_filters(operation: &'static str, filters: &[Filter]) -> Result<(), Error
     Ok(())
 }
 
-/// What EC2's refusal of plain IDs proves.
-#[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    /// These do not exist; the rest is to be asked again.
-    Gone {
-        gone: Vec<InstanceId>,
-        rest: Vec<InstanceId>,
-    },
-    /// Some do not exist, but the answer does not say which: ask for each half.
-    Unclear,
-}
-
-/// Reads from EC2's message which of the IDs that were asked for do not exist.
-fn verdict(asked: &[InstanceId], message: &str) -> Verdict {
-    let words: std::collections::BTreeSet<&str> = message
-        .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
-        .collect();
-    let (gone, rest): (Vec<_>, Vec<_>) = asked.iter().cloned().partition(|id| words.contains(id.as_str()));
-    match (gone.len(), asked.len()) {
-        (0, 1) => Verdict::Gone {
-            gone: rest,
-            rest: Vec::new(),
-        },
-        (0, _) => Verdict::Unclear,
-        _ => Verdict::Gone { gone, rest },
-    }
-}
-
 #[async_trait]
 impl Ec2 for SdkEc2 {
     async fn instances_by_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error> {
@@ -86,31 +46,6 @@ impl Ec2 for SdkEc2 {
             );
         }
         Ok(found)
-    }
-
-    async fn confirm_absent(&self, ids: &[InstanceId]) -> Result<Vec<InstanceId>, Error> {
-        let mut absent = Vec::new();
-        let mut open: Vec<Vec<InstanceId>> = ids.chunks(MAX_IDS).map(<[_]>::to_vec).collect();
-        while let Some(asked) = open.pop() {
-            let error = match self.all_exist(&asked).await {
-                Ok(()) => continue,
-                Err(error) if error.code() == Some("InvalidInstanceID.NotFound") => error,
-                Err(error) => return Err(error),
-            };
-            match verdict(&asked, error.message()) {
-                Verdict::Gone { gone, rest } => {
-                    absent.extend(gone);
-                    if !rest.is_empty() {
-                        open.push(rest);
-                    }
-                }
-                Verdict::Unclear => {
-                    let (left, right) = asked.split_at(asked.len() / 2);
-                    open.extend([left.to_vec(), right.to_vec()]);
-                }
-            }
-        }
-        Ok(absent)
     }
 
     async fn instances_by_private_dns_name(&self, names: &[String]) -> Result<Vec<Instance>, Error> {
@@ -297,39 +232,6 @@ impl Ec2 for SdkEc2 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn ids(ids: &[&str]) -> Vec<InstanceId> {
-        ids.iter().map(|id| InstanceId::new(*id)).collect()
-    }
-
-    #[test]
-    fn the_ids_that_the_answer_names_are_gone_and_the_rest_is_asked_again() {
-        let message = "The instance IDs 'i-0a, i-0c' do not exist";
-        assert_eq!(
-            verdict(&ids(&["i-0a", "i-0b", "i-0c"]), message),
-            Verdict::Gone {
-                gone: ids(&["i-0a", "i-0c"]),
-                rest: ids(&["i-0b"])
-            }
-        );
-    }
-
-    #[test]
-    fn an_id_that_is_the_beginning_of_a_named_one_is_not_gone() {
-        let message = "The instance ID 'i-0abc' does not exist";
-        assert_eq!(verdict(&ids(&["i-0ab", "i-0cd"]), message), Verdict::Unclear);
-    }
-
-    #[test]
-    fn a_single_id_needs_no_name_in_the_answer() {
-        assert_eq!(
-            verdict(&ids(&["i-0a"]), "no"),
-            Verdict::Gone {
-                gone: ids(&["i-0a"]),
-                rest: vec![]
-            }
-        );
-    }
 
     #[test]
     fn an_unfiltered_read_is_refused_before_it_is_sent() {

@@ -54,16 +54,9 @@ impl Filter {
 #[async_trait]
 pub trait Ec2: Send + Sync {
     /// The instances of these IDs that EC2 knows, in no particular order. IDs that it does not know are simply
-    /// absent: that is no proof of absence, since EC2 is eventually consistent (see [`Ec2::confirm_absent`]).
+    /// absent: that is no proof of absence, since EC2 is eventually consistent.
     /// Asks by filter `instance-id`, at most [`MAX_FILTER_VALUES`] in a call; no ID: no call.
     async fn instances_by_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error>;
-
-    /// Those of these IDs of which EC2 says, by name, that they do not exist (error code
-    /// `InvalidInstanceID.NotFound`). An instance that EC2 still lists as terminated is not among them.
-    ///
-    /// # Errors
-    /// Any other failure, also a malformed ID: an error is never taken for absence.
-    async fn confirm_absent(&self, ids: &[InstanceId]) -> Result<Vec<InstanceId>, Error>;
 
     /// Instances, not yet terminated, whose private DNS name is one of these.
     async fn instances_by_private_dns_name(&self, names: &[String]) -> Result<Vec<Instance>, Error>;

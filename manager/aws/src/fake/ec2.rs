@@ -192,17 +192,6 @@ impl Ec2 for FakeAws {
         Ok(found)
     }
 
-    async fn confirm_absent(&self, ids: &[InstanceId]) -> Result<Vec<InstanceId>, Error> {
-        let names: Vec<&str> = ids.iter().map(InstanceId::as_str).collect();
-        self.read("DescribeInstances", names.join(","), |world| {
-            Ok(ids
-                .iter()
-                .filter(|id| !world.instances.contains_key(id))
-                .cloned()
-                .collect())
-        })
-    }
-
     async fn instances_by_private_dns_name(&self, names: &[String]) -> Result<Vec<Instance>, Error> {
         self.read("DescribeInstances", names.join(","), |world| {
             let living = world

@@ -31,7 +31,7 @@ pub struct Call {
 struct Inner {
     world: World,
     calls: Vec<Call>,
-    faults: BTreeMap<&'static str, VecDeque<Error>>,
+    faults: BTreeMap<&'static str, VecDeque<Option<Error>>>,
     writes_left: Option<usize>,
     dead: bool,
     hook: Option<(&'static str, Hook)>,
@@ -92,7 +92,12 @@ impl FakeAws {
 
     /// The next call of `action` fails with `error` and has no effect.
     pub fn fail_next(&self, action: &'static str, error: Error) {
-        self.inner().faults.entry(action).or_default().push_back(error);
+        self.plan_next(action, Some(error));
+    }
+
+    /// The next call of `action` for which nothing is planned yet fails with the error, or gets through.
+    pub fn plan_next(&self, action: &'static str, fault: Option<Error>) {
+        self.inner().faults.entry(action).or_default().push_back(fault);
     }
 
     /// The write number `count` from now takes effect, but its answer is lost, and from then on no call gets
@@ -153,7 +158,7 @@ impl Inner {
             return Err(Error::unanswered(action, "the caller is dead"));
         }
         self.calls.push(Call { action, about, write });
-        match self.faults.get_mut(action).and_then(VecDeque::pop_front) {
+        match self.faults.get_mut(action).and_then(VecDeque::pop_front).flatten() {
             Some(error) => Err(error),
             None => Ok(()),
         }

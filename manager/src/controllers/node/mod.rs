@@ -28,6 +28,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::events::Recorder;
+use crate::instances::{Instances, Lane};
 use crate::metrics::{Metrics, ReasonLabel};
 use crate::node_cache::{NodeCache, NodeView};
 use crate::node_patch::{Part, WriteError};
@@ -43,6 +44,11 @@ pub const EVENT_COMPONENT: &str = "cloud-node-controller";
 /// turn comes to be written.
 const QUEUE: &str = "Nodes";
 
+/// How old an answer of EC2 may be for a new Node: its instance may have appeared a moment ago.
+const NEW_MAX_AGE: Duration = Duration::from_millis(500);
+/// The same for a refresh, so that what was just initialized is not asked for again.
+const REFRESH_MAX_AGE: Duration = Duration::from_secs(30);
+
 /// What the controller works with.
 #[derive(Clone)]
 pub struct Deps {
@@ -52,8 +58,8 @@ pub struct Deps {
     pub nodes: NodeCache,
     /// EC2.
     pub ec2: Arc<dyn Ec2>,
-    /// Cluster ID: instances found by name must carry its tag.
-    pub cluster_id: String,
+    /// What EC2 says about the instances of Nodes.
+    pub instances: Instances,
     /// Region and address families.
     pub place: Place,
     /// Nodes initialized at the same time, at least 1.
@@ -143,7 +149,12 @@ async fn pass(
     });
     let mut outcomes = repairs.await;
     if !work.tainted.is_empty() {
-        let Some(seen) = unless(stop, observe::instances(deps, work.tainted)).await else {
+        let Some(seen) = unless(
+            stop,
+            observe::instances(deps, work.tainted, Lane::Initialize, NEW_MAX_AGE),
+        )
+        .await
+        else {
             return Ok(());
         };
         outcomes.extend(initialize_all(deps, seen, zone_ids, stop).await);
@@ -289,7 +300,12 @@ async fn refresh(deps: &Deps, rewrites: &mut Rewrites, stop: &CancellationToken)
         .filter(|node| !node.has_taint(taints::UNINITIALIZED))
         .cloned()
         .collect();
-    let Some(seen) = unless(stop, observe::instances(deps, initialized)).await else {
+    let Some(seen) = unless(
+        stop,
+        observe::instances(deps, initialized, Lane::Refresh, REFRESH_MAX_AGE),
+    )
+    .await
+    else {
         return Ok(());
     };
     let mut writes = Vec::new();

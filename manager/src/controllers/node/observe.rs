@@ -2,21 +2,22 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use outrigger_aws::{Ec2, Error, Instance, InstanceState};
 
 use super::Deps;
 use super::desired::ZONE_ID;
 use super::error::Waiting;
-use crate::instances::{self, Answer};
+use crate::instances::{Answer, FoundBy, Lane, Target, found_by};
 use crate::node_cache::NodeView;
 
 /// A Node and its living instance, or why there is none.
 pub(super) type Seen = (Arc<NodeView>, Result<Arc<Instance>, Waiting>);
 
 /// Finds the living instances of many Nodes.
-pub(super) async fn instances(deps: &Deps, nodes: Vec<Arc<NodeView>>) -> Vec<Seen> {
-    let answers = instances::describe(deps.ec2.as_ref(), &deps.cluster_id, nodes).await;
+pub(super) async fn instances(deps: &Deps, nodes: Vec<Arc<NodeView>>, lane: Lane, max_age: Duration) -> Vec<Seen> {
+    let answers = deps.instances.describe(nodes, lane, max_age).await;
     answers
         .into_iter()
         .map(|(node, answer)| {
@@ -27,12 +28,18 @@ pub(super) async fn instances(deps: &Deps, nodes: Vec<Arc<NodeView>>) -> Vec<See
 }
 
 fn living(node: &NodeView, answer: Answer) -> Result<Arc<Instance>, Waiting> {
-    let wanted = || node.provider_id().unwrap_or(node.name()).to_owned();
+    let wanted = || Target::of(node).to_string();
     match answer {
         Answer::Found(instance) if instance.state == Some(InstanceState::Terminated) => {
             Err(Waiting::InstanceNotFound(wanted()))
         }
-        Answer::Found(instance) => Ok(instance),
+        Answer::Found(instance) => {
+            let by = found_by(node, &instance);
+            if matches!(by, FoundBy::IdInName | FoundBy::Ip) {
+                tracing::info!(node = node.name(), instance = %instance.id, %by, "its name is no private DNS name; the instance was found");
+            }
+            Ok(instance)
+        }
         Answer::Absent => Err(Waiting::InstanceNotFound(wanted())),
         Answer::Ambiguous(count) => Err(Waiting::Ambiguous(count, node.name().to_owned())),
         Answer::Fargate(_) => Err(Waiting::Foreign(format!(

@@ -2,6 +2,8 @@
 //! the shutdown taint until it is Ready again.
 //!
 //! Each pass asks EC2 once about all Nodes that are not Ready. What follows from the answers is decided in [`plan`].
+//! A Fargate Node goes when its network interface is gone for a minute; it cannot be stopped, so it never gets the
+//! shutdown taint.
 
 mod apply;
 mod error;
@@ -9,18 +11,18 @@ mod observe;
 pub mod plan;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
-use outrigger_aws::Ec2;
 use outrigger_leader::Permit;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::events::Recorder;
+use crate::instances::Instances;
 use crate::metrics::Metrics;
 use crate::node_cache::NodeCache;
 pub use error::Error;
+use observe::Troubles;
 use plan::Memory;
 
 /// Source of this controller's Events.
@@ -33,10 +35,8 @@ pub struct Deps {
     pub client: kube::Client,
     /// The Nodes; filled by someone else.
     pub nodes: NodeCache,
-    /// EC2.
-    pub ec2: Arc<dyn Ec2>,
-    /// Cluster ID: instances found by name must carry its tag.
-    pub cluster_id: String,
+    /// What EC2 says about the instances of Nodes.
+    pub instances: Instances,
     /// From the start of one pass to the next.
     pub monitor_period: Duration,
     /// Metrics.
@@ -76,13 +76,15 @@ struct State {
     memory: Memory,
     /// UIDs of the Nodes whose deletion was announced: one Event for each, however often the deletion fails.
     announced: BTreeSet<String>,
+    /// What AWS did not answer in the last pass.
+    troubles: Troubles,
 }
 
 /// One pass: observe, plan, apply.
 async fn pass(deps: &Deps, state: &mut State, stop: &CancellationToken) -> Result<(), Error> {
     let observed = tokio::select! {
         () = stop.cancelled() => return Ok(()),
-        observed = observe::nodes(deps, &state.memory) => observed,
+        observed = observe::nodes(deps, &state.memory, &mut state.troubles) => observed,
     };
     let plan = plan::plan(&observed, &mut state.memory, Instant::now());
     deps.metrics

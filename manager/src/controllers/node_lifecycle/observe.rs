@@ -1,22 +1,48 @@
 //! Everything the controller reads.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use outrigger_aws::ec2::MAX_IDS;
 use outrigger_aws::{InstanceId, InstanceState};
 use tokio::time::Instant;
 
 use super::Deps;
 use super::plan::{Finding, Memory, Seen};
-use crate::instances::{self, Answer, Target};
+use crate::instances::{Answer, Lane, Target};
 use crate::metrics::CloudCallLabels;
 use crate::node_cache::NodeView;
 
+/// A sighting comes from a call that began after the pass, hence after every earlier sighting.
+const MAX_AGE: Duration = Duration::ZERO;
+
+/// What AWS did not answer, by cause, with the number of Nodes: told once, however often it comes again.
+#[derive(Debug, Default)]
+pub(super) struct Troubles(BTreeMap<String, usize>);
+
+impl Troubles {
+    /// Tells what is new and what is over.
+    fn update(&mut self, now: BTreeMap<String, usize>) {
+        for (cause, nodes) in &now {
+            if !self.0.contains_key(cause) {
+                tracing::warn!(
+                    cause,
+                    nodes,
+                    "AWS did not tell about the instances of Nodes; the Nodes stay"
+                );
+            }
+        }
+        for cause in self.0.keys().filter(|cause| !now.contains_key(*cause)) {
+            tracing::info!(cause, "this trouble with AWS is over");
+        }
+        self.0 = now;
+    }
+}
+
 /// All Nodes; about those that are not Ready EC2 was asked, with one question for all of them, and once more by ID
 /// about those that have been absent for a while.
-pub(super) async fn nodes(deps: &Deps, memory: &Memory) -> Vec<Seen> {
+pub(super) async fn nodes(deps: &Deps, memory: &Memory, troubles: &mut Troubles) -> Vec<Seen> {
     let (ready, troubled): (Vec<_>, Vec<_>) = deps.nodes.snapshot().into_iter().partition(|node| node.is_ready());
     let now = Timestamp::now();
     let mut seen: Vec<Seen> = ready
@@ -27,20 +53,21 @@ pub(super) async fn nodes(deps: &Deps, memory: &Memory) -> Vec<Seen> {
             finding: None,
         })
         .collect();
-    if troubled.is_empty() {
-        return seen;
-    }
-    let answers = instances::describe(deps.ec2.as_ref(), &deps.cluster_id, troubled).await;
-    seen.extend(answers.into_iter().map(|(node, answer)| {
-        let finding = finding(&node, answer);
-        count(deps, &finding);
-        Seen {
-            age: age(&node, now),
-            node,
-            finding: Some(finding),
+    let mut failures = BTreeMap::new();
+    if !troubled.is_empty() {
+        let answers = deps.instances.describe(troubled, Lane::Lifecycle, MAX_AGE).await;
+        for (node, answer) in answers {
+            let finding = finding(answer, &mut failures);
+            count(deps, &finding);
+            seen.push(Seen {
+                age: age(&node, now),
+                node,
+                finding: Some(finding),
+            });
         }
-    }));
-    confirm(deps, memory, &mut seen).await;
+        confirm(deps, memory, &mut seen, &mut failures).await;
+    }
+    troubles.update(failures);
     seen
 }
 
@@ -50,7 +77,7 @@ fn age(node: &NodeView, now: Timestamp) -> Duration {
     now.duration_since(created).try_into().unwrap_or_default()
 }
 
-fn finding(node: &Arc<NodeView>, answer: Answer) -> Finding {
+fn finding(answer: Answer, failures: &mut BTreeMap<String, usize>) -> Finding {
     match answer {
         Answer::Found(instance) => match &instance.state {
             Some(InstanceState::Terminated) => Finding::Terminated,
@@ -59,28 +86,37 @@ fn finding(node: &Arc<NodeView>, answer: Answer) -> Finding {
             None => Finding::Unknown(format!("EC2 does not tell the state of {}", instance.id)),
         },
         Answer::Absent => Finding::Absent,
-        Answer::Fargate(_) | Answer::Foreign(_) => Finding::Foreign,
-        Answer::Ambiguous(count) => Finding::Unknown(format!("{count} instances have its name")),
+        Answer::Fargate(_) => Finding::OnFargate,
+        Answer::Foreign(_) => Finding::Foreign,
+        Answer::Ambiguous(count) => Finding::Unknown(format!("{count} instances have its name or address")),
         Answer::Failed(error) => {
-            tracing::warn!(node = node.name(), %error, "AWS did not tell about the Node's instance; the Node stays");
+            *failures.entry(cause(&error)).or_default() += 1;
             Finding::Unknown(error.to_string())
         }
     }
 }
 
-/// Absence is confirmed by asking for the ID itself. If that fails, the Node stays merely absent.
-async fn confirm(deps: &Deps, memory: &Memory, seen: &mut [Seen]) {
+/// A failure without what differs from call to call.
+fn cause(error: &outrigger_aws::Error) -> String {
+    let what = error.code().unwrap_or_else(|| error.message());
+    format!("{}: {what}", error.operation())
+}
+
+/// Absence is confirmed by asking for the ID itself. If that fails, the Node stays merely absent. One call a pass: who
+/// is left over is confirmed in the next one.
+async fn confirm(deps: &Deps, memory: &Memory, seen: &mut [Seen], failures: &mut BTreeMap<String, usize>) {
     let by_target = |node: &NodeView| Target::of(node).id().cloned();
-    let candidates = memory.to_confirm(seen, by_target, Instant::now());
+    let mut candidates = memory.to_confirm(seen, by_target, Instant::now());
+    candidates.truncate(MAX_IDS);
     if candidates.is_empty() {
         return;
     }
     let ids: BTreeSet<InstanceId> = candidates.iter().map(|(_, id)| id.clone()).collect();
     let ids: Vec<InstanceId> = ids.into_iter().collect();
-    let absent = match deps.ec2.confirm_absent(&ids).await {
+    let absent = match deps.instances.confirm_absent(&ids, Lane::Lifecycle).await {
         Ok(absent) => absent,
         Err(error) => {
-            tracing::warn!(%error, "AWS did not confirm the absence of instances; their Nodes stay");
+            *failures.entry(cause(&error)).or_default() += ids.len();
             return;
         }
     };
@@ -95,7 +131,7 @@ async fn confirm(deps: &Deps, memory: &Memory, seen: &mut [Seen]) {
 
 fn count(deps: &Deps, finding: &Finding) {
     let result = match finding {
-        Finding::Exists(_) | Finding::Stopped(_) => "success",
+        Finding::Exists(_) | Finding::Stopped(_) | Finding::OnFargate => "success",
         Finding::Terminated | Finding::ConfirmedAbsent | Finding::Absent => "instance_not_found",
         Finding::Unknown(_) => "error",
         Finding::Foreign => return,

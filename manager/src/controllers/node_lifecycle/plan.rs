@@ -10,6 +10,7 @@ use outrigger_aws::InstanceId;
 use outrigger_shared::taints;
 use tokio::time::Instant;
 
+use crate::instances::Target;
 use crate::node_cache::NodeView;
 
 /// A Node younger than this is deleted only when EC2 lists its instance as terminated: EC2 may not list a new
@@ -17,8 +18,11 @@ use crate::node_cache::NodeView;
 pub const YOUNG: Duration = Duration::from_secs(60);
 /// Time between the two sightings of absence that a deletion needs.
 pub const APART: Duration = Duration::from_secs(10);
-/// The same for a Node whose instance ID was never known, so that absence cannot be confirmed by ID.
+/// The same for a Node whose absence cannot be confirmed by ID: its instance ID was never known, or it is on Fargate.
 pub const APART_WITHOUT_ID: Duration = Duration::from_secs(60);
+/// How many passes in which EC2 said that the instance is gone a deletion needs. Nothing that EC2 said in between may
+/// contradict.
+pub const SIGHTINGS: u32 = 2;
 /// The breaker counts the Nodes that go within this time.
 pub const WINDOW: Duration = Duration::from_secs(300);
 /// How long an open breaker holds everything back; after that it lets its own limit through in each window, so that
@@ -34,11 +38,13 @@ pub enum Finding {
     Exists(InstanceId),
     /// Stopped.
     Stopped(InstanceId),
+    /// A Fargate Node whose network interface is there.
+    OnFargate,
     /// EC2 lists it as terminated: gone for good.
     Terminated,
     /// EC2 said, asked by ID, that it does not exist.
     ConfirmedAbsent,
-    /// EC2 lists none.
+    /// EC2 lists none: no instance, or no network interface of a Fargate Node.
     Absent,
     /// Nothing is known: the question failed, or has no clear answer.
     Unknown(String),
@@ -82,10 +88,17 @@ pub struct Plan {
 /// What is remembered from pass to pass.
 #[derive(Debug, Default)]
 pub struct Memory {
-    absent_since: HashMap<String, Instant>,
+    gone: HashMap<String, Gone>,
     ids: HashMap<String, InstanceId>,
     deleted: Vec<Instant>,
     open_since: Option<Instant>,
+}
+
+/// How often, and since when, EC2 has said that an instance is gone.
+#[derive(Debug, Clone, Copy)]
+struct Gone {
+    since: Instant,
+    sightings: u32,
 }
 
 impl Memory {
@@ -98,9 +111,9 @@ impl Memory {
         now: Instant,
     ) -> Vec<(usize, InstanceId)> {
         let old = |node: &NodeView| {
-            self.absent_since
+            self.gone
                 .get(node.uid())
-                .is_some_and(|since| now.duration_since(*since) >= APART)
+                .is_some_and(|gone| now.duration_since(gone.since) >= APART)
         };
         let absent = seen
             .iter()
@@ -129,7 +142,7 @@ impl Memory {
 /// Plans a pass over all Nodes.
 pub fn plan(seen: &[Seen], memory: &mut Memory, now: Instant) -> Plan {
     let uids: BTreeSet<&str> = seen.iter().map(|seen| seen.node.uid()).collect();
-    memory.absent_since.retain(|uid, _| uids.contains(uid.as_str()));
+    memory.gone.retain(|uid, _| uids.contains(uid.as_str()));
     memory.ids.retain(|uid, _| uids.contains(uid.as_str()));
     let mut plan = Plan::default();
     let mut gone: Vec<(Arc<NodeView>, &'static str)> = Vec::new();
@@ -159,14 +172,18 @@ fn remember(node: &NodeView, finding: Option<&Finding>, memory: &mut Memory, now
     match finding {
         Some(Finding::Exists(id) | Finding::Stopped(id)) => {
             memory.ids.insert(node.uid().to_owned(), id.clone());
-            memory.absent_since.remove(node.uid());
+            memory.gone.remove(node.uid());
         }
-        Some(Finding::Absent | Finding::ConfirmedAbsent) => {
-            memory.absent_since.entry(node.uid().to_owned()).or_insert(now);
+        Some(Finding::Absent | Finding::ConfirmedAbsent | Finding::Terminated) => {
+            let first = Gone {
+                since: now,
+                sightings: 0,
+            };
+            memory.gone.entry(node.uid().to_owned()).or_insert(first).sightings += 1;
         }
         // An error says nothing, so it neither starts nor ends an absence.
-        Some(Finding::Unknown(_) | Finding::Terminated | Finding::Foreign) => {}
-        None => _ = memory.absent_since.remove(node.uid()),
+        Some(Finding::Unknown(_) | Finding::Foreign) => {}
+        Some(Finding::OnFargate) | None => _ = memory.gone.remove(node.uid()),
     }
 }
 
@@ -177,21 +194,18 @@ fn reason_to_delete(
     memory: &Memory,
     now: Instant,
 ) -> Option<&'static str> {
-    let absent_for = memory
-        .absent_since
-        .get(node.uid())
-        .map(|since| now.duration_since(*since))
-        .unwrap_or_default();
-    let id_known = node.provider_id().is_some()
-        || memory.ids.contains_key(node.uid())
-        || crate::instances::Target::of(node).id().is_some();
+    let gone = memory.gone.get(node.uid()).filter(|gone| gone.sightings >= SIGHTINGS)?;
+    let absent_for = now.duration_since(gone.since);
+    let target = Target::of(node);
+    let id_known = target.id().is_some() || memory.ids.contains_key(node.uid());
     match finding {
         Finding::Terminated => Some("its instance is terminated"),
         _ if age < YOUNG => None,
         Finding::ConfirmedAbsent if absent_for >= APART => Some("EC2 says that its instance does not exist"),
-        Finding::Absent if !id_known && absent_for >= APART_WITHOUT_ID => {
-            Some("no instance of this cluster has its name as private DNS name")
-        }
+        Finding::Absent if !id_known && absent_for >= APART_WITHOUT_ID => Some(match target {
+            Target::Fargate(_) => "no attached network interface has its address",
+            _ => "no instance of this cluster has its private DNS name or address",
+        }),
         _ => None,
     }
 }

@@ -1,0 +1,230 @@
+//! Questions that are waited for, and who waits: whoever wants what is already being asked waits for that answer.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use outrigger_aws::Error;
+use outrigger_aws::limit::Lane;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::Answer;
+use super::ask::{Answers, Asker};
+use super::key::Key;
+use super::shelf::Shelf;
+
+/// How long a batch is open for what others want, too.
+const WINDOW: Duration = Duration::from_millis(20);
+
+/// All questions and answers.
+pub(super) struct Board {
+    asker: Asker,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    shelf: Shelf,
+    /// Batches that still take keys: at most one in each lane.
+    open: HashMap<Lane, Arc<Batch>>,
+    /// Batches whose calls have begun.
+    flying: Vec<Arc<Batch>>,
+}
+
+/// Questions that go to EC2 together.
+struct Batch {
+    lane: Lane,
+    inner: Mutex<Inner>,
+    /// Told at each answered call, and closed by the end.
+    progress: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct Inner {
+    keys: BTreeSet<Key>,
+    /// When its calls began.
+    began: Option<Instant>,
+    answers: HashMap<Key, Answer>,
+    ended: bool,
+}
+
+impl Batch {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        self.inner().keys.contains(key)
+    }
+
+    /// Waits until all these keys are answered.
+    async fn wait(&self, keys: &[Key]) -> Answers {
+        let mut progress = self.progress.subscribe();
+        loop {
+            progress.mark_unchanged();
+            if let Some(answers) = self.try_take(keys) {
+                return answers;
+            }
+            // The sender lives as long as `self`, so this cannot fail.
+            let _ = progress.changed().await;
+        }
+    }
+
+    fn try_take(&self, keys: &[Key]) -> Option<Answers> {
+        let inner = self.inner();
+        let lost = || {
+            Answer::Failed(Error::unusable(
+                "DescribeInstances",
+                "the question ended without an answer",
+            ))
+        };
+        keys.iter()
+            .map(|key| match inner.answers.get(key) {
+                Some(answer) => Some((key.clone(), answer.clone())),
+                None => inner.ended.then(|| (key.clone(), lost())),
+            })
+            .collect()
+    }
+}
+
+/// Ends a batch, also when its task is torn down in the middle: nobody waits for ever.
+struct Ending<'a>(&'a Board, &'a Arc<Batch>);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.flying.retain(|batch| !Arc::ptr_eq(batch, self.1));
+        if state
+            .open
+            .get(&self.1.lane)
+            .is_some_and(|batch| Arc::ptr_eq(batch, self.1))
+        {
+            state.open.remove(&self.1.lane);
+        }
+        drop(state);
+        self.1.inner().ended = true;
+        self.1.progress.send_replace(());
+    }
+}
+
+impl Board {
+    pub(super) fn new(asker: Asker) -> Self {
+        Self {
+            asker,
+            state: Mutex::default(),
+        }
+    }
+
+    pub(super) fn asker(&self) -> &Asker {
+        &self.asker
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One answer for each key, from calls that began at most `max_age` ago.
+    pub(super) async fn answers(
+        self: &Arc<Self>,
+        keys: BTreeSet<Key>,
+        lane: Lane,
+        max_age: Duration,
+    ) -> HashMap<Key, Answer> {
+        let (mut answers, waits) = self.assign(keys, lane, max_age);
+        for (batch, keys) in waits {
+            answers.extend(batch.wait(&keys).await);
+        }
+        answers
+    }
+
+    /// What is known, and which batch will answer the rest.
+    fn assign(
+        self: &Arc<Self>,
+        keys: BTreeSet<Key>,
+        lane: Lane,
+        max_age: Duration,
+    ) -> (HashMap<Key, Answer>, Vec<(Arc<Batch>, Vec<Key>)>) {
+        let now = Instant::now();
+        let mut state = self.state();
+        let mut answers = HashMap::new();
+        let mut waits: Vec<(Arc<Batch>, Vec<Key>)> = state
+            .joinable(lane, max_age, now)
+            .into_iter()
+            .map(|batch| (batch, Vec::new()))
+            .collect();
+        let mut new = Vec::new();
+        for key in keys {
+            if let Some(answer) = state.shelf.fresh(&key, max_age, now) {
+                answers.insert(key, answer);
+            } else if let Some((_, keys)) = waits.iter_mut().find(|(batch, _)| batch.has(&key)) {
+                keys.push(key);
+            } else {
+                new.push(key);
+            }
+        }
+        if !new.is_empty() {
+            let batch = state.open.entry(lane).or_insert_with(|| self.open(lane));
+            batch.inner().keys.extend(new.iter().cloned());
+            waits.push((Arc::clone(batch), new));
+        }
+        waits.retain(|(_, keys)| !keys.is_empty());
+        (answers, waits)
+    }
+
+    /// A new batch, which flies when its window closes. It has a task of its own: a caller that gives up takes no
+    /// answer away from others.
+    fn open(self: &Arc<Self>, lane: Lane) -> Arc<Batch> {
+        let batch = Arc::new(Batch {
+            lane,
+            inner: Mutex::default(),
+            progress: watch::Sender::default(),
+        });
+        let (board, flying) = (Arc::clone(self), Arc::clone(&batch));
+        tokio::spawn(async move {
+            let _ending = Ending(&board, &flying);
+            tokio::time::sleep(WINDOW).await;
+            board.fly(&flying).await;
+        });
+        batch
+    }
+
+    async fn fly(&self, batch: &Arc<Batch>) {
+        let began = Instant::now();
+        let keys = {
+            let mut state = self.state();
+            state.open.remove(&batch.lane);
+            state.flying.push(Arc::clone(batch));
+            state.shelf.sweep(began);
+            let mut inner = batch.inner();
+            inner.began = Some(began);
+            inner.keys.clone()
+        };
+        let living = |id: &_| self.state().shelf.is_living(id);
+        let tell = |answers: Answers| self.tell(batch, began, answers);
+        batch.lane.run(self.asker.ask(keys, living, tell)).await;
+    }
+
+    fn tell(&self, batch: &Batch, began: Instant, answers: Answers) {
+        let mut state = self.state();
+        for (key, answer) in &answers {
+            state.shelf.put(key.clone(), answer, began);
+        }
+        drop(state);
+        batch.inner().answers.extend(answers);
+        batch.progress.send_replace(());
+    }
+}
+
+impl State {
+    /// Batches of this lane or an earlier one, whose answers will be fresh enough: waiting for a later lane would mean
+    /// to wait behind everyone else's calls.
+    fn joinable(&self, lane: Lane, max_age: Duration, now: Instant) -> Vec<Arc<Batch>> {
+        let young = |batch: &&Arc<Batch>| match batch.inner().began {
+            None => true,
+            Some(began) => !max_age.is_zero() && now.saturating_duration_since(began) <= max_age,
+        };
+        let all = self.open.values().chain(&self.flying);
+        all.filter(|batch| batch.lane <= lane).filter(young).cloned().collect()
+    }
+}

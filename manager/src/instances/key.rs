@@ -1,0 +1,46 @@
+//! What one question to EC2 is about.
+
+use outrigger_aws::InstanceId;
+
+/// What one question to EC2 is about, and under what its answer is kept.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Key {
+    /// An instance ID.
+    Id(InstanceId),
+    /// A private DNS name.
+    Dns(String),
+    /// A private IPv4 address of an instance.
+    Ip(String),
+    /// The private IPv4 address of a Fargate node.
+    Fargate(String),
+}
+
+/// Whether EC2 takes the text as an instance ID at all. One that it does not take fails a whole call by plain IDs, and
+/// matches nothing in a filter.
+pub(super) fn is_well_formed(id: &InstanceId) -> bool {
+    let digits = id.as_str().strip_prefix("i-").unwrap_or_default();
+    (8..=17).contains(&digits.len()) && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_prefix_and_hexadecimal_digits_make_an_id() {
+        for (id, good) in [
+            ("i-0123456789abcdef0", true),
+            ("i-0abcdef1", true),
+            ("i-1", false),
+            ("i-0123456", false),
+            ("i-0123456789abcdef01", false),
+            ("i-0123456789ABCDEF0", false),
+            ("i-01234567.internal", false),
+            ("i-", false),
+            ("vol-0abcdef1", false),
+            ("i-0abcdef1\u{e9}", false),
+        ] {
+            assert_eq!(is_well_formed(&InstanceId::new(id)), good, "{id}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What EC2's refusal of plain IDs says about each of them.
+
+use std::collections::BTreeSet;
+
+use outrigger_aws::{Error, InstanceId};
+
+/// Why EC2 refused a call by plain IDs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// Some of them do not exist.
+    NotFound,
+    /// Some of them are no instance IDs.
+    Malformed,
+}
+
+/// A refused call, taken apart.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// What is wrong with those that are named.
+    pub why: Why,
+    /// The IDs that EC2 names. Empty when its answer does not tell.
+    pub named: Vec<InstanceId>,
+    /// All others.
+    pub rest: Vec<InstanceId>,
+}
+
+/// `None` when the error is about the call as a whole and says nothing about single IDs.
+pub(super) fn read(asked: &[InstanceId], error: &Error) -> Option<Refusal> {
+    let why = match error.code()? {
+        "InvalidInstanceID.NotFound" => Why::NotFound,
+        "InvalidInstanceID.Malformed" | "InvalidID" => Why::Malformed,
+        _ => return None,
+    };
+    let words: BTreeSet<&str> = error
+        .message()
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+        .collect();
+    let (named, rest): (Vec<_>, Vec<_>) = asked.iter().cloned().partition(|id| words.contains(id.as_str()));
+    // A refusal of a single ID needs no name.
+    if named.is_empty() && rest.len() == 1 {
+        return Some(Refusal {
+            why,
+            named: rest,
+            rest: named,
+        });
+    }
+    Some(Refusal { why, named, rest })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(ids: &[&str]) -> Vec<InstanceId> {
+        ids.iter().map(|id| InstanceId::new(*id)).collect()
+    }
+
+    fn refusal(asked: &[&str], code: &str, message: &str) -> Option<Refusal> {
+        read(&ids(asked), &Error::answered("DescribeInstances", code, message))
+    }
+
+    #[test]
+    fn the_ids_that_the_answer_names_are_told_from_the_rest() {
+        let message = "The instance IDs 'i-0a, i-0c' do not exist";
+        let wanted = Refusal {
+            why: Why::NotFound,
+            named: ids(&["i-0a", "i-0c"]),
+            rest: ids(&["i-0b"]),
+        };
+        assert_eq!(
+            refusal(&["i-0a", "i-0b", "i-0c"], "InvalidInstanceID.NotFound", message),
+            Some(wanted)
+        );
+    }
+
+    #[test]
+    fn an_id_that_is_the_beginning_of_a_named_one_is_not_meant() {
+        let read = refusal(
+            &["i-0ab", "i-0cd"],
+            "InvalidInstanceID.NotFound",
+            "The instance ID 'i-0abc' does not exist",
+        );
+        assert_eq!(read.unwrap().named, ids(&[]));
+    }
+
+    #[test]
+    fn a_single_id_needs_no_name_in_the_answer() {
+        let read = refusal(&["i-0a"], "InvalidInstanceID.Malformed", "no").unwrap();
+        assert_eq!((read.why, read.named), (Why::Malformed, ids(&["i-0a"])));
+    }
+
+    #[test]
+    fn any_other_error_is_about_the_whole_call() {
+        for code in [
+            "RequestLimitExceeded",
+            "UnauthorizedOperation",
+            "InternalError",
+            "NotFound",
+        ] {
+            assert_eq!(refusal(&["i-0a"], code, "i-0a"), None, "{code}");
+        }
+        assert_eq!(
+            read(&ids(&["i-0a"]), &Error::unanswered("DescribeInstances", "i-0a")),
+            None
+        );
+    }
+}

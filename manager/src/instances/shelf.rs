@@ -1,0 +1,142 @@
+//! Answers and their age. Pure: the time is an argument.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outrigger_aws::{Instance, InstanceId, InstanceState};
+use tokio::time::Instant;
+
+use super::Answer;
+use super::key::Key;
+
+/// How long an answer is kept: three refreshes at the default period. Nobody has to take one that old; it tells which
+/// IDs EC2 knew a while ago.
+const KEEP: Duration = Duration::from_secs(900);
+/// How often old answers are thrown away.
+const SWEEP: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+struct Entry {
+    /// When the call was begun: what happened later is not in the answer.
+    asked: Instant,
+    answer: Answer,
+}
+
+/// The answers that are kept. A failure is no answer.
+#[derive(Debug, Default)]
+pub(super) struct Shelf {
+    entries: HashMap<Key, Entry>,
+    swept: Option<Instant>,
+}
+
+impl Shelf {
+    /// The answer, if its call was begun at most `max_age` ago.
+    pub(super) fn fresh(&self, key: &Key, max_age: Duration, now: Instant) -> Option<Answer> {
+        let entry = self.entries.get(key)?;
+        (now.saturating_duration_since(entry.asked) <= max_age && !max_age.is_zero()).then(|| entry.answer.clone())
+    }
+
+    /// Whether EC2 knew this ID when it was last asked, as an instance that will still be known for a while.
+    pub(super) fn is_living(&self, id: &InstanceId) -> bool {
+        let entry = self.entries.get(&Key::Id(id.clone()));
+        entry.is_some_and(|entry| {
+            matches!(&entry.answer, Answer::Found(instance) if instance.state != Some(InstanceState::Terminated))
+        })
+    }
+
+    /// Keeps the answer of a call that was begun at `asked`, unless a later call has answered already.
+    pub(super) fn put(&mut self, key: Key, answer: &Answer, asked: Instant) {
+        if let (Key::Dns(_) | Key::Ip(_), Answer::Found(instance)) = (&key, answer) {
+            self.put(Key::Id(instance.id.clone()), answer, asked);
+        }
+        if matches!(answer, Answer::Failed(_)) || self.entries.get(&key).is_some_and(|entry| entry.asked > asked) {
+            return;
+        }
+        let answer = answer.clone();
+        self.entries.insert(key, Entry { asked, answer });
+    }
+
+    /// Throws away what is too old, now and then.
+    pub(super) fn sweep(&mut self, now: Instant) {
+        if self
+            .swept
+            .is_some_and(|swept| now.saturating_duration_since(swept) < SWEEP)
+        {
+            return;
+        }
+        self.swept = Some(now);
+        self.entries
+            .retain(|_, entry| now.saturating_duration_since(entry.asked) <= KEEP);
+    }
+
+    /// How many answers are kept, and how many instances they are about.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+/// Instances by their IDs.
+pub(super) fn by_id(found: Vec<Instance>) -> HashMap<InstanceId, Answer> {
+    let answers = found.into_iter();
+    answers
+        .map(|instance| (instance.id.clone(), Answer::Found(Arc::new(instance))))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(id: &str) -> Answer {
+        Answer::Found(Arc::new(Instance::new(id)))
+    }
+
+    #[test]
+    fn an_answer_serves_those_who_accept_its_age() {
+        let (mut shelf, start) = (Shelf::default(), Instant::now());
+        let key = Key::Id(InstanceId::new("i-1"));
+        shelf.put(key.clone(), &found("i-1"), start);
+        let later = start + Duration::from_secs(10);
+        assert!(shelf.fresh(&key, Duration::from_secs(10), later).is_some());
+        assert!(shelf.fresh(&key, Duration::from_secs(9), later).is_none());
+        assert!(
+            shelf.fresh(&key, Duration::ZERO, start).is_none(),
+            "no age at all wants a new call"
+        );
+    }
+
+    #[test]
+    fn failures_are_not_kept_and_a_late_answer_does_not_replace_a_newer_one() {
+        let (mut shelf, start) = (Shelf::default(), Instant::now());
+        let key = Key::Id(InstanceId::new("i-1"));
+        let second = Duration::from_secs(1);
+        shelf.put(key.clone(), &Answer::Absent, start + second);
+        shelf.put(key.clone(), &found("i-1"), start);
+        let failed = Answer::Failed(outrigger_aws::Error::unanswered("DescribeInstances", "x"));
+        shelf.put(key.clone(), &failed, start + second * 2);
+        assert!(matches!(
+            shelf.fresh(&key, second * 9, start + second * 2),
+            Some(Answer::Absent)
+        ));
+    }
+
+    #[test]
+    fn an_instance_found_by_name_is_known_by_its_id_too() {
+        let (mut shelf, start) = (Shelf::default(), Instant::now());
+        shelf.put(Key::Dns("n".into()), &found("i-1"), start);
+        assert!(shelf.is_living(&InstanceId::new("i-1")));
+        assert!(!shelf.is_living(&InstanceId::new("i-2")));
+    }
+
+    #[test]
+    fn old_answers_are_thrown_away() {
+        let (mut shelf, start) = (Shelf::default(), Instant::now());
+        shelf.put(Key::Dns("n".into()), &found("i-1"), start);
+        shelf.sweep(start + KEEP);
+        assert_eq!(shelf.len(), 2);
+        shelf.sweep(start + KEEP + SWEEP);
+        assert_eq!(shelf.len(), 0);
+    }
+}
