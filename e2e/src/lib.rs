@@ -9,6 +9,7 @@ pub mod kubelets;
 pub mod leases;
 pub mod load;
 pub mod loopback;
+pub mod parity;
 pub mod pods;
 pub mod process;
 pub mod stage;

@@ -1,0 +1,89 @@
+//! The scripted EC2 on a free port of loopback.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, header};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::aws::Service;
+use crate::aws::query::Query;
+
+use super::answer::{REQUEST_ID, answer};
+use super::world::World;
+
+/// A running server. Dropping it stops it.
+#[derive(Debug)]
+pub struct ScriptedEc2 {
+    url: String,
+    shared: Arc<Shared>,
+    server: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    world: World,
+    unknown: Mutex<BTreeSet<String>>,
+}
+
+impl ScriptedEc2 {
+    /// Listens and answers from `world`.
+    ///
+    /// # Errors
+    /// When no port of loopback can be had.
+    pub async fn start(world: World) -> Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("the scripted EC2")?;
+        let url = format!("http://{}", listener.local_addr().context("the scripted EC2")?);
+        let shared = Arc::new(Shared {
+            world,
+            unknown: Mutex::default(),
+        });
+        let router = Router::new().fallback(handle).with_state(Arc::clone(&shared));
+        let server = tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, router).await {
+                tracing::warn!(%error, "the scripted EC2 ended");
+            }
+        });
+        Ok(Self { url, shared, server })
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Actions that were asked for and that it does not know. An outcome that rests on one proves nothing.
+    pub fn unknown(&self) -> BTreeSet<String> {
+        let unknown = self.shared.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        unknown.clone()
+    }
+}
+
+impl Drop for ScriptedEc2 {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn handle(State(shared): State<Arc<Shared>>, form: Bytes) -> Response {
+    let query = Query::parse(&form);
+    let (status, body) = match answer(&shared.world, &query) {
+        Ok(answer) => (200, answer.document()),
+        Err(refusal) => {
+            if refusal.is_unknown_action() {
+                let mut unknown = shared.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+                unknown.insert(query.action);
+            }
+            let body = Service::Ec2.error_body(refusal.status, &refusal.code, &refusal.message, REQUEST_ID);
+            (refusal.status, body)
+        }
+    };
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, [(header::CONTENT_TYPE, "text/xml")], body).into_response()
+}

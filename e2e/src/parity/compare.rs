@@ -1,0 +1,204 @@
+//! What our manager gives beside what the incumbent gave. Pure.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::case::{Case, Outcome};
+
+/// Events that only we have, in any case, with the topic of their row in `docs/parity.md`.
+pub const OWN_EVENTS: [(&str, &str); 2] = [
+    ("NotInitialized", "why a node waits"),
+    ("AddressesContested", "someone else writes the addresses too"),
+];
+
+/// What is wrong with a case; empty when ours is equal to the record, or differs as the case and the page of parity
+/// say.
+pub fn problems(case: &Case, ours: &Outcome, topics: &BTreeSet<String>) -> Vec<String> {
+    let mut problems = undocumented(case, topics);
+    let Some(recorded) = &case.recorded else {
+        problems.push("nothing is recorded: run `make parity-record`".to_owned());
+        return problems;
+    };
+    let (recorded, ours) = (fields(recorded), fields(&without_own_events(recorded, ours)));
+    let names: BTreeSet<&String> = recorded.keys().chain(ours.keys()).collect();
+    for name in names {
+        let empty = Value::Null;
+        let there = recorded.get(name).unwrap_or(&empty);
+        let here = ours.get(name).unwrap_or(&empty);
+        let allowed = case.differs.iter().find(|difference| difference.field == *name);
+        let problem = match allowed {
+            None if there == here => None,
+            None => Some(format!("v1.37.0: {there}\n      ours:    {here}")),
+            Some(_) if there == here => {
+                Some("is equal to the record; take the row out of `differs`, and out of docs/parity.md".to_owned())
+            }
+            Some(allowed) if says(&allowed.ours, here) => None,
+            Some(allowed) => Some(format!(
+                "differs otherwise than the case says\n      v1.37.0: {there}\n      differs: {}\n      ours:    {here}",
+                allowed.ours
+            )),
+        };
+        problems.extend(problem.map(|problem| format!("{name}: {problem}")));
+    }
+    problems.extend(unknown_fields(case, &recorded, &ours));
+    problems
+}
+
+/// Whether a Node that is to go has gone: what everything else waits for.
+pub fn settled(case: &Case, ours: &Outcome) -> bool {
+    case.recorded.as_ref().is_none_or(|recorded| {
+        let (recorded, ours) = (fields(recorded), fields(&without_own_events(recorded, ours)));
+        recorded
+            .iter()
+            .chain(&ours)
+            .map(|(name, _)| name)
+            .filter(|name| case.differs.iter().all(|difference| difference.field != **name))
+            .all(|name| recorded.get(name) == ours.get(name))
+    })
+}
+
+fn undocumented(case: &Case, topics: &BTreeSet<String>) -> Vec<String> {
+    let named = case.differs.iter().map(|difference| difference.parity.as_str());
+    let own = OWN_EVENTS.iter().map(|(_, topic)| *topic);
+    let missing: BTreeSet<&str> = named.chain(own).filter(|topic| !topics.contains(*topic)).collect();
+    missing
+        .into_iter()
+        .map(|topic| format!("docs/parity.md has no row {topic:?}"))
+        .collect()
+}
+
+fn unknown_fields(case: &Case, recorded: &Map<String, Value>, ours: &Map<String, Value>) -> Vec<String> {
+    let known = |field: &String| recorded.contains_key(field) || ours.contains_key(field);
+    let unknown = case.differs.iter().filter(|difference| !known(&difference.field));
+    unknown
+        .map(|difference| {
+            format!(
+                "{}: the case says that it differs, and neither side has it",
+                difference.field
+            )
+        })
+        .collect()
+}
+
+fn fields(outcome: &Outcome) -> Map<String, Value> {
+    match serde_json::to_value(outcome) {
+        Ok(Value::Object(fields)) => fields,
+        other => Map::from_iter([("outcome".to_owned(), Value::String(format!("{other:?}")))]),
+    }
+}
+
+fn without_own_events(recorded: &Outcome, ours: &Outcome) -> Outcome {
+    let own = |reason: &str| OWN_EVENTS.iter().any(|(event, _)| *event == reason);
+    let mut ours = ours.clone();
+    ours.events
+        .retain(|event| !own(&event.reason) || recorded.events.contains(event));
+    ours
+}
+
+/// Whether a value is what a case says of it: in objects of a list, what the case leaves out may be anything.
+fn says(wanted: &Value, here: &Value) -> bool {
+    match (wanted, here) {
+        (Value::Array(wanted), Value::Array(here)) => {
+            wanted.len() == here.len() && wanted.iter().zip(here).all(|(wanted, here)| contains(wanted, here))
+        }
+        (wanted, here) => wanted == here,
+    }
+}
+
+fn contains(wanted: &Value, here: &Value) -> bool {
+    match (wanted, here) {
+        (Value::Object(wanted), Value::Object(here)) => {
+            wanted.iter().all(|(key, value)| here.get(key) == Some(value))
+        }
+        (wanted, here) => wanted == here,
+    }
+}
+
+/// The topics of all rows of the page of parity: the first cells of its tables.
+pub fn topics(page: &str) -> BTreeSet<String> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
+    rows.filter_map(|row| row.split(" | ").next())
+        .map(|topic| topic.trim().to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::case::{Case, Event, Outcome};
+    use super::{problems, topics};
+
+    const PAGE: &str = "| topic | v1.37.0 |\n|---|---|\n| why a node waits | log only |\n\
+                        | someone else writes the addresses too | x |\n| grace | none |\n";
+
+    fn case(differs: &str) -> Case {
+        let text = format!(
+            "about: x\nnode: {{name: n}}\n{differs}recorded: {{deleted: true, events: [{{type: Normal, reason: DeletingNode, \
+             component: c, message: gone}}]}}\n"
+        );
+        serde_saphyr::from_str(&text).expect("a case")
+    }
+
+    fn outcome(deleted: bool, reasons: &[&str]) -> Outcome {
+        let event = |reason: &&str| Event {
+            kind: "Normal".into(),
+            reason: (*reason).into(),
+            component: "c".into(),
+            message: Some("gone".into()),
+        };
+        Outcome {
+            deleted,
+            events: reasons.iter().map(event).collect(),
+            ..Outcome::default()
+        }
+    }
+
+    fn found(differs: &str, ours: &Outcome) -> Vec<String> {
+        problems(&case(differs), ours, &topics(PAGE))
+    }
+
+    #[test]
+    fn equal_is_no_problem_and_our_own_events_are_none_either() {
+        assert!(found("", &outcome(true, &["DeletingNode"])).is_empty());
+        assert!(found("", &outcome(true, &["DeletingNode", "NotInitialized"])).is_empty());
+    }
+
+    #[test]
+    fn every_other_difference_is_a_problem() {
+        assert_eq!(found("", &outcome(false, &["DeletingNode"])).len(), 1);
+        assert_eq!(found("", &outcome(true, &[])).len(), 1);
+        assert_eq!(found("", &outcome(true, &["DeletingNode", "Other"])).len(), 1);
+    }
+
+    #[test]
+    fn a_difference_that_is_meant_is_pinned_and_has_a_row_in_the_page() {
+        let row = |parity: &str| format!("differs: [{{field: deleted, ours: false, why: w, parity: {parity}}}]\n");
+        assert!(found(&row("grace"), &outcome(false, &["DeletingNode"])).is_empty());
+        let stale = found(&row("grace"), &outcome(true, &["DeletingNode"]));
+        assert!(stale.len() == 1 && stale[0].contains("take the row out"), "{stale:?}");
+        let undocumented = found(&row("elsewhere"), &outcome(false, &["DeletingNode"]));
+        assert_eq!(undocumented, ["docs/parity.md has no row \"elsewhere\""]);
+    }
+
+    #[test]
+    fn the_message_of_an_event_may_be_left_open_and_nothing_else() {
+        let row = |reason: &str| {
+            format!(
+                "differs: [{{field: events, ours: [{{type: Normal, component: c, reason: {reason}}}], why: w, parity: grace}}]\n"
+            )
+        };
+        assert!(found(&row("Other"), &outcome(true, &["Other"])).is_empty());
+        assert_eq!(found(&row("Other"), &outcome(true, &["Third"])).len(), 1);
+        assert_eq!(found(&row("Other"), &outcome(true, &["Other", "Third"])).len(), 1);
+    }
+
+    #[test]
+    fn a_case_without_a_record_is_a_problem() {
+        let mut case = case("");
+        case.recorded = None;
+        assert_eq!(problems(&case, &outcome(true, &[]), &topics(PAGE)).len(), 1);
+        assert_eq!(problems(&case, &outcome(true, &[]), &BTreeSet::new()).len(), 3);
+    }
+}

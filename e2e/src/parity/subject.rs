@@ -1,0 +1,134 @@
+//! The two controller managers: how each is started, and how long it may take.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::aws::{Caller, REGION};
+use crate::process::{Launch, Process};
+use crate::stage::Binaries;
+use crate::tools::{Tool, Tools};
+
+use super::aws::{CLUSTER_ID, SUBNET_ID, VPC_ID};
+use super::case::{Config, Group};
+
+/// Who is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// aws-cloud-controller-manager v1.37.0.
+    Incumbent,
+    /// Ours.
+    Ours,
+}
+
+/// From the start of the manager to the look at what it made.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Not before: what is to stay as it is must have had the time to change.
+    pub least: Duration,
+    /// Not after, even where something is missing.
+    pub most: Duration,
+}
+
+impl Subject {
+    /// Our manager deletes no Node within 60 s of its creation, and needs two sightings 10 s apart; the incumbent
+    /// deletes at once.
+    pub fn patience(self, group: &Group) -> Patience {
+        let seconds = |least, most| Patience {
+            least: Duration::from_secs(least),
+            most: Duration::from_secs(most),
+        };
+        match (self, group.is_slow()) {
+            (Self::Incumbent, true) => seconds(30, 30),
+            (Self::Incumbent, false) => seconds(12, 12),
+            (Self::Ours, true) => seconds(78, 95),
+            (Self::Ours, false) => seconds(5, 25),
+        }
+    }
+
+    /// What has to be built.
+    pub fn tools(self) -> Vec<Tool> {
+        let mut tools = vec![Tool::Etcd, Tool::ApiServer136];
+        if self == Self::Incumbent {
+            tools.push(Tool::AwsCloudControllerManager);
+        }
+        tools
+    }
+
+    fn program(self, tools: &Tools) -> Result<PathBuf> {
+        Ok(match self {
+            Self::Incumbent => tools.path(Tool::AwsCloudControllerManager)?.to_owned(),
+            Self::Ours => Binaries::one("outrigger-manager")?,
+        })
+    }
+
+    /// Starts it, with the node controllers only. The flags and the cloud config are the same for both.
+    pub fn start(
+        self,
+        tools: &Tools,
+        folder: &Path,
+        kubeconfig: &Path,
+        endpoint: &str,
+        config: &Config,
+    ) -> Result<Process> {
+        let cloud_config = folder.join("cloud.conf");
+        std::fs::write(&cloud_config, render(config))?;
+        let kubeconfig = kubeconfig.display();
+        let mut launch = Launch::new("manager", self.program(tools)?).arguments([
+            "--cloud-provider=aws".to_owned(),
+            format!("--cloud-config={}", cloud_config.display()),
+            format!("--kubeconfig={kubeconfig}"),
+            format!("--authentication-kubeconfig={kubeconfig}"),
+            format!("--authorization-kubeconfig={kubeconfig}"),
+            "--authentication-skip-lookup=true".to_owned(),
+            "--leader-elect=false".to_owned(),
+            "--controllers=cloud-node,cloud-node-lifecycle".to_owned(),
+            "--configure-cloud-routes=false".to_owned(),
+            "--secure-port=0".to_owned(),
+            "--concurrent-node-syncs=10".to_owned(),
+            "--concurrent-node-lifecycle-syncs=10".to_owned(),
+            "--node-monitor-period=2s".to_owned(),
+            "--node-status-update-frequency=10s".to_owned(),
+            "--kube-api-qps=200".to_owned(),
+            "--kube-api-burst=300".to_owned(),
+        ]);
+        for (name, value) in Caller::new("manager").environment(endpoint) {
+            launch = launch.environment(name, value);
+        }
+        Ok(Process::start(&launch, folder)?)
+    }
+}
+
+/// A cloud config that asks neither the instance metadata service nor EC2 about the manager's own machine.
+fn render(config: &Config) -> String {
+    let mut text = format!(
+        "[Global]\nRegion = {REGION}\nVPC = {VPC_ID}\nSubnetID = {SUBNET_ID}\nKubernetesClusterID = {CLUSTER_ID}\n"
+    );
+    for family in &config.node_ip_families {
+        text.push_str(&format!("NodeIPFamilies = {family}\n"));
+    }
+    if let Some(pattern) = &config.supported_topology_instance_type_pattern {
+        let pattern = pattern.replace('\\', "\\\\").replace('"', "\\\"");
+        text.push_str(&format!("SupportedTopologyInstanceTypePattern = \"{pattern}\"\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Config, render};
+
+    #[test]
+    fn lists_repeat_their_key_and_backslashes_are_doubled() {
+        let config = Config {
+            node_ip_families: vec!["ipv6".into(), "ipv4".into()],
+            supported_topology_instance_type_pattern: Some(r"^m5\.".into()),
+        };
+        let text = render(&config);
+        assert!(
+            text.ends_with("NodeIPFamilies = ipv6\nNodeIPFamilies = ipv4\nSupportedTopologyInstanceTypePattern = \"^m5\\\\.\"\n"),
+            "{text}"
+        );
+    }
+}
