@@ -86,10 +86,24 @@ pub fn addresses(node: &NodeView, instance: &Instance, families: &[IpFamily]) ->
             .filter(|address| address.kind == AddressType::Hostname);
         addresses.extend(own.cloned());
     }
-    match node.annotation(PROVIDED_NODE_IP) {
-        Some(text) => prefer(&provided_ips(text)?, addresses),
-        None => Ok(addresses),
+    let addresses = match node.annotation(PROVIDED_NODE_IP) {
+        Some(text) => prefer(&provided_ips(text)?, addresses)?,
+        None => addresses,
+    };
+    Ok(by_type(addresses))
+}
+
+/// Puts addresses of one type together, where the first of them is, as the API server does with the patches of other
+/// managers. It matters with two families: the host name stands between them otherwise.
+fn by_type(mut addresses: Vec<Address>) -> Vec<Address> {
+    let mut kinds: Vec<AddressType> = Vec::new();
+    for address in &addresses {
+        if !kinds.contains(&address.kind) {
+            kinds.push(address.kind.clone());
+        }
     }
+    addresses.sort_by_key(|address| kinds.iter().position(|kind| *kind == address.kind));
+    addresses
 }
 
 fn of_instance(instance: &Instance, families: &[IpFamily]) -> Result<Vec<Address>, Waiting> {
@@ -105,7 +119,7 @@ fn of_instance(instance: &Instance, families: &[IpFamily]) -> Result<Vec<Address
             IpFamily::V4 => v4(instance, &interfaces, &mut addresses)?,
             IpFamily::V6 => {
                 for text in interfaces.iter().filter_map(|interface| interface.ipv6.first()) {
-                    let ip: Ipv6Addr = parse(text)?;
+                    let ip: Ipv6Addr = text.parse().map_err(|_| Waiting::BadAddress(text.to_owned()))?;
                     addresses.push(Address {
                         kind: AddressType::InternalIp,
                         address: ip.to_string().into(),
@@ -127,10 +141,10 @@ fn v4(instance: &Instance, interfaces: &[&NetworkInterface], addresses: &mut Vec
         });
     };
     for text in interfaces.iter().flat_map(|interface| &interface.private_ips) {
-        add(AddressType::InternalIp, parse::<Ipv4Addr>(text)?.to_string());
+        add(AddressType::InternalIp, ipv4(text)?.to_string());
     }
     if let Some(text) = some(&instance.public_ip) {
-        add(AddressType::ExternalIp, parse::<Ipv4Addr>(text)?.to_string());
+        add(AddressType::ExternalIp, ipv4(text)?.to_string());
     }
     if let Some(name) = some(&instance.private_dns_name) {
         add(AddressType::InternalDns, name.to_owned());
@@ -146,8 +160,18 @@ fn some(text: &Option<String>) -> Option<&str> {
     text.as_deref().filter(|text| !text.is_empty())
 }
 
-fn parse<T: std::str::FromStr>(text: &str) -> Result<T, Waiting> {
-    text.parse().map_err(|_| Waiting::BadAddress(text.to_owned()))
+fn ipv4(text: &str) -> Result<Ipv4Addr, Waiting> {
+    let ip = without_leading_zeros(text).parse();
+    ip.map_err(|_| Waiting::BadAddress(text.to_owned()))
+}
+
+/// `010.0.0.01` means `10.0.0.1`, as in all of Kubernetes' older readers of addresses: no part is octal.
+fn without_leading_zeros(text: &str) -> String {
+    let part = |part: &str| match part.trim_start_matches('0') {
+        "" if !part.is_empty() => "0".to_owned(),
+        digits => digits.to_owned(),
+    };
+    text.split('.').map(part).collect::<Vec<_>>().join(".")
 }
 
 /// The kubelet's addresses: one, or two of different families.
@@ -158,7 +182,11 @@ fn provided_ips(text: &str) -> Result<Vec<IpAddr>, Waiting> {
     };
     let ips: Vec<IpAddr> = text
         .split(',')
-        .map(|ip| ip.trim().parse().map_err(|_| unreadable()))
+        .map(|ip| {
+            let ip = ip.trim();
+            let ipv4 = without_leading_zeros(ip).parse().map(IpAddr::V4);
+            ipv4.or_else(|_| ip.parse()).map_err(|_| unreadable())
+        })
         .collect::<Result<_, _>>()?;
     match ips.as_slice() {
         [_] => Ok(ips),
@@ -246,6 +274,27 @@ mod tests {
             "ExternalDNS one.example",
         ];
         assert_eq!(texts(None, &[IpFamily::V4]).unwrap(), wanted);
+    }
+
+    #[test]
+    fn with_two_families_addresses_of_one_type_stand_together() {
+        let list = texts(None, &[IpFamily::V4, IpFamily::V6]).unwrap();
+        assert_eq!(
+            list[2..5],
+            ["InternalIP 10.0.1.1", "InternalIP fd00::2", "ExternalIP 3.3.3.3"]
+        );
+        assert_eq!(list.len(), 8);
+    }
+
+    #[test]
+    fn leading_zeros_mean_nothing() {
+        let mut instance = instance();
+        instance.network_interfaces = vec![interface(Some(0), "in-use", &["010.000.0.08"], &[])];
+        let list = addresses(&node(Some("10.0.0.008")), &instance, &[IpFamily::V4]).unwrap();
+        assert_eq!(list[0].address, "10.0.0.8");
+        for text in ["", "10.0.0", "10.0.0.", "10.0.0.256", "10.0.0.0x1", "10..0.1"] {
+            assert!(ipv4(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -200,16 +200,14 @@ async fn initialize_all(
     zone_ids: &mut ZoneIds,
     stop: &CancellationToken,
 ) -> Vec<Outcome> {
-    let zones = match zone_ids.covering(deps.ec2.as_ref(), &seen).await {
-        Ok(zones) => zones,
-        Err(error) => {
-            let failed = |(node, seen): Seen| (node, seen.and(Err(Waiting::Cloud(error.clone()))));
-            return seen.into_iter().map(failed).collect();
-        }
-    };
+    let (zones, failed) = &zone_ids.covering(deps.ec2.as_ref(), &seen).await;
     each(deps, stop, seen, |(node, instance)| async move {
         let _working = deps.metrics.queue(QUEUE).start(node.name());
         let planned = instance.and_then(|instance| desired::desired(&node, &instance, &deps.place, zones));
+        let planned = planned.map_err(|waiting| match (waiting, failed) {
+            (Waiting::UnknownZone(_), Some(error)) => Waiting::Cloud(error.clone()),
+            (waiting, _) => waiting,
+        });
         let done = match planned.map(|desired| plan::initialize(&node, &desired)) {
             Ok(plan) => apply::initialize(deps, &node, &plan).await.map_err(Waiting::Write),
             Err(waiting) => Err(waiting),

@@ -58,11 +58,9 @@ pub(super) struct ZoneIds {
 }
 
 impl ZoneIds {
-    /// The IDs, fetched first if one of these Nodes needs one that is not known.
-    ///
-    /// # Errors
-    /// When the zones are needed and AWS does not list them.
-    pub(super) async fn covering(&mut self, ec2: &dyn Ec2, seen: &[Seen]) -> Result<&HashMap<String, String>, Error> {
+    /// The IDs, fetched first if one of these Nodes needs one that is not known; and the error of AWS where it did not
+    /// list them, which concerns only the Nodes that need one.
+    pub(super) async fn covering(&mut self, ec2: &dyn Ec2, seen: &[Seen]) -> (&HashMap<String, String>, Option<Error>) {
         let needed = seen.iter().any(|(node, instance)| {
             let zone = instance
                 .as_ref()
@@ -70,11 +68,19 @@ impl ZoneIds {
                 .and_then(|instance| instance.availability_zone.as_ref());
             zone.is_some_and(|zone| node.label(ZONE_ID).is_none() && !self.known.contains_key(zone))
         });
-        if needed {
-            let zones = ec2.availability_zones().await?;
-            self.known
-                .extend(zones.into_iter().filter_map(|zone| Some((zone.name, zone.id?))));
-        }
-        Ok(&self.known)
+        let asked = if needed {
+            ec2.availability_zones().await
+        } else {
+            Ok(Vec::new())
+        };
+        let failed = match asked {
+            Ok(zones) => {
+                let zones = zones.into_iter().filter_map(|zone| Some((zone.name, zone.id?)));
+                self.known.extend(zones);
+                None
+            }
+            Err(error) => Some(error),
+        };
+        (&self.known, failed)
     }
 }

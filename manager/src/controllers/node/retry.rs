@@ -9,6 +9,9 @@ use tokio::time::Instant;
 const FIRST: Duration = Duration::from_secs(1);
 /// Longest pause.
 const LONGEST: Duration = Duration::from_secs(60);
+/// Longest pause after AWS did not answer. One question asks for all Nodes that wait, so it is cheap, and new Nodes
+/// must not stay unschedulable long after AWS answers again.
+const LONGEST_WITHOUT_ANSWER: Duration = Duration::from_secs(5);
 /// First pause after someone else's write came between.
 const CONFLICT: Duration = Duration::from_millis(100);
 /// How long a Node may wait before its Event says why.
@@ -63,7 +66,11 @@ impl Waitlist {
             *entry = fresh();
         }
         let first = if reason == "Conflict" { CONFLICT } else { FIRST };
-        let pause = first.saturating_mul(1 << entry.failures.min(10)).min(LONGEST);
+        let longest = match reason {
+            "Throttled" | "CloudError" => LONGEST_WITHOUT_ANSWER,
+            _ => LONGEST,
+        };
+        let pause = first.saturating_mul(1 << entry.failures.min(10)).min(longest);
         entry.failures += 1;
         entry.due = now + pause;
         let log = entry.reason != reason;
@@ -162,6 +169,20 @@ mod tests {
         }
         assert_eq!(list.next_due(), Some(late + LONGEST));
         assert_eq!(list.by_reason(), BTreeMap::from([("InstanceNotFound", 1)]));
+    }
+
+    #[test]
+    fn while_aws_does_not_answer_pauses_stay_short() {
+        let mut list = Waitlist::default();
+        let now = Instant::now();
+        for reason in ["Throttled", "CloudError"] {
+            for _ in 0..20 {
+                list.failed("n", "u", reason, now);
+            }
+            assert_eq!(list.next_due(), Some(now + LONGEST_WITHOUT_ANSWER), "{reason}");
+        }
+        list.failed("n", "u", "AccessDenied", now);
+        assert_eq!(list.next_due(), Some(now + LONGEST), "people have to act first");
     }
 
     #[test]
