@@ -29,7 +29,7 @@ TARGETS ?=
 BENCH ?= webhook manager
 BENCH_OPTIONS ?=
 
-.PHONY: prune help demo demo-incumbent test bench fuzz lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean
+.PHONY: prune help demo demo-incumbent test bench fuzz lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -49,6 +49,9 @@ fuzz: ## hostile inputs for all readers, for MINUTES=4 in all; TARGETS='admissio
 
 bench: check-languages tools-bench binaries-bench ## measure webhook and manager (BENCH=webhook for one) beside others; UPDATE=1 writes docs/benchmarks.md
 	@for what in $(BENCH); do OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench $$what $(BENCH_OPTIONS) $(if $(UPDATE),--write=docs/benchmarks.md); done
+
+parity-record: check-languages tools-test binaries ## record what v1.37.0 makes of the Nodes of e2e/parity/nodes, or of CASES=FOLDER
+	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity record $(or $(CASES),e2e/parity/nodes)
 
 lint: check-languages ## formatting, clippy with warnings denied, cargo-deny
 	@cargo fmt --all --check

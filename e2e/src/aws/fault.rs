@@ -34,6 +34,9 @@ pub struct Fault {
     kind: Kind,
 }
 
+/// Stands for every action; no action of AWS is spelled like this.
+const EVERYTHING: &str = "*";
+
 /// A rule that does not say yet what happens.
 #[derive(Debug, Clone)]
 pub struct FaultOn(String);
@@ -42,6 +45,11 @@ impl Fault {
     /// A rule for every call of `action` (both generations of Elastic Load Balancing, where they share a name).
     pub fn on(action: impl Into<String>) -> FaultOn {
         FaultOn(action.into())
+    }
+
+    /// A rule for every call of every action.
+    pub fn on_everything() -> FaultOn {
+        FaultOn(EVERYTHING.to_owned())
     }
 
     /// Only calls of this caller.
@@ -66,7 +74,7 @@ impl Fault {
     }
 
     fn matches(&self, caller: &str, action: &str) -> bool {
-        self.action == action && self.caller.as_deref().is_none_or(|name| name == caller)
+        (self.action == EVERYTHING || self.action == action) && self.caller.as_deref().is_none_or(|name| name == caller)
     }
 
     /// Whether the `n`-th matching call is hit.
@@ -252,6 +260,15 @@ mod tests {
         );
         assert!(hits("manager", "CreateTags") && hits("manager", "CreateTags"));
         assert!(!hits("manager", "CreateTags"), "the fourth passes");
+    }
+
+    #[test]
+    fn a_rule_for_everything_hits_every_action() {
+        let rules = Arc::new(Rules::default());
+        let _fault = rules.add(Fault::on_everything().error(503, "RequestLimitExceeded").by("manager"));
+        assert!(!rules.hitting("manager", "DescribeInstances").is_empty());
+        assert!(!rules.hitting("manager", "CreateTags").is_empty());
+        assert!(rules.hitting("other", "CreateTags").is_empty());
     }
 
     #[tokio::test]

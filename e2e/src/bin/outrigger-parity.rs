@@ -48,7 +48,10 @@ async fn record(folder: &Path) -> Result<()> {
         case::record(folder, &case.name, outcome)?;
     }
     std::fs::remove_dir_all(&run_folder).with_context(|| run_folder.display().to_string())?;
-    say(&format!("{} cases recorded, {changed} of them changed; read the diff", cases.len()))
+    say(&format!(
+        "{} cases recorded, {changed} of them changed; read the diff",
+        cases.len()
+    ))
 }
 
 /// Runs our manager on the recorded cases and prints what differs.

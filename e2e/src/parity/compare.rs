@@ -45,7 +45,7 @@ pub fn problems(case: &Case, ours: &Outcome, topics: &BTreeSet<String>) -> Vec<S
     problems
 }
 
-/// Whether a Node that is to go has gone: what everything else waits for.
+/// Whether nothing is left to wait for: ours is as recorded in all fields that are to be equal.
 pub fn settled(case: &Case, ours: &Outcome) -> bool {
     case.recorded.as_ref().is_none_or(|recorded| {
         let (recorded, ours) = (fields(recorded), fields(&without_own_events(recorded, ours)));
@@ -108,9 +108,7 @@ fn says(wanted: &Value, here: &Value) -> bool {
 
 fn contains(wanted: &Value, here: &Value) -> bool {
     match (wanted, here) {
-        (Value::Object(wanted), Value::Object(here)) => {
-            wanted.iter().all(|(key, value)| here.get(key) == Some(value))
-        }
+        (Value::Object(wanted), Value::Object(here)) => wanted.iter().all(|(key, value)| here.get(key) == Some(value)),
         (wanted, here) => wanted == here,
     }
 }

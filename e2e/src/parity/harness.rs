@@ -86,7 +86,9 @@ impl<'a> Lane<'a> {
         std::fs::create_dir_all(&folder)?;
         let mut world = group.world();
         let bystanders = bystanders(group);
-        world.instances.extend(bystanders.iter().map(|(_, instance)| instance.clone()));
+        world
+            .instances
+            .extend(bystanders.iter().map(|(_, instance)| instance.clone()));
         let ec2 = ScriptedEc2::start(world).await?;
         let objects = group.cases.iter().map(object);
         let objects = objects.chain(bystanders.into_iter().map(|(node, _)| Ok(node)));
@@ -120,10 +122,11 @@ impl<'a> Lane<'a> {
                 bail!("the manager ended by itself:\n{}", manager.log_tail());
             }
             let outcomes = self.outcomes(group).await?;
-            let settled = group
-                .cases
-                .iter()
-                .all(|case| outcomes.get(&case.name).is_some_and(|ours| compare::settled(case, ours)));
+            let settled = group.cases.iter().all(|case| {
+                outcomes
+                    .get(&case.name)
+                    .is_some_and(|ours| compare::settled(case, ours))
+            });
             if settled || start.elapsed() >= patience.most {
                 return Ok(outcomes);
             }
@@ -178,7 +181,10 @@ fn bystander(number: usize) -> Option<(Node, Instance)> {
             {"type": "Hostname", "address": name},
         ]},
     });
-    Some((serde_json::from_value(node).ok()?, serde_json::from_value(instance).ok()?))
+    Some((
+        serde_json::from_value(node).ok()?,
+        serde_json::from_value(instance).ok()?,
+    ))
 }
 
 fn object(case: &Case) -> Result<Node> {

@@ -127,7 +127,9 @@ mod tests {
         };
         let text = render(&config);
         assert!(
-            text.ends_with("NodeIPFamilies = ipv6\nNodeIPFamilies = ipv4\nSupportedTopologyInstanceTypePattern = \"^m5\\\\.\"\n"),
+            text.ends_with(
+                "NodeIPFamilies = ipv6\nNodeIPFamilies = ipv4\nSupportedTopologyInstanceTypePattern = \"^m5\\\\.\"\n"
+            ),
             "{text}"
         );
     }

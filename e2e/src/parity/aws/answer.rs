@@ -28,10 +28,6 @@ impl Refusal {
         }
     }
 
-    pub(super) fn invalid_filter(name: &str) -> Self {
-        Self::new("InvalidParameterValue", format!("The filter '{name}' is invalid"))
-    }
-
     /// Whether this server does not know the action, which is the harness's fault and not the caller's.
     pub(super) fn is_unknown_action(&self) -> bool {
         self.code == "InvalidAction"
@@ -66,6 +62,19 @@ pub(super) fn answer(world: &World, query: &Query) -> Result<Element, Refusal> {
     response.children.push(Element::text("requestId", REQUEST_ID));
     response.children.extend(content);
     Ok(response)
+}
+
+/// EC2 refuses names of filters that it does not know, whatever there is to find.
+pub(super) fn check_names(filters: &[(&str, Vec<&str>)], known: &[&str]) -> Result<(), Refusal> {
+    let unknown = filters
+        .iter()
+        .find(|(name, _)| !known.contains(name) && !(known.contains(&"tag-key") && name.starts_with("tag:")));
+    unknown.map_or(Ok(()), |(name, _)| {
+        Err(Refusal::new(
+            "InvalidParameterValue",
+            format!("The filter '{name}' is invalid"),
+        ))
+    })
 }
 
 /// EC2 takes at most 200 values for a filter.
@@ -140,8 +149,15 @@ mod tests {
     #[test]
     fn an_action_that_is_not_scripted_is_told_apart_from_what_ec2_refuses() {
         let world = World::default();
-        assert!(ask(&world, "Action=CreateTags").expect_err("unknown").is_unknown_action());
-        let filter = ask(&world, "Action=DescribeInstances&Filter.1.Name=colour&Filter.1.Value.1=red");
+        assert!(
+            ask(&world, "Action=CreateTags")
+                .expect_err("unknown")
+                .is_unknown_action()
+        );
+        let filter = ask(
+            &world,
+            "Action=DescribeInstances&Filter.1.Name=colour&Filter.1.Value.1=red",
+        );
         assert_eq!(filter.expect_err("refused").code, "InvalidParameterValue");
     }
 }

@@ -3,11 +3,21 @@
 use crate::aws::query::{Parameters, Query};
 use crate::aws::xml::Element;
 
-use super::answer::{Answered, Refusal, item, optional};
+use super::answer::{Answered, Refusal, check_names, item, optional};
 use super::world::{AttachedInterface, Instance, SUBNET_ID, World};
 
 /// Longest page, below what callers ask for: so every caller has to follow the pages.
 const PAGE: usize = 25;
+
+/// Names of filters that are scripted, besides `tag:KEY`.
+const FILTERS: [&str; 6] = [
+    "instance-id",
+    "private-dns-name",
+    "instance-state-name",
+    "private-ip-address",
+    "vpc-id",
+    "tag-key",
+];
 
 pub(super) fn describe(world: &World, query: &Query) -> Answered {
     let ids = query.parameters.list("InstanceId");
@@ -19,13 +29,14 @@ pub(super) fn describe(world: &World, query: &Query) -> Answered {
     }
     check_ids(world, &ids)?;
     let filters = query.parameters.filters();
-    let mut found = Vec::new();
-    for instance in &world.instances {
-        let asked = ids.is_empty() || ids.contains(&instance.instance_id.as_str());
-        if asked && matches(instance, &filters)? {
-            found.push(instance);
-        }
-    }
+    check_names(&filters, &FILTERS)?;
+    let asked = |instance: &&Instance| ids.is_empty() || ids.contains(&instance.instance_id.as_str());
+    let found: Vec<&Instance> = world
+        .instances
+        .iter()
+        .filter(asked)
+        .filter(|instance| matches(instance, &filters))
+        .collect();
     page(&query.parameters, &found)
 }
 
@@ -62,26 +73,22 @@ fn is_id(id: &str) -> bool {
 }
 
 /// All filters match; one filter matches with any of its values. Values of `instance-id` need not be IDs.
-fn matches(instance: &Instance, filters: &[(&str, Vec<&str>)]) -> Result<bool, Refusal> {
-    for (name, values) in filters {
+fn matches(instance: &Instance, filters: &[(&str, Vec<&str>)]) -> bool {
+    filters.iter().all(|(name, values)| {
         let any = |own: &str| values.contains(&own);
-        let hit = match *name {
+        match *name {
             "instance-id" => any(&instance.instance_id),
             "private-dns-name" => any(&instance.private_dns_name),
             "instance-state-name" => instance.state.as_deref().is_some_and(any),
             "private-ip-address" => instance.private_ip_address.as_deref().is_some_and(any),
             "vpc-id" => any(&instance.vpc_id),
             "tag-key" => instance.tags.keys().any(|key| any(key)),
-            other => match other.strip_prefix("tag:") {
-                Some(key) => instance.tags.get(key).is_some_and(|value| any(value)),
-                None => return Err(Refusal::invalid_filter(other)),
-            },
-        };
-        if !hit {
-            return Ok(false);
+            other => other
+                .strip_prefix("tag:")
+                .and_then(|key| instance.tags.get(key))
+                .is_some_and(|value| any(value)),
         }
-    }
-    Ok(true)
+    })
 }
 
 /// Only calls with `MaxResults` or a token are paged. A token tells how many were sent before.
@@ -246,7 +253,9 @@ mod tests {
 
     fn world() -> World {
         let instances: Vec<String> = (0..60)
-            .map(|n| format!("{{instanceId: i-{n:08x}, privateDnsName: ip-{n}.ec2.internal, privateIpAddress: 10.0.0.{n}}}"))
+            .map(|n| {
+                format!("{{instanceId: i-{n:08x}, privateDnsName: ip-{n}.ec2.internal, privateIpAddress: 10.0.0.{n}}}")
+            })
             .collect();
         let topology = "topology: {i-00000001: [nn-1, nn-2, nn-3]}";
         serde_saphyr::from_str(&format!("instances: [{}]\n{topology}\n", instances.join(", "))).expect("a world")
@@ -298,7 +307,11 @@ mod tests {
         let answer = ask("Action=DescribeInstanceTopology&InstanceId.1=i-00000001&InstanceId.2=i-00000002");
         let answer = answer.expect("answered");
         assert_eq!(answer.items("instanceSet").len(), 1);
-        let nodes: Vec<&str> = answer.items("networkNodeSet").iter().map(|node| node.text.as_str()).collect();
+        let nodes: Vec<&str> = answer
+            .items("networkNodeSet")
+            .iter()
+            .map(|node| node.text.as_str())
+            .collect();
         assert_eq!(nodes, ["nn-1", "nn-2", "nn-3"]);
     }
 }

@@ -3,35 +3,38 @@
 use crate::aws::query::Query;
 use crate::aws::xml::Element;
 
-use super::answer::{Answered, Refusal, item, optional};
+use super::answer::{Answered, check_names, item, optional};
 use super::world::{NetworkInterface, SUBNET_ID, World};
+
+/// Names of filters that are scripted.
+const FILTERS: [&str; 6] = [
+    "attachment.status",
+    "vpc-id",
+    "private-ip-address",
+    "addresses.private-ip-address",
+    "network-interface-id",
+    "private-dns-name",
+];
 
 pub(super) fn describe(world: &World, query: &Query) -> Answered {
     let filters = query.parameters.filters();
-    let mut items = Vec::new();
-    for interface in &world.network_interfaces {
-        if matches(interface, &filters)? {
-            items.push(element(interface));
-        }
-    }
-    Ok(vec![Element::parent("networkInterfaceSet", items)])
+    check_names(&filters, &FILTERS)?;
+    let found = world.network_interfaces.iter();
+    let found = found.filter(|interface| matches(interface, &filters)).map(element);
+    Ok(vec![Element::parent("networkInterfaceSet", found)])
 }
 
-fn matches(interface: &NetworkInterface, filters: &[(&str, Vec<&str>)]) -> Result<bool, Refusal> {
-    for (name, values) in filters {
-        let value = match *name {
+fn matches(interface: &NetworkInterface, filters: &[(&str, Vec<&str>)]) -> bool {
+    filters.iter().all(|(name, values)| {
+        let own = match *name {
             "attachment.status" => &interface.attachment_status,
             "vpc-id" => &interface.vpc_id,
-            "private-ip-address" | "addresses.private-ip-address" => &interface.private_ip_address,
             "network-interface-id" => &interface.network_interface_id,
             "private-dns-name" => &interface.private_dns_name,
-            unknown => return Err(Refusal::invalid_filter(unknown)),
+            _ => &interface.private_ip_address,
         };
-        if !values.contains(&value.as_str()) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+        values.contains(&own.as_str())
+    })
 }
 
 fn element(interface: &NetworkInterface) -> Element {
@@ -48,10 +51,7 @@ fn element(interface: &NetworkInterface) -> Element {
         Element::text("status", "in-use"),
         Element::text("privateIpAddress", &interface.private_ip_address),
         Element::text("privateDnsName", &interface.private_dns_name),
-        Element::parent(
-            "attachment",
-            [Element::text("status", &interface.attachment_status)],
-        ),
+        Element::parent("attachment", [Element::text("status", &interface.attachment_status)]),
         Element::parent("privateIpAddressesSet", [primary]),
         Element::parent("ipv6AddressesSet", ipv6),
     ]);
