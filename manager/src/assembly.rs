@@ -23,6 +23,7 @@ use crate::identity::{Cloud, Cluster};
 use crate::instances::Instances;
 use crate::metrics::Metrics;
 use crate::node_cache::NodeCache;
+use crate::serving::Health;
 
 /// How long new Nodes are collected before one describe asks for all of them.
 const NODE_WINDOW: Duration = Duration::from_millis(100);
@@ -52,6 +53,7 @@ pub struct Assembly {
     instances: Instances,
     kubelets_external: watch::Receiver<bool>,
     metrics: Metrics,
+    health: Health,
 }
 
 impl Assembly {
@@ -65,6 +67,7 @@ impl Assembly {
         cluster: &Cluster,
         management: &Cluster,
         metrics: Metrics,
+        health: Health,
         stop: &CancellationToken,
     ) -> Result<Self> {
         let nodes = NodeCache::new();
@@ -86,6 +89,7 @@ impl Assembly {
             nodes,
             instances,
             metrics,
+            health,
         })
     }
 
@@ -119,9 +123,10 @@ impl Assembly {
         for controller in set.controllers {
             if let Some(future) = self.controller(controller, permit.clone(), stop.child_token()) {
                 tracing::info!(%controller, "starting");
-                let name = short_name(controller);
-                self.metrics.set_running(name, true);
-                started.push(name);
+                self.metrics.set_running(short_name(controller), true);
+                // As the incumbent's: it says that the controller was started. One that ends takes the process with it.
+                self.health.register(controller.canonical_name(), || Ok(()));
+                started.push(controller);
                 running.spawn(future);
             }
         }
@@ -139,9 +144,10 @@ impl Assembly {
                 (error, _) => error,
             };
         }
-        started
-            .into_iter()
-            .for_each(|name| self.metrics.set_running(name, false));
+        for controller in started {
+            self.metrics.set_running(short_name(controller), false);
+            self.health.remove(controller.canonical_name());
+        }
         result
     }
 

@@ -17,12 +17,12 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error.to_string()),
     };
     let json = options.logs.json;
-    logs::start(options.logs);
+    let verbosity = logs::start(options.logs);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&format!("cannot start the asynchronous runtime: {error}")),
     };
-    let ended = runtime.block_on(run::run(options));
+    let ended = runtime.block_on(run::run(options, verbosity));
     // A lost lease must not wait for whatever is still in flight: its permit is void already.
     runtime.shutdown_background();
     match ended {

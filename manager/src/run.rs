@@ -13,17 +13,19 @@ use tokio_util::sync::CancellationToken;
 use crate::args::Options;
 use crate::assembly::{self, Assembly, Set};
 use crate::identity::{Cloud, Cluster};
+use crate::logs::Verbosity;
 use crate::metrics::Metrics;
-use crate::serving::{self, Access, Health};
+use crate::serving::{self, Access, Health, Surface};
 
 /// A holder whose permit ran out longer ago than this is unhealthy, as upstream's health check has it.
 const OVERDUE: Duration = Duration::from_secs(20);
 
-/// Runs until SIGTERM or SIGINT, then stops in order and releases its leases.
+/// Runs until SIGTERM or SIGINT, then stops in order and releases its leases. `verbosity` is of the log that has been
+/// started.
 ///
 /// # Errors
 /// Everything that ends the process otherwise: wrong settings, a lost lease, a controller that failed.
-pub async fn run(options: Options) -> Result<()> {
+pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
     for warning in &options.warnings {
         tracing::warn!("{warning}");
     }
@@ -36,7 +38,13 @@ pub async fn run(options: Options) -> Result<()> {
     let health = Health::default();
     let background = CancellationToken::new();
     let _end_background = background.clone().drop_guard();
-    serve(&options, &cluster, &metrics, &health, &background).await?;
+    let surface = Surface {
+        health: health.clone(),
+        metrics: metrics.clone(),
+        configz: options.configz.clone(),
+        verbosity: options.profiling.then_some(verbosity),
+    };
+    serve(&options, &cluster, surface, &background).await?;
     let placement = Placement::of(&options)?;
     let assembly = Arc::new(Assembly::new(
         &options,
@@ -44,6 +52,7 @@ pub async fn run(options: Options) -> Result<()> {
         &cluster,
         &management,
         metrics.clone(),
+        health.clone(),
         &background,
     )?);
     health.register_readiness("nodes", assembly.nodes_ready());
@@ -93,19 +102,13 @@ fn on_signals() -> Result<CancellationToken> {
     Ok(shutdown)
 }
 
-async fn serve(
-    options: &Options,
-    cluster: &Cluster,
-    metrics: &Metrics,
-    health: &Health,
-    stop: &CancellationToken,
-) -> Result<()> {
+async fn serve(options: &Options, cluster: &Cluster, surface: Surface, stop: &CancellationToken) -> Result<()> {
     let Some(listening) = serving::bind(&options.serving).await? else {
         return Ok(());
     };
     tracing::info!(address = %listening.address()?, "serving HTTPS");
     let access = Access::new(options.authentication.clone(), Some(cluster.client("access-review")?));
-    let router = serving::router(health.clone(), metrics.clone(), Arc::new(access));
+    let router = serving::router(surface, Arc::new(access));
     tokio::spawn(listening.run(router, stop.clone()));
     Ok(())
 }

@@ -17,8 +17,9 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use outrigger_manager::args::{self, Options, Request as CommandLine};
+use outrigger_manager::logs::Verbosity;
 use outrigger_manager::metrics::Metrics;
-use outrigger_manager::serving::{self, Access, Health};
+use outrigger_manager::serving::{self, Access, Health, Surface};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
@@ -86,6 +87,7 @@ struct Served {
     health: Health,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
+    _log: Box<dyn Send + Sync>,
 }
 
 impl Served {
@@ -98,17 +100,38 @@ impl Served {
         let (health, metrics, stop) = (Health::default(), Metrics::new(), CancellationToken::new());
         metrics.set_leader("cloud-controller-manager", true);
         let access = Arc::new(Access::new(options.authentication, reviewer));
-        let router = serving::router(health.clone(), metrics, access);
+        let (verbosity, log) = Verbosity::detached();
+        let surface = Surface {
+            health: health.clone(),
+            metrics,
+            configz: options.configz,
+            verbosity: options.profiling.then_some(verbosity),
+        };
+        let router = serving::router(surface, access);
         let task = tokio::spawn(listening.run(router, stop.clone()));
         Self {
             address,
             health,
             stop,
             task,
+            _log: Box::new(log),
         }
     }
 
     async fn get(&self, path: &str, token: Option<&str>) -> (u16, String) {
+        let (status, _, body) = self.ask("GET", path, token, "", "").await;
+        (status, body)
+    }
+
+    /// Status, head and body of the answer.
+    async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        token: Option<&str>,
+        headers: &str,
+        body: &str,
+    ) -> (u16, String, String) {
         let provider = outrigger_certs::tls::provider();
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -121,14 +144,17 @@ impl Served {
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
         let mut stream = connector.connect(name, stream).await.unwrap();
         let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n{token}Connection: close\r\n\r\n");
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: x\r\n{token}{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        );
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
         let answer = String::from_utf8(answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, body.to_owned())
+        (status, head.to_owned(), body.to_owned())
     }
 
     async fn end(self) {
@@ -268,5 +294,89 @@ async fn an_open_connection_does_not_hold_up_the_end() {
     let served = Served::start(&[], None).await;
     let _idle = TcpStream::connect(served.address).await.unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
+    served.end().await;
+}
+
+const OPEN: &str = "--authorization-always-allow-paths=/*";
+
+#[tokio::test]
+async fn a_scraper_gets_prometheus_text_unless_it_prefers_open_metrics() {
+    let served = Served::start(&[OPEN], None).await;
+    let (_, head, body) = served.ask("GET", "/metrics", None, "", "").await;
+    assert!(head.contains("text/plain; version=0.0.4"), "{head}");
+    assert!(!body.contains("# EOF") && body.contains("# TYPE service_controller_loadbalancer_sync_total counter"));
+    let accept = "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n";
+    let (_, head, body) = served.ask("GET", "/metrics", None, accept, "").await;
+    assert!(head.contains("application/openmetrics-text"), "{head}");
+    assert!(body.ends_with("# EOF\n") && body.contains("# TYPE service_controller_loadbalancer_sync counter"));
+    served.end().await;
+}
+
+#[tokio::test]
+async fn what_the_checks_said_is_counted_until_it_is_reset() {
+    let served = Served::start(&[OPEN], None).await;
+    served.health.register("leaderElection", || Ok(()));
+    served
+        .health
+        .register("service-lb-controller", || Err("it broke".into()));
+    assert_eq!(served.get("/healthz", None).await.0, 500);
+    assert_eq!(served.get("/healthz?exclude=service-lb-controller", None).await.0, 200);
+    let (_, body) = served.get("/metrics/slis", None).await;
+    for line in [
+        "kubernetes_healthcheck{name=\"leaderElection\",type=\"healthz\"} 1",
+        "kubernetes_healthcheck{name=\"service-lb-controller\",type=\"healthz\"} 0",
+        "kubernetes_healthchecks_total{name=\"leaderElection\",type=\"healthz\",status=\"success\"} 2",
+        "kubernetes_healthchecks_total{name=\"service-lb-controller\",type=\"healthz\",status=\"error\"} 1",
+    ] {
+        assert!(body.contains(line), "{line} is missing in\n{body}");
+    }
+    assert_eq!(served.ask("DELETE", "/metrics/slis", None, "", "").await.0, 200);
+    assert!(
+        !served
+            .get("/metrics/slis", None)
+            .await
+            .1
+            .contains("kubernetes_healthcheck")
+    );
+    served.health.remove("service-lb-controller");
+    assert_eq!(served.get("/healthz", None).await.0, 200);
+    served.end().await;
+}
+
+#[tokio::test]
+async fn the_settings_have_the_form_of_the_incumbents_configuration() {
+    let served = Served::start(
+        &[OPEN, "--leader-elect-lease-duration=30s", "--controllers=*,-route"],
+        None,
+    )
+    .await;
+    let (status, body) = served.get("/configz", None).await;
+    assert_eq!(status, 200);
+    let body: Value = serde_json::from_str(&body).unwrap();
+    let config = &body["cloudcontrollermanager.config.k8s.io"];
+    assert_eq!(config["kind"], "CloudControllerManagerConfiguration");
+    assert_eq!(config["apiVersion"], "cloudcontrollermanager.config.k8s.io/v1alpha1");
+    assert_eq!(config["Generic"]["LeaderElection"]["leaseDuration"], "30s");
+    assert_eq!(config["Generic"]["Controllers"], json!(["*", "-route"]));
+    assert_eq!(config["KubeCloudShared"]["CloudProvider"]["Name"], "aws");
+    assert_eq!(config["NodeStatusUpdateFrequency"], "5m0s");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn the_verbosity_is_changed_by_a_put_and_profiles_are_refused_with_a_reason() {
+    let served = Served::start(&[OPEN], None).await;
+    let put = |body: &'static str| served.ask("PUT", "/debug/flags/v", None, "", body);
+    assert_eq!(put("4").await.2, "successfully set klog.logging.verbosity to 4\n");
+    for wrong in ["", "-1", "much"] {
+        assert_eq!(put(wrong).await.0, 400, "{wrong}");
+    }
+    assert_eq!(served.get("/debug/flags/v", None).await.0, 406);
+    let (status, body) = served.get("/debug/pprof/heap", None).await;
+    assert_eq!(status, 404);
+    assert!(body.contains("no profiles"), "{body}");
+    served.end().await;
+    let served = Served::start(&[OPEN, "--profiling=false"], None).await;
+    assert_eq!(served.ask("PUT", "/debug/flags/v", None, "", "4").await.0, 404);
     served.end().await;
 }

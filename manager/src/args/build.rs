@@ -9,7 +9,7 @@ use super::options::{
     Tagging, TlsVersion,
 };
 use super::parse::CommandLine;
-use super::{validate, value};
+use super::{configz, validate, value};
 use crate::suggest;
 
 /// Feature gates that a cloud controller manager of some supported release knows.
@@ -45,6 +45,8 @@ pub(super) fn options(line: &mut CommandLine) -> Options {
         serving: serving(line),
         authentication: authentication(line),
         logs: logs(line),
+        profiling: line.bool("profiling"),
+        configz: configz::document(line),
         warnings: Vec::new(),
         set: line.set().clone(),
     };

@@ -4,6 +4,7 @@
 //! them; [`help`] renders the help and `docs/flags.md` from the same table.
 
 mod build;
+mod configz;
 pub mod controllers;
 pub mod help;
 mod options;

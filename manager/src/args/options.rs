@@ -30,6 +30,10 @@ pub struct Options {
     pub authentication: Authentication,
     /// Logs.
     pub logs: Logs,
+    /// `--profiling`: whether `/debug` is served.
+    pub profiling: bool,
+    /// What `/configz` shows.
+    pub configz: serde_json::Value,
     /// To be logged once at start.
     pub warnings: Vec<String>,
     /// Names of the flags that the user set.

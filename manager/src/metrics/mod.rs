@@ -107,6 +107,20 @@ pub struct Metrics {
     pub start_time: Gauge<f64, AtomicU64>,
 }
 
+fn open_metrics_text(catalog: &Catalog) -> Result<String, fmt::Error> {
+    let mut out = String::new();
+    open_metrics::encode(&mut out, &catalog.registry)?;
+    Ok(out)
+}
+
+/// All metrics of a catalog in Prometheus' text format 0.0.4.
+///
+/// # Errors
+/// Only when a metric cannot be written as text.
+pub fn prometheus_text(catalog: &Catalog) -> Result<String, fmt::Error> {
+    open_metrics_text(catalog).map(|text| text::prometheus(&text))
+}
+
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Metrics")
@@ -297,9 +311,7 @@ impl Metrics {
         let catalog = self.catalog();
         self.queues.refresh(Instant::now());
         self.process.refresh();
-        let mut out = String::new();
-        open_metrics::encode(&mut out, &catalog.registry)?;
-        Ok(out)
+        open_metrics_text(&catalog)
     }
 
     /// Everything in Prometheus' text format 0.0.4.

@@ -3,12 +3,15 @@
 use std::fmt::Write as _;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use super::slis::Slis;
+
 type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// The checks of this process. Clones share them.
 #[derive(Clone, Default)]
 pub struct Health {
     checks: Arc<RwLock<Vec<Named>>>,
+    slis: Slis,
 }
 
 #[derive(Clone)]
@@ -50,6 +53,17 @@ impl Health {
         self.add(name.into(), true, Arc::new(check));
     }
 
+    /// Takes the check of this name away.
+    pub fn remove(&self, name: &str) {
+        let mut checks = self.checks.write().unwrap_or_else(PoisonError::into_inner);
+        checks.retain(|old| old.name != name);
+    }
+
+    /// What the checks said so far, as metrics.
+    pub(super) fn slis(&self) -> &Slis {
+        &self.slis
+    }
+
     fn add(&self, name: String, readiness_only: bool, check: Check) {
         let mut checks = self.checks.write().unwrap_or_else(PoisonError::into_inner);
         checks.retain(|old| old.name != name);
@@ -60,8 +74,8 @@ impl Health {
         });
     }
 
-    /// Runs the checks of a probe, but those excluded.
-    pub(super) fn report(&self, probe: Probe, excluded: &[String]) -> Report {
+    /// Runs the checks of the probe at `path`, but those excluded.
+    pub(super) fn report(&self, probe: Probe, path: &'static str, excluded: &[String]) -> Report {
         let mut report = Report {
             healthy: true,
             lines: String::new(),
@@ -71,7 +85,9 @@ impl Health {
             let line = if excluded.contains(name) {
                 format!("[+]{name} excluded: ok")
             } else {
-                match (named.check)() {
+                let result = (named.check)();
+                self.slis.observe(name, path, result.is_ok());
+                match result {
                     Ok(()) => format!("[+]{name} ok"),
                     Err(reason) => {
                         tracing::warn!(check = name, reason, "a health check failed");

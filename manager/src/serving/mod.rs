@@ -1,14 +1,17 @@
-//! HTTPS: health, metrics, and who may read them.
+//! HTTPS: health, metrics, settings, and who may read them.
 //!
 //! ```text
-//! listener ─▶ TLS (certificate) ─▶ access (who may) ─▶ routes: /healthz /livez /readyz /metrics
+//! listener ─▶ TLS (certificate) ─▶ access (who may) ─▶ routes: /healthz /livez /readyz
+//!                                                        /metrics /configz /debug
 //! ```
 
 mod access;
 mod certificate;
 mod connections;
+mod debug;
 mod health;
 mod routes;
+mod slis;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,7 +27,7 @@ pub use access::Access;
 pub use certificate::CertificateError;
 use certificate::Certificates;
 pub use health::Health;
-pub use routes::router;
+pub use routes::{Surface, router};
 
 /// HTTPS cannot be served.
 #[derive(Debug, thiserror::Error)]

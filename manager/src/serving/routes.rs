@@ -12,24 +12,40 @@ use http::header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHE
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::access::{Access, Verdict};
+use super::debug;
 use super::health::{Health, Probe};
+use crate::logs::Verbosity;
 use crate::metrics::Metrics;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-const PATHS: &str =
-    "404 not found; served are /healthz, /livez, /readyz (each also with /NAME of a check) and /metrics\n";
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const PATHS: &str = "404 not found; served are /healthz, /livez, /readyz (each also with /NAME of a check), /metrics, \
+     /metrics/slis, /configz and, with --profiling, /debug/flags/v\n";
+
+/// What is served.
+pub struct Surface {
+    /// The checks.
+    pub health: Health,
+    /// The metrics.
+    pub metrics: Metrics,
+    /// What `/configz` shows.
+    pub configz: serde_json::Value,
+    /// What `/debug/flags/v` changes; `None` without `--profiling`.
+    pub verbosity: Option<Verbosity>,
+}
 
 #[derive(Clone)]
 struct Shared {
     health: Health,
     metrics: Metrics,
+    configz: Arc<str>,
 }
 
 /// The router of the manager's port. Every path, also one that does not exist, is behind `access`.
-pub fn router(health: Health, metrics: Metrics, access: Arc<Access>) -> Router {
+pub fn router(surface: Surface, access: Arc<Access>) -> Router {
     let probe = |path: &'static str, probe: Probe| {
         let all = move |state: State<Shared>, query: RawQuery| async move { report(&state.health, probe, path, query) };
         let one = move |state: State<Shared>, name: Path<String>| async move { single(&state.health, probe, &name) };
@@ -42,8 +58,15 @@ pub fn router(health: Health, metrics: Metrics, access: Arc<Access>) -> Router {
         .merge(probe("livez", Probe::Alive))
         .merge(probe("readyz", Probe::Ready))
         .route("/metrics", get(metrics_text))
+        .route("/metrics/slis", get(slis).delete(reset_slis))
+        .route("/configz", get(configz))
+        .merge(surface.verbosity.map(debug::router).unwrap_or_default())
         .fallback(|| async { text(StatusCode::NOT_FOUND, PATHS.into()) })
-        .with_state(Shared { health, metrics })
+        .with_state(Shared {
+            health: surface.health,
+            metrics: surface.metrics,
+            configz: surface.configz.to_string().into(),
+        })
         .layer(middleware::from_fn_with_state(access, guard))
 }
 
@@ -77,14 +100,14 @@ async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) 
 }
 
 /// `?verbose` lists the checks, `?exclude=NAME` leaves one out; a failure always lists them.
-fn report(health: &Health, probe: Probe, path: &str, RawQuery(query): RawQuery) -> Response {
+fn report(health: &Health, probe: Probe, path: &'static str, RawQuery(query): RawQuery) -> Response {
     let query = query.unwrap_or_default();
     let parts = || query.split('&').map(|part| part.split_once('=').unwrap_or((part, "")));
     let excluded: Vec<String> = parts()
         .filter(|(key, _)| *key == "exclude")
         .map(|(_, name)| name.to_owned())
         .collect();
-    let report = health.report(probe, &excluded);
+    let report = health.report(probe, path, &excluded);
     match (report.healthy, parts().any(|(key, _)| key == "verbose")) {
         (true, false) => text(StatusCode::OK, "ok".into()),
         (true, true) => text(StatusCode::OK, format!("{}{path} check passed\n", report.lines)),
@@ -136,6 +159,21 @@ fn exposition(encoded: Result<String, std::fmt::Error>, kind: HeaderValue) -> Re
     }
 }
 
+async fn slis(State(shared): State<Shared>) -> Response {
+    exposition(shared.health.slis().encode(), PROMETHEUS)
+}
+
+async fn reset_slis(State(shared): State<Shared>) -> Response {
+    shared.health.slis().reset();
+    text(StatusCode::OK, "metrics reset\n".into())
+}
+
+async fn configz(State(shared): State<Shared>) -> Response {
+    let mut response = text(StatusCode::OK, shared.configz.to_string());
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
+}
+
 /// Reads the header `Accept`: a list of media types, each with a weight `q` from 0 to 1, 1 if there is none.
 fn prefers_open_metrics(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -155,7 +193,8 @@ fn prefers_open_metrics(headers: &HeaderMap) -> bool {
     open_metrics > 0.0 && open_metrics >= plain
 }
 
-fn text(status: StatusCode, body: String) -> Response {
+/// A plain answer that nobody keeps.
+pub(super) fn text(status: StatusCode, body: String) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();

@@ -94,8 +94,8 @@ pub(super) const LEADER_MIGRATION: &[Flag] = &[
 ];
 
 pub(super) const DEBUGGING: &[Flag] = &[
-    flag("contention-profiling", Bool, "false", NotYet { reason: "there is no profiling endpoint", silent: "false" }, "Profile lock contention."),
-    flag("profiling", Bool, "true", NotYet { reason: "there is no profiling endpoint", silent: "false" }, "Serve /debug/pprof."),
+    flag("contention-profiling", Bool, "false", NotYet { reason: "nothing here is profiled", silent: "false" }, "Profile lock contention."),
+    flag("profiling", Bool, "true", Works, "Serve /debug: the log's verbosity at /debug/flags/v. There are no profiles."),
 ];
 
 pub(super) const SERVING: &[Flag] = &[
@@ -162,7 +162,7 @@ pub(super) const LOGS: &[Flag] = &[
     flag("log-flush-frequency", Duration, "5s", NoEffectUpstream("every line is written at once"), "No effect here."),
     flag("log-text-info-buffer-size", Text, "0", NoEffectUpstream("lines are not buffered"), "No effect here."),
     flag("log-text-split-stream", Bool, "false", NoEffectUpstream(LOGS_TO_STDERR), "No effect here."),
-    flag("logging-format", Text, "text", Works, "text or json."),
+    flag("logging-format", Text, "text", Works, "text, or json with the field names of Kubernetes' JSON logs."),
     Flag { short: Some('v'), ..flag("v", COUNT_OR_ZERO, "0", Works, "Verbosity: 0 to 3 informational, 4 and 5 debugging, 6 and more everything.") },
     flag("vmodule", Text, "", not_yet("verbosity is chosen for the whole process"), "Verbosity by source file."),
 ];
