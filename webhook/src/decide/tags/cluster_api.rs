@@ -4,23 +4,17 @@
 use outrigger_shared::migration::Profile;
 
 use super::{
-    rows::{Home, Policy, Role, TagPath, TagRow},
+    rows::{BASE, Policy, Role, TagPath, TagRow, path},
     shape::TagShape,
 };
 
 const INFRASTRUCTURE: TagRow = TagRow {
     group: "infrastructure.cluster.x-k8s.io",
     versions: &["v1beta1", "v1beta2"],
-    kind: "",
-    plural: "",
-    namespaced: true,
     profiles: &[Profile::ClusterAPI, Profile::AwsResources],
-    on_aws: None,
     paths: &[target("/spec/additionalTags")],
-    launch_template: None,
     policy: Policy::Validate("Cluster API adds the cluster's tag itself"),
-    home: Home::Nobody,
-    shareable: false,
+    ..BASE
 };
 
 const CONTROL_PLANE: TagRow = TagRow {
@@ -29,27 +23,15 @@ const CONTROL_PLANE: TagRow = TagRow {
 };
 
 const fn target(pointer: &'static str) -> TagPath {
-    TagPath {
-        pointer,
-        shape: TagShape::Map,
-        role: Role::Target,
-    }
+    path(pointer, TagShape::Map, Role::Target)
 }
 
 const fn other(pointer: &'static str) -> TagPath {
-    TagPath {
-        pointer,
-        shape: TagShape::Map,
-        role: Role::Other,
-    }
+    path(pointer, TagShape::Map, Role::Other)
 }
 
 const fn subnets(pointer: &'static str) -> TagPath {
-    TagPath {
-        pointer,
-        shape: TagShape::Map,
-        role: Role::Subnets,
-    }
+    path(pointer, TagShape::Map, Role::Subnets)
 }
 
 pub(super) const ROWS: &[TagRow] = &[

@@ -3,28 +3,18 @@
 //! The cluster's tag is added where a cloud-controller-manager looks for it: on instances, subnets and route tables. An
 //! instance may have just one security group with the tag, else load balancers fail, so those get it only when asked.
 
-use outrigger_shared::migration::Profile;
-
 use super::{
-    rows::{Add, Home, Policy, Role, TagPath, TagRow, When},
+    rows::{BASE, NOT_LOOKED_FOR, Policy, Role, TagPath, TagRow, When, add, target},
     shape::{KEY_VALUE, TagShape},
 };
 
 const EC2: TagRow = TagRow {
     group: "ec2.services.k8s.aws",
     versions: &["v1alpha1"],
-    kind: "",
-    plural: "",
-    namespaced: true,
-    profiles: &[Profile::AwsResources],
-    on_aws: None,
     paths: &[target("/spec/tags", KEY_VALUE)],
-    launch_template: None,
     policy: Policy::Validate(NOT_LOOKED_FOR),
-    home: Home::Nobody,
-    shareable: false,
+    ..BASE
 };
-const NOT_LOOKED_FOR: &str = "no cloud-controller-manager looks for the cluster's tag on such a resource";
 
 const NETWORK: TagRow = TagRow { shareable: true, ..EC2 };
 
@@ -39,27 +29,13 @@ const EKS: TagRow = TagRow {
     ..EC2
 };
 
-const fn target(pointer: &'static str, shape: TagShape) -> TagPath {
-    TagPath {
-        pointer,
-        shape,
-        role: Role::Target,
-    }
-}
-
-const fn add(when: When) -> Policy {
-    Policy::Add(Add {
-        when,
-        triggers: &["/spec"],
-        not_below: &[],
-    })
-}
+const SPEC: &[&str] = &["/spec"];
 
 pub(super) const ROWS: &[TagRow] = &[
     TagRow {
         kind: "Instance",
         plural: "instances",
-        policy: add(When::CreateAndUpdate),
+        policy: add(When::CreateAndUpdate, SPEC, &[]),
         ..EC2
     },
     // A new version of a launch template may replace machines.
@@ -79,25 +55,25 @@ pub(super) const ROWS: &[TagRow] = &[
             },
         ],
         launch_template: Some("/spec/data/tagSpecifications"),
-        policy: add(When::Create),
+        policy: add(When::Create, SPEC, &[]),
         ..EC2
     },
     TagRow {
         kind: "Subnet",
         plural: "subnets",
-        policy: add(When::CreateAndUpdate),
+        policy: add(When::CreateAndUpdate, SPEC, &[]),
         ..NETWORK
     },
     TagRow {
         kind: "RouteTable",
         plural: "routetables",
-        policy: add(When::CreateAndUpdate),
+        policy: add(When::CreateAndUpdate, SPEC, &[]),
         ..NETWORK
     },
     TagRow {
         kind: "SecurityGroup",
         plural: "securitygroups",
-        policy: add(When::Asked),
+        policy: add(When::Asked, SPEC, &[]),
         ..NETWORK
     },
     TagRow {

@@ -1,31 +1,21 @@
 //! Crossplane: the Upbound family (generated, tags as maps) and the older community provider (tags mostly as lists).
 //! Crossplane adds tags of its own and never the cluster's. Where it is added follows the same rule as for ACK.
 
-use outrigger_shared::migration::Profile;
-
 use super::{
-    rows::{Add, Home, Policy, Role, TagPath, TagRow, When},
+    rows::{BASE, NOT_LOOKED_FOR, Policy, Role, TagPath, TagRow, When, add, path},
     shape::{KEY_VALUE, TagShape},
 };
-
-const NOT_LOOKED_FOR: &str = "no cloud-controller-manager looks for the cluster's tag on such a resource";
 
 const UPBOUND: TagRow = TagRow {
     group: "ec2.aws.upbound.io",
     versions: &["v1beta1"],
-    kind: "",
-    plural: "",
     namespaced: false,
-    profiles: &[Profile::AwsResources],
-    on_aws: None,
     paths: &[
         path("/spec/forProvider/tags", TagShape::Map, Role::Target),
         path("/spec/initProvider/tags", TagShape::Map, Role::Same),
     ],
-    launch_template: None,
     policy: Policy::Validate(NOT_LOOKED_FOR),
-    home: Home::Nobody,
-    shareable: false,
+    ..BASE
 };
 
 const COMMUNITY: TagRow = TagRow {
@@ -40,10 +30,6 @@ const COMMUNITY_EKS: TagRow = TagRow {
     ..UPBOUND
 };
 
-const fn path(pointer: &'static str, shape: TagShape, role: Role) -> TagPath {
-    TagPath { pointer, shape, role }
-}
-
 const fn map(pointer: &'static str) -> TagPath {
     path(pointer, TagShape::Map, Role::Other)
 }
@@ -52,13 +38,7 @@ const fn list(pointer: &'static str) -> TagPath {
     path(pointer, KEY_VALUE, Role::Other)
 }
 
-const fn add(when: When) -> Policy {
-    Policy::Add(Add {
-        when,
-        triggers: &["/spec/forProvider"],
-        not_below: &[],
-    })
-}
+const TRIGGERS: &[&str] = &["/spec/forProvider"];
 
 /// One row for each group, since their shapes differ; the fields of both versions of the Upbound kinds stand side by side.
 pub(super) const ROWS: &[TagRow] = &[
@@ -78,7 +58,7 @@ pub(super) const ROWS: &[TagRow] = &[
             map("/spec/initProvider/rootBlockDevice/tags"),
             map("/spec/initProvider/rootBlockDevice/*/tags"),
         ],
-        policy: add(When::CreateAndUpdate),
+        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
         ..UPBOUND
     },
     TagRow {
@@ -92,33 +72,33 @@ pub(super) const ROWS: &[TagRow] = &[
             map("/spec/initProvider/tagSpecifications/*/tags"),
         ],
         launch_template: Some("/spec/forProvider/tagSpecifications"),
-        policy: add(When::Create),
+        policy: add(When::Create, TRIGGERS, &[]),
         ..UPBOUND
     },
     TagRow {
         kind: "EBSVolume",
         plural: "ebsvolumes",
-        policy: add(When::CreateAndUpdate),
+        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
         ..UPBOUND
     },
     TagRow {
         kind: "Subnet",
         plural: "subnets",
-        policy: add(When::CreateAndUpdate),
+        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
         shareable: true,
         ..UPBOUND
     },
     TagRow {
         kind: "RouteTable",
         plural: "routetables",
-        policy: add(When::CreateAndUpdate),
+        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
         shareable: true,
         ..UPBOUND
     },
     TagRow {
         kind: "SecurityGroup",
         plural: "securitygroups",
-        policy: add(When::Asked),
+        policy: add(When::Asked, TRIGGERS, &[]),
         shareable: true,
         ..UPBOUND
     },
@@ -157,7 +137,7 @@ pub(super) const ROWS: &[TagRow] = &[
             path("/spec/forProvider/tags", KEY_VALUE, Role::Target),
             path("/spec/forProvider/tagSpecifications/*/tags", KEY_VALUE, Role::Same),
         ],
-        policy: add(When::CreateAndUpdate),
+        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
         ..COMMUNITY
     },
     TagRow {
@@ -170,7 +150,7 @@ pub(super) const ROWS: &[TagRow] = &[
             list("/spec/forProvider/launchTemplateData/tagSpecifications/*/tags"),
         ],
         launch_template: Some("/spec/forProvider/launchTemplateData/tagSpecifications"),
-        policy: add(When::Create),
+        policy: add(When::Create, TRIGGERS, &[]),
         ..COMMUNITY
     },
     TagRow {
@@ -181,27 +161,27 @@ pub(super) const ROWS: &[TagRow] = &[
             path("/spec/forProvider/tags", TagShape::Map, Role::Target),
             path("/spec/forProvider/tagSpecifications/*/tags", KEY_VALUE, Role::Same),
         ],
-        policy: add(When::CreateAndUpdate),
+        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
         ..COMMUNITY
     },
     TagRow {
         kind: "Subnet",
         plural: "subnets",
-        policy: add(When::CreateAndUpdate),
+        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
         shareable: true,
         ..COMMUNITY
     },
     TagRow {
         kind: "RouteTable",
         plural: "routetables",
-        policy: add(When::CreateAndUpdate),
+        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
         shareable: true,
         ..COMMUNITY
     },
     TagRow {
         kind: "SecurityGroup",
         plural: "securitygroups",
-        policy: add(When::Asked),
+        policy: add(When::Asked, TRIGGERS, &[]),
         shareable: true,
         ..COMMUNITY
     },

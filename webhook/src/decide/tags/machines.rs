@@ -3,27 +3,11 @@
 use outrigger_shared::migration::Profile;
 
 use super::{
-    rows::{Add, FieldIs, Home, Policy, Role, TagPath, TagRow, When},
+    rows::{BASE, FieldIs, Home, Policy, TagRow, When, add, target},
     shape::{NAME_VALUE, TagShape},
 };
 
 const TEMPLATE: &[&str] = &["/spec/template"];
-
-/// What rows have in common: names in a namespace, one list of tags, nobody's own keys.
-const BASE: TagRow = TagRow {
-    group: "",
-    versions: &[],
-    kind: "",
-    plural: "",
-    namespaced: true,
-    profiles: &[Profile::AwsResources],
-    on_aws: None,
-    paths: &[],
-    launch_template: None,
-    policy: Policy::Validate(""),
-    home: Home::Nobody,
-    shareable: false,
-};
 
 const MACHINE_CONTROLLER: TagRow = TagRow {
     group: "cluster.k8s.io",
@@ -41,22 +25,6 @@ const OPENSHIFT: TagRow = TagRow {
 
 /// Both owners' provider specifications are kinds of their own; these are all names that AWS's had.
 const OPENSHIFT_AWS: &[&str] = &["AWSMachineProviderConfig"];
-
-const fn target(pointer: &'static str, shape: TagShape) -> TagPath {
-    TagPath {
-        pointer,
-        shape,
-        role: Role::Target,
-    }
-}
-
-const fn add(when: When, triggers: &'static [&'static str], not_below: &'static [&'static str]) -> Policy {
-    Policy::Add(Add {
-        when,
-        triggers,
-        not_below,
-    })
-}
 
 pub(super) const ROWS: &[TagRow] = &[
     // A change of the template replaces every machine, so an update acts only when it changes the template itself (and

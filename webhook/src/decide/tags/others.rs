@@ -4,29 +4,20 @@
 use outrigger_shared::migration::Profile;
 
 use super::{
-    rows::{FieldIs, Home, Policy, Role, TagPath, TagRow},
+    rows::{self, FieldIs, Policy, TagRow, target},
     shape::{KEY_VALUE, TagShape},
 };
 
+/// Most of these kinds have just the one version.
 const BASE: TagRow = TagRow {
-    group: "",
     versions: &["v1"],
-    kind: "",
-    plural: "",
-    namespaced: true,
-    profiles: &[Profile::AwsResources],
-    on_aws: None,
-    paths: &[],
-    launch_template: None,
-    policy: Policy::Validate(""),
-    home: Home::Nobody,
-    shareable: false,
+    ..rows::BASE
 };
 
 const KOPS: TagRow = TagRow {
     group: "kops.k8s.io",
     versions: &["v1alpha2"],
-    paths: &[path("/spec/cloudLabels", TagShape::Map)],
+    paths: &[target("/spec/cloudLabels", TagShape::Map)],
     policy: Policy::Illegal("kOps writes it itself and refuses it in cloudLabels; remove it"),
     ..BASE
 };
@@ -39,7 +30,7 @@ const HYPERSHIFT: TagRow = TagRow {
         values: &["AWS"],
     }),
     profiles: &[Profile::HostedControlPlane, Profile::AwsResources],
-    paths: &[path("/spec/platform/aws/resourceTags", KEY_VALUE)],
+    paths: &[target("/spec/platform/aws/resourceTags", KEY_VALUE)],
     policy: Policy::Validate("HyperShift writes the cluster's tag itself"),
     ..BASE
 };
@@ -47,21 +38,13 @@ const HYPERSHIFT: TagRow = TagRow {
 const CLASS: TagRow = TagRow {
     group: "storage.k8s.io",
     namespaced: false,
-    paths: &[path("/parameters", TagShape::Parameters)],
+    paths: &[target("/parameters", TagShape::Parameters)],
     policy: Policy::Illegal(
         "the EBS driver accepts the class and then creates no volume; remove it and give the driver --k8s-tag-cluster-id",
     ),
     ..BASE
 };
 const EBS_DRIVER: &[&str] = &["ebs.csi.aws.com"];
-
-const fn path(pointer: &'static str, shape: TagShape) -> TagPath {
-    TagPath {
-        pointer,
-        shape,
-        role: Role::Target,
-    }
-}
 
 pub(super) const ROWS: &[TagRow] = &[
     TagRow {
@@ -70,7 +53,7 @@ pub(super) const ROWS: &[TagRow] = &[
         kind: "EC2NodeClass",
         plural: "ec2nodeclasses",
         namespaced: false,
-        paths: &[path("/spec/tags", TagShape::Map)],
+        paths: &[target("/spec/tags", TagShape::Map)],
         policy: Policy::Illegal("Karpenter writes it itself and refuses the object; remove it"),
         ..BASE
     },
@@ -126,7 +109,7 @@ pub(super) const ROWS: &[TagRow] = &[
     TagRow {
         kind: "Service",
         plural: "services",
-        paths: &[path(
+        paths: &[target(
             "/metadata/annotations/service.beta.kubernetes.io~1aws-load-balancer-additional-resource-tags",
             TagShape::EqualsText,
         )],

@@ -131,6 +131,41 @@ impl TagRow {
     }
 }
 
+/// What most rows have in common: names in a namespace, one list of tags, nobody's own keys.
+pub(super) const BASE: TagRow = TagRow {
+    group: "",
+    versions: &[],
+    kind: "",
+    plural: "",
+    namespaced: true,
+    profiles: &[Profile::AwsResources],
+    on_aws: None,
+    paths: &[],
+    launch_template: None,
+    policy: Policy::Validate(""),
+    home: Home::Nobody,
+    shareable: false,
+};
+
+/// Why a resource of AWS that stands for itself need not have the tag.
+pub(super) const NOT_LOOKED_FOR: &str = "no cloud-controller-manager looks for the cluster's tag on such a resource";
+
+pub(super) const fn path(pointer: &'static str, shape: TagShape, role: Role) -> TagPath {
+    TagPath { pointer, shape, role }
+}
+
+pub(super) const fn target(pointer: &'static str, shape: TagShape) -> TagPath {
+    path(pointer, shape, Role::Target)
+}
+
+pub(super) const fn add(when: When, triggers: &'static [&'static str], not_below: &'static [&'static str]) -> Policy {
+    Policy::Add(Add {
+        when,
+        triggers,
+        not_below,
+    })
+}
+
 /// Each family's rows.
 pub(super) const FAMILIES: [&[TagRow]; 5] = [
     machines::ROWS,
