@@ -3,34 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+mod shared_data;
+
+use std::collections::BTreeMap;
 
 use outrigger_shared::migration::{CloudProviderMigrationSpec, Phase, Profile, Target};
-use outrigger_webhook::decide::{Decision, Input, Migration, Operation, Outcome, decide};
+use outrigger_webhook::decide::{Decision, Input, Migration, Outcome, decide};
 use serde_json::{Value, json};
-
-/// `corpus` or `crds` of the shared folder beside the repository, or of the one that `OUTRIGGER_SHARED` names.
-fn folder(name: &str) -> Option<PathBuf> {
-    let shared = std::env::var_os("OUTRIGGER_SHARED").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"),
-        PathBuf::from,
-    );
-    let folder = shared.join(name);
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    eprintln!("skipped: {} is absent; set OUTRIGGER_SHARED", folder.display());
-    None
-}
-
-fn read(path: &Path) -> Value {
-    let text = fs::read_to_string(path).unwrap();
-    serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
+use shared_data::{patched, read};
 
 fn spec(phase: Phase, version: &str) -> CloudProviderMigrationSpec {
     let by_name = json!({"matchLabels": {"kubernetes.io/metadata.name": "capi"}});
@@ -54,28 +34,12 @@ fn review(object: &Value, phase: Phase) -> Decision {
         spec: &spec,
         prepared: true,
     }];
-    let text = |key: &str| object[key].as_str().unwrap();
     decide(&Input {
-        operation: Operation::Create,
-        group: text("apiVersion").split_once('/').unwrap().0,
-        kind: text("kind"),
-        subresource: "",
         namespace: Some("capi"),
         namespace_labels: Some(&labels),
         name: "object",
-        object,
-        old_object: None,
-        migrations: &migrations,
-        path_migration: None,
-        own_namespace: None,
-        manager_fresh: None,
+        ..Input::creation(object, &migrations)
     })
-}
-
-fn patched(object: &Value, decision: &Decision) -> Value {
-    let mut patched = object.clone();
-    json_patch::patch(&mut patched, &decision.patch).unwrap();
-    patched
 }
 
 const KINDS: [&str; 9] = [
@@ -91,11 +55,10 @@ const KINDS: [&str; 9] = [
 ];
 
 fn objects() -> Option<BTreeMap<String, Value>> {
-    let folder = folder("corpus")?;
+    let folder = shared_data::path("corpus")?;
     let mut found = BTreeMap::new();
     for part in ["cluster-api", "cluster-api-aws", "cluster-api-rke2"] {
-        for file in fs::read_dir(folder.join(part)).unwrap() {
-            let path = file.unwrap().path();
+        for path in shared_data::list(&folder.join(part)) {
             let object = read(&path);
             if KINDS.contains(&object["kind"].as_str().unwrap_or_default()) {
                 let name = path.file_stem().unwrap().to_string_lossy().into_owned();
@@ -286,7 +249,9 @@ fn at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
 
 #[test]
 fn every_field_that_is_written_is_in_the_apis_schema() {
-    let Some(folder) = folder("crds") else { return };
+    let Some(folder) = shared_data::path("crds") else {
+        return;
+    };
     let kubeadm = [(MANAGER, true), (API_SERVER, true), (INIT, true), (JOIN, true)];
     let machine = [("agentConfig/kubelet/extraArgs", false)];
     let server = [

@@ -3,63 +3,25 @@
 //! They stand beside the repository, in `../shared` or where `OUTRIGGER_SHARED` says. Without them these tests check
 //! nothing and say so. Most of the objects name no cloud provider, so each goes through once as it is and once in-tree.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests may fail the test, and say on stdout why nothing was checked"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+mod shared_data;
+
+use std::{collections::BTreeMap, path::Path};
 
 use outrigger_shared::migration::{CloudProviderMigrationSpec, Phase, Profile, Target};
-use outrigger_webhook::decide::{Decision, Input, Migration, Operation, Outcome, decide};
+use outrigger_webhook::decide::{Decision, Input, Migration, Outcome, decide};
 use serde_json::{Value, json};
-
-const WAY: [Phase; 7] = [
-    Phase::InTree,
-    Phase::Prepare,
-    Phase::Migrate,
-    Phase::Complete,
-    Phase::Migrate,
-    Phase::Prepare,
-    Phase::InTree,
-];
-
-fn shared(folder: &str) -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared");
-    let root = std::env::var_os("OUTRIGGER_SHARED").map_or(beside, PathBuf::from);
-    let folder = root.join(folder);
-    let found = folder.is_dir();
-    if !found {
-        println!("skipped: {} is not there; set OUTRIGGER_SHARED", folder.display());
-    }
-    found.then_some(folder)
-}
-
-fn read(path: &Path) -> Value {
-    let text = fs::read_to_string(path).unwrap();
-    // Placeholders that stand for names are no plain YAML.
-    let text = text.replace("<< YOUR_PUBLIC_KEY >>", "key");
-    serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
+use shared_data::{WAY, patched, read};
 
 /// Every object of a folder whose file name begins so, by file name.
 fn objects(folder_name: &str, prefix: &str) -> Vec<(String, Value)> {
-    let Some(folder) = shared(&format!("corpus/{folder_name}")) else {
+    let Some(folder) = shared_data::path(&format!("corpus/{folder_name}")) else {
         return Vec::new();
     };
     let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
-    let mut paths: Vec<PathBuf> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut paths = shared_data::list(&folder);
     paths.retain(|path| name(path).starts_with(prefix));
-    paths.sort();
     assert!(
         !paths.is_empty(),
         "nothing begins with {prefix:?} in corpus/{folder_name}"
@@ -99,33 +61,10 @@ fn review(profile: Profile, phase: Phase, object: &Value, old: Option<&Value>) -
         spec: &spec,
         prepared: true,
     }];
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
-    let (group, _) = text("/apiVersion").unwrap().split_once('/').unwrap();
     decide(&Input {
-        operation: if old.is_some() {
-            Operation::Update
-        } else {
-            Operation::Create
-        },
-        group,
-        kind: text("/kind").unwrap(),
-        subresource: "",
-        namespace: text("/metadata/namespace"),
         namespace_labels: Some(&BTreeMap::new()),
-        name: "prod",
-        object,
-        old_object: old,
-        migrations: &migrations,
-        path_migration: None,
-        own_namespace: None,
-        manager_fresh: None,
+        ..Input::creation(object, &migrations).over(old)
     })
-}
-
-fn patched(object: &Value, decision: &Decision) -> Value {
-    let mut patched = object.clone();
-    json_patch::patch(&mut patched, &decision.patch).unwrap();
-    patched
 }
 
 /// There and back; returns the object as it is in Migrate, and what came of Migrate.
@@ -384,7 +323,9 @@ fn every_path_that_is_read_or_written_is_in_the_real_schemas() {
         ("rancher/clusters.provisioning.cattle.io.yaml", &rancher[..]),
         ("kubermatic/clusters.kubermatic.k8c.io.yaml", &kubermatic[..]),
     ] {
-        let Some(folder) = shared("crds") else { return };
+        let Some(folder) = shared_data::path("crds") else {
+            return;
+        };
         let definition = read(&folder.join(file));
         let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         for path in paths {

@@ -3,41 +3,19 @@
 //! They stand beside the repository, in `../shared` or where `OUTRIGGER_SHARED` says. Without them these tests check
 //! nothing and say so.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests may fail the test, and say on stdout why nothing was checked"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+mod shared_data;
+
+use std::{collections::BTreeMap, fs};
 
 use outrigger_shared::migration::{CloudProviderMigrationSpec, Phase, Profile, Target};
-use outrigger_webhook::decide::{Decision, Input, Migration, Operation, Outcome, decide};
+use outrigger_webhook::decide::{Decision, Input, Migration, Outcome, decide};
 use serde_json::{Value, json};
-
-const WAY: [Phase; 7] = [
-    Phase::InTree,
-    Phase::Prepare,
-    Phase::Migrate,
-    Phase::Complete,
-    Phase::Migrate,
-    Phase::Prepare,
-    Phase::InTree,
-];
+use shared_data::WAY;
 
 fn read(file: &str) -> Option<String> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared");
-    let root = std::env::var_os("OUTRIGGER_SHARED").map_or(beside, PathBuf::from);
-    if !root.is_dir() {
-        println!("skipped: {} is not there; set OUTRIGGER_SHARED", root.display());
-        return None;
-    }
-    Some(fs::read_to_string(root.join(file)).unwrap())
+    shared_data::path(file).map(|path| fs::read_to_string(path).unwrap())
 }
 
 fn object(text: &str) -> Value {
@@ -45,8 +23,10 @@ fn object(text: &str) -> Value {
 }
 
 fn review(profile: Profile, phase: Phase, object: &Value) -> Decision {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let namespace = text("/metadata/namespace");
+    let namespace = object
+        .pointer("/metadata/namespace")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     let labels = BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), namespace.to_owned())]);
     let spec = CloudProviderMigrationSpec {
         phase,
@@ -63,19 +43,9 @@ fn review(profile: Profile, phase: Phase, object: &Value) -> Decision {
         prepared: true,
     }];
     decide(&Input {
-        operation: Operation::Update,
-        group: text("/apiVersion").split_once('/').map_or("", |(group, _)| group),
-        kind: text("/kind"),
-        subresource: "",
         namespace: Some(namespace),
         namespace_labels: Some(&labels),
-        name: text("/metadata/name"),
-        object,
-        old_object: Some(&json!({})),
-        migrations: &migrations,
-        path_migration: None,
-        own_namespace: None,
-        manager_fresh: None,
+        ..Input::creation(object, &migrations).over(Some(&json!({})))
     })
 }
 

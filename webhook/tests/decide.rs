@@ -49,19 +49,10 @@ fn in_namespace(spec: &CloudProviderMigrationSpec, object: &Value, namespace: &s
         prepared: true,
     }];
     decide(&Input {
-        operation: Operation::Create,
-        group: "apps",
-        kind: "Deployment",
-        subresource: "",
         namespace: Some(namespace),
         namespace_labels: Some(&labels),
-        name: "kcm",
-        object,
-        old_object: None,
-        migrations: &migrations,
-        path_migration: None,
         own_namespace: Some("outrigger-system"),
-        manager_fresh: None,
+        ..Input::creation(object, &migrations)
     })
 }
 
@@ -103,19 +94,9 @@ fn subresources_deletions_and_other_kinds_are_never_changed() {
         prepared: true,
     }];
     let base = Input {
-        operation: Operation::Create,
-        group: "apps",
-        kind: "Deployment",
-        subresource: "",
         namespace: Some(NAMESPACE),
         namespace_labels: Some(&labels),
-        name: "kcm",
-        object: &object,
-        old_object: None,
-        migrations: &migrations,
-        path_migration: None,
-        own_namespace: None,
-        manager_fresh: None,
+        ..Input::creation(&object, &migrations)
     };
     assert_eq!(decide(&base).outcome, Outcome::Changed);
     for other in [

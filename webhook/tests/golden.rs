@@ -50,28 +50,18 @@ impl Case {
                 prepared: migration.prepared,
             })
             .collect();
-        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         decide(&Input {
             operation: match self.operation.as_str() {
                 "CREATE" => Operation::Create,
                 "UPDATE" => Operation::Update,
                 other => panic!("unknown operation {other}"),
             },
-            group: text("/apiVersion")
-                .unwrap()
-                .split_once('/')
-                .map_or("", |(group, _)| group),
-            kind: text("/kind").unwrap(),
-            subresource: "",
-            namespace: text("/metadata/namespace"),
             namespace_labels: self.namespace_labels.as_ref(),
-            name: text("/metadata/name").unwrap_or_default(),
-            object,
             old_object: self.old_object.as_ref(),
-            migrations: &migrations,
             path_migration: self.path.as_deref(),
             own_namespace: Some("outrigger-system"),
             manager_fresh: self.manager_ready,
+            ..Input::creation(object, &migrations)
         })
     }
 }

@@ -9,7 +9,7 @@ use outrigger_shared::{
     leader_migration::LeaderMigrationConfiguration,
     migration::{CloudProviderMigrationSpec, Phase, Profile, Target},
 };
-use outrigger_webhook::decide::{Decision, Input, Migration, Operation, Outcome, decide};
+use outrigger_webhook::decide::{Decision, Input, Migration, Outcome, decide};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -44,24 +44,16 @@ fn review(step: &Step, object: &Value) -> Decision {
         ..CloudProviderMigrationSpec::new("prod")
     };
     let labels = BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), NAMESPACE.to_owned())]);
+    let migrations = [Migration {
+        name: "prod",
+        spec: &spec,
+        prepared: true,
+    }];
     decide(&Input {
-        operation: Operation::Create,
-        group: "apps",
-        kind: "Deployment",
-        subresource: "",
         namespace: Some(NAMESPACE),
         namespace_labels: Some(&labels),
-        name: "kcm",
-        object,
-        old_object: None,
-        migrations: &[Migration {
-            name: "prod",
-            spec: &spec,
-            prepared: true,
-        }],
-        path_migration: None,
         own_namespace: Some("outrigger-system"),
-        manager_fresh: None,
+        ..Input::creation(object, &migrations)
     })
 }
 

@@ -14,11 +14,12 @@ use std::collections::BTreeMap;
 
 use outrigger_shared::migration::{CloudProviderMigrationSpec, Phase};
 use outrigger_webhook::decide::{
-    Decision, Input, Migration, Operation, decide, kinds,
+    Decision, Input, Migration, decide, kinds,
     tags::{Policy, TagRow, TagShape, tag_rows},
 };
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
+use shared_data::patched;
 
 const PREFIX: &str = "kubernetes.io/cluster/";
 
@@ -40,31 +41,15 @@ fn decided(row: &TagRow, object: &Value, old: Option<&Value>, phase: Phase) -> D
         prepared: true,
     };
     let labels = BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), "infra".to_owned())]);
+    let migrations = [migration];
     decide(&Input {
-        operation: if old.is_some() {
-            Operation::Update
-        } else {
-            Operation::Create
-        },
-        group: row.group,
-        kind: row.kind,
-        subresource: "",
         namespace: row.namespaced.then_some("infra"),
         namespace_labels: Some(&labels),
         name: "one",
-        object,
-        old_object: old,
-        migrations: &[migration],
-        path_migration: None,
-        own_namespace: None,
-        manager_fresh: None,
+        group: row.group,
+        kind: row.kind,
+        ..Input::creation(object, &migrations).over(old)
     })
-}
-
-fn patched(object: &Value, decision: &Decision) -> Value {
-    let mut object = object.clone();
-    json_patch::patch(&mut object, &decision.patch).unwrap();
-    object
 }
 
 /// Sets a field at a JSON Pointer; `*` makes a list of one.
@@ -421,24 +406,15 @@ fn the_real_ebs_driver_is_told_its_cluster_and_goes_back_to_the_original() {
     object["metadata"]["labels"]["cluster"] = json!("prod");
     let migrated = |object: &Value, phase: Phase| {
         let spec = spec("AwsResources", phase);
+        let migrations = [Migration {
+            name: "prod",
+            spec: &spec,
+            prepared: false,
+        }];
         let decision = decide(&Input {
-            operation: Operation::Create,
-            group: "apps",
-            kind: "Deployment",
-            subresource: "",
             namespace: Some("infra"),
             namespace_labels: Some(&BTreeMap::new()),
-            name: "ebs-csi-controller",
-            object,
-            old_object: None,
-            migrations: &[Migration {
-                name: "prod",
-                spec: &spec,
-                prepared: false,
-            }],
-            path_migration: None,
-            own_namespace: None,
-            manager_fresh: None,
+            ..Input::creation(object, &migrations)
         });
         assert_eq!(decision.warnings, Vec::<String>::new());
         patched(object, &decision)

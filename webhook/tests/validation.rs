@@ -46,28 +46,16 @@ impl Case {
                 prepared: migration.prepared,
             })
             .collect();
-        let text = |pointer: &str| self.object.pointer(pointer).and_then(Value::as_str);
         validate(&Input {
             operation: match self.operation.as_str() {
                 "CREATE" => Operation::Create,
                 "UPDATE" => Operation::Update,
                 other => panic!("unknown operation {other}"),
             },
-            group: text("/apiVersion")
-                .unwrap()
-                .split_once('/')
-                .map_or("", |(group, _)| group),
-            kind: text("/kind").unwrap(),
-            subresource: "",
-            namespace: text("/metadata/namespace"),
             namespace_labels: self.namespace_labels.as_ref(),
-            name: text("/metadata/name").unwrap_or_default(),
-            object: &self.object,
             old_object: self.old_object.as_ref(),
-            migrations: &migrations,
-            path_migration: None,
             own_namespace: Some("outrigger-system"),
-            manager_fresh: None,
+            ..Input::creation(&self.object, &migrations)
         })
     }
 }

@@ -323,24 +323,12 @@ fn decided(real: &Real, migration: &CloudProviderMigration, object: &Value, old:
         ("kubernetes.io/metadata.name".to_owned(), NAME.to_owned()),
     ]);
     let namespace = real.kind.namespaced.then_some(NAME);
+    let migrations = [Migration::from(migration)];
     decide::decide(&Input {
-        operation: if old.is_some() {
-            Operation::Update
-        } else {
-            Operation::Create
-        },
-        group: real.kind.group,
-        kind: real.kind.kind,
-        subresource: "",
         namespace,
         namespace_labels: namespace.map(|_| &labels),
-        name: object["metadata"]["name"].as_str().unwrap_or_default(),
-        object,
-        old_object: old,
-        migrations: &[Migration::from(migration)],
-        path_migration: None,
         own_namespace: Some("outrigger-system"),
-        manager_fresh: None,
+        ..Input::creation(object, &migrations).over(old)
     })
 }
 

@@ -140,19 +140,6 @@ impl Document {
         }
     }
 
-    /// Takes a field out. Does nothing if it is not there.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the first kind whose fields go uses it"))]
-    pub fn remove(&mut self, path: &Path, why: impl Into<String>) {
-        let Some(was) = take(&mut self.value, path) else { return };
-        self.entries.push(Entry::Field {
-            at: path.pointer().to_string(),
-            was: Some(was),
-            now: None,
-            parents: 0,
-        });
-        self.reasons.push(why.into());
-    }
-
     /// Appends an element to a list, which is made if it is missing.
     ///
     /// # Errors
@@ -460,11 +447,10 @@ mod tests {
         document.set(&path("/spec/map/k"), json!("w"), "why").unwrap();
         document.set(&path("/spec/null"), json!("w"), "why").unwrap();
         document.set(&path("/spec/list/0/name"), json!("m"), "why").unwrap();
-        document.remove(&path("/spec/map/k"), "why");
         document.push(&path("/spec/pool/names"), json!("c"), "why").unwrap();
         document.push(&path("/spec/args"), json!("b=2"), "why").unwrap();
         let (value, entries, reasons) = document.finish();
-        assert_eq!(reasons.len(), 8);
+        assert_eq!(reasons.len(), 7);
         (value, entries)
     }
 
@@ -473,7 +459,7 @@ mod tests {
         let (value, entries) = changed();
         assert_eq!(
             value,
-            json!({"spec": {"args": ["a=1", "b=2"], "one": "x=1", "map": {}, "null": "w", "list": [{"name": "m", "more": 1}],
+            json!({"spec": {"args": ["a=1", "b=2"], "one": "x=1", "map": {"k": "w"}, "null": "w", "list": [{"name": "m", "more": 1}],
                 "new": {"deep": {"field": true, "second": 1}}, "pool": {"names": ["c"]}}})
         );
         let text = serde_json::to_string(&entries).unwrap();

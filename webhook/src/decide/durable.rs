@@ -16,10 +16,10 @@ use outrigger_shared::{
 use serde_json::{Value, json};
 
 use super::{
-    Draft, Input, Migration, Operation, apply_requested,
+    Draft, Input, Migration, annotation,
     arguments::{Shape, Unfit},
     document::{self, Document, Entry},
-    is_being_deleted, leader_migration_file,
+    leader_migration_file,
 };
 use crate::patch::{Builder, NotAnObject, Path};
 
@@ -41,6 +41,18 @@ pub(super) enum Obstacle {
     /// Anything else, in plain words, with what to do.
     #[error("{0}")]
     Other(String),
+}
+
+impl Obstacle {
+    /// These objects have a version of their own, where Pods have an image's tag.
+    pub fn of_flags(component: Component, reason: Refusal) -> Self {
+        match reason {
+            Refusal::VersionUnknown => Self::Other(format!(
+                "{component} is not changed: the object does not tell its Kubernetes version; set spec.kubernetesVersion of the migration"
+            )),
+            reason => Self::Flags { component, reason },
+        }
+    }
 }
 
 /// What a kind's form is made by.
@@ -84,12 +96,7 @@ pub(super) fn no_warnings(_: &Value, _: &Situation<'_>) -> Vec<String> {
 /// What becomes of the object.
 pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules) -> Draft {
     let mut draft = Draft::default();
-    let triggered = rules
-        .triggers
-        .iter()
-        .any(|trigger| changed_besides(input, trigger, rules.besides));
-    if !(input.operation == Operation::Create || triggered || apply_requested(input)) || is_being_deleted(input.object)
-    {
+    if !input.may_act(rules.triggers, rules.besides) {
         draft
             .reasons
             .push(format!("the update does not change {}", rules.triggers.join(", ")));
@@ -226,12 +233,7 @@ pub(super) fn flags(
     situation: &Situation<'_>,
     provider: Option<&str>,
 ) -> Result<Vec<String>, Obstacle> {
-    let because = |reason: Refusal| match reason {
-        Refusal::VersionUnknown => Obstacle::Other(format!(
-            "{component} is not changed: the object does not tell its Kubernetes version; set spec.kubernetesVersion of the migration"
-        )),
-        reason => Obstacle::Flags { component, reason },
-    };
+    let because = |reason: Refusal| Obstacle::of_flags(component, reason);
     let unreadable = |reason: Unreadable| because(reason.into());
     let mut whole = line.clone();
     let has_own = line.value(flag::CLOUD_PROVIDER).map_err(unreadable)?.is_some();
@@ -267,24 +269,9 @@ pub(super) fn is_external(object: &Value, path: &Path, shape: Shape) -> bool {
     line.is_ok_and(|line| matches!(Form::of_command_line(&line), Form::External { .. }))
 }
 
-/// Whether a part of the object differs between what is stored and what is written, leaving out some of its fields.
-fn changed_besides(input: &Input<'_>, pointer: &str, besides: &[&str]) -> bool {
-    let part = |object: &Value| {
-        let mut part = object.pointer(pointer).cloned();
-        if let Some(fields) = part.as_mut().and_then(Value::as_object_mut) {
-            fields.retain(|name, _| !besides.contains(&name.as_str()));
-        }
-        part
-    };
-    input.old_object.is_some_and(|old| part(old) != part(input.object))
-}
-
 fn undo_entries(object: &Value) -> Result<Vec<Entry>, serde_json::Error> {
-    let text = object
-        .pointer("/metadata/annotations")
-        .and_then(|all| all.get(annotations::UNDO));
-    text.and_then(Value::as_str)
-        .map_or_else(|| Ok(Vec::new()), serde_json::from_str)
+    let text = annotation(object, annotations::UNDO).and_then(Value::as_str);
+    text.map_or_else(|| Ok(Vec::new()), serde_json::from_str)
 }
 
 fn write_undo(value: &mut Value, entries: &[Entry]) -> Result<(), Obstacle> {

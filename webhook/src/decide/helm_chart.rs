@@ -175,7 +175,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     if !is_guarded(situation) {
         return Ok(());
     }
-    let object = document.get(&Path::default()).cloned().unwrap_or_default();
+    let object = document.whole().clone();
     let values = Values::of(&object)?;
     let situation = values.situation(situation);
     let content = Path::new(&CONTENT);

@@ -17,7 +17,7 @@ use outrigger_shared::{
 };
 use serde_json::{Value, json};
 
-use super::{Draft, Input, Kind, Migration, Operation, apply_requested, changed, is_being_deleted};
+use super::{Draft, Input, Kind, Migration, Operation, annotation};
 use crate::patch::{Builder, NotAnObject, Path};
 
 pub(super) const KINDS: &[Kind] = &[of_group("kubermatic.k8c.io"), of_group("kubermatic.k8s.io")];
@@ -52,7 +52,7 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     if input.operation == Operation::Create {
         return unchanged("Kubermatic itself decides on the provider of a new cluster");
     }
-    if !(changed(input, "/spec") || apply_requested(input)) || is_being_deleted(input.object) {
+    if !input.may_act(&["/spec"], &[]) {
         return unchanged("the update does not change /spec");
     }
     let spec = migration.spec;
@@ -86,10 +86,7 @@ fn before_migrate(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
         reasons: vec![format!("phase {phase} leaves the cluster as it is")],
         ..Draft::default()
     };
-    let recorded = |object: &Value| {
-        let all = object.pointer("/metadata/annotations");
-        all.is_some_and(|all| all.get(annotations::EXTERNAL).is_some())
-    };
+    let recorded = |object: &Value| annotation(object, annotations::EXTERNAL).is_some();
     let was_on = input.old_object.is_some_and(|old| is_on(old) || recorded(old));
     if is_on(input.object) || was_on {
         draft.warnings.push(format!(
@@ -154,12 +151,9 @@ fn turn_on(input: &Input<'_>, migration: &Migration<'_>) -> Result<Draft, NotAnO
     let object = input.object;
     let mut builder = Builder::default();
     let value = format!("{}/{}", migration.name, migration.spec.phase);
-    let annotation = ["metadata", "annotations", annotations::EXTERNAL];
-    let recorded = object
-        .pointer("/metadata/annotations")
-        .and_then(|all| all.get(annotations::EXTERNAL));
-    if recorded.is_none() {
-        builder.set(&Path::default(), object, &annotation, json!(value))?;
+    let record = ["metadata", "annotations", annotations::EXTERNAL];
+    if annotation(object, annotations::EXTERNAL).is_none() {
+        builder.set(&Path::default(), object, &record, json!(value))?;
     }
     builder.set(
         &Path::default(),

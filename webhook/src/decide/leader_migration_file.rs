@@ -238,7 +238,7 @@ fn of_all(wishes: &BTreeMap<usize, Wish>) -> &Wish {
 
 fn annotation(pod: &Value, noted: Option<&Made>, wish: &Wish, change: &mut Change) {
     let key = annotations::LEADER_MIGRATION;
-    let now = pod.pointer("/metadata/annotations").and_then(|all| all.get(key));
+    let now = super::annotation(pod, key);
     match wish {
         Wish::AsItIs => change.made.extend(noted.cloned()),
         Wish::Text(text) if now.and_then(Value::as_str) == Some(text) => change.made.extend(noted.cloned()),

@@ -8,7 +8,7 @@
 use outrigger_shared::migration::{Phase, Profile};
 use serde_json::Value;
 
-use super::{Draft, Input, Kind, Migration, Operation};
+use super::{Draft, Input, Kind, Migration, Operation, annotation};
 
 pub(super) const KINDS: &[Kind] = &[Kind {
     group: "cluster.k8s.io",
@@ -23,10 +23,11 @@ pub(super) const KINDS: &[Kind] = &[Kind {
 }];
 
 /// Kubermatic's own proof that a Machine's kubelet was started for an external provider.
-const MARK: &str = "v1.kubelet-flags.machine-controller.kubermatic.io/ExternalCloudProvider";
+pub(super) const MARK: &str = "v1.kubelet-flags.machine-controller.kubermatic.io/ExternalCloudProvider";
 
-fn marked(machine: &Value) -> Option<&str> {
-    machine.pointer("/metadata/annotations")?.get(MARK)?.as_str()
+/// The mark's text.
+pub(super) fn marked(machine: &Value) -> Option<&str> {
+    annotation(machine, MARK)?.as_str()
 }
 
 /// Whether the review sets, changes or removes the mark.

@@ -5,6 +5,7 @@
 //!
 //! | object | file |
 //! |---|---|
+//! | what a review says, and whether it is an occasion to act | `input.rs` |
 //! | which kinds have rules | `kinds.rs` |
 //! | which migration does the object belong to | `matching.rs` |
 //! | the way between phases for the durable objects of provisioners | `durable.rs`, `document.rs` |
@@ -27,10 +28,7 @@
 use std::collections::BTreeMap;
 
 use json_patch::PatchOperation;
-use outrigger_shared::{
-    annotations,
-    migration::{CloudProviderMigration, CloudProviderMigrationSpec, Mode},
-};
+use outrigger_shared::migration::{CloudProviderMigration, CloudProviderMigrationSpec, Mode};
 use serde_json::Value;
 
 use self::matching::Match;
@@ -41,6 +39,7 @@ mod document;
 mod durable;
 mod helm_chart;
 mod helm_warnings;
+mod input;
 mod kamaji;
 mod kinds;
 mod kubeadm_config;
@@ -61,19 +60,9 @@ mod validate;
 mod workload;
 mod yaml_arguments;
 
+pub use self::input::{Input, Operation};
 pub use self::kinds::{Kind, kinds};
 pub use self::validate::{Judged, Judgement, validate};
-
-/// What happens to the object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
-    /// It is made.
-    Create,
-    /// It is written again.
-    Update,
-    /// Anything else; never changed.
-    Other,
-}
 
 /// A migration as decisions see it.
 #[derive(Clone, Copy, Debug)]
@@ -94,37 +83,6 @@ impl<'a> From<&'a CloudProviderMigration> for Migration<'a> {
             prepared: migration.is_prepared(),
         }
     }
-}
-
-/// Everything that a decision may look at.
-#[derive(Clone, Copy, Debug)]
-pub struct Input<'a> {
-    /// What happens to the object.
-    pub operation: Operation,
-    /// API group of the object's kind; empty for the core group.
-    pub group: &'a str,
-    /// The object's kind.
-    pub kind: &'a str,
-    /// The part of the object that is written (`status`, `scale`, …); empty for the object itself.
-    pub subresource: &'a str,
-    /// The object's namespace; none for cluster-scoped objects.
-    pub namespace: Option<&'a str>,
-    /// Labels of that namespace; none when they are not known, and then no selector on them matches.
-    pub namespace_labels: Option<&'a BTreeMap<String, String>>,
-    /// The object's name; empty while the API server has not generated it.
-    pub name: &'a str,
-    /// The object as it is about to be stored.
-    pub object: &'a Value,
-    /// The object as it is stored now; none on creation.
-    pub old_object: Option<&'a Value>,
-    /// Every migration there is.
-    pub migrations: &'a [Migration<'a>],
-    /// The migration that the request's path names, `/mutate/NAME`: the API server that asks is that cluster's own.
-    pub path_migration: Option<&'a str>,
-    /// The webhook's own namespace, which it leaves alone.
-    pub own_namespace: Option<&'a str>,
-    /// Whether a cloud-controller-manager holds its main lease in the cluster of the Node; none when it is not known.
-    pub manager_fresh: Option<bool>,
 }
 
 /// What came of a review, for counting.
@@ -288,28 +246,7 @@ impl Decision {
     }
 }
 
-/// Whether a part of the object differs between what is stored and what is written; false without a stored object.
-fn changed(input: &Input<'_>, pointer: &str) -> bool {
-    input
-        .old_object
-        .is_some_and(|old| old.pointer(pointer) != input.object.pointer(pointer))
-}
-
-/// Whether the operator has asked for the phase to be applied now.
-fn apply_requested(input: &Input<'_>) -> bool {
-    let annotation = |object: &'_ Value| {
-        object
-            .pointer("/metadata/annotations")?
-            .get(annotations::APPLY)
-            .cloned()
-    };
-    input
-        .old_object
-        .is_some_and(|old| annotation(old) != annotation(input.object))
-}
-
-fn is_being_deleted(object: &Value) -> bool {
-    object
-        .pointer("/metadata/deletionTimestamp")
-        .is_some_and(|time| !time.is_null())
+/// An annotation's value, text or not.
+fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
+    object.pointer("/metadata/annotations")?.get(key)
 }

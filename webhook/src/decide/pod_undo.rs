@@ -4,7 +4,7 @@ use outrigger_shared::{annotations, command_line::Edit};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::leader_migration_file::Made;
+use super::{annotation, leader_migration_file::Made};
 use crate::patch::{Builder, NotAnObject, Path};
 
 /// What the undo annotation holds: a list, flags first.
@@ -34,10 +34,7 @@ pub(super) enum Unwritable {
 impl Undo {
     /// What the Pod's annotation says; nothing if there is none.
     pub fn read(pod: &Value) -> Result<Self, serde_json::Error> {
-        let text = pod
-            .pointer("/metadata/annotations")
-            .and_then(|all| all.get(annotations::UNDO));
-        let Some(text) = text.and_then(Value::as_str) else {
+        let Some(text) = annotation(pod, annotations::UNDO).and_then(Value::as_str) else {
             return Ok(Self::default());
         };
         let mut undo = Self::default();

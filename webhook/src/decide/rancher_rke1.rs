@@ -122,7 +122,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     if situation.row == Phase::InTree {
         return Ok(());
     }
-    let original = document.get(&Path::default()).cloned().unwrap_or_default();
+    let original = document.whole().clone();
     let provider = provider(&original)?;
     if provider.is_none() && situation.row >= Phase::Migrate {
         return Err(Obstacle::Other(
@@ -151,7 +151,7 @@ fn arguments(
     name: &str,
     situation: &Situation<'_>,
 ) -> Result<(), Obstacle> {
-    let because = |reason: Refusal| Obstacle::Flags { component, reason };
+    let because = |reason: Refusal| Obstacle::of_flags(component, reason);
     let unreadable = |reason: Unreadable| because(reason.into());
     let whole = whole_line(original, name)?;
     let changes = phase_flags::changes(component, &whole, &situation.circumstances()).map_err(because)?;

@@ -237,10 +237,7 @@ const KUBELET: Target = Target {
 
 impl Target {
     fn because(&self, reason: Refusal) -> Obstacle {
-        Obstacle::Flags {
-            component: self.component,
-            reason,
-        }
+        Obstacle::of_flags(self.component, reason)
     }
 
     /// Writes the flags of the phase into every list that counts.
@@ -287,7 +284,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     if situation.row == Phase::InTree {
         return Ok(());
     }
-    let original = document.get(&Path::default()).cloned().unwrap_or_default();
+    let original = document.whole().clone();
     let cluster = Cluster::of(&original, situation.version);
     cluster.refuse_other_clouds()?;
     // Beside no in-tree kube-controller-manager the new one needs no guard.

@@ -13,7 +13,7 @@ use outrigger_shared::{
 use serde_json::Value;
 
 use super::{
-    Input, Migration, Operation,
+    Input, Migration, Operation, machine,
     matching::{self, Match},
     tags,
 };
@@ -67,10 +67,6 @@ struct Fault {
     refuses: bool,
 }
 
-/// KKP counts a Machine with this annotation as moved. The machine-controller writes it when it makes the Machine, from
-/// what its kubelet really gets; nobody else can know.
-const KKP_EXTERNAL: &str = "v1.kubelet-flags.machine-controller.kubermatic.io/ExternalCloudProvider";
-
 /// Judges one review.
 #[must_use]
 pub fn validate(input: &Input<'_>) -> Judgement {
@@ -101,8 +97,9 @@ pub fn validate(input: &Input<'_>) -> Judgement {
         judge(found(&[Profile::Kubermatic]), |_| {
             vec![Fault {
                 text: format!(
-                    "annotation {KKP_EXTERNAL} is the machine-controller's word that the kubelet is external; \
-                     replace the Machine instead of setting it"
+                    "annotation {} is the machine-controller's word that the kubelet is external; \
+                     replace the Machine instead of setting it",
+                    machine::MARK
                 ),
                 refuses: true,
             }]
@@ -173,11 +170,7 @@ impl Judgement {
 
 /// Whether an update sets KKP's completion annotation on a Machine.
 fn is_marked_by_hand(input: &Input<'_>) -> bool {
-    let is_true = |object: &Value| {
-        let all = object.pointer("/metadata/annotations");
-        let text = all.and_then(|all| all.get(KKP_EXTERNAL)).and_then(Value::as_str);
-        text.is_some_and(is_go_true)
-    };
+    let is_true = |object: &Value| machine::marked(object).is_some_and(is_go_true);
     (input.group, input.kind) == ("cluster.k8s.io", "Machine")
         && input.old_object.is_some_and(|old| !is_true(old))
         && is_true(input.object)

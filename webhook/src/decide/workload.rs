@@ -3,7 +3,7 @@
 use outrigger_shared::migration::Profile;
 use serde_json::Value;
 
-use super::{Draft, Input, Kind, Migration, Operation, apply_requested, changed, is_being_deleted, pod_spec};
+use super::{Draft, Input, Kind, Migration, pod_spec};
 use crate::patch::Path;
 
 const fn row(kind: &'static str, plural: &'static str) -> Kind {
@@ -37,8 +37,7 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     let Some(object) = template(input.object) else {
         return Draft::default();
     };
-    let may_act = input.operation == Operation::Create || changed(input, "/spec") || apply_requested(input);
-    if !may_act || is_being_deleted(input.object) {
+    if !input.may_act(&["/spec"], &[]) {
         return Draft {
             reasons: vec!["the update does not change spec".to_owned()],
             ..Draft::default()

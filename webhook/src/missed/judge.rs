@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use outrigger_shared::migration::CloudProviderMigration;
 use serde_json::Value;
 
-use crate::decide::{Decision, Input, Kind, Migration, Operation, Outcome, decide};
+use crate::decide::{Decision, Input, Kind, Migration, Outcome, decide};
 use crate::view::Namespaces;
 
 /// Why an object is not in form.
@@ -104,28 +104,11 @@ fn as_if_written(
 ) -> Decision {
     let migrations: Vec<Migration<'_>> = judge.all.iter().map(Migration::from).collect();
     let nothing = Value::Null;
-    let on_update = judge.kind.on_update;
     decide(&Input {
-        operation: if on_update {
-            Operation::Update
-        } else {
-            Operation::Create
-        },
-        group: judge.kind.group,
-        kind: judge.kind.kind,
-        subresource: "",
         namespace,
         namespace_labels,
-        name: object
-            .pointer("/metadata/name")
-            .and_then(Value::as_str)
-            .unwrap_or_default(),
-        object,
-        old_object: on_update.then_some(&nothing),
-        migrations: &migrations,
-        path_migration: None,
         own_namespace: Some(judge.own_namespace),
-        manager_fresh: None,
+        ..Input::creation(object, &migrations).over(judge.kind.on_update.then_some(&nothing))
     })
 }
 

@@ -1,10 +1,12 @@
-//! Real objects and definitions of other systems, as test data beside the repository.
+//! Real objects and definitions of other systems, as test data beside the repository: in `../shared`, or where
+//! `OUTRIGGER_SHARED` says. Without them the tests that ask for them check nothing and say so.
 
 #![allow(
+    dead_code,
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stderr,
-    reason = "a test fails by panicking"
+    reason = "a test fails by panicking, and each uses what it needs"
 )]
 
 use std::{
@@ -12,32 +14,67 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use outrigger_shared::migration::Phase;
+use outrigger_webhook::decide::Decision;
 use serde_json::Value;
 
-/// Every YAML file below `corpus` or `crds` of the shared folder beside the repository, or of the one that
-/// `OUTRIGGER_SHARED` names, by its path from there. None, with a message, where the folder is absent.
-pub fn objects(name: &str) -> Option<Vec<(String, Value)>> {
+/// Every phase, there and back.
+pub const WAY: [Phase; 7] = [
+    Phase::InTree,
+    Phase::Prepare,
+    Phase::Migrate,
+    Phase::Complete,
+    Phase::Migrate,
+    Phase::Prepare,
+    Phase::InTree,
+];
+
+/// A file or folder of the test data. None, with a message, where it is absent.
+pub fn path(name: &str) -> Option<PathBuf> {
     let shared = std::env::var_os("OUTRIGGER_SHARED").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"),
         PathBuf::from,
     );
-    let root = shared.join(name);
-    if !root.is_dir() {
-        eprintln!("skipped: {} is absent; set OUTRIGGER_SHARED", root.display());
+    let path = shared.join(name);
+    if !path.exists() {
+        eprintln!("skipped: {} is absent; set OUTRIGGER_SHARED", path.display());
         return None;
     }
-    let list = |folder: &Path| -> Vec<PathBuf> {
-        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        entries.collect()
-    };
+    Some(path)
+}
+
+/// What is in a folder, in order.
+pub fn list(folder: &Path) -> Vec<PathBuf> {
+    let mut entries: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    entries.sort();
+    entries
+}
+
+/// The one object of a file.
+pub fn read(path: &Path) -> Value {
+    let text = fs::read_to_string(path).unwrap();
+    // Placeholders that stand for names are no plain YAML.
+    let text = text.replace("<< YOUR_PUBLIC_KEY >>", "key");
+    serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every YAML file one folder below `corpus` or `crds`, by its path from there.
+pub fn objects(name: &str) -> Option<Vec<(String, Value)>> {
+    let root = path(name)?;
     let folders = list(&root).into_iter().filter(|path| path.is_dir());
     let mut files: Vec<PathBuf> = folders.flat_map(|folder| list(&folder)).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
     files.sort();
-    let read = |path: PathBuf| {
-        let text = fs::read_to_string(&path).unwrap();
-        let object = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        (path.strip_prefix(&root).unwrap().display().to_string(), object)
-    };
-    Some(files.into_iter().map(read).collect())
+    let named = |path: PathBuf| (path.strip_prefix(&root).unwrap().display().to_string(), read(&path));
+    Some(files.into_iter().map(named).collect())
+}
+
+/// The object after the decision.
+pub fn patched(object: &Value, decision: &Decision) -> Value {
+    let mut patched = object.clone();
+    json_patch::patch(&mut patched, &decision.patch).unwrap();
+    patched
 }

@@ -5,7 +5,7 @@ use outrigger_shared::{command_line::Flag, migration::Phase, phase_flags::flag};
 use serde_json::Value;
 
 use super::row;
-use crate::decide::{Draft, Input, Kind, Migration, Operation, apply_requested, changed, is_being_deleted};
+use crate::decide::{Draft, Input, Kind, Migration};
 
 pub(in crate::decide) const KINDS: &[Kind] =
     &[row(("cluster.x-k8s.io", "ClusterClass", "clusterclasses"), true, draft)];
@@ -26,8 +26,7 @@ const HOLDERS: [&str; 11] = [
 ];
 
 fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
-    let may_act = input.operation == Operation::Create || changed(input, "/spec") || apply_requested(input);
-    if !may_act || is_being_deleted(input.object) || migration.spec.phase == Phase::InTree {
+    if !input.may_act(&["/spec"], &[]) || migration.spec.phase == Phase::InTree {
         return Draft {
             reasons: vec!["there is nothing to say about it now".to_owned()],
             ..Draft::default()

@@ -13,7 +13,9 @@
 use outrigger_shared::{component::Component, migration::Phase};
 use serde_json::Value;
 
-use super::{BOOTSTRAP, CONTROL_PLANE, config, fixed_template, join, leftovers, refuse_other_clouds, row, template};
+use super::{
+    BOOTSTRAP, CONTROL_PLANE, RULES, config, fixed_template, join, leftovers, refuse_other_clouds, row, template,
+};
 use crate::{
     decide::{
         Kind,
@@ -72,17 +74,6 @@ const CONFIG_TEMPLATES: Rules = Rules {
     is_external: |object| CONFIG_TEMPLATE.is_external(object),
     form: |document, situation| CONFIG_TEMPLATE.form(document, situation),
     ..RULES
-};
-
-/// What the kinds have in common. Autoscalers write `replicas`.
-const RULES: Rules = Rules {
-    triggers: &["/spec"],
-    besides: &["replicas"],
-    version: &[],
-    both_in_one_object: true,
-    is_external: |_| false,
-    form: |_, _| Ok(()),
-    warnings: durable::no_warnings,
 };
 
 /// Where an object holds its kubeadm configuration.

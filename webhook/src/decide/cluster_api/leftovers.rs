@@ -12,7 +12,9 @@ use crate::{
 
 /// The files that `--cloud-config` of any component names.
 pub(super) fn cloud_configs(document: &Document, lists: &[(Path, Shape)]) -> Vec<String> {
-    let found = lists.iter().flat_map(|list| values(document, list, flag::CLOUD_CONFIG));
+    let found = lists
+        .iter()
+        .flat_map(|list| values(document.whole(), list, flag::CLOUD_CONFIG));
     found.filter(|path| !path.is_empty()).collect()
 }
 
@@ -60,7 +62,7 @@ pub(super) fn warn_of_cloud_configs(
 pub(super) fn warn_of_gates(document: &mut Document, lists: &[(Path, Shape)], version: Option<KubernetesVersion>) {
     const GATE: &str = "CSIMigrationAWS";
     let is_off = |list: &&(Path, Shape)| {
-        let gates = values(document, list, flag::FEATURE_GATES);
+        let gates = values(document.whole(), list, flag::FEATURE_GATES);
         let settings = gates.iter().flat_map(|gates| gates.split(','));
         let mut ours = settings.filter_map(|setting| {
             let (name, value) = setting.split_once('=')?;

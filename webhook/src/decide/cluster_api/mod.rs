@@ -11,7 +11,7 @@ use outrigger_shared::{command_line::Flag, migration::Profile};
 use serde_json::Value;
 
 use super::{
-    Draft, Input, Kind, Migration, Operation, apply_requested,
+    Draft, Input, Kind, Migration, Operation,
     arguments::Shape,
     document::Document,
     durable::{self, Obstacle, Rules},
@@ -27,6 +27,17 @@ pub(super) use self::{class::KINDS as CLASS, kubeadm::KINDS as KUBEADM, rke2::KI
 
 const CONTROL_PLANE: &str = "controlplane.cluster.x-k8s.io";
 const BOOTSTRAP: &str = "bootstrap.cluster.x-k8s.io";
+
+/// What the kinds have in common. Autoscalers write `replicas`.
+const RULES: Rules = Rules {
+    triggers: &["/spec"],
+    besides: &["replicas"],
+    version: &[],
+    both_in_one_object: true,
+    is_external: |_| false,
+    form: |_, _| Ok(()),
+    warnings: durable::no_warnings,
+};
 
 const fn row(
     (group, kind, plural): (&'static str, &'static str, &'static str),
@@ -95,7 +106,7 @@ fn fixed_template(input: &Input<'_>, migration: &Migration<'_>, kind: &str, rule
     }
     let reason =
         format!("spec.template.spec of this kind cannot be changed; the {kind} that is made from it gets the phase");
-    let warnings = if apply_requested(input) {
+    let warnings = if input.asks_for_phase() {
         vec![reason.clone()]
     } else {
         Vec::new()
@@ -127,7 +138,7 @@ fn refuse_other_clouds(document: &Document, kubelets: &[(Path, Shape)]) -> Resul
         }
     }
     for kubelet in kubelets {
-        let ids = values(document, kubelet, Flag::text("provider-id"));
+        let ids = values(document.whole(), kubelet, Flag::text("provider-id"));
         if let Some(id) = ids.iter().find(|id| id.contains("://") && !id.starts_with("aws://")) {
             return Err(other_cloud(&kubelet.0, &format!("provider-id={id}")));
         }
@@ -147,7 +158,8 @@ fn join(home: &[&str], rest: &[&str]) -> Path {
 }
 
 /// The values of a flag for checks that change nothing; none where the list cannot be read.
-fn values(document: &Document, (path, shape): &(Path, Shape), flag: Flag) -> Vec<String> {
-    let line = document.arguments(path, shape.of(document.get(path))).ok();
+fn values(object: &Value, (path, shape): &(Path, Shape), flag: Flag) -> Vec<String> {
+    let found = object.pointer(path.pointer().as_str()).filter(|value| !value.is_null());
+    let line = shape.of(found).read(found, path).ok();
     line.and_then(|line| line.values(flag).ok()).unwrap_or_default()
 }

@@ -17,7 +17,7 @@
 use outrigger_shared::{component::Component, migration::Phase, phase_flags::flag, version::KubernetesVersion};
 use serde_json::{Value, json};
 
-use super::{BOOTSTRAP, CONTROL_PLANE, config, join, leftovers, refuse_other_clouds, row, template, values};
+use super::{BOOTSTRAP, CONTROL_PLANE, RULES, config, join, leftovers, refuse_other_clouds, row, template, values};
 use crate::{
     decide::{
         Kind,
@@ -75,17 +75,6 @@ const CONFIG_TEMPLATES: Rules = Rules {
     ..RULES
 };
 
-/// What the kinds have in common. Autoscalers write `replicas`.
-const RULES: Rules = Rules {
-    triggers: &["/spec"],
-    besides: &["replicas"],
-    version: &[],
-    both_in_one_object: true,
-    is_external: |_| false,
-    form: |_, _| Ok(()),
-    warnings: durable::no_warnings,
-};
-
 const AWS: &str = "aws";
 const EXTERNAL: &str = "external";
 /// From here on no component has the in-tree AWS provider.
@@ -109,10 +98,13 @@ fn provider_name(home: &[&str]) -> Path {
 
 /// `extraArgs` of kube-controller-manager count before `cloudProviderName`.
 fn is_external(object: &Value, home: &[&str]) -> bool {
-    let document = Document::restored(object, &[]);
     let arguments = (extra_args(home, "kubeControllerManager"), Shape::Bare);
-    let own = values(&document, &arguments, flag::CLOUD_PROVIDER).pop();
-    let named = || document.get(&provider_name(home)).and_then(Value::as_str);
+    let own = values(object, &arguments, flag::CLOUD_PROVIDER).pop();
+    let named = || {
+        object
+            .pointer(provider_name(home).pointer().as_str())
+            .and_then(Value::as_str)
+    };
     own.as_deref().or_else(named) == Some(EXTERNAL)
 }
 
@@ -123,7 +115,7 @@ fn control_plane(document: &mut Document, situation: &Situation<'_>, home: &[&st
     refuse_other_clouds(document, &[(kubelet(home), Shape::Bare)])?;
     let manager = extra_args(home, "kubeControllerManager");
     let name = named_provider(document, home)?;
-    let by_arguments = values(document, &(manager.clone(), Shape::Bare), flag::CLOUD_PROVIDER).pop();
+    let by_arguments = values(document.whole(), &(manager.clone(), Shape::Bare), flag::CLOUD_PROVIDER).pop();
     if name.is_none() && by_arguments.is_none() {
         return Err(Obstacle::Other(format!(
             "{} is not set, so RKE2 runs its own cloud controller, whose Nodes no other one can take over; correct spec.targets, or set it to aws or external",

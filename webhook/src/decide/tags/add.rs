@@ -5,9 +5,9 @@ use outrigger_shared::{annotations, migration::Phase, tags};
 use serde_json::{Value, json};
 
 use super::{
-    Draft, Input, Migration, Operation, apply_requested, changed,
+    Draft, Input, Migration, Operation, annotation,
     find::{self, Place},
-    is_being_deleted, limits,
+    limits,
     rows::{Add, Policy, Role, TagPath, TagRow, When},
     shape::{TagShape, Tags},
 };
@@ -76,7 +76,7 @@ fn may_act(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -
     if migration.spec.phase == Phase::InTree {
         return not("tags are added from phase Prepare on".to_owned());
     }
-    if !(is_occasion(input, add) || keeps(input, migration, row)) || is_being_deleted(input.object) {
+    if !(is_occasion(input, add) || keeps(input, migration, row)) || input.is_being_deleted() {
         return not(match add.when {
             When::Asked => format!("the tag is added only with the annotation {}", annotations::APPLY),
             When::Create => "the tag is added only at the creation".to_owned(),
@@ -93,16 +93,12 @@ fn may_act(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -
 
 fn is_occasion(input: &Input<'_>, add: Add) -> bool {
     let create = input.operation == Operation::Create;
-    let asked = input
-        .object
-        .pointer("/metadata/annotations")
-        .and_then(|all| all.get(annotations::APPLY))
-        .is_some();
+    let asked = annotation(input.object, annotations::APPLY).is_some();
     match add.when {
         When::Create => create,
-        When::Asked => (create && asked) || apply_requested(input),
+        When::Asked => (create && asked) || input.asks_for_phase(),
         When::CreateAndUpdate => {
-            create || apply_requested(input) || add.triggers.iter().any(|trigger| changed(input, trigger))
+            create || input.asks_for_phase() || add.triggers.iter().any(|trigger| input.changes(trigger, &[]))
         }
     }
 }

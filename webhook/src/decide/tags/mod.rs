@@ -16,7 +16,7 @@
 
 use serde_json::Value;
 
-use super::{Draft, Input, Kind, Migration, Operation, apply_requested, changed, is_being_deleted, machine};
+use super::{Draft, Input, Kind, Migration, Operation, annotation, machine};
 
 mod add;
 mod cluster_api;
