@@ -12,7 +12,7 @@ use http::Method;
 use outrigger_e2e::stage::review;
 use outrigger_shared::annotations::CONTROL_PLANE_LABEL;
 use outrigger_shared::migration::CloudProviderMigration;
-use outrigger_webhook::decide::{self, Input, Kind, Migration, Operation, Outcome, kinds};
+use outrigger_webhook::decide::{self, Input, Kind, Migration, Outcome, kinds};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, MIGRATIONS};
