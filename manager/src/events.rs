@@ -8,48 +8,22 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use outrigger_leader::{NotLeader, Permit};
-use serde_json::json;
+use outrigger_leader::Permit;
+pub use outrigger_shared::event::{About, EventType};
 use tokio::sync::mpsc;
 
 use crate::api_write::write;
 use crate::node_cache::NodeView;
 
-/// The weight of an Event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventType {
-    /// Something that is meant to happen.
-    Normal,
-    /// Something that needs a look.
-    Warning,
-}
-
-/// What an Event is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct About {
-    /// For example `v1`.
-    pub api_version: String,
-    /// For example `Node`.
-    pub kind: String,
-    /// Name.
-    pub name: String,
-    /// Namespace; `None` for cluster-scoped objects, whose Events go to `default`.
-    pub namespace: Option<String>,
-    /// UID.
-    pub uid: String,
-}
-
-impl About {
-    /// A Node.
-    #[must_use]
-    pub fn node(node: &NodeView) -> Self {
-        Self {
-            api_version: "v1".into(),
-            kind: "Node".into(),
-            name: node.name().to_owned(),
-            namespace: None,
-            uid: node.uid().to_owned(),
-        }
+/// A Node.
+#[must_use]
+pub fn about_node(node: &NodeView) -> About {
+    About {
+        api_version: "v1".into(),
+        kind: "Node".into(),
+        name: node.name().to_owned(),
+        namespace: None,
+        uid: node.uid().to_owned(),
     }
 }
 
@@ -137,16 +111,10 @@ async fn write_all(
 
 async fn write_one(client: &Client, component: &'static str, pending: &Pending) {
     let about = &pending.about;
-    let namespace = about.namespace.as_deref().unwrap_or("default");
-    let result = match serde_json::from_value::<Event>(event(component, pending)) {
-        Ok(event) => {
-            let api = Api::<Event>::namespaced(client.clone(), namespace);
-            match write(&pending.permit, api.create(&PostParams::default(), &event)).await {
-                Err(NotLeader) => return,
-                Ok(answer) => answer.map(drop).map_err(|error| error.to_string()),
-            }
-        }
-        Err(error) => Err(error.to_string()),
+    let event = event(component, pending);
+    let api = Api::<Event>::namespaced(client.clone(), about.event_namespace());
+    let Ok(result) = write(&pending.permit, api.create(&PostParams::default(), &event)).await else {
+        return; // Another leads now.
     };
     if let Err(error) = result {
         let (reason, kind, name) = (&pending.reason, &about.kind, &about.name);
@@ -154,23 +122,10 @@ async fn write_one(client: &Client, component: &'static str, pending: &Pending) 
     }
 }
 
-fn event(component: &str, pending: &Pending) -> serde_json::Value {
+fn event(component: &str, pending: &Pending) -> Event {
     let Pending { about, kind, at, .. } = pending;
-    let namespace = about.namespace.as_deref().unwrap_or("default");
-    let seconds = Timestamp::from_second(at.as_second()).unwrap_or(*at).to_string();
-    json!({
-        "metadata": {"name": format!("{}.{:x}", about.name, at.as_nanosecond()), "namespace": namespace},
-        "involvedObject": {
-            "apiVersion": about.api_version, "kind": about.kind, "name": about.name,
-            "namespace": about.namespace, "uid": about.uid,
-        },
-        "reason": pending.reason,
-        "message": pending.message,
-        "type": match kind { EventType::Normal => "Normal", EventType::Warning => "Warning" },
-        "source": {"component": component},
-        "reportingComponent": component,
-        "firstTimestamp": seconds, "lastTimestamp": seconds, "count": 1,
-    })
+    let name = format!("{}.{:x}", about.name, at.as_nanosecond());
+    about.event(name, component, *kind, (&pending.reason, &pending.message), *at)
 }
 
 #[cfg(test)]
@@ -179,6 +134,7 @@ mod tests {
 
     use http::{Request, Response};
     use kube::client::Body;
+    use serde_json::json;
 
     use super::*;
 

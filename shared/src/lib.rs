@@ -12,12 +12,14 @@
 //! | which names did a controller ever have | [`controller`] |
 //! | which lease guards a controller | [`leader_migration`] |
 //! | how is a YAML text inside an object changed without touching the rest of it | [`yaml_text`] |
+//! | how is an Event written | [`event`] |
 //! | annotations, taints, AWS tags, provider IDs, versions | [`annotations`], [`taints`], [`tags`], [`provider_id`], [`version`] |
 
 pub mod annotations;
 pub mod command_line;
 pub mod component;
 pub mod controller;
+pub mod event;
 pub mod leader_migration;
 pub mod migration;
 pub mod phase_flags;

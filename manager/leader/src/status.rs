@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client, ResourceExt};
@@ -153,17 +153,7 @@ impl Scribe {
                     Some(false) => "False",
                     None => "Unknown",
                 };
-                let before = old.conditions.iter().find(|c| c.type_ == type_ && c.status == status);
-                let last_transition_time = before.map_or(Time(now), |c| c.last_transition_time.clone());
-                let (type_, status, reason) = (type_.to_owned(), status.to_owned(), reason.to_owned());
-                Condition {
-                    type_,
-                    status,
-                    reason,
-                    message,
-                    last_transition_time,
-                    observed_generation: generation,
-                }
+                old.condition(type_, status, (reason, message), generation, now)
             })
             .collect();
         let controllers = self.controllers(world.report, &old.controllers, now);

@@ -1,10 +1,11 @@
 //! The status: who owns what, and what is missing. Written by server-side apply, one field manager per writer, so
 //! unknown fields are left alone here.
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::controller::Party;
+use crate::{controller::Party, event::whole_seconds};
 
 /// Types of the conditions.
 pub mod condition {
@@ -48,6 +49,32 @@ pub struct CloudProviderMigrationStatus {
     /// How many Nodes are where.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeCounts>,
+}
+
+impl CloudProviderMigrationStatus {
+    /// A condition as it is to be written now: it changed when its `status` did, so the time of one that has the same status
+    /// already stays.
+    #[must_use]
+    pub fn condition(
+        &self,
+        type_: &str,
+        status: &str,
+        (reason, message): (&str, String),
+        generation: Option<i64>,
+        now: Timestamp,
+    ) -> Condition {
+        let same = |old: &&Condition| old.type_ == type_ && old.status == status;
+        let before = self.conditions.iter().find(same);
+        Condition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message,
+            last_transition_time: before
+                .map_or_else(|| Time(whole_seconds(now)), |old| old.last_transition_time.clone()),
+            observed_generation: generation,
+        }
+    }
 }
 
 /// Who owns a controller.

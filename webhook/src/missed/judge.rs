@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use outrigger_shared::migration::CloudProviderMigration;
 use serde_json::Value;
 
 use crate::decide::{Decision, Input, Kind, Migration, Outcome, decide};
@@ -55,7 +54,7 @@ pub struct Judge<'a> {
     /// The migration that is being checked; what belongs to others is theirs.
     pub migration: &'a str,
     /// Every migration, since an object that matches two belongs to none.
-    pub all: &'a [CloudProviderMigration],
+    pub all: &'a [Migration<'a>],
     /// The webhook's own namespace.
     pub own_namespace: &'a str,
     /// Labels of namespaces.
@@ -102,19 +101,18 @@ fn as_if_written(
     namespace: Option<&str>,
     namespace_labels: Option<&BTreeMap<String, String>>,
 ) -> Decision {
-    let migrations: Vec<Migration<'_>> = judge.all.iter().map(Migration::from).collect();
     let nothing = Value::Null;
     decide(&Input {
         namespace,
         namespace_labels,
         own_namespace: Some(judge.own_namespace),
-        ..Input::creation(object, &migrations).over(judge.kind.on_update.then_some(&nothing))
+        ..Input::creation(object, judge.all).over(judge.kind.on_update.then_some(&nothing))
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use outrigger_shared::migration::Phase;
+    use outrigger_shared::migration::{CloudProviderMigration, Phase};
     use serde_json::json;
 
     use super::*;
@@ -131,10 +129,11 @@ mod tests {
         let object = json!({"apiVersion": "kamaji.clastix.io/v1alpha1", "kind": "TenantControlPlane",
             "metadata": {"name": "t", "uid": "u", "labels": {"tenant": "prod"}},
             "spec": {"kubernetes": {"version": "v1.26.1"}, "controlPlane": {"deployment": {"extraArgs": {"controllerManager": args}}}}});
+        let all: Vec<Migration<'_>> = all.iter().map(Migration::from).collect();
         let judge = Judge {
             kind: kinds().find(|kind| kind.kind == "TenantControlPlane").unwrap(),
             migration: "prod",
-            all,
+            all: &all,
             own_namespace: "outrigger-system",
             namespaces: &Namespaces::new(None),
         };

@@ -29,8 +29,8 @@ pub(super) struct Scope {
 /// What came of reading one kind.
 #[derive(Debug)]
 pub(super) enum Looked {
-    /// So many objects were looked at.
-    All(usize),
+    /// Every object was handed over.
+    All,
     /// The API server does not have this kind.
     NotServed,
     /// It could not be read; the reason names the kind.
@@ -95,10 +95,9 @@ fn same_kind(one: &Kind, other: &Kind) -> bool {
 
 /// Hands every object of a kind in the scope to `take`.
 pub(super) async fn each(client: &Client, kind: &Kind, scope: &Scope, mut take: impl FnMut(&Value)) -> Looked {
-    let mut looked_at = 0;
     for version in kind.versions {
-        match in_version(client, kind, version, scope, &mut looked_at, &mut take).await {
-            Ok(()) => return Looked::All(looked_at),
+        match in_version(client, kind, version, scope, &mut take).await {
+            Ok(()) => return Looked::All,
             // Another version of the group may be served.
             Err(error) if is_not_served(&error) => {}
             Err(error) => {
@@ -118,7 +117,6 @@ async fn in_version(
     kind: &Kind,
     version: &str,
     scope: &Scope,
-    looked_at: &mut usize,
     take: &mut impl FnMut(&Value),
 ) -> Result<(), kube::Error> {
     let api_version = if kind.group.is_empty() {
@@ -151,7 +149,6 @@ async fn in_version(
                 object["apiVersion"] = Value::from(api_version.as_str());
                 object["kind"] = Value::from(kind.kind);
                 take(&object);
-                *looked_at += 1;
             }
             parameters.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
             if parameters.continue_token.is_none() {

@@ -8,18 +8,20 @@
 //! Not looked at: Nodes, whose taint is the manager's to follow up, and kinds that are changed at their creation only,
 //! but for Pods, which are made anew.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use outrigger_shared::migration::CloudProviderMigration;
+use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::decide::Migration;
 use crate::metrics::Metrics;
-use crate::view::{Migrations, Namespaces};
+use crate::view::{Known, Labels, Migrations, Namespaces};
 
 mod judge;
 mod list;
@@ -74,17 +76,18 @@ impl Check {
                 continue;
             };
             pause = self.every;
-            let all: Vec<CloudProviderMigration> = known.iter().cloned().collect();
-            if stop.run_until_cancelled(self.pass(&all, &mut told)).await.is_none() {
+            if stop.run_until_cancelled(self.pass(&known, &mut told)).await.is_none() {
                 return;
             }
         }
     }
 
-    async fn pass(&self, migrations: &[CloudProviderMigration], told: &mut HashMap<String, Instant>) {
+    async fn pass(&self, known: &Known, told: &mut HashMap<String, Instant>) {
+        let all: Vec<Migration<'_>> = known.iter().map(Migration::from).collect();
+        let namespaces = self.namespaces.all();
         let mut counts = HashMap::new();
-        for migration in migrations {
-            let summary = self.look(migration, migrations, &mut counts).await;
+        for migration in known.iter() {
+            let summary = self.look(migration, &all, &namespaces, &mut counts).await;
             tracing::debug!(
                 migration = migration.metadata.name,
                 looked_at = summary.looked_at,
@@ -101,35 +104,39 @@ impl Check {
     async fn look(
         &self,
         migration: &CloudProviderMigration,
-        all: &[CloudProviderMigration],
+        all: &[Migration<'_>],
+        namespaces: &BTreeMap<String, Labels>,
         counts: &mut HashMap<(&'static str, Kept), i64>,
     ) -> Summary {
         let mut summary = Summary::default();
-        let name = migration.metadata.name.as_deref().unwrap_or_default();
-        for (kind, scope) in Scope::of(migration, &self.namespaces.all(), &self.own_namespace) {
-            let mut seen = Vec::new();
+        // UIDs: two targets may select one object.
+        let mut seen = HashSet::new();
+        for (kind, scope) in Scope::of(migration, namespaces, &self.own_namespace) {
+            let judge = Judge {
+                kind,
+                migration: migration.metadata.name.as_deref().unwrap_or_default(),
+                all,
+                own_namespace: &self.own_namespace,
+                namespaces: &self.namespaces,
+            };
             let looked = list::each(&self.client, kind, &scope, |object| {
-                let judge = Judge {
-                    kind,
-                    migration: name,
-                    all,
-                    own_namespace: &self.own_namespace,
-                    namespaces: &self.namespaces,
-                };
-                seen.extend(judge::judge(&judge, object));
+                let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
+                if !seen.insert(uid.unwrap_or_default().to_owned()) {
+                    return;
+                }
+                summary.looked_at += 1;
+                if let Some(finding) = judge::judge(&judge, object) {
+                    *counts.entry((kind.kind, finding.kept)).or_default() += 1;
+                    summary.missed += 1;
+                    if summary.findings.len() < NAMED {
+                        summary.findings.push(finding);
+                    }
+                }
             })
             .await;
             match looked {
-                Looked::All(number) => summary.looked_at += number,
-                Looked::NotServed => {}
+                Looked::All | Looked::NotServed => {}
                 Looked::Failed(reason) => summary.unread.push(reason),
-            }
-            for finding in seen {
-                *counts.entry((kind.kind, finding.kept)).or_default() += 1;
-                summary.missed += 1;
-                if summary.findings.len() < NAMED {
-                    summary.findings.push(finding);
-                }
             }
         }
         summary

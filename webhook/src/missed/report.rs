@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
+use outrigger_shared::event::{About, EventType};
 use outrigger_shared::migration::{CloudProviderMigration, condition::OBJECTS_APPLIED};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Finding, Kept, Summary};
 
@@ -53,26 +54,21 @@ fn title(finding: &Finding) -> String {
 /// Writes the condition, with a field manager of its own. Replicas write the same, which is no change.
 pub(super) async fn condition(client: &Client, migration: &CloudProviderMigration, summary: &Summary, now: Timestamp) {
     let (status, reason, message) = verdict(migration, summary);
-    let conditions = migration.status.iter().flat_map(|status| &status.conditions);
-    let before = conditions
-        .into_iter()
-        .find(|condition| condition.type_ == OBJECTS_APPLIED);
-    if before.is_some_and(|old| {
-        old.status == status && old.message == message && old.observed_generation == migration.metadata.generation
-    }) {
+    let known = migration.status.clone().unwrap_or_default();
+    let condition = known.condition(
+        OBJECTS_APPLIED,
+        status,
+        (reason, message),
+        migration.metadata.generation,
+        now,
+    );
+    if known.conditions.contains(&condition) {
         return;
     }
-    let seconds = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
-    let since = before
-        .filter(|old| old.status == status)
-        .map_or(json!(seconds), |old| json!(old.last_transition_time));
     let body = json!({
         "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
         "metadata": {"name": migration.name_any()},
-        "status": {"conditions": [{
-            "type": OBJECTS_APPLIED, "status": status, "reason": reason, "message": message,
-            "observedGeneration": migration.metadata.generation, "lastTransitionTime": since,
-        }]},
+        "status": {"conditions": [condition]},
     });
     let kind = kube::api::ApiResource::erase::<CloudProviderMigration>(&());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
@@ -103,26 +99,29 @@ pub(super) async fn event(
     name: &str,
     now: Timestamp,
 ) {
-    let namespace = finding.namespace.as_deref().unwrap_or("default");
-    let written = match serde_json::from_value::<Event>(body(migration, finding, name, now)) {
-        Ok(event) => {
-            let api = Api::<Event>::namespaced(client.clone(), namespace);
-            match api.create(&PostParams::default(), &event).await {
-                Err(kube::Error::Api(status)) if status.code == StatusCode::CONFLICT.as_u16() => Ok(()),
-                answer => answer.map(drop).map_err(|error| error.to_string()),
-            }
-        }
-        Err(error) => Err(error.to_string()),
+    let about = About {
+        api_version: finding.api_version.clone(),
+        kind: finding.kind.to_owned(),
+        name: finding.name.clone(),
+        namespace: finding.namespace.clone(),
+        uid: finding.uid.clone(),
+    };
+    let (reason, message) = said(migration, finding);
+    let event = about.event(name.to_owned(), MANAGER, EventType::Warning, (reason, &message), now);
+    let api = Api::<Event>::namespaced(client.clone(), about.event_namespace());
+    let written = match api.create(&PostParams::default(), &event).await {
+        Err(kube::Error::Api(status)) if status.code == StatusCode::CONFLICT.as_u16() => Ok(()),
+        answer => answer.map(drop),
     };
     if let Err(error) = written {
         tracing::warn!(%error, object = title(finding), "an Event could not be written");
     }
 }
 
-fn body(migration: &CloudProviderMigration, finding: &Finding, name: &str, now: Timestamp) -> Value {
+fn said(migration: &CloudProviderMigration, finding: &Finding) -> (&'static str, String) {
     let (migration, phase) = (migration.name_any(), migration.spec.phase);
     let reasons = finding.reasons.join("; ");
-    let (reason, message) = match finding.kept {
+    match finding.kept {
         Kept::Missed => (
             "NotInPhase",
             format!("migration {migration}: not in the form of {phase}; when it is written again: {reasons}"),
@@ -131,19 +130,5 @@ fn body(migration: &CloudProviderMigration, finding: &Finding, name: &str, now: 
             "PhaseRefused",
             format!("migration {migration}: cannot get the form of {phase}: {reasons}"),
         ),
-    };
-    let seconds = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
-    json!({
-        "metadata": {"name": name, "namespace": finding.namespace.as_deref().unwrap_or("default")},
-        "involvedObject": {
-            "apiVersion": finding.api_version, "kind": finding.kind, "name": finding.name,
-            "namespace": finding.namespace, "uid": finding.uid,
-        },
-        "reason": reason,
-        "message": message.chars().take(1024).collect::<String>(),
-        "type": "Warning",
-        "source": {"component": MANAGER},
-        "reportingComponent": MANAGER,
-        "firstTimestamp": seconds, "lastTimestamp": seconds, "count": 1,
-    })
+    }
 }

@@ -5,7 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::Deps;
 use super::error::Waiting;
 use super::plan::Plan;
-use crate::events::{About, EventType};
+use crate::events::{EventType, about_node};
 use crate::node_cache::NodeView;
 use crate::node_patch::{self, Part, WriteError};
 
@@ -23,7 +23,7 @@ pub(super) async fn initialize(deps: &Deps, node: &NodeView, plan: &Plan) -> Res
     if let Some(created) = created {
         deps.metrics.taint_removal_delay.observe(seconds_since(created));
     }
-    let about = About::node(node);
+    let about = about_node(node);
     deps.events.record(
         &deps.permit,
         &about,
@@ -65,7 +65,7 @@ pub(super) fn report_waiting(deps: &Deps, node: &NodeView, waiting: &Waiting) {
     );
     deps.events.record(
         &deps.permit,
-        &About::node(node),
+        &about_node(node),
         EventType::Warning,
         "NotInitialized",
         &message,
@@ -80,7 +80,7 @@ pub(super) fn report_stopped(deps: &Deps, node: &NodeView) {
     tracing::warn!(node = node.name(), "{message}");
     deps.events.record(
         &deps.permit,
-        &About::node(node),
+        &about_node(node),
         EventType::Warning,
         "AddressesContested",
         message,

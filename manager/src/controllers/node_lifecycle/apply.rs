@@ -11,7 +11,7 @@ use super::error::Error;
 use super::plan::Action;
 use super::{Deps, State};
 use crate::api_write::write;
-use crate::events::{About, EventType};
+use crate::events::{About, EventType, about_node};
 use crate::node_cache::NodeView;
 use crate::node_patch::{self, Part, WriteError};
 
@@ -52,7 +52,7 @@ async fn patch(deps: &Deps, node: &NodeView, operations: Vec<Value>) -> Result<(
 
 /// The Event comes before the deletion, once for each Node; the deletion holds for this very Node only.
 async fn delete(deps: &Deps, node: &NodeView, reason: &str, state: &mut State) -> Result<(), WriteError> {
-    let about = About::node(node);
+    let about = about_node(node);
     tracing::info!(node = node.name(), reason, "deleting the Node");
     deps.permit.check()?;
     if state.announced.insert(node.uid().to_owned()) {
