@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::Options;
 use crate::cloud_config::{CloudConfig, HealthProbeMode};
 use crate::controllers::node::desired::Place;
-use crate::controllers::{node, node_lifecycle, service};
+use crate::controllers::{node, node_lifecycle, route, service};
 use crate::events::Recorder;
 use crate::identity::{Cloud, Cluster};
 use crate::instances::Instances;
@@ -49,6 +49,7 @@ pub struct Assembly {
     node_client: Client,
     lifecycle_client: Client,
     service_client: Client,
+    route_client: Client,
     nodes: NodeCache,
     instances: Instances,
     kubelets_external: watch::Receiver<bool>,
@@ -84,6 +85,7 @@ impl Assembly {
             // The name that the in-tree controller's client has, too.
             lifecycle_client: cluster.client("cloud-node-lifecycle-controller")?,
             service_client: cluster.client("service-controller")?,
+            route_client: cluster.client("route-controller")?,
             kubelets_external: kubelets_external(options, management, stop)?,
             cloud,
             nodes,
@@ -176,8 +178,13 @@ impl Assembly {
                     service::run(deps, permit, stop).await.map_err(Into::into)
                 }))
             }
-            Controller::Route if !self.options.routes.configure_cloud_routes => None,
-            Controller::Route | Controller::NodeIpam | Controller::Tagging => {
+            Controller::Route => {
+                let deps = self.route(permit)?;
+                Some(Box::pin(
+                    async move { route::run(deps, stop).await.map_err(Into::into) },
+                ))
+            }
+            Controller::NodeIpam | Controller::Tagging => {
                 tracing::warn!(%controller, "not built yet: it does not run");
                 None
             }
@@ -217,6 +224,27 @@ impl Assembly {
             client,
             permit,
         }
+    }
+
+    /// `None` where the flags give it nothing to do; a warning at start says so.
+    fn route(&self, permit: Permit) -> Option<route::Deps> {
+        let cluster_cidr = self.options.routes.managed_range()?;
+        let client = self.route_client.clone();
+        let cloud = &self.cloud;
+        Some(route::Deps {
+            nodes: self.nodes.clone(),
+            ec2: Arc::clone(&cloud.clients.ec2),
+            instances: self.instances.clone(),
+            cluster_id: cloud.cluster.id.clone(),
+            vpc_id: cloud.vpc_id.clone(),
+            route_table_id: cloud.config.route_table_id.clone(),
+            cluster_cidr,
+            period: self.options.routes.reconciliation_period,
+            metrics: self.metrics.clone(),
+            events: Recorder::new(client.clone(), route::EVENT_COMPONENT),
+            client,
+            permit,
+        })
     }
 
     fn service(&self) -> service::Deps {

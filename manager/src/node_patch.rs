@@ -63,12 +63,34 @@ pub async fn patch(
     part: Part,
     operations: &[Value],
 ) -> Result<NodeView, WriteError> {
+    let kind = "application/json-patch+json";
+    send(client, permit, name, part, kind, &Value::from(operations)).await
+}
+
+/// Sends a strategic merge patch of a Node's status, which finds a condition by its type wherever it stands in the
+/// list. With `metadata.uid` in it, it holds for this very Node only.
+///
+/// # Errors
+/// [`WriteError`].
+pub async fn merge_status(client: &Client, permit: &Permit, name: &str, patch: &Value) -> Result<NodeView, WriteError> {
+    let kind = "application/strategic-merge-patch+json";
+    send(client, permit, name, Part::Status, kind, patch).await
+}
+
+async fn send(
+    client: &Client,
+    permit: &Permit,
+    name: &str,
+    part: Part,
+    kind: &'static str,
+    patch: &Value,
+) -> Result<NodeView, WriteError> {
     let subresource = if part == Part::Status { "/status" } else { "" };
     let request = Request::builder()
         .method(Method::PATCH)
         .uri(format!("/api/v1/nodes/{name}{subresource}"))
-        .header(CONTENT_TYPE, "application/json-patch+json")
-        .body(Value::from(operations).to_string().into_bytes())
+        .header(CONTENT_TYPE, kind)
+        .body(patch.to_string().into_bytes())
         .map_err(WriteError::Name)?;
     Ok(write(permit, client.request::<NodeView>(request)).await??)
 }

@@ -12,12 +12,20 @@ use std::time::Duration;
 
 use http::{Request, Response, Uri};
 use outrigger_aws::{Call, Ending, Kind};
-use outrigger_manager::metrics::{CloudCallLabels, LeaseLabel, Metrics, ReasonLabel};
+use outrigger_manager::metrics::{CloudCallLabels, LeaseLabel, Metrics, ReasonLabel, RouteSyncLabels};
 use tower::{Layer as _, ServiceExt as _};
 
 /// All metrics, each family with a value at least.
 async fn filled() -> Metrics {
     let metrics = Metrics::new();
+    metrics
+        .routes
+        .syncs
+        .get_or_create(&RouteSyncLabels {
+            outcome: "noop",
+            trigger: "periodic",
+        })
+        .inc();
     metrics.set_leader("cloud-controller-manager", true);
     metrics.set_running("service", true);
     let name = "odd \"name\",le=\"1.0\" \\ with\nbreak".to_owned();

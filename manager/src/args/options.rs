@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::Ipv4Net;
+
 use super::controllers::Selection;
 
 /// The manager's options.
@@ -168,6 +170,18 @@ pub struct Routes {
     pub cluster_cidr: Vec<String>,
     /// `--route-reconciliation-period`.
     pub reconciliation_period: Duration,
+}
+
+impl Routes {
+    /// The range whose routes the route controller manages; `None` where it stays off.
+    #[must_use]
+    pub fn managed_range(&self) -> Option<Ipv4Net> {
+        let mut ranges = self.cluster_cidr.iter().filter_map(|text| text.parse::<Ipv4Net>().ok());
+        ranges
+            .next()
+            .filter(|_| self.configure_cloud_routes)
+            .map(|range| range.trunc())
+    }
 }
 
 /// Tagging controller.

@@ -1,5 +1,7 @@
 //! Rules that span several flags, and what a flag that was set does not do.
 
+use outrigger_shared::controller::Controller;
+
 use super::controllers::Selection;
 use super::options::Options;
 use super::parse::{CommandLine, Value};
@@ -113,15 +115,7 @@ fn cidrs(list: &[String]) -> Vec<String> {
 }
 
 fn is_cidr(text: &str) -> bool {
-    let Some((address, length)) = text.split_once('/') else {
-        return false;
-    };
-    let most = match address.parse::<std::net::IpAddr>() {
-        Ok(std::net::IpAddr::V4(_)) => 32,
-        Ok(std::net::IpAddr::V6(_)) => 128,
-        Err(_) => return false,
-    };
-    !length.starts_with('+') && length.parse::<u8>().is_ok_and(|length| length <= most)
+    text.parse::<ipnet::IpNet>().is_ok()
 }
 
 /// What the user should know about flags that do less than they say, and about risky choices.
@@ -130,16 +124,7 @@ pub(super) fn warnings(options: &Options, line: &CommandLine) -> Vec<String> {
         .filter(|flag| options.explicitly_set(flag.name))
         .filter_map(|flag| no_effect(flag, line))
         .collect();
-    if options.routes.configure_cloud_routes && !options.explicitly_set("configure-cloud-routes") {
-        warnings.push(
-            "the route controller stays off: it is not built yet; --configure-cloud-routes=false says so explicitly"
-                .into(),
-        );
-    } else if options.routes.configure_cloud_routes && options.routes.cluster_cidr.is_empty() {
-        warnings.push(
-            "the route controller stays off: --configure-cloud-routes is true and --cluster-cidr is empty; give a CIDR or set --configure-cloud-routes=false".into(),
-        );
-    }
+    warnings.extend(routes(options));
     let migration = &options.migration;
     if migration.leader_migration_config.is_some() && !options.leader_migration_effective() {
         warnings
@@ -152,6 +137,33 @@ pub(super) fn warnings(options: &Options, line: &CommandLine) -> Vec<String> {
         warnings.push("--controllers is empty: no controller will run".into());
     }
     warnings
+}
+
+/// What keeps the route controller from doing all that its flags say.
+fn routes(options: &Options) -> Option<String> {
+    let routes = &options.routes;
+    if !routes.configure_cloud_routes || !options.general.controllers.enabled(Controller::Route) {
+        return None;
+    }
+    let ignored: Vec<&str> = routes
+        .cluster_cidr
+        .iter()
+        .map(String::as_str)
+        .filter(|cidr| cidr.contains(':'))
+        .collect();
+    let flags = "--configure-cloud-routes is true and --cluster-cidr";
+    let help = "give an IPv4 range or set --configure-cloud-routes=false";
+    match (routes.managed_range(), ignored.as_slice()) {
+        (None, []) => Some(format!("the route controller stays off: {flags} is empty; {help}")),
+        (None, _) => Some(format!(
+            "the route controller stays off: {flags} holds no IPv4 range; {help}"
+        )),
+        (Some(_), []) => None,
+        (Some(_), ignored) => Some(format!(
+            "--cluster-cidr: no routes are made for {}: the route controller serves IPv4 only",
+            ignored.join(", ")
+        )),
+    }
 }
 
 fn no_effect(flag: Flag, line: &CommandLine) -> Option<String> {

@@ -2,4 +2,5 @@
 
 pub mod node;
 pub mod node_lifecycle;
+pub mod route;
 pub mod service;

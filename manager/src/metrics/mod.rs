@@ -13,6 +13,7 @@ mod edges;
 mod process;
 mod queue;
 mod rest;
+mod routes;
 mod text;
 
 use std::fmt;
@@ -33,6 +34,7 @@ use process::Process;
 use queue::Queues;
 pub use queue::{Queue, QueueLabel, Working};
 pub use rest::{RestClient, RestLayer, RestService};
+pub use routes::{RouteSyncLabels, Routes};
 pub use text::BareCounter;
 
 /// Label of a Lease.
@@ -103,6 +105,8 @@ pub struct Metrics {
     pub service_node_sync_latency: Histogram,
     /// `service_controller_update_loadbalancer_host_latency_seconds`.
     pub service_host_update_latency: Histogram,
+    /// `route_controller_*`, `outrigger_route_*`.
+    pub routes: Routes,
     /// `outrigger_start_time_seconds`: when this process started, seconds since 1970.
     pub start_time: Gauge<f64, AtomicU64>,
 }
@@ -143,6 +147,7 @@ impl Metrics {
             aws: AwsCalls::default(),
             rest: RestClient::default(),
             process: Process::default(),
+            routes: Routes::default(),
             leader: Family::default(),
             leader_slow_path: Family::default(),
             running: Family::default(),
@@ -166,6 +171,7 @@ impl Metrics {
             metrics.aws.register(catalog);
             metrics.rest.register(catalog);
             metrics.process.register(catalog);
+            metrics.routes.register(catalog);
         });
         metrics
     }

@@ -168,12 +168,35 @@ impl Api {
         let Some(mut node) = self.node(name) else {
             return refused(404);
         };
+        if body.is_object() {
+            return self.merge_status(node, body);
+        }
         let patch: json_patch::Patch = serde_json::from_value(body.clone()).unwrap();
         if json_patch::patch(&mut node, &patch).is_err() {
             return refused(422);
         }
         self.put(node);
         (200, self.node(name).unwrap())
+    }
+
+    /// A strategic merge patch of a status, as far as conditions go: they are merged by their type.
+    fn merge_status(&self, mut node: Value, body: &Value) -> (u16, Value) {
+        if body["metadata"]["uid"] != node["metadata"]["uid"] {
+            return refused(409);
+        }
+        let mut conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        for change in body["status"]["conditions"].as_array().unwrap() {
+            match conditions
+                .iter_mut()
+                .find(|condition| condition["type"] == change["type"])
+            {
+                Some(present) => json_patch::merge(present, change),
+                None => conditions.push(change.clone()),
+            }
+        }
+        node["status"]["conditions"] = conditions.into();
+        self.put(node.clone());
+        (200, node)
     }
 
     fn delete(&self, name: &str, body: &Value) -> (u16, Value) {

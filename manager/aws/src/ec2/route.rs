@@ -19,7 +19,7 @@ pub struct Route {
 }
 
 /// Where a route leads.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum RouteTarget {
     /// To an instance.
     Instance(InstanceId),

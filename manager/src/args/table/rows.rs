@@ -30,7 +30,6 @@ const COUNT_OR_ZERO: Kind = Int {
 };
 const PORT: Kind = Int { min: 0, max: 65_535 };
 
-const NO_ROUTES: &str = "the route controller is not built yet";
 const NO_IPAM: &str = "the node IPAM controller is not built yet";
 const NO_TAGGING: &str = "the tagging controller is not built yet";
 const NO_WEBHOOKS: &str =
@@ -45,9 +44,9 @@ pub(super) const GENERIC: &[Flag] = &[
     flag("cidr-allocator-type", Text, "RangeAllocator", not_yet(NO_IPAM), "Allocator of node IPAM."),
     flag("cloud-config", Text, "", Works, "Path to the cloud configuration file; empty means an empty configuration."),
     flag("cloud-provider", Text, "", Works, "The cloud provider; required, and must be aws."),
-    flag("cluster-cidr", List, "", not_yet(NO_ROUTES), "At most two CIDRs, one of each family, of the cluster's Pods."),
+    flag("cluster-cidr", List, "", Works, "At most two CIDRs, one of each family, of the cluster's Pods. Routes are made for IPv4; without an IPv4 range the route controller stays off."),
     flag("cluster-name", Text, "kubernetes", Works, "Name prefix of the cluster; not the cluster ID."),
-    flag("configure-cloud-routes", Bool, "true", NotYet { reason: NO_ROUTES, silent: "false" }, "Whether routes of the VPC are configured for the nodes' Pod CIDRs."),
+    flag("configure-cloud-routes", Bool, "true", Works, "Whether routes of the VPC are configured for the nodes' Pod CIDRs."),
     flag("controller-start-interval", Duration, "0s", not_yet("controllers start at once"), "Pause between starting two controllers."),
     flag("controllers", List, "*", Works, "Controllers to run: a name or alias enables, -name disables, * stands for all that are on by default. The first match decides."),
     flag("external-cloud-volume-plugin", Text, "", NoEffectUpstream("read by kube-controller-manager only"), "No effect here."),
@@ -64,7 +63,7 @@ pub(super) const GENERIC: &[Flag] = &[
     flag("leader-elect-retry-period", Duration, "2s", Works, "Pause between attempts."),
     flag("min-resync-period", Duration, "12h0m0s", not_yet("watches are repaired by their own passes"), "Least time between full resyncs."),
     flag("node-sync-period", Duration, "0s", NoEffectUpstream("deprecated"), "Deprecated. No effect."),
-    flag("route-reconciliation-period", Duration, "10s", not_yet(NO_ROUTES), "Pause between two passes over the routes."),
+    flag("route-reconciliation-period", Duration, "10s", Works, "Time from one pass over the routes to the next, at least 1s. Changes of Nodes start one at once."),
     flag("use-service-account-credentials", Bool, "false", NotYet { reason: "all controllers use the manager's own credentials", silent: "false" }, "One service account for each controller."),
 ];
 

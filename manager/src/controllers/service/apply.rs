@@ -1,7 +1,6 @@
 //! Carrying out a plan. The executor makes no choices: it writes what the plan says, in order, as long as it may.
 
 use std::future::Future;
-use std::time::Duration;
 
 use outrigger_aws::ec2::IpPermission;
 use outrigger_aws::{Ec2, Elb, Error as AwsError, Kind};
@@ -10,9 +9,7 @@ use outrigger_leader::Permit;
 use super::error::Error;
 use super::plan::{GroupRef, Plan, Step};
 use super::security_groups;
-
-/// How long one write may take, the SDK's own repetitions included.
-const LIMIT: Duration = Duration::from_secs(30);
+use crate::aws_write;
 
 /// Writes at AWS, under a permit that is looked at before each.
 pub struct Executor<'a> {
@@ -50,23 +47,13 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> 
 }
 
 impl Executor<'_> {
-    /// One write: only with the permit, and for no longer than it lasts at the beginning. The SDK repeats a call that
-    /// AWS throttles, so the permit is looked at before each repetition, too. A write that is cut off may have taken
-    /// effect; the next look tells.
+    /// One write, with the permit.
     async fn write<T>(
         &self,
         action: &'static str,
         call: impl Future<Output = Result<T, AwsError>>,
     ) -> Result<T, Error> {
-        let limit = self.permit.remaining().unwrap_or(LIMIT).min(LIMIT);
-        let answer = self.permit.guard(tokio::time::timeout(limit, call)).await?;
-        let answer = answer.unwrap_or_else(|_| Err(AwsError::unanswered(action, "AWS did not answer in time")));
-        if let Err(error) = &answer
-            && error.kind() == Kind::Transport
-        {
-            self.permit.note_unanswered();
-        }
-        Ok(answer?)
+        Ok(aws_write::write(self.permit, action, call).await??)
     }
 
     async fn step(&self, step: &Step, made: &mut Made) -> Result<(), Error> {

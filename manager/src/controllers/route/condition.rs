@@ -1,0 +1,98 @@
+//! The Node condition `NetworkUnavailable`: whether Pods of the Node can be reached.
+
+use k8s_openapi::jiff::Timestamp;
+use outrigger_leader::NotLeader;
+use serde_json::{Value, json};
+
+use super::Deps;
+use crate::node_cache::NodeView;
+use crate::node_patch::{self, WriteError};
+
+const TYPE: &str = "NetworkUnavailable";
+
+/// The patch that makes the condition say whether the Node has all its routes; `None` when it says so already.
+/// Status and reason count: another writer's `False` does not stand for ours. It holds for this very Node only.
+pub(super) fn patch(node: &NodeView, routed: bool, now: Timestamp) -> Option<Value> {
+    // Upstream's words.
+    let (status, reason, message) = if routed {
+        ("False", "RouteCreated", "RouteController created a route")
+    } else {
+        ("True", "NoRouteCreated", "RouteController failed to create a route")
+    };
+    let present = node.status.conditions.iter().find(|condition| condition.kind == TYPE);
+    if present.is_some_and(|present| present.status == status && present.reason == reason) {
+        return None;
+    }
+    let seconds = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
+    let mut condition = json!({
+        "type": TYPE, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": seconds,
+    });
+    if present.is_none_or(|present| present.status != status) {
+        condition["lastTransitionTime"] = seconds.into();
+    }
+    Some(json!({"metadata": {"uid": node.uid()}, "status": {"conditions": [condition]}}))
+}
+
+/// Writes the condition where it is not as it should be; says whether something was written. A write that fails is
+/// logged and comes again with the next pass.
+pub(super) async fn set(deps: &Deps, node: &NodeView, routed: bool) -> Result<bool, NotLeader> {
+    let Some(patch) = patch(node, routed, Timestamp::now()) else {
+        return Ok(false);
+    };
+    match node_patch::merge_status(&deps.client, &deps.permit, node.name(), &patch).await {
+        Ok(_) => Ok(true),
+        // The Node is gone, or another one has its name.
+        Err(WriteError::Gone | WriteError::Conflict(_)) => Ok(false),
+        Err(WriteError::NotLeader(lost)) => Err(lost),
+        Err(error) => {
+            tracing::warn!(
+                node = node.name(),
+                error = &error as &dyn std::error::Error,
+                "the condition NetworkUnavailable could not be written; it is tried again"
+            );
+            Ok(false)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(conditions: &Value) -> NodeView {
+        serde_json::from_value(json!({"metadata": {"name": "n", "uid": "u"}, "status": {"conditions": conditions}}))
+            .unwrap()
+    }
+
+    fn condition(node: &NodeView, routed: bool) -> Option<Value> {
+        patch(node, routed, Timestamp::from_second(7).unwrap()).map(|patch| patch["status"]["conditions"][0].clone())
+    }
+
+    #[test]
+    fn a_condition_that_says_so_already_is_not_written() {
+        let created = json!([{"type": TYPE, "status": "False", "reason": "RouteCreated"}]);
+        assert_eq!(condition(&node(&created), true), None);
+        let failed = json!([{"type": TYPE, "status": "True", "reason": "NoRouteCreated"}]);
+        assert_eq!(condition(&node(&failed), false), None);
+        assert_eq!(condition(&node(&failed), true).unwrap()["status"], "False");
+        assert_eq!(condition(&node(&json!([])), false).unwrap()["reason"], "NoRouteCreated");
+    }
+
+    #[test]
+    fn another_writers_reason_is_replaced_and_the_time_of_transition_stays() {
+        let other = node(&json!([{"type": TYPE, "status": "False", "reason": "FlannelIsUp"}]));
+        let written = condition(&other, true).unwrap();
+        assert_eq!(written["reason"], "RouteCreated");
+        assert_eq!(written.get("lastTransitionTime"), None);
+        let turned = condition(&other, false).unwrap();
+        assert_eq!(turned["lastTransitionTime"], "1970-01-01T00:00:07Z");
+    }
+
+    #[test]
+    fn the_patch_holds_for_this_very_node() {
+        assert_eq!(
+            patch(&node(&json!([])), true, Timestamp::UNIX_EPOCH).unwrap()["metadata"]["uid"],
+            "u"
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! What the user hears of failures: an Event on the Node when something new is to be said, and one line in the log
+//! for each cause in a pass, however many Nodes it concerns.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use outrigger_aws::{Error, Kind};
+use tokio::time::Instant;
+
+/// An Event that still holds is repeated after this time: the API server keeps Events for an hour.
+const REPEAT: Duration = Duration::from_secs(1800);
+
+/// What was said about which Node, by UID.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    by_uid: HashMap<String, (String, Instant)>,
+}
+
+impl Said {
+    /// Whether this is to be said now.
+    pub(super) fn is_news(&mut self, uid: &str, message: &str, now: Instant) -> bool {
+        if let Some((said, at)) = self.by_uid.get(uid)
+            && said == message
+            && now.duration_since(*at) < REPEAT
+        {
+            return false;
+        }
+        self.by_uid.insert(uid.to_owned(), (message.to_owned(), now));
+        true
+    }
+
+    /// The Node is well again.
+    pub(super) fn forget(&mut self, uid: &str) {
+        self.by_uid.remove(uid);
+    }
+
+    /// Forgets Nodes that are gone.
+    pub(super) fn keep(&mut self, present: &HashSet<&str>) {
+        self.by_uid.retain(|uid, _| present.contains(uid.as_str()));
+    }
+}
+
+/// The failures of a pass by cause, each with how often and one example.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    causes: BTreeMap<String, (usize, String)>,
+}
+
+impl Failures {
+    pub(super) fn add(&mut self, cause: &str, example: &str) {
+        let entry = self.causes.entry(cause.to_owned());
+        entry.or_insert_with(|| (0, example.to_owned())).0 += 1;
+    }
+
+    /// Writes the log lines; says whether there was a failure.
+    pub(super) fn log(&self) -> bool {
+        for (cause, (count, example)) in &self.causes {
+            tracing::warn!(
+                count,
+                example,
+                "routes could not be brought up to date ({cause}); it is tried again"
+            );
+        }
+        !self.causes.is_empty()
+    }
+}
+
+/// A name for what a failure comes from: AWS's code where there is one.
+pub(super) fn cause(error: &Error) -> String {
+    error.code().map_or_else(
+        || format!("{}: no answer", error.operation()),
+        |code| format!("{}: {code}", error.operation()),
+    )
+}
+
+/// Whether a table holds as many routes as AWS allows.
+pub(super) fn is_full(error: &Error) -> bool {
+    error.code() == Some("RouteLimitExceeded")
+}
+
+/// A failed write in words, with what helps. Without the request's ID: the same failure must read the same each time.
+pub(super) fn explain(error: &Error, table: &str) -> String {
+    let code = error.code().map_or_else(String::new, |code| format!("{code}: "));
+    let told = format!("AWS {}: {code}{}", error.operation(), error.message());
+    if is_full(error) {
+        return format!(
+            "route table {table} holds as many routes as AWS allows ({told}): raise the VPC quota \"Routes per route \
+             table\" (50 unless raised, at most 1,000) or use a network plug-in that needs no routes"
+        );
+    }
+    if error.kind() == Kind::AccessDenied {
+        return format!(
+            "{told}: allow ec2:{} to the cloud controller manager's role",
+            error.operation()
+        );
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_message_comes_again_only_after_a_while_and_another_one_at_once() {
+        let (mut said, now) = (Said::default(), Instant::now());
+        assert!(said.is_news("u", "full", now));
+        assert!(!said.is_news("u", "full", now + REPEAT / 2));
+        assert!(said.is_news("u", "denied", now + REPEAT / 2));
+        assert!(said.is_news("u", "denied", now + REPEAT * 2));
+        said.forget("u");
+        assert!(said.is_news("u", "denied", now + REPEAT * 2));
+        said.keep(&HashSet::new());
+        assert!(said.is_news("u", "denied", now + REPEAT * 2));
+    }
+
+    #[test]
+    fn a_full_table_and_a_denied_call_come_with_what_helps() {
+        let full = Error::answered("CreateRoute", "RouteLimitExceeded", "x");
+        assert!(explain(&full, "rtb-1").contains("Routes per route table"));
+        let denied = Error::answered("CreateRoute", "UnauthorizedOperation", "x").with_request_id(Some("r-1"));
+        assert!(!explain(&denied, "rtb-1").contains("r-1"));
+        assert!(explain(&denied, "rtb-1").ends_with("allow ec2:CreateRoute to the cloud controller manager's role"));
+    }
+}
