@@ -16,7 +16,7 @@ use super::plan::{Deletion, Member, Plan, Step, Work};
 use super::report::{self, Failures, Said};
 use super::{Deps, condition};
 use crate::aws_write::write;
-use crate::events::{About, EventType};
+use crate::events::{EventType, about_node};
 use crate::instances::Answer;
 use crate::node_cache::NodeView;
 
@@ -215,7 +215,7 @@ impl Writes<'_> {
         lock(&self.failures).add("a Node has no route", &format!("{}: {why}", node.name()));
         let message = format!("The Node's Pods cannot be reached by a route: {why}");
         if lock(self.said).is_news(node.uid(), &message, Instant::now()) {
-            let (about, permit) = (About::node(node), &self.deps.permit);
+            let (about, permit) = (about_node(node), &self.deps.permit);
             let events = &self.deps.events;
             events.record(permit, &about, EventType::Warning, "FailedToCreateRoute", &message);
         }
