@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use futures::future::BoxFuture;
 use kube::Client;
+use outrigger_aws::limit::{Limited, Share};
 use outrigger_leader::evidence::Sight;
 use outrigger_leader::{ControllerError, Permit, Start, readers};
 use outrigger_shared::controller::Controller;
@@ -74,6 +75,8 @@ impl Assembly {
         let nodes = NodeCache::new();
         let (cache, client, until) = (nodes.clone(), cluster.client("shared-informers")?, stop.clone());
         tokio::spawn(async move { cache.run(client, until).await });
+        let mut cloud = cloud;
+        cloud.clients.ec2 = Arc::new(Limited::new(cloud.clients.ec2, Share::default()));
         let instances = Instances::new(
             Arc::clone(&cloud.clients.ec2),
             cloud.cluster.id.clone(),
@@ -124,20 +127,12 @@ impl Assembly {
         let mut started = Vec::new();
         for controller in set.controllers {
             if let Some(future) = self.controller(controller, permit.clone(), stop.child_token()) {
-                let place = u32::try_from(started.len()).unwrap_or(u32::MAX);
-                let pause = self.options.general.controller_start_interval.saturating_mul(place);
-                let (metrics, health, stop) = (self.metrics.clone(), self.health.clone(), stop.clone());
+                tracing::info!(%controller, "starting");
+                self.metrics.set_running(short_name(controller), true);
+                // As the incumbent's: it says that the controller was started. One that ends takes the process with it.
+                self.health.register(controller.canonical_name(), || Ok(()));
                 started.push(controller);
-                running.spawn(async move {
-                    if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
-                        return Ok(());
-                    }
-                    tracing::info!(%controller, "starting");
-                    metrics.set_running(short_name(controller), true);
-                    // As the incumbent's: it says that the controller was started. One that ends takes the process with it.
-                    health.register(controller.canonical_name(), || Ok(()));
-                    future.await
-                });
+                running.spawn(future);
             }
         }
         let mut result = Ok(());

@@ -10,6 +10,7 @@ use aws_smithy_types::timeout::TimeoutConfig;
 use crate::ec2::SdkEc2;
 use crate::elb::SdkElb;
 use crate::observe::Observing;
+use crate::retry::NotWhenThrottled;
 use crate::role::AssumedRole;
 use crate::{CallObserver, Ec2, Elb, Settings, SettingsError, endpoint};
 
@@ -32,7 +33,8 @@ pub struct Clients {
 /// (environment, profile, web identity, container, instance metadata; `AWS_ENDPOINT_URL` and its kin).
 ///
 /// No call is sent. A call takes at most 30 s and is tried at most three times, as AWS's SDKs do by default;
-/// `AWS_MAX_ATTEMPTS` changes that number. `observer` is told of every call that has ended, STS's included.
+/// `AWS_MAX_ATTEMPTS` changes that number. A throttled call of EC2 is not repeated: [`crate::limit`] decides when
+/// the next one is sent. `observer` is told of every call that has ended, STS's included.
 ///
 /// # Errors
 /// When a setting cannot be used.
@@ -46,7 +48,9 @@ pub async fn connect(settings: &Settings, observer: Arc<dyn CallObserver>) -> Re
     let observing = Observing(observer);
     let config = with_role(base(settings).await?, settings, &observing)?;
 
-    let mut ec2 = aws_sdk_ec2::config::Builder::from(&config).interceptor(observing.clone());
+    let mut ec2 = aws_sdk_ec2::config::Builder::from(&config)
+        .interceptor(observing.clone())
+        .retry_classifier(NotWhenThrottled);
     if ec2_endpoint.is_some() {
         ec2.set_endpoint_resolver(ec2_endpoint);
     }

@@ -25,6 +25,7 @@ pub mod fake;
 pub mod imds;
 pub mod limit;
 mod observe;
+mod retry;
 mod role;
 mod sdk;
 mod settings;

@@ -10,7 +10,6 @@ pub mod help;
 mod options;
 mod parse;
 pub mod table;
-pub mod tls;
 mod validate;
 pub mod value;
 
@@ -18,7 +17,6 @@ pub use options::{
     Authentication, General, LeaderElection, Logs, Migration, Nodes, Options, Routes, Services, Serving, Tagging,
     TlsVersion,
 };
-pub use tls::NamedCertificate;
 
 use parse::{CommandLine, Value};
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use outrigger_aws::fake::{FakeAws, World};
+use outrigger_aws::limit::{Limited, Share};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -84,6 +85,29 @@ async fn five_thousand_known_instances_are_refreshed_by_five_calls() {
     let answers = store.by_id(&ids, Lane::Refresh, NEW).await;
     assert_eq!(aws.calls().len(), 5);
     assert!(ids.iter().all(|id| is(&answers[id], id)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_thousand_new_nodes_cost_twenty_five_calls_at_once_and_none_is_throttled() {
+    let aws = aws((0..5000).map(|n| Instance::new(id(n))));
+    aws.throttle_like_aws();
+    let limited = Arc::new(Limited::new(aws.clone(), Share::default()));
+    let store = Instances::new(limited, "prod".into(), "vpc-1".into());
+    let ids: Vec<InstanceId> = (0..5000).map(id).collect();
+    let start = tokio::time::Instant::now();
+    let new = store.by_id(&ids, Lane::Initialize, NEW).await;
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert_eq!(aws.calls().len(), 25);
+    for _ in 0..20 {
+        let again = store.by_id(&ids, Lane::Lifecycle, NEW).await;
+        assert!(
+            again
+                .values()
+                .chain(new.values())
+                .all(|answer| matches!(answer, Answer::Found(_)))
+        );
+    }
+    assert_eq!(aws.calls().len(), 25 + 20 * 5);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 //! It answers as AWS does where the controllers depend on it: duplicate names and rules are refused, a security
 //! group in use cannot be deleted, creating a load balancer twice with the same settings gives the same one.
 
+mod buckets;
 mod ec2;
 mod elb;
 mod instances;
@@ -35,6 +36,7 @@ struct Inner {
     writes_left: Option<usize>,
     dead: bool,
     hook: Option<(&'static str, Hook)>,
+    buckets: Option<buckets::Buckets>,
 }
 
 type Hook = Box<dyn FnOnce() + Send>;
@@ -118,6 +120,11 @@ impl FakeAws {
         inner.writes_left = None;
     }
 
+    /// From now on calls are throttled as AWS throttles an account's.
+    pub fn throttle_like_aws(&self) {
+        self.inner().buckets = Some(buckets::Buckets::default());
+    }
+
     fn read<T>(
         &self,
         action: &'static str,
@@ -157,7 +164,12 @@ impl Inner {
         if self.dead {
             return Err(Error::unanswered(action, "the caller is dead"));
         }
+        let admitted = match &mut self.buckets {
+            Some(buckets) => buckets.admit(action, &about),
+            None => Ok(()),
+        };
         self.calls.push(Call { action, about, write });
+        admitted?;
         match self.faults.get_mut(action).and_then(VecDeque::pop_front).flatten() {
             Some(error) => Err(error),
             None => Ok(()),

@@ -1,0 +1,152 @@
+//! The bucket of one action. Pure: time and randomness are arguments.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::shape::Shape;
+
+/// The pause after the first throttled call.
+const FIRST: Duration = Duration::from_secs(1);
+/// The longest pause. During a pause nothing is sent, and after it a single call: one call in ten seconds does not
+/// weigh on an account whose buckets refill by 5 to 20 calls a second, and a recovery is noticed soon.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// The bucket of one action.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    shape: Shape,
+    tokens: f64,
+    /// Until when the tokens are counted. In the future during a pause, in which none comes in.
+    counted: Instant,
+    /// How long the last pause was meant to be; zero while AWS does not throttle.
+    pause: Duration,
+    /// When AWS last throttled a call.
+    throttled: Option<Instant>,
+}
+
+impl Bucket {
+    pub(super) fn full(shape: Shape, now: Instant) -> Self {
+        Self {
+            shape,
+            tokens: shape.size,
+            counted: now,
+            pause: Duration::ZERO,
+            throttled: None,
+        }
+    }
+
+    /// Takes one token.
+    ///
+    /// # Errors
+    /// When there will be one, if nobody else takes it.
+    pub(super) fn take(&mut self, now: Instant) -> Result<(), Instant> {
+        if now < self.counted {
+            return Err(self.counted);
+        }
+        let new = (now - self.counted).as_secs_f64() * self.shape.refill;
+        self.tokens = f64::min(self.tokens + new, self.shape.size);
+        self.counted = now;
+        // Sums of fractions may end a hair below the whole.
+        if self.tokens > 0.999_999 {
+            self.tokens = f64::max(self.tokens - 1.0, 0.0);
+            return Ok(());
+        }
+        // At least a millisecond, the grain of timers.
+        let missing = Duration::from_secs_f64((1.0 - self.tokens) / self.shape.refill);
+        Err(now + missing.max(Duration::from_millis(1)))
+    }
+
+    /// AWS throttled a call that was sent at `sent`: a pause, twice as long as the last one, then a single call.
+    /// `random` in [0, 1) shortens it by up to a half, so that many processes do not come back together. Returns the
+    /// pause, or `None` when the call was sent before the pause that there is.
+    pub(super) fn throttled(&mut self, sent: Instant, now: Instant, random: f64) -> Option<Duration> {
+        if self.throttled.is_some_and(|throttled| sent < throttled) {
+            return None;
+        }
+        self.pause = (self.pause * 2).clamp(FIRST, LONGEST);
+        let pause = self.pause.mul_f64(1.0 - random / 2.0);
+        self.tokens = 1.0;
+        self.counted = now + pause;
+        self.throttled = Some(now);
+        Some(pause)
+    }
+
+    /// AWS answered a call that was sent at `sent`: the next pause would be shorter. Returns whether the trouble is over.
+    pub(super) fn answered(&mut self, sent: Instant) -> bool {
+        if self.throttled.is_none_or(|throttled| sent < throttled) {
+            return false;
+        }
+        self.pause /= 2;
+        if self.pause >= FIRST {
+            return false;
+        }
+        self.pause = Duration::ZERO;
+        self.throttled = None;
+        true
+    }
+
+    /// Whether AWS throttles at present.
+    pub(super) fn is_throttled(&self) -> bool {
+        self.throttled.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape = Shape { size: 3.0, refill: 2.0 };
+
+    fn taken(bucket: &mut Bucket, now: Instant) -> usize {
+        std::iter::repeat_with(|| bucket.take(now))
+            .take_while(Result::is_ok)
+            .count()
+    }
+
+    #[test]
+    fn a_full_bucket_holds_its_size_and_refills_steadily() {
+        let start = Instant::now();
+        let mut bucket = Bucket::full(SHAPE, start);
+        assert_eq!(taken(&mut bucket, start), 3);
+        assert_eq!(bucket.take(start), Err(start + Duration::from_millis(500)));
+        assert_eq!(taken(&mut bucket, start + Duration::from_secs(1)), 2);
+        assert_eq!(taken(&mut bucket, start + Duration::from_secs(100)), 3);
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_one_call_follows_each() {
+        let mut now = Instant::now();
+        let mut bucket = Bucket::full(SHAPE, now);
+        for wanted in [1, 2, 4, 8, 10, 10] {
+            let pause = bucket.throttled(now, now, 0.0).unwrap();
+            assert_eq!(pause, Duration::from_secs(wanted));
+            assert!(bucket.take(now + pause - Duration::from_millis(1)).is_err());
+            now += pause;
+            assert_eq!(taken(&mut bucket, now), 1);
+        }
+    }
+
+    #[test]
+    fn calls_that_were_under_way_do_not_lengthen_a_pause_and_chance_shortens_it() {
+        let start = Instant::now();
+        let mut bucket = Bucket::full(SHAPE, start);
+        let later = start + Duration::from_millis(10);
+        assert_eq!(bucket.throttled(start, later, 0.5), Some(Duration::from_millis(750)));
+        assert_eq!(bucket.throttled(start, later, 0.5), None);
+        assert!(!bucket.answered(start), "sent before AWS began to throttle");
+    }
+
+    #[test]
+    fn answers_end_the_trouble_step_by_step() {
+        let start = Instant::now();
+        let mut bucket = Bucket::full(SHAPE, start);
+        bucket.throttled(start, start, 0.0);
+        bucket.throttled(start, start, 0.0);
+        assert!(!bucket.answered(start));
+        assert!(bucket.is_throttled());
+        assert!(bucket.answered(start));
+        assert!(!bucket.is_throttled());
+        assert_eq!(bucket.throttled(start, start, 0.0), Some(FIRST));
+    }
+}

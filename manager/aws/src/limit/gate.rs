@@ -1,0 +1,117 @@
+//! Waiting for a bucket's tokens, lane by lane.
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::bucket::Bucket;
+use super::lane::Lane;
+use super::shape::Shape;
+
+/// The bucket of one action, and who waits for it: by lane, then by order of coming.
+pub(super) struct Gate {
+    action: &'static str,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+struct State {
+    bucket: Bucket,
+    waiting: BTreeSet<(Lane, u64)>,
+    came: u64,
+}
+
+/// A place in the queue. Whoever gives up leaves it.
+struct Place<'a> {
+    gate: &'a Gate,
+    at: (Lane, u64),
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.gate.state().waiting.remove(&self.at);
+        self.gate.changed.notify_waiters();
+    }
+}
+
+impl Gate {
+    pub(super) fn new(action: &'static str, shape: Shape) -> Self {
+        Self {
+            action,
+            state: Mutex::new(State {
+                bucket: Bucket::full(shape, Instant::now()),
+                waiting: BTreeSet::new(),
+                came: 0,
+            }),
+            changed: Notify::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a token and takes it.
+    pub(super) async fn pass(&self, lane: Lane) {
+        let place = self.join(lane);
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            let next = {
+                let mut state = self.state();
+                let first = state.waiting.first() == Some(&place.at);
+                first.then(|| state.bucket.take(Instant::now()))
+            };
+            match next {
+                Some(Ok(())) => return,
+                Some(Err(at)) => tokio::select! {
+                    () = sleep_until(at) => {}
+                    () = changed => {}
+                },
+                None => changed.await,
+            }
+        }
+    }
+
+    fn join(&self, lane: Lane) -> Place<'_> {
+        let mut state = self.state();
+        state.came += 1;
+        let at = (lane, state.came);
+        state.waiting.insert(at);
+        Place { gate: self, at }
+    }
+
+    /// AWS throttled a call that was sent at `sent`.
+    pub(super) fn throttled(&self, sent: Instant) {
+        let mut state = self.state();
+        let first = !state.bucket.is_throttled();
+        let pause = state.bucket.throttled(sent, Instant::now(), random());
+        drop(state);
+        if let Some(pause) = pause.filter(|_| first) {
+            tracing::warn!(
+                action = self.action,
+                pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
+                "AWS throttles this action; its calls pause, others do not"
+            );
+        }
+    }
+
+    /// AWS answered a call that was sent at `sent`, whatever it said.
+    pub(super) fn answered(&self, sent: Instant) {
+        if self.state().bucket.answered(sent) {
+            tracing::info!(action = self.action, "AWS does not throttle this action any more");
+        }
+    }
+}
+
+/// A number in [0, 1). The standard library seeds its hashers with random keys.
+#[allow(clippy::cast_precision_loss, reason = "32 bits fit into a float exactly")]
+fn random() -> f64 {
+    let bits = RandomState::new().build_hasher().finish() >> 32;
+    bits as f64 / 4_294_967_296.0
+}
