@@ -31,7 +31,10 @@ pub(crate) fn facts(certificate: &CertificateDer<'_>) -> Result<Facts, String> {
 }
 
 /// The names that a certificate gives its owner: common names, DNS names, IP addresses and URIs.
-pub(crate) fn own_names(certificate: &CertificateDer<'_>) -> Result<Vec<String>, String> {
+///
+/// # Errors
+/// What the parser found wrong with it.
+pub fn own_names(certificate: &CertificateDer<'_>) -> Result<Vec<String>, String> {
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| e.to_string())?;
     let common = parsed
         .subject()

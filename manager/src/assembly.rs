@@ -127,12 +127,20 @@ impl Assembly {
         let mut started = Vec::new();
         for controller in set.controllers {
             if let Some(future) = self.controller(controller, permit.clone(), stop.child_token()) {
-                tracing::info!(%controller, "starting");
-                self.metrics.set_running(short_name(controller), true);
-                // As the incumbent's: it says that the controller was started. One that ends takes the process with it.
-                self.health.register(controller.canonical_name(), || Ok(()));
+                let place = u32::try_from(started.len()).unwrap_or(u32::MAX);
+                let pause = self.options.general.controller_start_interval.saturating_mul(place);
+                let (metrics, health, stop) = (self.metrics.clone(), self.health.clone(), stop.clone());
                 started.push(controller);
-                running.spawn(future);
+                running.spawn(async move {
+                    if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                        return Ok(());
+                    }
+                    tracing::info!(%controller, "starting");
+                    metrics.set_running(short_name(controller), true);
+                    // As the incumbent's: it says that the controller was started. One that ends takes the process with it.
+                    health.register(controller.canonical_name(), || Ok(()));
+                    future.await
+                });
             }
         }
         let mut result = Ok(());

@@ -1,5 +1,7 @@
 //! Which Kubernetes clusters and which AWS account this process talks to.
 
+mod account;
+mod door;
 mod own;
 
 use std::path::Path;
@@ -7,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use kube::client::ClientBuilder;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use outrigger_aws::imds::Metadata;
 use outrigger_aws::{CallObserver, Clients, EndpointOverride, Settings};
@@ -16,6 +18,8 @@ use crate::args::Options;
 use crate::cloud_config::overrides::{self, AwsService};
 use crate::cloud_config::{CloudConfig, ClusterId};
 use crate::metrics::RestClient;
+use account::Account;
+use door::{DoorLayer, Rate};
 use own::Own;
 
 /// The cloud as configuration names it.
@@ -106,6 +110,10 @@ fn endpoint(section: &crate::cloud_config::ServiceOverride) -> EndpointOverride 
 pub struct Cluster {
     config: Config,
     counted: RestClient,
+    /// A limit of requests for each client, only where a flag asks for one.
+    rate: Option<Rate>,
+    /// Whether each controller has a service account of its own.
+    accounts: bool,
 }
 
 impl Cluster {
@@ -128,7 +136,14 @@ impl Cluster {
         if let Some(master) = &options.general.master {
             config.cluster_url = master.parse().with_context(|| format!("--master={master} is no URL"))?;
         }
-        Ok(Self { config, counted })
+        let general = &options.general;
+        let limited = options.explicitly_set("kube-api-qps") || options.explicitly_set("kube-api-burst");
+        Ok(Self {
+            config,
+            counted,
+            rate: limited.then(|| Rate::of(general.kube_api_qps, general.kube_api_burst)),
+            accounts: general.use_service_account_credentials,
+        })
     }
 
     /// The cluster that holds the migration object: `--migration-kubeconfig`, else the same cluster.
@@ -136,21 +151,41 @@ impl Cluster {
     /// # Errors
     /// When the file cannot be used.
     pub async fn of_migration(options: &Options, own: &Self) -> Result<Self> {
-        match &options.migration.kubeconfig {
-            Some(path) => Ok(Self {
-                config: from_file(path, "--migration-kubeconfig").await?,
-                counted: own.counted.clone(),
-            }),
-            None => Ok(own.clone()),
-        }
+        own.or_of_file(options.migration.kubeconfig.as_deref(), "--migration-kubeconfig")
+            .await
     }
 
-    /// A client with connections of its own, which audit logs show as `outrigger-manager/VERSION (OS/ARCH) PURPOSE`.
+    /// The cluster of the kubeconfig that `flag` names, else this one. Requests are counted and limited as here.
+    ///
+    /// # Errors
+    /// When the file cannot be used.
+    pub async fn or_of_file(&self, path: Option<&Path>, flag: &str) -> Result<Self> {
+        let config = match path {
+            Some(path) => from_file(path, flag).await?,
+            None => self.config.clone(),
+        };
+        Ok(Self { config, ..self.clone() })
+    }
+
+    /// A client with connections of its own, which audit logs show as `outrigger-manager/VERSION (OS/ARCH) PURPOSE`. With
+    /// `--use-service-account-credentials` a controller's client acts as that controller's service account.
     ///
     /// # Errors
     /// When TLS refuses the certificates of the kubeconfig.
     pub fn client(&self, purpose: &str) -> Result<Client> {
         let mut config = self.config.clone();
+        let account = account::of_purpose(purpose).filter(|_| self.accounts);
+        let account = match account {
+            Some(name) => {
+                let root = Self {
+                    accounts: false,
+                    ..self.clone()
+                };
+                config.auth_info = AuthInfo::default();
+                Some(Account::new(name, root.client("service-account-tokens")?))
+            }
+            None => None,
+        };
         // The client would repeat a request, also a write, up to 15 times and as late as the server asks: after its
         // caller's right to write may have ended. Every caller here repeats by itself.
         config.default_retry = false;
@@ -164,7 +199,18 @@ impl Cluster {
             .push((http::header::USER_AGENT, agent.parse().context("user agent")?));
         let layer = self.counted.layer(&config.cluster_url);
         let builder = ClientBuilder::try_from(config).context("making a client for the API server")?;
-        Ok(builder.with_layer(&layer).build())
+        let client = builder.with_layer(&layer).build();
+        Ok(match DoorLayer::of(self.rate, account) {
+            Some(door) => {
+                let namespace = client.default_namespace().to_owned();
+                let inner = tower::service_fn(move |request| {
+                    let client = client.clone();
+                    async move { client.send(request).await }
+                });
+                ClientBuilder::new(inner, namespace).with_layer(&door).build()
+            }
+            None => client,
+        })
     }
 }
 
@@ -217,9 +263,66 @@ mod tests {
         let cluster = Cluster {
             config: Config::new(format!("http://127.0.0.1:{port}").parse().unwrap()),
             counted: RestClient::default(),
+            rate: None,
+            accounts: false,
         };
         let nodes = Api::<Node>::all(cluster.client("test").unwrap());
         assert!(nodes.delete("n", &Default::default()).await.is_err());
         assert_eq!(asked.load(Ordering::Relaxed), 1);
+    }
+
+    /// Keeps the lines of request heads that matter, and answers every request with a token.
+    async fn listening(heard: Arc<std::sync::Mutex<Vec<String>>>) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut buffer = vec![0; 8192];
+                let length = stream.read(&mut buffer).await.unwrap_or_default();
+                let head = String::from_utf8_lossy(&buffer[..length]).into_owned();
+                let of = |start: &str| {
+                    head.lines()
+                        .find(|line| line.to_lowercase().starts_with(start))
+                        .map(str::to_owned)
+                };
+                let line = head.lines().next().unwrap_or_default().replace(" HTTP/1.1", "");
+                heard
+                    .lock()
+                    .unwrap()
+                    .push(format!("{line} {}", of("authorization").unwrap_or_default()));
+                let body = r#"{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {},
+                    "spec": {"audiences": [], "expirationSeconds": 3600},
+                    "status": {"token": "own", "expirationTimestamp": "2026-01-01T00:00:00Z"}}"#;
+                let answer = format!(
+                    "HTTP/1.1 201 Created\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                    body.len()
+                );
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn a_controllers_client_acts_as_its_service_account_and_the_others_as_the_manager() {
+        let heard: Arc<std::sync::Mutex<Vec<String>>> = Arc::default();
+        let port = listening(Arc::clone(&heard)).await;
+        let mut config = Config::new(format!("http://127.0.0.1:{port}").parse().unwrap());
+        config.auth_info.token = Some("root".to_owned().into());
+        let cluster = Cluster {
+            config,
+            counted: RestClient::default(),
+            rate: Some(Rate::of(100.0, 10)),
+            accounts: true,
+        };
+        for purpose in ["service-controller", "shared-informers"] {
+            let nodes = Api::<Node>::all(cluster.client(purpose).unwrap());
+            let _ = nodes.get_opt("n").await;
+        }
+        let heard = heard.lock().unwrap().clone();
+        let token =
+            "POST /api/v1/namespaces/kube-system/serviceaccounts/service-controller/token? authorization: Bearer root";
+        let node = |token: &str| format!("GET /api/v1/nodes/n authorization: Bearer {token}");
+        assert_eq!(heard, [token.to_owned(), node("own"), node("root")]);
     }
 }

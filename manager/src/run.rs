@@ -107,7 +107,21 @@ async fn serve(options: &Options, cluster: &Cluster, surface: Surface, stop: &Ca
         return Ok(());
     };
     tracing::info!(address = %listening.address()?, "serving HTTPS");
-    let access = Access::new(options.authentication.clone(), Some(cluster.client("access-review")?));
+    let authentication = &options.authentication;
+    let tokens = cluster
+        .or_of_file(
+            authentication.token_kubeconfig.as_deref(),
+            "--authentication-kubeconfig",
+        )
+        .await?;
+    let accesses = cluster
+        .or_of_file(
+            authentication.access_kubeconfig.as_deref(),
+            "--authorization-kubeconfig",
+        )
+        .await?;
+    let access = Access::new(authentication.clone(), Some(accesses.client("access-review")?))
+        .with_token_reviewer(tokens.client("token-review")?);
     let router = serving::router(surface, Arc::new(access));
     tokio::spawn(listening.run(router, stop.clone()));
     Ok(())

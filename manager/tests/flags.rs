@@ -85,6 +85,9 @@ fn every_flag_of_the_table_parses() {
                 "cluster-cidr" => "10.0.0.0/16".into(),
                 "authorization-always-allow-paths" => "/x".into(),
                 "tls-min-version" => "VersionTLS13".into(),
+                "tls-cipher-suites" => "TLS_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256".into(),
+                "tls-curve-preferences" => "29,23".into(),
+                "tls-sni-cert-key" => "a.crt,a.key:example.com".into(),
                 _ if flag.default.is_empty() => "x".to_owned(),
                 _ => flag.default.to_owned(),
             },
@@ -112,7 +115,10 @@ fn a_flag_without_effect_says_so_when_set_and_only_then() {
             _ if flag.name == "cluster-cidr" => "10.0.0.0/16".into(),
             _ => "x".to_owned(),
         };
-        let quiet = matches!(flag.effect, Effect::NotYet { silent, .. } if silent == value);
+        let quiet = matches!(
+            flag.effect,
+            Effect::NotYet { silent, .. } | Effect::ByDesign { silent, .. } if silent == value
+        );
         let about = |options: Options| {
             options
                 .warnings

@@ -9,7 +9,7 @@ use super::options::{
     Tagging, TlsVersion,
 };
 use super::parse::CommandLine;
-use super::{configz, validate, value};
+use super::{configz, tls, validate, value};
 use crate::suggest;
 
 /// Feature gates that a cloud controller manager of some supported release knows.
@@ -89,6 +89,7 @@ fn general(line: &mut CommandLine) -> General {
         kube_api_qps: line.float("kube-api-qps"),
         kube_api_burst: line.int("kube-api-burst"),
         min_resync_period: line.duration("min-resync-period"),
+        controller_start_interval: line.duration("controller-start-interval"),
         use_service_account_credentials: line.bool("use-service-account-credentials"),
     }
 }
@@ -185,12 +186,31 @@ fn serving(line: &mut CommandLine) -> Serving {
         tls_min_version,
         http2: !line.bool("disable-http2-serving"),
         http2_max_streams: Some(line.int("http2-max-streams-per-connection")).filter(|streams| *streams != 0),
+        share_port: line.bool("permit-port-sharing"),
+        tls_cipher_suites: each(line, "tls-cipher-suites", tls::cipher_suite),
+        tls_curves: each(line, "tls-curve-preferences", tls::curve),
+        tls_sni_certificates: each(line, "tls-sni-cert-key", tls::named_certificate),
     }
+}
+
+/// The values of a list flag, read one by one; what is wrong is named with its flag.
+fn each<T>(line: &mut CommandLine, name: &'static str, read: fn(&str) -> Result<T, String>) -> Vec<T> {
+    let texts = line.list(name);
+    let read = texts.iter().filter_map(|text| match read(text.trim()) {
+        Ok(value) => Some(value),
+        Err(problem) => {
+            line.fail(format!("--{name}={text}: {problem}"));
+            None
+        }
+    });
+    read.collect()
 }
 
 fn authentication(line: &mut CommandLine) -> Authentication {
     Authentication {
         always_allow_paths: line.list("authorization-always-allow-paths"),
+        token_kubeconfig: path(line, "authentication-kubeconfig"),
+        access_kubeconfig: path(line, "authorization-kubeconfig"),
         token_cache_ttl: line.duration("authentication-token-webhook-cache-ttl"),
         authorized_cache_ttl: line.duration("authorization-webhook-cache-authorized-ttl"),
         unauthorized_cache_ttl: line.duration("authorization-webhook-cache-unauthorized-ttl"),

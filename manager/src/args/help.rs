@@ -90,6 +90,7 @@ fn effect(effect: Effect) -> String {
     match effect {
         Effect::Works => "works".into(),
         Effect::NotYet { reason, .. } => format!("none yet: {reason}"),
+        Effect::ByDesign { reason, .. } => format!("none by design: {reason}"),
         Effect::NoEffectUpstream(reason) => format!("none: {reason}"),
         Effect::Removed(reason) => format!("accepted and ignored: {reason}"),
     }

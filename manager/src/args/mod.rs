@@ -10,6 +10,7 @@ pub mod help;
 mod options;
 mod parse;
 pub mod table;
+pub mod tls;
 mod validate;
 pub mod value;
 
@@ -17,6 +18,7 @@ pub use options::{
     Authentication, General, LeaderElection, Logs, Migration, Nodes, Options, Routes, Services, Serving, Tagging,
     TlsVersion,
 };
+pub use tls::NamedCertificate;
 
 use parse::{CommandLine, Value};
 

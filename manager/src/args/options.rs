@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
+use rustls::{CipherSuite, NamedGroup};
 
 use super::controllers::Selection;
+use super::tls::NamedCertificate;
 
 /// The manager's options.
 #[derive(Debug, Clone)]
@@ -103,8 +105,10 @@ pub struct General {
     pub kube_api_qps: f64,
     /// `--kube-api-burst`.
     pub kube_api_burst: u32,
-    /// `--min-resync-period`.
+    /// `--min-resync-period`: for the view of the configuration only.
     pub min_resync_period: Duration,
+    /// `--controller-start-interval`.
+    pub controller_start_interval: Duration,
     /// `--use-service-account-credentials`.
     pub use_service_account_credentials: bool,
 }
@@ -220,6 +224,14 @@ pub struct Serving {
     pub http2: bool,
     /// `--http2-max-streams-per-connection`; `None` means the library's.
     pub http2_max_streams: Option<u32>,
+    /// `--permit-port-sharing`.
+    pub share_port: bool,
+    /// `--tls-cipher-suites`; empty means all.
+    pub tls_cipher_suites: Vec<CipherSuite>,
+    /// `--tls-curve-preferences`; empty means the library's.
+    pub tls_curves: Vec<NamedGroup>,
+    /// `--tls-sni-cert-key`.
+    pub tls_sni_certificates: Vec<NamedCertificate>,
 }
 
 /// The least TLS version served.
@@ -236,6 +248,10 @@ pub enum TlsVersion {
 pub struct Authentication {
     /// `--authorization-always-allow-paths`.
     pub always_allow_paths: Vec<String>,
+    /// `--authentication-kubeconfig`: of the API server that reviews tokens.
+    pub token_kubeconfig: Option<PathBuf>,
+    /// `--authorization-kubeconfig`: of the API server that reviews access.
+    pub access_kubeconfig: Option<PathBuf>,
     /// `--authentication-token-webhook-cache-ttl`.
     pub token_cache_ttl: Duration,
     /// `--authorization-webhook-cache-authorized-ttl`.

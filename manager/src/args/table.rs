@@ -67,6 +67,13 @@ pub enum Effect {
         /// The value that asks for what happens anyway.
         silent: &'static str,
     },
+    /// Parsed; has no effect here by design, and says so when set, unless it is set to `silent`, which is what happens anyway.
+    ByDesign {
+        /// What happens in its place.
+        reason: &'static str,
+        /// The value that asks for what happens anyway.
+        silent: &'static str,
+    },
     /// Parsed; has no effect in the incumbent either.
     NoEffectUpstream(&'static str),
     /// Existed in an older release of the incumbent; accepted with a warning.

@@ -170,13 +170,24 @@ fn no_effect(flag: Flag, line: &CommandLine) -> Option<String> {
     let name = flag.name;
     match flag.effect {
         Effect::Works => None,
-        Effect::NotYet { silent, .. } if !silent.is_empty() && is(line.value(name), silent) => None,
+        Effect::NotYet { silent, .. } | Effect::ByDesign { silent, .. }
+            if !silent.is_empty() && is(line.value(name), silent) =>
+        {
+            None
+        }
         Effect::NotYet { reason, .. } => Some(format!("--{name} has no effect yet: {reason}")),
-        Effect::NoEffectUpstream(reason) => Some(format!("--{name} has no effect: {reason}")),
+        Effect::ByDesign { reason, .. } | Effect::NoEffectUpstream(reason) => {
+            Some(format!("--{name} has no effect: {reason}"))
+        }
         Effect::Removed(reason) => Some(format!("--{name} was removed upstream and is ignored: {reason}")),
     }
 }
 
 fn is(value: Option<&Value>, silent: &str) -> bool {
-    matches!((value, value::boolean(silent)), (Some(Value::Bool(on)), Ok(wanted)) if *on == wanted)
+    match value {
+        Some(Value::Bool(on)) => value::boolean(silent) == Ok(*on),
+        Some(Value::Int(number)) => value::integer(silent) == Ok(*number),
+        Some(Value::Text(text)) => text == silent,
+        _ => false,
+    }
 }

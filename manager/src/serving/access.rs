@@ -40,6 +40,8 @@ pub(super) enum Verdict {
 pub struct Access {
     settings: Authentication,
     reviewer: Option<Client>,
+    /// Reviews tokens, where another API server than `reviewer` does.
+    token_reviewer: Option<Client>,
     users: Cache<Option<User>>,
     verdicts: Cache<bool>,
 }
@@ -59,8 +61,18 @@ impl Access {
         Self {
             settings,
             reviewer,
+            token_reviewer: None,
             users: Cache::default(),
             verdicts: Cache::default(),
+        }
+    }
+
+    /// The same, with another API server for tokens (`--authentication-kubeconfig`).
+    #[must_use]
+    pub fn with_token_reviewer(self, client: Client) -> Self {
+        Self {
+            token_reviewer: Some(client),
+            ..self
         }
     }
 
@@ -74,7 +86,7 @@ impl Access {
         };
         let user = match token {
             None => anonymous(),
-            Some(token) => match self.user(client, token).await {
+            Some(token) => match self.user(self.token_reviewer.as_ref().unwrap_or(client), token).await {
                 Some(Some(user)) => user,
                 Some(None) => return Verdict::Unauthenticated,
                 None => return Verdict::Unknown,
@@ -240,6 +252,8 @@ impl<T: Clone> Cache<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -266,5 +280,37 @@ mod tests {
             cache.put(digest(&[&n.to_string()]), n, Duration::from_secs(10));
         }
         assert!(cache.entries.lock().unwrap().len() <= KEPT);
+    }
+
+    /// An API server that lets everything pass and notes what it is asked to review.
+    fn reviewer(seen: &Arc<Mutex<Vec<String>>>, name: &'static str) -> Client {
+        let seen = Arc::clone(seen);
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let kind = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            seen.lock().unwrap().push(format!("{kind} at {name}"));
+            let answer = match kind.as_str() {
+                "tokenreviews" => r#"{"spec": {}, "status": {"authenticated": true, "user": {"username": "u"}}}"#,
+                _ => r#"{"spec": {}, "status": {"allowed": true}}"#,
+            };
+            let body = http_body_util::Full::new(bytes::Bytes::from(answer));
+            async move { Ok::<_, std::convert::Infallible>(http::Response::new(body)) }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn tokens_can_be_reviewed_by_another_api_server() {
+        let settings = match crate::args::parse(&["--cloud-provider=aws".to_owned()]) {
+            Ok(crate::args::Request::Run(options)) => options.authentication,
+            other => panic!("{other:?}"),
+        };
+        let seen = Arc::default();
+        let access =
+            Access::new(settings, Some(reviewer(&seen, "home"))).with_token_reviewer(reviewer(&seen, "elsewhere"));
+        assert_eq!(access.decide("get", "/metrics", Some("t")).await, Verdict::Allowed);
+        assert_eq!(
+            *seen.lock().unwrap(),
+            ["tokenreviews at elsewhere", "subjectaccessreviews at home"]
+        );
     }
 }

@@ -12,6 +12,8 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio_util::sync::CancellationToken;
 
+use crate::args::NamedCertificate;
+
 /// How often the files are compared with what is served: the kubelet swaps mounted Secrets without an event.
 const LOOK: Duration = Duration::from_secs(30);
 /// Life of a certificate made in memory. It ends with the process in any case.
@@ -21,7 +23,7 @@ const LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// A file cannot be read.
-    #[error("cannot read {path} (--tls-cert-file, --tls-private-key-file, --cert-dir)")]
+    #[error("cannot read {path} (--tls-cert-file, --tls-private-key-file, --cert-dir, --tls-sni-cert-key)")]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -50,38 +52,105 @@ pub enum CertificateError {
 /// What is served to new connections.
 #[derive(Debug)]
 pub(super) struct Certificates {
+    main: Slot,
+    /// Further ones (`--tls-sni-cert-key`), each with the names that its flag gives.
+    named: Vec<(Vec<String>, Slot)>,
+}
+
+/// One certificate and the files it came from.
+#[derive(Debug)]
+struct Slot {
     files: Option<(PathBuf, PathBuf)>,
     current: RwLock<(Vec<u8>, Arc<CertifiedKey>)>,
 }
 
 impl Certificates {
-    /// From the files, or for `localhost` and 127.0.0.1 in memory.
-    pub(super) fn load(files: &Option<(PathBuf, PathBuf)>, now: Timestamp) -> Result<Self, CertificateError> {
-        let current = match files {
-            Some((certificate, key)) => from_files(certificate, key)?,
-            None => self_signed(now)?,
+    /// From the files, or for `localhost` and 127.0.0.1 in memory; and the further ones.
+    pub(super) fn load(
+        files: Option<(PathBuf, PathBuf)>,
+        further: &[NamedCertificate],
+        now: Timestamp,
+    ) -> Result<Self, CertificateError> {
+        let main = match files {
+            Some(files) => Slot::from_files(files)?,
+            None => Slot {
+                files: None,
+                current: RwLock::new(self_signed(now)?),
+            },
         };
+        let named = further.iter().map(|further| {
+            let slot = Slot::from_files((further.certificate.clone(), further.key.clone()))?;
+            Ok((further.names.clone(), slot))
+        });
         Ok(Self {
-            files: files.clone(),
-            current: RwLock::new(current),
+            main,
+            named: named.collect::<Result<_, CertificateError>>()?,
         })
     }
 
     /// Compares the files with what is served, until `stop`. A pair that cannot be served is reported, and the old
     /// one stays.
     pub(super) async fn watch(&self, stop: CancellationToken) {
+        while stop.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
+            for slot in self.slots() {
+                slot.look().await;
+            }
+        }
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        std::iter::once(&self.main).chain(self.named.iter().map(|(_, slot)| slot))
+    }
+
+    /// The certificate for a server name, by upstream's rules: names that a flag gives go before those in a certificate, whole
+    /// names before `*`, earlier flags before later ones.
+    fn of(&self, name: &str) -> Arc<CertifiedKey> {
+        let name = name.to_lowercase();
+        let any = name.split_once('.').map(|(_, rest)| format!("*.{rest}"));
+        let wanted = std::iter::once(&name).chain(&any);
+        for wanted in wanted.clone() {
+            if let Some((_, slot)) = self.named.iter().find(|(names, _)| names.contains(wanted)) {
+                return slot.key();
+            }
+        }
+        let unnamed = self.named.iter().filter(|(names, _)| names.is_empty());
+        let keys: Vec<Arc<CertifiedKey>> = unnamed.map(|(_, slot)| slot.key()).collect();
+        for wanted in wanted {
+            let held = |key: &&Arc<CertifiedKey>| {
+                // It was parsed when it was loaded; what cannot be read has no names.
+                let names = key.cert.first().and_then(|leaf| outrigger_certs::own_names(leaf).ok());
+                names.is_some_and(|names| names.iter().any(|name| name.eq_ignore_ascii_case(wanted)))
+            };
+            if let Some(key) = keys.iter().find(held) {
+                return Arc::clone(key);
+            }
+        }
+        self.main.key()
+    }
+}
+
+impl Slot {
+    fn from_files(files: (PathBuf, PathBuf)) -> Result<Self, CertificateError> {
+        Ok(Self {
+            current: RwLock::new(from_files(&files.0, &files.1)?),
+            files: Some(files),
+        })
+    }
+
+    fn key(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).1)
+    }
+
+    async fn look(&self) {
         let Some((certificate, key)) = self.files.clone() else {
             return;
         };
-        while stop.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
-            let (certificate, key) = (certificate.clone(), key.clone());
-            match tokio::task::spawn_blocking(move || from_files(&certificate, &key)).await {
-                Ok(Ok(fresh)) => self.take_up(fresh),
-                Ok(Err(error)) => {
-                    tracing::error!(error = &error as &dyn std::error::Error, "keeping the old certificate");
-                }
-                Err(error) => tracing::error!(%error, "looking at the certificate failed; keeping the old one"),
+        match tokio::task::spawn_blocking(move || from_files(&certificate, &key)).await {
+            Ok(Ok(fresh)) => self.take_up(fresh),
+            Ok(Err(error)) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "keeping the old certificate");
             }
+            Err(error) => tracing::error!(%error, "looking at the certificate failed; keeping the old one"),
         }
     }
 
@@ -95,10 +164,12 @@ impl Certificates {
 }
 
 impl ResolvesServerCert for Certificates {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(
-            &self.current.read().unwrap_or_else(PoisonError::into_inner).1,
-        ))
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(
+            hello
+                .server_name()
+                .map_or_else(|| self.main.key(), |name| self.of(name)),
+        )
     }
 }
 

@@ -12,6 +12,7 @@ mod debug;
 mod health;
 mod routes;
 mod slis;
+mod tls;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use rustls::version::{TLS12, TLS13};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{Serving, TlsVersion};
@@ -28,6 +29,9 @@ pub use certificate::CertificateError;
 use certificate::Certificates;
 pub use health::Health;
 pub use routes::{Surface, router};
+
+/// Connections that wait to be accepted, at most.
+const BACKLOG: u32 = 1024;
 
 /// HTTPS cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -76,28 +80,43 @@ pub async fn bind(options: &Serving) -> Result<Option<Listening>, ServingError> 
 /// # Errors
 /// [`ServingError`].
 pub async fn bind_to(options: &Serving, address: SocketAddr) -> Result<Listening, ServingError> {
-    let certificates = Arc::new(Certificates::load(&files(options), jiff::Timestamp::now())?);
+    let certificates = Arc::new(Certificates::load(
+        files(options),
+        &options.tls_sni_certificates,
+        jiff::Timestamp::now(),
+    )?);
     let versions: &[&rustls::SupportedProtocolVersion] = match options.tls_min_version {
         TlsVersion::Tls12 => &[&TLS13, &TLS12],
         TlsVersion::Tls13 => &[&TLS13],
     };
-    let mut tls = ServerConfig::builder_with_provider(outrigger_certs::tls::provider())
+    let mut config = ServerConfig::builder_with_provider(tls::provider(options))
         .with_protocol_versions(versions)?
         .with_no_client_auth()
         .with_cert_resolver(Arc::clone(&certificates) as Arc<dyn rustls::server::ResolvesServerCert>);
-    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     if options.http2 {
-        tls.alpn_protocols.insert(0, b"h2".to_vec());
+        config.alpn_protocols.insert(0, b"h2".to_vec());
     }
-    let listener = TcpListener::bind(address)
-        .await
-        .map_err(|source| ServingError::Bind { address, source })?;
+    let listener = listen(address, options.share_port).map_err(|source| ServingError::Bind { address, source })?;
     Ok(Listening {
         listener,
-        tls: Arc::new(tls),
+        tls: Arc::new(config),
         certificates,
         max_streams: options.http2_max_streams,
     })
+}
+
+/// `SO_REUSEADDR` is set in any case, as Go does; a port that others share needs `SO_REUSEPORT` on every side.
+fn listen(address: SocketAddr, share_port: bool) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(share_port)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// The files of the flags; without any, those of the certificate folder, if they are there.

@@ -1,6 +1,6 @@
 //! The rows of the table, one line a flag: name, type, default, effect, meaning.
 
-use super::Effect::{NoEffectUpstream, NotYet, Removed, Works};
+use super::Effect::{ByDesign, NoEffectUpstream, NotYet, Removed, Works};
 use super::Kind::{Bool, BoolMap, Duration, Float, Int, List, Map, Repeated, Text, Version};
 use super::{Effect, Flag, Kind};
 
@@ -35,7 +35,6 @@ const NO_TAGGING: &str = "the tagging controller is not built yet";
 const NO_WEBHOOKS: &str =
     "this provider registers no webhook in the manager; the admission webhook is a binary of its own";
 const NO_HEADER_AUTH: &str = "callers are authenticated by bearer token only";
-const ADAPTIVE: &str = "there is no fixed client limit: concurrency bounds the requests";
 const LOGS_TO_STDERR: &str = "logs always go to stderr";
 
 pub(super) const GENERIC: &[Flag] = &[
@@ -47,13 +46,13 @@ pub(super) const GENERIC: &[Flag] = &[
     flag("cluster-cidr", List, "", Works, "At most two CIDRs, one of each family, of the cluster's Pods. Routes are made for IPv4; without an IPv4 range the route controller stays off."),
     flag("cluster-name", Text, "kubernetes", Works, "Name prefix of the cluster; not the cluster ID."),
     flag("configure-cloud-routes", Bool, "true", Works, "Whether routes of the VPC are configured for the nodes' Pod CIDRs."),
-    flag("controller-start-interval", Duration, "0s", not_yet("controllers start at once"), "Pause between starting two controllers."),
+    flag("controller-start-interval", Duration, "0s", Works, "Pause between starting two controllers."),
     flag("controllers", List, "*", Works, "Controllers to run: a name or alias enables, -name disables, * stands for all that are on by default. The first match decides."),
     flag("external-cloud-volume-plugin", Text, "", NoEffectUpstream("read by kube-controller-manager only"), "No effect here."),
     flag("feature-gates", BoolMap, "", NoEffectUpstream("none of the incumbent's gates changes what runs on AWS here"), "Pairs Name=true|false; unknown gates are an error."),
-    flag("kube-api-burst", COUNT_OR_ZERO, "30", not_yet(ADAPTIVE), "Burst of requests to the API server."),
-    flag("kube-api-content-type", Text, "application/vnd.kubernetes.protobuf", not_yet("requests are JSON"), "Content type of requests to the API server."),
-    flag("kube-api-qps", Float, "20", not_yet(ADAPTIVE), "Requests per second to the API server."),
+    flag("kube-api-burst", COUNT_OR_ZERO, "30", Works, "Burst of requests of each client to the API server; 0 means 10. No limit while neither this nor --kube-api-qps is set."),
+    flag("kube-api-content-type", Text, "application/vnd.kubernetes.protobuf", ByDesign { reason: "requests and answers are JSON", silent: "application/json" }, "Content type of requests to the API server."),
+    flag("kube-api-qps", Float, "20", Works, "Requests per second of each client to the API server; 0 means 5. No limit while neither this nor --kube-api-burst is set."),
     flag("leader-elect", Bool, "true", Works, "Hold a Lease before controllers start."),
     flag("leader-elect-lease-duration", Duration, "15s", Works, "How long others wait after the last renewal before they take the Lease."),
     flag("leader-elect-renew-deadline", Duration, "10s", Works, "How long the holder may fail to renew before it stops writing."),
@@ -61,10 +60,10 @@ pub(super) const GENERIC: &[Flag] = &[
     flag("leader-elect-resource-name", Text, "cloud-controller-manager", Works, "Name of the main Lease."),
     flag("leader-elect-resource-namespace", Text, "kube-system", Works, "Namespace of the main and of the migration Lease."),
     flag("leader-elect-retry-period", Duration, "2s", Works, "Pause between attempts."),
-    flag("min-resync-period", Duration, "12h0m0s", not_yet("watches are repaired by their own passes"), "Least time between full resyncs."),
+    flag("min-resync-period", Duration, "12h0m0s", ByDesign { reason: "a watch that breaks lists anew, and every controller looks at everything in a period of its own", silent: "" }, "Least time between full resyncs."),
     flag("node-sync-period", Duration, "0s", NoEffectUpstream("deprecated"), "Deprecated. No effect."),
     flag("route-reconciliation-period", Duration, "10s", Works, "Time from one pass over the routes to the next, at least 1s. Changes of Nodes start one at once."),
-    flag("use-service-account-credentials", Bool, "false", NotYet { reason: "all controllers use the manager's own credentials", silent: "false" }, "One service account for each controller."),
+    flag("use-service-account-credentials", Bool, "false", Works, "Each controller acts as a service account of its own in kube-system; the manager needs create on serviceaccounts and serviceaccounts/token."),
 ];
 
 pub(super) const MISC: &[Flag] = &[
@@ -79,7 +78,7 @@ pub(super) const NODE: &[Flag] = &[
 ];
 
 pub(super) const LIFECYCLE: &[Flag] = &[
-    flag("concurrent-node-lifecycle-syncs", COUNT, "1", not_yet("one pass asks AWS about all nodes at once"), "Nodes checked at the same time."),
+    flag("concurrent-node-lifecycle-syncs", COUNT, "1", ByDesign { reason: "one pass asks AWS about all nodes at once", silent: "1" }, "Nodes checked at the same time."),
     flag("node-monitor-period", Duration, "5s", Works, "Pause between two passes over the nodes that are not Ready."),
 ];
 
@@ -93,7 +92,7 @@ pub(super) const LEADER_MIGRATION: &[Flag] = &[
 ];
 
 pub(super) const DEBUGGING: &[Flag] = &[
-    flag("contention-profiling", Bool, "false", NotYet { reason: "nothing here is profiled", silent: "false" }, "Profile lock contention."),
+    flag("contention-profiling", Bool, "false", ByDesign { reason: "nothing here is profiled", silent: "false" }, "Profile lock contention."),
     flag("profiling", Bool, "true", Works, "Serve /debug: the log's verbosity at /debug/flags/v. There are no profiles."),
 ];
 
@@ -102,19 +101,19 @@ pub(super) const SERVING: &[Flag] = &[
     flag("cert-dir", Text, "", Works, "Folder of cloud-controller-manager.crt and .key, used when no certificate file is named."),
     flag("disable-http2-serving", Bool, "false", Works, "Serve HTTP/1.1 only."),
     flag("http2-max-streams-per-connection", COUNT_OR_ZERO, "0", Works, "Limit of streams of one HTTP/2 connection; 0 means the library's."),
-    flag("permit-address-sharing", Bool, "false", NotYet { reason: "the socket's options are fixed", silent: "false" }, "Set SO_REUSEADDR."),
-    flag("permit-port-sharing", Bool, "false", NotYet { reason: "the socket's options are fixed", silent: "false" }, "Set SO_REUSEPORT."),
+    flag("permit-address-sharing", Bool, "false", Works, "Set SO_REUSEADDR. It is set in any case, as Go does for every listener."),
+    flag("permit-port-sharing", Bool, "false", Works, "Set SO_REUSEPORT, so that two processes can share the port."),
     flag("secure-port", PORT, "10258", Works, "Port of HTTPS; 0 serves nothing."),
     flag("tls-cert-file", Text, "", Works, "Certificate and chain in PEM. Without one, a self-signed certificate is made in memory."),
-    flag("tls-cipher-suites", List, "", not_yet("the library's safe suites are used"), "Cipher suites for TLS 1.2."),
-    flag("tls-curve-preferences", List, "", not_yet("the library's order is used"), "Key exchange groups in order."),
+    flag("tls-cipher-suites", List, "", Works, "Cipher suites for TLS 1.2, by their names in Go. Those of TLS 1.3 are always on."),
+    flag("tls-curve-preferences", List, "", Works, "Numbers of the key exchange groups, in order, such as 4588,29,23."),
     flag("tls-min-version", Text, "", Works, "VersionTLS12 or VersionTLS13; empty means TLS 1.2."),
     flag("tls-private-key-file", Text, "", Works, "Private key of --tls-cert-file, in PEM."),
-    flag("tls-sni-cert-key", Repeated, "", not_yet("one certificate is served"), "Further certificates, chosen by server name."),
+    flag("tls-sni-cert-key", Repeated, "", Works, "Further certificates, chosen by server name: CERTIFICATE,KEY or CERTIFICATE,KEY:NAME,*.NAME; without names, those in the certificate."),
 ];
 
 pub(super) const AUTHENTICATION: &[Flag] = &[
-    flag("authentication-kubeconfig", Text, "", not_yet("token reviews go to the API server of --kubeconfig"), "Kubeconfig for token reviews."),
+    flag("authentication-kubeconfig", Text, "", Works, "Kubeconfig for token reviews; empty means that of --kubeconfig."),
     flag("authentication-skip-lookup", Bool, "false", NotYet { reason: NO_HEADER_AUTH, silent: "true" }, "Do not look up the missing authentication configuration in the cluster."),
     flag("authentication-token-webhook-cache-ttl", Duration, "10s", Works, "How long an answer of a token review is kept."),
     flag("authentication-tolerate-lookup-failure", Bool, "false", NotYet { reason: NO_HEADER_AUTH, silent: "true" }, "Serve even when that look-up fails."),
@@ -129,7 +128,7 @@ pub(super) const AUTHENTICATION: &[Flag] = &[
 
 pub(super) const AUTHORIZATION: &[Flag] = &[
     flag("authorization-always-allow-paths", List, "/healthz,/readyz,/livez", Works, "Paths served without asking who calls; a trailing * matches the rest."),
-    flag("authorization-kubeconfig", Text, "", not_yet("access reviews go to the API server of --kubeconfig"), "Kubeconfig for access reviews."),
+    flag("authorization-kubeconfig", Text, "", Works, "Kubeconfig for access reviews; empty means that of --kubeconfig."),
     flag("authorization-webhook-cache-authorized-ttl", Duration, "10s", Works, "How long a permission is kept."),
     flag("authorization-webhook-cache-unauthorized-ttl", Duration, "10s", Works, "How long a refusal is kept."),
 ];
@@ -163,7 +162,7 @@ pub(super) const LOGS: &[Flag] = &[
     flag("log-text-split-stream", Bool, "false", NoEffectUpstream(LOGS_TO_STDERR), "No effect here."),
     flag("logging-format", Text, "text", Works, "text, or json with the field names of Kubernetes' JSON logs."),
     Flag { short: Some('v'), ..flag("v", COUNT_OR_ZERO, "0", Works, "Verbosity: 0 to 3 informational, 4 and 5 debugging, 6 and more everything.") },
-    flag("vmodule", Text, "", not_yet("verbosity is chosen for the whole process"), "Verbosity by source file."),
+    flag("vmodule", Text, "", ByDesign { reason: "it names files of Go; --v holds for the whole process", silent: "" }, "Verbosity by source file."),
 ];
 
 pub(super) const GLOBAL: &[Flag] = &[

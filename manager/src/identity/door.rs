@@ -1,0 +1,168 @@
+//! What a request to the API server waits for before it is sent: its place under `--kube-api-qps`, and the token of its
+//! controller's service account.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::{Request, header};
+use tokio::time::Instant;
+use tower::{BoxError, Layer, Service};
+
+use super::account::Account;
+
+/// client-go's values for a limit of 0.
+const ZERO_MEANS: Rate = Rate { qps: 5.0, burst: 10.0 };
+
+/// `--kube-api-qps` and `--kube-api-burst`, of each client by itself, as client-go has it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Rate {
+    qps: f64,
+    burst: f64,
+}
+
+impl Rate {
+    /// The rate of these flags.
+    pub(super) fn of(qps: f64, burst: u32) -> Self {
+        Self {
+            qps: if qps > 0.0 { qps } else { ZERO_MEANS.qps },
+            burst: if burst > 0 { burst.into() } else { ZERO_MEANS.burst },
+        }
+    }
+}
+
+/// A token bucket. Whoever finds it empty takes a place in the future, so all are served in the order in which they came.
+#[derive(Debug)]
+struct Bucket {
+    rate: Rate,
+    state: Mutex<(f64, Instant)>,
+}
+
+impl Bucket {
+    fn full(rate: Rate) -> Self {
+        Self {
+            rate,
+            state: Mutex::new((rate.burst, Instant::now())),
+        }
+    }
+
+    /// Takes a place and says how far away it is.
+    fn take(&self, now: Instant) -> Duration {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (tokens, since) = *state;
+        let refilled = now.saturating_duration_since(since).as_secs_f64() * self.rate.qps;
+        let left = (tokens + refilled).min(self.rate.burst) - 1.0;
+        *state = (left, now);
+        Duration::try_from_secs_f64(-left / self.rate.qps).unwrap_or_default()
+    }
+}
+
+/// Puts [`Door`] before a client.
+#[derive(Clone)]
+pub(super) struct DoorLayer {
+    bucket: Option<Arc<Bucket>>,
+    account: Option<Arc<Account>>,
+}
+
+impl DoorLayer {
+    /// `None` when there is nothing to wait for.
+    pub(super) fn of(rate: Option<Rate>, account: Option<Account>) -> Option<Self> {
+        let layer = Self {
+            bucket: rate.map(|rate| Arc::new(Bucket::full(rate))),
+            account: account.map(Arc::new),
+        };
+        (layer.bucket.is_some() || layer.account.is_some()).then_some(layer)
+    }
+}
+
+impl<S> Layer<S> for DoorLayer {
+    type Service = Door<S>;
+
+    fn layer(&self, inner: S) -> Door<S> {
+        Door {
+            inner,
+            layer: self.clone(),
+        }
+    }
+}
+
+/// Lets requests pass when they may.
+#[derive(Clone)]
+pub(super) struct Door<S> {
+    inner: S,
+    layer: DoorLayer,
+}
+
+impl<S, B> Service<Request<B>> for Door<S>
+where
+    S: Service<Request<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    B: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<S::Response, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let layer = self.layer.clone();
+        // The one that is ready goes, its clone stays.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        Box::pin(async move {
+            if let Some(bucket) = &layer.bucket {
+                tokio::time::sleep(bucket.take(Instant::now())).await;
+            }
+            if let Some(account) = &layer.account {
+                request
+                    .headers_mut()
+                    .insert(header::AUTHORIZATION, account.header().await?);
+            }
+            inner.call(request).await.map_err(Into::into)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_passes_at_once_and_the_rest_at_the_rate_in_order() {
+        let server = tower::service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Instant::now()) });
+        let door = DoorLayer::of(Some(Rate::of(10.0, 3)), None).unwrap().layer(server);
+        let start = Instant::now();
+        let mut waited = Vec::new();
+        for answer in futures::future::join_all((0..6).map(|_| door.clone().oneshot(Request::new(())))).await {
+            waited.push((answer.unwrap() - start).as_millis());
+        }
+        assert_eq!(waited, [0, 0, 0, 100, 200, 300]);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let again = Instant::now();
+        for _ in 0..3 {
+            door.clone().oneshot(Request::new(())).await.unwrap();
+        }
+        assert_eq!(
+            again.elapsed(),
+            Duration::ZERO,
+            "a rest fills the bucket, and no more than the bucket"
+        );
+        door.clone().oneshot(Request::new(())).await.unwrap();
+        assert_eq!(again.elapsed().as_millis(), 100);
+    }
+
+    #[test]
+    fn zero_means_what_it_means_upstream_and_nothing_to_wait_for_is_no_door() {
+        assert_eq!(Rate::of(0.0, 0), Rate { qps: 5.0, burst: 10.0 });
+        assert!(DoorLayer::of(None, None).is_none());
+    }
+}
