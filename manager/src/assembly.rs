@@ -208,6 +208,7 @@ impl Assembly {
             nodes: self.nodes.clone(),
             ec2: Arc::clone(&self.cloud.clients.ec2),
             instances: self.instances.clone(),
+            topology: self.cloud.config.topology_instance_types.clone().into(),
             place: Place {
                 region: self.cloud.region.clone(),
                 families: self.cloud.config.ip_families(),

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod running;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -25,6 +27,7 @@ struct Inner {
     writes: Vec<String>,
     events: Vec<String>,
     faults: Vec<(String, u16)>,
+    latency: Duration,
 }
 
 /// The API server; clones share it.
@@ -113,6 +116,11 @@ impl Api {
         self.inner().faults.push((start.into(), status));
     }
 
+    /// How long each request takes from now on.
+    pub fn set_latency(&self, latency: Duration) {
+        self.inner().latency = latency;
+    }
+
     pub fn client(&self) -> kube::Client {
         let api = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -122,6 +130,10 @@ impl Api {
                 let body = body.collect().await.unwrap().to_bytes();
                 let line = format!("{} {}", parts.method, parts.uri.path());
                 let body = serde_json::from_slice(&body).unwrap_or_default();
+                let latency = api.inner().latency;
+                if !latency.is_zero() {
+                    tokio::time::sleep(latency).await;
+                }
                 Ok::<_, std::convert::Infallible>(api.answer(&line, &body))
             }
         });
@@ -298,4 +310,19 @@ pub fn describes(aws: &FakeAws) -> usize {
         .iter()
         .filter(|call| call.action == "DescribeInstances")
         .count()
+}
+
+/// A Node that was initialized long ago, or brought by an in-tree kubelet: everything but the zone's ID is there.
+pub fn old_node(name: &str, addresses: Value) -> Value {
+    let id = format!("aws:///us-east-1a/{name}");
+    let labels = json!({
+        "beta.kubernetes.io/instance-type": "m5.large", "node.kubernetes.io/instance-type": "m5.large",
+        "failure-domain.beta.kubernetes.io/zone": "us-east-1a", "topology.kubernetes.io/zone": "us-east-1a",
+        "failure-domain.beta.kubernetes.io/region": "us-east-1", "topology.kubernetes.io/region": "us-east-1",
+    });
+    json!({
+        "metadata": {"name": name, "uid": name, "labels": labels},
+        "spec": {"providerID": id},
+        "status": {"addresses": addresses},
+    })
 }

@@ -87,6 +87,19 @@ pub(super) fn report_stopped(deps: &Deps, node: &NodeView) {
     );
 }
 
+/// Tells on the Node that what it lacks is taken away again.
+pub(super) fn report_incomplete(deps: &Deps, node: &NodeView, notes: &[String]) {
+    let message = format!(
+        "This Node lacks {}; it was completed twice and someone else took that away, so it is left alone until all \
+         kubelets are external",
+        notes.join("; ")
+    );
+    tracing::warn!(node = node.name(), "{message}");
+    let about = about_node(node);
+    deps.events
+        .record(&deps.permit, &about, EventType::Warning, "LabelsContested", &message);
+}
+
 /// An error with its causes on one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

@@ -1,5 +1,7 @@
 //! Why a Node waits, and why the controller ends.
 
+use std::net::IpAddr;
+
 use outrigger_leader::NotLeader;
 
 use crate::node_cache::Address;
@@ -44,12 +46,15 @@ pub enum Waiting {
     },
     /// The kubelet's own IP is not among the instance's.
     #[error(
-        "the kubelet's --node-ip {wanted} is not an address of the instance, which has {}",
-        list(.have)
+        "the kubelet's --node-ip is {provided}, but {missing} is not an address of the instance, which has {}{}",
+        list(.have),
+        hint(*.missing, .have)
     )]
     ProvidedIpNotFound {
-        /// The address that the kubelet was given.
-        wanted: String,
+        /// All that the kubelet was given.
+        provided: String,
+        /// The first of them that is not the instance's.
+        missing: IpAddr,
         /// The addresses that EC2 gives.
         have: Vec<Address>,
     },
@@ -80,6 +85,21 @@ impl Waiting {
             Self::Write(WriteError::Conflict(_)) => "Conflict",
             Self::Write(_) => "WriteError",
         }
+    }
+}
+
+/// The usual reason why no address of a family is there.
+fn hint(missing: IpAddr, have: &[Address]) -> &'static str {
+    let family_is_there = have
+        .iter()
+        .filter_map(|address| address.address.parse::<IpAddr>().ok())
+        .any(|ip| ip.is_ipv4() == missing.is_ipv4());
+    if family_is_there {
+        ""
+    } else if missing.is_ipv6() {
+        "; IPv6 addresses are looked at only with NodeIPFamilies=ipv6 in the cloud configuration"
+    } else {
+        "; IPv4 addresses are looked at only with NodeIPFamilies=ipv4 in the cloud configuration, or without that key"
     }
 }
 

@@ -4,30 +4,32 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outrigger_aws::{Ec2, Error, Instance, InstanceState};
+use outrigger_aws::{Ec2, Error, InstanceState};
+use tokio::sync::Mutex;
 
 use super::Deps;
 use super::desired::ZONE_ID;
 use super::error::Waiting;
+use super::host::Host;
 use crate::instances::{Answer, FoundBy, Lane, Target, found_by};
 use crate::node_cache::NodeView;
 
-/// A Node and its living instance, or why there is none.
-pub(super) type Seen = (Arc<NodeView>, Result<Arc<Instance>, Waiting>);
+/// A Node and what it runs on, or why that is not known.
+pub(super) type Seen = (Arc<NodeView>, Result<Host, Waiting>);
 
-/// Finds the living instances of many Nodes.
-pub(super) async fn instances(deps: &Deps, nodes: Vec<Arc<NodeView>>, lane: Lane, max_age: Duration) -> Vec<Seen> {
+/// Finds what many Nodes run on. Answers that are younger than `max_age` serve.
+pub(super) async fn hosts(deps: &Deps, nodes: Vec<Arc<NodeView>>, lane: Lane, max_age: Duration) -> Vec<Seen> {
     let answers = deps.instances.describe(nodes, lane, max_age).await;
     answers
         .into_iter()
         .map(|(node, answer)| {
-            let seen = living(&node, answer);
+            let seen = living(&node, answer, lane);
             (node, seen)
         })
         .collect()
 }
 
-fn living(node: &NodeView, answer: Answer) -> Result<Arc<Instance>, Waiting> {
+fn living(node: &NodeView, answer: Answer, lane: Lane) -> Result<Host, Waiting> {
     let wanted = || Target::of(node).to_string();
     match answer {
         Answer::Found(instance) if instance.state == Some(InstanceState::Terminated) => {
@@ -35,17 +37,14 @@ fn living(node: &NodeView, answer: Answer) -> Result<Arc<Instance>, Waiting> {
         }
         Answer::Found(instance) => {
             let by = found_by(node, &instance);
-            if matches!(by, FoundBy::IdInName | FoundBy::Ip) {
+            if lane == Lane::Initialize && matches!(by, FoundBy::IdInName | FoundBy::Ip) {
                 tracing::info!(node = node.name(), instance = %instance.id, %by, "its name is no private DNS name; the instance was found");
             }
-            Ok(instance)
+            Ok(Host::Instance(instance))
         }
+        Answer::Fargate(interface) => Ok(Host::Fargate(interface)),
         Answer::Absent => Err(Waiting::InstanceNotFound(wanted())),
         Answer::Ambiguous(count) => Err(Waiting::Ambiguous(count, node.name().to_owned())),
-        Answer::Fargate(_) => Err(Waiting::Foreign(format!(
-            "{} is a Fargate node; those are not served yet",
-            wanted()
-        ))),
         Answer::Foreign(reason) => Err(Waiting::Foreign(reason)),
         Answer::Failed(error) => Err(Waiting::Cloud(error)),
     }
@@ -54,33 +53,35 @@ fn living(node: &NodeView, answer: Answer) -> Result<Arc<Instance>, Waiting> {
 /// The IDs of the region's zones, asked once and again only when a zone is met that is not among them.
 #[derive(Debug, Default)]
 pub(super) struct ZoneIds {
-    known: HashMap<String, String>,
+    known: Mutex<Arc<HashMap<String, String>>>,
 }
 
 impl ZoneIds {
     /// The IDs, fetched first if one of these Nodes needs one that is not known; and the error of AWS where it did not
-    /// list them, which concerns only the Nodes that need one.
-    pub(super) async fn covering(&mut self, ec2: &dyn Ec2, seen: &[Seen]) -> (&HashMap<String, String>, Option<Error>) {
-        let needed = seen.iter().any(|(node, instance)| {
-            let zone = instance
-                .as_ref()
-                .ok()
-                .and_then(|instance| instance.availability_zone.as_ref());
-            zone.is_some_and(|zone| node.label(ZONE_ID).is_none() && !self.known.contains_key(zone))
+    /// list them, which concerns only the Nodes that need one. Whoever comes while they are fetched waits for the same
+    /// answer.
+    pub(super) async fn covering(
+        &self,
+        ec2: &dyn Ec2,
+        lane: Lane,
+        seen: &[Seen],
+    ) -> (Arc<HashMap<String, String>>, Option<Error>) {
+        let mut known = self.known.lock().await;
+        let needed = seen.iter().any(|(node, host)| {
+            let zone = host.as_ref().ok().and_then(Host::zone);
+            zone.is_some_and(|zone| node.label(ZONE_ID).is_none() && !known.contains_key(zone))
         });
-        let asked = if needed {
-            ec2.availability_zones().await
-        } else {
-            Ok(Vec::new())
-        };
-        let failed = match asked {
+        if !needed {
+            return (Arc::clone(&known), None);
+        }
+        match lane.run(ec2.availability_zones()).await {
             Ok(zones) => {
-                let zones = zones.into_iter().filter_map(|zone| Some((zone.name, zone.id?)));
-                self.known.extend(zones);
-                None
+                let ids = zones.into_iter().filter_map(|zone| Some((zone.name, zone.id?)));
+                let old = known.iter().map(|(zone, id)| (zone.clone(), id.clone()));
+                *known = Arc::new(old.chain(ids).collect());
+                (Arc::clone(&known), None)
             }
-            Err(error) => Some(error),
-        };
-        (&self.known, failed)
+            Err(error) => (Arc::clone(&known), Some(error)),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! From what a Node says to what it should say: patches with their reasons. Pure.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use outrigger_shared::taints;
 use serde_json::{Value, json};
@@ -9,9 +9,9 @@ use super::desired::Desired;
 use crate::node_cache::{Address, NodeView};
 use crate::node_patch;
 
-const TYPE: [&str; 2] = ["beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"];
-const ZONE: [&str; 2] = ["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"];
-const REGION: [&str; 2] = [
+pub(super) const TYPE: [&str; 2] = ["beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"];
+pub(super) const ZONE: [&str; 2] = ["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"];
+pub(super) const REGION: [&str; 2] = [
     "failure-domain.beta.kubernetes.io/region",
     "topology.kubernetes.io/region",
 ];
@@ -30,17 +30,14 @@ pub struct Plan {
 
 /// The plan that initializes a Node: addresses, then provider ID, labels and the end of the taint in one write.
 #[must_use]
-pub fn initialize(node: &NodeView, desired: &Desired) -> Plan {
+pub fn initialize(node: &NodeView, desired: &Desired, wanted: &[Address]) -> Plan {
     let mut notes = Vec::new();
-    let status = addresses(node, &desired.addresses);
+    let status = addresses(node, wanted);
     if !status.is_empty() {
         notes.push("addresses".to_owned());
     }
     let mut operations = vec![node_patch::test_uid(node)];
-    if node.provider_id().is_none() {
-        operations.push(json!({"op": "add", "path": "/spec/providerID", "value": desired.provider_id}));
-        notes.push(format!("provider ID {}", desired.provider_id));
-    }
+    operations.extend(provider_id(node, desired, &mut notes));
     let labels = labels(node, desired, &mut notes);
     operations.extend(node_patch::set_labels(node, &labels));
     operations.extend(node_patch::remove_taints(node, taints::UNINITIALIZED));
@@ -52,17 +49,18 @@ pub fn initialize(node: &NodeView, desired: &Desired) -> Plan {
     }
 }
 
+/// The operation that gives a Node its provider ID, where it has none.
+pub(super) fn provider_id(node: &NodeView, desired: &Desired, notes: &mut Vec<String>) -> Option<Value> {
+    let id = desired.provider_id.as_ref().filter(|_| node.provider_id().is_none())?;
+    notes.push(format!("provider ID {id}"));
+    Some(json!({"op": "add", "path": "/spec/providerID", "value": id}))
+}
+
 /// Type, zone and region are overwritten under both of their names. Further labels are set only where the key is
 /// free, and never under Kubernetes' own names.
 fn labels(node: &NodeView, desired: &Desired, notes: &mut Vec<String>) -> Vec<(String, String)> {
-    let kind = desired.instance_type.as_deref().unwrap_or_default();
-    let pairs = [
-        (TYPE, kind),
-        (ZONE, desired.zone.as_str()),
-        (REGION, desired.region.as_str()),
-    ];
     let mut changed: Vec<(String, String)> = Vec::new();
-    for (keys, value) in pairs.into_iter().filter(|(_, value)| !value.is_empty()) {
+    for (keys, value) in pairs(desired) {
         changed.extend(
             keys.into_iter()
                 .filter(|key| node.label(key) != Some(value))
@@ -79,6 +77,17 @@ fn labels(node: &NodeView, desired: &Desired, notes: &mut Vec<String>) -> Vec<(S
     }
     notes.extend(changed.iter().map(|(key, value)| format!("label {key}={value}")));
     changed
+}
+
+/// Type, zone and region under both of their names; what EC2 did not tell is left out.
+pub(super) fn pairs(desired: &Desired) -> impl Iterator<Item = ([&'static str; 2], &str)> {
+    let kind = desired.instance_type.as_deref().unwrap_or_default();
+    let pairs = [
+        (TYPE, kind),
+        (ZONE, desired.zone.as_str()),
+        (REGION, desired.region.as_str()),
+    ];
+    pairs.into_iter().filter(|(_, value)| !value.is_empty())
 }
 
 /// Whether a label's prefix is `kubernetes.io`, `k8s.io` or below one of them.
@@ -108,7 +117,7 @@ pub fn addresses(node: &NodeView, wanted: &[Address]) -> Vec<Value> {
     operations
 }
 
-fn set(addresses: &[Address]) -> BTreeSet<&Address> {
+pub(super) fn set(addresses: &[Address]) -> BTreeSet<&Address> {
     addresses.iter().collect()
 }
 
@@ -135,94 +144,15 @@ pub fn repair_labels(node: &NodeView) -> Vec<Value> {
     operations
 }
 
-/// How often addresses were written over someone else's, by UID of the Node.
-///
-/// An in-tree kubelet writes its Node's addresses too. Where it and EC2 disagree the two writers would take turns
-/// for ever, and every turn costs the kubelet a new serving certificate: after two writes in a row this one stops.
-#[derive(Debug, Default)]
-pub struct Rewrites {
-    nodes: HashMap<String, Rewritten>,
-}
-
-#[derive(Debug)]
-struct Rewritten {
-    count: u8,
-    last: Vec<Address>,
-}
-
-/// What to do about a Node's addresses in a refresh.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Refresh {
-    /// Nothing.
-    Keep,
-    /// Send this patch of the status.
-    Write(Vec<Value>),
-    /// Someone else keeps writing other addresses: leave them. `first` is true the first time.
-    Stop {
-        /// Whether this is news.
-        first: bool,
-    },
-}
-
-/// Writes in a row before a Node's addresses are left alone.
-const REWRITES: u8 = 2;
-
-impl Rewrites {
-    /// Decides about one Node. `kubelets_external`: no kubelet writes addresses any more, so the limit is off.
-    pub fn decide(&mut self, node: &NodeView, wanted: &[Address], kubelets_external: bool) -> Refresh {
-        let patch = addresses(node, wanted);
-        if patch.is_empty() {
-            self.nodes.remove(node.uid());
-            return Refresh::Keep;
-        }
-        let memory = self.nodes.entry(node.uid().to_owned()).or_insert_with(|| Rewritten {
-            count: 0,
-            last: Vec::new(),
-        });
-        if set(&memory.last) != set(wanted) {
-            // EC2 says something new: that is no quarrel.
-            *memory = Rewritten {
-                count: 0,
-                last: wanted.to_vec(),
-            };
-        }
-        if memory.count < REWRITES || kubelets_external {
-            return Refresh::Write(patch);
-        }
-        let first = memory.count == REWRITES;
-        memory.count = REWRITES + 1;
-        Refresh::Stop { first }
-    }
-
-    /// Counts a write that was done.
-    pub fn written(&mut self, node: &NodeView) {
-        if let Some(memory) = self.nodes.get_mut(node.uid()) {
-            memory.count = (memory.count + 1).min(REWRITES);
-        }
-    }
-
-    /// Forgets Nodes that are gone.
-    pub fn retain(&mut self, uids: &BTreeSet<&str>) {
-        self.nodes.retain(|uid, _| uids.contains(uid.as_str()));
-    }
-
-    /// How many Nodes are left alone.
-    #[must_use]
-    pub fn stopped(&self) -> usize {
-        self.nodes.values().filter(|memory| memory.count > REWRITES).count()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::node_cache::AddressType;
 
     fn desired() -> Desired {
         Desired {
-            provider_id: "aws:///z/i-1".into(),
+            provider_id: Some("aws:///z/i-1".into()),
             instance_type: None,
             zone: "z".into(),
             region: "r".into(),
@@ -233,10 +163,6 @@ mod tests {
                 ("mine".to_owned(), "new".to_owned()),
                 ("notk8s.io/z".to_owned(), "1".to_owned()),
             ]),
-            addresses: vec![Address {
-                kind: AddressType::InternalIp,
-                address: "10.0.0.1".into(),
-            }],
         }
     }
 
@@ -246,7 +172,7 @@ mod tests {
 
     #[test]
     fn further_labels_never_change_what_is_there_nor_kubernetes_own() {
-        let plan = initialize(&node(json!({"mine": "old"})), &desired());
+        let plan = initialize(&node(json!({"mine": "old"})), &desired(), &[]);
         let paths: Vec<&str> = plan
             .node
             .iter()
@@ -266,43 +192,12 @@ mod tests {
 
     #[test]
     fn an_unknown_instance_type_sets_no_label() {
-        let plan = initialize(&node(json!({"x": "y"})), &desired());
+        let plan = initialize(&node(json!({"x": "y"})), &desired(), &[]);
         assert!(
             !plan
                 .node
                 .iter()
                 .any(|operation| operation["path"].to_string().contains("instance-type"))
         );
-    }
-
-    #[test]
-    fn something_new_from_ec2_is_no_quarrel() {
-        let address = |ip: &str| Address {
-            kind: AddressType::InternalIp,
-            address: ip.into(),
-        };
-        let (node, mut rewrites) = (node(json!({})), Rewrites::default());
-        for _ in 0..2 {
-            assert!(matches!(
-                rewrites.decide(&node, &[address("10.0.0.1")], false),
-                Refresh::Write(_)
-            ));
-            rewrites.written(&node);
-        }
-        assert_eq!(
-            rewrites.decide(&node, &[address("10.0.0.1")], false),
-            Refresh::Stop { first: true }
-        );
-        assert_eq!(
-            rewrites.decide(&node, &[address("10.0.0.1")], false),
-            Refresh::Stop { first: false }
-        );
-        assert_eq!(rewrites.stopped(), 1);
-        assert!(matches!(
-            rewrites.decide(&node, &[address("10.0.0.2")], false),
-            Refresh::Write(_)
-        ));
-        rewrites.retain(&BTreeSet::new());
-        assert_eq!(rewrites.stopped(), 0);
     }
 }

@@ -14,6 +14,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 const LONGEST_WITHOUT_ANSWER: Duration = Duration::from_secs(5);
 /// First pause after someone else's write came between.
 const CONFLICT: Duration = Duration::from_millis(100);
+/// Longer than any work on a Node takes.
+const HOLD: Duration = Duration::from_secs(3600);
 /// How long a Node may wait before its Event says why.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -49,6 +51,13 @@ impl Waitlist {
         self.nodes
             .get(name)
             .is_none_or(|entry| entry.uid != uid || entry.due <= now)
+    }
+
+    /// A Node that is being worked on is not due before that has come out.
+    pub fn hold(&mut self, name: &str, now: Instant) {
+        if let Some(entry) = self.nodes.get_mut(name) {
+            entry.due = now + HOLD;
+        }
     }
 
     /// Notes a failure: the next try comes after a pause that doubles.
@@ -191,6 +200,10 @@ mod tests {
         let now = Instant::now();
         list.failed("n", "u", "Conflict", now);
         assert_eq!(list.due(now + CONFLICT), BTreeSet::from(["n".to_owned()]));
+        list.hold("n", now);
+        assert!(list.due(now + CONFLICT).is_empty(), "it is being worked on");
+        list.failed("n", "u", "Conflict", now);
+        assert_eq!(list.due(now + 2 * CONFLICT), BTreeSet::from(["n".to_owned()]));
         list.forget("n");
         assert_eq!(list.next_due(), None);
     }

@@ -1,0 +1,264 @@
+//! New Nodes. They are described in groups and written one by one as their group's answer comes; a Node that comes
+//! meanwhile waits for none of them.
+
+use std::collections::BTreeSet;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use outrigger_aws::ec2::MAX_FILTER_VALUES;
+use outrigger_shared::taints;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::observe::{self, Seen, ZoneIds};
+use super::retry::Waitlist;
+use super::tally::Tally;
+use super::{Deps, Error, Waiting, addresses, apply, desired, plan};
+use crate::instances::Lane;
+use crate::metrics::ReasonLabel;
+use crate::node_cache::NodeView;
+use crate::node_patch::{Part, WriteError};
+
+/// What was just asked need not be asked again; what was asked before a Node's last try must be.
+const MAX_AGE: Duration = Duration::from_millis(500);
+
+/// Labels repaired at the same time. They concern Nodes that work, so they take few of the API server's hands.
+const REPAIRS: usize = 4;
+
+/// Name of the queue in metrics `workqueue_*`. A Node waits from the look that finds that it wants something until its
+/// turn comes to be written.
+const QUEUE: &str = "Nodes";
+
+type Outcome = (Arc<NodeView>, Result<(), Waiting>);
+type Outcomes = mpsc::UnboundedSender<Outcome>;
+
+/// What many groups share.
+struct Work<'a> {
+    deps: &'a Deps,
+    zone_ids: &'a ZoneIds,
+    stop: &'a CancellationToken,
+    slots: Semaphore,
+    repair_slots: Semaphore,
+}
+
+/// Initializes Nodes until `stop`; writes that are under way then are finished.
+pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToken) -> Result<(), Error> {
+    let work = Work {
+        deps,
+        zone_ids,
+        stop,
+        slots: Semaphore::new(deps.initializations.max(1)),
+        repair_slots: Semaphore::new(REPAIRS),
+    };
+    let changes = deps
+        .nodes
+        .subscribe_where(|was, is| was.is_some_and(wants) || is.is_some_and(wants));
+    let (done, mut outcomes) = mpsc::unbounded_channel();
+    let mut running: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
+    let mut state = State::default();
+    let mut window_ends: Option<Instant> = None;
+    let mut result = Ok(());
+    while result.is_ok() {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            Some(outcome) = outcomes.recv() => {
+                result = state.settle_all(deps, outcome, &mut outcomes);
+            }
+            Some(()) = running.next(), if !running.is_empty() => {}
+            () = sleep_until(window_ends.or_else(|| state.waitlist.next_due())) => {
+                window_ends = None;
+                let mut names = changes.take();
+                names.extend(state.waitlist.due(Instant::now()));
+                state.begin(&work, names, &done, &running);
+            }
+            () = changes.changed(), if window_ends.is_none() => window_ends = Some(Instant::now() + deps.window),
+            () = sleep_until(state.tally.due()) => {
+                state.tally.say("Nodes wait for their initialization", Instant::now());
+            }
+        }
+    }
+    if result.is_err() {
+        stop.cancel();
+    }
+    while running.next().await.is_some() {}
+    while let Ok(outcome) = outcomes.try_recv() {
+        let settled = state.settle(deps, outcome);
+        result = result.and(settled);
+    }
+    result
+}
+
+/// Whether a Node is any business of this flow.
+fn wants(node: &NodeView) -> bool {
+    node.has_taint(taints::UNINITIALIZED) || !plan::repair_labels(node).is_empty()
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Who waits, who is being worked on, and what is to be said.
+#[derive(Default)]
+struct State {
+    waitlist: Waitlist,
+    busy: BTreeSet<String>,
+    tally: Tally,
+}
+
+impl State {
+    /// Begins with those of these Nodes that want something now.
+    fn begin<'a>(
+        &mut self,
+        work: &'a Work<'a>,
+        names: BTreeSet<String>,
+        done: &Outcomes,
+        running: &FuturesUnordered<BoxFuture<'a, ()>>,
+    ) {
+        let now = Instant::now();
+        let queue = work.deps.metrics.queue(QUEUE);
+        let mut tainted = Vec::new();
+        for name in names {
+            if self.busy.contains(&name) {
+                // Its outcome is not known yet; it is looked at again after that.
+                self.waitlist.hold(&name, now);
+                continue;
+            }
+            match work.deps.nodes.node(&name) {
+                None => {
+                    queue.forget(&name);
+                    self.waitlist.forget(&name);
+                }
+                Some(node) if !self.waitlist.may_try(&name, node.uid(), now) => {}
+                Some(node) if node.has_taint(taints::UNINITIALIZED) => {
+                    queue.add(&name);
+                    self.take(&name, now);
+                    tainted.push(node);
+                }
+                Some(node) if !plan::repair_labels(&node).is_empty() => {
+                    queue.add(&name);
+                    self.take(&name, now);
+                    running.push(repair(work, node, done.clone()).boxed());
+                }
+                Some(_) => self.waitlist.forget(&name),
+            }
+        }
+        for group in tainted.chunks(MAX_FILTER_VALUES) {
+            running.push(initialize_group(work, group.to_vec(), done.clone()).boxed());
+        }
+    }
+
+    fn take(&mut self, name: &str, now: Instant) {
+        self.waitlist.hold(name, now);
+        self.busy.insert(name.to_owned());
+    }
+
+    /// Takes in this outcome and all that are there already, then shows how many wait.
+    fn settle_all(
+        &mut self,
+        deps: &Deps,
+        first: Outcome,
+        outcomes: &mut mpsc::UnboundedReceiver<Outcome>,
+    ) -> Result<(), Error> {
+        let mut next = Some(first);
+        while let Some(outcome) = next {
+            self.settle(deps, outcome)?;
+            next = outcomes.try_recv().ok();
+        }
+        deps.metrics.nodes_waiting.clear();
+        for (reason, count) in self.waitlist.by_reason() {
+            deps.metrics
+                .nodes_waiting
+                .get_or_create(&ReasonLabel { reason })
+                .set(count);
+        }
+        Ok(())
+    }
+
+    /// Takes note of what came out: the Node is done, or waits and why.
+    fn settle(&mut self, deps: &Deps, (node, outcome): Outcome) -> Result<(), Error> {
+        let now = Instant::now();
+        self.busy.remove(node.name());
+        let waiting = match outcome {
+            Ok(()) => {
+                self.waitlist.settled(node.name(), node.uid(), now);
+                return Ok(());
+            }
+            Err(Waiting::Write(WriteError::Gone)) => {
+                self.waitlist.forget(node.name());
+                return Ok(());
+            }
+            Err(Waiting::Write(WriteError::NotLeader(lost))) => return Err(lost.into()),
+            Err(waiting) => waiting,
+        };
+        deps.metrics.queue(QUEUE).retry();
+        let reason = waiting.reason();
+        let say = self.waitlist.failed(node.name(), node.uid(), reason, now);
+        if say.log {
+            self.tally.add(reason, node.name(), || apply::chain(&waiting));
+        }
+        if say.event {
+            apply::report_waiting(deps, &node, &waiting);
+        }
+        Ok(())
+    }
+}
+
+async fn initialize_group(work: &Work<'_>, nodes: Vec<Arc<NodeView>>, done: Outcomes) {
+    let deps = work.deps;
+    let question = async {
+        let seen = observe::hosts(deps, nodes, Lane::Initialize, MAX_AGE).await;
+        let zones = work.zone_ids.covering(deps.ec2.as_ref(), Lane::Initialize, &seen).await;
+        (seen, zones)
+    };
+    // A question to AWS may be dropped at the end, a write may not.
+    let Some((seen, (zones, failed))) = work.stop.run_until_cancelled(question).await else {
+        return;
+    };
+    let tell = |outcome: Outcome| {
+        // Nobody listens only once the flow has ended, which waits for this group.
+        let _ = done.send(outcome);
+    };
+    let (seen, zones, failed, tell) = (seen, &zones, &failed, &tell);
+    futures::stream::iter(seen)
+        .for_each_concurrent(deps.initializations.max(1), |(node, host)| async move {
+            let (Ok(_slot), false) = (work.slots.acquire().await, work.stop.is_cancelled()) else {
+                return;
+            };
+            let _working = deps.metrics.queue(QUEUE).start(node.name());
+            let done = initialize_one(deps, (Arc::clone(&node), host), zones).await;
+            let outcome = match (done, failed) {
+                (Err(Waiting::UnknownZone(_)), Some(error)) => Err(Waiting::Cloud(error.clone())),
+                (done, _) => done,
+            };
+            tell((node, outcome));
+        })
+        .await;
+}
+
+async fn initialize_one(deps: &Deps, (node, host): Seen, zones: &HashMap<String, String>) -> Result<(), Waiting> {
+    let host = host?;
+    let wanted = desired::desired(&node, &host, &deps.place, Some(zones))?;
+    let addresses = addresses::first_addresses(&node, &host, &deps.place.families)?;
+    let plan = plan::initialize(&node, &wanted, &addresses);
+    apply::initialize(deps, &node, &plan).await.map_err(Waiting::Write)
+}
+
+async fn repair(work: &Work<'_>, node: Arc<NodeView>, done: Outcomes) {
+    let (Ok(_slot), false) = (work.repair_slots.acquire().await, work.stop.is_cancelled()) else {
+        return;
+    };
+    let _working = work.deps.metrics.queue(QUEUE).start(node.name());
+    let operations = plan::repair_labels(&node);
+    let written = apply::patch(work.deps, &node, Part::Node, &operations).await;
+    // As above.
+    let _ = done.send((node, written.map_err(Waiting::Write)));
+}

@@ -1,0 +1,252 @@
+//! Nodes that are initialized: their addresses stay true, and what they lack is completed. All of them at every
+//! period; one that turns up incomplete, soon.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use outrigger_shared::taints;
+use serde_json::Value;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use super::complete::{complete, lacks_something};
+use super::host::Host;
+use super::observe::{self, Seen, ZoneIds};
+use super::rewrites::{Complete, Completions, Refresh, Rewrites};
+use super::tally::Tally;
+use super::{Deps, Error, Waiting, addresses, apply, desired};
+use crate::instances::Lane;
+use crate::node_cache::NodeView;
+use crate::node_patch::{Part, WriteError};
+
+/// Nodes described and compared at once: as many as one call can ask for.
+const GROUP: usize = 1000;
+
+/// What was asked less than this ago serves.
+const MAX_AGE: Duration = Duration::from_secs(60);
+
+/// How long a Node that turned up incomplete is left to whoever is still writing it.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// When a Node that someone else wrote at the same time is looked at again.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// What is remembered from one pass to the next.
+#[derive(Debug, Default)]
+struct Memory {
+    rewrites: Rewrites,
+    completions: Completions,
+    /// Nodes that were looked at because they are incomplete, by UID, since the last look at all.
+    tried: HashSet<String>,
+    /// Names of Nodes that someone else wrote at the same time.
+    again: BTreeSet<String>,
+}
+
+/// One write to a Node.
+struct Write {
+    node: Arc<NodeView>,
+    part: Part,
+    operations: Vec<Value>,
+    notes: String,
+}
+
+/// Refreshes Nodes until `stop`.
+pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToken) -> Result<(), Error> {
+    let external = deps.kubelets_external.clone();
+    let changes = deps
+        .nodes
+        .subscribe_where(move |_, is| is.is_some_and(|node| lacks_something(node, *external.borrow())));
+    let mut memory = Memory::default();
+    let mut ticks = tokio::time::interval(deps.refresh_period.max(Duration::from_secs(1)));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let nodes = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            _ = ticks.tick() => {
+                drop(changes.take());
+                all(deps, &mut memory)
+            }
+            () = changes.changed() => {
+                if stop.run_until_cancelled(tokio::time::sleep(SETTLE)).await.is_none() {
+                    return Ok(());
+                }
+                incomplete(deps, changes.take(), &mut memory)
+            }
+            () = tokio::time::sleep(AGAIN), if !memory.again.is_empty() => {
+                let names = std::mem::take(&mut memory.again);
+                incomplete(deps, names, &mut memory)
+            }
+        };
+        for group in nodes.chunks(GROUP) {
+            pass(deps, zone_ids, group.to_vec(), &mut memory, stop).await?;
+        }
+        deps.metrics
+            .address_rewrites_stopped
+            .set(i64::try_from(memory.rewrites.stopped()).unwrap_or(i64::MAX));
+    }
+}
+
+fn all(deps: &Deps, memory: &mut Memory) -> Vec<Arc<NodeView>> {
+    let mut nodes = deps.nodes.snapshot();
+    let uids: BTreeSet<&str> = nodes.iter().map(|node| node.uid()).collect();
+    memory.rewrites.retain(&uids);
+    memory.completions.retain(&uids);
+    memory.tried.clear();
+    nodes.retain(|node| !node.has_taint(taints::UNINITIALIZED));
+    nodes
+}
+
+fn incomplete(deps: &Deps, names: BTreeSet<String>, memory: &mut Memory) -> Vec<Arc<NodeView>> {
+    let external = *deps.kubelets_external.borrow();
+    names
+        .iter()
+        .filter_map(|name| deps.nodes.node(name))
+        .filter(|node| lacks_something(node, external) && memory.tried.insert(node.uid().to_owned()))
+        .collect()
+}
+
+async fn pass(
+    deps: &Deps,
+    zone_ids: &ZoneIds,
+    nodes: Vec<Arc<NodeView>>,
+    memory: &mut Memory,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    let mut tally = Tally::default();
+    let question = async {
+        let seen = observe::hosts(deps, nodes, Lane::Refresh, MAX_AGE).await;
+        let zones = zones(deps, zone_ids, &seen, &mut tally).await;
+        (seen, zones)
+    };
+    let Some((seen, zones)) = stop.run_until_cancelled(question).await else {
+        return Ok(());
+    };
+    let external = *deps.kubelets_external.borrow();
+    let mut writes = Vec::new();
+    for (node, host) in seen {
+        let planned = host.and_then(|host| {
+            writes.extend(completion(deps, &node, &host, &zones, external, memory)?);
+            refreshed(deps, &node, &host, external, memory)
+        });
+        match planned {
+            Ok(write) => writes.extend(write),
+            Err(Waiting::Foreign(_)) => {}
+            Err(waiting) => tally.add(waiting.reason(), node.name(), || apply::chain(&waiting)),
+        }
+    }
+    // One after the other: the first holds only for a Node as it was seen.
+    let (completions, addresses) = writes.into_iter().partition(|write: &Write| write.part == Part::Node);
+    write_all(deps, completions, memory, &mut tally, stop).await?;
+    write_all(deps, addresses, memory, &mut tally, stop).await?;
+    tally.say("Nodes are not refreshed", Instant::now());
+    Ok(())
+}
+
+/// The IDs of zones, where an initialized Node may lack its own. No answer is no reason to leave the rest.
+async fn zones(deps: &Deps, zone_ids: &ZoneIds, seen: &[Seen], tally: &mut Tally) -> Arc<HashMap<String, String>> {
+    if !*deps.kubelets_external.borrow() {
+        return Arc::default();
+    }
+    let (zones, failed) = zone_ids.covering(deps.ec2.as_ref(), Lane::Refresh, seen).await;
+    if let Some(error) = failed {
+        tally.add("Zones", "any", || error.to_string());
+    }
+    zones
+}
+
+/// What a Node lacks.
+fn completion(
+    deps: &Deps,
+    node: &Arc<NodeView>,
+    host: &Host,
+    zones: &HashMap<String, String>,
+    external: bool,
+    memory: &mut Memory,
+) -> Result<Option<Write>, Waiting> {
+    if !lacks_something(node, external) {
+        memory.completions.is_complete(node);
+        return Ok(None);
+    }
+    let known = host.zone().is_some_and(|zone| zones.contains_key(zone));
+    let wanted = desired::desired(node, host, &deps.place, known.then_some(zones))?;
+    let completion = complete(node, &wanted);
+    if completion.operations.is_empty() {
+        return Ok(None);
+    }
+    match memory.completions.decide(node, external) {
+        Complete::Write => Ok(Some(Write {
+            node: Arc::clone(node),
+            part: Part::Node,
+            operations: completion.operations,
+            notes: completion.notes.join("; "),
+        })),
+        Complete::Stop { first } => {
+            if first {
+                apply::report_incomplete(deps, node, &completion.notes);
+            }
+            Ok(None)
+        }
+    }
+}
+
+/// Addresses that are no longer true.
+fn refreshed(
+    deps: &Deps,
+    node: &Arc<NodeView>,
+    host: &Host,
+    external: bool,
+    memory: &mut Memory,
+) -> Result<Option<Write>, Waiting> {
+    let wanted = addresses::addresses(node, host, &deps.place.families)?;
+    match memory.rewrites.decide(node, &wanted, external) {
+        Refresh::Keep | Refresh::Stop { first: false } => Ok(None),
+        Refresh::Stop { first: true } => {
+            apply::report_stopped(deps, node);
+            Ok(None)
+        }
+        Refresh::Write(operations) => Ok(Some(Write {
+            node: Arc::clone(node),
+            part: Part::Status,
+            operations,
+            notes: "addresses".to_owned(),
+        })),
+    }
+}
+
+/// Writes, as many at a time as may be; none is begun after `stop`, and all that were begun are finished.
+async fn write_all(
+    deps: &Deps,
+    writes: Vec<Write>,
+    memory: &mut Memory,
+    tally: &mut Tally,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    let done: Vec<(Write, Result<(), WriteError>)> = futures::stream::iter(writes)
+        .take_while(|_| std::future::ready(!stop.is_cancelled()))
+        .map(|write| async move {
+            tracing::info!(node = write.node.name(), changes = write.notes, "refreshing the Node");
+            let written = apply::patch(deps, &write.node, write.part, &write.operations).await;
+            (write, written)
+        })
+        .buffer_unordered(deps.refreshes.max(1))
+        .collect()
+        .await;
+    for (write, written) in done {
+        match (written, write.part) {
+            (Ok(()), Part::Status) => memory.rewrites.written(&write.node),
+            (Ok(()), Part::Node) => memory.completions.written(&write.node),
+            (Err(WriteError::NotLeader(lost)), _) => return Err(lost.into()),
+            (Err(WriteError::Gone), _) => {}
+            (Err(error), _) => {
+                if matches!(error, WriteError::Conflict(_)) {
+                    memory.tried.remove(write.node.uid());
+                    memory.again.insert(write.node.name().to_owned());
+                }
+                tally.add("WriteError", write.node.name(), || apply::chain(&error));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! Few lines for many Nodes: what happens to thousands at once for one reason is said once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// From one line about a reason to the next.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What waits to be said, by reason.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    reasons: BTreeMap<&'static str, Entry>,
+    said: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    count: usize,
+    node: String,
+    error: String,
+}
+
+impl Tally {
+    /// Takes note of one Node; the first of each reason serves as the example.
+    pub(super) fn add(&mut self, reason: &'static str, node: &str, error: impl FnOnce() -> String) {
+        let entry = self.reasons.entry(reason).or_insert_with(|| Entry {
+            count: 0,
+            node: node.to_owned(),
+            error: error(),
+        });
+        entry.count += 1;
+    }
+
+    /// When the next lines are due; `None`: there is nothing to say.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let soonest = || self.said.map_or_else(Instant::now, |said| said + PAUSE);
+        (!self.reasons.is_empty()).then(soonest)
+    }
+
+    /// Says it, one line for each reason, and returns how many.
+    pub(super) fn say(&mut self, what: &str, now: Instant) -> usize {
+        self.said = Some(now);
+        let reasons = std::mem::take(&mut self.reasons);
+        for (reason, Entry { count, node, error }) in &reasons {
+            tracing::warn!(reason, nodes = count, example = node, error, "{what}");
+        }
+        reasons.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_thousand_nodes_of_one_reason_are_one_line_a_second() {
+        let mut tally = Tally::default();
+        assert_eq!(tally.due(), None);
+        for number in 0..1000 {
+            tally.add("Throttled", &format!("n{number}"), || "slow down".into());
+        }
+        tally.add("NoZone", "m", || "x".into());
+        let now = Instant::now();
+        assert_eq!(tally.due(), Some(now));
+        assert_eq!(tally.say("the Nodes wait", now), 2);
+        tally.add("Throttled", "n", || "slow down".into());
+        assert_eq!(tally.due(), Some(now + PAUSE));
+    }
+}

@@ -1,0 +1,363 @@
+//! Which instances to ask EC2's network topology for, and what its answers mean. Pure: the time is an argument.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use outrigger_aws::ec2::MAX_TOPOLOGY_IDS;
+use outrigger_aws::{Error, InstanceId, Kind};
+use tokio::time::Instant;
+
+use super::Pattern;
+use crate::node_cache::NodeView;
+
+/// How long it is remembered that there is no answer, as by the incumbent.
+const NONE_FOR: Duration = Duration::from_secs(24 * 3600);
+/// How long an instance is left alone that could not be asked, or whose Node could not be written.
+const LATER: Duration = Duration::from_secs(600);
+/// The account may call once a second; the rest is for others.
+const BETWEEN: Duration = Duration::from_millis(1100);
+/// Longest pause after failures.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The label of one layer; 1 is the outermost.
+#[must_use]
+pub fn label(layer: usize) -> String {
+    format!("topology.k8s.aws/network-node-layer-{layer}")
+}
+
+/// A Node that lacks its layers.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// The Node.
+    pub node: Arc<NodeView>,
+    /// Its instance.
+    pub id: InstanceId,
+    /// Its instance's type.
+    pub kind: String,
+}
+
+/// What is known of a type that the pattern does not name.
+#[derive(Debug, Clone, Copy)]
+enum Known {
+    HasLayers,
+    NoneUntil(Instant),
+}
+
+/// What answers have told so far.
+#[derive(Debug)]
+pub struct Memory {
+    pattern: Pattern,
+    region_off_until: Option<Instant>,
+    types: HashMap<String, Known>,
+    instances: HashMap<InstanceId, Instant>,
+    not_before: Instant,
+    failures: u32,
+    batch: usize,
+    said: Option<String>,
+}
+
+/// What is worth a line in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Say {
+    /// Nothing new.
+    Nothing,
+    /// The region or the credentials have no topology: no labels for a day.
+    RegionOff(String),
+    /// Calls fail, for this reason, which is another than before.
+    Failing(String),
+}
+
+impl Memory {
+    /// Nothing is known yet.
+    #[must_use]
+    pub fn new(pattern: Pattern, now: Instant) -> Self {
+        Self {
+            pattern,
+            region_off_until: None,
+            types: HashMap::new(),
+            instances: HashMap::new(),
+            not_before: now,
+            failures: 0,
+            batch: MAX_TOPOLOGY_IDS,
+            said: None,
+        }
+    }
+
+    /// The earliest time of the next call.
+    #[must_use]
+    pub fn next_call(&self) -> Instant {
+        self.region_off_until
+            .map_or(self.not_before, |until| until.max(self.not_before))
+    }
+
+    /// Forgets what is out of date.
+    pub fn sweep(&mut self, now: Instant) {
+        self.region_off_until = self.region_off_until.filter(|until| *until > now);
+        self.instances.retain(|_, until| *until > now);
+        self.types
+            .retain(|_, known| !matches!(known, Known::NoneUntil(until) if *until <= now));
+    }
+
+    /// Whether an instance may be asked for at all.
+    #[must_use]
+    pub fn may_ask(&self, candidate: &Candidate, now: Instant) -> bool {
+        let off = self.instances.get(&candidate.id).is_some_and(|until| *until > now)
+            || matches!(self.types.get(&candidate.kind), Some(Known::NoneUntil(until)) if *until > now);
+        !off
+    }
+
+    /// The next call: every instance of the types that have layers, and one of each type of which nothing is known,
+    /// which tells of the others. Those of expected types go first.
+    #[must_use]
+    pub fn choose(&self, candidates: &[Candidate], now: Instant) -> Vec<Candidate> {
+        let mut sure = Vec::new();
+        let mut samples: BTreeMap<&str, &Candidate> = BTreeMap::new();
+        for candidate in candidates.iter().filter(|candidate| self.may_ask(candidate, now)) {
+            if self.expected(&candidate.kind) {
+                sure.push(candidate);
+            } else {
+                samples.entry(&candidate.kind).or_insert(candidate);
+            }
+        }
+        sure.into_iter()
+            .chain(samples.into_values())
+            .take(self.batch)
+            .cloned()
+            .collect()
+    }
+
+    fn expected(&self, kind: &str) -> bool {
+        self.pattern.matches(kind) || matches!(self.types.get(kind), Some(Known::HasLayers))
+    }
+
+    /// Takes in an answer, and gives the labels that each Node lacks.
+    pub fn answered(
+        &mut self,
+        asked: Vec<Candidate>,
+        found: Vec<(InstanceId, Vec<String>)>,
+        now: Instant,
+    ) -> Vec<(Candidate, Vec<(String, String)>)> {
+        self.not_before = now + BETWEEN;
+        self.failures = 0;
+        self.batch = MAX_TOPOLOGY_IDS;
+        self.said = None;
+        let found: HashMap<InstanceId, Vec<String>> = found.into_iter().collect();
+        let mut wanted = Vec::new();
+        for candidate in asked {
+            let layers = found.get(&candidate.id).filter(|layers| !layers.is_empty());
+            match layers {
+                Some(layers) => {
+                    self.types.insert(candidate.kind.clone(), Known::HasLayers);
+                    let labels = missing(&candidate.node, layers);
+                    wanted.push((candidate, labels));
+                }
+                None if self.expected(&candidate.kind) => {
+                    self.instances.insert(candidate.id, now + NONE_FOR);
+                }
+                None => {
+                    self.types.insert(candidate.kind, Known::NoneUntil(now + NONE_FOR));
+                }
+            }
+        }
+        wanted
+    }
+
+    /// Takes in a failed call.
+    pub fn failed(&mut self, asked: &[Candidate], error: &Error, now: Instant) -> Say {
+        self.not_before = now + BETWEEN;
+        if let Some("UnsupportedOperation" | "UnauthorizedOperation") = error.code() {
+            self.region_off_until = Some(now + NONE_FOR);
+            return Say::RegionOff(error.to_string());
+        }
+        if matches!(error.kind(), Kind::NotFound | Kind::Malformed) {
+            self.set_aside(asked, error.message(), now);
+            return Say::Nothing;
+        }
+        let pause = Duration::from_secs(1 << self.failures.min(10)).min(LONGEST);
+        self.failures += 1;
+        self.not_before = now + pause.max(BETWEEN);
+        let why = error.code().map_or_else(|| error.message().to_owned(), str::to_owned);
+        if self.said.as_ref() == Some(&why) {
+            return Say::Nothing;
+        }
+        self.said = Some(why);
+        Say::Failing(error.to_string())
+    }
+
+    /// One ID fails the whole call. Those that the answer names wait; where it names none, fewer are asked for.
+    fn set_aside(&mut self, asked: &[Candidate], message: &str, now: Instant) {
+        let words: std::collections::BTreeSet<&str> = message
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+            .collect();
+        let mut named = asked.iter().filter(|one| words.contains(one.id.as_str())).peekable();
+        if named.peek().is_none() && asked.len() > 1 {
+            self.batch = asked.len() / 2;
+            return;
+        }
+        let named: Vec<InstanceId> = named.map(|one| one.id.clone()).collect();
+        let blamed = if named.is_empty() {
+            asked.iter().map(|one| one.id.clone()).collect()
+        } else {
+            named
+        };
+        for id in blamed {
+            self.instances.insert(id, now + LATER);
+        }
+    }
+
+    /// A Node that could not be written is left alone for a while.
+    pub fn not_written(&mut self, candidate: Candidate, now: Instant) {
+        self.instances.insert(candidate.id, now + LATER);
+    }
+}
+
+/// The labels of layers whose keys the Node does not have. What is there is never changed.
+fn missing(node: &NodeView, layers: &[String]) -> Vec<(String, String)> {
+    layers
+        .iter()
+        .enumerate()
+        .map(|(place, value)| (label(place + 1), value.clone()))
+        .filter(|(key, _)| node.label(key).is_none())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn candidate(id: &str, kind: &str) -> Candidate {
+        let node = json!({"metadata": {"name": id, "labels": {label(2): "mine"}}});
+        Candidate {
+            node: Arc::new(serde_json::from_value(node).unwrap()),
+            id: InstanceId::new(id),
+            kind: kind.into(),
+        }
+    }
+
+    fn many(count: usize, kind: &str) -> Vec<Candidate> {
+        (0..count).map(|n| candidate(&format!("i-{kind}-{n}"), kind)).collect()
+    }
+
+    fn layers(id: &str) -> (InstanceId, Vec<String>) {
+        (
+            InstanceId::new(id),
+            ["nn-1", "nn-2", "nn-3"].map(str::to_owned).to_vec(),
+        )
+    }
+
+    fn error(code: &str, message: &str) -> Error {
+        Error::answered("DescribeInstanceTopology", code, message)
+    }
+
+    #[test]
+    fn expected_types_fill_the_call_first_and_other_types_send_one_each() {
+        let memory = Memory::new(Pattern::BuiltIn, Instant::now());
+        let mut candidates = many(500, "m5.large");
+        candidates.extend(many(60, "p5.48xlarge"));
+        candidates.extend(many(3, "c5.large"));
+        let chosen = memory.choose(&candidates, Instant::now());
+        let kinds: Vec<&str> = chosen.iter().map(|one| one.kind.as_str()).collect();
+        assert_eq!(kinds.iter().filter(|kind| **kind == "p5.48xlarge").count(), 60);
+        assert_eq!(kinds[60..], ["c5.large", "m5.large"]);
+        let too_many = many(250, "p5.48xlarge");
+        assert_eq!(memory.choose(&too_many, Instant::now()).len(), MAX_TOPOLOGY_IDS);
+    }
+
+    #[test]
+    fn no_answer_silences_an_instance_of_an_expected_type_and_the_whole_of_another_type_for_a_day() {
+        let now = Instant::now();
+        let mut memory = Memory::new(Pattern::BuiltIn, now);
+        let (first, other) = (candidate("i-1", "p5.48xlarge"), candidate("i-2", "p5.48xlarge"));
+        let (plain, alike) = (candidate("i-3", "m5.large"), candidate("i-4", "m5.large"));
+        assert!(
+            memory
+                .answered(vec![first.clone(), plain.clone()], vec![], now)
+                .is_empty()
+        );
+        assert!(!memory.may_ask(&first, now) && memory.may_ask(&other, now));
+        assert!(!memory.may_ask(&plain, now) && !memory.may_ask(&alike, now));
+        let next_day = now + NONE_FOR;
+        memory.sweep(next_day);
+        assert!(
+            [&first, &plain, &alike]
+                .into_iter()
+                .all(|one| memory.may_ask(one, next_day))
+        );
+    }
+
+    #[test]
+    fn a_type_that_turns_out_to_have_layers_is_asked_for_as_a_whole() {
+        let now = Instant::now();
+        let mut memory = Memory::new(Pattern::BuiltIn, now);
+        let candidates = many(5, "g6e.48xlarge");
+        let chosen = memory.choose(&candidates, now);
+        assert_eq!(chosen.len(), 1);
+        let wanted = memory.answered(chosen.clone(), vec![layers(chosen[0].id.as_str())], now);
+        assert_eq!(wanted.len(), 1);
+        assert_eq!(memory.choose(&candidates[1..], now).len(), 4);
+    }
+
+    #[test]
+    fn a_label_that_is_there_is_never_changed() {
+        let now = Instant::now();
+        let mut memory = Memory::new(Pattern::BuiltIn, now);
+        let wanted = memory.answered(vec![candidate("i-1", "p5.48xlarge")], vec![layers("i-1")], now);
+        assert_eq!(
+            wanted[0].1,
+            [(label(1), "nn-1".to_owned()), (label(3), "nn-3".to_owned())]
+        );
+    }
+
+    #[test]
+    fn a_region_without_topology_is_left_alone_for_a_day() {
+        for code in ["UnsupportedOperation", "UnauthorizedOperation"] {
+            let now = Instant::now();
+            let mut memory = Memory::new(Pattern::BuiltIn, now);
+            let asked = [candidate("i-1", "p5.48xlarge")];
+            assert!(matches!(
+                memory.failed(&asked, &error(code, "x"), now),
+                Say::RegionOff(_)
+            ));
+            assert_eq!(memory.next_call(), now + NONE_FOR);
+            memory.sweep(now + NONE_FOR);
+            assert!(memory.next_call() <= now + NONE_FOR);
+        }
+    }
+
+    #[test]
+    fn throttling_makes_pauses_that_double_and_is_said_once() {
+        let now = Instant::now();
+        let mut memory = Memory::new(Pattern::BuiltIn, now);
+        let asked = [candidate("i-1", "p5.48xlarge")];
+        let throttled = error("RequestLimitExceeded", "slow down");
+        assert!(matches!(memory.failed(&asked, &throttled, now), Say::Failing(_)));
+        assert_eq!(memory.next_call(), now + BETWEEN);
+        for _ in 0..10 {
+            assert_eq!(memory.failed(&asked, &throttled, now), Say::Nothing);
+        }
+        assert_eq!(memory.next_call(), now + LONGEST);
+        assert!(memory.may_ask(&asked[0], now), "it is asked again");
+        memory.answered(vec![], vec![], now);
+        assert_eq!(memory.next_call(), now + BETWEEN);
+    }
+
+    #[test]
+    fn an_id_that_fails_the_call_is_set_aside_and_the_others_are_asked_again() {
+        let now = Instant::now();
+        let mut memory = Memory::new(Pattern::BuiltIn, now);
+        let asked = [candidate("i-0a", "p5.48xlarge"), candidate("i-0b", "p5.48xlarge")];
+        let gone = error("InvalidInstanceID.NotFound", "The instance ID 'i-0a' does not exist");
+        assert_eq!(memory.failed(&asked, &gone, now), Say::Nothing);
+        assert!(!memory.may_ask(&asked[0], now) && memory.may_ask(&asked[1], now));
+        let vague = error("InvalidInstanceID.NotFound", "no");
+        let asked = many(8, "p5.48xlarge");
+        memory.failed(&asked, &vague, now);
+        let fewer = memory.choose(&asked, now);
+        assert_eq!(fewer.len(), 4);
+        memory.failed(&fewer[..1], &vague, now);
+        assert!(!memory.may_ask(&fewer[0], now), "the last one is to blame");
+    }
+}

@@ -1,0 +1,15 @@
+//! What the flows of the node controller do beside each other, against an API server and an AWS in memory.
+
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test ends at the first thing that is not as it should be"
+)]
+
+mod complete;
+mod fargate;
+mod lanes;
+#[path = "../node_support/mod.rs"]
+mod node_support;
+mod reasons;
+mod topology;
