@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use futures::future::BoxFuture;
 use kube::Client;
-use outrigger_aws::limit::{Limited, Share};
+use outrigger_aws::limit::Limited;
 use outrigger_leader::evidence::Sight;
 use outrigger_leader::{ControllerError, Permit, Start, readers};
 use outrigger_shared::controller::Controller;
@@ -76,7 +76,7 @@ impl Assembly {
         let (cache, client, until) = (nodes.clone(), cluster.client("shared-informers")?, stop.clone());
         tokio::spawn(async move { cache.run(client, until).await });
         let mut cloud = cloud;
-        cloud.clients.ec2 = Arc::new(Limited::new(cloud.clients.ec2, Share::default()));
+        cloud.clients.ec2 = Arc::new(Limited::new(cloud.clients.ec2, options.general.aws_api_share));
         let instances = Instances::new(
             Arc::clone(&cloud.clients.ec2),
             cloud.cluster.id.clone(),

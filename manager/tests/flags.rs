@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use outrigger_aws::limit::Share;
 use outrigger_manager::args::table::{self, Effect, Kind};
 use outrigger_manager::args::{self, Options, Request};
 use outrigger_shared::controller::Controller;
@@ -325,4 +326,16 @@ fn the_document_of_flags_equals_the_table() {
         found == wanted,
         "docs/flags.md is out of date: run UPDATE_DOCS=1 cargo test -p outrigger-manager --test flags"
     );
+}
+
+#[test]
+fn the_share_of_the_budget_is_a_part() {
+    let share = |line: &str| run(line).general.aws_api_share;
+    assert_eq!(Some(share("")), Share::new(0.25));
+    assert_eq!(share(""), Share::default());
+    assert_eq!(Some(share("--aws-api-budget-share=1")), Share::new(1.0));
+    for wrong in ["0", "1.01", "200"] {
+        let said = error(&format!("--aws-api-budget-share={wrong}"));
+        assert!(said.contains(wrong) && said.contains("at most 1"), "{said}");
+    }
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use outrigger_aws::limit::Share;
+
 use super::controllers::Selection;
 use super::options::{
     ANY_ADDRESS, Authentication, General, LeaderElection, Logs, Migration, Nodes, Options, Routes, Services, Serving,
@@ -82,6 +84,7 @@ fn general(line: &mut CommandLine) -> General {
         cluster_id: line.some_text("cluster-id"),
         region: line.some_text("region"),
         vpc_id: line.some_text("vpc-id"),
+        aws_api_share: aws_api_share(line),
         controllers,
         kubeconfig: path(line, "kubeconfig"),
         master: line.some_text("master"),
@@ -92,6 +95,16 @@ fn general(line: &mut CommandLine) -> General {
         controller_start_interval: line.duration("controller-start-interval"),
         use_service_account_credentials: line.bool("use-service-account-credentials"),
     }
+}
+
+fn aws_api_share(line: &mut CommandLine) -> Share {
+    let part = line.float("aws-api-budget-share");
+    Share::new(part).unwrap_or_else(|| {
+        line.fail(format!(
+            "--aws-api-budget-share={part}: expected a part greater than 0 and at most 1, such as 0.25"
+        ));
+        Share::default()
+    })
 }
 
 fn feature_gates(line: &mut CommandLine) -> BTreeMap<String, bool> {

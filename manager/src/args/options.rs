@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
+use outrigger_aws::limit::Share;
 use rustls::{CipherSuite, NamedGroup};
 
 use super::controllers::Selection;
@@ -91,6 +92,8 @@ pub struct General {
     pub cluster_id: Option<String>,
     /// `--region`.
     pub region: Option<String>,
+    /// `--aws-api-budget-share`.
+    pub aws_api_share: Share,
     /// `--vpc-id`.
     pub vpc_id: Option<String>,
     /// `--controllers`.
