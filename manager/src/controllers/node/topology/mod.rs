@@ -29,9 +29,7 @@ const SWEEP: Duration = Duration::from_secs(600);
 
 /// Labels Nodes until `stop`.
 pub(super) async fn run(deps: &Deps, stop: &CancellationToken) -> Result<(), Error> {
-    let changes = deps
-        .nodes
-        .subscribe_where(|_, is| is.is_some_and(|node| lacks_layers(node)));
+    let changes = deps.nodes.subscribe_where(|_, is| is.is_some_and(lacks_layers));
     let mut external = deps.kubelets_external.clone();
     let mut memory = Memory::new(deps.topology.clone(), Instant::now());
     let mut open: BTreeSet<String> = BTreeSet::new();
