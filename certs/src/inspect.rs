@@ -56,6 +56,29 @@ pub fn own_names(certificate: &CertificateDer<'_>) -> Result<Vec<String>, String
     Ok(names)
 }
 
+/// Whom a certificate speaks for, in the way Kubernetes reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// The user: the common name; the last, where there are several, as Go has it.
+    pub common_name: Option<String>,
+    /// The user's groups: the organizations.
+    pub organizations: Vec<String>,
+}
+
+/// Reads the subject of one certificate. It proves nothing: whoever asks has verified the certificate.
+///
+/// # Errors
+/// What the parser found wrong with it.
+pub fn subject(certificate: &CertificateDer<'_>) -> Result<Subject, String> {
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| e.to_string())?;
+    let text = |value: &x509_parser::x509::AttributeTypeAndValue<'_>| value.as_str().ok().map(str::to_owned);
+    let subject = parsed.subject();
+    Ok(Subject {
+        common_name: subject.iter_common_name().filter_map(text).last(),
+        organizations: subject.iter_organization().filter_map(text).collect(),
+    })
+}
+
 fn timestamp(seconds: i64) -> Result<Timestamp, String> {
     Timestamp::from_second(seconds).map_err(|e| e.to_string())
 }

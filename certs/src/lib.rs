@@ -22,7 +22,7 @@ pub mod tls;
 mod write;
 
 pub use clients::{Clients, ClientsError};
-pub use inspect::own_names;
+pub use inspect::{Subject, own_names, subject};
 pub use issue::{Authority, IssueError, Issued, Validity};
 pub use load::{CA_FILE, CERTIFICATE_FILE, KEY_FILE, LoadError, Pair, Source, load};
 pub use reload::{Check, DEFAULT_INTERVAL, Reloader};

@@ -15,7 +15,7 @@ use crate::assembly::{self, Assembly, Set};
 use crate::identity::{Cloud, Cluster};
 use crate::logs::Verbosity;
 use crate::metrics::Metrics;
-use crate::serving::{self, Access, Health, Surface};
+use crate::serving::{self, Access, Authorities, Health, Surface};
 
 /// A holder whose permit ran out longer ago than this is unhealthy, as upstream's health check has it.
 const OVERDUE: Duration = Duration::from_secs(20);
@@ -120,7 +120,11 @@ async fn serve(options: &Options, cluster: &Cluster, surface: Surface, stop: &Ca
             "--authorization-kubeconfig",
         )
         .await?;
-    let access = Access::new(authentication.clone(), Some(accesses.client("access-review")?))
+    let authorities = Authorities::load(authentication)?;
+    let follower = tokens.client("authentication")?;
+    tokio::spawn(authorities.clone().follow(follower, stop.clone()));
+    let reviewer = accesses.client("access-review")?;
+    let access = Access::new(authentication.clone(), authorities, Some(reviewer))
         .with_token_reviewer(tokens.client("token-review")?);
     let router = serving::router(surface, Arc::new(access));
     tokio::spawn(listening.run(router, stop.clone()));

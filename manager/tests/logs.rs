@@ -82,7 +82,7 @@ fn every_line_is_json_with_kubernetes_names() {
     end(
         &start,
         start.run(&["--logging-format=json", "--v=10", "--port=0"]),
-        "Lease",
+        "cannot compete for the lease",
     );
     let text = start.written();
     assert!(!text.contains(TOKEN), "{text}");

@@ -7,8 +7,8 @@ use outrigger_aws::limit::Share;
 
 use super::controllers::Selection;
 use super::options::{
-    ANY_ADDRESS, Authentication, General, LeaderElection, Logs, Migration, Nodes, Options, Routes, Services, Serving,
-    Tagging, TlsVersion,
+    ANY_ADDRESS, Authentication, General, LeaderElection, Logs, Migration, Nodes, Options, RequestHeader, Routes,
+    Services, Serving, Tagging, TlsVersion,
 };
 use super::parse::CommandLine;
 use super::{configz, tls, validate, value};
@@ -227,6 +227,16 @@ fn authentication(line: &mut CommandLine) -> Authentication {
         token_cache_ttl: line.duration("authentication-token-webhook-cache-ttl"),
         authorized_cache_ttl: line.duration("authorization-webhook-cache-authorized-ttl"),
         unauthorized_cache_ttl: line.duration("authorization-webhook-cache-unauthorized-ttl"),
+        client_ca_file: path(line, "client-ca-file"),
+        request_header: RequestHeader {
+            client_ca_file: path(line, "requestheader-client-ca-file"),
+            allowed_names: line.list("requestheader-allowed-names"),
+            extra_headers_prefix: line.list("requestheader-extra-headers-prefix"),
+            group_headers: line.list("requestheader-group-headers"),
+            uid_headers: line.list("requestheader-uid-headers"),
+            username_headers: line.list("requestheader-username-headers"),
+        },
+        skip_lookup: line.bool("authentication-skip-lookup"),
     }
 }
 

@@ -15,8 +15,8 @@ mod validate;
 pub mod value;
 
 pub use options::{
-    Authentication, General, LeaderElection, Logs, Migration, Nodes, Options, Routes, Services, Serving, Tagging,
-    TlsVersion,
+    Authentication, General, LeaderElection, Logs, Migration, Nodes, Options, RequestHeader, Routes, Services, Serving,
+    Tagging, TlsVersion,
 };
 pub use tls::NamedCertificate;
 

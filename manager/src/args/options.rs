@@ -261,6 +261,29 @@ pub struct Authentication {
     pub authorized_cache_ttl: Duration,
     /// `--authorization-webhook-cache-unauthorized-ttl`.
     pub unauthorized_cache_ttl: Duration,
+    /// `--client-ca-file`.
+    pub client_ca_file: Option<PathBuf>,
+    /// `--requestheader-*`.
+    pub request_header: RequestHeader,
+    /// `--authentication-skip-lookup`.
+    pub skip_lookup: bool,
+}
+
+/// Front proxies, which name the user in headers.
+#[derive(Debug, Clone, Default)]
+pub struct RequestHeader {
+    /// `--requestheader-client-ca-file`.
+    pub client_ca_file: Option<PathBuf>,
+    /// `--requestheader-allowed-names`.
+    pub allowed_names: Vec<String>,
+    /// `--requestheader-extra-headers-prefix`.
+    pub extra_headers_prefix: Vec<String>,
+    /// `--requestheader-group-headers`.
+    pub group_headers: Vec<String>,
+    /// `--requestheader-uid-headers`.
+    pub uid_headers: Vec<String>,
+    /// `--requestheader-username-headers`.
+    pub username_headers: Vec<String>,
 }
 
 /// Logs.

@@ -1,20 +1,24 @@
 //! Who may read what: decided by the API server, as for every component of Kubernetes.
 //!
-//! Paths of `--authorization-always-allow-paths` are open. For any other the caller's bearer token is sent to the
-//! API server as a TokenReview, and a SubjectAccessReview asks whether that user may read the path. A caller without
-//! a token is `system:anonymous`.
+//! Paths of `--authorization-always-allow-paths` are open. For any other the caller is known by a certificate, of a
+//! front proxy or its own, or by a bearer token, which is sent to the API server as a TokenReview. A SubjectAccessReview
+//! asks whether that user may read the path. A caller without anything is `system:anonymous`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use http::HeaderMap;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use rustls::pki_types::UnixTime;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
+use super::authorities::Authorities;
+use super::callers::{Peer, Said};
 use crate::args::Authentication;
 
 /// How long the API server may take for a review.
@@ -36,9 +40,22 @@ pub(super) enum Verdict {
     Unknown,
 }
 
+/// A request, as far as it matters here.
+pub(super) struct Asked<'a> {
+    /// The method in lower case.
+    pub(super) verb: &'a str,
+    pub(super) path: &'a str,
+    /// The bearer token.
+    pub(super) token: Option<&'a str>,
+    /// The certificates of the connection.
+    pub(super) peer: Option<&'a Peer>,
+    pub(super) headers: &'a HeaderMap,
+}
+
 /// Decides who may read what.
 pub struct Access {
     settings: Authentication,
+    authorities: Authorities,
     reviewer: Option<Client>,
     /// Reviews tokens, where another API server than `reviewer` does.
     token_reviewer: Option<Client>,
@@ -47,19 +64,20 @@ pub struct Access {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct User {
-    name: String,
-    uid: Option<String>,
-    groups: Vec<String>,
-    extra: BTreeMap<String, Vec<String>>,
+pub(super) struct User {
+    pub(super) name: String,
+    pub(super) uid: Option<String>,
+    pub(super) groups: Vec<String>,
+    pub(super) extra: BTreeMap<String, Vec<String>>,
 }
 
 impl Access {
-    /// Asks `reviewer`; without one only the open paths can be read.
+    /// Asks `reviewer`; without one only the open paths can be read. `authorities` vouch for certificates.
     #[must_use]
-    pub fn new(settings: Authentication, reviewer: Option<Client>) -> Self {
+    pub fn new(settings: Authentication, authorities: Authorities, reviewer: Option<Client>) -> Self {
         Self {
             settings,
+            authorities,
             reviewer,
             token_reviewer: None,
             users: Cache::default(),
@@ -76,17 +94,24 @@ impl Access {
         }
     }
 
-    /// Decides about a request: `verb` is the method in lower case, `token` the bearer token.
-    pub(super) async fn decide(&self, verb: &str, path: &str, token: Option<&str>) -> Verdict {
+    /// Decides about a request.
+    pub(super) async fn decide(&self, asked: &Asked<'_>) -> Verdict {
+        let (verb, path) = (asked.verb, asked.path);
         if self.settings.always_allow_paths.iter().any(|open| covers(open, path)) {
             return Verdict::Allowed;
         }
         let Some(client) = &self.reviewer else {
             return Verdict::Forbidden;
         };
-        let user = match token {
-            None => anonymous(),
-            Some(token) => match self.user(self.token_reviewer.as_ref().unwrap_or(client), token).await {
+        let said = self
+            .authorities
+            .trust()
+            .judge(asked.peer, asked.headers, UnixTime::now());
+        let user = match (said, asked.token) {
+            (Said::User(user), _) => user,
+            (Said::Nothing, None) => anonymous(),
+            (Said::Untrusted, None) => return Verdict::Unauthenticated,
+            (_, Some(token)) => match self.user(self.token_reviewer.as_ref().unwrap_or(client), token).await {
                 Some(Some(user)) => user,
                 Some(None) => return Verdict::Unauthenticated,
                 None => return Verdict::Unknown,
@@ -305,9 +330,17 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let seen = Arc::default();
-        let access =
-            Access::new(settings, Some(reviewer(&seen, "home"))).with_token_reviewer(reviewer(&seen, "elsewhere"));
-        assert_eq!(access.decide("get", "/metrics", Some("t")).await, Verdict::Allowed);
+        let authorities = Authorities::load(&settings).unwrap();
+        let access = Access::new(settings, authorities, Some(reviewer(&seen, "home")))
+            .with_token_reviewer(reviewer(&seen, "elsewhere"));
+        let asked = Asked {
+            verb: "get",
+            path: "/metrics",
+            token: Some("t"),
+            peer: None,
+            headers: &HeaderMap::new(),
+        };
+        assert_eq!(access.decide(&asked).await, Verdict::Allowed);
         assert_eq!(
             *seen.lock().unwrap(),
             ["tokenreviews at elsewhere", "subjectaccessreviews at home"]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
@@ -13,6 +13,8 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+use super::callers::Peer;
 
 /// Connections at once: probes and scrapers are few.
 const CONNECTIONS: usize = 256;
@@ -71,6 +73,13 @@ async fn connection(
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
         Err(_) => return tracing::debug!("a TLS handshake took too long"),
+    };
+    let router = match stream.get_ref().1.peer_certificates() {
+        Some(shown) => {
+            let peer = Peer(shown.iter().map(|one| one.clone().into_owned()).collect());
+            router.layer(Extension(peer))
+        }
+        None => router,
     };
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);

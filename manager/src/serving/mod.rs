@@ -6,9 +6,12 @@
 //! ```
 
 mod access;
+mod authorities;
+mod callers;
 mod certificate;
 mod connections;
 mod debug;
+mod handshake;
 mod health;
 mod routes;
 mod slis;
@@ -25,8 +28,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::{Serving, TlsVersion};
 pub use access::Access;
+pub use authorities::{Authorities, AuthoritiesError};
 pub use certificate::CertificateError;
 use certificate::Certificates;
+use handshake::AnyCaller;
 pub use health::Health;
 pub use routes::{Surface, router};
 
@@ -91,7 +96,7 @@ pub async fn bind_to(options: &Serving, address: SocketAddr) -> Result<Listening
     };
     let mut config = ServerConfig::builder_with_provider(tls::provider(options))
         .with_protocol_versions(versions)?
-        .with_no_client_auth()
+        .with_client_cert_verifier(Arc::new(AnyCaller(outrigger_certs::tls::provider())))
         .with_cert_resolver(Arc::clone(&certificates) as Arc<dyn rustls::server::ResolvesServerCert>);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     if options.http2 {

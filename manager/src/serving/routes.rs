@@ -11,7 +11,7 @@ use axum::routing::get;
 use http::header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::access::{Access, Verdict};
+use super::access::{Access, Asked, Verdict};
 use super::debug;
 use super::health::{Health, Probe};
 use crate::logs::Verbosity;
@@ -79,7 +79,14 @@ async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) 
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, token)| token.trim());
     let verb = request.method().as_str().to_ascii_lowercase();
-    match access.decide(&verb, request.uri().path(), token).await {
+    let asked = Asked {
+        verb: &verb,
+        path: request.uri().path(),
+        token,
+        peer: request.extensions().get(),
+        headers: request.headers(),
+    };
+    match access.decide(&asked).await {
         Verdict::Allowed => next.run(request).await,
         Verdict::Unauthenticated => {
             let mut response = text(StatusCode::UNAUTHORIZED, "Unauthorized\n".into());

@@ -34,7 +34,6 @@ const NO_IPAM: &str = "the node IPAM controller is not built yet";
 const NO_TAGGING: &str = "the tagging controller is not built yet";
 const NO_WEBHOOKS: &str =
     "this provider registers no webhook in the manager; the admission webhook is a binary of its own";
-const NO_HEADER_AUTH: &str = "callers are authenticated by bearer token only";
 const LOGS_TO_STDERR: &str = "logs always go to stderr";
 
 pub(super) const GENERIC: &[Flag] = &[
@@ -114,16 +113,16 @@ pub(super) const SERVING: &[Flag] = &[
 
 pub(super) const AUTHENTICATION: &[Flag] = &[
     flag("authentication-kubeconfig", Text, "", Works, "Kubeconfig for token reviews; empty means that of --kubeconfig."),
-    flag("authentication-skip-lookup", Bool, "false", NotYet { reason: NO_HEADER_AUTH, silent: "true" }, "Do not look up the missing authentication configuration in the cluster."),
+    flag("authentication-skip-lookup", Bool, "false", Works, "Do not look up the missing authentication configuration in the cluster."),
     flag("authentication-token-webhook-cache-ttl", Duration, "10s", Works, "How long an answer of a token review is kept."),
-    flag("authentication-tolerate-lookup-failure", Bool, "false", NotYet { reason: NO_HEADER_AUTH, silent: "true" }, "Serve even when that look-up fails."),
-    flag("client-ca-file", Text, "", not_yet(NO_HEADER_AUTH), "CA of client certificates."),
-    flag("requestheader-allowed-names", List, "", not_yet(NO_HEADER_AUTH), "Names of front proxies."),
-    flag("requestheader-client-ca-file", Text, "", not_yet(NO_HEADER_AUTH), "CA of front proxies."),
-    flag("requestheader-extra-headers-prefix", List, "x-remote-extra-", not_yet(NO_HEADER_AUTH), "Header prefixes of a front proxy."),
-    flag("requestheader-group-headers", List, "x-remote-group", not_yet(NO_HEADER_AUTH), "Headers of a front proxy."),
-    flag("requestheader-uid-headers", List, "", not_yet(NO_HEADER_AUTH), "Headers of a front proxy."),
-    flag("requestheader-username-headers", List, "x-remote-user", not_yet(NO_HEADER_AUTH), "Headers of a front proxy."),
+    flag("authentication-tolerate-lookup-failure", Bool, "false", NotYet { reason: "a look-up that fails never ends the process, it is tried again", silent: "true" }, "Serve even when that look-up fails."),
+    flag("client-ca-file", Text, "", Works, "CA of client certificates, in PEM; empty means the one in the ConfigMap kube-system/extension-apiserver-authentication."),
+    flag("requestheader-allowed-names", List, "", Works, "Common names of front proxies; empty means any."),
+    flag("requestheader-client-ca-file", Text, "", Works, "CA of front proxies, in PEM; empty means that all about them is in the same ConfigMap."),
+    flag("requestheader-extra-headers-prefix", List, "x-remote-extra-", Works, "Beginnings of headers of the user's further attributes."),
+    flag("requestheader-group-headers", List, "x-remote-group", Works, "Headers of the user's groups."),
+    flag("requestheader-uid-headers", List, "", Works, "Headers of the user's UID."),
+    flag("requestheader-username-headers", List, "x-remote-user", Works, "Headers of the user's name."),
 ];
 
 pub(super) const AUTHORIZATION: &[Flag] = &[
