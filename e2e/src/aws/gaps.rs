@@ -4,13 +4,14 @@
 //! |---|---|---|
 //! | EC2 DescribeInstanceTopology | missing | an empty set, as for types without topology |
 //! | EC2 DescribeNetworkInterfaces | fails on the filter `attachment.status` | the filter is applied to the answer |
+//! | EC2 DescribeRouteTables | a route to a terminated instance stays active | a blackhole to its interface |
 //! | ELB DescribeLoadBalancers | no health check before one is configured | AWS's default |
 //! | ELB DescribeLoadBalancers | a listener's instance protocol is its own protocol | the one it was created with |
 //! | ELB DeleteLoadBalancerListeners | a list of ports removes one and doubles others | one call for each port |
 //!
 //! Not here yet: the gaps of ELBv2 (network load balancers), which nothing in this crate uses so far.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use super::query::{Parameters, Query};
@@ -31,6 +32,8 @@ pub(super) enum Plan {
 pub(super) struct Gaps {
     /// Instance protocol by load balancer and port, where the creator named one.
     protocols: Mutex<BTreeMap<(String, String), String>>,
+    /// Instances that are terminated.
+    terminated: Mutex<BTreeSet<String>>,
 }
 
 impl Gaps {
@@ -44,6 +47,12 @@ impl Gaps {
         }
     }
 
+    /// These instances are terminated.
+    pub(super) fn terminated(&self, ids: &[&str]) {
+        let mut terminated = self.terminated.lock().unwrap_or_else(PoisonError::into_inner);
+        terminated.extend(ids.iter().map(|id| (*id).to_owned()));
+    }
+
     /// The body to answer `query` with, where moto's is not right; called for good answers only.
     pub(super) fn correct(&self, service: &Service, query: &Query, body: &str) -> Result<Option<String>, XmlError> {
         match (service, query.action.as_str()) {
@@ -54,6 +63,17 @@ impl Gaps {
                 };
                 let mut answer = Element::parse(body)?;
                 keep_attachments(&mut answer, wanted);
+                Ok(Some(answer.document()))
+            }
+            (Service::Ec2, "DescribeRouteTables") => {
+                let terminated = self.terminated.lock().unwrap_or_else(PoisonError::into_inner);
+                if terminated.is_empty() {
+                    return Ok(None);
+                }
+                let mut answer = Element::parse(body)?;
+                if let Some(tables) = answer.find_mut("routeTableSet") {
+                    blackholes(tables, &terminated);
+                }
                 Ok(Some(answer.document()))
             }
             (Service::Elb, "CreateLoadBalancer" | "CreateLoadBalancerListeners") => {
@@ -168,6 +188,21 @@ fn keep_attachments(answer: &mut Element, wanted: &[&str]) {
     }
 }
 
+/// What is left of a route to an instance that is terminated.
+fn blackholes(tables: &mut Element, terminated: &BTreeSet<String>) {
+    let routes = tables
+        .children
+        .iter_mut()
+        .filter_map(|table| table.child_mut("routeSet"));
+    for route in routes.flat_map(|routes| &mut routes.children) {
+        if terminated.contains(route.value("instanceId")) {
+            route.children.retain(|field| field.name != "instanceId");
+            set(route, Element::text("networkInterfaceId", "eni-gone"));
+            set(route, Element::text("state", "blackhole"));
+        }
+    }
+}
+
 fn one_port_each(query: Query) -> Vec<Query> {
     const PORTS: &str = "LoadBalancerPorts.member";
     let ports = query.parameters.list(PORTS);
@@ -243,6 +278,30 @@ mod tests {
                 .map(|set| set.children.len()),
             Some(0)
         );
+    }
+
+    #[test]
+    fn a_route_to_a_terminated_instance_is_a_blackhole_and_others_are_not() {
+        let gaps = Gaps::default();
+        gaps.terminated(&["i-1"]);
+        let route = |id: &str| format!("<item><instanceId>{id}</instanceId><state>active</state></item>");
+        let body = format!(
+            "<R><routeTableSet><item><routeSet>{}{}</routeSet></item></routeTableSet></R>",
+            route("i-1"),
+            route("i-2")
+        );
+        let asked = query("Action=DescribeRouteTables&Version=2016-11-15");
+        let answer = gaps
+            .correct(&Service::Ec2, &asked, &body)
+            .expect("XML")
+            .expect("corrected");
+        let answer = Element::parse(&answer).expect("XML");
+        let routes = answer.find("routeSet").expect("there").children.clone();
+        let seen: Vec<_> = routes
+            .iter()
+            .map(|r| (r.value("instanceId"), r.value("state")))
+            .collect();
+        assert_eq!(seen, [("", "blackhole"), ("i-2", "active")]);
     }
 
     #[test]

@@ -124,6 +124,11 @@ impl Proxy {
         *self.shared.fleet.lock().unwrap_or_else(PoisonError::into_inner) = fleet;
     }
 
+    /// Shows routes to these instances, which were terminated at moto itself, as EC2 would.
+    pub fn instances_terminated(&self, ids: &[&str]) {
+        self.shared.gaps.terminated(ids);
+    }
+
     /// Injects a fault for as long as the handle lives.
     pub fn add_fault(&self, fault: Fault) -> FaultHandle {
         self.shared.rules.add(fault)
