@@ -83,89 +83,53 @@ fn shape(observed: &Observed) -> Vec<String> {
     shape
 }
 
+const MINE: &str = "10.0.1.0/24";
+const OTHER: &str = "10.0.9.0/24";
+const OUTSIDE: &str = "192.168.0.0/24";
+
+/// What follows from routes for Node a on i-1 with range MINE and Node b on i-2 without; i-former was a Node.
+fn judged(case: &str, routes: Vec<Route>, wanted: &[&str]) {
+    let members = vec![member("a", on("i-1"), &[MINE]), member("b", on("i-2"), &[])];
+    assert_eq!(shape(&world(routes, members, &["i-former"])), wanted, "{case}");
+}
+
+fn eni() -> RouteTarget {
+    RouteTarget::NetworkInterface("eni-1".into())
+}
+
+fn gateway() -> RouteTarget {
+    RouteTarget::Other("pcx-1".into())
+}
+
 #[test]
-fn each_route_is_judged_by_its_range_its_target_and_the_nodes() {
-    const MINE: &str = "10.0.1.0/24";
-    const OTHER: &str = "10.0.9.0/24";
-    let eni = || RouteTarget::NetworkInterface("eni-1".into());
-    let gateway = || RouteTarget::Other("pcx-1".into());
-    let outside = "192.168.0.0/24";
-    for (case, routes, wanted) in [
-        ("missing", vec![], vec!["+10.0.1.0/24"]),
-        ("there", vec![route(MINE, to("i-1"))], vec![]),
-        ("its instance is stopped", vec![dead(MINE, to("i-1"))], vec![]),
-        (
-            "leads to a former Node",
-            vec![route(MINE, to("i-former"))],
-            vec!["~10.0.1.0/24"],
-        ),
-        (
-            "leads to another Node",
-            vec![route(MINE, to("i-2"))],
-            vec!["~10.0.1.0/24"],
-        ),
-        ("leads to a stranger", vec![route(MINE, to("i-nat"))], vec!["!"]),
-        (
-            "leads to a stranger that is gone",
-            vec![dead(MINE, to("i-nat"))],
-            vec!["~10.0.1.0/24"],
-        ),
-        (
-            "leads to an interface that is left over",
-            vec![dead(MINE, eni())],
-            vec!["~10.0.1.0/24"],
-        ),
-        ("leads to an interface", vec![route(MINE, eni())], vec!["!"]),
-        ("leads to a gateway", vec![route(MINE, gateway())], vec!["!"]),
-        (
-            "leads to a gateway that is gone",
-            vec![dead(MINE, gateway())],
-            vec!["!"],
-        ),
-        (
-            "unwanted",
-            vec![route(MINE, to("i-1")), route(OTHER, to("i-1"))],
-            vec!["-10.0.9.0/24"],
-        ),
-        (
-            "of a former Node",
-            vec![route(MINE, to("i-1")), route(OTHER, to("i-former"))],
-            vec!["-10.0.9.0/24"],
-        ),
-        (
-            "of a stranger",
-            vec![route(MINE, to("i-1")), route(OTHER, to("i-nat"))],
-            vec![],
-        ),
-        (
-            "dead",
-            vec![route(MINE, to("i-1")), dead(OTHER, eni())],
-            vec!["-10.0.9.0/24"],
-        ),
-        (
-            "dead gateway",
-            vec![route(MINE, to("i-1")), dead(OTHER, gateway())],
-            vec![],
-        ),
-        (
-            "outside",
-            vec![route(MINE, to("i-1")), route(outside, to("i-1"))],
-            vec![],
-        ),
-        (
-            "dead outside",
-            vec![route(MINE, to("i-1")), dead(outside, eni())],
-            vec![],
-        ),
-        (
-            "all the world",
-            vec![route(MINE, to("i-1")), route("0.0.0.0/0", to("i-1"))],
-            vec![],
-        ),
-    ] {
-        let members = vec![member("a", on("i-1"), &[MINE]), member("b", on("i-2"), &[])];
-        assert_eq!(shape(&world(routes, members, &["i-former"])), wanted, "{case}");
-    }
+fn a_wanted_range_leads_to_its_node_unless_someone_elses_route_is_there() {
+    let led_back: &[&str] = &["~10.0.1.0/24"];
+    let one = |route| vec![route];
+    judged("missing", vec![], &["+10.0.1.0/24"]);
+    judged("there", one(route(MINE, to("i-1"))), &[]);
+    judged("its instance is stopped", one(dead(MINE, to("i-1"))), &[]);
+    judged("leads to a former Node", one(route(MINE, to("i-former"))), led_back);
+    judged("leads to another Node", one(route(MINE, to("i-2"))), led_back);
+    judged("leads to a stranger", one(route(MINE, to("i-nat"))), &["!"]);
+    judged("leads to a dead stranger", one(dead(MINE, to("i-nat"))), led_back);
+    judged("leads to a dead interface", one(dead(MINE, eni())), led_back);
+    judged("leads to an interface", one(route(MINE, eni())), &["!"]);
+    judged("leads to a gateway", one(route(MINE, gateway())), &["!"]);
+    judged("leads to a dead gateway", one(dead(MINE, gateway())), &["!"]);
+}
+
+#[test]
+fn of_other_routes_only_those_of_the_cluster_and_in_its_range_go() {
+    let beside = |other| vec![route(MINE, to("i-1")), other];
+    let goes: &[&str] = &["-10.0.9.0/24"];
+    judged("of a Node", beside(route(OTHER, to("i-1"))), goes);
+    judged("of a former Node", beside(route(OTHER, to("i-former"))), goes);
+    judged("of a stranger", beside(route(OTHER, to("i-nat"))), &[]);
+    judged("dead", beside(dead(OTHER, eni())), goes);
+    judged("dead gateway", beside(dead(OTHER, gateway())), &[]);
+    judged("outside", beside(route(OUTSIDE, to("i-1"))), &[]);
+    judged("dead outside", beside(dead(OUTSIDE, eni())), &[]);
+    judged("all the world", beside(route("0.0.0.0/0", to("i-1"))), &[]);
 }
 
 #[test]
