@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures::future::BoxFuture;
+use ipnet::IpNet;
 use kube::Client;
 use outrigger_aws::limit::Limited;
 use outrigger_leader::evidence::Sight;
 use outrigger_leader::{ControllerError, Permit, Start, readers};
 use outrigger_shared::controller::Controller;
 use outrigger_shared::migration::Phase;
+use outrigger_shared::tags;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::Options;
 use crate::cloud_config::{CloudConfig, HealthProbeMode};
 use crate::controllers::node::desired::Place;
-use crate::controllers::{node, node_lifecycle, route, service};
+use crate::controllers::{node, node_ipam, node_lifecycle, route, service, tagging};
 use crate::events::Recorder;
 use crate::identity::{Cloud, Cluster};
 use crate::instances::Instances;
@@ -53,6 +55,9 @@ pub struct Assembly {
     route_client: Client,
     nodes: NodeCache,
     instances: Instances,
+    node_ipam: Option<Ipam>,
+    tagging_client: Client,
+    tagging_counts: tagging::TaggingMetrics,
     kubelets_external: watch::Receiver<bool>,
     metrics: Metrics,
     health: Health,
@@ -72,6 +77,7 @@ impl Assembly {
         health: Health,
         stop: &CancellationToken,
     ) -> Result<Self> {
+        tagging_keeps_clusters_apart(options, &cloud.cluster.id)?;
         let nodes = NodeCache::new();
         let (cache, client, until) = (nodes.clone(), cluster.client("shared-informers")?, stop.clone());
         tokio::spawn(async move { cache.run(client, until).await });
@@ -89,6 +95,9 @@ impl Assembly {
             lifecycle_client: cluster.client("cloud-node-lifecycle-controller")?,
             service_client: cluster.client("service-controller")?,
             route_client: cluster.client("route-controller")?,
+            node_ipam: Ipam::of(options, &metrics)?,
+            tagging_client: cluster.client("tagging-controller")?,
+            tagging_counts: tagging::TaggingMetrics::registered(&metrics),
             kubelets_external: kubelets_external(options, management, stop)?,
             cloud,
             nodes,
@@ -195,9 +204,17 @@ impl Assembly {
                     async move { route::run(deps, stop).await.map_err(Into::into) },
                 ))
             }
-            Controller::NodeIpam | Controller::Tagging => {
-                tracing::warn!(%controller, "not built yet: it does not run");
-                None
+            Controller::NodeIpam => {
+                let deps = self.node_ipam(permit)?;
+                Some(Box::pin(async move {
+                    Box::pin(node_ipam::run(deps, stop)).await.map_err(Into::into)
+                }))
+            }
+            Controller::Tagging => {
+                let deps = self.tagging(permit);
+                Some(Box::pin(async move {
+                    Box::pin(tagging::run(deps, stop)).await.map_err(Into::into)
+                }))
             }
         }
     }
@@ -259,6 +276,41 @@ impl Assembly {
         })
     }
 
+    /// `None` where the flags do not let it run; they were warned about at start.
+    fn node_ipam(&self, permit: Permit) -> Option<node_ipam::Deps> {
+        let ipam = self.node_ipam.as_ref()?;
+        // The client of kube-controller-manager's has the node controller's name, too.
+        let client = self.node_client.clone();
+        Some(node_ipam::Deps {
+            nodes: self.nodes.clone(),
+            ranges: ipam.ranges.clone(),
+            excluded: ipam.excluded.clone(),
+            metrics: ipam.metrics.clone(),
+            events: Recorder::new(client.clone(), node_ipam::EVENT_COMPONENT),
+            client,
+            permit,
+        })
+    }
+
+    fn tagging(&self, permit: Permit) -> tagging::Deps {
+        let flags = &self.options.tagging;
+        tagging::Deps {
+            client: self.tagging_client.clone(),
+            nodes: self.nodes.clone(),
+            ec2: Arc::clone(&self.cloud.clients.ec2),
+            instances: self.instances.clone(),
+            tags: flags.tags.clone(),
+            label: tagging::label::value(&flags.tags),
+            batching: flags.batching,
+            calls_at_once: flags.concurrent_node_syncs,
+            rate_limit: flags.rate_limit,
+            burst_limit: flags.burst_limit,
+            metrics: self.metrics.clone(),
+            counts: self.tagging_counts.clone(),
+            permit,
+        }
+    }
+
     fn service(&self) -> service::Deps {
         let config = &self.cloud.config;
         service::Deps {
@@ -279,6 +331,48 @@ impl Assembly {
             metrics: self.metrics.clone(),
         }
     }
+}
+
+/// What node IPAM keeps from one term of leadership to the next.
+struct Ipam {
+    ranges: Vec<node_ipam::ClusterRange>,
+    excluded: Vec<IpNet>,
+    metrics: node_ipam::IpamMetrics,
+}
+
+impl Ipam {
+    fn of(options: &Options, metrics: &Metrics) -> Result<Option<Self>> {
+        if !options.allocates_node_cidrs() {
+            return Ok(None);
+        }
+        let ranges = options
+            .node_ranges()
+            .map_err(|problems| anyhow::anyhow!("{}", problems.join("\n")))?;
+        let cluster = ranges.cluster.into_iter();
+        Ok(Some(Self {
+            ranges: cluster
+                .map(|(cluster, node_prefix)| node_ipam::ClusterRange { cluster, node_prefix })
+                .collect(),
+            excluded: ranges.excluded,
+            metrics: node_ipam::IpamMetrics::registered(metrics),
+        }))
+    }
+}
+
+/// Tags that would put this cluster's instances into another one are refused.
+fn tagging_keeps_clusters_apart(options: &Options, cluster_id: &str) -> Result<()> {
+    if !options.general.controllers.enabled(Controller::Tagging) {
+        return Ok(());
+    }
+    for (key, value) in &options.tagging.tags {
+        let named = tags::cluster_of_key(key).or_else(|| (key == tags::LEGACY_CLUSTER).then_some(value));
+        if let Some(other) = named.filter(|other| *other != cluster_id) {
+            anyhow::bail!(
+                "--tags: {key}={value} names the cluster {other:?}, but this one is {cluster_id:?}; take it away"
+            );
+        }
+    }
+    Ok(())
 }
 
 fn health_probe(config: &CloudConfig) -> service::HealthProbe {

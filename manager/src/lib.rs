@@ -4,6 +4,7 @@ pub mod api_write;
 pub mod args;
 pub mod assembly;
 pub mod aws_write;
+pub mod backoff;
 pub mod cloud_config;
 pub mod controllers;
 pub mod events;

@@ -247,7 +247,10 @@ fn controllers_are_chosen_by_name_or_alias_and_the_first_match_decides() {
     assert!(!on("--controllers=-service,*", Controller::Service));
     assert!(on("--controllers=-service,*", Controller::Node));
     assert!(!on("--controllers=*,-service-lb-controller", Controller::Service));
-    assert!(on("--controllers=*,tagging", Controller::Tagging));
+    assert!(on(
+        "--controllers=*,tagging --tags=a=b --resources=instance",
+        Controller::Tagging
+    ));
     assert!(!on("--controllers=service", Controller::Node));
     assert!(on("--controllers=service,-service", Controller::Service));
     assert!(error("--controllers=*,-servce").contains("did you mean service?"));
@@ -338,4 +341,143 @@ fn the_share_of_the_budget_is_a_part() {
         let said = error(&format!("--aws-api-budget-share={wrong}"));
         assert!(said.contains(wrong) && said.contains("at most 1"), "{said}");
     }
+}
+
+const IPAM: &str = "--controllers=*,node-ipam-controller --allocate-node-cidrs --configure-cloud-routes=false";
+
+#[test]
+fn node_ipam_has_the_ranges_that_kube_controller_manager_would_have() {
+    for (line, wanted) in [
+        ("--cluster-cidr=10.244.3.0/16", "10.244.0.0/16 /24"),
+        (
+            "--cluster-cidr=10.244.0.0/16 --node-cidr-mask-size=26",
+            "10.244.0.0/16 /26",
+        ),
+        (
+            "--cluster-cidr=10.244.0.0/16 --node-cidr-mask-size-ipv4=25",
+            "10.244.0.0/16 /25",
+        ),
+        ("--cluster-cidr=fd00:1::/48", "fd00:1::/48 /64"),
+        (
+            "--cluster-cidr=fd00:1::/56,10.244.0.0/16",
+            "fd00:1::/56 /64, 10.244.0.0/16 /24",
+        ),
+        (
+            "--cluster-cidr=10.0.0.0/8,fd00::/56 --node-cidr-mask-size-ipv4=20 --node-cidr-mask-size-ipv6=72",
+            "10.0.0.0/8 /20, fd00::/56 /72",
+        ),
+    ] {
+        let options = run(&format!("{IPAM} {line}"));
+        assert!(options.allocates_node_cidrs());
+        let ranges = options.node_ranges().unwrap().cluster;
+        let texts: Vec<String> = ranges
+            .iter()
+            .map(|(cluster, prefix)| format!("{cluster} /{prefix}"))
+            .collect();
+        assert_eq!(texts.join(", "), wanted, "{line}");
+    }
+    let excluded = run(&format!(
+        "{IPAM} --cluster-cidr=10.0.0.0/8 --service-cluster-ip-range=10.96.0.0/12,fd01::/108"
+    ));
+    assert_eq!(excluded.node_ranges().unwrap().excluded.len(), 2);
+}
+
+#[test]
+fn flags_of_node_ipam_that_contradict_are_errors_that_name_them() {
+    for (line, words) in [
+        ("", "--cluster-cidr is empty"),
+        (
+            "--cluster-cidr=10.0.0.0/16,fd00::/56 --node-cidr-mask-size=24",
+            "--node-cidr-mask-size cannot",
+        ),
+        (
+            "--cluster-cidr=10.0.0.0/16 --node-cidr-mask-size=24 --node-cidr-mask-size-ipv4=24",
+            "exclude each other",
+        ),
+        (
+            "--cluster-cidr=10.0.0.0/16 --node-cidr-mask-size-ipv6=64",
+            "has no IPv6 CIDR",
+        ),
+        (
+            "--cluster-cidr=fd00::/56 --node-cidr-mask-size-ipv4=24",
+            "has no IPv4 CIDR",
+        ),
+        (
+            "--cluster-cidr=10.0.0.0/25",
+            "larger than --cluster-cidr=10.0.0.0/25; use at least 25",
+        ),
+        ("--cluster-cidr=10.0.0.0/16 --node-cidr-mask-size=33", "32 bits"),
+        (
+            "--cluster-cidr=fd00::/40",
+            "--node-cidr-mask-size-ipv6=64: too many ranges",
+        ),
+        (
+            "--cluster-cidr=10.0.0.0/16 --service-cluster-ip-range=10.96.0.0",
+            "\"10.96.0.0\" is not a CIDR",
+        ),
+        (
+            "--cluster-cidr=10.0.0.0/16 --cidr-allocator-type=CloudAllocator",
+            "only RangeAllocator",
+        ),
+    ] {
+        let message = error(&format!("{IPAM} {line}"));
+        assert!(message.contains(words), "{line}: {message}");
+        run(&format!(
+            "--allocate-node-cidrs {}",
+            line.replace("--cluster-cidr=10.0.0.0/25", "")
+        ));
+    }
+}
+
+#[test]
+fn node_ipam_runs_only_where_it_is_both_named_and_allowed() {
+    for (line, warned) in [
+        ("--allocate-node-cidrs", "--allocate-node-cidrs alone starts nothing"),
+        ("--controllers=*,nodeipam", "stays off without --allocate-node-cidrs"),
+        ("--node-cidr-mask-size=24", "--node-cidr-mask-size has no effect"),
+    ] {
+        let options = run(&format!("{line} --cluster-cidr=10.0.0.0/16"));
+        assert!(!options.allocates_node_cidrs(), "{line}");
+        assert!(
+            options.warnings.iter().any(|warning| warning.contains(warned)),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn the_tagging_controllers_flags_are_checked_where_it_runs() {
+    let long = "x".repeat(300);
+    for (line, words) in [
+        ("--resources=instance".to_owned(), "--tags is empty"),
+        ("--tags=a=b".to_owned(), "--resources is empty"),
+        (
+            "--tags=a=b --resources=volume".to_owned(),
+            "--resources=volume: only instance",
+        ),
+        (
+            "--tags=aws:a=b --resources=instance".to_owned(),
+            "which AWS keeps for itself",
+        ),
+        (
+            format!("--tags=a={long} --resources=instance"),
+            "at most 256 characters",
+        ),
+        (format!("--tags={long}=a --resources=instance"), "1 to 128 characters"),
+    ] {
+        let message = error(&format!("--controllers=*,tagging-controller {line}"));
+        assert!(message.contains(words), "{line}: {message}");
+        let warnings = run(&line).warnings;
+        assert!(
+            warnings
+                .iter()
+                .any(|warning| warning.contains("the tagging controller does not run"))
+        );
+    }
+    let many: Vec<String> = (0..51).map(|number| format!("k{number}=v")).collect();
+    let message = error(&format!(
+        "--controllers=tagging --resources=instance --tags={}",
+        many.join(",")
+    ));
+    assert!(message.contains("at most 50 tags, got 51"), "{message}");
 }

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use http::{Request, Response, Uri};
 use outrigger_aws::{Call, Ending, Kind};
+use outrigger_manager::controllers::node_ipam::IpamMetrics;
+use outrigger_manager::controllers::tagging::TaggingMetrics;
 use outrigger_manager::metrics::{CloudCallLabels, LeaseLabel, Metrics, ReasonLabel, RouteSyncLabels};
 use tower::{Layer as _, ServiceExt as _};
 
@@ -215,7 +217,9 @@ async fn the_document_lists_what_is_served_with_its_labels() {
 #[test]
 fn the_document_of_metrics_equals_the_registry() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
-    let wanted = Metrics::new().markdown();
+    let metrics = Metrics::new();
+    let _controllers_own = (IpamMetrics::registered(&metrics), TaggingMetrics::registered(&metrics));
+    let wanted = metrics.markdown();
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(path, &wanted).unwrap();
     }

@@ -11,7 +11,7 @@ use super::options::{
     Services, Serving, Tagging, TlsVersion,
 };
 use super::parse::CommandLine;
-use super::{configz, tls, validate, value};
+use super::{configz, node_ipam, tls, validate, value};
 use crate::suggest;
 
 /// Feature gates that a cloud controller manager of some supported release knows.
@@ -43,6 +43,7 @@ pub(super) fn options(line: &mut CommandLine) -> Options {
             concurrent_service_syncs: line.int("concurrent-service-syncs"),
         },
         routes: routes(line),
+        node_ipam: node_ipam::read(line),
         tagging: tagging(line),
         serving: serving(line),
         authentication: authentication(line),

@@ -7,13 +7,16 @@ mod build;
 mod configz;
 pub mod controllers;
 pub mod help;
+mod node_ipam;
 mod options;
 mod parse;
 pub mod table;
+mod tagging;
 pub mod tls;
 mod validate;
 pub mod value;
 
+pub use node_ipam::{NodeIpam, NodeRanges};
 pub use options::{
     Authentication, General, LeaderElection, Logs, Migration, Nodes, Options, RequestHeader, Routes, Services, Serving,
     Tagging, TlsVersion,

@@ -10,6 +10,7 @@ use outrigger_aws::limit::Share;
 use rustls::{CipherSuite, NamedGroup};
 
 use super::controllers::Selection;
+use super::node_ipam::NodeIpam;
 use super::tls::NamedCertificate;
 
 /// The manager's options.
@@ -27,6 +28,8 @@ pub struct Options {
     pub services: Services,
     /// Route controller and node IPAM.
     pub routes: Routes,
+    /// Node IPAM.
+    pub node_ipam: NodeIpam,
     /// Tagging controller.
     pub tagging: Tagging,
     /// HTTPS.

@@ -1,6 +1,7 @@
 //! Every flag in one table: it drives parsing, `--help`, the start-up warnings and `docs/flags.md`.
 //!
-//! Names, types and defaults are those of aws-cloud-controller-manager v1.37.0; the last group is ours.
+//! Names, types and defaults are those of aws-cloud-controller-manager v1.37.0; those of node IPAM are
+//! kube-controller-manager's, and the first group is ours.
 
 // The rows stay one line each.
 #[rustfmt::skip]
@@ -86,6 +87,7 @@ const GROUPS: &[(&str, &[Flag])] = &[
     ("cloud-node-controller", rows::NODE),
     ("cloud-node-lifecycle-controller", rows::LIFECYCLE),
     ("service-lb-controller", rows::SERVICE),
+    ("node-ipam-controller", rows::NODE_IPAM),
     ("tagging controller", rows::TAGGING),
     ("leader-migration", rows::LEADER_MIGRATION),
     ("secure serving", rows::SERVING),

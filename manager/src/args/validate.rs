@@ -3,16 +3,21 @@
 use outrigger_shared::controller::Controller;
 
 use super::controllers::Selection;
+use super::node_ipam;
 use super::options::Options;
 use super::parse::{CommandLine, Value};
 use super::table::{self, Effect, Flag};
-use super::value;
+use super::{tagging, value};
 
 /// Everything wrong with the options as a whole.
 pub(super) fn problems(options: &Options) -> Vec<String> {
     let mut problems = timing(options);
     problems.extend(migration_conflicts(options));
     problems.extend(cidrs(&options.routes.cluster_cidr));
+    if options.allocates_node_cidrs() {
+        problems.extend(options.node_ranges().err().unwrap_or_default());
+    }
+    problems.extend(tagging::problems(options));
     let serving = &options.serving;
     match (&serving.tls_cert_file, &serving.tls_private_key_file) {
         (Some(_), None) => problems.push("--tls-cert-file needs --tls-private-key-file".into()),
@@ -125,6 +130,8 @@ pub(super) fn warnings(options: &Options, line: &CommandLine) -> Vec<String> {
         .filter_map(|flag| no_effect(flag, line))
         .collect();
     warnings.extend(routes(options));
+    warnings.extend(node_ipam::warnings(options));
+    warnings.extend(tagging::warnings(options));
     let migration = &options.migration;
     if migration.leader_migration_config.is_some() && !options.leader_migration_effective() {
         warnings

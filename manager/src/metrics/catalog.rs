@@ -99,6 +99,8 @@ impl Catalog {
             let labels: Vec<String> = row.labels.iter().map(|label| format!("`{label}`")).collect();
             let whose = if row.name.starts_with("outrigger_") {
                 "ours"
+            } else if row.name.starts_with("node_ipam_controller_") {
+                "kube-controller-manager's"
             } else {
                 "the incumbent's"
             };

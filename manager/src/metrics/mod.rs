@@ -125,6 +125,12 @@ pub fn prometheus_text(catalog: &Catalog) -> Result<String, fmt::Error> {
     open_metrics_text(catalog).map(|text| text::prometheus(&text))
 }
 
+/// Bounds of a histogram of times from a Node's creation to something about it, in seconds.
+#[must_use]
+pub fn node_delay_bounds() -> Vec<f64> {
+    edges::node_delay()
+}
+
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Metrics")

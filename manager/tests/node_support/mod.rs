@@ -28,6 +28,7 @@ struct Inner {
     events: Vec<String>,
     faults: Vec<(String, u16)>,
     latency: Duration,
+    lost: Vec<String>,
 }
 
 /// The API server; clones share it.
@@ -121,6 +122,17 @@ impl Api {
         self.inner().latency = latency;
     }
 
+    /// The next request whose method and path start with `start` takes effect, but its answer is lost.
+    pub fn lose_answer(&self, start: &str) {
+        self.inner().lost.push(start.into());
+    }
+
+    /// Removes a Node as someone else would, and lets the watch tell.
+    pub fn remove(&self, name: &str) {
+        let node = self.inner().nodes.remove(name).unwrap();
+        self.cache.observe(Event::Delete(serde_json::from_value(node).unwrap()));
+    }
+
     pub fn client(&self) -> kube::Client {
         let api = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -143,7 +155,7 @@ impl Api {
     fn answer(&self, line: &str, body: &Value) -> Response<Full<Bytes>> {
         let fault = {
             let mut inner = self.inner();
-            if !line.contains("/events") {
+            if !line.contains("/events") && !line.starts_with("GET") {
                 inner.writes.push(line.to_owned());
             }
             let place = inner.faults.iter().position(|(start, _)| line.starts_with(start));
@@ -151,12 +163,22 @@ impl Api {
         };
         let (status, body) = match fault {
             Some(status) => refused(status),
+            None if self.loses(line) => {
+                self.act(line, body);
+                refused(504)
+            }
             None => self.act(line, body),
         };
         let response = Response::builder()
             .status(status)
             .header("content-type", "application/json");
         response.body(Full::new(Bytes::from(body.to_string()))).unwrap()
+    }
+
+    fn loses(&self, line: &str) -> bool {
+        let lost = &mut self.inner().lost;
+        let place = lost.iter().position(|start| line.starts_with(start));
+        place.map(|place| lost.remove(place)).is_some()
     }
 
     fn act(&self, line: &str, body: &Value) -> (u16, Value) {
@@ -169,6 +191,10 @@ impl Api {
                     .events
                     .push(format!("{} {} {about}", text(&body["type"]), text(&body["reason"])));
                 (201, body.clone())
+            }
+            ("GET", "nodes") => {
+                let nodes: Vec<Value> = self.inner().nodes.values().cloned().collect();
+                (200, json!({"metadata": {"resourceVersion": "1"}, "items": nodes}))
             }
             ("PATCH", "nodes") => self.patch(parts[5], body),
             ("DELETE", "nodes") => self.delete(parts[5], body),
@@ -183,7 +209,13 @@ impl Api {
         if body.is_object() {
             return self.merge_status(node, body);
         }
-        let patch: json_patch::Patch = serde_json::from_value(body.clone()).unwrap();
+        // API servers take a `test` for null as "is not there".
+        let mut operations = body.as_array().cloned().unwrap_or_default();
+        operations.retain(|operation| {
+            let path = operation["path"].as_str().unwrap_or_default();
+            operation["op"] != "test" || !operation["value"].is_null() || node.pointer(path).is_some()
+        });
+        let patch: json_patch::Patch = serde_json::from_value(operations.into()).unwrap();
         if json_patch::patch(&mut node, &patch).is_err() {
             return refused(422);
         }

@@ -16,10 +16,6 @@ const fn flag(name: &'static str, kind: Kind, default: &'static str, effect: Eff
     }
 }
 
-const fn not_yet(reason: &'static str) -> Effect {
-    NotYet { reason, silent: "" }
-}
-
 const COUNT: Kind = Int {
     min: 1,
     max: i32::MAX as i64,
@@ -28,18 +24,17 @@ const COUNT_OR_ZERO: Kind = Int {
     min: 0,
     max: i32::MAX as i64,
 };
+const MASK: Kind = Int { min: 0, max: 128 };
 const PORT: Kind = Int { min: 0, max: 65_535 };
 
-const NO_IPAM: &str = "the node IPAM controller is not built yet";
-const NO_TAGGING: &str = "the tagging controller is not built yet";
 const NO_WEBHOOKS: &str =
     "this provider registers no webhook in the manager; the admission webhook is a binary of its own";
 const LOGS_TO_STDERR: &str = "logs always go to stderr";
 
 pub(super) const GENERIC: &[Flag] = &[
-    flag("allocate-node-cidrs", Bool, "false", NotYet { reason: NO_IPAM, silent: "false" }, "Whether Pod CIDRs are allocated by the cloud controllers; read by node IPAM only."),
+    flag("allocate-node-cidrs", Bool, "false", Works, "Allows node IPAM to give Nodes ranges for their Pods; it must be named in --controllers, too."),
     flag("allow-untagged-cloud", Bool, "false", NoEffectUpstream("a cluster ID is always needed"), "Deprecated. Run without a cluster ID."),
-    flag("cidr-allocator-type", Text, "RangeAllocator", not_yet(NO_IPAM), "Allocator of node IPAM."),
+    flag("cidr-allocator-type", Text, "RangeAllocator", Works, "Allocator of node IPAM; only RangeAllocator."),
     flag("cloud-config", Text, "", Works, "Path to the cloud configuration file; empty means an empty configuration."),
     flag("cloud-provider", Text, "", Works, "The cloud provider; required, and must be aws."),
     flag("cluster-cidr", List, "", Works, "At most two CIDRs, one of each family, of the cluster's Pods. Routes are made for IPv4; without an IPv4 range the route controller stays off."),
@@ -147,12 +142,19 @@ pub(super) const WEBHOOK: &[Flag] = &[
 ];
 
 pub(super) const TAGGING: &[Flag] = &[
-    flag("resources", Repeated, "", not_yet(NO_TAGGING), "Kinds of resources to tag; only instance."),
-    flag("tagging-controller-burst-limit", COUNT_OR_ZERO, "0", not_yet(NO_TAGGING), "Burst of the tagging controller."),
-    flag("tagging-controller-concurrent-node-syncs", COUNT, "1", not_yet(NO_TAGGING), "Nodes tagged at the same time."),
-    flag("tagging-controller-enable-batching", Bool, "false", NotYet { reason: NO_TAGGING, silent: "false" }, "Tag many instances with one call."),
-    flag("tagging-controller-rate-limit", Float, "0", not_yet(NO_TAGGING), "Nodes tagged per second."),
-    flag("tags", Map, "", not_yet(NO_TAGGING), "Tags for the resources."),
+    flag("resources", Repeated, "", Works, "Kinds of resources to tag; only instance. Needed by the tagging controller."),
+    flag("tagging-controller-burst-limit", COUNT_OR_ZERO, "0", Works, "How many nodes may be taken up at once before the rate limit counts."),
+    flag("tagging-controller-concurrent-node-syncs", COUNT, "1", Works, "Calls of the tagging controller under way at the same time."),
+    flag("tagging-controller-enable-batching", Bool, "false", Works, "Tag up to 50 instances with one call."),
+    flag("tagging-controller-rate-limit", Float, "0", Works, "Nodes taken up per second; counts only where the burst limit is set, too."),
+    flag("tags", Map, "", Works, "Tags for the resources. Needed by the tagging controller."),
+];
+
+pub(super) const NODE_IPAM: &[Flag] = &[
+    flag("node-cidr-mask-size", MASK, "0", Works, "Prefix length of the Nodes' ranges where --cluster-cidr has one CIDR; 0 means 24 for IPv4 and 64 for IPv6."),
+    flag("node-cidr-mask-size-ipv4", MASK, "0", Works, "Prefix length of the Nodes' IPv4 ranges; 0 means 24."),
+    flag("node-cidr-mask-size-ipv6", MASK, "0", Works, "Prefix length of the Nodes' IPv6 ranges; 0 means 64."),
+    flag("service-cluster-ip-range", List, "", Works, "At most two CIDRs of Services, which no Node gets."),
 ];
 
 pub(super) const LOGS: &[Flag] = &[

@@ -1,0 +1,295 @@
+//! What is to be done about which instance. Pure: Nodes, answers and times come in, batches come out.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use outrigger_aws::InstanceId;
+use tokio::time::Instant;
+
+use crate::backoff::Backoff;
+
+/// First pause after a failure that concerns one instance only.
+const FIRST: Duration = Duration::from_secs(1);
+/// Longest pause.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Set the tags, then the Node's label.
+    Tag,
+    /// Take the tags off.
+    Untag,
+}
+
+/// A Node as far as this matters.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// Name.
+    pub name: &'a str,
+    /// Its instance; `None` for one that is not on EC2 or has no provider ID yet.
+    pub instance: Option<&'a InstanceId>,
+    /// Whether its label says that its instance has these very tags.
+    pub labelled: bool,
+}
+
+/// Calls to be made with one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// What.
+    pub action: Action,
+    /// With which.
+    pub instances: Vec<InstanceId>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    action: Action,
+    /// Asked for because the tags were gone, though the label says that they are there.
+    repair: bool,
+}
+
+/// Which instances belong to Nodes, and what is to be done.
+#[derive(Debug)]
+pub struct Book {
+    /// By Node's name.
+    instances: HashMap<String, InstanceId>,
+    nodes: HashMap<InstanceId, BTreeSet<String>>,
+    items: HashMap<InstanceId, Item>,
+    ready: VecDeque<InstanceId>,
+    under_way: HashSet<InstanceId>,
+    backoff: Backoff<InstanceId>,
+    /// EC2 does not know them; until then they may still appear, since EC2 is eventually consistent.
+    missing: HashMap<InstanceId, Instant>,
+    /// No try will ever help, as long as EC2 does not list them.
+    hopeless: HashSet<InstanceId>,
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        Self {
+            instances: HashMap::new(),
+            nodes: HashMap::new(),
+            items: HashMap::new(),
+            ready: VecDeque::new(),
+            under_way: HashSet::new(),
+            backoff: Backoff::new(FIRST, LONGEST),
+            missing: HashMap::new(),
+            hopeless: HashSet::new(),
+        }
+    }
+}
+
+impl Book {
+    /// A Node is there.
+    pub fn seen(&mut self, node: Seen<'_>) {
+        if self.instances.get(node.name) != node.instance {
+            self.gone(node.name);
+        }
+        let Some(instance) = node.instance else {
+            return;
+        };
+        self.instances.insert(node.name.to_owned(), instance.clone());
+        let nodes = self.nodes.entry(instance.clone()).or_default();
+        nodes.insert(node.name.to_owned());
+        match self.items.get(instance) {
+            // The instance has a Node again before its tags were taken off.
+            Some(item) if item.action == Action::Untag => self.want(instance, Action::Tag, true),
+            Some(item) if node.labelled && !item.repair && !self.under_way.contains(instance) => {
+                self.drop_item(instance);
+            }
+            None if !node.labelled && !self.is_given_up(instance) => self.want(instance, Action::Tag, false),
+            _ => {}
+        }
+    }
+
+    /// A Node is gone. Its instance loses the tags, unless another Node has it or EC2 never knew it.
+    pub fn gone(&mut self, name: &str) {
+        let Some(instance) = self.instances.remove(name) else {
+            return;
+        };
+        if let Some(nodes) = self.nodes.get_mut(&instance) {
+            nodes.remove(name);
+            if !nodes.is_empty() {
+                return;
+            }
+        }
+        self.nodes.remove(&instance);
+        let was_missing = self.missing.remove(&instance).is_some();
+        if self.hopeless.remove(&instance) || was_missing {
+            self.drop_item(&instance);
+        } else {
+            self.want(&instance, Action::Untag, false);
+        }
+    }
+
+    /// An instance of a Node lost tags that its Node's label says it has; or EC2 knows one at last that it did not.
+    pub fn repair(&mut self, instance: &InstanceId) {
+        self.missing.remove(instance);
+        self.hopeless.remove(instance);
+        if self.nodes.contains_key(instance) && !self.items.contains_key(instance) {
+            self.want(instance, Action::Tag, true);
+        }
+    }
+
+    fn want(&mut self, instance: &InstanceId, action: Action, repair: bool) {
+        let item = Item { action, repair };
+        let is_new = self.items.insert(instance.clone(), item).is_none();
+        if is_new && !self.under_way.contains(instance) {
+            self.ready.push_back(instance.clone());
+        }
+    }
+
+    fn drop_item(&mut self, instance: &InstanceId) {
+        self.items.remove(instance);
+        self.backoff.forget(instance);
+        self.ready.retain(|other| other != instance);
+    }
+
+    fn is_given_up(&self, instance: &InstanceId) -> bool {
+        self.hopeless.contains(instance) || self.missing.contains_key(instance)
+    }
+
+    /// Takes what is to be done next, of one kind, at most `most`; it is under way then.
+    pub fn take(&mut self, most: usize, now: Instant) -> Option<Batch> {
+        for instance in self.backoff.due(now) {
+            let is_new = !self.under_way.contains(&instance) && !self.ready.contains(&instance);
+            if is_new && self.items.contains_key(&instance) {
+                self.ready.push_back(instance);
+            }
+        }
+        let mut batch: Option<Batch> = None;
+        let mut rest = VecDeque::new();
+        while let Some(instance) = self.ready.pop_front() {
+            // What has to wait comes back when it is due.
+            let Some(item) = self
+                .items
+                .get(&instance)
+                .filter(|_| self.backoff.may_try(&instance, now))
+            else {
+                continue;
+            };
+            let batch = batch.get_or_insert_with(|| Batch {
+                action: item.action,
+                instances: Vec::new(),
+            });
+            if batch.action == item.action {
+                batch.instances.push(instance);
+            } else {
+                rest.push_back(instance);
+            }
+            if batch.instances.len() >= most {
+                break;
+            }
+        }
+        rest.append(&mut self.ready);
+        self.ready = rest;
+        let batch = batch?;
+        self.under_way.extend(batch.instances.iter().cloned());
+        Some(batch)
+    }
+
+    /// Whether something could be taken now.
+    #[must_use]
+    pub fn has_work(&self, now: Instant) -> bool {
+        !self.ready.is_empty() || self.backoff.due(now).iter().any(|id| !self.under_way.contains(id))
+    }
+
+    /// How many are ready.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// When something that failed is due again.
+    #[must_use]
+    pub fn next_due(&self, now: Instant) -> Option<Instant> {
+        self.backoff.next_due(now)
+    }
+
+    /// It was done. What was asked for meanwhile comes next.
+    pub fn done(&mut self, instance: &InstanceId, action: Action) {
+        self.under_way.remove(instance);
+        self.backoff.forget(instance);
+        match self.items.get(instance) {
+            Some(item) if item.action != action => self.ready.push_back(instance.clone()),
+            _ => drop(self.items.remove(instance)),
+        }
+    }
+
+    /// It failed for a reason of its own: it is tried again after a growing pause. Returns how often in a row.
+    pub fn failed(&mut self, instance: &InstanceId, now: Instant) -> u32 {
+        self.under_way.remove(instance);
+        self.backoff.failed(instance, now)
+    }
+
+    /// It was not its fault: it waits with the others.
+    pub fn put_back(&mut self, instance: &InstanceId) {
+        self.under_way.remove(instance);
+        if self.items.contains_key(instance) && !self.ready.contains(instance) {
+            self.ready.push_front(instance.clone());
+        }
+    }
+
+    /// EC2 does not know it. It may still appear until then.
+    pub fn missing(&mut self, instance: &InstanceId, until: Instant) {
+        self.done(instance, Action::Tag);
+        if self.nodes.contains_key(instance) {
+            self.missing.entry(instance.clone()).or_insert(until);
+        }
+    }
+
+    /// No try will help.
+    pub fn hopeless(&mut self, instance: &InstanceId) {
+        self.done(instance, Action::Tag);
+        self.missing.remove(instance);
+        if self.nodes.contains_key(instance) {
+            self.hopeless.insert(instance.clone());
+        }
+    }
+
+    /// Those that EC2 did not know and that may still appear.
+    #[must_use]
+    pub fn awaited(&self) -> Vec<InstanceId> {
+        self.missing.keys().cloned().collect()
+    }
+
+    /// Gives up those that did not appear in time, and returns them.
+    pub fn give_up(&mut self, now: Instant) -> Vec<InstanceId> {
+        let late: Vec<InstanceId> = self
+            .missing
+            .iter()
+            .filter(|(_, until)| **until <= now)
+            .map(|(id, _)| id.clone())
+            .collect();
+        for instance in &late {
+            self.missing.remove(instance);
+            self.hopeless.insert(instance.clone());
+        }
+        late
+    }
+
+    /// All instances of Nodes about which nothing is to be done: where tags may have been lost, or which may have
+    /// appeared against all hope.
+    #[must_use]
+    pub fn settled(&self) -> Vec<InstanceId> {
+        let open = |id: &&InstanceId| self.items.contains_key(*id) || self.missing.contains_key(*id);
+        self.nodes.keys().filter(|id| !open(id)).cloned().collect()
+    }
+
+    /// Whether it was given up.
+    #[must_use]
+    pub fn is_hopeless(&self, instance: &InstanceId) -> bool {
+        self.hopeless.contains(instance)
+    }
+
+    /// The Nodes of an instance; one, but for a moment when it was made anew under another name.
+    #[must_use]
+    pub fn nodes_of(&self, instance: &InstanceId) -> Vec<String> {
+        let nodes = self.nodes.get(instance);
+        nodes.map(|nodes| nodes.iter().cloned().collect()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

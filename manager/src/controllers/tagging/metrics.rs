@@ -1,0 +1,78 @@
+//! The incumbent's two metrics of tagging, spelt as there, and the right spelling beside it.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+
+use crate::metrics::{Metrics, node_delay_bounds};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ErrorLabels {
+    error_type: &'static str,
+    /// Empty: the incumbent has a series for each instance that ever failed, which never ends.
+    instance_id: &'static str,
+}
+
+/// What is counted. Clones share it.
+#[derive(Clone)]
+pub struct TaggingMetrics {
+    errors: Family<ErrorLabels, Counter>,
+    misspelt_delay: Histogram,
+    delay: Histogram,
+}
+
+impl TaggingMetrics {
+    /// Registers them; once in a process. The incumbent has them whether its controller runs or not.
+    #[must_use]
+    pub fn registered(metrics: &Metrics) -> Self {
+        let own = Self {
+            errors: Family::default(),
+            misspelt_delay: Histogram::new(node_delay_bounds()),
+            delay: Histogram::new(node_delay_bounds()),
+        };
+        metrics.with_registry(|r| {
+            r.family(
+                "cloudprovider_aws_tagging_controller_work_item_errors",
+                &["error_type", "instance_id"],
+                "Failed tries to tag an instance or to take its tags off",
+                own.errors.clone(),
+            );
+            r.register(
+                "tagging_controller_inital_node_tagging_delay_seconds",
+                "From a Node's creation to its first successful tagging",
+                own.misspelt_delay.clone(),
+            );
+            r.register(
+                "tagging_controller_initial_node_tagging_delay_seconds",
+                "The same, spelt right",
+                own.delay.clone(),
+            );
+        });
+        own
+    }
+
+    /// A try for one instance failed.
+    pub(super) fn failed(&self) {
+        self.count("total_errors");
+    }
+
+    /// As often as the incumbent tries before it gives up.
+    pub(super) fn exhausted(&self) {
+        self.count("errors_after_retries_exhausted");
+    }
+
+    fn count(&self, error_type: &'static str) {
+        let labels = ErrorLabels {
+            error_type,
+            instance_id: "",
+        };
+        self.errors.get_or_create(&labels).inc();
+    }
+
+    /// A Node's first tagging, so long after its creation.
+    pub(super) fn first(&self, seconds: f64) {
+        self.misspelt_delay.observe(seconds);
+        self.delay.observe(seconds);
+    }
+}

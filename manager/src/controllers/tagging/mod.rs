@@ -1,0 +1,150 @@
+//! The tagging controller: instances of Nodes carry the tags of `--tags`, and their Nodes a label that says so.
+//!
+//! ```text
+//! node cache ─names─▶ book (pure) ─batches─▶ CreateTags, DeleteTags ─▶ label ─▶ book
+//!                        ▲
+//!    every 10 s: do instances that EC2 did not know exist by now?   one describe for all
+//!    every 30 min: does each instance still have its tags?          one describe for all
+//! ```
+//!
+//! A Node that goes takes the tags off its instance, unless another Node has it. An instance counts as tagged only when
+//! AWS said so. What EC2 does not know is told once and not tried again; what concerns all calls, such as a missing
+//! permission or throttling, pauses all of them.
+
+mod apply;
+pub mod book;
+pub mod label;
+mod metrics;
+mod pace;
+mod work;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outrigger_aws::{Ec2, Tags};
+use outrigger_leader::{NotLeader, Permit};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use crate::backoff::sleep_until;
+use crate::instances::Instances;
+use crate::metrics::Metrics;
+use crate::node_cache::{NodeCache, NodeView};
+pub use metrics::TaggingMetrics;
+use work::Work;
+
+/// Name of the queue in metrics `workqueue_*`, the incumbent's.
+pub const QUEUE: &str = "tagging-controller";
+
+/// How long calls of one batch are collected.
+const WINDOW: Duration = Duration::from_millis(100);
+/// How often EC2 is asked about instances that it did not know.
+const MISSING: Duration = Duration::from_secs(10);
+/// How often it is asked whether tags were lost.
+const DRIFT: Duration = Duration::from_secs(30 * 60);
+
+/// What the controller works with.
+#[derive(Clone)]
+pub struct Deps {
+    /// Client for the label.
+    pub client: kube::Client,
+    /// The Nodes; filled by someone else.
+    pub nodes: NodeCache,
+    /// EC2, for tags.
+    pub ec2: Arc<dyn Ec2>,
+    /// What is known about instances.
+    pub instances: Instances,
+    /// The tags.
+    pub tags: Tags,
+    /// The label's value for these tags; see [`label::value`].
+    pub label: String,
+    /// Up to 50 instances with one call, instead of one.
+    pub batching: bool,
+    /// Calls under way at the same time, at least 1.
+    pub calls_at_once: usize,
+    /// Nodes taken up per second; counts only with a burst limit above 0.
+    pub rate_limit: f64,
+    /// Nodes taken up before the rate limit counts.
+    pub burst_limit: u32,
+    /// Metrics of all controllers.
+    pub metrics: Metrics,
+    /// Metrics of this one.
+    pub counts: TaggingMetrics,
+    /// The right to write.
+    pub permit: Permit,
+}
+
+/// Why the controller ended before it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It may not write any more.
+    #[error("the tagging controller lost its permit to write")]
+    NotLeader(#[from] NotLeader),
+    /// A defect: a task panicked.
+    #[error("a call of the tagging controller ended")]
+    Task(#[source] tokio::task::JoinError),
+}
+
+/// Runs until `stop`, and returns only when no write is under way any more.
+///
+/// # Errors
+/// [`Error::NotLeader`], when a write was due and not allowed any more.
+pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        () = deps.nodes.ready() => {}
+    }
+    let mut work = Work::new(deps.clone());
+    let result = until_stopped(&mut work, &deps, &stop).await;
+    work.finish().await;
+    result
+}
+
+async fn until_stopped(work: &mut Work, deps: &Deps, stop: &CancellationToken) -> Result<(), Error> {
+    let changes = deps.nodes.subscribe_where(matters);
+    let (mut missing, mut drift) = (every(MISSING), every(DRIFT));
+    loop {
+        let (due, awaits_any) = (work.next_due(), work.awaits_any());
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = changes.changed() => {
+                if deps.batching {
+                    tokio::select! {
+                        () = stop.cancelled() => return Ok(()),
+                        () = tokio::time::sleep(WINDOW) => {}
+                    }
+                }
+                changes.take().iter().for_each(|name| work.look(name));
+            }
+            Some(outcome) = work.next_applied() => work.settle(outcome)?,
+            () = sleep_until(due) => {}
+            _ = missing.tick(), if awaits_any => {
+                tokio::select! {
+                    () = stop.cancelled() => return Ok(()),
+                    () = work.look_for_missing() => {}
+                }
+            }
+            _ = drift.tick() => {
+                tokio::select! {
+                    () = stop.cancelled() => return Ok(()),
+                    () = work.look_for_drift() => {}
+                }
+            }
+        }
+        work.start_calls();
+    }
+}
+
+fn every(period: Duration) -> Interval {
+    let mut ticks = tokio::time::interval_at(Instant::now() + period, period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+/// Who is there, on which instance, with which label.
+fn matters(was: Option<&NodeView>, is: Option<&NodeView>) -> bool {
+    let (Some(was), Some(is)) = (was, is) else {
+        return true;
+    };
+    was.uid() != is.uid() || was.provider_id() != is.provider_id() || was.label(label::LABEL) != is.label(label::LABEL)
+}

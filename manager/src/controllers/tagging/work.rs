@@ -1,0 +1,330 @@
+//! What is under way, and what follows from what came out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use outrigger_aws::{Error as AwsError, InstanceId, Kind};
+use outrigger_leader::NotLeader;
+use outrigger_shared::provider_id::ProviderId;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
+
+use super::apply::{self, Applied, Verdict};
+use super::book::{Action, Book, Seen};
+use super::pace::Pace;
+use super::{Deps, Error, label};
+use crate::backoff::Backoff;
+use crate::instances::{Answer, Lane};
+use crate::metrics::{Queue, Working};
+use crate::node_cache::NodeView;
+use crate::node_patch::WriteError;
+
+/// Most resources of one call, as the incumbent has it. EC2 allows more.
+const BATCH: usize = 50;
+/// How long EC2 may not know a new Node's instance, from the Node's creation on, as the incumbent has it.
+const GRACE: Duration = Duration::from_secs(300);
+/// First and longest pause of all calls, when AWS refuses them for a reason that concerns them all.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// At this failure in a row the incumbent gives up.
+const INCUMBENT_TRIES: u32 = 10;
+/// How old an answer about lost tags may be.
+const DRIFT_AGE: Duration = Duration::from_secs(300);
+/// How old an answer about missing instances may be.
+const MISSING_AGE: Duration = Duration::from_secs(5);
+
+/// The same reason is logged again after so long.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
+
+type Outcome = (Result<Applied, NotLeader>, Vec<(Arc<NodeView>, Result<(), WriteError>)>);
+
+/// The state of a run.
+pub(super) struct Work {
+    deps: Deps,
+    book: Book,
+    pace: Option<Pace>,
+    /// All calls wait for one and the same reason.
+    pause: Backoff<()>,
+    /// Whether the last call was refused for such a reason.
+    is_refused: bool,
+    /// When each reason of a failure was logged last.
+    said: HashMap<String, Instant>,
+    under_way: JoinSet<Outcome>,
+    queue: Queue,
+}
+
+/// The instance of a Node. A provider ID that is no instance's is left to others, as one that is still missing is.
+pub(super) fn instance(node: &NodeView) -> Option<InstanceId> {
+    match node.provider_id().map(ProviderId::parse) {
+        Some(Ok(ProviderId::Instance(id))) => Some(InstanceId::new(id.as_str())),
+        _ => None,
+    }
+}
+
+impl Work {
+    pub(super) fn new(deps: Deps) -> Self {
+        let queue = deps.metrics.queue(super::QUEUE);
+        Self {
+            book: Book::default(),
+            pace: Pace::new(deps.rate_limit, deps.burst_limit, Instant::now()),
+            pause: Backoff::new(PAUSE.0, PAUSE.1),
+            is_refused: false,
+            said: HashMap::new(),
+            under_way: JoinSet::new(),
+            queue,
+            deps,
+        }
+    }
+
+    /// Looks at a Node that the cache says has changed.
+    pub(super) fn look(&mut self, name: &str) {
+        let Some(node) = self.deps.nodes.node(name) else {
+            self.book.gone(name);
+            return;
+        };
+        let instance = instance(&node);
+        self.book.seen(Seen {
+            name,
+            instance: instance.as_ref(),
+            labelled: node.label(label::LABEL) == Some(self.deps.label.as_str()),
+        });
+    }
+
+    /// When there is something to do next, beside changes and answers.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let now = Instant::now();
+        if let Some(end) = self.pause.next_due(now) {
+            return Some(end);
+        }
+        let retry = self.book.next_due(now);
+        if !self.book.has_work(now) || self.under_way.len() >= self.deps.calls_at_once {
+            return retry;
+        }
+        let pace = self
+            .pace
+            .as_ref()
+            .map(|pace| now + pace.wait().max(Duration::from_millis(1)));
+        retry.into_iter().chain(pace).min()
+    }
+
+    /// Starts what is to be done, as much as may be under way.
+    pub(super) fn start_calls(&mut self) {
+        let now = Instant::now();
+        while self.under_way.len() < self.deps.calls_at_once && self.pause.may_try(&(), now) {
+            // While the reason for a pause may last, one call finds out.
+            if self.is_refused && !self.under_way.is_empty() {
+                return;
+            }
+            let most = if self.deps.batching { BATCH } else { 1 };
+            let most = self.pace.as_mut().map_or(most, |pace| most.min(pace.available(now)));
+            let Some(batch) = (most > 0).then(|| self.book.take(most, now)).flatten() else {
+                return;
+            };
+            if let Some(pace) = &mut self.pace {
+                pace.take(u32::try_from(batch.instances.len()).unwrap_or(u32::MAX));
+            }
+            let working: Vec<Working> = batch.instances.iter().map(|id| self.queue.start(id.as_str())).collect();
+            let (deps, names) = (self.deps.clone(), self.names(&batch.instances));
+            self.under_way.spawn(async move {
+                let applied = apply::apply(&deps, batch).await;
+                let labelled = label_done(&deps, &applied, names).await;
+                drop(working);
+                (applied, labelled)
+            });
+        }
+    }
+
+    fn names(&self, ids: &[InstanceId]) -> Vec<(InstanceId, Vec<String>)> {
+        ids.iter().map(|id| (id.clone(), self.book.nodes_of(id))).collect()
+    }
+
+    /// Waits for a call to end; `None` when there is none.
+    pub(super) async fn next_applied(&mut self) -> Option<Result<Outcome, JoinError>> {
+        self.under_way.join_next().await
+    }
+
+    /// What follows from a call.
+    pub(super) fn settle(&mut self, outcome: Result<Outcome, JoinError>) -> Result<(), Error> {
+        let (applied, labelled) = outcome.map_err(Error::Task)?;
+        let Applied { action, verdicts } = applied?;
+        let mut refused = Vec::new();
+        for (id, verdict) in verdicts {
+            match (verdict, action) {
+                (Verdict::Done, _) => {
+                    self.recovered();
+                    self.book.done(&id, action);
+                }
+                // There is nothing to take tags off.
+                (Verdict::Missing | Verdict::Invalid, Action::Untag) => self.book.done(&id, action),
+                (Verdict::Missing, Action::Tag) => {
+                    self.deps.counts.failed();
+                    self.book.missing(&id, self.grace_end(&id));
+                }
+                (Verdict::Invalid, Action::Tag) => {
+                    self.deps.counts.failed();
+                    self.book.hopeless(&id);
+                    refused.push(id);
+                }
+                (Verdict::Failed(error), _) => self.failed(&id, &error),
+            }
+        }
+        refused.extend(self.book.give_up(Instant::now()));
+        say_hopeless(&refused);
+        labelled
+            .into_iter()
+            .try_for_each(|(node, written)| self.labelled(&node, written))
+    }
+
+    /// Until when EC2 may not know the instance: five minutes after its newest Node was made.
+    fn grace_end(&self, id: &InstanceId) -> Instant {
+        let now = Timestamp::now();
+        let age = |name: &String| {
+            let node = self.deps.nodes.node(name)?;
+            let created = node.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
+            Some(Duration::try_from(now.duration_since(created)).unwrap_or_default())
+        };
+        let youngest = self.book.nodes_of(id).iter().filter_map(age).min().unwrap_or_default();
+        Instant::now() + GRACE.saturating_sub(youngest)
+    }
+
+    fn failed(&mut self, id: &InstanceId, error: &AwsError) {
+        let now = Instant::now();
+        self.deps.counts.failed();
+        self.queue.retry();
+        if matches!(error.kind(), Kind::Throttled | Kind::AccessDenied | Kind::Transport) {
+            // One failure pauses all, however many instances its batch had.
+            if self.pause.may_try(&(), now) && self.pause.failed(&(), now) == INCUMBENT_TRIES {
+                self.deps.counts.exhausted();
+            }
+            self.is_refused = true;
+            self.book.put_back(id);
+        } else if self.book.failed(id, now) == INCUMBENT_TRIES {
+            self.deps.counts.exhausted();
+        }
+        let cause = format!("{:?} {}", error.kind(), error.code().unwrap_or_default());
+        let is_new = |said: &Instant| now.duration_since(*said) >= SAY_AGAIN;
+        if self.said.get(&cause).is_none_or(is_new) {
+            tracing::warn!(instance = %id, %error, "tagging failed; it is tried again");
+            self.said.insert(cause, now);
+        }
+    }
+
+    fn recovered(&mut self) {
+        self.pause.forget(&());
+        if std::mem::take(&mut self.is_refused) {
+            tracing::info!("tagging works again");
+        }
+    }
+
+    fn labelled(&mut self, node: &NodeView, written: Result<(), WriteError>) -> Result<(), Error> {
+        match written {
+            Ok(()) => {
+                if node.label(label::LABEL).is_none()
+                    && let Some(created) = &node.metadata.creation_timestamp
+                {
+                    self.deps
+                        .counts
+                        .first(Timestamp::now().duration_since(created.0).as_secs_f64());
+                }
+            }
+            Err(WriteError::Gone) => {}
+            Err(WriteError::NotLeader(lost)) => return Err(lost.into()),
+            Err(error) => {
+                self.deps.counts.failed();
+                let failure = &error as &dyn std::error::Error;
+                tracing::warn!(
+                    node = node.name(),
+                    error = failure,
+                    "tagged, but the label was not written; it is tried again"
+                );
+                if let Some(id) = instance(node) {
+                    self.book.repair(&id);
+                    self.book.failed(&id, Instant::now());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether EC2 is awaited to know some instances.
+    pub(super) fn awaits_any(&self) -> bool {
+        !self.book.awaited().is_empty()
+    }
+
+    /// Asks whether EC2 knows them by now: one describe for all, not a try to tag each.
+    pub(super) async fn look_for_missing(&mut self) {
+        let awaited = self.book.awaited();
+        let answers = self.deps.instances.by_id(&awaited, Lane::Background, MISSING_AGE).await;
+        for id in &awaited {
+            if matches!(answers.get(id), Some(Answer::Found(_))) {
+                self.book.repair(id);
+            }
+        }
+        say_hopeless(&self.book.give_up(Instant::now()));
+    }
+
+    /// Looks for tags that were lost, and for instances that appeared against all hope.
+    pub(super) async fn look_for_drift(&mut self) {
+        let settled = self.book.settled();
+        let answers = self.deps.instances.by_id(&settled, Lane::Background, DRIFT_AGE).await;
+        let mut lost = 0;
+        for id in &settled {
+            let Some(Answer::Found(found)) = answers.get(id) else {
+                continue;
+            };
+            let has_all = self
+                .deps
+                .tags
+                .iter()
+                .all(|(key, value)| found.tags.get(key) == Some(value));
+            if !has_all || self.book.is_hopeless(id) {
+                lost += 1;
+                self.book.repair(id);
+            }
+        }
+        if lost > 0 {
+            tracing::warn!(instances = lost, "tags were lost; they are set again");
+        }
+    }
+
+    /// Waits for all that is under way.
+    pub(super) async fn finish(mut self) {
+        while self.under_way.join_next().await.is_some() {}
+    }
+}
+
+/// Labels the Nodes whose instances AWS said are tagged, those that are still there.
+async fn label_done(
+    deps: &Deps,
+    applied: &Result<Applied, NotLeader>,
+    names: Vec<(InstanceId, Vec<String>)>,
+) -> Vec<(Arc<NodeView>, Result<(), WriteError>)> {
+    let Ok(Applied {
+        action: Action::Tag,
+        verdicts,
+    }) = applied
+    else {
+        return Vec::new();
+    };
+    let is_done = |id: &InstanceId| {
+        verdicts
+            .iter()
+            .any(|(other, verdict)| other == id && matches!(verdict, Verdict::Done))
+    };
+    let nodes = names
+        .into_iter()
+        .filter(|(id, _)| is_done(id))
+        .flat_map(|(_, names)| names);
+    let nodes = nodes.filter_map(|name| deps.nodes.node(&name));
+    let unlabelled = nodes.filter(|node| node.label(label::LABEL) != Some(deps.label.as_str()));
+    apply::set_labels(deps, unlabelled.collect()).await
+}
+
+/// One line, whatever their number.
+fn say_hopeless(ids: &[InstanceId]) {
+    if let Some(first) = ids.first() {
+        let instances = ids.len();
+        tracing::warn!(instances, %first, "EC2 does not know these instances of Nodes: they are not tagged, and not tried again");
+    }
+}
