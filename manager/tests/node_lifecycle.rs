@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use node_support::{Api, aws, describes, eventually, instance, set_state};
+use outrigger_aws::ec2::FargateEni;
 use outrigger_aws::fake::FakeAws;
 use outrigger_aws::{Error as AwsError, InstanceState};
 use outrigger_leader::Permit;
@@ -19,6 +20,7 @@ use outrigger_manager::controllers::node_lifecycle::{self, Deps, EVENT_COMPONENT
 use outrigger_manager::events::Recorder;
 use outrigger_manager::instances::Instances;
 use outrigger_manager::metrics::Metrics;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -260,4 +262,156 @@ async fn one_pass_asks_once_for_all_nodes_that_are_not_ready() {
     pause(12).await;
     assert_eq!(describes(&running.aws), 3, "one describe for each of three passes");
     running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn seventeen_hundred_nodes_cost_nine_calls_and_two_once_they_are_known() {
+    let names: Vec<String> = (0..1700).map(|n| format!("i-{n:08x}")).collect();
+    let instances = names.iter().map(|name| instance(name, name, "10.0.0.1")).collect();
+    let running = start(
+        Api::with(names.iter().map(|name| node(name, "Unknown")).collect()),
+        aws(instances),
+    );
+    pause(2).await;
+    assert_eq!(describes(&running.aws), 9);
+    running.aws.forget_calls();
+    pause(5).await;
+    assert_eq!(describes(&running.aws), 2);
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn seventeen_hundred_absent_nodes_cost_ten_calls_a_pass_and_all_stay() {
+    let names: Vec<String> = (0..1700).map(|n| format!("i-{n:08x}")).collect();
+    let running = start(
+        Api::with(names.iter().map(|name| node(name, "Unknown")).collect()),
+        aws(vec![]),
+    );
+    pause(12).await;
+    running.aws.forget_calls();
+    pause(5).await;
+    assert!(describes(&running.aws) <= 10, "{}", describes(&running.aws));
+    assert_eq!(running.api.writes(), Vec::<String>::new());
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_looked_terminated_once_keeps_its_node() {
+    let aws = aws(vec![instance("i-00000001", "x", "10.0.0.1")]);
+    set_state(&aws, "i-00000001", InstanceState::Terminated);
+    let running = start(Api::with(vec![node("i-00000001", "Unknown")]), aws);
+    pause(2).await;
+    set_state(&running.aws, "i-00000001", InstanceState::Running);
+    pause(60).await;
+    assert!(running.api.node("i-00000001").is_some());
+    running.end().await;
+}
+
+/// A Fargate Node, and whether its network interface is there.
+fn on_fargate(there: bool) -> (Value, Arc<FakeAws>) {
+    let mut node = node("fargate-ip-10-0-0-9.ec2.internal", "Unknown");
+    node["spec"]["providerID"] = "aws:///us-east-1a/1abc-2def/fargate-ip-10-0-0-9.ec2.internal".into();
+    let aws = aws(vec![]);
+    if there {
+        let eni = FargateEni {
+            vpc_id: Some("vpc-1".into()),
+            private_ip: Some("10.0.0.9".into()),
+            ..FargateEni::default()
+        };
+        aws.change(|world| world.fargate.push(eni));
+    }
+    (node, aws)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fargate_node_stays_untouched_while_its_interface_is_there_and_goes_a_minute_after() {
+    let (node, aws) = on_fargate(true);
+    let name = node["metadata"]["name"].as_str().unwrap().to_owned();
+    let running = start(Api::with(vec![node]), aws);
+    pause(120).await;
+    assert_eq!(running.api.writes(), Vec::<String>::new());
+    running.aws.change(|world| world.fargate.clear());
+    pause(50).await;
+    assert!(running.api.node(&name).is_some(), "seen for less than a minute");
+    eventually("the Node is gone", || running.api.node(&name).is_none()).await;
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fargate_node_stays_when_aws_does_not_answer() {
+    let (node, aws) = on_fargate(false);
+    let name = node["metadata"]["name"].as_str().unwrap().to_owned();
+    for _ in 0..1000 {
+        let action = "DescribeNetworkInterfaces";
+        aws.fail_next(
+            action,
+            AwsError::answered(action, "InvalidNetworkInterfaceID.NotFound", "x"),
+        );
+    }
+    let running = start(Api::with(vec![node]), aws);
+    pause(600).await;
+    assert!(running.api.node(&name).is_some());
+    running.end().await;
+}
+
+fn code() -> impl Strategy<Value = String> {
+    let known = proptest::sample::select(vec![
+        "InvalidInstanceID.NotFound",
+        "InvalidInstanceID.Malformed",
+        "InvalidID",
+        "RequestLimitExceeded",
+        "UnauthorizedOperation",
+        "AuthFailure",
+        "InternalError",
+        "Unavailable",
+        "InvalidNetworkInterfaceID.NotFound",
+        "InvalidVpcID.NotFound",
+        "NotFound",
+        "",
+    ]);
+    prop_oneof![3 => known.prop_map(str::to_owned), 1 => "[A-Za-z]{1,20}(\\.NotFound|\\.Malformed)?"]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Whatever code the question is answered with, and whomever its message names: only an answer that lists the
+    /// instance as terminated, or lists it not and then says by its ID that it does not exist, deletes a Node.
+    #[test]
+    fn no_code_of_an_error_deletes_a_node(code in code(), names_it: bool) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let aws = aws(vec![]);
+            let message = if names_it { "The instance ID 'i-00000001' does not exist" } else { "x" };
+            for _ in 0..200 {
+                aws.fail_next("DescribeInstances", AwsError::answered("DescribeInstances", &code, message));
+            }
+            let running = start(Api::with(vec![node("i-00000001", "Unknown")]), aws);
+            pause(600).await;
+            assert!(running.api.node("i-00000001").is_some(), "{code}");
+            running.end().await;
+        });
+    }
+
+    /// The same for the question that confirms absence: any code but the one that says that the ID does not exist.
+    #[test]
+    fn no_other_code_confirms_an_absence(code in code(), names_it: bool) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let aws = aws(vec![]);
+            let message = if names_it { "The instance ID 'i-00000001' does not exist" } else { "x" };
+            // Each list of nothing is followed by a question that fails; the first two passes do not ask it.
+            aws.plan_next("DescribeInstances", None);
+            aws.plan_next("DescribeInstances", None);
+            for _ in 0..200 {
+                aws.plan_next("DescribeInstances", None);
+                aws.fail_next("DescribeInstances", AwsError::answered("DescribeInstances", &code, message));
+            }
+            let running = start(Api::with(vec![node("i-00000001", "Unknown")]), aws);
+            pause(600).await;
+            let deleted = running.api.node("i-00000001").is_none();
+            assert_eq!(deleted, code == "InvalidInstanceID.NotFound", "{code}");
+            running.end().await;
+        });
+    }
 }
