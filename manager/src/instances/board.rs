@@ -88,6 +88,9 @@ impl Batch {
     }
 }
 
+/// Which batches a caller waits for, and for which of its keys.
+type Waits = Vec<(Arc<Batch>, Vec<Key>)>;
+
 /// Ends a batch, also when its task is torn down in the middle: nobody waits for ever.
 struct Ending<'a>(&'a Board, &'a Arc<Batch>);
 
@@ -139,16 +142,11 @@ impl Board {
     }
 
     /// What is known, and which batch will answer the rest.
-    fn assign(
-        self: &Arc<Self>,
-        keys: BTreeSet<Key>,
-        lane: Lane,
-        max_age: Duration,
-    ) -> (HashMap<Key, Answer>, Vec<(Arc<Batch>, Vec<Key>)>) {
+    fn assign(self: &Arc<Self>, keys: BTreeSet<Key>, lane: Lane, max_age: Duration) -> (HashMap<Key, Answer>, Waits) {
         let now = Instant::now();
         let mut state = self.state();
         let mut answers = HashMap::new();
-        let mut waits: Vec<(Arc<Batch>, Vec<Key>)> = state
+        let mut waits: Waits = state
             .joinable(lane, max_age, now)
             .into_iter()
             .map(|batch| (batch, Vec::new()))

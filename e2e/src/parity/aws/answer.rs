@@ -68,7 +68,7 @@ pub(super) fn answer(world: &World, query: &Query) -> Result<Element, Refusal> {
 pub(super) fn check_names(filters: &[(&str, Vec<&str>)], known: &[&str]) -> Result<(), Refusal> {
     let unknown = filters
         .iter()
-        .find(|(name, _)| !known.contains(name) && !(known.contains(&"tag-key") && name.starts_with("tag:")));
+        .find(|(name, _)| !(known.contains(name) || known.contains(&"tag-key") && name.starts_with("tag:")));
     unknown.map_or(Ok(()), |(name, _)| {
         Err(Refusal::new(
             "InvalidParameterValue",
