@@ -104,8 +104,8 @@ fn v4(instance: &Instance, interfaces: &[&NetworkInterface], addresses: &mut Vec
     Ok(())
 }
 
-/// One address of each family, each with the DNS name: a Node of both families has the name twice, as the incumbent
-/// writes it.
+/// One address of each family, and the DNS name once: the API server refuses a status that has it twice. A family
+/// without an address brings no name either.
 fn of_fargate(interface: &FargateEni, families: &[IpFamily]) -> Result<Vec<Address>, Waiting> {
     let mut addresses = Vec::new();
     for family in families {
@@ -113,12 +113,10 @@ fn of_fargate(interface: &FargateEni, families: &[IpFamily]) -> Result<Vec<Addre
             IpFamily::V4 => some(&interface.private_ip),
             IpFamily::V6 => interface.ipv6.first().map(String::as_str),
         };
-        if let Some(text) = text {
-            addresses.push(ip_address(AddressType::InternalIp, text)?);
-        }
-        if let Some(name) = some(&interface.private_dns_name) {
-            addresses.push(name_address(AddressType::InternalDns, name));
-        }
+        let Some(text) = text else { continue };
+        addresses.push(ip_address(AddressType::InternalIp, text)?);
+        let name = some(&interface.private_dns_name).map(|name| name_address(AddressType::InternalDns, name));
+        addresses.extend(name.filter(|name| !addresses.contains(name)));
     }
     Ok(addresses)
 }
@@ -145,12 +143,7 @@ fn parse(text: &str) -> Option<IpAddr> {
     }
     let octets: Vec<u8> = text
         .split('.')
-        .map(|octet| {
-            octet
-                .parse()
-                .ok()
-                .filter(|_| octet.len() <= 3 && !octet.starts_with('+'))
-        })
+        .map(|octet| octet.parse().ok().filter(|_| !octet.starts_with('+')))
         .collect::<Option<_>>()?;
     <[u8; 4]>::try_from(octets)
         .ok()
@@ -328,17 +321,9 @@ mod tests {
 
     #[test]
     fn leading_zeros_are_decimal_and_other_text_is_no_address() {
-        assert_eq!(parse("010.0.00.001"), "10.0.0.1".parse().ok());
+        assert_eq!(parse("010.0.00.0001"), "10.0.0.1".parse().ok());
         assert_eq!(parse("::ffff:10.0.0.1"), "10.0.0.1".parse().ok());
-        for text in [
-            "",
-            "10.0.0",
-            "10.0.0.256",
-            "10.0.0.0001",
-            "10.0.0.+1",
-            "10.0.0.1/24",
-            "x",
-        ] {
+        for text in ["", "10.0.0", "10.0.0.256", "10.0.0.+1", "10.0.0.1/24", "x"] {
             assert_eq!(parse(text), None, "{text}");
         }
     }
@@ -378,12 +363,12 @@ mod tests {
         assert_eq!(list(&interface, &[IpFamily::V4]), [ip, name, "Hostname kubelets-own"]);
         assert_eq!(
             list(&interface, &[IpFamily::V4, IpFamily::V6]),
-            [ip, "InternalIP fd00::1", name, name, "Hostname kubelets-own"]
+            [ip, "InternalIP fd00::1", name, "Hostname kubelets-own"]
         );
         let four_only = FargateEni {
             ipv6: vec![],
             ..interface
         };
-        assert_eq!(list(&four_only, &[IpFamily::V6]), [name, "Hostname kubelets-own"]);
+        assert!(list(&four_only, &[IpFamily::V6]).is_empty(), "what is there stays");
     }
 }

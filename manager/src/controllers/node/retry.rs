@@ -74,6 +74,10 @@ impl Waitlist {
         if entry.uid != uid {
             *entry = fresh();
         }
+        let log = entry.reason != reason;
+        if log {
+            entry.failures = 0; // what went wrong before is over: a minute without AWS must not make a conflict wait
+        }
         let first = if reason == "Conflict" { CONFLICT } else { FIRST };
         let longest = match reason {
             "Throttled" | "CloudError" => LONGEST_WITHOUT_ANSWER,
@@ -82,7 +86,6 @@ impl Waitlist {
         let pause = first.saturating_mul(1 << entry.failures.min(10)).min(longest);
         entry.failures += 1;
         entry.due = now + pause;
-        let log = entry.reason != reason;
         entry.reason = reason;
         let event = now.duration_since(entry.since) >= PATIENCE && entry.reported != Some(reason);
         if event {
@@ -190,7 +193,11 @@ mod tests {
             }
             assert_eq!(list.next_due(), Some(now + LONGEST_WITHOUT_ANSWER), "{reason}");
         }
-        list.failed("n", "u", "AccessDenied", now);
+        list.failed("n", "u", "Conflict", now);
+        assert_eq!(list.next_due(), Some(now + CONFLICT), "another trouble starts afresh");
+        for _ in 0..20 {
+            list.failed("n", "u", "AccessDenied", now);
+        }
         assert_eq!(list.next_due(), Some(now + LONGEST), "people have to act first");
     }
 
