@@ -1,0 +1,300 @@
+//! AWS throttles every call for a minute, as it does in an account that others have used up. No Node is deleted, no
+//! taint is lost, the log stays readable, and when AWS answers again everything goes on by itself.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests fail as tests do"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use outrigger_e2e::aws::{Caller, Fault, Instance, Moto, Proxy, World};
+use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_e2e::process::{Launch, Process};
+use outrigger_e2e::stage::Binaries;
+use outrigger_e2e::tools::{Tool, Tools};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+const CLUSTER: &str = "prod";
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+/// How long AWS throttles: longer than a Node counts as young, so that nothing but the rules protects it.
+const THROTTLED: Duration = Duration::from_secs(75);
+/// Before and after, everything is done within this.
+const SOON: Duration = Duration::from_secs(30);
+/// From the first good answer of AWS until everything that waited is done.
+const RECOVERY: Duration = Duration::from_secs(10);
+
+/// What a Node is and has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Role {
+    /// Ready, in good order.
+    Settled,
+    /// Its instance runs, its kubelet does not.
+    Silent,
+    /// Its instance was stopped before AWS throttled.
+    Stopped,
+    /// Its instance was stopped while AWS throttled.
+    StoppedLater,
+    /// New while AWS throttles.
+    New,
+}
+
+/// How many of each: a hundred in all. So many are new that one line for each of them is too much, and so few are not
+/// Ready that the breaker of deletions, which holds back more than a tenth at once, does not protect them.
+const ROLES: [(Role, usize); 5] = [
+    (Role::Settled, 15),
+    (Role::Silent, 6),
+    (Role::Stopped, 2),
+    (Role::StoppedLater, 2),
+    (Role::New, 75),
+];
+
+/// Everything that stands. Fields drop in order: callers before those they call.
+struct Stand {
+    manager: Process,
+    nodes: Api<Node>,
+    roles: BTreeMap<String, (Role, Instance)>,
+    proxy: Proxy,
+    _moto: Moto,
+    _api: ApiServer,
+    _etcd: Etcd,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_minute_of_throttled_aws_costs_nothing_but_the_minute() {
+    let folder = tempfile::Builder::new()
+        .prefix("outrigger-throttle-")
+        .tempdir()
+        .expect("folder");
+    let run = folder.keep(); // stays when the test fails, for whoever looks why
+    let stand = Stand::start(&run).await;
+    println!("logs: {}", run.display());
+    stand.create(&[Role::Settled, Role::Silent, Role::Stopped]).await;
+    stand
+        .until("shutdown taints", SOON, |node, role| {
+            role != Role::Stopped || has(node, SHUTDOWN)
+        })
+        .await;
+
+    let mark = stand.proxy.mark();
+    let fault = stand
+        .proxy
+        .add_fault(Fault::on_everything().error(503, "RequestLimitExceeded"));
+    let began = Timestamp::now();
+    stand.create(&[Role::StoppedLater, Role::New]).await;
+    stand.nothing_happens_for(THROTTLED).await;
+    let lines = lines_by_cause(&stand.manager, began);
+    let calls = stand.proxy.calls_since(mark).len();
+    println!("{calls} calls while throttled; lines by cause: {lines:#?}");
+    drop(fault);
+
+    let recovered = Instant::now();
+    stand
+        .until("recovery", RECOVERY, |node, role| match role {
+            Role::New => !has(node, UNINITIALIZED) && provider_id(node).is_some(),
+            Role::Stopped | Role::StoppedLater => has(node, SHUTDOWN),
+            Role::Settled | Role::Silent => !has(node, SHUTDOWN),
+        })
+        .await;
+    println!(
+        "recovered after {:.1?}; {calls} calls while throttled; lines by cause: {lines:#?}",
+        recovered.elapsed()
+    );
+    for (cause, count) in &lines {
+        assert!(
+            *count < THROTTLED.as_secs() as usize,
+            "{count} lines in {THROTTLED:?}: {cause}"
+        );
+    }
+    assert!(calls > 0, "nothing was asked of AWS, so nothing was throttled");
+    assert!(stand.manager.exit().is_none(), "the manager restarted");
+    stand.manager.stop(Duration::from_secs(5)).await.expect("ends");
+    std::fs::remove_dir_all(&run).expect("removed");
+}
+
+impl Stand {
+    async fn start(run: &Path) -> Self {
+        let wanted = [Tool::Etcd, Tool::ApiServer136, Tool::MotoPython];
+        let tools = Tools::load(&wanted).await.expect("tools");
+        let etcd = Etcd::start(&tools, run).await.expect("etcd");
+        let options = ApiServerOptions::new("tenant", Version::V1_36, "127.94.0.0/16");
+        let api = ApiServer::start(&tools, run, &etcd, &options)
+            .await
+            .expect("API server");
+        let moto = Moto::start(&tools, run).await.expect("moto");
+        let count = ROLES.iter().map(|(_, count)| count).sum();
+        let world = World::seed(&moto, CLUSTER, count).await.expect("an account");
+        let roles = ROLES
+            .iter()
+            .flat_map(|(role, count)| std::iter::repeat_n(*role, *count));
+        let roles: BTreeMap<String, (Role, Instance)> = roles
+            .zip(&world.instances)
+            .map(|(role, instance)| (instance.private_dns_name.clone(), (role, instance.clone())))
+            .collect();
+        assert_eq!(roles.len(), count, "every instance has a name of its own");
+        let stopped: Vec<&str> = roles
+            .values()
+            .filter(|(role, _)| matches!(role, Role::Stopped | Role::StoppedLater))
+            .map(|(_, instance)| instance.id.as_str())
+            .collect();
+        world.stop(&moto, &stopped).await.expect("stopped");
+        let proxy = Proxy::start(&moto, &[], Some(&run.join("aws-calls.jsonl")))
+            .await
+            .expect("proxy");
+        let client = api.client(&User::admin(), "throttle-test").await.expect("client");
+        Self {
+            manager: start_manager(run, &api, &world, &proxy),
+            nodes: Api::all(client),
+            roles,
+            proxy,
+            _moto: moto,
+            _api: api,
+            _etcd: etcd,
+        }
+    }
+
+    async fn create(&self, roles: &[Role]) {
+        let wanted = self.roles.iter().filter(|(_, (role, _))| roles.contains(role));
+        let objects: Vec<Node> = wanted
+            .map(|(name, (role, instance))| object(name, *role, instance))
+            .collect();
+        stream::iter(&objects)
+            .map(|node| async move { self.nodes.create(&PostParams::default(), node).await })
+            .buffer_unordered(10)
+            .try_collect::<Vec<_>>()
+            .await
+            .expect("created");
+    }
+
+    async fn list(&self) -> BTreeMap<String, Node> {
+        let nodes = self.nodes.list(&ListParams::default()).await.expect("listed").items;
+        let named = |node: Node| Some((node.metadata.name.clone()?, node));
+        nodes.into_iter().filter_map(named).collect()
+    }
+
+    /// Waits until every Node that there is satisfies `good`.
+    async fn until(&self, what: &str, within: Duration, good: impl Fn(&Node, Role) -> bool) {
+        let deadline = Instant::now() + within;
+        loop {
+            let nodes = self.list().await;
+            let bad: Vec<&String> = nodes
+                .iter()
+                .filter(|(name, node)| !good(node, self.roles[*name].0))
+                .map(|(name, _)| name)
+                .collect();
+            if bad.is_empty() {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "no {what} within {within:?} for {} Nodes, {:?} among them:\n{}",
+                bad.len(),
+                bad[0],
+                self.manager.log_tail()
+            );
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Every Node stays, with the taints that it has; none is initialized on what is not known.
+    async fn nothing_happens_for(&self, while_throttled: Duration) {
+        let end = Instant::now() + while_throttled;
+        let names: BTreeSet<&String> = self.roles.keys().collect();
+        while Instant::now() < end {
+            let nodes = self.list().await;
+            let lost: Vec<_> = names.iter().filter(|name| !nodes.contains_key(**name)).collect();
+            assert!(lost.is_empty(), "deleted while AWS throttled: {lost:?}");
+            for (name, node) in &nodes {
+                match self.roles[name].0 {
+                    Role::New => assert!(has(node, UNINITIALIZED), "{name} lost its taint"),
+                    Role::Stopped => assert!(has(node, SHUTDOWN), "{name} lost its shutdown taint"),
+                    Role::Settled | Role::Silent => assert!(!has(node, SHUTDOWN), "{name} got a shutdown taint"),
+                    Role::StoppedLater => {}
+                }
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+fn start_manager(run: &Path, api: &ApiServer, world: &World, proxy: &Proxy) -> Process {
+    let caller = Caller::new("outrigger-manager");
+    proxy.add_caller(&caller);
+    let kubeconfig = api.kubeconfig(&User::admin()).expect("kubeconfig");
+    let cloud_config = run.join("cloud.conf");
+    std::fs::write(&cloud_config, world.cloud_config(proxy.url())).expect("written");
+    let binaries = Binaries::find().expect("built");
+    let mut launch = Launch::new("outrigger-manager", &binaries.manager).arguments([
+        "--cloud-provider=aws".to_owned(),
+        format!("--cloud-config={}", cloud_config.display()),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--cluster-name={CLUSTER}"),
+        "--configure-cloud-routes=false".to_owned(),
+        "--leader-elect=false".to_owned(),
+        "--logging-format=json".to_owned(),
+        "--secure-port=0".to_owned(),
+    ]);
+    for (name, value) in caller.environment(proxy.url()) {
+        launch = launch.environment(name, value);
+    }
+    Process::start(&launch, run).expect("the manager starts")
+}
+
+fn object(name: &str, role: Role, instance: &Instance) -> Node {
+    let ready = matches!(role, Role::Settled | Role::New);
+    let (provider_id, taints) = match role {
+        Role::New => (
+            Value::Null,
+            json!([{"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"}]),
+        ),
+        _ => (instance.provider_id().into(), json!([])),
+    };
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let node = json!({
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}},
+        "spec": {"providerID": provider_id, "taints": taints},
+        "status": {
+            "addresses": [{"type": "Hostname", "address": name}],
+            "conditions": [{
+                "type": "Ready", "status": if ready { "True" } else { "Unknown" }, "reason": "Harness", "message": "",
+                "lastHeartbeatTime": now, "lastTransitionTime": now,
+            }],
+        },
+    });
+    serde_json::from_value(node).expect("a Node")
+}
+
+fn has(node: &Node, key: &str) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+    taints.is_some_and(|taints| taints.iter().any(|taint| taint.key == key))
+}
+
+fn provider_id(node: &Node) -> Option<&str> {
+    node.spec.as_ref()?.provider_id.as_deref()
+}
+
+/// How many lines of the log since `began` come from the same place with the same message: one cause.
+fn lines_by_cause(manager: &Process, began: Timestamp) -> BTreeMap<String, usize> {
+    let log = std::fs::read_to_string(manager.log()).expect("the log");
+    let mut causes = BTreeMap::new();
+    for line in log.lines() {
+        let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let at = line["ts"].as_f64().expect("milliseconds since 1970");
+        if at >= began.as_millisecond() as f64 {
+            let cause = format!("{}: {}", line["caller"], line["msg"]);
+            *causes.entry(cause).or_default() += 1;
+        }
+    }
+    causes
+}
