@@ -65,16 +65,17 @@ pub struct NodeInput {
     /// `spec.taints`.
     #[serde(default)]
     pub taints: Vec<Taint>,
-    /// Status of the condition Ready.
+    /// Status of the condition Ready; `null`: no condition at all.
     #[serde(default = "NodeInput::ready")]
-    pub ready: String,
+    pub ready: Option<String>,
     /// `status.addresses`; left out: the host name only, as a kubelet of an external cloud without `--node-ip`.
     pub addresses: Option<Vec<Address>>,
 }
 
 impl NodeInput {
-    fn ready() -> String {
-        "True".to_owned()
+    #[expect(clippy::unnecessary_wraps, reason = "the default of an optional field")]
+    fn ready() -> Option<String> {
+        Some("True".to_owned())
     }
 }
 
@@ -172,7 +173,7 @@ pub struct Group {
 impl Group {
     /// Whether the node lifecycle controller has something to look at, which takes its time.
     pub fn is_slow(&self) -> bool {
-        self.cases.iter().any(|case| case.node.ready != "True")
+        self.cases.iter().any(|case| case.node.ready.as_deref() != Some("True"))
     }
 
     /// Everything that AWS has for these cases.

@@ -199,7 +199,7 @@ fn object(case: &Case) -> Result<Node> {
         "metadata": {"name": node.name, "labels": node.labels, "annotations": node.annotations},
         "spec": {"providerID": node.provider_id, "taints": node.taints},
         "status": {
-            "conditions": [ready(&node.ready)],
+            "conditions": node.ready.iter().map(|status| ready(status)).collect::<Vec<_>>(),
             "addresses": node.addresses.clone().unwrap_or_else(hostname),
         },
     });

@@ -1,0 +1,98 @@
+//! Our manager on the recorded cases of Nodes, beside what aws-cloud-controller-manager v1.37.0 made of them.
+//!
+//! `OUTRIGGER_PARITY_CASES=FOLDER` takes the cases of another folder, recorded by `make parity-record CASES=FOLDER`.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests fail as tests do"
+)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use outrigger_e2e::parity::{Case, Subject, case, compare, run};
+
+/// The environment variable that names another folder of cases.
+const CASES: &str = "OUTRIGGER_PARITY_CASES";
+/// The recorded cases of the project are at least so many.
+const LEAST: usize = 45;
+
+fn own_cases() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("parity/nodes")
+}
+
+fn topics() -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/parity.md");
+    compare::topics(&std::fs::read_to_string(path).expect("the page of parity"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_recorded_node_ends_as_under_v1_37_0_or_differs_as_the_page_of_parity_says() {
+    let folder = std::env::var_os(CASES).map_or_else(own_cases, PathBuf::from);
+    let cases = case::load(&folder).expect("cases");
+    let run_folder = tempfile::Builder::new()
+        .prefix("outrigger-parity-")
+        .tempdir()
+        .expect("folder");
+    let outcomes = run(Subject::Ours, &cases, run_folder.path()).await;
+    let outcomes = match outcomes {
+        Ok(outcomes) => outcomes,
+        Err(error) => panic!("{error:#}; logs: {}", run_folder.keep().display()),
+    };
+    let topics = topics();
+    let mut bad = 0;
+    for case in &cases {
+        let ours = &outcomes[&case.name];
+        let problems = compare::problems(case, ours, &topics);
+        bad += usize::from(!problems.is_empty());
+        for problem in problems {
+            println!("{} ({}): {problem}", case.name, case.about);
+        }
+    }
+    if bad > 0 {
+        let logs = run_folder.keep();
+        panic!("{bad} of {} cases differ; logs: {}", cases.len(), logs.display());
+    }
+}
+
+#[test]
+fn the_cases_are_many_and_each_is_recorded() {
+    let cases = case::load(&own_cases()).expect("cases");
+    assert!(cases.len() >= LEAST, "{} cases", cases.len());
+    let missing: Vec<&str> = cases.iter().filter(|case| case.recorded.is_none()).map(name).collect();
+    assert!(
+        missing.is_empty(),
+        "not recorded: {missing:?}; run `make parity-record`"
+    );
+}
+
+#[test]
+fn every_difference_has_its_row_and_its_reason() {
+    let topics = topics();
+    let cases = case::load(&own_cases()).expect("cases");
+    for case in &cases {
+        for difference in &case.differs {
+            assert!(
+                topics.contains(&difference.parity),
+                "{}: no row {:?}",
+                case.name,
+                difference.parity
+            );
+            assert!(
+                !difference.why.is_empty(),
+                "{}: {} differs without a reason",
+                case.name,
+                difference.field
+            );
+        }
+    }
+    for (reason, topic) in compare::OWN_EVENTS {
+        assert!(topics.contains(topic), "no row {topic:?} for the Event {reason}");
+    }
+}
+
+fn name(case: &Case) -> &str {
+    &case.name
+}
