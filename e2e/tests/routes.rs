@@ -177,6 +177,8 @@ fn manager(run: &Path, api: &ApiServer, world: &World, proxy: &Proxy) -> Process
         format!("--kubeconfig={}", kubeconfig.display()),
         format!("--cluster-name={CLUSTER}"),
         "--controllers=node-route-controller".to_owned(),
+        // The whole of the simulated account, which nobody else uses.
+        "--aws-api-budget-share=1".to_owned(),
         "--cluster-cidr=10.200.0.0/16".to_owned(),
         format!("--route-reconciliation-period={}s", PERIOD.as_secs()),
         "--secure-port=0".to_owned(),

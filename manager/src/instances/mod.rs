@@ -89,8 +89,8 @@ impl Instances {
         if !second.is_empty() {
             answers.extend(self.0.answers(second, lane, max_age).await);
         }
-        let answered = targets.iter().map(|target| self.resolve(target, &answers));
-        nodes.iter().cloned().zip(answered).collect()
+        let with = |(node, target): (&Arc<NodeView>, &Target)| (Arc::clone(node), self.resolve(node, target, &answers));
+        nodes.iter().zip(&targets).map(with).collect()
     }
 
     /// One answer for each ID, by the same rules.
@@ -113,7 +113,7 @@ impl Instances {
         lane.run(confirm::absent(self.0.asker().ec2.as_ref(), ids)).await
     }
 
-    fn resolve(&self, target: &Target, answers: &HashMap<Key, Answer>) -> Answer {
+    fn resolve(&self, node: &NodeView, target: &Target, answers: &HashMap<Key, Answer>) -> Answer {
         let of = |key: &Key| answers.get(key).cloned().unwrap_or(Answer::Absent);
         let name = match target {
             Target::Foreign(reason) => return Answer::Foreign(reason.clone()),
@@ -124,15 +124,23 @@ impl Instances {
         if !matches!(named, Answer::Absent) {
             return named;
         }
-        // A guess counts only when it leads to a living instance of the cluster.
-        let fallbacks = name.fallbacks().into_iter().flatten().map(|key| of(&key));
-        let mut counting = fallbacks.filter(|answer| match answer {
+        // A guess counts only when it leads to a living instance of the cluster, and an address only when the instance has
+        // been there for as long as the Node: who has it now need not be who had it then.
+        let fallbacks = name.fallbacks().into_iter().flatten().map(|key| (of(&key), key));
+        let mut counting = fallbacks.filter_map(|(answer, key)| match &answer {
             Answer::Found(instance) => {
-                instance.state != Some(InstanceState::Terminated) && in_cluster(instance, &self.0.asker().cluster_id)
+                let lives = instance.state != Some(InstanceState::Terminated);
+                let is_there = !matches!(key, Key::Ip(_)) || is_older(instance, node);
+                (lives && is_there && in_cluster(instance, &self.0.asker().cluster_id)).then_some(answer)
             }
-            Answer::Absent => false,
-            _ => true,
+            Answer::Absent => None,
+            _ => Some(answer),
         });
         counting.next().unwrap_or(Answer::Absent)
     }
+}
+
+fn is_older(instance: &Instance, node: &NodeView) -> bool {
+    let created = node.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
+    matches!((instance.launched, created), (Some(launched), Some(created)) if launched <= created)
 }

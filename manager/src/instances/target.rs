@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use outrigger_aws::{Instance, InstanceId};
 use outrigger_shared::provider_id::{self, ProviderId};
+use outrigger_shared::taints;
 
 use super::key::{Key, is_well_formed};
 use crate::node_cache::{AddressType, NodeView, PROVIDED_NODE_IP};
@@ -30,7 +31,8 @@ pub struct Name {
     pub dns: String,
     /// An instance ID somewhere in the name, such as `worker-i-0123456789abcdef0`.
     pub id: Option<InstanceId>,
-    /// The Node's own IPv4 address.
+    /// The Node's own IPv4 address, while the Node is new: addresses are used again, so a Node that lost its instance must
+    /// not take the next one that has its address.
     pub ip: Option<Ipv4Addr>,
 }
 
@@ -91,7 +93,7 @@ impl Target {
             None => Self::Name(Name {
                 dns: name.to_owned(),
                 id: id_within(name),
-                ip: own_ip(node),
+                ip: own_ip(node).filter(|_| node.has_taint(taints::UNINITIALIZED)),
             }),
         }
     }
@@ -288,9 +290,11 @@ mod tests {
 
     #[test]
     fn the_address_is_the_kubelets_own_before_the_reported_one() {
-        let ip = |annotation: Value, address: &str| {
+        let new = json!([{"key": taints::UNINITIALIZED, "effect": "NoSchedule"}]);
+        let ip_of = |taints: &Value, annotation: Value, address: &str| {
             let node = json!({
                 "metadata": {"name": "n", "annotations": {PROVIDED_NODE_IP: annotation}},
+                "spec": {"taints": taints},
                 "status": {"addresses": [{"type": "Hostname", "address": "10.0.0.9"}, {"type": "InternalIP", "address": address}]},
             });
             match of(node) {
@@ -298,6 +302,12 @@ mod tests {
                 _ => None,
             }
         };
+        let ip = |annotation, address| ip_of(&new, annotation, address);
+        assert_eq!(
+            ip_of(&json!([]), json!("10.0.0.1"), "10.0.0.2"),
+            None,
+            "not new any more"
+        );
         assert_eq!(ip(json!("10.0.0.1"), "10.0.0.2").as_deref(), Some("10.0.0.1"));
         assert_eq!(ip(json!("fd00::1, 10.0.0.1"), "10.0.0.2").as_deref(), Some("10.0.0.1"));
         assert_eq!(ip(json!("nonsense"), "10.0.0.2").as_deref(), Some("10.0.0.2"));
@@ -308,6 +318,7 @@ mod tests {
     fn what_was_looked_for_is_told_in_order() {
         let node = json!({
             "metadata": {"name": "a-i-0abcdef1"},
+            "spec": {"taints": [{"key": taints::UNINITIALIZED, "effect": "NoSchedule"}]},
             "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.2"}]},
         });
         assert_eq!(

@@ -210,7 +210,8 @@ async fn names_find_only_instances_of_the_cluster_and_two_are_ambiguous() {
 /// A Node with an address and a name; which instance it finds, and how.
 async fn found(instances: Vec<Instance>, name: &str) -> Option<(InstanceId, FoundBy)> {
     let node = parsed(json!({
-        "metadata": {"name": name},
+        "metadata": {"name": name, "creationTimestamp": "1970-01-01T00:01:40Z"},
+        "spec": {"taints": [{"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule"}]},
         "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]},
     }));
     let answers = describe(&store(&aws(instances)), vec![Arc::clone(&node)]).await;
@@ -225,6 +226,7 @@ async fn the_private_dns_name_goes_before_an_id_in_the_name_and_that_before_the_
     let name = format!("worker-{}", id(2));
     let at = |mut instance: Instance| {
         instance.private_ip = Some("10.0.0.1".into());
+        instance.launched = Some(100);
         instance
     };
     let (dns, by_id, by_ip) = (
@@ -245,6 +247,15 @@ async fn the_private_dns_name_goes_before_an_id_in_the_name_and_that_before_the_
     let mut dead = by_id;
     dead.state = Some(InstanceState::Terminated);
     assert_eq!(found(vec![dead], &name).await, None, "a guess at a dead one is none");
+    for launched in [Some(101), None] {
+        let mut next = by_ip.clone();
+        next.launched = launched;
+        assert_eq!(
+            found(vec![next], "custom").await,
+            None,
+            "the address may have been another's: {launched:?}"
+        );
+    }
     let mut elsewhere = by_ip;
     elsewhere.vpc_id = Some("vpc-2".into());
     assert_eq!(

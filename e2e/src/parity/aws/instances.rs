@@ -134,6 +134,8 @@ fn element(instance: &Instance) -> Element {
         Element::text("dnsName", &instance.public_dns_name),
         Element::text("subnetId", SUBNET_ID),
         Element::text("vpcId", &instance.vpc_id),
+        // Long before any Node was made.
+        Element::text("launchTime", "2020-01-01T00:00:00.000Z"),
     ]);
     let state = instance.state.as_ref().map(|state| {
         let code = code_of(state).to_string();

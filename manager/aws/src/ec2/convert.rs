@@ -69,6 +69,7 @@ pub(super) fn instance(from: sdk::Instance) -> Option<Instance> {
         availability_zone: from.placement.and_then(|placement| told(placement.availability_zone)),
         instance_type: from.instance_type.and_then(|kind| told(Some(kind.as_str().to_owned()))),
         state: from.state.and_then(|state| state.name).map(|name| state(name.as_str())),
+        launched: from.launch_time.map(|time| time.secs()),
         vpc_id: told(from.vpc_id),
         subnet_id: told(from.subnet_id),
         tags: tags(from.tags),

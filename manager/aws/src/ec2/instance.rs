@@ -72,6 +72,8 @@ pub struct Instance {
     pub instance_type: Option<String>,
     /// State, where EC2 told one.
     pub state: Option<InstanceState>,
+    /// When it was started last, in seconds since 1970.
+    pub launched: Option<i64>,
     /// The VPC.
     pub vpc_id: Option<String>,
     /// The primary interface's subnet.
@@ -99,6 +101,7 @@ impl Instance {
             availability_zone: None,
             instance_type: None,
             state: None,
+            launched: None,
             vpc_id: None,
             subnet_id: None,
             tags: Tags::new(),
