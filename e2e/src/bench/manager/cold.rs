@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// A manager that has sent nothing for so long is done.
 const QUIET: Duration = Duration::from_secs(2);
 /// The longest wait for that.
-const TAIL: Duration = Duration::from_secs(60);
+const TAIL: Duration = Duration::from_secs(90);
 
 /// Measures one cold start of `contender` on a cluster whose Nodes all wait.
 ///
