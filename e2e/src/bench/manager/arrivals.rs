@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::node::Seen;
+use super::node::{Seen, SeenMetadata};
 
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,12 +23,24 @@ pub enum Wanted {
     Gone,
 }
 
+/// How often a watch that broke is taken up again before that is a failure. The API server ends the watch of a reader
+/// that cannot follow.
+const BREAKS: usize = 20;
+
 /// A running watch. Dropping it ends it.
 #[derive(Debug)]
 pub struct Arrivals {
-    times: Arc<Mutex<BTreeMap<String, Instant>>>,
+    shared: Arc<Shared>,
     count: watch::Receiver<usize>,
     task: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    wanted: Wanted,
+    times: Mutex<BTreeMap<String, Instant>>,
+    /// Why the watch broke last.
+    reason: Mutex<String>,
 }
 
 impl Arrivals {
@@ -39,43 +51,24 @@ impl Arrivals {
     pub async fn watch(client: &Client, wanted: Wanted) -> Result<Self> {
         #[derive(Debug, Clone, serde::Deserialize)]
         struct List {
-            metadata: super::node::SeenMetadata,
+            metadata: SeenMetadata,
         }
         let list: List = client.request(get("/api/v1/nodes?limit=1")?).await?;
-        let path = format!(
-            "/api/v1/nodes?watch=true&allowWatchBookmarks=true&timeoutSeconds=3600&resourceVersion={}",
-            list.metadata.resource_version
-        );
-        let events = client.request_events::<Seen>(get(&path)?).await?;
         let (sender, count) = watch::channel(0);
-        let times = Arc::<Mutex<BTreeMap<String, Instant>>>::default();
-        let shared = Arc::clone(&times);
+        let shared = Arc::new(Shared {
+            wanted,
+            times: Mutex::default(),
+            reason: Mutex::default(),
+        });
+        let (client, own) = (client.clone(), Arc::clone(&shared));
         let task = tokio::spawn(async move {
-            pin_mut!(events);
-            while let Some(event) = events.next().await {
-                let name = match event {
-                    Ok(WatchEvent::Added(node) | WatchEvent::Modified(node))
-                        if wanted == Wanted::Initialized && node.is_initialized() =>
-                    {
-                        node.metadata.name
-                    }
-                    Ok(WatchEvent::Deleted(node)) if wanted == Wanted::Gone => node.metadata.name,
-                    Ok(WatchEvent::Error(status)) => {
-                        tracing::error!(?status, "the harness's watch failed");
-                        return;
-                    }
-                    Err(error) => {
-                        tracing::error!(%error, "the harness's watch broke");
-                        return;
-                    }
-                    Ok(_) => continue,
-                };
-                let mut times = lock(&shared);
-                times.entry(name).or_insert_with(Instant::now);
-                sender.send_replace(times.len());
+            let mut version = list.metadata.resource_version;
+            for _ in 0..=BREAKS {
+                let ended = own.follow(&client, &mut version, &sender).await;
+                *lock(&own.reason) = ended.map_or_else(|error| format!("{error:#}"), |()| "it ended".to_owned());
             }
         });
-        Ok(Self { times, count, task })
+        Ok(Self { shared, count, task })
     }
 
     /// How many have arrived.
@@ -91,7 +84,7 @@ impl Arrivals {
     pub async fn reach(&mut self, wanted: usize, deadline: Instant) -> Result<bool> {
         match tokio::time::timeout_at(deadline, self.count.wait_for(|count| *count >= wanted)).await {
             Ok(Ok(_)) => Ok(true),
-            Ok(Err(_)) => bail!("the watch of Nodes ended early"),
+            Ok(Err(_)) => bail!("the watch of Nodes broke: {}", lock(&self.shared.reason)),
             Err(_) => Ok(false),
         }
     }
@@ -99,7 +92,7 @@ impl Arrivals {
     /// The times of the first and the last arrival.
     #[must_use]
     pub fn span(&self) -> Option<(Instant, Instant)> {
-        let times = lock(&self.times);
+        let times = lock(&self.shared.times);
         Some((*times.values().min()?, *times.values().max()?))
     }
 }
@@ -110,8 +103,40 @@ impl Drop for Arrivals {
     }
 }
 
-fn lock(times: &Mutex<BTreeMap<String, Instant>>) -> MutexGuard<'_, BTreeMap<String, Instant>> {
-    times.lock().unwrap_or_else(PoisonError::into_inner)
+impl Shared {
+    /// Takes note of what a watch from `version` on tells, until it ends; then `version` is that of the last event.
+    async fn follow(&self, client: &Client, version: &mut String, count: &watch::Sender<usize>) -> Result<()> {
+        let path =
+            format!("/api/v1/nodes?watch=true&allowWatchBookmarks=true&timeoutSeconds=3600&resourceVersion={version}");
+        let events = client.request_events::<Seen>(get(&path)?).await?;
+        pin_mut!(events);
+        while let Some(event) = events.next().await {
+            let (node, gone) = match event? {
+                WatchEvent::Added(node) | WatchEvent::Modified(node) => (node, false),
+                WatchEvent::Deleted(node) => (node, true),
+                WatchEvent::Bookmark(bookmark) => {
+                    *version = bookmark.metadata.resource_version;
+                    continue;
+                }
+                WatchEvent::Error(status) => bail!("{}", status.message),
+            };
+            *version = node.metadata.resource_version.clone();
+            let arrived = match self.wanted {
+                Wanted::Initialized => !gone && node.is_initialized(),
+                Wanted::Gone => gone,
+            };
+            if arrived {
+                let mut times = lock(&self.times);
+                times.entry(node.metadata.name).or_insert_with(Instant::now);
+                count.send_replace(times.len());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A GET of the API server.
