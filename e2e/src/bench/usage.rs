@@ -14,6 +14,9 @@ pub struct Usage {
     pub resident: u64,
     /// The most resident memory that it ever had, in KiB.
     pub peak: u64,
+    /// What of [`Usage::resident`] are pages of files, its program first of all: the kernel can take those back, and
+    /// several processes share them.
+    pub file: u64,
     /// Processor time since its start, user and system.
     pub processor: Duration,
 }
@@ -43,6 +46,7 @@ impl Usage {
         Some(Self {
             resident: kibibytes("VmRSS:")?,
             peak: kibibytes("VmHWM:")?,
+            file: kibibytes("RssFile:")?,
             processor: TICK * ticks(14)?.checked_add(ticks(15)?)?,
         })
     }
@@ -56,10 +60,10 @@ mod tests {
 
     #[test]
     fn memory_and_time_are_found_whatever_the_programs_name() {
-        let status = "Name:\ta b) c\nVmHWM:\t   20480 kB\nVmRSS:\t   10240 kB\n";
+        let status = "Name:\ta b) c\nVmHWM:\t   20480 kB\nVmRSS:\t   10240 kB\nRssFile:\t    5120 kB\n";
         let stat = "7 (a b) c) S 1 7 7 0 -1 4194560 1 2 3 4 150 25 0 0 20 0 3 0 1 2 3";
         let usage = Usage::parse(status, stat).expect("usage");
-        assert_eq!((usage.resident, usage.peak), (10240, 20480));
+        assert_eq!((usage.resident, usage.peak, usage.file), (10240, 20480, 5120));
         assert_eq!(usage.processor, Duration::from_millis(1750));
         assert_eq!(Usage::parse("", stat), None);
     }

@@ -102,8 +102,8 @@ fn aims(text: &mut String, results: &Results) {
 
 fn cold(text: &mut String, results: &Results) {
     text.push_str(
-        "| cold start of | by | seconds | first Node | ÷ floor | Outrigger ÷ this | AWS calls | throttled | processor s | peak MiB | API requests |\n\
-         |---:|---|---:|---:|---:|---:|---|---:|---:|---:|---:|\n",
+        "| cold start of | by | seconds | first Node | ÷ floor | Outrigger ÷ this | AWS calls | throttled | processor s | peak MiB | of it files | API requests |\n\
+         |---:|---|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|\n",
     );
     for work in &results.cold {
         let ours = results
@@ -113,7 +113,7 @@ fn cold(text: &mut String, results: &Results) {
         let limits = if work.limited { ", AWS's limits" } else { "" };
         let _ = writeln!(
             text,
-            "| {}{limits} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {}{limits} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             work.nodes,
             work.who.name(),
             ending(work),
@@ -124,6 +124,7 @@ fn cold(text: &mut String, results: &Results) {
             work.aws.throttled,
             dash(processor(work)),
             dash(peak(work)),
+            dash(work.usage.map(|usage| mebibytes(usage.file))),
             work.requests.total(),
         );
     }
@@ -298,6 +299,7 @@ mod tests {
         Usage {
             resident: 20 * 1024,
             peak: 25 * 1024,
+            file: 10 * 1024,
             processor: Duration::from_millis(1500),
         }
     }
@@ -359,8 +361,7 @@ mod tests {
         let mut results = results();
         results.failures.push("all is lost".into());
         let text = manager(&results, "a machine.");
-        let row =
-            "| 1000 | incumbent, tuned | 50.0 | 1.00 | 12.5 | 0.100 | 1000 DescribeInstances | 0 | 1.50 | 25.0 | 0 |";
+        let row = "| 1000 | incumbent, tuned | 50.0 | 1.00 | 12.5 | 0.100 | 1000 DescribeInstances | 0 | 1.50 | 25.0 | 10.0 | 0 |";
         assert!(text.contains(row), "{text}");
         assert!(text.contains("FAILED: all is lost"), "{text}");
         let mut cells = None;

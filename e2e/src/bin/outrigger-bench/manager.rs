@@ -13,7 +13,7 @@ use outrigger_e2e::bench::report::host;
 use outrigger_e2e::tools::{Tool, Tools};
 
 /// How it is called.
-pub(super) const USAGE: &str = "outrigger-bench manager [--quick] [--full] [--nodes=N,N] [--limited=N,N] [--no-steady] [--ours-only] [--keep] [--write=FILE]";
+pub(super) const USAGE: &str = "outrigger-bench manager [--quick] [--full] [--nodes=N,N] [--limited=N,N] [--no-steady] [--by=outrigger,incumbent,tuned] [--keep] [--write=FILE]";
 /// Not in use by any test, so that both can run at once.
 const RANGE: &str = "127.99.0.0/16";
 
@@ -35,7 +35,7 @@ fn wish(arguments: &[String]) -> Result<Wish> {
             ("--quick", "") => {}
             ("--full", "") => wish.extent.full = true,
             ("--no-steady", "") => wish.extent.steady = None,
-            ("--ours-only", "") => wish.extent.contenders = vec![Contender::Outrigger],
+            ("--by", list) => wish.extent.contenders = contenders(list).with_context(|| option.clone())?,
             ("--keep", "") => wish.keep = true,
             ("--nodes", list) => wish.extent.sizes = sizes(list).with_context(|| option.clone())?,
             ("--limited", list) => wish.extent.limited = sizes(list).with_context(|| option.clone())?,
@@ -44,6 +44,18 @@ fn wish(arguments: &[String]) -> Result<Wish> {
         }
     }
     Ok(wish)
+}
+
+/// Who takes part.
+fn contenders(list: &str) -> Result<Vec<Contender>> {
+    list.split(',')
+        .map(|name| match name {
+            "outrigger" => Ok(Contender::Outrigger),
+            "incumbent" => Ok(Contender::Incumbent),
+            "tuned" => Ok(Contender::Tuned),
+            _ => bail!("{name:?} is none of outrigger, incumbent, tuned"),
+        })
+        .collect()
 }
 
 /// Numbers of Nodes; an empty text is none.
