@@ -14,7 +14,7 @@ use http::{Request, Response, Uri};
 use outrigger_aws::{Call, Ending, Kind};
 use outrigger_manager::controllers::node_ipam::IpamMetrics;
 use outrigger_manager::controllers::tagging::TaggingMetrics;
-use outrigger_manager::metrics::{CloudCallLabels, LeaseLabel, Metrics, ReasonLabel, RouteSyncLabels};
+use outrigger_manager::metrics::{CloudCallLabels, KindLabel, LeaseLabel, Metrics, ReasonLabel, RouteSyncLabels};
 use tower::{Layer as _, ServiceExt as _};
 
 /// All metrics, each family with a value at least.
@@ -36,6 +36,7 @@ async fn filled() -> Metrics {
         .nodes_waiting
         .get_or_create(&ReasonLabel { reason: "absent" })
         .set(2);
+    metrics.nodes.get_or_create(&KindLabel { kind: "foreign" }).set(1);
     let labels = CloudCallLabels {
         operation: "instance_exists",
         result: "success",

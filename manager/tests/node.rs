@@ -295,12 +295,17 @@ async fn a_failing_cloud_keeps_the_taint_and_is_asked_again() {
 
 #[tokio::test(start_paused = true)]
 async fn foreign_nodes_are_left_alone() {
-    let mut fargate = new_node("f");
-    fargate["spec"]["providerID"] = "aws:///us-east-1a/x/fargate-10.0.0.1".into();
-    let running = start(Api::with(vec![fargate]), aws(vec![]));
+    let foreign = ["gce://project/zone/node", "aws:///us-east-1a/mi-0123456789abcdef0"].map(|provider_id| {
+        let mut node = new_node(provider_id.rsplit('/').next().unwrap());
+        node["spec"]["providerID"] = provider_id.into();
+        node
+    });
+    let running = start(Api::with(foreign.into()), aws(vec![]));
     pause(600).await;
-    assert_eq!(describes(&running.aws), 0);
+    assert!(running.aws.calls().is_empty());
     assert_eq!(running.api.writes(), Vec::<String>::new());
+    let metrics = running.metrics.encode().unwrap();
+    assert!(metrics.contains("outrigger_nodes{kind=\"foreign\"} 2"), "{metrics}");
     running.end().await;
 }
 

@@ -64,6 +64,9 @@ impl fmt::Display for FoundBy {
 }
 
 impl Target {
+    /// Every kind of Node.
+    pub const KINDS: [&str; 3] = ["ec2", "fargate", "foreign"];
+
     /// The provider ID decides. Without one, a name that starts with `i-` is an instance ID up to the first dot
     /// (resource-based naming, with or without a domain), and any other name is a private DNS name.
     #[must_use]

@@ -53,6 +53,13 @@ pub struct ManagedLabels {
     pub manager: String,
 }
 
+/// Label of what runs a Node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct KindLabel {
+    /// `ec2`, `fargate` or `foreign`.
+    pub kind: &'static str,
+}
+
 /// Label of why something waits or stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ReasonLabel {
@@ -89,6 +96,8 @@ pub struct Metrics {
     pub initial_sync_delay: Histogram,
     /// `outrigger_node_initialization_waiting`: Nodes that wait, by reason.
     pub nodes_waiting: Family<ReasonLabel, Gauge>,
+    /// `outrigger_nodes`: Nodes by what runs them, as of the last refresh of all.
+    pub nodes: Family<KindLabel, Gauge>,
     /// `outrigger_node_address_rewrites_stopped`: Nodes whose addresses someone else writes too.
     pub address_rewrites_stopped: Gauge,
     /// `cloud_node_lifecycle_controller_monitor_nodes_duration_seconds`.
@@ -160,6 +169,7 @@ impl Metrics {
             taint_removal_delay: Histogram::new(edges::node_delay()),
             initial_sync_delay: Histogram::new(edges::node_delay()),
             nodes_waiting: Family::default(),
+            nodes: Family::default(),
             address_rewrites_stopped: Gauge::default(),
             lifecycle_pass: Histogram::new(edges::lifecycle_pass()),
             lifecycle_calls: Family::default(),
@@ -217,6 +227,12 @@ impl Metrics {
                 &["reason"],
                 "Nodes that wait for initialization, by reason",
                 self.nodes_waiting.clone(),
+            );
+            r.family(
+                "outrigger_nodes",
+                &["kind"],
+                "Nodes by what runs them; foreign ones are left alone",
+                self.nodes.clone(),
             );
             r.register(
                 "outrigger_node_address_rewrites_stopped",

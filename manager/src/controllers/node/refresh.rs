@@ -17,7 +17,8 @@ use super::observe::{self, Seen, ZoneIds};
 use super::rewrites::{Complete, Completions, Refresh, Rewrites};
 use super::tally::Tally;
 use super::{Deps, Error, Waiting, addresses, apply, desired};
-use crate::instances::Lane;
+use crate::instances::{Lane, Target};
+use crate::metrics::KindLabel;
 use crate::node_cache::NodeView;
 use crate::node_patch::{Part, WriteError};
 
@@ -94,8 +95,20 @@ fn all(deps: &Deps, memory: &mut Memory) -> Vec<Arc<NodeView>> {
     memory.rewrites.retain(&uids);
     memory.completions.retain(&uids);
     memory.tried.clear();
+    count_kinds(deps, &nodes);
     nodes.retain(|node| !node.has_taint(taints::UNINITIALIZED));
     nodes
+}
+
+/// Nodes that this manager has nothing to do with are not forgotten: they are counted.
+fn count_kinds(deps: &Deps, nodes: &[Arc<NodeView>]) {
+    let mut counts = HashMap::from(Target::KINDS.map(|kind| (kind, 0)));
+    for node in nodes {
+        *counts.entry(Target::of(node).kind()).or_default() += 1;
+    }
+    for (kind, count) in counts {
+        deps.metrics.nodes.get_or_create(&KindLabel { kind }).set(count);
+    }
 }
 
 fn incomplete(deps: &Deps, names: BTreeSet<String>, memory: &mut Memory) -> Vec<Arc<NodeView>> {
