@@ -145,7 +145,7 @@ fn steady(text: &mut String, results: &Results) {
             "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             steady.nodes,
             steady.contender.name(),
-            seconds(steady.settled_after),
+            settled(steady),
             calls(&steady.start),
             seconds(steady.window),
             steady.heartbeats,
@@ -216,10 +216,21 @@ fn growth(text: &mut String, results: &Results) {
     text.push('\n');
 }
 
-/// Describes of instances a second, over a whole period of refreshes: what came within the window, and one refresh.
+/// Describes of instances a second, over a whole period of refreshes: what came within the window, and one refresh. Who
+/// has not settled is in the middle of a refresh all the time.
 fn describes(steady: &Steady) -> f64 {
     let of = |calls: &AwsCalls| count(calls.of("DescribeInstances"));
-    of(&steady.start) / REFRESH + of(&steady.aws) / steady.window.as_secs_f64()
+    let refresh = if steady.settled {
+        of(&steady.start) / REFRESH
+    } else {
+        0.0
+    };
+    refresh + of(&steady.aws) / steady.window.as_secs_f64()
+}
+
+fn settled(steady: &Steady) -> String {
+    let not = if steady.settled { "" } else { "not within " };
+    format!("{not}{}", seconds(steady.settled_after))
 }
 
 fn share(steady: &Steady) -> f64 {
@@ -329,6 +340,7 @@ mod tests {
                 contender: Contender::Outrigger,
                 nodes: 5000,
                 settled_after: Duration::from_secs(6),
+                settled: true,
                 start: calls(15),
                 window: Duration::from_secs(100),
                 aws: calls(5),

@@ -82,6 +82,8 @@ pub struct Steady {
     pub nodes: usize,
     /// From the start of the process until it had nothing more to do.
     pub settled_after: Duration,
+    /// Whether it came to that: the incumbent goes on asking.
+    pub settled: bool,
     /// What AWS was asked until then: the first refresh of all Nodes among it.
     pub start: AwsCalls,
     /// How long was measured.

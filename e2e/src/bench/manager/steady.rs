@@ -59,7 +59,7 @@ pub async fn measure(
     let mark = cloud.proxy.mark();
     let begin = Instant::now();
     let process = programs.start(contender, cloud, &ground.kubeconfig, &ground.folder)?;
-    settle(cloud, &process, contender, course.quiet).await?;
+    let settled = settle(cloud, &process, contender, course.quiet).await?;
     let (settled_after, start) = (begin.elapsed(), cloud.calls(mark, contender.name()));
 
     let (mark, usage, requests) = (cloud.proxy.mark(), Usage::of(process.pid())?, ground.requests().await?);
@@ -77,6 +77,7 @@ pub async fn measure(
         contender,
         nodes: machines.instances.len(),
         settled_after,
+        settled,
         start,
         window: since.elapsed(),
         aws: cloud.calls(mark, contender.name()),
@@ -91,7 +92,8 @@ pub async fn measure(
     Ok((steady, left))
 }
 
-async fn settle(cloud: &Cloud, process: &Process, contender: Contender, quiet: Duration) -> Result<()> {
+/// Whether the manager has come to rest.
+async fn settle(cloud: &Cloud, process: &Process, contender: Contender, quiet: Duration) -> Result<bool> {
     let deadline = Instant::now() + SETTLE;
     // A manager needs a moment before its first call.
     sleep(quiet).await;
@@ -100,11 +102,11 @@ async fn settle(cloud: &Cloud, process: &Process, contender: Contender, quiet: D
         sleep(quiet).await;
         alive(process)?;
         if cloud.calls(mark, contender.name()).total() == 0 {
-            return Ok(());
+            return Ok(true);
         }
         mark = cloud.proxy.mark();
     }
-    Ok(())
+    Ok(false)
 }
 
 /// The instances of the first Nodes are terminated and their kubelets are silent, as when a whole group is scaled in.
