@@ -6,73 +6,20 @@
     reason = "a test ends at the first thing that is not as it should be"
 )]
 
+mod serving_support;
+
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use outrigger_certs::{Authority, Validity};
-use outrigger_manager::args::{self, Options, Request as CommandLine};
 use outrigger_manager::serving;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{CipherSuite, ClientConfig, DigitallySignedStruct, NamedGroup, SignatureScheme};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{CipherSuite, ClientConfig, NamedGroup};
+use serving_support::{Any, options};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
-
-fn options(more: &[&str]) -> Options {
-    let line: Vec<String> = ["--cloud-provider=aws"]
-        .iter()
-        .chain(more)
-        .map(|word| (*word).to_owned())
-        .collect();
-    match args::parse(&line) {
-        Ok(CommandLine::Run(options)) => *options,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Takes any certificate and keeps it: the test wants to know which one was served.
-#[derive(Debug, Default)]
-struct Any(Mutex<Vec<u8>>);
-
-impl ServerCertVerifier for Any {
-    fn verify_server_cert(
-        &self,
-        end: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        *self.0.lock().unwrap() = end.to_vec();
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        outrigger_certs::tls::provider()
-            .signature_verification_algorithms
-            .supported_schemes()
-    }
-}
 
 /// Serves nothing but handshakes, until the test ends. Returns the address.
 async fn start(more: &[&str]) -> SocketAddr {

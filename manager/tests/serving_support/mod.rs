@@ -38,7 +38,7 @@ pub fn options(more: &[&str]) -> Options {
 
 /// Takes any certificate and keeps it: the test wants to know which one was served.
 #[derive(Debug, Default)]
-struct Any(Mutex<Vec<u8>>);
+pub struct Any(pub Mutex<Vec<u8>>);
 
 impl ServerCertVerifier for Any {
     fn verify_server_cert(
