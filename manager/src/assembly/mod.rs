@@ -1,0 +1,210 @@
+//! Puts the controllers together: what each needs, and how a set of them starts and stops as one.
+
+mod checks;
+mod parts;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use kube::Client;
+use outrigger_aws::limit::Limited;
+use outrigger_leader::evidence::Sight;
+use outrigger_leader::{ControllerError, Permit, Start, readers};
+use outrigger_shared::controller::Controller;
+use outrigger_shared::migration::Phase;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Options;
+use crate::controllers::tagging;
+use crate::identity::{Cloud, Cluster};
+use crate::instances::Instances;
+use crate::metrics::Metrics;
+use crate::node_cache::NodeCache;
+use crate::serving::Health;
+use checks::Ipam;
+
+/// How long new Nodes are collected before one describe asks for all of them.
+const NODE_WINDOW: Duration = Duration::from_millis(100);
+
+/// One identity for all leases of this process, of the form that client-go uses: host name, underscore, random UUID.
+#[must_use]
+pub fn identity() -> String {
+    let host = hostname::get().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned());
+    format!("{host}_{}", uuid::Uuid::new_v4())
+}
+
+/// The controllers that start and stop together.
+#[derive(Debug, Clone)]
+pub struct Set {
+    /// Which.
+    pub controllers: Vec<Controller>,
+}
+
+/// What the controllers are made of.
+pub struct Assembly {
+    options: Arc<Options>,
+    cloud: Cloud,
+    node_client: Client,
+    lifecycle_client: Client,
+    service_client: Client,
+    route_client: Client,
+    nodes: NodeCache,
+    instances: Instances,
+    node_ipam: Option<Ipam>,
+    tagging_client: Client,
+    tagging_counts: tagging::TaggingMetrics,
+    kubelets_external: watch::Receiver<bool>,
+    metrics: Metrics,
+    health: Health,
+}
+
+impl Assembly {
+    /// Starts the caches, which run on every replica, leader or not.
+    ///
+    /// # Errors
+    /// When a client cannot be made.
+    pub fn new(
+        options: &Arc<Options>,
+        cloud: Cloud,
+        cluster: &Cluster,
+        management: &Cluster,
+        metrics: Metrics,
+        health: Health,
+        stop: &CancellationToken,
+    ) -> Result<Self> {
+        if options.general.controllers.enabled(Controller::Tagging) {
+            checks::clusters_stay_apart(&options.tagging.tags, &cloud.cluster.id)?;
+        }
+        let nodes = NodeCache::new();
+        let (cache, client, until) = (nodes.clone(), cluster.client("shared-informers")?, stop.clone());
+        tokio::spawn(async move { cache.run(client, until).await });
+        let mut cloud = cloud;
+        cloud.clients.ec2 = Arc::new(Limited::new(cloud.clients.ec2, options.general.aws_api_share));
+        let instances = Instances::new(
+            Arc::clone(&cloud.clients.ec2),
+            cloud.cluster.id.clone(),
+            cloud.vpc_id.clone(),
+        );
+        Ok(Self {
+            options: Arc::clone(options),
+            node_client: cluster.client("node-controller")?,
+            // The name that the in-tree controller's client has, too.
+            lifecycle_client: cluster.client("cloud-node-lifecycle-controller")?,
+            service_client: cluster.client("service-controller")?,
+            route_client: cluster.client("route-controller")?,
+            node_ipam: Ipam::of(options, &metrics)?,
+            tagging_client: cluster.client("tagging-controller")?,
+            tagging_counts: tagging::TaggingMetrics::registered(&metrics),
+            kubelets_external: kubelets_external(options, management, stop)?,
+            cloud,
+            nodes,
+            instances,
+            metrics,
+            health,
+        })
+    }
+
+    /// A readiness check: the Nodes have been listed.
+    pub fn nodes_ready(&self) -> impl Fn() -> Result<(), String> + Send + Sync + 'static {
+        let nodes = self.nodes.clone();
+        move || {
+            if nodes.is_ready() {
+                Ok(())
+            } else {
+                Err("the Nodes have not been listed yet".into())
+            }
+        }
+    }
+
+    /// How to start a set.
+    #[must_use]
+    pub fn start(self: &Arc<Self>, set: Set) -> Start {
+        let assembly = Arc::clone(self);
+        Box::new(move |permit, stop| {
+            let (assembly, set) = (Arc::clone(&assembly), set.clone());
+            Box::pin(async move { assembly.run(set, permit, stop).await })
+        })
+    }
+
+    /// Runs a set until `stop`; if one controller fails, all of them stop. Returns when every one has ended.
+    async fn run(self: Arc<Self>, set: Set, permit: Permit, stop: CancellationToken) -> Result<(), ControllerError> {
+        let stop = stop.child_token();
+        let mut running = JoinSet::new();
+        let mut started = Vec::new();
+        for controller in set.controllers {
+            if let Some(future) = self.controller(controller, permit.clone(), stop.child_token()) {
+                let place = u32::try_from(started.len()).unwrap_or(u32::MAX);
+                let pause = self.options.general.controller_start_interval.saturating_mul(place);
+                let (metrics, health, stop) = (self.metrics.clone(), self.health.clone(), stop.clone());
+                started.push(controller);
+                running.spawn(async move {
+                    if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                        return Ok(());
+                    }
+                    tracing::info!(%controller, "starting");
+                    metrics.set_running(short_name(controller), true);
+                    // As the incumbent's: it says that the controller was started. One that ends takes the process with it.
+                    health.register(controller.canonical_name(), || Ok(()));
+                    future.await
+                });
+            }
+        }
+        let mut result = Ok(());
+        if running.is_empty() {
+            stop.cancelled().await;
+        }
+        while let Some(ended) = running.join_next().await {
+            let ended = ended.unwrap_or_else(|panic| Err(panic.into()));
+            let told = stop.is_cancelled();
+            stop.cancel();
+            result = match (result, ended) {
+                (Ok(()), Ok(())) if !told => Err("a controller returned without being told to".into()),
+                (Ok(()), ended) => ended,
+                (error, _) => error,
+            };
+        }
+        for controller in started {
+            self.metrics.set_running(short_name(controller), false);
+            self.health.remove(controller.canonical_name());
+        }
+        result
+    }
+}
+
+/// The name in the metric `running_managed_controllers`.
+fn short_name(controller: Controller) -> &'static str {
+    match controller {
+        Controller::Node => "cloud-node",
+        Controller::NodeLifecycle => "cloud-node-lifecycle",
+        Controller::Service => "service",
+        Controller::Route => "route",
+        Controller::NodeIpam => "node-ipam",
+        Controller::Tagging => "tagging",
+    }
+}
+
+/// Whether no kubelet writes addresses any more: always without a migration, with one only once it is complete.
+fn kubelets_external(
+    options: &Options,
+    management: &Cluster,
+    stop: &CancellationToken,
+) -> Result<watch::Receiver<bool>> {
+    let Some(name) = &options.migration.name else {
+        return Ok(watch::channel(true).1);
+    };
+    let mut object = readers::follow_migration(management.client("migration")?, name, stop.clone());
+    let (tx, rx) = watch::channel(false);
+    let stop = stop.clone();
+    tokio::spawn(async move {
+        while let Some(Ok(())) = stop.run_until_cancelled(object.changed()).await {
+            if let Sight::Known(object) = &*object.borrow_and_update() {
+                let complete = object.spec.phase == Phase::Complete;
+                tx.send_if_modified(|old| std::mem::replace(old, complete) != complete);
+            }
+        }
+    });
+    Ok(rx)
+}
