@@ -1,5 +1,6 @@
 //! The external cloud controller manager for AWS.
 
+mod agreement;
 pub mod api_write;
 pub mod args;
 pub mod assembly;

@@ -10,6 +10,7 @@ use outrigger_shared::leader_migration::LeaderMigrationConfiguration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::agreement;
 use crate::args::Options;
 use crate::assembly::{self, Assembly, Set};
 use crate::identity::{Cloud, Cluster};
@@ -46,6 +47,9 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
     };
     serve(&options, &cluster, surface, &background).await?;
     let placement = Placement::of(&options)?;
+    if let Some(name) = &options.migration.name {
+        agreement::check(management.client("migration")?, name, &placement.lease).await?;
+    }
     let assembly = Arc::new(Assembly::new(
         &options,
         cloud,
