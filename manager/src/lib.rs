@@ -15,7 +15,6 @@ pub mod logs;
 pub mod metrics;
 pub mod node_cache;
 pub mod node_patch;
-pub mod quiet;
 pub mod run;
 pub mod serving;
 mod suggest;
