@@ -9,7 +9,7 @@
 mod node_support;
 
 use node_support::running::{TAINT, initialized, pause, start, start_with, tainted};
-use node_support::{Api, aws, describes, eventually, instance, new_node, old_node};
+use node_support::{Api, assert_labelled, aws, describes, eventually, instance, new_node, old_node};
 use outrigger_aws::{Error as AwsError, InstanceId};
 use outrigger_leader::Permit;
 use outrigger_manager::controllers::node;
@@ -21,18 +21,8 @@ async fn a_new_node_gets_addresses_then_provider_id_labels_and_loses_its_taint()
     let running = start(api, aws(vec![instance("i-1", "one.internal", "10.0.0.1")]));
     let node = initialized(&running, "one.internal").await;
     assert_eq!(node["spec"]["providerID"], "aws:///us-east-1a/i-1");
-    for (key, value) in [
-        ("beta.kubernetes.io/instance-type", "m5.large"),
-        ("node.kubernetes.io/instance-type", "m5.large"),
-        ("failure-domain.beta.kubernetes.io/zone", "us-east-1a"),
-        ("topology.kubernetes.io/zone", "us-east-1a"),
-        ("failure-domain.beta.kubernetes.io/region", "us-east-1"),
-        ("topology.kubernetes.io/region", "us-east-1"),
-        ("topology.k8s.aws/zone-id", "use1-az1"),
-        ("kubernetes.io/hostname", "one.internal"),
-    ] {
-        assert_eq!(node["metadata"]["labels"][key], value, "{key}");
-    }
+    assert_labelled(&node);
+    assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], "one.internal");
     assert_eq!(node["spec"]["taints"].as_array().unwrap().len(), 1, "other taints stay");
     assert_eq!(
         running.api.addresses("one.internal"),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::node_support::running::{pause, start};
-use crate::node_support::{Api, aws, eventually, instance, old_node};
+use crate::node_support::{Api, assert_labelled, aws, eventually, instance, old_node};
 
 fn addresses() -> Value {
     json!([
@@ -29,17 +29,7 @@ async fn a_node_without_taint_gets_all_that_it_lacks_soon_after_it_came() {
     pause(10).await;
     let node = running.api.node("one.internal").unwrap();
     assert_eq!(node["spec"]["providerID"], "aws:///us-east-1a/i-1");
-    for (key, value) in [
-        ("beta.kubernetes.io/instance-type", "m5.large"),
-        ("node.kubernetes.io/instance-type", "m5.large"),
-        ("failure-domain.beta.kubernetes.io/zone", "us-east-1a"),
-        ("topology.kubernetes.io/zone", "us-east-1a"),
-        ("failure-domain.beta.kubernetes.io/region", "us-east-1"),
-        ("topology.kubernetes.io/region", "us-east-1"),
-        ("topology.k8s.aws/zone-id", "use1-az1"),
-    ] {
-        assert_eq!(node["metadata"]["labels"][key], value, "{key}");
-    }
+    assert_labelled(&node);
     assert_eq!(running.api.addresses("one.internal")[0], "InternalIP 10.0.0.1");
     pause(1000).await;
     assert_eq!(running.api.writes().len(), 2, "nothing more is written");

@@ -358,3 +358,18 @@ pub fn old_node(name: &str, addresses: Value) -> Value {
         "status": {"addresses": addresses},
     })
 }
+
+/// A Node has every label that its instance gives it.
+pub fn assert_labelled(node: &Value) {
+    for (key, value) in [
+        ("beta.kubernetes.io/instance-type", "m5.large"),
+        ("node.kubernetes.io/instance-type", "m5.large"),
+        ("failure-domain.beta.kubernetes.io/zone", "us-east-1a"),
+        ("topology.kubernetes.io/zone", "us-east-1a"),
+        ("failure-domain.beta.kubernetes.io/region", "us-east-1"),
+        ("topology.kubernetes.io/region", "us-east-1"),
+        ("topology.k8s.aws/zone-id", "use1-az1"),
+    ] {
+        assert_eq!(node["metadata"]["labels"][key], value, "{key}");
+    }
+}
