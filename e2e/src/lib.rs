@@ -4,6 +4,7 @@ pub mod audit;
 pub mod aws;
 pub mod bench;
 pub mod cluster;
+pub mod command;
 pub mod demo;
 pub mod kubelets;
 pub mod leases;

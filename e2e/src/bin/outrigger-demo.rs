@@ -1,26 +1,19 @@
 //! `outrigger-demo migrate [--keep]` and `outrigger-demo incumbent`: what `make demo` runs.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use outrigger_e2e::demo;
 use outrigger_e2e::stage::Progress;
 use outrigger_e2e::timeline::Report;
+use outrigger_e2e::{command, demo};
 
 const USAGE: &str = "usage: outrigger-demo migrate [--keep] | incumbent";
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "error,kube_client=off".into()),
-        )
-        .with_writer(std::io::stderr)
-        .init();
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments = command::begin();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
         ["migrate"] => migrate(false).await,
@@ -28,14 +21,7 @@ async fn main() -> ExitCode {
         ["incumbent"] => incumbent().await,
         _ => Err(anyhow::anyhow!("{USAGE}")),
     };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "outrigger-demo: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    command::end("outrigger-demo", done)
 }
 
 async fn migrate(keep: bool) -> Result<bool> {

@@ -5,33 +5,21 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use outrigger_e2e::command;
 use outrigger_e2e::parity::{Subject, case, compare, run};
 
 const USAGE: &str = "usage: outrigger-parity record|compare FOLDER";
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "error,kube_client=off".into()),
-        )
-        .with_writer(std::io::stderr)
-        .init();
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments = command::begin();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
         ["record", folder] => record(Path::new(folder)).await.map(|()| true),
         ["compare", folder] => compare_all(Path::new(folder)).await,
         _ => Err(anyhow::anyhow!("{USAGE}")),
     };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "outrigger-parity: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    command::end("outrigger-parity", done)
 }
 
 /// Runs the incumbent and writes what it made of each case into the case's file.
