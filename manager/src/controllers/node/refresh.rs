@@ -64,6 +64,8 @@ pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToke
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let nodes = tokio::select! {
+            // A look at all Nodes goes before one at some of them, which it includes: at the start, both are due.
+            biased;
             () = stop.cancelled() => return Ok(()),
             _ = ticks.tick() => {
                 drop(changes.take());
