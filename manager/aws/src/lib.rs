@@ -1,12 +1,12 @@
 //! The only crate that knows the AWS SDKs.
 //!
 //! ```text
-//! controllers ──▶ traits Ec2, Elb (own plain types) ──▶ adapters ──▶ AWS SDKs
+//! controllers ──▶ traits Ec2, Elb, Elbv2 (own plain types) ──▶ adapters ──▶ AWS SDKs
 //!                        ▲                                 │
 //!                 fake::FakeAws                     error table (Kind)
 //! ```
 //!
-//! - [`Ec2`], [`Elb`]: what the controllers need of AWS and nothing more;
+//! - [`Ec2`], [`Elb`], [`Elbv2`]: what the controllers need of AWS and nothing more;
 //! - [`Error`], [`Kind`]: what a failed call means, from one table of AWS's error codes;
 //! - [`imds`]: what the instance metadata service says about the own instance;
 //! - [`connect`]: region, credentials, endpoints and time-outs, then the clients;
@@ -18,6 +18,7 @@
 mod connect;
 pub mod ec2;
 pub mod elb;
+pub mod elbv2;
 mod endpoint;
 mod error;
 #[cfg(any(test, feature = "fake"))]
@@ -34,6 +35,7 @@ mod tags;
 pub use connect::{Clients, connect};
 pub use ec2::{Ec2, Filter, Instance, InstanceId, InstanceState};
 pub use elb::{Elb, LoadBalancer};
+pub use elbv2::Elbv2;
 pub use error::{Error, Kind};
 pub use observe::{Call, CallObserver, Ending, Unobserved};
 pub use settings::{EndpointOverride, Settings, SettingsError};

@@ -1,0 +1,120 @@
+//! The Elastic Load Balancing v2 API as the service controller sees it: network load balancers.
+
+mod model;
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+
+pub use model::{
+    Attributes, HealthCheckChange, Listener, ListenerSettings, NetworkLoadBalancer, NewNetworkLoadBalancer,
+    NewTargetGroup, SubnetMapping, Target, TargetGroup, TargetHealth, TargetHealthCheck,
+};
+
+use crate::{Error, Tags};
+
+/// Targets that one call registers or takes away at most.
+pub const MAX_TARGETS: usize = 100;
+
+/// Resources that one call of [`Elbv2::tags`] takes at most; longer lists are split.
+pub const MAX_TAGGED: usize = 20;
+
+/// Names that one describe takes at most; longer lists are split.
+pub const MAX_NAMES: usize = 20;
+
+/// What the service controller asks of network load balancers. Every list is read to its last page.
+#[async_trait]
+pub trait Elbv2: Send + Sync {
+    /// The network load balancers of these names; names that AWS does not know are absent from the answer.
+    ///
+    /// # Errors
+    /// Also when a name belongs to a load balancer of another type, which the error names.
+    async fn load_balancers(&self, names: &[String]) -> Result<Vec<NetworkLoadBalancer>, Error>;
+
+    /// All network load balancers of account and region.
+    async fn all_load_balancers(&self) -> Result<Vec<NetworkLoadBalancer>, Error>;
+
+    /// Makes a load balancer, tagged in the same call. Made again with the same settings it is the same one.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::AlreadyExists`] when one of that name has other settings.
+    async fn create_load_balancer(&self, new: &NewNetworkLoadBalancer) -> Result<NetworkLoadBalancer, Error>;
+
+    /// Deletes it with its listeners; deleting one that does not exist succeeds.
+    async fn delete_load_balancer(&self, arn: &str) -> Result<(), Error>;
+
+    /// Replaces its security groups.
+    async fn set_security_groups(&self, arn: &str, groups: &[String]) -> Result<(), Error>;
+
+    /// All its attributes.
+    async fn attributes(&self, arn: &str) -> Result<Attributes, Error>;
+
+    /// Sets these attributes; others stay.
+    async fn modify_attributes(&self, arn: &str, attributes: &Attributes) -> Result<(), Error>;
+
+    /// Tags by ARN, of load balancers, target groups or listeners of one kind in each call.
+    async fn tags(&self, arns: &[String]) -> Result<BTreeMap<String, Tags>, Error>;
+
+    /// Sets tags of load balancers, target groups or listeners; others stay.
+    async fn add_tags(&self, arns: &[String], tags: &Tags) -> Result<(), Error>;
+
+    /// The listeners of a load balancer.
+    async fn listeners(&self, load_balancer_arn: &str) -> Result<Vec<Listener>, Error>;
+
+    /// Makes a listener, tagged in the same call, and returns its ARN.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::AlreadyExists`] when the port has a listener, of whatever protocol.
+    async fn create_listener(
+        &self,
+        load_balancer_arn: &str,
+        listener: &ListenerSettings,
+        tags: &Tags,
+    ) -> Result<String, Error>;
+
+    /// Gives a listener these settings, its port and protocol included.
+    async fn modify_listener(&self, arn: &str, listener: &ListenerSettings) -> Result<(), Error>;
+
+    /// Deletes a listener; deleting one that does not exist succeeds.
+    async fn delete_listener(&self, arn: &str) -> Result<(), Error>;
+
+    /// The target groups that a load balancer uses.
+    async fn target_groups(&self, load_balancer_arn: &str) -> Result<Vec<TargetGroup>, Error>;
+
+    /// All target groups of account and region.
+    async fn all_target_groups(&self) -> Result<Vec<TargetGroup>, Error>;
+
+    /// The target groups of these names; names that AWS does not know are absent from the answer.
+    async fn target_groups_named(&self, names: &[String]) -> Result<Vec<TargetGroup>, Error>;
+
+    /// Makes a target group, tagged in the same call, and returns its ARN. Made again with the same settings it is
+    /// the same one.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::AlreadyExists`] when one of that name has other settings.
+    async fn create_target_group(&self, new: &NewTargetGroup) -> Result<String, Error>;
+
+    /// Changes a target group's health check.
+    async fn modify_target_group(&self, arn: &str, change: &HealthCheckChange) -> Result<(), Error>;
+
+    /// Deletes a target group; deleting one that does not exist succeeds.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::DependencyViolation`] while a listener uses it.
+    async fn delete_target_group(&self, arn: &str) -> Result<(), Error>;
+
+    /// Registered targets, those on their way out included.
+    async fn target_health(&self, target_group_arn: &str) -> Result<Vec<TargetHealth>, Error>;
+
+    /// Adds targets, at most [`MAX_TARGETS`]; those that are there already stay.
+    async fn register_targets(&self, target_group_arn: &str, targets: &[Target]) -> Result<(), Error>;
+
+    /// Takes targets away, at most [`MAX_TARGETS`]; those that are not there are passed over.
+    async fn deregister_targets(&self, target_group_arn: &str, targets: &[Target]) -> Result<(), Error>;
+
+    /// A target group's attributes.
+    async fn target_group_attributes(&self, arn: &str) -> Result<Attributes, Error>;
+
+    /// Sets these attributes of a target group; others stay.
+    async fn modify_target_group_attributes(&self, arn: &str, attributes: &Attributes) -> Result<(), Error>;
+}

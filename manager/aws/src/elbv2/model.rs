@@ -1,0 +1,167 @@
+//! Plain types of network load balancers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{InstanceId, Tags};
+
+/// Attributes of a load balancer or target group, by AWS's keys.
+pub type Attributes = BTreeMap<String, String>;
+
+/// A network load balancer as described by AWS.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NetworkLoadBalancer {
+    /// Its ARN, which every other call takes.
+    pub arn: String,
+    /// Name, unique in account and region among load balancers of this API.
+    pub name: String,
+    /// DNS name, empty while AWS has not told one.
+    pub dns_name: String,
+    /// `provisioning`, `active`, `active_impaired` or `failed`.
+    pub state: Option<String>,
+    /// `internet-facing` or `internal`.
+    pub scheme: Option<String>,
+    /// The VPC.
+    pub vpc_id: Option<String>,
+    /// Its subnets, one in each of its zones.
+    pub subnets: BTreeSet<String>,
+    /// Security groups, in AWS's order; a load balancer made without any can never get one.
+    pub security_groups: Vec<String>,
+}
+
+/// A subnet of a load balancer to be made, with the address it gets there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SubnetMapping {
+    /// The subnet.
+    pub subnet_id: String,
+    /// Allocation ID of an elastic address, for internet-facing ones.
+    pub allocation_id: Option<String>,
+    /// Address within the subnet, for internal ones.
+    pub private_ipv4_address: Option<String>,
+}
+
+/// A network load balancer to be made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NewNetworkLoadBalancer {
+    /// Name, 1–32 characters.
+    pub name: String,
+    /// `true`: only reachable within the VPC. Cannot be changed later.
+    pub internal: bool,
+    /// Subnets, at most one in a zone.
+    pub subnets: Vec<SubnetMapping>,
+    /// Security groups; none: it never gets any.
+    pub security_groups: Vec<String>,
+    /// Tags, set in the same call.
+    pub tags: Tags,
+}
+
+/// What a listener does. Protocols are `TCP`, `UDP`, `TLS` or `TCP_UDP`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct ListenerSettings {
+    /// Port that clients use, 1–65535. AWS allows one listener for each, whatever its protocol.
+    pub port: i32,
+    /// Protocol towards clients.
+    pub protocol: String,
+    /// ARN of the target group that traffic is forwarded to; `None` where the default action is another one.
+    pub target_group_arn: Option<String>,
+    /// ARN of the server certificate of a `TLS` listener.
+    pub certificate: Option<String>,
+    /// Name of the security policy of a `TLS` listener; AWS chooses one where none is asked for.
+    pub ssl_policy: Option<String>,
+}
+
+/// A listener as described by AWS.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Listener {
+    /// Its ARN.
+    pub arn: String,
+    /// What it does.
+    pub settings: ListenerSettings,
+}
+
+/// How a target group checks its targets. `None`: not told by AWS, or left to AWS.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct TargetHealthCheck {
+    /// `TCP`, `HTTP` or `HTTPS`. Cannot be changed later.
+    pub protocol: String,
+    /// A port number, or `traffic-port`.
+    pub port: String,
+    /// Path of `HTTP` and `HTTPS` checks; none for `TCP`.
+    pub path: Option<String>,
+    /// Seconds between checks, 5–300.
+    pub interval: i32,
+    /// Successes in a row that bring a target into service, 2–10.
+    pub healthy_threshold: i32,
+    /// Failures in a row that take it out, 2–10.
+    pub unhealthy_threshold: i32,
+}
+
+/// A target group as described by AWS.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TargetGroup {
+    /// Its ARN.
+    pub arn: String,
+    /// Name, unique in account and region.
+    pub name: String,
+    /// Port on the targets.
+    pub port: i32,
+    /// `TCP`, `UDP`, `TLS` or `TCP_UDP`.
+    pub protocol: String,
+    /// `instance`, `ip`, `alb` or `lambda`.
+    pub target_type: Option<String>,
+    /// The VPC.
+    pub vpc_id: Option<String>,
+    /// Its health check.
+    pub health_check: TargetHealthCheck,
+    /// ARNs of the load balancers that use it; at most one.
+    pub load_balancers: BTreeSet<String>,
+}
+
+/// A target group to be made; its targets are instances.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NewTargetGroup {
+    /// Name, 1–32 characters.
+    pub name: String,
+    /// Port on the targets.
+    pub port: i32,
+    /// Protocol towards the targets.
+    pub protocol: String,
+    /// The VPC.
+    pub vpc_id: String,
+    /// Its health check.
+    pub health_check: TargetHealthCheck,
+    /// Tags, set in the same call.
+    pub tags: Tags,
+}
+
+/// Changes of a target group's health check; what is `None` stays.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HealthCheckChange {
+    /// Port.
+    pub port: Option<String>,
+    /// Path.
+    pub path: Option<String>,
+    /// Healthy threshold.
+    pub healthy_threshold: Option<i32>,
+    /// Unhealthy threshold.
+    pub unhealthy_threshold: Option<i32>,
+}
+
+/// A target: an instance and its port.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    /// The instance.
+    pub id: InstanceId,
+    /// Port on it.
+    pub port: i32,
+}
+
+/// A registered target as AWS sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetHealth {
+    /// The target.
+    pub target: Target,
+    /// `initial`, `healthy`, `unhealthy`, `unused`, `draining`, `unavailable`.
+    pub state: Option<String>,
+    /// Reason code, for example `Target.DeregistrationInProgress`: such a target is on its way out.
+    pub reason: Option<String>,
+}
