@@ -7,7 +7,7 @@ use outrigger_aws::{Ec2, Elb, Error as AwsError, Kind};
 use outrigger_leader::Permit;
 
 use super::error::Error;
-use super::plan::{GroupRef, Plan, Step};
+use super::plan::{GroupRef, GroupStep, Plan, Step};
 use super::security_groups;
 use crate::aws_write;
 
@@ -48,7 +48,7 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> 
 
 impl Executor<'_> {
     /// One write, with the permit.
-    async fn write<T>(
+    pub(super) async fn write<T>(
         &self,
         action: &'static str,
         call: impl Future<Output = Result<T, AwsError>>,
@@ -57,68 +57,30 @@ impl Executor<'_> {
     }
 
     async fn step(&self, step: &Step, made: &mut Made) -> Result<(), Error> {
-        let (action, name, elb) = (step.action(), self.load_balancer, self.elb);
         match step {
-            Step::CreateGroup(_)
-            | Step::TagGroup(..)
-            | Step::Authorize(..)
-            | Step::Revoke(..)
-            | Step::LetIn { .. }
-            | Step::DeleteGroup(_) => self.group_step(step, made).await,
-            Step::CreateLoadBalancer { new, groups } => {
-                let mut new = new.clone();
-                new.security_groups = resolve_all(groups, made)?;
-                made.dns_name = Some(self.write(action, elb.create(&new)).await?);
-                Ok(())
-            }
-            Step::AttachSubnets(ids) => self.write(action, elb.attach_subnets(name, ids)).await,
-            Step::DetachSubnets(ids) => self.write(action, elb.detach_subnets(name, ids)).await,
-            Step::ApplyGroups(groups) => {
-                let ids = resolve_all(groups, made)?;
-                self.write(action, elb.apply_security_groups(name, &ids)).await
-            }
-            Step::AddTags(tags) => self.write(action, elb.add_tags(name, tags)).await,
-            Step::DeleteListeners(ports) => self.write(action, elb.delete_listeners(name, ports)).await,
-            Step::CreateListeners(listeners) => self.write(action, elb.create_listeners(name, listeners)).await,
-            Step::CreatePolicy(policy) => done_if(
-                self.write(action, elb.create_policy(name, policy)).await,
-                Kind::AlreadyExists,
-            ),
-            Step::SetBackendPolicies(port, policies) => {
-                self.write(action, elb.set_backend_policies(name, *port, policies))
-                    .await
-            }
-            Step::SetListenerPolicies(port, policies) => {
-                self.write(action, elb.set_listener_policies(name, *port, policies))
-                    .await
-            }
-            Step::ModifyAttributes(attributes) => self.write(action, elb.modify_attributes(name, attributes)).await,
-            Step::ConfigureHealthCheck(check) => self.write(action, elb.configure_health_check(name, check)).await,
-            Step::Register(instances) => self.write(action, elb.register(name, instances)).await,
-            Step::Deregister(instances) => self.write(action, elb.deregister(name, instances)).await,
-            Step::DeleteLoadBalancer => self.write(action, elb.delete(name)).await,
+            Step::Group(step) => self.group_step(step, made).await,
+            Step::Classic(step) => self.classic_step(step, made).await,
         }
     }
 
-    async fn group_step(&self, step: &Step, made: &mut Made) -> Result<(), Error> {
+    async fn group_step(&self, step: &GroupStep, made: &mut Made) -> Result<(), Error> {
         let action = step.action();
         match step {
-            Step::CreateGroup(new) => {
+            GroupStep::Create(new) => {
                 made.group = Some(self.write(action, self.ec2.create_security_group(new)).await?);
                 Ok(())
             }
-            Step::TagGroup(id, tags) => {
+            GroupStep::Tag(id, tags) => {
                 self.write(action, self.ec2.create_tags(std::slice::from_ref(id), tags))
                     .await
             }
-            Step::Authorize(group, rules) => self.authorize(&resolve(group, made)?, rules).await,
-            Step::LetIn { node_group, from } => {
+            GroupStep::Authorize(group, rules) => self.authorize(&resolve(group, made)?, rules).await,
+            GroupStep::LetIn { node_group, from } => {
                 self.authorize(node_group, &[security_groups::all_from(&resolve(from, made)?)])
                     .await
             }
-            Step::Revoke(id, rules) => self.revoke(id, rules).await,
-            Step::DeleteGroup(id) => self.delete_group(id).await,
-            _ => Ok(()),
+            GroupStep::Revoke(id, rules) => self.revoke(id, rules).await,
+            GroupStep::Delete(id) => self.delete_group(id).await,
         }
     }
 
@@ -171,11 +133,11 @@ fn is<T>(result: &Result<T, Error>, kind: Kind) -> bool {
 }
 
 /// An error that says that the step's effect is there already is success.
-fn done_if(result: Result<(), Error>, kind: Kind) -> Result<(), Error> {
+pub(super) fn done_if(result: Result<(), Error>, kind: Kind) -> Result<(), Error> {
     if is(&result, kind) { Ok(()) } else { result }
 }
 
-fn resolve(group: &GroupRef, made: &Made) -> Result<String, Error> {
+pub(super) fn resolve(group: &GroupRef, made: &Made) -> Result<String, Error> {
     match group {
         GroupRef::Id(id) => Ok(id.clone()),
         GroupRef::Created => made.group.clone().ok_or_else(|| {
@@ -187,6 +149,6 @@ fn resolve(group: &GroupRef, made: &Made) -> Result<String, Error> {
     }
 }
 
-fn resolve_all(groups: &[GroupRef], made: &Made) -> Result<Vec<String>, Error> {
+pub(super) fn resolve_all(groups: &[GroupRef], made: &Made) -> Result<Vec<String>, Error> {
     groups.iter().map(|group| resolve(group, made)).collect()
 }

@@ -1,245 +1,52 @@
-//! What a Service asks for. Pure: a Service and settings in, a model out, before AWS is asked anything.
+//! The load balancer that a Service asks for, whatever its kind.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Service;
-use outrigger_aws::Tags;
-use outrigger_aws::ec2::{IpPermission, NewSecurityGroup};
-use outrigger_aws::elb::{Attributes, HealthCheck, Listener};
 
 use super::annotations::{Annotations, Kind};
 use super::error::Invalid;
-use super::health_check::HealthProbe;
-use super::{attributes, health_check, hostname, names, ports, security_groups, source_ranges};
+use super::settings::Settings;
+use super::{classic, hostname};
 
-/// What holds for all Services of the cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Settings {
-    /// The cluster ID in tags.
-    pub cluster_id: String,
-    /// Whether resources carry the legacy cluster tag too.
-    pub legacy_tags: bool,
-    /// The VPC.
-    pub vpc_id: String,
-    /// The subnet of this program, the last resort of subnet discovery.
-    pub own_subnet_id: Option<String>,
-    /// No rules in the nodes' groups (`DisableSecurityGroupIngress`): none is made and none is taken away.
-    pub disable_security_group_ingress: bool,
-    /// One group for all load balancers (`ElbSecurityGroup`); it is never changed or deleted.
-    pub elb_security_group: Option<String>,
-    /// What nodes are checked by.
-    pub health_probe: HealthProbe,
+/// What a Service asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Desired {
+    /// A classic load balancer.
+    Classic(Box<classic::Desired>),
 }
 
-/// Which subnets a load balancer stands in.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Subnets {
-    /// Those that suit.
-    Discover,
-    /// Those of the annotation.
-    Listed {
-        /// By ID.
-        ids: Vec<String>,
-        /// By `Name` tag.
-        names: Vec<String>,
-    },
-}
+impl Desired {
+    /// The load balancer's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Classic(desired) => &desired.name,
+        }
+    }
 
-/// The security groups of a load balancer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Groups {
-    /// One that is made for it, and further ones that are only attached.
-    Own {
-        /// Attached too, as listed.
-        extra: Vec<String>,
-    },
-    /// Ready-made ones, whose rules are left alone.
-    Given(Vec<String>),
-}
-
-/// The classic load balancer that a Service asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Desired {
-    /// Its name.
-    pub name: String,
-    /// Only reachable within the VPC. Fixed at creation.
-    pub internal: bool,
-    /// Listeners, at least one.
-    pub listeners: Vec<Listener>,
-    /// Subnets.
-    pub subnets: Subnets,
-    /// Security groups.
-    pub groups: Groups,
-    /// The group that is made for it, if one is.
-    pub own_group: NewSecurityGroup,
-    /// That group's ingress.
-    pub ingress: Vec<IpPermission>,
-    /// Attributes.
-    pub attributes: Attributes,
-    /// Health check.
-    pub health_check: HealthCheck,
-    /// Tags of the load balancer.
-    pub tags: Tags,
-    /// The cluster's tags among them.
-    pub cluster_tags: Tags,
-    /// Whether backends get the proxy protocol.
-    pub proxy_protocol: bool,
-    /// AWS's name of the TLS policy for listeners with a certificate.
-    pub tls_policy: Option<String>,
     /// Labels that a Node must have to be a target.
-    pub node_labels: BTreeMap<String, String>,
+    #[must_use]
+    pub fn node_labels(&self) -> &BTreeMap<String, String> {
+        match self {
+            Self::Classic(desired) => &desired.node_labels,
+        }
+    }
 }
 
-/// The model for a Service of type `LoadBalancer` that asks for a classic load balancer.
+/// The model for a Service of type `LoadBalancer` whose load balancer is made here.
 ///
 /// # Errors
 /// The first thing that cannot be met, in the order in which the in-tree provider looks.
 pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invalid> {
-    let annotations = Annotations::of(service);
-    preflight(service, annotations)?;
-    let ports = ports::checked(service)?;
-    let networks = source_ranges::wanted(service)?;
-    let listeners = ports::listeners(ports, annotations)?;
-    refuse_fixed_address(service)?;
-    let first = listeners.first().ok_or(Invalid::NotBuilt {
-        what: "a load balancer without listeners",
-    })?;
-    let health_check = health_check::wanted(service, annotations, &settings.health_probe, first)?;
-    let name = names::load_balancer(service.metadata.uid.as_deref().unwrap_or_default());
-    let cluster_tags = names::cluster_tags(&settings.cluster_id, settings.legacy_tags);
-    let user_tags = annotations.pairs("additional-resource-tags");
-    Ok(Desired {
-        internal: annotations.internal(),
-        ingress: security_groups::ingress(ports, &networks),
-        subnets: subnets(annotations)?,
-        groups: groups(annotations, settings),
-        own_group: own_group(service, settings, &name, &user_tags, &cluster_tags),
-        attributes: attributes::wanted(annotations)?,
-        health_check,
-        tags: tags(service, &user_tags, &cluster_tags),
-        cluster_tags,
-        proxy_protocol: proxy_protocol(annotations)?,
-        tls_policy: annotations.get("ssl-negotiation-policy").map(str::to_owned),
-        node_labels: annotations.pairs("target-node-labels"),
-        name,
-        listeners,
-    })
-}
-
-fn namespaced(service: &Service) -> (&str, &str) {
-    let metadata = &service.metadata;
-    (
-        metadata.namespace.as_deref().unwrap_or_default(),
-        metadata.name.as_deref().unwrap_or_default(),
-    )
-}
-
-fn preflight(service: &Service, annotations: Annotations<'_>) -> Result<(), Invalid> {
-    hostname::same_kind(service, annotations.kind())?;
-    if annotations.kind() != Kind::Classic {
-        return Err(Invalid::NotBuilt {
+    let kind = Annotations::of(service).kind();
+    hostname::same_kind(service, kind)?;
+    match kind {
+        Kind::Network => Err(Invalid::NotBuilt {
             what: "a network load balancer (annotation aws-load-balancer-type: nlb)",
-        });
-    }
-    if annotations.get("target-group-attributes").is_some() {
-        return Err(annotations.wrong(
-            "target-group-attributes",
-            "only network load balancers have target groups",
-        ));
-    }
-    let affinity = service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.session_affinity.as_deref())
-        .unwrap_or("None");
-    if affinity != "None" {
-        return Err(Invalid::Field {
-            field: "spec.sessionAffinity",
-            value: affinity.to_owned(),
-            expected: "load balancers of AWS know no affinity here; expected None",
-        });
-    }
-    Ok(())
-}
-
-fn refuse_fixed_address(service: &Service) -> Result<(), Invalid> {
-    let address = service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.load_balancer_ip.as_deref())
-        .unwrap_or_default();
-    if address.is_empty() {
-        return Ok(());
-    }
-    let expected = "AWS chooses the addresses of a load balancer; leave the field empty";
-    Err(Invalid::Field {
-        field: "spec.loadBalancerIP",
-        value: address.to_owned(),
-        expected,
-    })
-}
-
-fn subnets(annotations: Annotations<'_>) -> Result<Subnets, Invalid> {
-    let Some(listed) = annotations.list("subnets") else {
-        return Ok(Subnets::Discover);
-    };
-    if listed.is_empty() {
-        return Err(annotations.wrong("subnets", "expected a comma list of subnet IDs or Name tags"));
-    }
-    let (ids, names) = listed.into_iter().partition(|item| item.starts_with("subnet-"));
-    Ok(Subnets::Listed { ids, names })
-}
-
-fn groups(annotations: Annotations<'_>, settings: &Settings) -> Groups {
-    let extra = annotations.list("extra-security-groups").unwrap_or_default();
-    let mut given = annotations.list("security-groups").unwrap_or_default();
-    if given.is_empty() {
-        given.extend(
-            settings
-                .elb_security_group
-                .iter()
-                .filter(|group| !group.is_empty())
-                .cloned(),
-        );
-    }
-    if given.is_empty() {
-        return Groups::Own { extra };
-    }
-    given.extend(extra);
-    Groups::Given(given)
-}
-
-fn own_group(
-    service: &Service,
-    settings: &Settings,
-    load_balancer: &str,
-    user_tags: &BTreeMap<String, String>,
-    cluster_tags: &Tags,
-) -> NewSecurityGroup {
-    let (namespace, name) = namespaced(service);
-    let mut tags = user_tags.clone();
-    tags.extend(cluster_tags.clone());
-    NewSecurityGroup {
-        name: names::security_group(load_balancer),
-        description: names::security_group_description(load_balancer, namespace, name),
-        vpc_id: settings.vpc_id.clone(),
-        tags,
-    }
-}
-
-/// The user's tags first, so that they cannot replace ours.
-fn tags(service: &Service, user_tags: &BTreeMap<String, String>, cluster_tags: &Tags) -> Tags {
-    let (namespace, name) = namespaced(service);
-    let mut tags = user_tags.clone();
-    tags.insert(names::SERVICE_TAG.to_owned(), format!("{namespace}/{name}"));
-    tags.extend(cluster_tags.clone());
-    tags
-}
-
-fn proxy_protocol(annotations: Annotations<'_>) -> Result<bool, Invalid> {
-    match annotations.filled("proxy-protocol") {
-        None => Ok(false),
-        Some("*") => Ok(true),
-        Some(_) => Err(annotations.wrong("proxy-protocol", "expected *, the proxy protocol on all ports")),
+        }),
+        Kind::Classic | Kind::Elsewhere => Ok(Desired::Classic(Box::new(classic::desired::desired(
+            service, settings,
+        )?))),
     }
 }

@@ -19,21 +19,21 @@
 
 pub mod annotations;
 pub mod apply;
-pub mod attributes;
+pub mod classic;
 pub mod desired;
 pub mod error;
-pub mod health_check;
 pub mod hostname;
 pub mod instance_cache;
 pub mod memory;
 pub mod names;
 mod node_changes;
-pub mod node_sync;
-pub mod observe;
+mod node_sync;
 pub mod patches;
 pub mod plan;
-pub mod ports;
+pub mod reads;
+pub mod request;
 pub mod security_groups;
+pub mod settings;
 pub mod source_ranges;
 pub mod subnets;
 pub mod sync;
@@ -61,17 +61,17 @@ use tracing::Instrument;
 use crate::metrics::{Metrics, Queue};
 use crate::node_cache::NodeCache;
 
-use desired::Settings;
 use instance_cache::InstanceCache;
 use memory::Memories;
 use node_sync::NodeSync;
-use observe::Aws;
+use reads::Aws;
+use settings::Settings;
 use sync::{Next, Reconciler};
 use writer::ApiWriter;
 use zone_cache::ZoneCache;
 
+pub use classic::HealthProbe;
 pub use error::Error;
-pub use health_check::HealthProbe;
 
 /// What the controller is given.
 pub struct Deps {

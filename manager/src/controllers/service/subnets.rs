@@ -8,6 +8,9 @@ use outrigger_shared::tags;
 
 use super::error::World;
 use super::names;
+use super::reads::Vpc;
+use super::request::Subnets;
+use super::settings::Settings;
 
 /// The type of a zone that classic load balancers can stand in.
 const ORDINARY_ZONE: &str = "availability-zone";
@@ -83,6 +86,48 @@ pub fn choose(
         Err(none(question))
     } else {
         Ok(chosen)
+    }
+}
+
+/// The subnets of a load balancer that stands in `attached`: those that the annotation lists, or the chosen ones.
+///
+/// # Errors
+/// When none is suitable, or not all that are listed were found.
+pub fn wanted(
+    wanted: &Subnets,
+    internal: bool,
+    settings: &Settings,
+    attached: &BTreeSet<String>,
+    vpc: &Vpc,
+) -> Result<Vec<Subnet>, World> {
+    match wanted {
+        Subnets::Discover => {
+            let question = Question {
+                vpc_id: &settings.vpc_id,
+                cluster_id: &settings.cluster_id,
+                internal,
+                own_subnet: settings.own_subnet_id.as_deref(),
+                attached,
+            };
+            choose(&vpc.subnets, &vpc.route_tables, &vpc.zones, question)
+        }
+        Subnets::Listed { ids, names } => {
+            let named = |subnet: &Subnet| subnet.tags.get("Name").is_some_and(|name| names.contains(name));
+            let listed = vpc
+                .subnets
+                .iter()
+                .filter(|subnet| ids.contains(&subnet.id) || named(subnet));
+            let found: Vec<Subnet> = listed.cloned().collect();
+            let listed = ids.len() + names.len();
+            if found.len() == listed {
+                Ok(found)
+            } else {
+                Err(World::SubnetsMissing {
+                    listed,
+                    found: found.len(),
+                })
+            }
+        }
     }
 }
 

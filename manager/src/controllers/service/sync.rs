@@ -11,16 +11,17 @@ use tokio::time::Instant;
 
 use super::annotations::{Annotations, Kind};
 use super::apply::{Executor, Made, apply};
-use super::desired::{Settings, desired};
+use super::desired::{Desired, desired};
 use super::error::{Error, Invalid};
 use super::memory::{CONFIRMATION, Memories, Memory, Print, RESYNC, Settled};
 use super::node_sync::NodeSync;
-use super::observe::{Aws, Observed, group_by_name, observe, referencing};
-use super::plan::{Doomed, Plan, Question, plan, plan_deletion};
+use super::plan::Plan;
+use super::reads::{Aws, group_by_name, referencing};
+use super::settings::Settings;
 use super::targets::{Candidate, candidates};
 use super::work::{Work, has_class, has_finalizer, work};
 use super::writer::Writer;
-use super::{hostname, names, patches};
+use super::{classic, hostname, names, patches};
 use crate::events::EventType;
 use crate::node_cache::NodeCache;
 
@@ -49,6 +50,13 @@ pub enum Next {
     OnChange,
     /// After this time.
     After(Duration),
+}
+
+/// What came of a look at AWS.
+struct Looked {
+    plan: Plan,
+    /// The address of the load balancer that is there.
+    hostname: Option<String>,
 }
 
 impl Reconciler {
@@ -84,7 +92,7 @@ impl Reconciler {
         }
         let now = Instant::now();
         let desired = desired(service, &self.settings)?;
-        let candidates = candidates(&self.nodes.snapshot(), &desired.node_labels);
+        let candidates = candidates(&self.nodes.snapshot(), desired.node_labels());
         let memory = self.memories.of(uid(service));
         let print = Print {
             annotations: service.metadata.annotations.clone().unwrap_or_default(),
@@ -95,18 +103,13 @@ impl Reconciler {
             return Ok(Next::After(left));
         }
         self.hold(service).await?;
-        let observed = observe(&self.aws, &print.desired, &self.settings, &candidates).await?;
-        let plan = plan(Question {
-            desired: &print.desired,
-            settings: &self.settings,
-            observed: &observed,
-            candidates: &candidates,
-            seen_gone: &memory.confirmed_gone(now),
-        })?;
-        let made = self
-            .carry_out(service, &print.desired.name, &plan, candidates.is_empty())
+        let Looked { plan, hostname } = self
+            .look(&print.desired, &candidates, &memory.confirmed_gone(now))
             .await?;
-        let hostname = address(&observed, &made);
+        let made = self
+            .carry_out(service, print.desired.name(), &plan, candidates.is_empty())
+            .await?;
+        let hostname = made.dns_name.or(hostname).unwrap_or_default();
         self.publish(service, &hostname).await?;
         let print = Print {
             targets: likely_targets(&candidates, &plan.targets),
@@ -121,6 +124,32 @@ impl Reconciler {
             },
             plan,
         ))
+    }
+
+    /// Looks at AWS and makes a plan.
+    async fn look(
+        &self,
+        desired: &Desired,
+        candidates: &[Candidate],
+        seen_gone: &BTreeSet<InstanceId>,
+    ) -> Result<Looked, Error> {
+        match desired {
+            Desired::Classic(desired) => {
+                let observed = classic::observe::observe(&self.aws, desired, &self.settings, candidates).await?;
+                let plan = classic::plan::plan(classic::plan::Question {
+                    desired,
+                    settings: &self.settings,
+                    observed: &observed,
+                    candidates,
+                    seen_gone,
+                })?;
+                let existing = observed.load_balancer.map(|existing| existing.described.dns_name);
+                Ok(Looked {
+                    plan,
+                    hostname: existing,
+                })
+            }
+        }
     }
 
     /// The finalizer comes before anything that would have to be cleaned up.
@@ -243,7 +272,7 @@ impl Reconciler {
         };
         if classic {
             let doomed = self.doomed(annotations, &name).await?;
-            let plan = plan_deletion(&doomed, &self.settings);
+            let plan = classic::plan::plan_deletion(&doomed, &self.settings);
             if plan.steps.is_empty() && has_class(service) {
                 // The finalizer is that of the class's own controller, which may still need it.
                 return Ok(Next::OnChange);
@@ -265,7 +294,7 @@ impl Reconciler {
         Ok(Next::OnChange)
     }
 
-    async fn doomed(&self, annotations: Annotations<'_>, name: &str) -> Result<Doomed, Error> {
+    async fn doomed(&self, annotations: Annotations<'_>, name: &str) -> Result<classic::plan::Doomed, Error> {
         let load_balancer = self.aws.elb.describe(name).await?.is_some();
         let group = names::security_group(name);
         let own_group = group_by_name(&self.aws, &self.settings.vpc_id, &group).await?;
@@ -276,7 +305,7 @@ impl Reconciler {
             annotations.list("extra-security-groups"),
         ];
         let listed = lists.into_iter().flatten().flatten().collect();
-        Ok(Doomed {
+        Ok(classic::plan::Doomed {
             load_balancer,
             own_group,
             referencing,
@@ -340,12 +369,4 @@ fn still_settled(service: &Service, memory: &Memory, print: &Print, now: Instant
         .checked_sub(now.saturating_duration_since(settled.at))
         .filter(|left| !left.is_zero())?;
     (settled.print == *print && patches::has_address(service, &settled.hostname)).then_some(left)
-}
-
-fn address(observed: &Observed, made: &Made) -> String {
-    let existing = observed
-        .load_balancer
-        .as_ref()
-        .map(|existing| existing.described.dns_name.clone());
-    made.dns_name.clone().or(existing).unwrap_or_default()
 }

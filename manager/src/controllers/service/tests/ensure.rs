@@ -7,8 +7,8 @@ use outrigger_aws::ec2::Instance;
 use outrigger_leader::Permit;
 use serde_json::json;
 
-use super::super::desired::Settings;
 use super::super::error::{Error, Invalid};
+use super::super::settings::Settings;
 use super::super::sync::Next;
 use super::fixture::{Fixture, HOST, LB, world};
 

@@ -10,13 +10,13 @@ use outrigger_aws::fake::{FakeAws, World};
 use outrigger_leader::Permit;
 use serde_json::{Value, json};
 
-use super::super::desired::Settings;
 use super::super::error::Error;
 use super::super::instance_cache::InstanceCache;
 use super::super::memory::Memories;
 use super::super::names;
 use super::super::node_sync::NodeSync;
-use super::super::observe::Aws;
+use super::super::reads::Aws;
+use super::super::settings::Settings;
 use super::super::sync::{Next, Reconciler};
 use super::super::writer::Writer;
 use super::super::zone_cache::ZoneCache;

@@ -1,39 +1,14 @@
-//! The steps of a plan.
+//! The steps of a plan that are about a classic load balancer.
 
-use std::fmt;
-
-use outrigger_aws::ec2::{IpPermission, NewSecurityGroup};
 use outrigger_aws::elb::{Attributes, HealthCheck, Listener, NewLoadBalancer, NewPolicy};
 use outrigger_aws::{InstanceId, Tags};
 
-/// A security group: one that is there, or the one that an earlier step of the same plan makes.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GroupRef {
-    /// By its ID.
-    Id(String),
-    /// The result of [`Step::CreateGroup`].
-    Created,
-}
+use super::super::plan::GroupRef;
 
-/// One write at AWS. All but the group's are about the load balancer of the plan.
+/// One write about the load balancer of the plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Make the load balancer's own group.
-    CreateGroup(NewSecurityGroup),
-    /// Tag a group.
-    TagGroup(String, Tags),
-    /// Add ingress rules to a group.
-    Authorize(GroupRef, Vec<IpPermission>),
-    /// Take ingress rules from a group.
-    Revoke(String, Vec<IpPermission>),
-    /// Let a node's group take everything from the load balancer's.
-    LetIn {
-        /// The node's group.
-        node_group: String,
-        /// The load balancer's.
-        from: GroupRef,
-    },
-    /// Make the load balancer, with these groups.
+    /// Make it, with these groups.
     CreateLoadBalancer {
         /// All but its groups.
         new: NewLoadBalancer,
@@ -68,39 +43,19 @@ pub enum Step {
     Deregister(Vec<InstanceId>),
     /// Delete the load balancer.
     DeleteLoadBalancer,
-    /// Delete a group.
-    DeleteGroup(String),
-}
-
-/// A step and why it is needed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Planned {
-    /// What to do.
-    pub step: Step,
-    /// Why, for the log.
-    pub reason: String,
-}
-
-impl Planned {
-    /// A step with its reason.
-    #[must_use]
-    pub fn new(step: Step, reason: impl Into<String>) -> Self {
-        Self {
-            step,
-            reason: reason.into(),
-        }
-    }
 }
 
 impl Step {
+    /// Whether it adds or takes away targets.
+    #[must_use]
+    pub fn is_of_targets(&self) -> bool {
+        matches!(self, Self::Register(_) | Self::Deregister(_))
+    }
+
     /// The AWS action behind the step.
     #[must_use]
     pub fn action(&self) -> &'static str {
         match self {
-            Self::CreateGroup(_) => "CreateSecurityGroup",
-            Self::TagGroup(..) => "CreateTags",
-            Self::Authorize(..) | Self::LetIn { .. } => "AuthorizeSecurityGroupIngress",
-            Self::Revoke(..) => "RevokeSecurityGroupIngress",
             Self::CreateLoadBalancer { .. } => "CreateLoadBalancer",
             Self::AttachSubnets(_) => "AttachLoadBalancerToSubnets",
             Self::DetachSubnets(_) => "DetachLoadBalancerFromSubnets",
@@ -116,16 +71,6 @@ impl Step {
             Self::Register(_) => "RegisterInstancesWithLoadBalancer",
             Self::Deregister(_) => "DeregisterInstancesFromLoadBalancer",
             Self::DeleteLoadBalancer => "DeleteLoadBalancer",
-            Self::DeleteGroup(_) => "DeleteSecurityGroup",
-        }
-    }
-}
-
-impl fmt::Display for GroupRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Id(id) => f.write_str(id),
-            Self::Created => f.write_str("the new group"),
         }
     }
 }

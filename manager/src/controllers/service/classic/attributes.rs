@@ -2,8 +2,8 @@
 
 use outrigger_aws::elb::{AccessLog, Attributes};
 
-use super::annotations::Annotations;
-use super::error::Invalid;
+use super::super::annotations::Annotations;
+use super::super::error::Invalid;
 
 /// Seconds after which AWS, and both providers, close an idle connection by default.
 const IDLE_TIMEOUT: i32 = 60;

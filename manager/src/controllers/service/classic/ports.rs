@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use outrigger_aws::elb::Listener;
 
-use super::annotations::Annotations;
-use super::error::Invalid;
+use super::super::annotations::Annotations;
+use super::super::error::Invalid;
 
 /// The protocol of a port; the API server defaults it to TCP.
 fn protocol(port: &ServicePort) -> &str {
@@ -110,7 +110,7 @@ mod tests {
     fn read(annotations: &[(&str, &str)], port: i32, name: &str) -> Result<String, Invalid> {
         let annotations: serde_json::Map<_, _> = annotations
             .iter()
-            .map(|(k, v)| (format!("{}{k}", super::super::annotations::PREFIX), json!(v)))
+            .map(|(k, v)| (format!("{}{k}", super::super::super::annotations::PREFIX), json!(v)))
             .collect();
         let service: Service = serde_json::from_value(json!({
             "metadata": {"annotations": annotations},

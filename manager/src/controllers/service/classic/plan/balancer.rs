@@ -6,11 +6,11 @@ use outrigger_aws::Tags;
 use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elb::{Listener, NewPolicy};
 
+use super::super::super::names::{PROXY_POLICY, TLS_POLICY_PREFIX};
+use super::super::super::subnets;
 use super::super::attributes;
 use super::super::desired::Desired;
-use super::super::names::{PROXY_POLICY, TLS_POLICY_PREFIX};
 use super::super::observe::{Existing, Observed};
-use super::super::subnets;
 use super::{GroupRef, Planned, Step};
 
 /// Subnets, groups and tags of a load balancer that exists.
@@ -22,7 +22,7 @@ pub(super) fn placement(
     groups: &[GroupRef],
 ) -> Vec<Planned> {
     let mut steps = Vec::new();
-    let moves = subnets::moves(&existing.described.subnets, wanted, &observed.subnets);
+    let moves = subnets::moves(&existing.described.subnets, wanted, &observed.vpc.subnets);
     let mut subnets = |ids: Vec<String>, step: fn(Vec<String>) -> Step, reason: &str| {
         if !ids.is_empty() {
             steps.push(Planned::new(step(ids), reason));

@@ -3,9 +3,9 @@
 use outrigger_aws::ec2::SecurityGroup;
 use outrigger_shared::tags;
 
-use super::super::desired::Settings;
-use super::groups::references;
-use super::{Plan, Planned, Step};
+use super::super::super::plan::references;
+use super::super::super::settings::Settings;
+use super::{GroupStep, Plan, Planned, Step};
 
 /// What is left of a Service at AWS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -40,7 +40,7 @@ pub fn plan_deletion(doomed: &Doomed, settings: &Settings) -> Plan {
             steps.extend(references(&doomed.referencing, &group.id));
         }
         steps.push(Planned::new(
-            Step::DeleteGroup(group.id.clone()),
+            GroupStep::Delete(group.id.clone()),
             "it was made for the load balancer",
         ));
     }
@@ -64,8 +64,8 @@ fn is_ours(group: &SecurityGroup, doomed: &Doomed, settings: &Settings) -> bool 
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::names;
-    use super::super::super::security_groups::all_from;
+    use super::super::super::super::names;
+    use super::super::super::super::security_groups::all_from;
     use super::*;
 
     fn group(id: &str, pairs: &[(&str, &str)]) -> SecurityGroup {

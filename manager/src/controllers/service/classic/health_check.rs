@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::elb::{HealthCheck, Listener};
 
-use super::annotations::Annotations;
-use super::error::Invalid;
+use super::super::annotations::Annotations;
+use super::super::error::Invalid;
 
 /// What nodes are checked by, unless the Service says otherwise (`ClusterServiceLoadBalancerHealthProbeMode`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -133,7 +133,7 @@ fn number(annotations: Annotations<'_>, number: &Number) -> Result<i32, Invalid>
 mod tests {
     use serde_json::json;
 
-    use super::super::annotations::PREFIX;
+    use super::super::super::annotations::PREFIX;
     use super::*;
 
     fn check(spec: serde_json::Value, annotations: &[(&str, &str)], probe: &HealthProbe) -> Result<String, Invalid> {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use outrigger_aws::InstanceId;
 
+use super::super::super::targets;
 use super::super::observe::Existing;
-use super::super::targets;
 use super::{Planned, Question, Step};
 
 /// Changes of targets: first those that come, then those that go.

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::SecurityGroup;
 
+use super::super::super::error::World;
+use super::super::super::plan::references;
+use super::super::super::{names, security_groups};
 use super::super::desired::{Desired, Groups};
-use super::super::error::World;
 use super::super::observe::Observed;
-use super::super::{names, security_groups};
-use super::{GroupRef, Planned, Question, Step};
+use super::{GroupRef, GroupStep, Planned, Question};
 
 /// The load balancer's groups in order. Nodes let in the first.
 pub(super) fn wanted(desired: &Desired, own: Option<&SecurityGroup>) -> Vec<GroupRef> {
@@ -34,11 +35,11 @@ pub(super) fn own(desired: &Desired, observed: &Observed) -> Result<Vec<Planned>
     let Some(group) = &observed.own_group else {
         return Ok(vec![
             Planned::new(
-                Step::CreateGroup(desired.own_group.clone()),
+                GroupStep::Create(desired.own_group.clone()),
                 "the VPC has no group of this name",
             ),
             Planned::new(
-                Step::Authorize(GroupRef::Created, desired.ingress.clone()),
+                GroupStep::Authorize(GroupRef::Created, desired.ingress.clone()),
                 "the group is new",
             ),
         ]);
@@ -47,15 +48,15 @@ pub(super) fn own(desired: &Desired, observed: &Observed) -> Result<Vec<Planned>
     let missing = security_groups::missing_tags(group, &desired.cluster_tags)?;
     if !missing.is_empty() {
         let reason = "the group lacks tags of the cluster: its creation was cut off";
-        steps.push(Planned::new(Step::TagGroup(group.id.clone(), missing), reason));
+        steps.push(Planned::new(GroupStep::Tag(group.id.clone(), missing), reason));
     }
     let difference = security_groups::difference(&desired.ingress, &group.ingress);
     if !difference.add.is_empty() {
-        let step = Step::Authorize(GroupRef::Id(group.id.clone()), difference.add);
+        let step = GroupStep::Authorize(GroupRef::Id(group.id.clone()), difference.add);
         steps.push(Planned::new(step, "ports or client networks are missing"));
     }
     if !difference.remove.is_empty() {
-        let step = Step::Revoke(group.id.clone(), difference.remove);
+        let step = GroupStep::Revoke(group.id.clone(), difference.remove);
         steps.push(Planned::new(step, "the Service does not ask for these"));
     }
     Ok(steps)
@@ -95,7 +96,7 @@ pub(super) fn of_nodes(
             .is_some_and(|(group, source)| security_groups::lets_in_all_from(group, source))
     };
     let add = wanted.iter().filter(|id| !open(id)).map(|id| {
-        let step = Step::LetIn {
+        let step = GroupStep::LetIn {
             node_group: id.clone(),
             from: source.clone(),
         };
@@ -111,7 +112,7 @@ pub(super) fn of_nodes(
     let remove = observed.referencing.iter().filter(removable).filter_map(|group| {
         let mut rules = security_groups::rules_from(group, known?);
         rules.retain(|rule| rule.protocol == "-1");
-        let step = Step::Revoke(group.id.clone(), rules.clone());
+        let step = GroupStep::Revoke(group.id.clone(), rules.clone());
         (!rules.is_empty()).then(|| Planned::new(step, "no target has this group any more"))
     });
     Ok(NodeRules {
@@ -139,17 +140,6 @@ pub(super) fn leftover(question: Question<'_>) -> Vec<Planned> {
         steps.extend(references(&observed.referencing, &own.id));
     }
     let reason = "the annotations give the load balancer other groups";
-    steps.push(Planned::new(Step::DeleteGroup(own.id.clone()), reason));
+    steps.push(Planned::new(GroupStep::Delete(own.id.clone()), reason));
     steps
-}
-
-/// Takes away all rules that name a group which is about to be deleted: EC2 keeps it until none does.
-pub(super) fn references(referencing: &[SecurityGroup], group: &str) -> Vec<Planned> {
-    let others = referencing.iter().filter(|other| other.id != group);
-    let revoke = others.filter_map(|other| {
-        let rules = security_groups::rules_from(other, group);
-        let step = Step::Revoke(other.id.clone(), rules.clone());
-        (!rules.is_empty()).then(|| Planned::new(step, "the rule names a group that is about to be deleted"))
-    });
-    revoke.collect()
 }

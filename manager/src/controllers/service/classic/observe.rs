@@ -1,0 +1,102 @@
+//! Reading at AWS what a plan is made from. Everything is asked for by name, ID or filter; nothing is written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use outrigger_aws::ec2::SecurityGroup;
+use outrigger_aws::elb::{Attributes, LoadBalancer};
+use outrigger_aws::{Error, InstanceId, Tags};
+
+use super::super::reads::{Aws, Vpc, group_by_name, groups_by_id, referencing, vpc};
+use super::super::settings::Settings;
+use super::super::targets::{Candidate, NodeInstance};
+use super::desired::{Desired, Groups};
+
+/// A load balancer that exists.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Existing {
+    /// Its description.
+    pub described: LoadBalancer,
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// Its tags.
+    pub tags: Tags,
+}
+
+/// What AWS has for one Service.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Observed {
+    /// The load balancer of the Service's name.
+    pub load_balancer: Option<Existing>,
+    /// The group that was made for it.
+    pub own_group: Option<SecurityGroup>,
+    /// What its subnets are chosen from.
+    pub vpc: Vpc,
+    /// The instances of the candidates, as far as EC2 lists them.
+    pub instances: BTreeMap<InstanceId, NodeInstance>,
+    /// The security groups of these instances.
+    pub groups: BTreeMap<String, SecurityGroup>,
+    /// Groups with a rule that names a group of the load balancer.
+    pub referencing: Vec<SecurityGroup>,
+}
+
+impl Observed {
+    /// The subnets that the load balancer stands in.
+    #[must_use]
+    pub fn attached(&self) -> BTreeSet<String> {
+        let subnets = self.load_balancer.as_ref().map(|existing| &existing.described.subnets);
+        subnets.cloned().unwrap_or_default()
+    }
+}
+
+/// Reads what a plan for this Service needs.
+///
+/// # Errors
+/// The first call that failed.
+pub async fn observe(
+    aws: &Aws,
+    desired: &Desired,
+    settings: &Settings,
+    candidates: &[Candidate],
+) -> Result<Observed, Error> {
+    let load_balancer = existing(aws, &desired.name).await?;
+    let own_group = group_by_name(aws, &settings.vpc_id, &desired.own_group.name).await?;
+    let mut observed = Observed {
+        load_balancer,
+        own_group,
+        ..Observed::default()
+    };
+    observed.vpc = vpc(aws, &desired.subnets, settings, &observed.attached()).await?;
+    let ids: BTreeSet<InstanceId> = candidates.iter().map(|candidate| candidate.id.clone()).collect();
+    observed.instances = aws.instances.look_up(&ids).await?;
+    if !settings.disable_security_group_ingress {
+        let of_instances = observed
+            .instances
+            .values()
+            .flat_map(|instance| instance.security_groups.iter().cloned());
+        observed.groups = groups_by_id(aws, of_instances.collect()).await?;
+        observed.referencing = referencing(aws, sources(desired, observed.own_group.as_ref())).await?;
+    }
+    Ok(observed)
+}
+
+async fn existing(aws: &Aws, name: &str) -> Result<Option<Existing>, Error> {
+    let Some(described) = aws.elb.describe(name).await? else {
+        return Ok(None);
+    };
+    let attributes = aws.elb.attributes(name).await?;
+    let tags = aws.elb.describe_tags(name).await?;
+    Ok(Some(Existing {
+        described,
+        attributes,
+        tags,
+    }))
+}
+
+/// The groups whose traffic nodes let in, or did before the annotations changed.
+fn sources(desired: &Desired, own: Option<&SecurityGroup>) -> BTreeSet<String> {
+    let mut sources: BTreeSet<String> = own.map(|group| group.id.clone()).into_iter().collect();
+    if let Groups::Given(given) = &desired.groups {
+        sources.extend(given.first().cloned());
+    }
+    sources
+}

@@ -1,0 +1,158 @@
+//! Plans: what is to be done at AWS, step by step.
+//!
+//! A plan is the same after a crash at any of its steps as it would have been further on: every step is found done
+//! by its effect at AWS, never by a memory of having done it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use outrigger_aws::ec2::{IpPermission, NewSecurityGroup, SecurityGroup};
+use outrigger_aws::{InstanceId, Tags};
+
+use super::{classic, security_groups};
+
+/// What is to be done, in order, and what is left for later.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// The steps, each with its reason.
+    pub steps: Vec<Planned>,
+    /// Targets that look gone but are too many to be taken away on one look.
+    pub unconfirmed: BTreeSet<InstanceId>,
+    /// The targets after the steps.
+    pub targets: BTreeSet<InstanceId>,
+}
+
+impl Plan {
+    /// Whether the steps change targets only, as they do when nodes come and go.
+    #[must_use]
+    pub fn changes_targets_only(&self) -> bool {
+        !self.steps.is_empty() && self.steps.iter().all(|planned| planned.step.is_of_targets())
+    }
+}
+
+/// A security group: one that is there, or the one that an earlier step of the same plan makes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GroupRef {
+    /// By its ID.
+    Id(String),
+    /// The result of [`GroupStep::Create`].
+    Created,
+}
+
+/// One write at AWS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// About a security group.
+    Group(GroupStep),
+    /// About a classic load balancer.
+    Classic(classic::Step),
+}
+
+/// A write about a security group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GroupStep {
+    /// Make the load balancer's own group.
+    Create(NewSecurityGroup),
+    /// Tag a group.
+    Tag(String, Tags),
+    /// Add ingress rules to a group.
+    Authorize(GroupRef, Vec<IpPermission>),
+    /// Take ingress rules from a group.
+    Revoke(String, Vec<IpPermission>),
+    /// Let a node's group take everything from the load balancer's.
+    LetIn {
+        /// The node's group.
+        node_group: String,
+        /// The load balancer's.
+        from: GroupRef,
+    },
+    /// Delete a group.
+    Delete(String),
+}
+
+/// A step and why it is needed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// What to do.
+    pub step: Step,
+    /// Why, for the log.
+    pub reason: String,
+}
+
+impl Planned {
+    /// A step with its reason.
+    #[must_use]
+    pub fn new(step: impl Into<Step>, reason: impl Into<String>) -> Self {
+        Self {
+            step: step.into(),
+            reason: reason.into(),
+        }
+    }
+}
+
+impl From<GroupStep> for Step {
+    fn from(step: GroupStep) -> Self {
+        Self::Group(step)
+    }
+}
+
+impl From<classic::Step> for Step {
+    fn from(step: classic::Step) -> Self {
+        Self::Classic(step)
+    }
+}
+
+impl Step {
+    /// The AWS action behind the step.
+    #[must_use]
+    pub fn action(&self) -> &'static str {
+        match self {
+            Self::Group(step) => step.action(),
+            Self::Classic(step) => step.action(),
+        }
+    }
+
+    /// Whether it adds or takes away targets.
+    #[must_use]
+    pub fn is_of_targets(&self) -> bool {
+        match self {
+            Self::Group(_) => false,
+            Self::Classic(step) => step.is_of_targets(),
+        }
+    }
+}
+
+impl GroupStep {
+    /// The AWS action behind the step.
+    #[must_use]
+    pub fn action(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "CreateSecurityGroup",
+            Self::Tag(..) => "CreateTags",
+            Self::Authorize(..) | Self::LetIn { .. } => "AuthorizeSecurityGroupIngress",
+            Self::Revoke(..) => "RevokeSecurityGroupIngress",
+            Self::Delete(_) => "DeleteSecurityGroup",
+        }
+    }
+}
+
+impl fmt::Display for GroupRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => f.write_str(id),
+            Self::Created => f.write_str("the new group"),
+        }
+    }
+}
+
+/// Takes away all rules that name a group which is about to be deleted: EC2 keeps it until none does.
+#[must_use]
+pub fn references(referencing: &[SecurityGroup], group: &str) -> Vec<Planned> {
+    let others = referencing.iter().filter(|other| other.id != group);
+    let revoke = others.filter_map(|other| {
+        let rules = security_groups::rules_from(other, group);
+        let step = GroupStep::Revoke(other.id.clone(), rules.clone());
+        (!rules.is_empty()).then(|| Planned::new(step, "the rule names a group that is about to be deleted"))
+    });
+    revoke.collect()
+}

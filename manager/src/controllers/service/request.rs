@@ -1,0 +1,100 @@
+//! What a Service asks for whatever the kind of its load balancer: checks that come before all others, subnets, tags.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::Tags;
+
+use super::annotations::Annotations;
+use super::error::Invalid;
+use super::names;
+
+/// Which subnets a load balancer stands in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subnets {
+    /// Those that suit.
+    Discover,
+    /// Those of the annotation.
+    Listed {
+        /// By ID.
+        ids: Vec<String>,
+        /// By `Name` tag.
+        names: Vec<String>,
+    },
+}
+
+/// Namespace and name.
+#[must_use]
+pub fn namespaced(service: &Service) -> (&str, &str) {
+    let metadata = &service.metadata;
+    (
+        metadata.namespace.as_deref().unwrap_or_default(),
+        metadata.name.as_deref().unwrap_or_default(),
+    )
+}
+
+/// Refuses session affinity, which load balancers of AWS do not have here.
+///
+/// # Errors
+/// When `spec.sessionAffinity` is anything but `None`.
+pub fn refuse_affinity(service: &Service) -> Result<(), Invalid> {
+    let affinity = service
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.session_affinity.as_deref())
+        .unwrap_or("None");
+    if affinity != "None" {
+        return Err(Invalid::Field {
+            field: "spec.sessionAffinity",
+            value: affinity.to_owned(),
+            expected: "load balancers of AWS know no affinity here; expected None",
+        });
+    }
+    Ok(())
+}
+
+/// Refuses `spec.loadBalancerIP`.
+///
+/// # Errors
+/// When the field is set.
+pub fn refuse_fixed_address(service: &Service) -> Result<(), Invalid> {
+    let address = service
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.load_balancer_ip.as_deref())
+        .unwrap_or_default();
+    if address.is_empty() {
+        return Ok(());
+    }
+    let expected = "AWS chooses the addresses of a load balancer; leave the field empty";
+    Err(Invalid::Field {
+        field: "spec.loadBalancerIP",
+        value: address.to_owned(),
+        expected,
+    })
+}
+
+/// The subnets that annotation `subnets` lists, or that they are to be chosen.
+///
+/// # Errors
+/// When the annotation is there and lists none.
+pub fn subnets(annotations: Annotations<'_>) -> Result<Subnets, Invalid> {
+    let Some(listed) = annotations.list("subnets") else {
+        return Ok(Subnets::Discover);
+    };
+    if listed.is_empty() {
+        return Err(annotations.wrong("subnets", "expected a comma list of subnet IDs or Name tags"));
+    }
+    let (ids, names) = listed.into_iter().partition(|item| item.starts_with("subnet-"));
+    Ok(Subnets::Listed { ids, names })
+}
+
+/// Tags of what is made for a Service. The user's come first, so that they cannot replace ours.
+#[must_use]
+pub fn tags(service: &Service, user_tags: &BTreeMap<String, String>, cluster_tags: &Tags) -> Tags {
+    let (namespace, name) = namespaced(service);
+    let mut tags = user_tags.clone();
+    tags.insert(names::SERVICE_TAG.to_owned(), format!("{namespace}/{name}"));
+    tags.extend(cluster_tags.clone());
+    tags
+}

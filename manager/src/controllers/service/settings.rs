@@ -1,0 +1,22 @@
+//! What holds for all Services of the cluster, whatever their load balancers.
+
+use super::classic::HealthProbe;
+
+/// What holds for all Services of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Settings {
+    /// The cluster ID in tags.
+    pub cluster_id: String,
+    /// Whether resources carry the legacy cluster tag too.
+    pub legacy_tags: bool,
+    /// The VPC.
+    pub vpc_id: String,
+    /// The subnet of this program, the last resort of subnet discovery.
+    pub own_subnet_id: Option<String>,
+    /// No rules in the nodes' groups (`DisableSecurityGroupIngress`): none is made and none is taken away.
+    pub disable_security_group_ingress: bool,
+    /// One group for all load balancers (`ElbSecurityGroup`); it is never changed or deleted.
+    pub elb_security_group: Option<String>,
+    /// What nodes are checked by.
+    pub health_probe: HealthProbe,
+}
