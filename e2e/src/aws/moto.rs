@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Response};
 
 use crate::loopback::{LoopbackClient, expect_ok};
 use crate::process::{Launch, Process, free_port};
@@ -83,29 +84,32 @@ impl Moto {
             .client
             .post(&self.url, headers(service), query.encode().into())
             .await?;
-        let status = response.status();
-        let text = String::from_utf8_lossy(response.body());
-        if !status.is_success() {
-            let answer = Element::parse(&text).unwrap_or_else(|_| Element::text("Message", text.clone()));
-            let of = |name: &str| {
-                answer
-                    .find(name)
-                    .map(|element| element.text.clone())
-                    .unwrap_or_default()
-            };
-            let (code, message) = (of("Code"), of("Message"));
-            return Err(AwsError::Refused {
-                action: action.to_owned(),
-                status: status.as_u16(),
-                code,
-                message,
-            });
-        }
-        Ok(Element::parse(&text)?)
+        good(action, &response)
     }
 }
 
-fn headers(service: &Service) -> HeaderMap {
+/// A good answer's body.
+pub(super) fn good(action: &str, response: &Response<Bytes>) -> Result<Element, AwsError> {
+    let status = response.status();
+    let text = String::from_utf8_lossy(response.body());
+    if status.is_success() {
+        return Ok(Element::parse(&text)?);
+    }
+    let answer = Element::parse(&text).unwrap_or_else(|_| Element::text("Message", text.clone()));
+    let of = |name: &str| {
+        let found = answer.find(name);
+        found.map(|element| element.text.clone()).unwrap_or_default()
+    };
+    Err(AwsError::Refused {
+        action: action.to_owned(),
+        status: status.as_u16(),
+        code: of("Code"),
+        message: of("Message"),
+    })
+}
+
+/// Headers of a call by the account's owner.
+pub(super) fn headers(service: &Service) -> HeaderMap {
     let credential = format!(
         "AWS4-HMAC-SHA256 Credential=AKIAOUTRIGGERHARNESS/20260101/{REGION}/{}/aws4_request, \
          SignedHeaders=host, Signature=00",

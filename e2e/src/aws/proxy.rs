@@ -29,12 +29,12 @@ use super::bucket::Limits;
 use super::call::{Answer, Call, Caller, Outcome};
 use super::fault::{Fault, FaultHandle, Kind, Rule, Rules, When};
 use super::fleet::Fleet;
-use super::gaps::{Gaps, Plan};
+use super::gaps::{Gaps, Reply, Upstream};
 use super::ledger::Ledger;
-use super::query::{Identity, Query};
+use super::query::{Identity, Parameters, Query};
 use super::service::Service;
 use super::xml::Element;
-use super::{AwsError, Moto};
+use super::{AwsError, Moto, moto};
 
 /// Headers that belong to one connection, or that the way to moto sets anew.
 const NOT_FORWARDED: [&str; 8] = [
@@ -132,6 +132,20 @@ impl Proxy {
     /// Injects a fault for as long as the handle lives.
     pub fn add_fault(&self, fault: Fault) -> FaultHandle {
         self.shared.rules.add(fault)
+    }
+
+    /// As [`Moto::call`], with the gaps filled as for a process under test: neither recorded nor limited.
+    ///
+    /// # Errors
+    /// [`AwsError::Refused`] with AWS's error code, or an answer that is no XML.
+    pub async fn ask(&self, service: &Service, action: &str, parameters: Parameters) -> Result<Element, AwsError> {
+        let query = Query {
+            action: action.to_owned(),
+            version: service.api_version().to_owned(),
+            parameters,
+        };
+        let response = self.shared.carry_out(service, query, &moto::headers(service)).await;
+        moto::good(action, &response)
     }
 
     /// All calls so far, in order of arrival; those under way have no outcome yet.
@@ -358,31 +372,17 @@ impl Shared {
                 Err((code, message)) => error_response(service, 400, code, &message),
             };
         }
-        let asked = query.clone();
-        let mut response = match self.gaps.plan(service, query) {
-            Plan::Answer(body) => xml_response(200, body),
-            Plan::Forward(queries) => {
-                let mut response = error_response(service, 500, "InternalFailure", "nothing was forwarded");
-                for query in queries {
-                    response = self.forward(service, &query, headers).await;
-                    if !response.status().is_success() {
-                        break;
-                    }
-                }
-                response
-            }
+        let way = Way {
+            shared: self,
+            service,
+            headers,
         };
-        if response.status().is_success() {
-            let corrected = self
-                .gaps
-                .correct(service, &asked, &String::from_utf8_lossy(response.body()));
-            match corrected {
-                Ok(Some(body)) => *response.body_mut() = body.into(),
-                Ok(None) => {}
-                Err(error) => return error_response(service, 500, "InternalFailure", &error.to_string()),
-            }
+        match self.gaps.answer(&way, service, query).await {
+            Ok(Reply::Moto(response)) => response,
+            Ok(Reply::Body(body)) => xml_response(200, body),
+            Ok(Reply::Refused(code, message)) => error_response(service, 400, code, &message),
+            Err(error) => error_response(service, 500, "InternalFailure", &error.to_string()),
         }
-        response
     }
 
     async fn forward(&self, service: &Service, query: &Query, headers: &HeaderMap) -> Response<Bytes> {
@@ -406,6 +406,23 @@ impl Shared {
                 response
             }
             Err(error) => error_response(service, 503, "ServiceUnavailable", &error.to_string()),
+        }
+    }
+}
+
+/// The way to moto for one call: with the caller's own headers, and with the harness's where a gap asks another service.
+struct Way<'a> {
+    shared: &'a Shared,
+    service: &'a Service,
+    headers: &'a HeaderMap,
+}
+
+impl Upstream for Way<'_> {
+    async fn ask(&self, service: &Service, query: &Query) -> Response<Bytes> {
+        if service == self.service {
+            self.shared.forward(service, query, self.headers).await
+        } else {
+            self.shared.forward(service, query, &moto::headers(service)).await
         }
     }
 }

@@ -1,71 +1,129 @@
-//! `outrigger-parity record|compare FOLDER`: what `make parity-record` runs, and the same comparison as the test's.
+//! `outrigger-parity record|compare FOLDER…`: what `make parity-record` runs, and the same comparison as the tests'.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use outrigger_e2e::command;
-use outrigger_e2e::parity::{Subject, case, compare, run};
+use outrigger_e2e::parity::{Kind, Subject, case, compare, run, services};
 
-const USAGE: &str = "usage: outrigger-parity record|compare FOLDER";
+const USAGE: &str = "usage: outrigger-parity record|compare FOLDER…";
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = command::begin();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["record", folder] => record(Path::new(folder)).await.map(|()| true),
-        ["compare", folder] => compare_all(Path::new(folder)).await,
+        ["record", folders @ ..] if !folders.is_empty() => each(folders, true).await,
+        ["compare", folders @ ..] if !folders.is_empty() => each(folders, false).await,
         _ => Err(anyhow::anyhow!("{USAGE}")),
     };
     command::end("outrigger-parity", done)
 }
 
-/// Runs the incumbent and writes what it made of each case into the case's file.
-async fn record(folder: &Path) -> Result<()> {
+async fn each(folders: &[&str], record: bool) -> Result<bool> {
+    let mut good = true;
+    for folder in folders {
+        let folder = Path::new(folder);
+        good &= match (Kind::of(folder)?, record) {
+            (Kind::Nodes, true) => record_nodes(folder).await.map(|()| true),
+            (Kind::Services, true) => record_services(folder).await.map(|()| true),
+            (Kind::Nodes, false) => compare_nodes(folder).await,
+            (Kind::Services, false) => compare_services(folder).await,
+        }?;
+    }
+    Ok(good)
+}
+
+/// Runs the incumbent and writes what it made of each Node into the case's file.
+async fn record_nodes(folder: &Path) -> Result<()> {
     let cases = case::load(folder)?;
     let run_folder = run_folder()?;
-    let outcomes = run(Subject::Incumbent, &cases, &run_folder)
-        .await
-        .with_context(|| format!("logs: {}", run_folder.display()))?;
+    let outcomes = in_folder(run(Subject::Incumbent, &cases, &run_folder).await, &run_folder)?;
     let mut changed = 0;
     for case in &cases {
         let outcome = outcomes.get(&case.name).context("a case without an outcome")?;
         changed += usize::from(case.recorded.as_ref() != Some(outcome));
         case::record(folder, &case.name, outcome)?;
     }
-    std::fs::remove_dir_all(&run_folder).with_context(|| run_folder.display().to_string())?;
+    recorded(cases.len(), changed, &run_folder)
+}
+
+/// The same for Services.
+async fn record_services(folder: &Path) -> Result<()> {
+    let cases = services::case::load(folder)?;
+    let run_folder = run_folder()?;
+    let outcomes = services::run(Subject::Incumbent, &cases, &run_folder).await;
+    let outcomes = in_folder(outcomes, &run_folder)?;
+    let mut changed = 0;
+    for case in &cases {
+        let outcome = outcomes.get(&case.name).context("a case without an outcome")?;
+        changed += usize::from(case.recorded.as_ref() != Some(outcome));
+        services::case::record(folder, &case.name, outcome)?;
+    }
+    recorded(cases.len(), changed, &run_folder)
+}
+
+fn recorded(cases: usize, changed: usize, run_folder: &Path) -> Result<()> {
+    std::fs::remove_dir_all(run_folder).with_context(|| run_folder.display().to_string())?;
     say(&format!(
-        "{} cases recorded, {changed} of them changed; read the diff",
-        cases.len()
+        "{cases} cases recorded, {changed} of them changed; read the diff"
     ))
 }
 
-/// Runs our manager on the recorded cases and prints what differs.
-async fn compare_all(folder: &Path) -> Result<bool> {
+/// Runs our manager on the recorded Nodes and prints what differs.
+async fn compare_nodes(folder: &Path) -> Result<bool> {
     let cases = case::load(folder)?;
-    let page = std::fs::read_to_string("docs/parity.md").context("docs/parity.md: run this in the project's folder")?;
-    let topics = compare::topics(&page);
+    let topics = topics()?;
     let run_folder = run_folder()?;
-    let outcomes = run(Subject::Ours, &cases, &run_folder)
-        .await
-        .with_context(|| format!("logs: {}", run_folder.display()))?;
-    let mut good = 0;
+    let outcomes = in_folder(run(Subject::Ours, &cases, &run_folder).await, &run_folder)?;
+    let mut problems = BTreeMap::new();
     for case in &cases {
         let ours = outcomes.get(&case.name).context("a case without an outcome")?;
-        let problems = compare::problems(case, ours, &topics);
-        good += usize::from(problems.is_empty());
+        problems.insert(case.name.as_str(), compare::problems(case, ours, &topics));
+    }
+    told(&problems, &run_folder)
+}
+
+/// The same for Services.
+async fn compare_services(folder: &Path) -> Result<bool> {
+    let cases = services::case::load(folder)?;
+    let topics = topics()?;
+    let run_folder = run_folder()?;
+    let outcomes = services::run(Subject::Ours, &cases, &run_folder).await;
+    let outcomes = in_folder(outcomes, &run_folder)?;
+    let mut problems = BTreeMap::new();
+    for case in &cases {
+        let ours = outcomes.get(&case.name).context("a case without an outcome")?;
+        problems.insert(case.name.as_str(), services::compare::problems(case, ours, &topics));
+    }
+    told(&problems, &run_folder)
+}
+
+fn told(problems: &BTreeMap<&str, Vec<String>>, run_folder: &Path) -> Result<bool> {
+    for (case, problems) in problems {
         for problem in problems {
-            say(&format!("{}: {problem}", case.name))?;
+            say(&format!("{case}: {problem}"))?;
         }
     }
+    let good = problems.values().filter(|problems| problems.is_empty()).count();
     say(&format!(
         "{good} of {} cases are equal, or differ as they say; logs: {}",
-        cases.len(),
+        problems.len(),
         run_folder.display()
     ))?;
-    Ok(good == cases.len())
+    Ok(good == problems.len())
+}
+
+fn topics() -> Result<std::collections::BTreeSet<String>> {
+    let page = std::fs::read_to_string("docs/parity.md").context("docs/parity.md: run this in the project's folder")?;
+    Ok(compare::topics(&page))
+}
+
+fn in_folder<T>(done: Result<T>, run_folder: &Path) -> Result<T> {
+    done.with_context(|| format!("logs: {}", run_folder.display()))
 }
 
 fn run_folder() -> Result<PathBuf> {

@@ -221,7 +221,8 @@ pub fn load(folder: &Path) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+/// The case files of a folder, sorted.
+pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut files = Vec::new();
     for entry in entries {
@@ -262,12 +263,14 @@ pub fn record(folder: &Path, case: &str, outcome: &Outcome) -> Result<()> {
     std::fs::write(&path, recorded(&text, outcome)?).with_context(context)
 }
 
+/// What of a case file was written by hand.
+pub(super) fn input_of(text: &str) -> String {
+    let by_hand = text.lines().take_while(|line| !line.starts_with(RECORDED));
+    by_hand.flat_map(|line| [line, "\n"]).collect()
+}
+
 fn recorded(text: &str, outcome: &Outcome) -> Result<String> {
-    let mut file: String = text
-        .lines()
-        .take_while(|line| !line.starts_with(RECORDED))
-        .flat_map(|line| [line, "\n"])
-        .collect();
+    let mut file = input_of(text);
     file.push_str(&serde_saphyr::to_string(&BTreeMap::from([("recorded", outcome)]))?);
     Ok(file)
 }

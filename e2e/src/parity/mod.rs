@@ -1,4 +1,4 @@
-//! Parity of Nodes: the same Node in the same AWS, given to the incumbent and to our manager.
+//! Parity of Nodes, and of Services ([`services`]): the same Node in the same AWS, given to the incumbent and to our manager.
 //!
 //! ```text
 //! case file ─▶ API server: the Node ─▶ controller manager ─▶ what is stored in the end ─▶ record, or compare
@@ -12,8 +12,50 @@ pub mod aws;
 pub mod case;
 pub mod compare;
 mod harness;
+pub mod services;
 mod subject;
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
 
 pub use case::{Case, Outcome};
 pub use harness::run;
 pub use subject::Subject;
+
+/// What the cases of a folder are about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Nodes.
+    Nodes,
+    /// Services.
+    Services,
+}
+
+impl Kind {
+    /// Every case file has a key `node` or a key `service`.
+    ///
+    /// # Errors
+    /// A folder without cases, and one with both kinds.
+    pub fn of(folder: &Path) -> Result<Self> {
+        let mut kinds = Vec::new();
+        for path in case::files(folder)? {
+            let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            let is = |key: &str| case::input_of(&text).lines().any(|line| line.starts_with(key));
+            kinds.push(match (is("node:"), is("service:")) {
+                (true, false) => Self::Nodes,
+                (false, true) => Self::Services,
+                _ => bail!("{}: a case has either a key `node` or a key `service`", path.display()),
+            });
+        }
+        kinds.dedup();
+        match kinds.as_slice() {
+            [kind] => Ok(*kind),
+            [] => bail!("{}: no case in here; a case is a file *.yaml", folder.display()),
+            _ => bail!(
+                "{}: Nodes and Services; give each kind a folder of its own",
+                folder.display()
+            ),
+        }
+    }
+}

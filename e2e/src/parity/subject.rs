@@ -56,7 +56,7 @@ impl Subject {
         tools
     }
 
-    fn program(self, tools: &Tools) -> Result<PathBuf> {
+    pub(super) fn program(self, tools: &Tools) -> Result<PathBuf> {
         Ok(match self {
             Self::Incumbent => tools.path(Tool::AwsCloudControllerManager)?.to_owned(),
             Self::Ours => Binaries::one("outrigger-manager")?,

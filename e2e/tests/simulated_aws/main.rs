@@ -7,6 +7,8 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod network;
+
 use std::path::Path;
 use std::time::Duration;
 

@@ -1,0 +1,169 @@
+//! Where moto 5.2 is not AWS, and what is done about it. Each row was needed by a real controller, or by a test that
+//! compares what two of them leave behind.
+//!
+//! | action | moto | here |
+//! |---|---|---|
+//! | EC2 DescribeInstanceTopology | missing | an empty set, as for types without topology |
+//! | EC2 DescribeNetworkInterfaces | fails on the filter `attachment.status` | the filter is applied to the answer |
+//! | EC2 DescribeRouteTables | a route to a terminated instance stays active | a blackhole to its interface |
+//! | EC2 DeleteSecurityGroup | deletes what is in use | `DependencyViolation` while a rule or a load balancer refers to it |
+//! | ELB DescribeLoadBalancers | no health check before one is configured | AWS's default |
+//! | ELB DescribeLoadBalancers | a listener's instance protocol is its own protocol | the one it was created with |
+//! | ELB DescribeLoadBalancers | an instance twice that was registered twice | once |
+//! | ELB DescribeLoadBalancers | policies of instance ports that came after the creation are lost | kept |
+//! | ELB DescribeLoadBalancerAttributes | no draining timeout, desync mode missing or many times | 300 s, `defensive`, once |
+//! | ELB DeleteLoadBalancerListeners | a list of ports removes one and doubles others | one call for each port |
+//! | ELBv2 CreateLoadBalancer | the same name twice | the existing one where type, scheme and subnets agree, else `DuplicateLoadBalancerName` |
+//! | ELBv2 load balancers | DNS name in the classic form, no scheme unless asked for | `NAME-NUMBER.elb.REGION.amazonaws.com`, internet-facing |
+//! | ELBv2 DescribeLoadBalancerAttributes | `access_logs.s3.enabled` is missing | `false` |
+//! | ELBv2 CreateListener | a second listener on a port | `DuplicateListener`, whatever the protocol |
+//! | ELBv2 CreateListener, ModifyListener | any target group | `InvalidConfigurationRequest` where the protocols do not fit |
+//! | ELBv2 ModifyListener | refuses TLS and UDP, forgets certificates | accepts and remembers |
+//! | ELBv2 listeners | a policy on every listener | on TLS only |
+//! | ELBv2 CreateTargetGroup | the same settings again: `DuplicateTargetGroupName` | the existing one |
+//! | ELBv2 DescribeTargetGroups | of a load balancer: forgets what ModifyListener changed, fails where there is none | those of its listeners |
+//! | ELBv2 DescribeTargetGroupAttributes | `preserve_client_ip.enabled`, `proxy_protocol_v2.enabled` are missing | AWS's defaults for instances |
+//!
+//! Not here: `net` in the ARNs of network load balancers (moto says `app`), addresses of load balancers, targets that
+//! are still being deregistered, quotas.
+
+mod ec2;
+mod elb;
+mod elbv2;
+#[cfg(test)]
+mod fixture;
+mod groups;
+
+use std::future::Future;
+
+use bytes::Bytes;
+use http::Response;
+
+use super::query::{Parameters, Query};
+use super::service::Service;
+use super::xml::{Element, XmlError};
+
+/// moto, as the gaps ask it.
+pub(super) trait Upstream: Sync {
+    /// Forwards a call.
+    fn ask(&self, service: &Service, query: &Query) -> impl Future<Output = Response<Bytes>> + Send;
+}
+
+/// What the caller is answered.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// As moto answered.
+    Moto(Response<Bytes>),
+    /// A good answer with this body.
+    Body(String),
+    /// AWS's refusal: status 400, error code, message.
+    Refused(&'static str, String),
+}
+
+impl From<&Element> for Reply {
+    fn from(answer: &Element) -> Self {
+        Self::Body(answer.document())
+    }
+}
+
+/// The gaps, and what must be remembered to fill them.
+#[derive(Debug, Default)]
+pub(super) struct Gaps {
+    ec2: ec2::Memory,
+    elb: elb::Memory,
+    elbv2: elbv2::Memory,
+}
+
+impl Gaps {
+    /// Carries out a call as AWS would.
+    ///
+    /// # Errors
+    /// When a good answer of moto is not XML.
+    pub(super) async fn answer<U: Upstream>(
+        &self,
+        moto: &U,
+        service: &Service,
+        query: Query,
+    ) -> Result<Reply, XmlError> {
+        match service {
+            Service::Ec2 => self.ec2.answer(moto, query).await,
+            Service::Elb => self.elb.answer(moto, query).await,
+            Service::ElbV2 => self.elbv2.answer(moto, query).await,
+            Service::Sts | Service::Other(_) => Ok(Reply::Moto(moto.ask(service, &query).await)),
+        }
+    }
+
+    /// These instances are terminated.
+    pub(super) fn terminated(&self, ids: &[&str]) {
+        self.ec2.terminated(ids);
+    }
+}
+
+/// A good answer, or moto's refusal as it is.
+type Answered = Result<Element, Reply>;
+
+/// Asks moto and reads a good answer.
+async fn read<U: Upstream>(moto: &U, service: &Service, query: &Query) -> Result<Answered, XmlError> {
+    let response = moto.ask(service, query).await;
+    if !response.status().is_success() {
+        return Ok(Err(Reply::Moto(response)));
+    }
+    Ok(Ok(Element::parse(&String::from_utf8_lossy(response.body()))?))
+}
+
+/// Forwards a call and corrects a good answer.
+async fn corrected<U: Upstream>(
+    moto: &U,
+    service: &Service,
+    query: &Query,
+    correct: impl FnOnce(&mut Element) + Send,
+) -> Result<Reply, XmlError> {
+    Ok(match read(moto, service, query).await? {
+        Ok(mut answer) => {
+            correct(&mut answer);
+            Reply::from(&answer)
+        }
+        Err(refused) => refused,
+    })
+}
+
+/// A call of our own.
+fn query(service: &Service, action: &str, parameters: &[(&str, &str)]) -> Query {
+    Query {
+        action: action.to_owned(),
+        version: service.api_version().to_owned(),
+        parameters: parameters.iter().copied().collect(),
+    }
+}
+
+/// The same call without the parameters of these keys, or below them.
+fn without(query: &Query, keys: &[&str]) -> Query {
+    let below = |key: &str| {
+        keys.iter().any(|dropped| {
+            key.strip_prefix(dropped)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+    };
+    let kept = query.parameters.iter().filter(|(key, _)| !below(key)).map(own);
+    Query {
+        parameters: kept.collect::<Parameters>(),
+        ..query.clone()
+    }
+}
+
+fn own((key, value): (&str, &str)) -> (String, String) {
+    (key.to_owned(), value.to_owned())
+}
+
+/// Replaces the child of the same name, or adds it.
+fn set(parent: &mut Element, child: Element) {
+    match parent.child_mut(&child.name) {
+        Some(existing) => *existing = child,
+        None => parent.children.push(child),
+    }
+}
+
+fn texts(list: Option<&Element>) -> Vec<String> {
+    let members = list.map_or(&[][..], |list| &list.children);
+    members.iter().map(|member| member.text.clone()).collect()
+}

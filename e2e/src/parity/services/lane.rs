@@ -1,0 +1,417 @@
+//! Runs cases: in each lane an API server, a moto, and one controller manager at a time; one case after the other.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use futures::future::try_join_all;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::case::{self, Action, Case, Nodes, Step};
+use super::cluster::{Cluster, Said, Subject as Service};
+use super::ground::{self, Ground};
+use super::manager::{self, CLUSTER_NAME};
+use super::names::Names;
+use super::outcome::{Account, Event, Outcome, ServiceState};
+use super::{account, compare, writes};
+use crate::aws::{Call, Caller};
+use crate::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use crate::parity::Subject;
+use crate::process::Process;
+use crate::tools::{Tool, Tools};
+
+/// Lanes beside each other.
+const LANES: usize = 3;
+/// What the start of a manager costs, in cases.
+const START: usize = 3;
+/// Pause between two looks at what is there.
+const LOOK: Duration = Duration::from_millis(60);
+/// So long nothing moves when a step is over.
+const QUIET: Duration = Duration::from_millis(350);
+/// A step of which nothing is seen is over then.
+const IDLE: Duration = Duration::from_secs(2);
+/// The incumbent tries a deletion again after 5 s.
+const BETWEEN_TRIES: Duration = Duration::from_secs(6);
+/// No step of the incumbent takes longer; and our manager has so long to become equal: it looks again after 5 s
+/// before it takes away many targets.
+const MOST: Duration = Duration::from_secs(30);
+const OURS_MOST: Duration = Duration::from_secs(9);
+/// Our manager looks at Nodes no more than once a second.
+const AFTER_NODES: Duration = Duration::from_millis(1300);
+/// For the first Service of a manager.
+const WARM: Duration = Duration::from_secs(60);
+/// The Events that end a step.
+const ENDS: [&str; 6] = [
+    "EnsuredLoadBalancer",
+    "SyncLoadBalancerFailed",
+    "UpdatedLoadBalancer",
+    "UpdateLoadBalancerFailed",
+    "DeletedLoadBalancer",
+    "DeleteLoadBalancerFailed",
+];
+
+/// Runs all cases and returns what became of each, by the case's name.
+///
+/// # Errors
+/// When something of the harness does not come about.
+pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<BTreeMap<String, Vec<Outcome>>> {
+    let mut wanted = subject.tools();
+    wanted.push(Tool::MotoPython);
+    let tools = Tools::load(&wanted).await?;
+    let etcd = Etcd::start(&tools, folder).await?;
+    let lanes = lanes(cases);
+    let lanes = lanes.iter().enumerate().map(|(number, groups)| {
+        let (tools, etcd) = (&tools, &etcd);
+        async move {
+            let lane = Lane::start(subject, tools, etcd, folder, number).await?;
+            let mut outcomes = BTreeMap::new();
+            for (index, cases) in groups.iter().enumerate() {
+                outcomes.extend(lane.group(index, cases).await?);
+            }
+            anyhow::Ok(outcomes)
+        }
+    });
+    Ok(try_join_all(lanes).await?.into_iter().flatten().collect())
+}
+
+/// Cases by lane and by run of a manager, about as many in each lane.
+fn lanes(cases: &[Case]) -> Vec<Vec<Vec<Case>>> {
+    let groups = case::groups(cases);
+    let share = (cases.len() + START * (groups.len() + LANES)).div_ceil(LANES);
+    let mut lanes: Vec<Vec<Vec<Case>>> = vec![Vec::new()];
+    let mut load = 0;
+    for group in groups {
+        let mut rest = &group[..];
+        while !rest.is_empty() {
+            if load + START >= share && lanes.len() < LANES {
+                lanes.push(Vec::new());
+                load = 0;
+            }
+            let room = if lanes.len() < LANES {
+                share.saturating_sub(load + START)
+            } else {
+                rest.len()
+            };
+            let (now, later) = rest.split_at(room.clamp(1, rest.len()));
+            load += START + now.len();
+            if let Some(lane) = lanes.last_mut() {
+                lane.push(now.to_vec());
+            }
+            rest = later;
+        }
+    }
+    lanes
+}
+
+/// An API server and a moto on which managers run one after the other.
+struct Lane<'a> {
+    subject: Subject,
+    tools: &'a Tools,
+    ground: Ground,
+    cluster: Cluster,
+    folder: PathBuf,
+    kubeconfig: PathBuf,
+    _api: ApiServer,
+}
+
+/// A manager that runs.
+struct Running {
+    process: Process,
+    caller: Caller,
+}
+
+/// One case under way.
+struct Progress<'a> {
+    case: &'a Case,
+    service: Service,
+    names: Names,
+    /// What AWS had before the Service.
+    before: Account,
+    said: Said,
+    outcomes: Vec<Outcome>,
+}
+
+impl<'a> Lane<'a> {
+    async fn start(subject: Subject, tools: &'a Tools, etcd: &Etcd, folder: &Path, number: usize) -> Result<Self> {
+        let name = format!("parity-services-{number}");
+        let options = ApiServerOptions::new(&name, Version::V1_36, format!("127.{}.0.0/16", 110 + number));
+        let api = ApiServer::start(tools, folder, etcd, &options).await?;
+        let folder = api.home().to_owned();
+        let ground = Ground::start(tools, &folder).await?;
+        let cluster = Cluster::start(api.client(&User::admin(), "parity").await?, &ground).await?;
+        Ok(Self {
+            subject,
+            tools,
+            ground,
+            cluster,
+            folder,
+            kubeconfig: api.kubeconfig(&User::admin())?,
+            _api: api,
+        })
+    }
+
+    /// Cases of one cloud config.
+    async fn group(&self, index: usize, cases: &[Case]) -> Result<BTreeMap<String, Vec<Outcome>>> {
+        let folder = self.folder.join(format!("group-{index}"));
+        std::fs::create_dir_all(&folder)?;
+        let Some(first) = cases.first() else {
+            return Ok(BTreeMap::new());
+        };
+        let started = manager::start(
+            self.subject,
+            self.tools,
+            &folder,
+            &self.kubeconfig,
+            &self.ground,
+            &first.config,
+        )?;
+        let running = Running {
+            process: started.0,
+            caller: started.1,
+        };
+        self.warm_up(&running).await.context("the first Service of a manager")?;
+        let mut outcomes = BTreeMap::new();
+        for case in cases {
+            let outcome = self.case(&running, case).await;
+            let outcome = outcome.with_context(|| format!("case {}", case.name))?;
+            outcomes.insert(case.name.clone(), outcome);
+        }
+        running.process.stop(Duration::from_secs(5)).await?;
+        Ok(outcomes)
+    }
+
+    /// A Service that comes and goes, so that the manager's caches are full.
+    async fn warm_up(&self, running: &Running) -> Result<()> {
+        let manifest =
+            json!({"metadata": {"name": "warm-up"}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
+        let service = self.cluster.create(&manifest).await?;
+        let start = Instant::now();
+        let mut deleted = false;
+        loop {
+            running.alive()?;
+            match service.state(&self.ground.names).await? {
+                None => break,
+                Some(state) if !deleted && !state.ingress.is_empty() => {
+                    service.delete().await?;
+                    deleted = true;
+                }
+                Some(_) if start.elapsed() > WARM => bail!("not done within {WARM:?}:\n{}", running.process.log_tail()),
+                Some(_) => tokio::time::sleep(LOOK).await,
+            }
+        }
+        service.remove().await
+    }
+
+    async fn case(&self, running: &Running, case: &Case) -> Result<Vec<Outcome>> {
+        let prepared = self.ground.prepare(&case.aws).await?;
+        self.cluster.change(&case.nodes, &self.ground).await?;
+        let done = self.steps(running, case, &prepared).await;
+        let changes: Vec<&Nodes> = case.steps.iter().map(|step| &step.nodes).chain([&case.nodes]).collect();
+        if let Ok(progress) = &done {
+            progress.service.remove().await?;
+        }
+        self.cluster.restore(&changes, &self.ground).await?;
+        tokio::time::sleep(QUIET).await;
+        self.ground.clear(prepared).await?;
+        done.map(|progress| progress.outcomes)
+    }
+
+    async fn steps<'c>(&self, running: &Running, case: &'c Case, prepared: &ground::Case) -> Result<Progress<'c>> {
+        let mut names = prepared.names.clone();
+        let before = account::read(&self.ground.proxy, &mut names).await?;
+        let mark = self.ground.proxy.mark();
+        let manifest = names.resolve(&case.manifest());
+        let service = self.cluster.create(&manifest).await?;
+        names.learn_service(CLUSTER_NAME, &service.namespace, service.name(), &service.uid);
+        let mut progress = Progress {
+            case,
+            service,
+            names,
+            before,
+            said: Said::new(),
+            outcomes: Vec::new(),
+        };
+        self.settle(running, &mut progress, mark).await?;
+        for step in case.steps.iter().skip(1) {
+            for call in &step.calls {
+                self.ground.by_hand(call, &progress.names).await?;
+            }
+            let mark = self.ground.proxy.mark();
+            self.perform(step, &mut progress).await?;
+            self.settle(running, &mut progress, mark).await?;
+        }
+        Ok(progress)
+    }
+
+    async fn perform(&self, step: &Step, progress: &mut Progress<'_>) -> Result<()> {
+        match step.action {
+            Action::Create => bail!("steps: a Service is created once"),
+            Action::NoOp => progress.service.look().await,
+            Action::Update => {
+                let patch = progress.names.resolve(&step.patch);
+                progress.service.update(&patch).await
+            }
+            Action::Nodes => self.cluster.change(&step.nodes, &self.ground).await,
+            Action::Delete => progress.service.delete().await,
+        }
+    }
+
+    /// Waits until nothing moves any more, and writes down what is there.
+    async fn settle(&self, running: &Running, progress: &mut Progress<'_>, mark: u64) -> Result<()> {
+        let label = progress
+            .case
+            .labels()
+            .get(progress.outcomes.len())
+            .cloned()
+            .unwrap_or_default();
+        let action = progress.case.steps.get(progress.outcomes.len()).map(|step| step.action);
+        let least = if action == Some(Action::Nodes) {
+            AFTER_NODES
+        } else {
+            QUIET
+        };
+        let start = Instant::now();
+        let mut moved = start;
+        let mut last = None;
+        loop {
+            tokio::time::sleep(LOOK).await;
+            running.alive()?;
+            let calls = running.calls(self.ground.proxy.calls_since(mark));
+            let said = progress.service.said(&progress.names).await?;
+            let state = progress.service.state(&progress.names).await?;
+            let busy = calls.iter().any(|call| call.outcome.is_none());
+            let look = Look {
+                ended: state.is_none()
+                    || new_events(&said, &progress.said)
+                        .iter()
+                        .any(|event| ENDS.contains(&event.reason.as_str())),
+                wrote: calls.iter().any(Call::is_write),
+                elapsed: start.elapsed(),
+                quiet: moved.elapsed(),
+            };
+            let now = Some((calls.len(), busy, said.clone(), state.clone()));
+            if now != last {
+                last = now;
+                moved = Instant::now();
+                continue;
+            }
+            if busy || look.quiet < QUIET {
+                continue;
+            }
+            let over = match self.subject {
+                Subject::Incumbent => look.incumbent_is_done(),
+                Subject::Ours => look.elapsed >= least,
+            };
+            if !over {
+                continue;
+            }
+            let outcome = self.outcome(&label, progress, &calls, &said, state).await?;
+            progress.outcomes.push(outcome);
+            let index = progress.outcomes.len() - 1;
+            let equal = || compare::problems_of_step(progress.case, &progress.outcomes, index).is_empty();
+            if self.subject == Subject::Incumbent || look.elapsed > OURS_MOST || equal() {
+                progress.said = said;
+                return Ok(());
+            }
+            progress.outcomes.pop();
+        }
+    }
+
+    async fn outcome(
+        &self,
+        label: &str,
+        progress: &mut Progress<'_>,
+        calls: &[Call],
+        said: &Said,
+        state: Option<ServiceState>,
+    ) -> Result<Outcome> {
+        let account = account::read(&self.ground.proxy, &mut progress.names).await?;
+        let account = account::besides(account, &progress.before);
+        let accounts = super::outcome::accounts(&progress.outcomes);
+        let unchanged = accounts.last().map_or(account.is_empty(), |last| *last == account);
+        let (writes, reads): (Vec<&Call>, Vec<&Call>) = calls.iter().partition(|call| call.is_write());
+        Ok(Outcome {
+            step: label.to_owned(),
+            events: new_events(said, &progress.said),
+            service: state,
+            writes: writes
+                .into_iter()
+                .map(|call| writes::line(call, &progress.names))
+                .collect(),
+            reads: reads.len(),
+            aws: (!unchanged).then_some(account),
+        })
+    }
+}
+
+/// What is seen of a step.
+struct Look {
+    ended: bool,
+    wrote: bool,
+    elapsed: Duration,
+    quiet: Duration,
+}
+
+impl Look {
+    fn incumbent_is_done(&self) -> bool {
+        let patience = if self.wrote { BETWEEN_TRIES } else { IDLE };
+        self.ended || self.quiet >= patience || self.elapsed > MOST
+    }
+}
+
+impl Running {
+    fn alive(&self) -> Result<()> {
+        if self.process.exit().is_some() {
+            bail!("the manager ended by itself:\n{}", self.process.log_tail());
+        }
+        Ok(())
+    }
+
+    fn calls(&self, calls: Vec<Call>) -> Vec<Call> {
+        calls
+            .into_iter()
+            .filter(|call| call.caller == self.caller.name)
+            .collect()
+    }
+}
+
+/// What was said since.
+fn new_events(now: &Said, before: &Said) -> Vec<Event> {
+    let new = |(event, count): (&Event, &i32)| (before.get(event).unwrap_or(&0) < count).then(|| event.clone());
+    now.iter().filter_map(new).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::Case;
+    use super::{LANES, lanes};
+
+    #[test]
+    fn every_case_is_in_one_lane_with_others_of_its_cloud_config() {
+        let case = |number: usize, config: &str| -> Case {
+            let text = format!("about: a\nservice: {{}}\nconfig: {config}\n");
+            let mut case: Case = serde_saphyr::from_str(&text).expect("a case");
+            case.name = number.to_string();
+            case
+        };
+        let config = |number: usize| if number.is_multiple_of(10) { "{VPC: a}" } else { "{}" };
+        let cases: Vec<Case> = (0..60).map(|number| case(number, config(number))).collect();
+        let lanes = lanes(&cases);
+        assert_eq!(lanes.len(), LANES);
+        let mut names: Vec<&str> = lanes
+            .iter()
+            .flatten()
+            .flatten()
+            .map(|case| case.name.as_str())
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), 60);
+        let alike = |group: &Vec<Case>| group.iter().all(|case| case.config == group[0].config);
+        assert!(lanes.iter().flatten().all(alike));
+        let sizes: Vec<usize> = lanes.iter().map(|lane| lane.iter().map(Vec::len).sum()).collect();
+        assert!(sizes.iter().all(|size| (14..=26).contains(size)), "{sizes:?}");
+    }
+}

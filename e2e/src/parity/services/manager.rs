@@ -1,0 +1,90 @@
+//! The two controller managers, with the service controller only.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::ground::{CLUSTER_ID, Ground};
+use super::names::Names;
+use crate::aws::{Caller, REGION};
+use crate::parity::Subject;
+use crate::process::{Launch, Process};
+use crate::tools::Tools;
+
+/// `--cluster-name`, which is not the cluster's ID: names of security groups contain it.
+pub(super) const CLUSTER_NAME: &str = "parity-name";
+
+/// Starts one. The flags and the cloud config are the same for both.
+pub(super) fn start(
+    subject: Subject,
+    tools: &Tools,
+    folder: &Path,
+    kubeconfig: &Path,
+    ground: &Ground,
+    config: &BTreeMap<String, String>,
+) -> Result<(Process, Caller)> {
+    let cloud_config = folder.join("cloud.conf");
+    std::fs::write(&cloud_config, render(config, &ground.names))?;
+    let kubeconfig = kubeconfig.display();
+    let mut launch = Launch::new("manager", subject.program(tools)?).arguments([
+        "--cloud-provider=aws".to_owned(),
+        format!("--cloud-config={}", cloud_config.display()),
+        format!("--kubeconfig={kubeconfig}"),
+        format!("--authentication-kubeconfig={kubeconfig}"),
+        format!("--authorization-kubeconfig={kubeconfig}"),
+        "--authentication-skip-lookup=true".to_owned(),
+        "--leader-elect=false".to_owned(),
+        "--controllers=service-lb-controller".to_owned(),
+        "--configure-cloud-routes=false".to_owned(),
+        format!("--cluster-name={CLUSTER_NAME}"),
+        "--secure-port=0".to_owned(),
+        "--kube-api-qps=200".to_owned(),
+        "--kube-api-burst=300".to_owned(),
+        "-v=2".to_owned(),
+    ]);
+    let caller = Caller::new("manager");
+    ground.proxy.add_caller(&caller);
+    for (name, value) in caller.environment(ground.proxy.url()) {
+        launch = launch.environment(name, value);
+    }
+    Ok((Process::start(&launch, folder)?, caller))
+}
+
+/// A cloud config that asks neither the instance metadata service nor EC2 about the manager's own machine.
+fn render(config: &BTreeMap<String, String>, names: &Names) -> String {
+    let id = |name: &str| names.id(name).unwrap_or_default().to_owned();
+    let mut keys = BTreeMap::from([
+        ("Region".to_owned(), REGION.to_owned()),
+        ("VPC".to_owned(), id("vpc")),
+        ("SubnetID".to_owned(), id("subnet-a")),
+    ]);
+    if !config.contains_key("KubernetesClusterTag") {
+        keys.insert("KubernetesClusterID".to_owned(), CLUSTER_ID.to_owned());
+    }
+    keys.extend(config.iter().map(|(key, value)| (key.clone(), names.resolved(value))));
+    let lines = keys.iter().map(|(key, value)| format!("{key} = {value}\n"));
+    format!("[Global]\n{}", lines.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::names::Names;
+    use super::render;
+
+    #[test]
+    fn names_are_ids_in_the_cloud_config_and_the_old_tag_replaces_the_new() {
+        let mut names = Names::default();
+        names.learn("sg-1", "sg:shared");
+        let config = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+        let text = render(&config("ElbSecurityGroup", "<sg:shared>"), &names);
+        assert!(
+            text.contains("ElbSecurityGroup = sg-1\n") && text.contains("KubernetesClusterID = parity\n"),
+            "{text}"
+        );
+        let text = render(&config("KubernetesClusterTag", "parity"), &names);
+        assert!(!text.contains("KubernetesClusterID"), "{text}");
+    }
+}
