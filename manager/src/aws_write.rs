@@ -1,17 +1,23 @@
 //! How every write to AWS is sent.
 
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
+use outrigger_aws::limit::Turn;
 use outrigger_aws::{Error, Kind};
 use outrigger_leader::{NotLeader, Permit};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep};
 
 /// How long one write may take, the SDK's own repetitions included.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Sends a write, if `permit` allows it, for no longer than the permit lasts at the beginning. The SDK repeats a call
-/// that AWS throttles, so the permit is looked at before each repetition, too. A write that is cut off or unanswered
-/// may have taken effect; the next look tells.
+/// How often a write that waits for budget asks whether it may still be sent.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Sends a write, if `permit` allows it, for no longer than the permit lasts when it is sent. Before that it may wait for
+/// AWS's budget as long as the permit is renewed. The SDK may repeat a call, so the permit is looked at before each
+/// repetition, too. A write that is cut off or unanswered may have taken effect; the next look tells.
 ///
 /// # Errors
 /// [`NotLeader`] when the write was not sent, or was cut off because the permit ended.
@@ -20,9 +26,8 @@ pub async fn write<T>(
     action: &'static str,
     call: impl Future<Output = Result<T, Error>>,
 ) -> Result<Result<T, Error>, NotLeader> {
-    let limit = permit.remaining().unwrap_or(LIMIT).min(LIMIT);
-    let answer = permit.guard(timeout(limit, call)).await?;
-    let answer = answer.unwrap_or_else(|_| Err(Error::unanswered(action, "AWS did not answer in time")));
+    let answer = permit.guard(bounded(permit, call)).await??;
+    let answer = answer.unwrap_or_else(|| Err(Error::unanswered(action, "AWS did not answer in time")));
     if let Err(error) = &answer
         && error.kind() == Kind::Transport
     {
@@ -31,8 +36,39 @@ pub async fn write<T>(
     Ok(answer)
 }
 
+/// The call's answer, or `None` when there was none in time. The time counts from when the call stops waiting for its
+/// turn; one whose permit is closed while it waits is never sent.
+async fn bounded<T>(permit: &Permit, call: impl Future<Output = T>) -> Result<Option<T>, NotLeader> {
+    let turn = Turn::default();
+    let (mut call, mut end) = (pin!(turn.run(call)), pin!(sleep(Duration::ZERO)));
+    let mut sent = false;
+    std::future::poll_fn(|context| {
+        if turn.is_waiting() {
+            permit.check()?;
+        }
+        if let Poll::Ready(answer) = call.as_mut().poll(context) {
+            return Poll::Ready(Ok(Some(answer)));
+        }
+        if turn.is_waiting() {
+            sent = false;
+            end.as_mut().reset(Instant::now() + LOOK);
+        } else if !sent {
+            sent = true;
+            let limit = permit.remaining().unwrap_or(LIMIT).min(LIMIT);
+            end.as_mut().reset(Instant::now() + limit);
+        }
+        end.as_mut().poll(context).map(|()| Ok(None))
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use outrigger_aws::Elb;
+    use outrigger_aws::fake::FakeAws;
+    use outrigger_aws::limit::{Limited, Share};
     use tokio::time::Instant;
 
     use super::*;
@@ -58,5 +94,60 @@ mod tests {
         };
         assert!(write(&permit, "CreateRoute", call).await.is_err());
         assert!(!sent);
+    }
+
+    /// AWS whose budget of new subnets of load balancers, one in five seconds, is used up for the next minute.
+    async fn used_up(aws: &Arc<FakeAws>) -> Arc<dyn Elb> {
+        let elb: Arc<dyn Elb> = Arc::new(Limited::elb(aws.clone(), Share::default()));
+        for _ in 0..10 {
+            assert!(
+                elb.attach_subnets("a1", &[]).await.is_err(),
+                "there is no such load balancer"
+            );
+        }
+        for _ in 0..11 {
+            let waiting = Arc::clone(&elb);
+            tokio::spawn(async move { waiting.attach_subnets("a1", &[]).await });
+            tokio::task::yield_now().await;
+        }
+        elb
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_may_wait_for_budget_longer_than_for_an_answer() {
+        let aws = Arc::new(FakeAws::default());
+        let elb = used_up(&aws).await;
+        let (grantor, permit) = Permit::pair();
+        grantor.extend(Instant::now() + Duration::from_secs(10));
+        let renewals = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                grantor.extend(Instant::now() + Duration::from_secs(10));
+            }
+        });
+        let started = Instant::now();
+        let answer = write(&permit, "AttachLoadBalancerToSubnets", elb.attach_subnets("a1", &[])).await;
+        let error = answer.unwrap().unwrap_err();
+        assert_eq!(error.kind(), Kind::NotFound, "AWS has answered: {error}");
+        assert_eq!(started.elapsed().as_secs(), 60);
+        renewals.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_waits_is_not_sent_once_the_permit_is_closed() {
+        let aws = Arc::new(FakeAws::default());
+        let elb = used_up(&aws).await;
+        let (grantor, permit) = Permit::pair();
+        grantor.extend(Instant::now() + Duration::from_secs(600));
+        let close = async {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            grantor.close();
+        };
+        let started = Instant::now();
+        let call = elb.attach_subnets("a2", &[]);
+        let (answer, ()) = tokio::join!(write(&permit, "AttachLoadBalancerToSubnets", call), close);
+        assert!(answer.is_err());
+        assert!(started.elapsed() <= Duration::from_secs(22), "{:?}", started.elapsed());
+        assert!(aws.calls().iter().all(|call| call.about.starts_with("a1")));
     }
 }

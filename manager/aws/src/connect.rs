@@ -9,10 +9,11 @@ use aws_smithy_types::timeout::TimeoutConfig;
 
 use crate::ec2::SdkEc2;
 use crate::elb::SdkElb;
+use crate::elbv2::SdkElbv2;
 use crate::observe::Observing;
 use crate::retry::NotWhenThrottled;
 use crate::role::AssumedRole;
-use crate::{CallObserver, Ec2, Elb, Settings, SettingsError, endpoint};
+use crate::{CallObserver, Ec2, Elb, Elbv2, Settings, SettingsError, endpoint};
 
 /// Longest time for one call, its repetitions included.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -27,13 +28,15 @@ pub struct Clients {
     pub ec2: Arc<dyn Ec2>,
     /// Classic load balancers.
     pub elb: Arc<dyn Elb>,
+    /// Network load balancers.
+    pub elbv2: Arc<dyn Elbv2>,
 }
 
 /// Makes the clients. Credentials and the endpoints that no setting names come from the SDK's default chain
 /// (environment, profile, web identity, container, instance metadata; `AWS_ENDPOINT_URL` and its kin).
 ///
 /// No call is sent. A call takes at most 30 s and is tried at most three times, as AWS's SDKs do by default;
-/// `AWS_MAX_ATTEMPTS` changes that number. A throttled call of EC2 is not repeated: [`crate::limit`] decides when
+/// `AWS_MAX_ATTEMPTS` changes that number. A throttled call is not repeated: [`crate::limit`] decides when
 /// the next one is sent. `observer` is told of every call that has ended, STS's included.
 ///
 /// # Errors
@@ -44,7 +47,9 @@ pub async fn connect(settings: &Settings, observer: Arc<dyn CallObserver>) -> Re
     }
     let resolver = |spellings| settings.endpoint(spellings).map(endpoint::resolver).transpose();
     let ec2_endpoint = resolver(["EC2", "ec2"])?;
+    // Both APIs of load balancers have one old spelling.
     let elb_endpoint = resolver(["Elastic Load Balancing", "elasticloadbalancing"])?;
+    let elbv2_endpoint = resolver(["Elastic Load Balancing v2", "elasticloadbalancing"])?;
     let observing = Observing(observer);
     let config = with_role(base(settings).await?, settings, &observing)?;
 
@@ -54,14 +59,25 @@ pub async fn connect(settings: &Settings, observer: Arc<dyn CallObserver>) -> Re
     if ec2_endpoint.is_some() {
         ec2.set_endpoint_resolver(ec2_endpoint);
     }
-    let mut elb = aws_sdk_elasticloadbalancing::config::Builder::from(&config).interceptor(observing);
+    let mut elb = aws_sdk_elasticloadbalancing::config::Builder::from(&config)
+        .interceptor(observing.clone())
+        .retry_classifier(NotWhenThrottled);
     if elb_endpoint.is_some() {
         elb.set_endpoint_resolver(elb_endpoint);
+    }
+    let mut elbv2 = aws_sdk_elasticloadbalancingv2::config::Builder::from(&config)
+        .interceptor(observing)
+        .retry_classifier(NotWhenThrottled);
+    if elbv2_endpoint.is_some() {
+        elbv2.set_endpoint_resolver(elbv2_endpoint);
     }
     Ok(Clients {
         ec2: Arc::new(SdkEc2::new(aws_sdk_ec2::Client::from_conf(ec2.build()))),
         elb: Arc::new(SdkElb::new(aws_sdk_elasticloadbalancing::Client::from_conf(
             elb.build(),
+        ))),
+        elbv2: Arc::new(SdkElbv2::new(aws_sdk_elasticloadbalancingv2::Client::from_conf(
+            elbv2.build(),
         ))),
     })
 }

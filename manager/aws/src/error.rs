@@ -21,6 +21,8 @@ pub enum Kind {
     AlreadyExists,
     /// Something else still refers to the resource.
     DependencyViolation,
+    /// AWS allows the account or the resource no more of it: a quota has to be raised, or something has to go first.
+    QuotaExceeded,
     /// No answer: connection, time-out, or an answer that cannot be read. The call may have taken effect.
     Transport,
     /// Anything else, with AWS's code in [`Error::code`].
@@ -150,22 +152,24 @@ impl StdError for Error {
     }
 }
 
-/// Codes by their exact text. EC2 and the load balancing APIs name the same thing differently; a code that is
-/// not here is [`Kind::Other`], except for the two families that [`kind_of`] knows by their ending.
+/// Codes by their exact text, without the ending `Exception`. EC2 and the load balancing APIs name the same thing
+/// differently; a code that is not here is [`Kind::Other`], except for the families that [`kind_of`] knows by their form.
+///
+/// What a request merely refers to and AWS does not know, such as a subnet, a certificate or a policy of AWS's own, makes
+/// the request [`Kind::Malformed`]: [`Kind::NotFound`] is only said of what the request is about.
 const TABLE: &[(Kind, &[&str])] = &[
     (
         Kind::Throttled,
         &[
             "RequestLimitExceeded",
             "Throttling",
-            "ThrottlingException",
-            "ThrottledException",
-            "EC2ThrottledException",
+            "Throttled",
+            "EC2Throttled",
             "RequestThrottled",
-            "RequestThrottledException",
-            "TooManyRequestsException",
+            "TooManyRequests",
             "BandwidthLimitExceeded",
             "PriorRequestNotComplete",
+            "DependencyThrottle",
             "SlowDown",
         ],
     ),
@@ -173,9 +177,12 @@ const TABLE: &[(Kind, &[&str])] = &[
         Kind::NotFound,
         &[
             "LoadBalancerNotFound",
+            "AccessPointNotFound",
             "PolicyNotFound",
             "ListenerNotFound",
-            "AccessPointNotFound",
+            "TargetGroupNotFound",
+            "RuleNotFound",
+            "ResourceNotFound",
         ],
     ),
     (
@@ -183,15 +190,13 @@ const TABLE: &[(Kind, &[&str])] = &[
         &[
             "UnauthorizedOperation",
             "AccessDenied",
-            "AccessDeniedException",
             "AuthFailure",
-            "UnrecognizedClientException",
+            "UnrecognizedClient",
             "InvalidClientTokenId",
             "InvalidAccessKeyId",
             "MissingAuthenticationToken",
             "SignatureDoesNotMatch",
             "ExpiredToken",
-            "ExpiredTokenException",
             "RequestExpired",
             "OptInRequired",
             "Blocked",
@@ -208,6 +213,22 @@ const TABLE: &[(Kind, &[&str])] = &[
             "ValidationError",
             "MalformedQueryString",
             "InvalidConfigurationRequest",
+            "InvalidScheme",
+            "InvalidSecurityGroup",
+            "InvalidSubnet",
+            "InvalidTarget",
+            "InvalidInstance",
+            "InvalidEndPoint",
+            "InvalidLoadBalancerAction",
+            "IncompatibleProtocols",
+            "UnsupportedProtocol",
+            "AvailabilityZoneNotSupported",
+            "AllocationIdNotFound",
+            "CertificateNotFound",
+            "SSLPolicyNotFound",
+            "SubnetNotFound",
+            "PolicyTypeNotFound",
+            "LoadBalancerAttributeNotFound",
             "DuplicateTagKeys",
         ],
     ),
@@ -219,6 +240,8 @@ const TABLE: &[(Kind, &[&str])] = &[
             "OperationNotPermitted",
             "ConcurrentModification",
             "InvalidState",
+            "HealthUnavailable",
+            "InsufficientCapacity",
         ],
     ),
     (
@@ -230,6 +253,7 @@ const TABLE: &[(Kind, &[&str])] = &[
             "DuplicateAccessPointName",
             "DuplicateListener",
             "DuplicatePolicyName",
+            "DuplicateTargetGroupName",
             "RouteAlreadyExists",
         ],
     ),
@@ -237,10 +261,12 @@ const TABLE: &[(Kind, &[&str])] = &[
         Kind::DependencyViolation,
         &["DependencyViolation", "ResourceInUse", "InvalidGroup.InUse"],
     ),
+    (Kind::QuotaExceeded, &["TargetGroupAssociationLimit", "LimitExceeded"]),
 ];
 
 /// The class of an error code.
 fn kind_of(code: &str) -> Kind {
+    let code = code.strip_suffix("Exception").unwrap_or(code);
     for (kind, codes) in TABLE {
         if codes.contains(&code) {
             return *kind;
@@ -249,6 +275,8 @@ fn kind_of(code: &str) -> Kind {
     match code.rsplit_once('.') {
         Some((_, "NotFound")) => Kind::NotFound,
         Some((_, "Malformed")) => Kind::Malformed,
+        // EC2 ends the names of quotas so, Elastic Load Balancing begins them so; requests too many are in the table.
+        _ if code.ends_with("LimitExceeded") || code.starts_with("TooMany") => Kind::QuotaExceeded,
         _ => Kind::Other,
     }
 }
@@ -284,6 +312,70 @@ mod tests {
             "",
         ] {
             assert_ne!(kind_of(code), Kind::NotFound, "{code}");
+        }
+    }
+
+    #[test]
+    fn the_codes_of_both_load_balancing_apis_have_their_class() {
+        for (kind, codes) in [
+            (
+                Kind::Throttled,
+                &["Throttling", "ThrottlingException", "TooManyRequestsException"][..],
+            ),
+            (
+                Kind::NotFound,
+                &[
+                    "LoadBalancerNotFoundException",
+                    "TargetGroupNotFound",
+                    "ListenerNotFoundException",
+                    "PolicyNotFound",
+                ],
+            ),
+            (
+                Kind::AlreadyExists,
+                &[
+                    "DuplicateListener",
+                    "DuplicateListenerException",
+                    "DuplicateTargetGroupName",
+                    "DuplicateLoadBalancerName",
+                ],
+            ),
+            (Kind::DependencyViolation, &["ResourceInUse", "ResourceInUseException"]),
+            (
+                Kind::Malformed,
+                &[
+                    "InvalidConfigurationRequest",
+                    "SubnetNotFound",
+                    "CertificateNotFound",
+                    "SSLPolicyNotFound",
+                    "InvalidTarget",
+                ],
+            ),
+            (
+                Kind::QuotaExceeded,
+                &[
+                    "TooManyTargets",
+                    "TooManyListeners",
+                    "TooManyUniqueTargetGroupsPerLoadBalancer",
+                    "TooManyLoadBalancersException",
+                    "TargetGroupAssociationLimit",
+                    "RulesPerSecurityGroupLimitExceeded",
+                    "RouteLimitExceeded",
+                ],
+            ),
+            (
+                Kind::Conflict,
+                &["OperationNotPermitted", "OperationNotPermittedException"],
+            ),
+            (
+                Kind::AccessDenied,
+                &["AccessDenied", "AccessDeniedException", "ExpiredTokenException"],
+            ),
+            (Kind::Throttled, &["RequestLimitExceeded", "BandwidthLimitExceeded"]),
+        ] {
+            for code in codes {
+                assert_eq!(kind_of(code), kind, "{code}");
+            }
         }
     }
 

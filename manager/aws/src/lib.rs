@@ -15,6 +15,7 @@
 //!
 //! Every field of an answer of AWS may be absent: the plain types say so, and nothing here panics on it.
 
+mod by_name;
 mod connect;
 pub mod ec2;
 pub mod elb;
@@ -30,6 +31,8 @@ mod retry;
 mod role;
 mod sdk;
 mod settings;
+#[cfg(test)]
+mod stub;
 mod tags;
 
 pub use connect::{Clients, connect};

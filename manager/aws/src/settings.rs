@@ -18,8 +18,8 @@ pub struct Settings {
 /// One `ServiceOverride` section.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EndpointOverride {
-    /// `EC2` or `Elastic Load Balancing` as current SDKs spell it, or `ec2` or `elasticloadbalancing` as the
-    /// in-tree provider does. Others are left to whom they concern.
+    /// `EC2`, `Elastic Load Balancing` or `Elastic Load Balancing v2` as current SDKs spell it, or `ec2` or
+    /// `elasticloadbalancing` (both generations) as the in-tree provider does. Others are left to whom they concern.
     pub service: String,
     /// The region it holds for; any other region's is passed over.
     pub region: String,
@@ -146,6 +146,18 @@ mod tests {
             section("elasticloadbalancing", "us-east-1", "http://us"),
         ];
         assert_eq!(url(other), None);
+    }
+
+    #[test]
+    fn the_old_spelling_stands_for_both_generations_of_load_balancers() {
+        let old = settings(vec![section("elasticloadbalancing", "eu-central-1", "http://old")]);
+        let elbv2 = old.endpoint(["Elastic Load Balancing v2", "elasticloadbalancing"]);
+        assert_eq!(elbv2, old.endpoint(ELB));
+        let new = settings(vec![section("Elastic Load Balancing", "eu-central-1", "http://new")]);
+        assert_eq!(
+            new.endpoint(["Elastic Load Balancing v2", "elasticloadbalancing"]),
+            None
+        );
     }
 
     #[test]

@@ -82,7 +82,10 @@ impl Assembly {
         let (cache, client, until) = (nodes.clone(), cluster.client("shared-informers")?, stop.clone());
         tokio::spawn(async move { cache.run(client, until).await });
         let mut cloud = cloud;
-        cloud.clients.ec2 = Arc::new(Limited::new(cloud.clients.ec2, options.general.aws_api_share));
+        let share = options.general.aws_api_share;
+        cloud.clients.ec2 = Arc::new(Limited::new(cloud.clients.ec2, share));
+        cloud.clients.elb = Arc::new(Limited::elb(cloud.clients.elb, share));
+        cloud.clients.elbv2 = Arc::new(Limited::elbv2(cloud.clients.elbv2, share));
         let instances = Instances::new(
             Arc::clone(&cloud.clients.ec2),
             cloud.cluster.id.clone(),

@@ -160,6 +160,7 @@ impl Assembly {
             nodes: self.nodes.clone(),
             ec2: Arc::clone(&self.cloud.clients.ec2),
             elb: Arc::clone(&self.cloud.clients.elb),
+            elbv2: Arc::clone(&self.cloud.clients.elbv2),
             settings: service::settings::Settings {
                 cluster_id: self.cloud.cluster.id.clone(),
                 legacy_tags: self.cloud.cluster.legacy_tags,

@@ -134,6 +134,7 @@ fn outcome(ending: &Ending<'_>) -> &'static str {
             Kind::Conflict => "conflict",
             Kind::AlreadyExists => "already_exists",
             Kind::DependencyViolation => "dependency_violation",
+            Kind::QuotaExceeded => "quota_exceeded",
             Kind::Transport | Kind::Other => "refused",
         },
     }

@@ -15,7 +15,7 @@ pub struct AvailabilityZone {
 }
 
 /// A subnet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Subnet {
     /// The subnet's ID.
     pub id: String,
@@ -47,7 +47,7 @@ pub struct RouteTable {
 }
 
 /// A security group.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SecurityGroup {
     /// The group's ID.
     pub id: String,

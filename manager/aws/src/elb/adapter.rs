@@ -2,11 +2,11 @@
 
 use async_trait::async_trait;
 use aws_sdk_elasticloadbalancing::error::BuildError;
-use aws_sdk_elasticloadbalancing::types::PolicyAttribute;
+use aws_sdk_elasticloadbalancing::types::{LoadBalancerDescription, PolicyAttribute};
 
 use super::{Attributes, Elb, HealthCheck, Listener, LoadBalancer, NewLoadBalancer, NewPolicy, convert};
 use crate::sdk::failed;
-use crate::{Error, InstanceId, Kind, Tags};
+use crate::{Error, InstanceId, Tags};
 
 /// The SDK's client of classic load balancers.
 #[derive(Debug, Clone)]
@@ -27,24 +27,49 @@ fn unbuilt(operation: &'static str) -> impl Fn(BuildError) -> Error {
     move |error| Error::unusable(operation, "the request could not be built").with_source(error)
 }
 
+/// The name that was asked for, where it was the only one.
+fn only(names: &[String]) -> Option<String> {
+    match names {
+        [name] => Some(name.clone()),
+        _ => None,
+    }
+}
+
+fn nameless(operation: &'static str) -> Error {
+    Error::unusable(operation, "AWS answered with a load balancer that has no name")
+}
+
+/// A description, whose name may only be left out where one load balancer was asked for.
+fn named(operation: &'static str, names: &[String], found: LoadBalancerDescription) -> Result<LoadBalancer, Error> {
+    let name = found.load_balancer_name.clone().or_else(|| only(names));
+    let name = name.ok_or_else(|| nameless(operation))?;
+    Ok(convert::load_balancer(&name, found))
+}
+
 #[async_trait]
 impl Elb for SdkElb {
-    async fn describe(&self, name: &str) -> Result<Option<LoadBalancer>, Error> {
-        let answer = self
+    async fn describe_once(&self, names: &[String]) -> Result<Vec<LoadBalancer>, Error> {
+        const OPERATION: &str = "DescribeLoadBalancers";
+        let call = self
             .client
             .describe_load_balancers()
-            .load_balancer_names(name)
-            .send()
-            .await;
-        let answer = match answer.map_err(|error| failed("DescribeLoadBalancers", error)) {
-            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
-            answer => answer?,
-        };
-        let mut found = answer.load_balancer_descriptions.unwrap_or_default();
-        let named = found
-            .iter()
-            .rposition(|found| found.load_balancer_name.as_deref().is_none_or(|n| n == name));
-        Ok(named.map(|index| convert::load_balancer(name, found.swap_remove(index))))
+            .set_load_balancer_names(Some(names.to_vec()));
+        let answer = call.send().await.map_err(|error| failed(OPERATION, error))?;
+        let found = answer.load_balancer_descriptions.unwrap_or_default().into_iter();
+        found.map(|found| named(OPERATION, names, found)).collect()
+    }
+
+    async fn all(&self) -> Result<Vec<LoadBalancer>, Error> {
+        const OPERATION: &str = "DescribeLoadBalancers";
+        let mut pages = self.client.describe_load_balancers().into_paginator().send();
+        let mut all = Vec::new();
+        while let Some(page) = pages.next().await {
+            let page = page.map_err(|error| failed(OPERATION, error))?;
+            for found in page.load_balancer_descriptions.unwrap_or_default() {
+                all.push(named(OPERATION, &[], found)?);
+            }
+        }
+        Ok(all)
     }
 
     async fn create(&self, wanted: &NewLoadBalancer) -> Result<String, Error> {
@@ -197,14 +222,21 @@ impl Elb for SdkElb {
         call.send().await.map(drop).map_err(|error| failed(OPERATION, error))
     }
 
-    async fn describe_tags(&self, name: &str) -> Result<Tags, Error> {
-        let answer = self.client.describe_tags().load_balancer_names(name).send().await;
-        let answer = match answer.map_err(|error| failed("DescribeTags", error)) {
-            Err(error) if error.kind() == Kind::NotFound => return Ok(Tags::new()),
-            answer => answer?,
-        };
+    async fn tags_once(&self, names: &[String]) -> Result<Vec<(String, Tags)>, Error> {
+        const OPERATION: &str = "DescribeTags";
+        let call = self
+            .client
+            .describe_tags()
+            .set_load_balancer_names(Some(names.to_vec()));
+        let answer = call.send().await.map_err(|error| failed(OPERATION, error))?;
         let described = answer.tag_descriptions.unwrap_or_default().into_iter();
-        Ok(described.flat_map(|of_one| convert::tags(of_one.tags)).collect())
+        described
+            .map(|of_one| {
+                let name = of_one.load_balancer_name.or_else(|| only(names));
+                let name = name.ok_or_else(|| nameless(OPERATION))?;
+                Ok((name, convert::tags(of_one.tags)))
+            })
+            .collect()
     }
 
     async fn create_policy(&self, name: &str, policy: &NewPolicy) -> Result<(), Error> {

@@ -4,18 +4,45 @@ mod adapter;
 mod convert;
 mod model;
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 pub use adapter::SdkElb;
 pub use model::{AccessLog, Attributes, HealthCheck, Listener, LoadBalancer, NewLoadBalancer, NewPolicy};
 
-use crate::{Error, InstanceId, Tags};
+use crate::{Error, InstanceId, Kind, Tags, by_name};
+
+/// Names that one call takes at most. AWS names this number for tags only; for descriptions it is known to be taken.
+pub const MAX_NAMES: usize = 20;
 
 /// What the service controller asks of classic load balancers. `name` is always the load balancer's name.
 #[async_trait]
 pub trait Elb: Send + Sync {
+    /// One call for the load balancers of at most [`MAX_NAMES`] names.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::NotFound`] when AWS does not know one of them; it does not say which.
+    async fn describe_once(&self, names: &[String]) -> Result<Vec<LoadBalancer>, Error>;
+
     /// The load balancer, or `None` when AWS says that there is none of that name.
-    async fn describe(&self, name: &str) -> Result<Option<LoadBalancer>, Error>;
+    async fn describe(&self, name: &str) -> Result<Option<LoadBalancer>, Error> {
+        match self.describe_once(&[name.to_owned()]).await {
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            // Several would be a fault of AWS; the incumbent takes the last one.
+            answer => Ok(answer?.into_iter().rfind(|found| found.name == name)),
+        }
+    }
+
+    /// The load balancers of these names; names that AWS does not know are absent from the answer.
+    async fn describe_many(&self, names: &[String]) -> Result<Vec<LoadBalancer>, Error> {
+        let ask = |part: Vec<String>| async move { self.describe_once(&part).await };
+        by_name::known(names, MAX_NAMES, ask).await
+    }
+
+    /// All classic load balancers of account and region, 400 in a call.
+    async fn all(&self) -> Result<Vec<LoadBalancer>, Error>;
 
     /// Makes a load balancer, tagged in the same call, and returns its DNS name.
     ///
@@ -62,8 +89,23 @@ pub trait Elb: Send + Sync {
     /// Sets tags; others stay.
     async fn add_tags(&self, name: &str, tags: &Tags) -> Result<(), Error>;
 
+    /// One call for the tags of at most [`MAX_NAMES`] load balancers, by name.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::NotFound`] when AWS does not know one of them; it does not say which.
+    async fn tags_once(&self, names: &[String]) -> Result<Vec<(String, Tags)>, Error>;
+
     /// Its tags; empty when there is no such load balancer.
-    async fn describe_tags(&self, name: &str) -> Result<Tags, Error>;
+    async fn describe_tags(&self, name: &str) -> Result<Tags, Error> {
+        let names = [name.to_owned()];
+        Ok(self.tags_of_many(&names).await?.remove(name).unwrap_or_default())
+    }
+
+    /// Tags of these load balancers by name; names that AWS does not know are absent from the answer.
+    async fn tags_of_many(&self, names: &[String]) -> Result<BTreeMap<String, Tags>, Error> {
+        let ask = |part: Vec<String>| async move { self.tags_once(&part).await };
+        Ok(by_name::known(names, MAX_NAMES, ask).await?.into_iter().collect())
+    }
 
     /// Makes a policy.
     ///
@@ -76,4 +118,13 @@ pub trait Elb: Send + Sync {
 
     /// Replaces the policies of the listener on `port`.
     async fn set_listener_policies(&self, name: &str, port: i32, policies: &[String]) -> Result<(), Error>;
+
+    /// How long a call of this AWS action, for example `CreateLoadBalancer`, would wait if it came now, for AWS's rate of
+    /// such calls: see [`crate::limit::Limited`]. Zero where nobody keeps a budget.
+    fn expected_wait(&self, _action: &str) -> Duration {
+        Duration::ZERO
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,37 +1,52 @@
 //! The Elastic Load Balancing v2 API as the service controller sees it: network load balancers.
 
+mod adapter;
+mod convert;
 mod model;
+mod target_groups;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
+pub use adapter::SdkElbv2;
 pub use model::{
     Attributes, HealthCheckChange, Listener, ListenerSettings, NetworkLoadBalancer, NewNetworkLoadBalancer,
     NewTargetGroup, SubnetMapping, Target, TargetGroup, TargetHealth, TargetHealthCheck,
 };
 
-use crate::{Error, Tags};
+use crate::{Error, Tags, by_name};
 
 /// Targets that one call registers or takes away at most.
 pub const MAX_TARGETS: usize = 100;
 
-/// Resources that one call of [`Elbv2::tags`] takes at most; longer lists are split.
+/// Resources that one call of [`Elbv2::tags_once`] or [`Elbv2::add_tags`] takes at most.
 pub const MAX_TAGGED: usize = 20;
 
-/// Names that one describe takes at most; longer lists are split.
+/// Names that one describe takes at most.
 pub const MAX_NAMES: usize = 20;
 
 /// What the service controller asks of network load balancers. Every list is read to its last page.
 #[async_trait]
 pub trait Elbv2: Send + Sync {
+    /// One call for the network load balancers of at most [`MAX_NAMES`] names.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::NotFound`] when AWS does not know one of them; it does not say which. Also when a name belongs
+    /// to a load balancer of another type, which the error names.
+    async fn load_balancers_once(&self, names: &[String]) -> Result<Vec<NetworkLoadBalancer>, Error>;
+
     /// The network load balancers of these names; names that AWS does not know are absent from the answer.
     ///
     /// # Errors
     /// Also when a name belongs to a load balancer of another type, which the error names.
-    async fn load_balancers(&self, names: &[String]) -> Result<Vec<NetworkLoadBalancer>, Error>;
+    async fn load_balancers(&self, names: &[String]) -> Result<Vec<NetworkLoadBalancer>, Error> {
+        let ask = |part: Vec<String>| async move { self.load_balancers_once(&part).await };
+        by_name::known(names, MAX_NAMES, ask).await
+    }
 
-    /// All network load balancers of account and region.
+    /// All network load balancers of account and region, 400 in a call.
     async fn all_load_balancers(&self) -> Result<Vec<NetworkLoadBalancer>, Error>;
 
     /// Makes a load balancer, tagged in the same call. Made again with the same settings it is the same one.
@@ -52,10 +67,19 @@ pub trait Elbv2: Send + Sync {
     /// Sets these attributes; others stay.
     async fn modify_attributes(&self, arn: &str, attributes: &Attributes) -> Result<(), Error>;
 
-    /// Tags by ARN, of load balancers, target groups or listeners of one kind in each call.
-    async fn tags(&self, arns: &[String]) -> Result<BTreeMap<String, Tags>, Error>;
+    /// One call for the tags of at most [`MAX_TAGGED`] load balancers, target groups or listeners, by ARN.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::NotFound`] when AWS does not know one of them; it does not say which.
+    async fn tags_once(&self, arns: &[String]) -> Result<Vec<(String, Tags)>, Error>;
 
-    /// Sets tags of load balancers, target groups or listeners; others stay.
+    /// Tags of load balancers, target groups or listeners by ARN; ARNs that AWS does not know are absent from the answer.
+    async fn tags(&self, arns: &[String]) -> Result<BTreeMap<String, Tags>, Error> {
+        let ask = |part: Vec<String>| async move { self.tags_once(&part).await };
+        Ok(by_name::known(arns, MAX_TAGGED, ask).await?.into_iter().collect())
+    }
+
+    /// Sets tags of at most [`MAX_TAGGED`] load balancers, target groups or listeners; others stay.
     async fn add_tags(&self, arns: &[String], tags: &Tags) -> Result<(), Error>;
 
     /// The listeners of a load balancer.
@@ -81,11 +105,20 @@ pub trait Elbv2: Send + Sync {
     /// The target groups that a load balancer uses.
     async fn target_groups(&self, load_balancer_arn: &str) -> Result<Vec<TargetGroup>, Error>;
 
-    /// All target groups of account and region.
+    /// All target groups of account and region, whatever they are for, 400 in a call.
     async fn all_target_groups(&self) -> Result<Vec<TargetGroup>, Error>;
 
+    /// One call for the target groups of at most [`MAX_NAMES`] names.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::NotFound`] when AWS does not know one of them; it does not say which.
+    async fn target_groups_once(&self, names: &[String]) -> Result<Vec<TargetGroup>, Error>;
+
     /// The target groups of these names; names that AWS does not know are absent from the answer.
-    async fn target_groups_named(&self, names: &[String]) -> Result<Vec<TargetGroup>, Error>;
+    async fn target_groups_named(&self, names: &[String]) -> Result<Vec<TargetGroup>, Error> {
+        let ask = |part: Vec<String>| async move { self.target_groups_once(&part).await };
+        by_name::known(names, MAX_NAMES, ask).await
+    }
 
     /// Makes a target group, tagged in the same call, and returns its ARN. Made again with the same settings it is
     /// the same one.
@@ -117,4 +150,13 @@ pub trait Elbv2: Send + Sync {
 
     /// Sets these attributes of a target group; others stay.
     async fn modify_target_group_attributes(&self, arn: &str, attributes: &Attributes) -> Result<(), Error>;
+
+    /// How long a call of this AWS action, for example `CreateLoadBalancer`, would wait if it came now, for AWS's rate of
+    /// such calls: see [`crate::limit::Limited`]. Zero where nobody keeps a budget.
+    fn expected_wait(&self, _action: &str) -> Duration {
+        Duration::ZERO
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! AWS's own request buckets, whole, for calls to EC2.
+//! AWS's own request buckets, whole.
 
 use std::collections::BTreeMap;
 
@@ -6,41 +6,76 @@ use tokio::time::Instant;
 
 use crate::Error;
 
-/// What is left in each action's bucket.
+/// What is left in each bucket.
 #[derive(Debug, Default)]
-pub(super) struct Buckets(BTreeMap<&'static str, (f64, Instant)>);
+pub(super) struct Buckets(BTreeMap<String, (f64, Instant)>);
 
-/// Size, and refill in a second, as EC2 documents them.
-fn limits(bucket: &str) -> (f64, f64) {
-    match bucket {
-        "unpaged DescribeInstances" => (50.0, 10.0),
-        "DescribeInstanceTopology" => (1.0, 1.0),
-        "CreateTags" | "DeleteTags" => (100.0, 10.0),
-        _ if bucket.starts_with("Describe") => (100.0, 20.0),
-        _ => (50.0, 5.0),
+/// A bucket: name, size, and refill in a second.
+type Bucket = (String, f64, f64);
+
+/// The buckets that a call draws from, as AWS documents them, and the code with which it is refused.
+fn buckets(action: &str, about: &str) -> (Vec<Bucket>, &'static str) {
+    match api(action) {
+        Some(api) => {
+            let (kind, size, refill) = load_balancing(action.trim_end_matches("/v2"));
+            let buckets = vec![(format!("{api} {kind}"), size, refill), (api.to_owned(), 40.0, 10.0)];
+            (buckets, "Throttling")
+        }
+        None => (vec![ec2(action, about)], "RequestLimitExceeded"),
     }
 }
 
+/// The load balancing API of an action, if it is one's.
+fn api(action: &str) -> Option<&'static str> {
+    if action.ends_with("/v2") {
+        return Some("elbv2");
+    }
+    if action.contains("LoadBalancer") || ["ConfigureHealthCheck", "AddTags", "DescribeTags"].contains(&action) {
+        return Some("elb");
+    }
+    let network = ["Listener", "Target", "SetSecurityGroups"];
+    network.iter().any(|part| action.contains(part)).then_some("elbv2")
+}
+
+fn load_balancing(action: &str) -> (&'static str, f64, f64) {
+    match action {
+        "CreateLoadBalancer" | "AttachLoadBalancerToSubnets" | "DetachLoadBalancerFromSubnets" => ("create", 10.0, 0.2),
+        _ if action.starts_with("Describe") => ("describe", 40.0, 10.0),
+        _ if action.starts_with("Register") || action.starts_with("Deregister") => ("register", 20.0, 4.0),
+        _ => ("mutate", 20.0, 3.0),
+    }
+}
+
+/// Calls by plain IDs cannot be paged.
+fn ec2(action: &str, about: &str) -> Bucket {
+    let (name, size, refill) = match action {
+        _ if about.starts_with("plain ") => ("unpaged DescribeInstances", 50.0, 10.0),
+        "DescribeInstanceTopology" => (action, 1.0, 1.0),
+        "CreateTags" | "DeleteTags" => (action, 100.0, 10.0),
+        _ if action.starts_with("Describe") => (action, 100.0, 20.0),
+        _ => (action, 50.0, 5.0),
+    };
+    (name.to_owned(), size, refill)
+}
+
 impl Buckets {
-    /// Takes one call's token. Calls by plain IDs cannot be paged.
+    /// Takes one call's tokens; a refused call costs none.
     pub(super) fn admit(&mut self, action: &'static str, about: &str) -> Result<(), Error> {
-        let bucket = if about.starts_with("plain ") {
-            "unpaged DescribeInstances"
-        } else {
-            action
-        };
-        let ((size, refill), now) = (limits(bucket), Instant::now());
-        let (left, at) = self.0.entry(bucket).or_insert((size, now));
-        *left = f64::min(*left + (now - *at).as_secs_f64() * refill, size);
-        *at = now;
-        if *left < 1.0 - 1e-6 {
-            return Err(Error::answered(
-                action,
-                "RequestLimitExceeded",
-                "Request limit exceeded.",
-            ));
+        let (buckets, code) = buckets(action, about);
+        let now = Instant::now();
+        for (name, size, refill) in &buckets {
+            let (left, at) = self.0.entry(name.clone()).or_insert((*size, now));
+            *left = f64::min(*left + (now - *at).as_secs_f64() * refill, *size);
+            *at = now;
+            if *left < 1.0 - 1e-6 {
+                return Err(Error::answered(action, code, "Rate exceeded"));
+            }
         }
-        *left -= 1.0;
+        for (name, ..) in &buckets {
+            if let Some((left, _)) = self.0.get_mut(name) {
+                *left -= 1.0;
+            }
+        }
         Ok(())
     }
 }

@@ -156,6 +156,7 @@ fn in_use(world: &World, id: &str) -> bool {
             .load_balancers
             .values()
             .any(|lb| lb.described.security_groups.iter().any(|group| group == id))
+        || world.network.uses_group(id)
         || world
             .instances
             .values()
@@ -297,12 +298,7 @@ impl Ec2 for FakeAws {
         const ACTION: &str = "DeleteSecurityGroup";
         self.write(ACTION, group_id.to_owned(), |world| {
             group_mut(world, ACTION, group_id)?;
-            let lingers = world.lingering.get_mut(group_id).is_some_and(|left| {
-                let more = *left > 0;
-                *left = left.saturating_sub(1);
-                more
-            });
-            if lingers || in_use(world, group_id) {
+            if world.lingers(group_id) || in_use(world, group_id) {
                 return Err(Error::answered(ACTION, "DependencyViolation", "has a dependent object"));
             }
             world.security_groups.remove(group_id);

@@ -6,11 +6,24 @@ use async_trait::async_trait;
 
 use super::world::new_attributes;
 use super::{FakeAws, FakeLoadBalancer, World};
-use crate::elb::{Attributes, HealthCheck, Listener, LoadBalancer, NewLoadBalancer, NewPolicy};
+use crate::elb::{Attributes, HealthCheck, Listener, LoadBalancer, MAX_NAMES, NewLoadBalancer, NewPolicy};
 use crate::{Elb, Error, InstanceId, Tags};
 
 fn found<'w>(world: &'w mut World, action: &'static str, name: &str) -> Result<&'w mut FakeLoadBalancer, Error> {
     world.load_balancers.get_mut(name).ok_or_else(|| missing(action, name))
+}
+
+fn known<'w>(world: &'w World, action: &'static str, name: &str) -> Result<&'w FakeLoadBalancer, Error> {
+    world.load_balancers.get(name).ok_or_else(|| missing(action, name))
+}
+
+/// AWS takes so many names in one call, and at least one where it takes any.
+pub(super) fn at_most(action: &'static str, names: &[String], most: usize) -> Result<(), Error> {
+    if names.is_empty() || names.len() > most {
+        let message = format!("1 to {most} are taken in one call, not {}", names.len());
+        return Err(Error::answered(action, "ValidationError", message));
+    }
+    Ok(())
 }
 
 fn missing(action: &'static str, name: &str) -> Error {
@@ -25,7 +38,7 @@ fn refused(action: &'static str, why: &str) -> Error {
     Error::answered(action, "InvalidConfigurationRequest", why)
 }
 
-fn zone_of(world: &World, subnet: &str) -> Option<String> {
+pub(super) fn zone_of(world: &World, subnet: &str) -> Option<String> {
     world
         .subnets
         .iter()
@@ -82,9 +95,18 @@ fn ports(listeners: &[Listener]) -> String {
 
 #[async_trait]
 impl Elb for FakeAws {
-    async fn describe(&self, name: &str) -> Result<Option<LoadBalancer>, Error> {
-        self.read("DescribeLoadBalancers", name.to_owned(), |world| {
-            Ok(world.load_balancers.get(name).map(|lb| lb.described.clone()))
+    async fn describe_once(&self, names: &[String]) -> Result<Vec<LoadBalancer>, Error> {
+        const ACTION: &str = "DescribeLoadBalancers";
+        self.read(ACTION, names.join(","), |world| {
+            at_most(ACTION, names, MAX_NAMES)?;
+            let one = |name: &String| Ok(known(world, ACTION, name)?.described.clone());
+            names.iter().map(one).collect()
+        })
+    }
+
+    async fn all(&self) -> Result<Vec<LoadBalancer>, Error> {
+        self.read("DescribeLoadBalancers", String::new(), |world| {
+            Ok(world.load_balancers.values().map(|lb| lb.described.clone()).collect())
         })
     }
 
@@ -255,13 +277,12 @@ impl Elb for FakeAws {
         })
     }
 
-    async fn describe_tags(&self, name: &str) -> Result<Tags, Error> {
-        self.read("DescribeTags", name.to_owned(), |world| {
-            Ok(world
-                .load_balancers
-                .get(name)
-                .map(|lb| lb.tags.clone())
-                .unwrap_or_default())
+    async fn tags_once(&self, names: &[String]) -> Result<Vec<(String, Tags)>, Error> {
+        const ACTION: &str = "DescribeTags";
+        self.read(ACTION, names.join(","), |world| {
+            at_most(ACTION, names, MAX_NAMES)?;
+            let one = |name: &String| Ok((name.clone(), known(world, ACTION, name)?.tags.clone()));
+            names.iter().map(one).collect()
         })
     }
 

@@ -2,17 +2,24 @@
 //!
 //! It answers as AWS does where the controllers depend on it: duplicate names and rules are refused, a security
 //! group in use cannot be deleted, creating a load balancer twice with the same settings gives the same one.
+//!
+//! Calls are named by AWS's actions, in the log as for faults and hooks. Where both APIs of load balancers have an action
+//! of the same name, that of network load balancers ends in `/v2`: `CreateLoadBalancer` and `CreateLoadBalancer/v2`.
 
 mod buckets;
 mod ec2;
 mod elb;
+mod elbv2;
 mod instances;
+mod network;
 mod routes;
+mod target_groups;
 mod world;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use network::{FakeListener, FakeNetworkLoadBalancer, FakeTargetGroup, Network};
 pub use world::{FakeLoadBalancer, World};
 
 use crate::Error;
@@ -20,7 +27,7 @@ use crate::Error;
 /// One call as the log keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// The AWS action.
+    /// The AWS action, ending in `/v2` where the name alone could mean either API of load balancers.
     pub action: &'static str,
     /// What it was about: names, IDs, ports.
     pub about: String,
@@ -41,7 +48,7 @@ struct Inner {
 
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// AWS in memory. Implements [`crate::Ec2`] and [`crate::Elb`].
+/// AWS in memory. Implements [`crate::Ec2`], [`crate::Elb`] and [`crate::Elbv2`].
 #[derive(Default)]
 pub struct FakeAws {
     inner: Mutex<Inner>,
@@ -136,6 +143,18 @@ impl FakeAws {
         answer(&inner.world)
     }
 
+    /// A read that AWS itself moves on by: what takes time there takes a number of reads here.
+    fn watch<T>(
+        &self,
+        action: &'static str,
+        about: String,
+        answer: impl FnOnce(&mut World) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut inner = self.inner();
+        inner.admit(action, about, false)?;
+        answer(&mut inner.world)
+    }
+
     fn write<T>(
         &self,
         action: &'static str,
@@ -176,3 +195,6 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,8 @@ use crate::ec2::{AvailabilityZone, FargateEni, Instance, IpPermission, RouteTabl
 use crate::elb::{AccessLog, Attributes, LoadBalancer};
 use crate::{InstanceId, Tags};
 
+use super::network::Network;
+
 /// A load balancer with what AWS keeps apart from its description.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FakeLoadBalancer {
@@ -36,9 +38,12 @@ pub struct World {
     pub most_routes: Option<usize>,
     /// Security groups by ID. Their rules are kept apart, one source each.
     pub security_groups: BTreeMap<String, SecurityGroup>,
-    /// Load balancers by name.
+    /// Classic load balancers by name.
     pub load_balancers: BTreeMap<String, FakeLoadBalancer>,
-    /// Security groups that AWS still holds in use, with how many more deletions it will refuse.
+    /// Network load balancers, their listeners and target groups.
+    pub network: Network,
+    /// Security groups, and target groups by ARN, that AWS still holds in use, with how many more deletions it will
+    /// refuse.
     pub lingering: BTreeMap<String, u32>,
     /// How many security groups were made so far; numbers their IDs.
     pub groups_made: u32,
@@ -53,6 +58,17 @@ pub fn new_attributes() -> Attributes {
         connection_draining: Some(false),
         connection_draining_timeout: Some(300),
         idle_timeout: Some(60),
+    }
+}
+
+impl World {
+    /// Whether AWS refuses to delete this once more, since it is slow to notice that nothing uses it any longer.
+    pub(super) fn lingers(&mut self, id: &str) -> bool {
+        self.lingering.get_mut(id).is_some_and(|left| {
+            let more = *left > 0;
+            *left = left.saturating_sub(1);
+            more
+        })
     }
 }
 

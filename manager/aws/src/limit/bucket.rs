@@ -57,6 +57,17 @@ impl Bucket {
         Err(now + missing.max(Duration::from_millis(1)))
     }
 
+    /// How long a call would wait that comes now and lets `ahead` others go first, if AWS does not throttle meanwhile.
+    pub(super) fn expected_wait(&self, now: Instant, ahead: u32) -> Duration {
+        let pause = self.counted.saturating_duration_since(now);
+        let new = now.saturating_duration_since(self.counted).as_secs_f64() * self.shape.refill;
+        let missing = 1.0 + f64::from(ahead) - f64::min(self.tokens + new, self.shape.size);
+        if missing <= 1e-6 {
+            return pause;
+        }
+        pause.saturating_add(Duration::try_from_secs_f64(missing / self.shape.refill).unwrap_or(Duration::MAX))
+    }
+
     /// AWS throttled a call that was sent at `sent`: a pause, twice as long as the last one, then a single call.
     /// `random` in [0, 1) shortens it by up to a half, so that many processes do not come back together. Returns the
     /// pause, or `None` when the call was sent before the pause that there is.
@@ -112,6 +123,23 @@ mod tests {
         assert_eq!(bucket.take(start), Err(start + Duration::from_millis(500)));
         assert_eq!(taken(&mut bucket, start + Duration::from_secs(1)), 2);
         assert_eq!(taken(&mut bucket, start + Duration::from_secs(100)), 3);
+    }
+
+    #[test]
+    fn the_expected_wait_is_how_long_the_next_calls_do_wait() {
+        let start = Instant::now();
+        let mut bucket = Bucket::full(SHAPE, start);
+        assert_eq!(bucket.expected_wait(start, 2), Duration::ZERO);
+        assert_eq!(bucket.expected_wait(start, 4), Duration::from_secs(1));
+        taken(&mut bucket, start);
+        assert_eq!(bucket.expected_wait(start, 0), Duration::from_millis(500));
+        assert_eq!(
+            bucket.expected_wait(start + Duration::from_millis(400), 0),
+            Duration::from_millis(100)
+        );
+        let pause = bucket.throttled(start, start, 0.0).unwrap();
+        assert_eq!(bucket.expected_wait(start, 0), pause);
+        assert_eq!(bucket.expected_wait(start, 1), pause + Duration::from_millis(500));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -11,8 +12,9 @@ use tokio::time::{Instant, sleep_until};
 use super::bucket::Bucket;
 use super::lane::Lane;
 use super::shape::Shape;
+use super::turn::Waiting;
 
-/// The bucket of one action, and who waits for it: by lane, then by order of coming.
+/// The bucket of one action or kind of action, and who waits for it: by lane, then by order of coming.
 pub(super) struct Gate {
     action: &'static str,
     state: Mutex<State>,
@@ -57,6 +59,7 @@ impl Gate {
 
     /// Waits for a token and takes it.
     pub(super) async fn pass(&self, lane: Lane) {
+        let _waiting = Waiting::begin();
         let place = self.join(lane);
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -76,6 +79,14 @@ impl Gate {
                 None => changed.await,
             }
         }
+    }
+
+    /// How long a call in this lane would wait that comes now.
+    pub(super) fn expected_wait(&self, lane: Lane) -> Duration {
+        let state = self.state();
+        let ahead = state.waiting.range(..=(lane, u64::MAX)).count();
+        let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
+        state.bucket.expected_wait(Instant::now(), ahead)
     }
 
     fn join(&self, lane: Lane) -> Place<'_> {

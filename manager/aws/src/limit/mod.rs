@@ -1,16 +1,19 @@
 //! Calls within a share of what AWS allows the account.
 //!
-//! AWS counts the calls of each action in a bucket of its own, for the whole account and region. Here each action has
-//! a bucket of the same shape, smaller by a [`Share`]: others in the account keep the rest. Whoever has to wait does so
-//! in a [`Lane`]. Where AWS throttles nevertheless, since the others took more than their part, that action pauses and
-//! no other does.
+//! AWS counts calls in buckets, for the whole account and region: EC2 those of each action in one of its own, Elastic
+//! Load Balancing those of actions of a kind together. Here are buckets of the same shapes, smaller by a [`Share`]:
+//! others in the account keep the rest. Whoever has to wait does so in a [`Lane`]. Where AWS throttles nevertheless,
+//! since the others took more than their part, the calls of that bucket pause and no others do.
 
 mod bucket;
 mod gate;
+mod gates;
 mod lane;
 mod limited;
 mod shape;
+mod turn;
 
 pub use lane::Lane;
 pub use limited::Limited;
 pub use shape::Share;
+pub use turn::Turn;

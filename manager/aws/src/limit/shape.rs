@@ -45,6 +45,42 @@ pub(super) fn of(action: &str, share: Share) -> Shape {
     }
 }
 
+/// The bucket of all calls to one of the two load balancing APIs.
+pub(super) const ALL: &str = "all calls about load balancers";
+
+/// The bucket of an action of Elastic Load Balancing. Unlike EC2 it counts actions of a kind together.
+pub(super) fn kind_of_action(action: &str) -> &'static str {
+    match action {
+        "CreateLoadBalancer" | "AttachLoadBalancerToSubnets" | "DetachLoadBalancerFromSubnets" => SLOW,
+        _ if action.starts_with("Describe") => READS,
+        _ if action.starts_with("Register") || action.starts_with("Deregister") => TARGETS,
+        _ => WRITES,
+    }
+}
+
+const SLOW: &str = "making load balancers and changing their subnets";
+const READS: &str = "reads about load balancers";
+const TARGETS: &str = "registering and deregistering targets";
+const WRITES: &str = "changes of load balancers";
+
+/// What this process may take of the buckets of one load balancing API, as AWS documents them for an account in one
+/// region. Only the reads are shared: a write is sent when someone has changed something and waits for it, never as a
+/// matter of routine, and AWS allows few enough of them as it is. With a quarter of one new load balancer in five
+/// seconds, thirty new Services would take ten minutes.
+pub(super) fn load_balancing(bucket: &str, share: Share) -> Shape {
+    let (size, refill) = match bucket {
+        SLOW => (10.0, 0.2),
+        TARGETS => (20.0, 4.0),
+        WRITES => (20.0, 3.0),
+        READS => (40.0 * share.0, 10.0 * share.0),
+        _ => (40.0, 10.0),
+    };
+    Shape {
+        size: f64::max(size, 1.0),
+        refill,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +104,25 @@ mod tests {
         assert_eq!(of("CreateTags", 0.25), (25.0, 2.5));
         assert_eq!(of("CreateRoute", 1.0), (50.0, 5.0));
         assert_eq!(of("DescribeInstanceTopology", 0.25), (1.0, 0.25));
+    }
+
+    #[test]
+    fn load_balancing_counts_kinds_of_actions_and_shares_the_reads() {
+        let of = |action| {
+            let shape = load_balancing(kind_of_action(action), Share::default());
+            (shape.size, shape.refill)
+        };
+        assert_eq!(of("CreateLoadBalancer"), (10.0, 0.2));
+        assert_eq!(of("AttachLoadBalancerToSubnets"), (10.0, 0.2));
+        assert_eq!(of("DeregisterTargets"), (20.0, 4.0));
+        assert_eq!(of("ModifyListener"), (20.0, 3.0));
+        assert_eq!(of("DescribeTargetHealth"), (10.0, 2.5));
+        assert_eq!(
+            load_balancing(ALL, Share::default()),
+            Shape {
+                size: 40.0,
+                refill: 10.0
+            }
+        );
     }
 }

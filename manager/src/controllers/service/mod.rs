@@ -53,7 +53,7 @@ use kube::runtime::controller::{Action, Config, Controller};
 use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use outrigger_aws::{Ec2, Elb};
+use outrigger_aws::{Ec2, Elb, Elbv2};
 use outrigger_leader::Permit;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -83,6 +83,8 @@ pub struct Deps {
     pub ec2: Arc<dyn Ec2>,
     /// Classic load balancers.
     pub elb: Arc<dyn Elb>,
+    /// Network load balancers.
+    pub elbv2: Arc<dyn Elbv2>,
     /// What holds for all Services.
     pub settings: Settings,
     /// How many Services are worked on at the same time, at least 1 (`--concurrent-service-syncs`).
@@ -151,6 +153,7 @@ fn reconciler(deps: Deps, permit: Permit) -> Reconciler {
         aws: Aws {
             ec2: deps.ec2,
             elb: deps.elb,
+            elbv2: deps.elbv2,
             instances,
             zones: ZoneCache::default(),
         },

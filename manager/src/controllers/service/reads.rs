@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use outrigger_aws::ec2::{AvailabilityZone, MAX_FILTER_VALUES, RouteTable, SecurityGroup, Subnet};
-use outrigger_aws::{Ec2, Elb, Error, Filter};
+use outrigger_aws::{Ec2, Elb, Elbv2, Error, Filter};
 
 use super::instance_cache::InstanceCache;
 use super::request::Subnets;
@@ -19,6 +19,8 @@ pub struct Aws {
     pub ec2: Arc<dyn Ec2>,
     /// Classic load balancers.
     pub elb: Arc<dyn Elb>,
+    /// Network load balancers.
+    pub elbv2: Arc<dyn Elbv2>,
     /// Instances of Nodes.
     pub instances: InstanceCache,
     /// Zones of the region.

@@ -187,6 +187,7 @@ fn reconciler(
             instances: InstanceCache::new(Arc::clone(&ec2), settings.cluster_id.clone()),
             ec2,
             elb: aws.clone(),
+            elbv2: aws.clone(),
             zones: ZoneCache::default(),
         },
         settings: settings.clone(),

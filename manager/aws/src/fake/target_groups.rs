@@ -1,0 +1,214 @@
+//! Target groups in memory: AWS's rules for health checks and targets.
+
+use super::World;
+use super::network::{FakeTargetGroup, Network, invalid, new_group_attributes, refused};
+use crate::ec2::InstanceState;
+use crate::elbv2::{
+    HealthCheckChange, MAX_TARGETS, NewTargetGroup, Target, TargetGroup, TargetHealth, TargetHealthCheck,
+};
+use crate::{Error, InstanceId};
+
+/// Why AWS refuses these settings of a health check, if it does.
+fn check(action: &'static str, check: &TargetHealthCheck) -> Result<(), Error> {
+    let within = |what: &str, value: i32, least: i32, most: i32| {
+        let message = || format!("{what} {value} is not within {least} and {most}");
+        if (least..=most).contains(&value) {
+            Ok(())
+        } else {
+            Err(invalid(action, message()))
+        }
+    };
+    if !["TCP", "HTTP", "HTTPS"].contains(&check.protocol.as_str()) {
+        return Err(invalid(
+            action,
+            format!("health check protocol '{}' is not known", check.protocol),
+        ));
+    }
+    if check.port != "traffic-port" {
+        let port = check.port.parse().unwrap_or_default();
+        within("health check port", port, 1, 65535)?;
+    }
+    if check.protocol == "TCP" && check.path.is_some() {
+        return Err(refused(action, "a health check of TCP has no path"));
+    }
+    if check.path.as_ref().is_some_and(|path| !path.starts_with('/')) {
+        return Err(invalid(action, "a health check path begins with /"));
+    }
+    within("health check interval", check.interval, 5, 300)?;
+    within("healthy threshold", check.healthy_threshold, 2, 10)?;
+    within("unhealthy threshold", check.unhealthy_threshold, 2, 10)
+}
+
+/// Makes a target group, or finds the one that was made with the same settings.
+pub(super) fn create(network: &mut Network, new: &NewTargetGroup) -> Result<String, Error> {
+    const ACTION: &str = "CreateTargetGroup";
+    let mut health_check = new.health_check.clone();
+    if health_check.protocol != "TCP" {
+        health_check.path.get_or_insert_with(|| "/".to_owned());
+    }
+    check(ACTION, &health_check)?;
+    if new.name.is_empty() || new.name.len() > 32 || !(1..=65535).contains(&new.port) {
+        return Err(invalid(ACTION, "name or port is not valid"));
+    }
+    if !["TCP", "UDP", "TLS", "TCP_UDP"].contains(&new.protocol.as_str()) {
+        return Err(invalid(ACTION, format!("protocol '{}' is not known", new.protocol)));
+    }
+    let wanted = TargetGroup {
+        arn: String::new(),
+        name: new.name.clone(),
+        port: new.port,
+        protocol: new.protocol.clone(),
+        target_type: Some("instance".to_owned()),
+        vpc_id: Some(new.vpc_id.clone()),
+        health_check,
+        load_balancers: std::collections::BTreeSet::new(),
+    };
+    if let Some(old) = network.target_group_named(&new.name) {
+        let arn = old.described.arn.clone();
+        let same = TargetGroup {
+            arn: arn.clone(),
+            ..wanted
+        } == old.described;
+        let message = format!(
+            "A target group with the same name '{}' exists, but with different settings",
+            new.name
+        );
+        return if same {
+            Ok(arn)
+        } else {
+            Err(Error::answered(ACTION, "DuplicateTargetGroupName", message))
+        };
+    }
+    let arn = network.new_arn(&format!("targetgroup/{}", new.name));
+    let made = FakeTargetGroup {
+        described: TargetGroup {
+            arn: arn.clone(),
+            ..wanted
+        },
+        attributes: new_group_attributes(&new.protocol),
+        tags: new.tags.clone(),
+        ..FakeTargetGroup::default()
+    };
+    network.target_groups.insert(arn.clone(), made);
+    Ok(arn)
+}
+
+/// Changes a health check.
+pub(super) fn modify(network: &mut Network, arn: &str, change: &HealthCheckChange) -> Result<(), Error> {
+    const ACTION: &str = "ModifyTargetGroup";
+    let now = &mut network.group(ACTION, arn)?.described.health_check;
+    let new = TargetHealthCheck {
+        protocol: now.protocol.clone(),
+        port: change.port.clone().unwrap_or_else(|| now.port.clone()),
+        path: change.path.clone().or_else(|| now.path.clone()),
+        interval: now.interval,
+        healthy_threshold: change.healthy_threshold.unwrap_or(now.healthy_threshold),
+        unhealthy_threshold: change.unhealthy_threshold.unwrap_or(now.unhealthy_threshold),
+    };
+    check(ACTION, &new)?;
+    *now = new;
+    Ok(())
+}
+
+/// Deletes a target group that no listener uses.
+pub(super) fn delete(world: &mut World, arn: &str) -> Result<(), Error> {
+    const ACTION: &str = "DeleteTargetGroup";
+    if !world.network.target_groups.contains_key(arn) {
+        return Ok(());
+    }
+    if world.lingers(arn) || !world.network.users_of(arn).is_empty() {
+        let message = format!("Target group '{arn}' is currently in use by a listener or a rule");
+        return Err(Error::answered(ACTION, "ResourceInUse", message));
+    }
+    world.network.target_groups.remove(arn);
+    Ok(())
+}
+
+fn in_one_call(action: &'static str, targets: &[Target]) -> Result<(), Error> {
+    if targets.is_empty() || targets.len() > MAX_TARGETS {
+        let message = format!(
+            "1 to {MAX_TARGETS} targets are taken in one call, not {}",
+            targets.len()
+        );
+        return Err(invalid(action, message));
+    }
+    Ok(())
+}
+
+/// Adds targets, all or none.
+pub(super) fn register(world: &mut World, arn: &str, targets: &[Target]) -> Result<(), Error> {
+    const ACTION: &str = "RegisterTargets";
+    in_one_call(ACTION, targets)?;
+    let running = |id: &InstanceId| match world.instances.get(id) {
+        None => false,
+        Some(instance) => matches!(instance.state, None | Some(InstanceState::Running)),
+    };
+    if let Some(stopped) = targets.iter().find(|target| !running(&target.id)) {
+        let message = format!("The following targets are not in a running state: '{}'", stopped.id);
+        return Err(Error::answered(ACTION, "InvalidTarget", message));
+    }
+    let most = world.network.most_targets;
+    let group = world.network.group(ACTION, arn)?;
+    let all: std::collections::BTreeSet<Target> = group.targets.iter().chain(targets).cloned().collect();
+    if most.is_some_and(|most| all.len() > most) {
+        let message = format!(
+            "Target group '{arn}' can have at most {} targets",
+            most.unwrap_or_default()
+        );
+        return Err(Error::answered(ACTION, "TooManyTargets", message));
+    }
+    group.draining.retain(|target, _| !targets.contains(target));
+    group.targets = all;
+    Ok(())
+}
+
+/// Takes targets away; where a listener uses the group they drain for a while.
+pub(super) fn deregister(world: &mut World, arn: &str, targets: &[Target]) -> Result<(), Error> {
+    const ACTION: &str = "DeregisterTargets";
+    in_one_call(ACTION, targets)?;
+    let used = !world.network.users_of(arn).is_empty();
+    let looks = if used { world.network.drain_looks } else { 0 };
+    let group = world.network.group(ACTION, arn)?;
+    for target in targets {
+        if group.targets.remove(target) && looks > 0 {
+            group.draining.insert(target.clone(), looks);
+        }
+    }
+    Ok(())
+}
+
+/// A look at the targets, which brings those on their way out closer to being gone.
+pub(super) fn health(network: &mut Network, arn: &str) -> Result<Vec<TargetHealth>, Error> {
+    let used = !network.users_of(arn).is_empty();
+    let group = network.group("DescribeTargetHealth", arn)?;
+    let (state, reason) = if used {
+        ("healthy", None)
+    } else {
+        ("unused", Some("Target.NotInUse"))
+    };
+    let one = |target: &Target, state: &str, reason: Option<&str>| TargetHealth {
+        target: target.clone(),
+        state: Some(state.to_owned()),
+        reason: reason.map(str::to_owned),
+    };
+    let staying = group.targets.iter().map(|target| one(target, state, reason));
+    let leaving = group.draining.keys();
+    let leaving = leaving.map(|target| one(target, "draining", Some("Target.DeregistrationInProgress")));
+    let seen = staying.chain(leaving).collect();
+    group.draining.retain(|_, looks| {
+        *looks = looks.saturating_sub(1);
+        *looks > 0
+    });
+    Ok(seen)
+}
+
+/// Sets attributes of a target group.
+pub(super) fn set_attributes(network: &mut Network, arn: &str, wanted: &crate::elbv2::Attributes) -> Result<(), Error> {
+    const ACTION: &str = "ModifyTargetGroupAttributes";
+    let group = network.group(ACTION, arn)?;
+    let off = |key: &str| wanted.get(key).is_some_and(|value| value == "false");
+    if group.described.protocol.ends_with("UDP") && off("preserve_client_ip.enabled") {
+        return Err(refused(ACTION, "preserve_client_ip.enabled stays true for UDP"));
+    }
+    super::network::set(ACTION, &mut group.attributes, wanted)
+}
