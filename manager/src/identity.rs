@@ -53,6 +53,9 @@ impl Cloud {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
+        for passed_over in &config.ignored {
+            tracing::debug!("{passed_over}; ignored");
+        }
         let environment = |name: &str| std::env::var(name).ok();
         let imds = overrides::find(&config.service_overrides, AwsService::Imds, "");
         let own = Own::new(Metadata::new(imds.map(|section| section.url.as_str()), environment));

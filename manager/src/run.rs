@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use outrigger_leader::{Guard, Mode, Observer, Permit, Setup, Timing};
+use outrigger_leader::{Guard, Mode, Observer, Permit, Setup, SlowPath, Timing};
 use outrigger_shared::controller::Controller;
 use outrigger_shared::leader_migration::LeaderMigrationConfiguration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -87,6 +87,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
         start_migrated: assembly.start(Set {
             controllers: placement.migrated.clone(),
         }),
+        slow_path: slow_path(metrics.clone()),
         observer: observer(metrics, &health),
     };
     Box::pin(outrigger_leader::run(setup, shutdown))
@@ -232,6 +233,11 @@ fn mode(options: &Options, placement: &Placement, cluster: &Cluster, management:
         });
     }
     Ok(Mode::Single)
+}
+
+/// Counts renewals that had to read the Lease first.
+fn slow_path(metrics: Metrics) -> SlowPath {
+    Arc::new(move |lease| metrics.count_slow_path(lease))
 }
 
 /// Keeps the metric and the health check of each lease.

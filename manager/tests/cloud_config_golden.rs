@@ -92,6 +92,7 @@ fn what_is_said_about_each_snippet_is_as_it_was_read_over() {
 fn say(snippet: &str, strict: bool) -> String {
     let (verdict, lines) = match CloudConfig::parse(snippet.as_bytes(), "aws.conf", strict) {
         Err(error) => ("refused", error.to_string()),
+        Ok(config) if !config.ignored.is_empty() => ("read, in silence about", config.ignored.join("\n")),
         Ok(config) if config.warnings.is_empty() => ("read", String::new()),
         Ok(config) => ("read, with a warning", config.warnings.join("\n")),
     };

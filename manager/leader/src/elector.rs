@@ -5,6 +5,7 @@
 //! write at once.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -81,7 +82,12 @@ pub struct Elector<L> {
     view: watch::Receiver<View>,
     /// The annotations that this process writes. All others are somebody else's.
     noted: BTreeSet<String>,
+    /// Told of each renewal that had to read the Lease first.
+    slow_path: SlowPath,
 }
+
+/// Told, by the lease's name, of each renewal that found the Lease written by somebody and had to read it first.
+pub type SlowPath = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// What a wait has ended with.
 enum Woken {
@@ -108,7 +114,15 @@ impl<L: Leases> Elector<L> {
             timing,
             view,
             noted: BTreeSet::new(),
+            slow_path: Arc::new(|_| {}),
         }
+    }
+
+    /// The same elector, which tells `slow_path` of renewals that had to read the Lease first.
+    #[must_use]
+    pub fn telling(mut self, slow_path: SlowPath) -> Self {
+        self.slow_path = slow_path;
+        self
     }
 
     /// The times that this elector keeps.
@@ -327,6 +341,7 @@ impl<L: Leases> Elector<L> {
 
     /// Somebody wrote the Lease. If that was only an annotation, the lease is still ours: write on top of it.
     async fn renew_after_conflict(&self, held: &mut Held) -> Result<(), Renewal> {
+        (self.slow_path)(&self.name);
         let Some(mut lease) = self.leases.get().await.map_err(Renewal::Failed)? else {
             return Err(Renewal::Lost(Lost::Gone));
         };

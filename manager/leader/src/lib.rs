@@ -31,7 +31,7 @@ pub mod status;
 pub mod steward;
 pub mod tenure;
 
-pub use elector::Timing;
+pub use elector::{SlowPath, Timing};
 pub use permit::{Grantor, NotLeader, Permit};
 pub use run::{Guard, Mode, Observer, Setup, run};
 pub use tenure::{ControllerError, Ended, Start};

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::elector::{Annotate, Elector, Held, Timing};
+use crate::elector::{Annotate, Elector, Held, SlowPath, Timing};
 use crate::evidence::{SeenControllerManager, Sight};
 use crate::latch::{self, Latch};
 use crate::lease::{KubeLease, Leases, View};
@@ -68,6 +68,8 @@ pub struct Setup {
     pub start_migrated: Start,
     /// Told of each taking and giving up.
     pub observer: Observer,
+    /// Told of renewals that had to read the Lease first.
+    pub slow_path: SlowPath,
 }
 
 /// Leads until `shutdown`, then stops in order and releases both leases.
@@ -136,7 +138,7 @@ fn elector(setup: &Setup, lease: &str, watches: &CancellationToken) -> (Elector<
     );
     let view = object.watch(watches.clone());
     (
-        Elector::new(object, lease, &setup.identity, setup.timing, view.clone()),
+        Elector::new(object, lease, &setup.identity, setup.timing, view.clone()).telling(Arc::clone(&setup.slow_path)),
         view,
     )
 }

@@ -2,7 +2,7 @@
 //!
 //! [`syntax`] splits the text, `read` gives entries their types, [`overrides`] holds endpoint overrides, [`identity`]
 //! answers which region, cluster and VPC this manager serves. Upstream ignores unknown keys silently; here they are
-//! errors with the nearest known name, unless `--cloud-config-strict=false` turns them into warnings.
+//! errors with the nearest known name, unless `--cloud-config-strict=false` passes over them in silence, as the incumbent does.
 
 pub mod identity;
 pub mod overrides;
@@ -58,6 +58,8 @@ pub struct CloudConfig {
     pub service_overrides: Vec<ServiceOverride>,
     /// To be logged once at start.
     pub warnings: Vec<String>,
+    /// What a lenient reading passed over, as the incumbent does.
+    pub ignored: Vec<String>,
 }
 
 /// Which port and path the health check of a load balancer for `externalTrafficPolicy: Cluster` asks.
@@ -120,6 +122,7 @@ impl CloudConfig {
             strict,
             errors: Vec::new(),
             warnings: Vec::new(),
+            ignored: Vec::new(),
         };
         let mut config = match std::str::from_utf8(content) {
             Err(error) => {
@@ -141,6 +144,7 @@ impl CloudConfig {
             return Err(CloudConfigError::Invalid(findings.errors));
         }
         config.warnings = findings.warnings;
+        config.ignored = findings.ignored;
         Ok(config)
     }
 
@@ -169,6 +173,7 @@ struct Findings<'a> {
     strict: bool,
     errors: Vec<String>,
     warnings: Vec<String>,
+    ignored: Vec<String>,
 }
 
 impl Findings<'_> {
@@ -185,10 +190,11 @@ impl Findings<'_> {
         if self.strict {
             self.error(
                 place,
-                &format!("{message} (--cloud-config-strict=false makes this a warning)"),
+                &format!("{message} (--cloud-config-strict=false passes over it)"),
             );
         } else {
-            self.warning(place, &format!("{message}; ignored"));
+            let passed_over = self.at(place, message);
+            self.ignored.push(passed_over);
         }
     }
 

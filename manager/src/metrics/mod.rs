@@ -324,6 +324,11 @@ impl Metrics {
         self.running.get_or_create(&labels).set(i64::from(running));
     }
 
+    /// Counts a renewal that had to read the Lease first.
+    pub fn count_slow_path(&self, lease: &str) {
+        self.leader_slow_path.get_or_create(&LeaseLabel { name: lease.into() }).inc();
+    }
+
     /// Sets `leader_election_master_status` of a Lease.
     pub fn set_leader(&self, lease: &str, leader: bool) {
         self.leader

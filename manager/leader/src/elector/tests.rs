@@ -309,7 +309,11 @@ async fn a_view_whose_watch_has_ended_neither_stops_renewals_nor_spins() {
 async fn after_a_conflict_only_our_own_annotation_is_written_again() {
     let server = Server::new();
     let (_open, mut gate) = open();
-    let mut elector = server.elector("us");
+    let slow = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&slow);
+    let mut elector = server
+        .elector("us")
+        .telling(Arc::new(move |lease| told.lock().unwrap().push(lease.to_owned())));
     let mut held = elector.acquire(&mut gate).await;
     let mut theirs = server.lease();
     theirs.metadata.annotations = Some([("outrigger.dev/of-a-tool".to_owned(), "1".to_owned())].into());
@@ -323,6 +327,7 @@ async fn after_a_conflict_only_our_own_annotation_is_written_again() {
         server.lease().metadata.annotations.unwrap()["outrigger.dev/of-a-tool"],
         "1"
     );
+    assert_eq!(*slow.lock().unwrap(), ["lease"], "one renewal had to read the Lease first");
 }
 
 #[tokio::test(start_paused = true)]

@@ -173,7 +173,7 @@ pub(super) const GLOBAL: &[Flag] = &[
 
 pub(super) const OURS: &[Flag] = &[
     flag("aws-api-budget-share", Float, "0.25", Works, "Part of the account's budget of EC2 calls, and of reads about load balancers, that this manager may take: greater than 0, at most 1."),
-    flag("cloud-config-strict", Bool, "true", Works, "Unknown sections and keys of the cloud configuration are an error; false makes them a warning."),
+    flag("cloud-config-strict", Bool, "true", Works, "Unknown sections and keys of the cloud configuration are an error; false passes over them in silence."),
     flag("cluster-id", Text, "", Works, "Cluster ID; must agree with the cloud configuration's. Without both, the tags of the own instance name it."),
     flag("migration", Text, "", Works, "Name of the CloudProviderMigration that this manager takes part in; implies leader migration."),
     flag("migration-kubeconfig", Text, "", Works, "Kubeconfig of the cluster where that object lives; empty means this cluster."),
