@@ -326,7 +326,9 @@ impl Metrics {
 
     /// Counts a renewal that had to read the Lease first.
     pub fn count_slow_path(&self, lease: &str) {
-        self.leader_slow_path.get_or_create(&LeaseLabel { name: lease.into() }).inc();
+        self.leader_slow_path
+            .get_or_create(&LeaseLabel { name: lease.into() })
+            .inc();
     }
 
     /// Sets `leader_election_master_status` of a Lease.

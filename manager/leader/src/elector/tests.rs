@@ -327,7 +327,11 @@ async fn after_a_conflict_only_our_own_annotation_is_written_again() {
         server.lease().metadata.annotations.unwrap()["outrigger.dev/of-a-tool"],
         "1"
     );
-    assert_eq!(*slow.lock().unwrap(), ["lease"], "one renewal had to read the Lease first");
+    assert_eq!(
+        *slow.lock().unwrap(),
+        ["lease"],
+        "one renewal had to read the Lease first"
+    );
 }
 
 #[tokio::test(start_paused = true)]
