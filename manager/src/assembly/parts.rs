@@ -168,6 +168,8 @@ impl Assembly {
                 own_subnet_id: self.cloud.subnet_id.clone(),
                 disable_security_group_ingress: config.disable_security_group_ingress,
                 elb_security_group: config.elb_security_group.clone(),
+                cluster_name: self.options.general.cluster_name.clone(),
+                nlb_security_groups_managed: config.nlb_security_groups_managed,
                 health_probe: health_probe(config),
             },
             concurrent_syncs: self.options.services.concurrent_service_syncs,

@@ -1,9 +1,10 @@
 //! Carrying out a plan. The executor makes no choices: it writes what the plan says, in order, as long as it may.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 
 use outrigger_aws::ec2::IpPermission;
-use outrigger_aws::{Ec2, Elb, Error as AwsError, Kind};
+use outrigger_aws::{Ec2, Elb, Elbv2, Error as AwsError, Kind};
 use outrigger_leader::Permit;
 
 use super::error::Error;
@@ -17,6 +18,8 @@ pub struct Executor<'a> {
     pub ec2: &'a dyn Ec2,
     /// Classic load balancers.
     pub elb: &'a dyn Elb,
+    /// Network load balancers.
+    pub elbv2: &'a dyn Elbv2,
     /// The right to write.
     pub permit: &'a Permit,
     /// Name of the load balancer that the plan is about.
@@ -30,6 +33,10 @@ pub struct Made {
     pub group: Option<String>,
     /// The DNS name of the load balancer that was made.
     pub dns_name: Option<String>,
+    /// The ARN of the network load balancer that was made.
+    pub load_balancer: Option<String>,
+    /// The ARNs of target groups that were made, by name.
+    pub target_groups: BTreeMap<String, String>,
 }
 
 /// Carries out all steps.
@@ -60,6 +67,7 @@ impl Executor<'_> {
         match step {
             Step::Group(step) => self.group_step(step, made).await,
             Step::Classic(step) => self.classic_step(step, made).await,
+            Step::Network(step) => self.network_step(step, made).await,
         }
     }
 
@@ -128,7 +136,8 @@ impl Executor<'_> {
     }
 }
 
-fn is<T>(result: &Result<T, Error>, kind: Kind) -> bool {
+/// Whether a write failed for this reason.
+pub(super) fn is<T>(result: &Result<T, Error>, kind: Kind) -> bool {
     matches!(result, Err(Error::Aws(error)) if error.kind() == kind)
 }
 

@@ -7,13 +7,15 @@ use k8s_openapi::api::core::v1::Service;
 use super::annotations::{Annotations, Kind};
 use super::error::Invalid;
 use super::settings::Settings;
-use super::{classic, hostname};
+use super::{classic, hostname, network};
 
 /// What a Service asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Desired {
     /// A classic load balancer.
     Classic(Box<classic::Desired>),
+    /// A network load balancer.
+    Network(Box<network::Desired>),
 }
 
 impl Desired {
@@ -22,6 +24,7 @@ impl Desired {
     pub fn name(&self) -> &str {
         match self {
             Self::Classic(desired) => &desired.name,
+            Self::Network(desired) => &desired.name,
         }
     }
 
@@ -30,6 +33,7 @@ impl Desired {
     pub fn node_labels(&self) -> &BTreeMap<String, String> {
         match self {
             Self::Classic(desired) => &desired.node_labels,
+            Self::Network(desired) => &desired.node_labels,
         }
     }
 }
@@ -42,9 +46,10 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
     let kind = Annotations::of(service).kind();
     hostname::same_kind(service, kind)?;
     match kind {
-        Kind::Network => Err(Invalid::NotBuilt {
-            what: "a network load balancer (annotation aws-load-balancer-type: nlb)",
-        }),
+        Kind::Network => {
+            let desired = network::desired::desired(service, settings)?;
+            Ok(Desired::Network(Box::new(desired)))
+        }
         Kind::Classic | Kind::Elsewhere => Ok(Desired::Classic(Box::new(classic::desired::desired(
             service, settings,
         )?))),

@@ -26,6 +26,12 @@ pub enum Error {
     /// The right to write ended; nothing was written after that.
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
+    /// AWS still holds on to a target group; to be tried again.
+    #[error("target group {arn} cannot be deleted yet: AWS says that a listener still uses it")]
+    TargetGroupInUse {
+        /// Its ARN.
+        arn: String,
+    },
     /// AWS still holds on to something; to be tried again.
     #[error(
         "security group {group} cannot be deleted yet: AWS says that it is still in use, by a network interface or by \
@@ -130,6 +136,27 @@ pub enum World {
         groups: String,
         /// The cluster ID.
         cluster: String,
+    },
+    /// Another load balancer has the target group.
+    #[error("target group {name} is used by load balancer {load_balancer}: it has to go first")]
+    TargetGroupTaken {
+        /// The target group's name.
+        name: String,
+        /// The load balancer's ARN.
+        load_balancer: String,
+    },
+    /// There is not one address for each subnet.
+    #[error(
+        "annotation service.beta.kubernetes.io/aws-load-balancer-{annotation} lists {addresses} addresses for {subnets} \
+         subnets; list one for each subnet"
+    )]
+    AddressCount {
+        /// The annotation, without its prefix.
+        annotation: &'static str,
+        /// How many are listed.
+        addresses: usize,
+        /// How many subnets there are.
+        subnets: usize,
     },
     /// A security group of ours is tagged for someone else.
     #[error("security group {group} has tag {key}={value}, expected {expected:?}: it belongs to another cluster")]

@@ -9,6 +9,7 @@ use outrigger_aws::InstanceId;
 use tokio::time::Instant;
 
 use super::desired::Desired;
+use super::network::listing::Search;
 
 /// First pause after a failure; it doubles with each further one, as in the service controller of Kubernetes.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
@@ -91,6 +92,16 @@ impl Memory {
             .filter(|(_, before)| gone.is_subset(before))
             .map_or(now, |(at, _)| *at);
         self.seen_gone = (!gone.is_empty()).then_some((since, gone));
+    }
+
+    /// How thoroughly to look for what a change that was cut off has left: by an earlier process, or just now.
+    #[must_use]
+    pub fn search(&self, was_held: bool) -> Search {
+        match (self.failures, &self.settled) {
+            (1.., _) => Search::Now,
+            (0, None) if was_held && self.open == 0 => Search::Earlier,
+            (0, _) => Search::Named,
+        }
     }
 
     /// Takes in a failure and says how long to wait.

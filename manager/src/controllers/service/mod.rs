@@ -1,4 +1,4 @@
-//! The service controller: Services of type `LoadBalancer` and their classic load balancers.
+//! The service controller: Services of type `LoadBalancer` and their load balancers, classic and network ones.
 //!
 //! ```text
 //! Services, Nodes ─watch─▶ work ─▶ desired (pure) ─▶ observe (AWS, reads) ─▶ plan (pure) ─▶ apply (AWS, writes)
@@ -14,8 +14,6 @@
 //! - security groups that someone else made are never deleted, and rules that name them stay when a load balancer
 //!   goes, since others may live on them;
 //! - a subnet in a local or wavelength zone that a load balancer stands in stays.
-//!
-//! Not built yet: network load balancers (`nlb`). Such Services get an Event that says so, and nothing is touched.
 
 pub mod annotations;
 pub mod apply;
@@ -26,6 +24,7 @@ pub mod hostname;
 pub mod instance_cache;
 pub mod memory;
 pub mod names;
+pub mod network;
 mod node_changes;
 mod node_sync;
 pub mod patches;
@@ -63,6 +62,7 @@ use crate::node_cache::NodeCache;
 
 use instance_cache::InstanceCache;
 use memory::Memories;
+use network::listing::Listing;
 use node_sync::NodeSync;
 use reads::Aws;
 use settings::Settings;
@@ -154,6 +154,7 @@ fn reconciler(deps: Deps, permit: Permit) -> Reconciler {
             ec2: deps.ec2,
             elb: deps.elb,
             elbv2: deps.elbv2,
+            target_groups: Listing::default(),
             instances,
             zones: ZoneCache::default(),
         },

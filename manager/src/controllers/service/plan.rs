@@ -9,7 +9,7 @@ use std::fmt;
 use outrigger_aws::ec2::{IpPermission, NewSecurityGroup, SecurityGroup};
 use outrigger_aws::{InstanceId, Tags};
 
-use super::{classic, security_groups};
+use super::{classic, network, security_groups};
 
 /// What is to be done, in order, and what is left for later.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -46,6 +46,8 @@ pub enum Step {
     Group(GroupStep),
     /// About a classic load balancer.
     Classic(classic::Step),
+    /// About a network load balancer.
+    Network(network::Step),
 }
 
 /// A write about a security group.
@@ -102,6 +104,12 @@ impl From<classic::Step> for Step {
     }
 }
 
+impl From<network::Step> for Step {
+    fn from(step: network::Step) -> Self {
+        Self::Network(step)
+    }
+}
+
 impl Step {
     /// The AWS action behind the step.
     #[must_use]
@@ -109,6 +117,7 @@ impl Step {
         match self {
             Self::Group(step) => step.action(),
             Self::Classic(step) => step.action(),
+            Self::Network(step) => step.action(),
         }
     }
 
@@ -118,6 +127,7 @@ impl Step {
         match self {
             Self::Group(_) => false,
             Self::Classic(step) => step.is_of_targets(),
+            Self::Network(step) => step.is_of_targets(),
         }
     }
 }

@@ -8,6 +8,7 @@ use outrigger_aws::ec2::{AvailabilityZone, MAX_FILTER_VALUES, RouteTable, Securi
 use outrigger_aws::{Ec2, Elb, Elbv2, Error, Filter};
 
 use super::instance_cache::InstanceCache;
+use super::network::listing::Listing;
 use super::request::Subnets;
 use super::settings::Settings;
 use super::subnets;
@@ -21,6 +22,8 @@ pub struct Aws {
     pub elb: Arc<dyn Elb>,
     /// Network load balancers.
     pub elbv2: Arc<dyn Elbv2>,
+    /// All target groups, when they were last listed.
+    pub target_groups: Listing,
     /// Instances of Nodes.
     pub instances: InstanceCache,
     /// Zones of the region.

@@ -21,6 +21,12 @@ type Rule = (String, Option<i32>, Option<i32>, String);
 /// discovery, from all client networks.
 #[must_use]
 pub fn ingress(ports: &[ServicePort], networks: &BTreeSet<String>) -> Vec<IpPermission> {
+    ingress_of(ports.iter().map(|port| ("tcp", port.port)), networks)
+}
+
+/// Ingress for these protocols and ports, and path MTU discovery, from all client networks.
+#[must_use]
+pub fn ingress_of<'a>(ports: impl Iterator<Item = (&'a str, i32)>, networks: &BTreeSet<String>) -> Vec<IpPermission> {
     let ranges = || {
         networks
             .iter()
@@ -37,8 +43,11 @@ pub fn ingress(ports: &[ServicePort], networks: &BTreeSet<String>) -> Vec<IpPerm
         ranges: ranges(),
         ..IpPermission::default()
     };
-    let numbers: BTreeSet<i32> = ports.iter().map(|port| port.port).collect();
-    let mut rules: Vec<IpPermission> = numbers.into_iter().map(|port| rule("tcp", port, port)).collect();
+    let ports: BTreeSet<(&str, i32)> = ports.collect();
+    let mut rules: Vec<IpPermission> = ports
+        .into_iter()
+        .map(|(protocol, port)| rule(protocol, port, port))
+        .collect();
     rules.push(rule("icmp", ICMP_UNREACHABLE.0, ICMP_UNREACHABLE.1));
     rules
 }

@@ -1,6 +1,6 @@
 //! Bringing one Service to its desired state: observe, desired, plan, apply.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +12,9 @@ use tokio::time::Instant;
 use super::annotations::{Annotations, Kind};
 use super::apply::{Executor, Made, apply};
 use super::desired::{Desired, desired};
-use super::error::{Error, Invalid};
+use super::error::Error;
 use super::memory::{CONFIRMATION, Memories, Memory, Print, RESYNC, Settled};
+use super::network::listing::Search;
 use super::node_sync::NodeSync;
 use super::plan::Plan;
 use super::reads::{Aws, group_by_name, referencing};
@@ -21,7 +22,7 @@ use super::settings::Settings;
 use super::targets::{Candidate, candidates};
 use super::work::{Work, has_class, has_finalizer, work};
 use super::writer::Writer;
-use super::{classic, hostname, names, patches};
+use super::{classic, names, network, patches};
 use crate::events::EventType;
 use crate::node_cache::NodeCache;
 
@@ -103,9 +104,13 @@ impl Reconciler {
             return Ok(Next::After(left));
         }
         self.hold(service).await?;
+        let search = memory.search(has_finalizer(service));
         let Looked { plan, hostname } = self
-            .look(&print.desired, &candidates, &memory.confirmed_gone(now))
+            .look(&print.desired, &candidates, &memory.confirmed_gone(now), search)
             .await?;
+        // Also when a step fails, or a full target group, which needs the loss confirmed, would keep it from ever being so.
+        self.memories
+            .update(uid(service), |memory| memory.note_gone(plan.unconfirmed.clone(), now));
         let made = self
             .carry_out(service, print.desired.name(), &plan, candidates.is_empty())
             .await?;
@@ -132,6 +137,7 @@ impl Reconciler {
         desired: &Desired,
         candidates: &[Candidate],
         seen_gone: &BTreeSet<InstanceId>,
+        search: Search,
     ) -> Result<Looked, Error> {
         match desired {
             Desired::Classic(desired) => {
@@ -147,6 +153,21 @@ impl Reconciler {
                 Ok(Looked {
                     plan,
                     hostname: existing,
+                })
+            }
+            Desired::Network(desired) => {
+                let observed =
+                    network::observe::observe(&self.aws, desired, &self.settings, candidates, search).await?;
+                let plan = network::plan::plan(network::plan::Question {
+                    desired,
+                    settings: &self.settings,
+                    observed: &observed,
+                    candidates,
+                    seen_gone,
+                })?;
+                Ok(Looked {
+                    plan,
+                    hostname: observed.address(),
                 })
             }
         }
@@ -213,6 +234,7 @@ impl Reconciler {
         Executor {
             ec2: self.aws.ec2.as_ref(),
             elb: self.aws.elb.as_ref(),
+            elbv2: self.aws.elbv2.as_ref(),
             permit: &self.permit,
             load_balancer,
         }
@@ -261,18 +283,8 @@ impl Reconciler {
     async fn clean_up(&self, service: &Service) -> Result<Next, Error> {
         let annotations = Annotations::of(service);
         let name = names::load_balancer(uid(service));
-        let classic = match annotations.kind() {
-            Kind::Elsewhere => false,
-            Kind::Classic => true,
-            Kind::Network if hostname::same_kind(service, Kind::Network).is_err() => true,
-            Kind::Network => {
-                let what = "deleting a network load balancer (annotation aws-load-balancer-type: nlb)";
-                return Err(Invalid::NotBuilt { what }.into());
-            }
-        };
-        if classic {
-            let doomed = self.doomed(annotations, &name).await?;
-            let plan = classic::plan::plan_deletion(&doomed, &self.settings);
+        if annotations.kind() != Kind::Elsewhere {
+            let plan = self.deletion(service, &name).await?;
             if plan.steps.is_empty() && has_class(service) {
                 // The finalizer is that of the class's own controller, which may still need it.
                 return Ok(Next::OnChange);
@@ -292,6 +304,18 @@ impl Reconciler {
         .await;
         self.memories.forget(uid(service));
         Ok(Next::OnChange)
+    }
+
+    /// What deletes load balancers of both kinds: the annotation may have changed since one was made.
+    async fn deletion(&self, service: &Service, name: &str) -> Result<Plan, Error> {
+        let nodes = candidates(&self.nodes.snapshot(), &BTreeMap::new());
+        let nodes = nodes.into_iter().map(|candidate| candidate.id).collect();
+        let network = network::doomed::doomed(&self.aws, service, &self.settings, &nodes).await?;
+        let mut plan = network::plan::plan_deletion(&network, &self.settings);
+        let classic = self.doomed(Annotations::of(service), name).await?;
+        plan.steps
+            .extend(classic::plan::plan_deletion(&classic, &self.settings).steps);
+        Ok(plan)
     }
 
     async fn doomed(&self, annotations: Annotations<'_>, name: &str) -> Result<classic::plan::Doomed, Error> {

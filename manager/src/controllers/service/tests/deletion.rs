@@ -138,15 +138,3 @@ async fn a_classic_load_balancer_goes_even_if_the_annotation_says_network_at_the
     fixture.sync().await.unwrap();
     assert_eq!(empty(fixture.aws.world()), world());
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_network_load_balancer_is_not_forgotten_when_its_service_is_deleted() {
-    let fixture = Fixture::new(world());
-    fixture.annotate("type", "nlb");
-    fixture.change(|service| {
-        service.metadata.finalizers = Some(vec![FINALIZER.into()]);
-        delete(service);
-    });
-    assert!(fixture.sync().await.unwrap_err().to_string().contains("not built yet"));
-    assert_eq!(fixture.service().metadata.finalizers.unwrap(), [FINALIZER]);
-}

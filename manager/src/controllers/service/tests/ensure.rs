@@ -307,16 +307,19 @@ async fn without_node_rules_no_group_of_a_node_is_read_or_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_network_load_balancer_is_refused_clearly_and_nothing_is_touched() {
+async fn what_cannot_be_is_refused_clearly_and_nothing_is_touched() {
     let fixture = Fixture::new(world());
-    fixture.annotate("type", "nlb");
+    fixture.annotate("target-group-attributes", "");
     for _ in 0..3 {
         let error = fixture.sync().await.unwrap_err();
-        assert!(matches!(error, Error::Invalid(Invalid::NotBuilt { .. })), "{error}");
+        assert!(matches!(error, Error::Invalid(Invalid::Annotation { .. })), "{error}");
     }
     assert!(fixture.aws.calls().is_empty() && fixture.api.patches.lock().unwrap().is_empty());
     assert_eq!(fixture.events().len(), 1, "the same failure is told once");
-    assert!(fixture.events()[0].contains("SyncLoadBalancerFailed") && fixture.events()[0].contains("not built yet"));
+    assert!(
+        fixture.events()[0].contains("SyncLoadBalancerFailed")
+            && fixture.events()[0].contains("target-group-attributes")
+    );
 }
 
 #[tokio::test(start_paused = true)]

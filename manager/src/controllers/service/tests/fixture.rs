@@ -14,6 +14,7 @@ use super::super::error::Error;
 use super::super::instance_cache::InstanceCache;
 use super::super::memory::Memories;
 use super::super::names;
+use super::super::network::listing::Listing;
 use super::super::node_sync::NodeSync;
 use super::super::reads::Aws;
 use super::super::settings::Settings;
@@ -188,6 +189,7 @@ fn reconciler(
             ec2,
             elb: aws.clone(),
             elbv2: aws.clone(),
+            target_groups: Listing::default(),
             zones: ZoneCache::default(),
         },
         settings: settings.clone(),

@@ -4,5 +4,6 @@ mod crash;
 mod deletion;
 mod ensure;
 mod fixture;
+mod network;
 mod shutdown;
 mod takeover;

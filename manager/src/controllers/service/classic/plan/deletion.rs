@@ -34,7 +34,7 @@ pub fn plan_deletion(doomed: &Doomed, settings: &Settings) -> Plan {
     if let Some(group) = doomed
         .own_group
         .as_ref()
-        .filter(|group| is_ours(group, doomed, settings))
+        .filter(|group| is_ours(group, &doomed.listed, settings))
     {
         if !settings.disable_security_group_ingress {
             steps.extend(references(&doomed.referencing, &group.id));
@@ -52,9 +52,10 @@ pub fn plan_deletion(doomed: &Doomed, settings: &Settings) -> Plan {
 
 /// Whether a group of our name may go: not the configured one, not one that the Service lists, and not marked as
 /// shared or as another cluster's. A group without any cluster tag is what a creation cut off in the middle leaves.
-fn is_ours(group: &SecurityGroup, doomed: &Doomed, settings: &Settings) -> bool {
+#[must_use]
+pub fn is_ours(group: &SecurityGroup, listed: &[String], settings: &Settings) -> bool {
     let configured = settings.elb_security_group.as_deref() == Some(group.id.as_str());
-    if configured || doomed.listed.contains(&group.id) {
+    if configured || listed.contains(&group.id) {
         return false;
     }
     let pairs = || group.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));

@@ -20,7 +20,7 @@ use super::Step;
 use super::desired::Desired;
 use super::observe::{Existing, Observed};
 
-pub use deletion::{Doomed, plan_deletion};
+pub use deletion::{Doomed, is_ours, plan_deletion};
 
 /// What a plan is made from.
 #[derive(Debug, Clone, Copy)]

@@ -1,0 +1,69 @@
+//! Reading at AWS what a deletion is planned from.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::{Error, InstanceId};
+
+use super::super::annotations::{Annotations, Kind};
+use super::super::reads::{Aws, group_by_name, referencing};
+use super::super::settings::Settings;
+use super::super::{hostname, names, request};
+use super::heirs::heirs;
+use super::listing::{self, Search, Whose};
+use super::names::{Owner, prefix, security_group};
+use super::observe::{by_name, node_groups};
+use super::plan::Doomed;
+
+/// What is left of a Service's network load balancer.
+///
+/// The load balancer's name is looked for in any case, since the annotation may have changed. The rest is looked for where
+/// it was there, or annotation or status say that it may have been: a deletion that was cut off goes on.
+///
+/// # Errors
+/// The first call that failed.
+pub async fn doomed(
+    aws: &Aws,
+    service: &Service,
+    settings: &Settings,
+    nodes: &BTreeSet<InstanceId>,
+) -> Result<Doomed, Error> {
+    let uid = service.metadata.uid.as_deref().unwrap_or_default();
+    let (namespace, name) = request::namespaced(service);
+    let owner = Owner { namespace, name, uid };
+    let load_balancer = by_name(aws, &names::load_balancer(uid)).await?;
+    let mut doomed = Doomed {
+        name: names::load_balancer(uid),
+        load_balancer: load_balancer.map(|balancer| balancer.arn),
+        ..Doomed::default()
+    };
+    let annotations = Annotations::of(service);
+    let named_in_status = hostname::same_kind(service, Kind::Classic).is_err();
+    if doomed.load_balancer.is_none() && annotations.kind() != Kind::Network && !named_in_status {
+        return Ok(doomed);
+    }
+    let cluster_tags = names::cluster_tags(&settings.cluster_id, settings.legacy_tags);
+    let whose = Whose {
+        prefix: &prefix(owner),
+        service_tag: &format!("{namespace}/{name}"),
+        cluster_tags: &cluster_tags,
+    };
+    if let Some(arn) = &doomed.load_balancer {
+        doomed.target_groups = aws.elbv2.target_groups(arn).await?;
+    }
+    let unused = listing::unused(aws.elbv2.as_ref(), &aws.target_groups, whose, Search::Now).await?;
+    doomed.target_groups.extend(unused);
+    if !settings.disable_security_group_ingress {
+        let instances = aws.instances.look_up(nodes).await?;
+        doomed.groups = node_groups(aws, settings, &instances).await?;
+        let all = aws.target_groups.all(aws.elbv2.as_ref(), Search::Earlier).await?;
+        let (name, groups) = (&doomed.name, &doomed.groups);
+        doomed.heirs = heirs(aws.elbv2.as_ref(), &all, name, groups, &settings.cluster_id).await?;
+    }
+    let own = security_group(&settings.cluster_name, owner);
+    doomed.own_group = group_by_name(aws, &settings.vpc_id, &own).await?;
+    let sources = doomed.own_group.iter().map(|group| group.id.clone()).collect();
+    doomed.referencing = referencing(aws, sources).await?;
+    doomed.listed = annotations.list("security-groups").unwrap_or_default();
+    Ok(doomed)
+}

@@ -1,0 +1,17 @@
+//! Network load balancers: what a Service asks for, what AWS has, and the steps between the two.
+
+pub mod apply;
+pub mod attributes;
+pub mod desired;
+pub mod doomed;
+pub mod health_check;
+pub mod heirs;
+pub mod listing;
+pub mod names;
+pub mod observe;
+pub mod plan;
+pub mod ports;
+mod step;
+
+pub use desired::Desired;
+pub use step::{BalancerRef, Step, TargetGroupRef};

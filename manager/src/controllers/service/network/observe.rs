@@ -1,0 +1,291 @@
+//! Reading at AWS what a plan is made from. Nothing is written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use outrigger_aws::ec2::{SecurityGroup, Subnet};
+use outrigger_aws::elbv2::{Attributes, Listener, NetworkLoadBalancer, Target, TargetGroup, TargetHealth};
+use outrigger_aws::{Error, Filter, InstanceId};
+use outrigger_shared::tags;
+
+use super::super::names::SERVICE_TAG;
+use super::super::reads::{Aws, Vpc, group_by_name, groups_by_id, referencing, vpc};
+use super::super::settings::Settings;
+use super::super::targets::{Candidate, NodeInstance};
+use super::desired::{Desired, Groups};
+use super::listing::{self, Search, Whose};
+use super::names::TARGET_TYPE;
+use super::ports::Port;
+
+/// What AWS says of a target that is on its way out.
+const LEAVING: &str = "Target.DeregistrationInProgress";
+
+/// A target group that exists.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Group {
+    /// Its description.
+    pub described: TargetGroup,
+    /// Its targets, without those that are on their way out.
+    pub targets: BTreeSet<Target>,
+    /// Its attributes; empty where nobody asks for any.
+    pub attributes: Attributes,
+}
+
+/// A load balancer that exists.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Existing {
+    /// Its description.
+    pub described: NetworkLoadBalancer,
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// Its listeners.
+    pub listeners: Vec<Listener>,
+    /// The target groups that it uses.
+    pub groups: Vec<Group>,
+}
+
+impl Group {
+    /// Whether a port can have it as it is: what cannot be changed later is as wanted.
+    #[must_use]
+    pub fn serves(&self, port: &Port) -> bool {
+        let (now, wanted) = (&self.described, &port.target_group);
+        let check = (&now.health_check, &wanted.health_check);
+        now.port == wanted.port
+            && now.protocol == wanted.protocol
+            && now.target_type.as_deref().is_none_or(|kind| kind == TARGET_TYPE)
+            && check.0.protocol.eq_ignore_ascii_case(&check.1.protocol)
+            && check.0.interval == check.1.interval
+    }
+
+    /// The instances among its targets.
+    #[must_use]
+    pub fn instances(&self) -> BTreeSet<InstanceId> {
+        self.targets.iter().map(|target| target.id.clone()).collect()
+    }
+}
+
+impl Existing {
+    /// The listener on a port; AWS allows one.
+    #[must_use]
+    pub fn listener_on(&self, port: i32) -> Option<&Listener> {
+        self.listeners.iter().find(|listener| listener.settings.port == port)
+    }
+
+    /// The target group that a listener forwards to.
+    #[must_use]
+    pub fn group_behind(&self, listener: &Listener) -> Option<&Group> {
+        let arn = listener.settings.target_group_arn.as_deref()?;
+        self.groups.iter().find(|group| group.described.arn == arn)
+    }
+
+    /// The target group behind the port's listener, if it may stay. One that has the name of another port's group does
+    /// not: that port needs it.
+    #[must_use]
+    pub fn serving(&self, desired: &Desired, port: &Port) -> Option<&Group> {
+        let group = self.group_behind(self.listener_on(port.listener.port)?)?;
+        let of_another =
+            |other: &Port| other.listener.port != port.listener.port && other.target_group.name == group.described.name;
+        (group.serves(port) && !desired.ports.iter().any(of_another)).then_some(group)
+    }
+
+    fn group_arns(&self) -> BTreeSet<String> {
+        self.groups.iter().map(|group| group.described.arn.clone()).collect()
+    }
+}
+
+/// What AWS has for one Service.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Observed {
+    /// The load balancer of the Service's name.
+    pub load_balancer: Option<Existing>,
+    /// Target groups that it does not use: those of the wanted names, whoever uses them, and what was left over.
+    pub spare: Vec<Group>,
+    /// The security group that was made for it; not looked for where none is made.
+    pub own_group: Option<SecurityGroup>,
+    /// Groups with a rule that names that group; only looked for when it is about to go.
+    pub referencing: Vec<SecurityGroup>,
+    /// What its subnets are chosen from.
+    pub vpc: Vpc,
+    /// The instances of the candidates, as far as EC2 lists them.
+    pub instances: BTreeMap<InstanceId, NodeInstance>,
+    /// The cluster's security groups and those of the instances.
+    pub groups: BTreeMap<String, SecurityGroup>,
+}
+
+impl Observed {
+    /// The subnets that the load balancer stands in.
+    #[must_use]
+    pub fn attached(&self) -> BTreeSet<String> {
+        let subnets = self.load_balancer.as_ref().map(|existing| &existing.described.subnets);
+        subnets.cloned().unwrap_or_default()
+    }
+
+    /// The load balancer's address, while AWS says that it serves or soon will. In another state the Service keeps the
+    /// address that it has.
+    #[must_use]
+    pub fn address(&self) -> Option<String> {
+        let described = &self.load_balancer.as_ref()?.described;
+        let serves = matches!(described.state.as_deref(), None | Some("active" | "provisioning"));
+        serves.then(|| described.dns_name.clone())
+    }
+
+    /// Descriptions of those subnets.
+    #[must_use]
+    pub fn stands_in(&self) -> Vec<Subnet> {
+        let attached = self.attached();
+        let mut subnets = self.vpc.subnets.clone();
+        subnets.retain(|subnet| attached.contains(&subnet.id));
+        subnets
+    }
+}
+
+/// Reads what a plan for this Service needs.
+///
+/// # Errors
+/// The first call that failed.
+pub async fn observe(
+    aws: &Aws,
+    desired: &Desired,
+    settings: &Settings,
+    candidates: &[Candidate],
+    search: Search,
+) -> Result<Observed, Error> {
+    let load_balancer = existing(aws, desired).await?;
+    let mut observed = Observed {
+        spare: spare(aws, desired, load_balancer.as_ref(), search).await?,
+        load_balancer,
+        ..Observed::default()
+    };
+    observed.vpc = vpc(aws, &desired.subnets, settings, &observed.attached()).await?;
+    if desired.groups != Groups::Kept {
+        observed.own_group = group_by_name(aws, &settings.vpc_id, &desired.own_group.name).await?;
+    }
+    if let (Groups::Given(_), Some(own)) = (&desired.groups, &observed.own_group) {
+        observed.referencing = referencing(aws, BTreeSet::from([own.id.clone()])).await?;
+    }
+    let ids: BTreeSet<InstanceId> = candidates.iter().map(|candidate| candidate.id.clone()).collect();
+    observed.instances = aws.instances.look_up(&ids).await?;
+    if !settings.disable_security_group_ingress {
+        observed.groups = node_groups(aws, settings, &observed.instances).await?;
+    }
+    Ok(observed)
+}
+
+async fn existing(aws: &Aws, desired: &Desired) -> Result<Option<Existing>, Error> {
+    let elb = aws.elbv2.as_ref();
+    let Some(described) = by_name(aws, &desired.name).await? else {
+        return Ok(None);
+    };
+    let listeners = elb.listeners(&described.arn).await?;
+    let used = used(aws, &described.arn, &listeners).await?;
+    Ok(Some(Existing {
+        attributes: elb.attributes(&described.arn).await?,
+        groups: in_full(aws, desired, used).await?,
+        listeners,
+        described,
+    }))
+}
+
+/// The load balancer of this name.
+///
+/// # Errors
+/// When the call failed, or the name belongs to a load balancer of another type.
+pub async fn by_name(aws: &Aws, name: &str) -> Result<Option<NetworkLoadBalancer>, Error> {
+    let found = aws.elbv2.load_balancers(&[name.to_owned()]).await?;
+    Ok(found.into_iter().find(|balancer| balancer.name == name))
+}
+
+/// The target groups that a load balancer uses, and those that its listeners forward to: AWS may tell one sooner than
+/// the other.
+async fn used(aws: &Aws, arn: &str, listeners: &[Listener]) -> Result<Vec<TargetGroup>, Error> {
+    let mut groups = aws.elbv2.target_groups(arn).await?;
+    let forwarded = listeners.iter().filter_map(|l| l.settings.target_group_arn.as_deref());
+    let untold: BTreeSet<&str> = forwarded
+        .filter(|arn| !groups.iter().any(|group| group.arn == *arn))
+        .collect();
+    let names: Vec<String> = untold
+        .iter()
+        .filter_map(|arn| name_of(arn))
+        .map(str::to_owned)
+        .collect();
+    if !names.is_empty() {
+        let more = aws.elbv2.target_groups_named(&names).await?;
+        groups.extend(more.into_iter().filter(|group| untold.contains(group.arn.as_str())));
+    }
+    Ok(groups)
+}
+
+/// The name in a target group's ARN: `….:targetgroup/NAME/ID`.
+fn name_of(arn: &str) -> Option<&str> {
+    let (_, rest) = arn.split_once(":targetgroup/")?;
+    rest.split('/').next()
+}
+
+async fn spare(aws: &Aws, desired: &Desired, existing: Option<&Existing>, search: Search) -> Result<Vec<Group>, Error> {
+    let served = |port: &&Port| existing.is_some_and(|existing| existing.serving(desired, port).is_some());
+    let unserved = desired.ports.iter().filter(|port| !served(port));
+    let names: Vec<String> = unserved.map(|port| port.target_group.name.clone()).collect();
+    let mut found = Vec::new();
+    if !names.is_empty() {
+        found = aws.elbv2.target_groups_named(&names).await?;
+    }
+    if search != Search::Named {
+        let whose = Whose {
+            prefix: &desired.prefix,
+            service_tag: desired.tags.get(SERVICE_TAG).map(String::as_str).unwrap_or_default(),
+            cluster_tags: &desired.cluster_tags,
+        };
+        found.extend(listing::unused(aws.elbv2.as_ref(), &aws.target_groups, whose, search).await?);
+    }
+    let mut seen: BTreeSet<String> = existing.map(Existing::group_arns).unwrap_or_default();
+    found.retain(|group| seen.insert(group.arn.clone()));
+    in_full(aws, desired, found).await
+}
+
+async fn in_full(aws: &Aws, desired: &Desired, groups: Vec<TargetGroup>) -> Result<Vec<Group>, Error> {
+    let elb = aws.elbv2.as_ref();
+    let mut full = Vec::with_capacity(groups.len());
+    for described in groups {
+        let health = elb.target_health(&described.arn).await?;
+        let attributes = match &desired.target_group_attributes {
+            Some(_) => elb.target_group_attributes(&described.arn).await?,
+            None => Attributes::new(),
+        };
+        full.push(Group {
+            described,
+            targets: staying(health),
+            attributes,
+        });
+    }
+    Ok(full)
+}
+
+fn staying(targets: Vec<TargetHealth>) -> BTreeSet<Target> {
+    let staying = targets
+        .into_iter()
+        .filter(|target| target.reason.as_deref() != Some(LEAVING));
+    staying.map(|health| health.target).collect()
+}
+
+/// The security groups that rules of nodes may stand in: all with the cluster's tag, and those of the instances.
+///
+/// # Errors
+/// When a call failed.
+pub async fn node_groups(
+    aws: &Aws,
+    settings: &Settings,
+    instances: &BTreeMap<InstanceId, NodeInstance>,
+) -> Result<BTreeMap<String, SecurityGroup>, Error> {
+    let tagged = Filter::new("tag-key", [tags::cluster_key(&settings.cluster_id)]);
+    let mut groups = aws.ec2.security_groups(&[tagged]).await?;
+    if settings.legacy_tags {
+        let key = format!("tag:{}", tags::LEGACY_CLUSTER);
+        let legacy = Filter::new(key, [&settings.cluster_id]);
+        groups.extend(aws.ec2.security_groups(&[legacy]).await?);
+    }
+    let mut found: BTreeMap<String, SecurityGroup> =
+        groups.into_iter().map(|group| (group.id.clone(), group)).collect();
+    let of_instances = instances.values().flat_map(|instance| &instance.security_groups);
+    let others: BTreeSet<String> = of_instances.filter(|id| !found.contains_key(*id)).cloned().collect();
+    found.extend(groups_by_id(aws, others).await?);
+    Ok(found)
+}

@@ -1,0 +1,63 @@
+//! Steps that delete what a Service has at AWS.
+
+use std::collections::BTreeMap;
+
+use outrigger_aws::ec2::SecurityGroup;
+use outrigger_aws::elbv2::TargetGroup;
+
+use super::super::super::classic::plan::is_ours;
+use super::super::super::plan::{GroupStep, Plan, Planned, references};
+use super::super::super::settings::Settings;
+use super::super::Step;
+use super::node_rules;
+
+/// What is left of a Service at AWS.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Doomed {
+    /// Its load balancer's name.
+    pub name: String,
+    /// Its load balancer's ARN, if it exists.
+    pub load_balancer: Option<String>,
+    /// Target groups that it uses, and those of the Service that nothing uses.
+    pub target_groups: Vec<TargetGroup>,
+    /// The security groups that rules of nodes may stand in.
+    pub groups: BTreeMap<String, SecurityGroup>,
+    /// Load balancers that need a rule for health checks which is there for this one, by port.
+    pub heirs: BTreeMap<i32, String>,
+    /// The group that was made for it, found by name: also when the load balancer is gone or never came to be.
+    pub own_group: Option<SecurityGroup>,
+    /// Groups with a rule that names that group.
+    pub referencing: Vec<SecurityGroup>,
+    /// Groups that the Service's annotations list; they are someone else's.
+    pub listed: Vec<String>,
+}
+
+/// The plan that leaves nothing. It can be made again after a crash at any step: each step that was done is no
+/// longer seen.
+#[must_use]
+pub fn plan_deletion(doomed: &Doomed, settings: &Settings) -> Plan {
+    let mut steps = Vec::new();
+    if let Some(arn) = &doomed.load_balancer {
+        let step = Step::DeleteLoadBalancer(arn.clone());
+        steps.push(Planned::new(step, "the Service does not want a load balancer any more"));
+    }
+    for group in &doomed.target_groups {
+        let step = Step::DeleteTargetGroup(group.arn.clone());
+        steps.push(Planned::new(step, "it was made for the load balancer"));
+    }
+    if !settings.disable_security_group_ingress {
+        steps.extend(node_rules::removal(&doomed.name, &doomed.groups, &doomed.heirs));
+    }
+    let own = doomed.own_group.as_ref();
+    if let Some(group) = own.filter(|group| is_ours(group, &doomed.listed, settings)) {
+        if !settings.disable_security_group_ingress {
+            steps.extend(references(&doomed.referencing, &group.id));
+        }
+        let step = GroupStep::Delete(group.id.clone());
+        steps.push(Planned::new(step, "it was made for the load balancer"));
+    }
+    Plan {
+        steps,
+        ..Plan::default()
+    }
+}

@@ -1,0 +1,154 @@
+//! From what a Service asks for and what AWS has to the steps between the two. Pure: no IO, no clock.
+
+mod deletion;
+mod first_listeners;
+mod groups;
+mod listeners;
+mod node_rules;
+mod target_groups;
+mod targets;
+
+use std::collections::BTreeSet;
+
+use outrigger_aws::InstanceId;
+use outrigger_aws::ec2::Subnet;
+use outrigger_aws::elbv2::{NewNetworkLoadBalancer, SubnetMapping};
+
+use super::super::error::World;
+use super::super::plan::{GroupRef, Plan, Planned};
+use super::super::request::Subnets;
+use super::super::settings::Settings;
+use super::super::subnets;
+use super::super::targets::Candidate;
+use super::attributes;
+use super::desired::Desired;
+use super::observe::{Existing, Observed};
+use super::{BalancerRef, Step};
+
+pub use deletion::{Doomed, plan_deletion};
+
+/// What a plan is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// What the Service asks for.
+    pub desired: &'a Desired,
+    /// What holds for all Services.
+    pub settings: &'a Settings,
+    /// What AWS has.
+    pub observed: &'a Observed,
+    /// The Nodes that may be targets.
+    pub candidates: &'a [Candidate],
+    /// Targets that an earlier look found gone.
+    pub seen_gone: &'a BTreeSet<InstanceId>,
+}
+
+/// The plan for a Service that wants a load balancer.
+///
+/// A new load balancer is made in the order of the in-tree provider: traffic comes only after the Service's status names
+/// it. On one that has traffic, what lets it through is opened before, and closed after, all else.
+///
+/// # Errors
+/// When AWS's world does not allow what is asked for; then nothing is to be done at all.
+pub fn plan(question: Question<'_>) -> Result<Plan, World> {
+    let Question { observed, .. } = question;
+    let subnets = placement(question)?;
+    let targets = targets::goal(question);
+    let own = groups::own(question)?;
+    let groups = groups::wanted(question);
+    let steps = match &observed.load_balancer {
+        None => {
+            let rules = node_rules::of_nodes(question, &subnets, &targets.after)?;
+            let mut steps = own.made;
+            steps.push(creation(question, &subnets, groups)?);
+            steps.extend(first_listeners::of_new(question, &subnets, &targets)?);
+            steps.extend(balancer_attributes(question, BalancerRef::Created));
+            steps.extend(target_groups::attributes_of_new(question));
+            steps.extend([own.opened, own.closed, rules.add, rules.remove].concat());
+            steps
+        }
+        Some(existing) => {
+            let stands_in = observed.stands_in();
+            let rules = node_rules::of_nodes(question, &stands_in, &targets.after)?;
+            let mut steps = [own.made, own.opened].concat();
+            steps.extend(groups::attachment(existing, groups));
+            steps.extend(rules.add);
+            steps.extend(listeners::sync(question, existing, &targets)?);
+            let arn = BalancerRef::Arn(existing.described.arn.clone());
+            steps.extend(balancer_attributes(question, arn));
+            steps.extend([own.closed, rules.remove, groups::leftover(question)].concat());
+            steps
+        }
+    };
+    Ok(Plan {
+        steps,
+        unconfirmed: targets.unconfirmed,
+        targets: targets.after,
+    })
+}
+
+/// The subnets for a new load balancer. Those of one that exists cannot be changed, but are still looked for, as they
+/// always were: a Service that lists missing ones is told so.
+fn placement(question: Question<'_>) -> Result<Vec<Subnet>, World> {
+    let Question {
+        desired,
+        settings,
+        observed,
+        ..
+    } = question;
+    let mut wanted = subnets::wanted(
+        &desired.subnets,
+        desired.internal,
+        settings,
+        &observed.attached(),
+        &observed.vpc,
+    )?;
+    if let Subnets::Listed { ids, names } = &desired.subnets {
+        let of_name = |subnet: &Subnet| names.iter().position(|name| subnet.tags.get("Name") == Some(name));
+        let of_id = |subnet: &Subnet| ids.iter().position(|id| *id == subnet.id);
+        wanted.sort_by_key(|subnet| of_id(subnet).or_else(|| of_name(subnet).map(|at| ids.len() + at)));
+    }
+    Ok(wanted)
+}
+
+fn creation(question: Question<'_>, subnets: &[Subnet], groups: Vec<GroupRef>) -> Result<Planned, World> {
+    let desired = question.desired;
+    let elastic = addresses("eip-allocations", desired.elastic_addresses.as_ref(), subnets)?;
+    let private = addresses("private-ipv4-addresses", desired.private_addresses.as_ref(), subnets)?;
+    let mapping = |(at, subnet): (usize, &Subnet)| SubnetMapping {
+        subnet_id: subnet.id.clone(),
+        allocation_id: elastic.get(at).cloned(),
+        private_ipv4_address: private.get(at).cloned(),
+    };
+    let new = NewNetworkLoadBalancer {
+        name: desired.name.clone(),
+        internal: desired.internal,
+        subnets: subnets.iter().enumerate().map(mapping).collect(),
+        security_groups: Vec::new(),
+        tags: desired.tags.clone(),
+    };
+    let step = Step::CreateLoadBalancer { new, groups };
+    Ok(Planned::new(step, "AWS has no load balancer of this name"))
+}
+
+/// The listed addresses: none, or one for each subnet.
+fn addresses(annotation: &'static str, listed: Option<&Vec<String>>, subnets: &[Subnet]) -> Result<Vec<String>, World> {
+    match listed {
+        None => Ok(Vec::new()),
+        Some(listed) if listed.len() == subnets.len() => Ok(listed.clone()),
+        Some(listed) => Err(World::AddressCount {
+            annotation,
+            addresses: listed.len(),
+            subnets: subnets.len(),
+        }),
+    }
+}
+
+fn balancer_attributes(question: Question<'_>, of: BalancerRef) -> Option<Planned> {
+    let fresh = attributes::of_new_balancer();
+    let existing: Option<&Existing> = question.observed.load_balancer.as_ref();
+    let actual = existing.map_or(&fresh, |existing| &existing.attributes);
+    let differences = attributes::differences(&question.desired.attributes, actual);
+    let names: Vec<&str> = differences.keys().map(String::as_str).collect();
+    let reason = format!("attributes differ: {}", names.join(", "));
+    (!differences.is_empty()).then(|| Planned::new(Step::ModifyAttributes(of, differences), reason))
+}

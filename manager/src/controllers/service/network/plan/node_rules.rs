@@ -1,0 +1,213 @@
+//! Rules by which the security groups of nodes let in the load balancer's clients and health checks.
+//!
+//! Each rule says in its description which load balancer it is for, so that it is found and taken away with it. EC2
+//! tells rules apart by protocol, ports and network only: a rule that is there for another reason serves as well, and is
+//! never taken away.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use outrigger_aws::InstanceId;
+use outrigger_aws::ec2::{IpPermission, IpRange, SecurityGroup, Subnet};
+
+use super::super::super::error::World;
+use super::super::super::plan::{GroupRef, GroupStep, Planned};
+use super::super::super::security_groups;
+use super::super::desired::Desired;
+use super::super::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
+use super::super::ports::UDP;
+use super::Question;
+
+const EVERYONE: &str = "0.0.0.0/0";
+
+/// What EC2 tells rules apart by: protocol, first and last port, network.
+type Key = (String, i32, i32, String);
+
+/// Changes of the nodes' groups: what lets traffic through comes before, what stops it after all else.
+#[derive(Debug, Default)]
+pub(super) struct NodeRules {
+    pub add: Vec<Planned>,
+    pub remove: Vec<Planned>,
+}
+
+/// The rules that one group should have for one load balancer.
+#[derive(Debug, Clone, Default)]
+struct Wanted {
+    /// For health checks; `None`: what is there stays, and nothing is added.
+    health: Option<BTreeSet<Key>>,
+    client: BTreeSet<Key>,
+}
+
+/// The changes for a load balancer in these subnets.
+///
+/// Rules are taken away from groups without targets only when every target's groups are known.
+pub(super) fn of_nodes(
+    question: Question<'_>,
+    subnets: &[Subnet],
+    targets: &BTreeSet<InstanceId>,
+) -> Result<NodeRules, World> {
+    let Question {
+        desired,
+        settings,
+        observed,
+        ..
+    } = question;
+    if settings.disable_security_group_ingress {
+        return Ok(NodeRules::default());
+    }
+    let open = security_groups::of_targets(targets, &observed.instances, &observed.groups, &settings.cluster_id)?;
+    let all_described = targets.iter().all(|target| observed.instances.contains_key(target));
+    let wanted = wanted(desired, subnets);
+    let mut rules = NodeRules::default();
+    for group in observed.groups.values() {
+        if open.contains(&group.id) {
+            rules.change(&desired.name, group, &wanted);
+        } else if all_described {
+            rules.change(&desired.name, group, &none());
+        }
+    }
+    Ok(rules)
+}
+
+/// The removal of all rules of a load balancer. A rule that another one needs gets that one's description.
+pub(super) fn removal(
+    load_balancer: &str,
+    groups: &BTreeMap<String, SecurityGroup>,
+    heirs: &BTreeMap<i32, String>,
+) -> Vec<Planned> {
+    let mut rules = NodeRules::default();
+    let health = rule(HEALTH_RULE, load_balancer);
+    for group in groups.values() {
+        rules.change(load_balancer, group, &none());
+        let here = described(group);
+        for (port, heir) in heirs {
+            let of_port = here.iter().filter(|(key, text)| **text == health && key.1 == *port);
+            let handed: BTreeSet<Key> = of_port.map(|(key, _)| key.clone()).collect();
+            if !handed.is_empty() {
+                let handed = permissions(&handed, &rule(HEALTH_RULE, heir));
+                let step = GroupStep::Authorize(GroupRef::Id(group.id.clone()), handed);
+                rules.remove.push(Planned::new(step, format!("{heir} needs the rule")));
+            }
+        }
+    }
+    rules.remove
+}
+
+fn none() -> Wanted {
+    Wanted {
+        health: Some(BTreeSet::new()),
+        client: BTreeSet::new(),
+    }
+}
+
+/// Where everyone may come in at the ports that are checked, the checks may too.
+fn wanted(desired: &Desired, subnets: &[Subnet]) -> Wanted {
+    let udp = desired.ports.iter().any(|port| port.target_group.protocol == UDP);
+    let ports: BTreeSet<i32> = desired.ports.iter().map(|port| port.target_group.port).collect();
+    let checked: BTreeSet<i32> = desired.ports.iter().filter_map(|port| port.health_port()).collect();
+    let everyone = desired.networks.len() == 1 && desired.networks.contains(EVERYONE);
+    let cidrs: BTreeSet<String> = subnets.iter().filter_map(|subnet| subnet.cidr_block.clone()).collect();
+    Wanted {
+        health: (udp || !everyone || ports != checked).then(|| keys("tcp", &checked, &cidrs)),
+        client: keys(if udp { "udp" } else { "tcp" }, &ports, &desired.networks),
+    }
+}
+
+fn keys(protocol: &str, ports: &BTreeSet<i32>, cidrs: &BTreeSet<String>) -> BTreeSet<Key> {
+    let each = |port: &i32| {
+        let key = |cidr: &String| (protocol.to_owned(), *port, *port, cidr.clone());
+        cidrs.iter().map(key).collect::<Vec<_>>()
+    };
+    ports.iter().flat_map(each).collect()
+}
+
+impl NodeRules {
+    fn change(&mut self, load_balancer: &str, group: &SecurityGroup, wanted: &Wanted) {
+        let (health, client) = (rule(HEALTH_RULE, load_balancer), rule(CLIENT_RULE, load_balancer));
+        let mut rules = described(group);
+        let empty = BTreeSet::new();
+        let all: BTreeSet<&Key> = wanted.health.iter().flatten().chain(&wanted.client).collect();
+        if wanted.health.is_some() {
+            self.remove(group, &mut rules, &health, |key| !all.contains(key));
+            self.add(group, &mut rules, &health, wanted.health.as_ref().unwrap_or(&empty));
+        }
+        self.remove(group, &mut rules, &client, |key| !all.contains(key));
+        self.add(group, &mut rules, &client, &wanted.client);
+        let of_clients = rules
+            .iter()
+            .filter(|(_, description)| description.contains(CLIENT_RULE));
+        let mtu: BTreeSet<Key> = of_clients
+            .map(|(key, _)| ("icmp".to_owned(), 3, 4, key.3.clone()))
+            .collect();
+        self.remove(group, &mut rules, MTU_RULE, |key| !mtu.contains(key));
+        self.add(group, &mut rules, MTU_RULE, &mtu);
+    }
+
+    fn remove(
+        &mut self,
+        group: &SecurityGroup,
+        rules: &mut BTreeMap<Key, String>,
+        description: &str,
+        unwanted: impl Fn(&Key) -> bool,
+    ) {
+        let gone: BTreeSet<Key> = rules
+            .iter()
+            .filter(|(key, text)| *text == description && unwanted(key))
+            .map(|(key, _)| key.clone())
+            .collect();
+        rules.retain(|key, _| !gone.contains(key));
+        if !gone.is_empty() {
+            let step = GroupStep::Revoke(group.id.clone(), permissions(&gone, description));
+            self.remove
+                .push(Planned::new(step, format!("nothing needs {description} there")));
+        }
+    }
+
+    fn add(
+        &mut self,
+        group: &SecurityGroup,
+        rules: &mut BTreeMap<Key, String>,
+        description: &str,
+        wanted: &BTreeSet<Key>,
+    ) {
+        let missing: BTreeSet<Key> = wanted.iter().filter(|key| !rules.contains_key(*key)).cloned().collect();
+        rules.extend(missing.iter().map(|key| (key.clone(), description.to_owned())));
+        if !missing.is_empty() {
+            let step = GroupStep::Authorize(GroupRef::Id(group.id.clone()), permissions(&missing, description));
+            self.add.push(Planned::new(step, format!("{description} is missing")));
+        }
+    }
+}
+
+/// The rules of a group for IPv4 networks, with their descriptions.
+fn described(group: &SecurityGroup) -> BTreeMap<Key, String> {
+    let mut rules = BTreeMap::new();
+    for permission in &group.ingress {
+        let (Some(from), Some(to)) = (permission.from_port, permission.to_port) else {
+            continue;
+        };
+        for range in &permission.ranges {
+            let key = (permission.protocol.clone(), from, to, range.cidr.clone());
+            rules.insert(key, range.description.clone().unwrap_or_default());
+        }
+    }
+    rules
+}
+
+fn permissions(keys: &BTreeSet<Key>, description: &str) -> Vec<IpPermission> {
+    let mut joined: BTreeMap<(String, i32, i32), Vec<IpRange>> = BTreeMap::new();
+    for (protocol, from, to, cidr) in keys {
+        let ranges = joined.entry((protocol.clone(), *from, *to)).or_default();
+        ranges.push(IpRange {
+            cidr: cidr.clone(),
+            description: Some(description.to_owned()),
+        });
+    }
+    let permission = |((protocol, from, to), ranges)| IpPermission {
+        protocol,
+        from_port: Some(from),
+        to_port: Some(to),
+        ranges,
+        ..IpPermission::default()
+    };
+    joined.into_iter().map(permission).collect()
+}

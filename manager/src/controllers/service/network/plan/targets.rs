@@ -1,0 +1,77 @@
+//! Who is to be a target of all target groups, and the changes of one group.
+
+use std::collections::BTreeSet;
+
+use outrigger_aws::InstanceId;
+use outrigger_aws::elbv2::Target;
+
+use super::super::super::plan::Planned;
+use super::super::super::targets;
+use super::super::observe::Group;
+use super::super::{Step, TargetGroupRef};
+use super::Question;
+
+/// Who is to be a target. All target groups of a load balancer have the same instances.
+#[derive(Debug, Default)]
+pub(super) struct Goal {
+    /// To be targets of every group.
+    pub wanted: BTreeSet<InstanceId>,
+    /// Look gone, but are too many to be taken away on one look: where they are targets, they stay.
+    pub unconfirmed: BTreeSet<InstanceId>,
+    /// Targets after the plan.
+    pub after: BTreeSet<InstanceId>,
+}
+
+pub(super) fn goal(question: Question<'_>) -> Goal {
+    let groups = question
+        .observed
+        .load_balancer
+        .iter()
+        .flat_map(|existing| &existing.groups);
+    let registered: BTreeSet<InstanceId> = groups.flat_map(Group::instances).collect();
+    let wanted = targets::wanted(question.candidates, &registered, &question.observed.instances);
+    let change = targets::change(&wanted, &registered, question.seen_gone);
+    Goal {
+        after: wanted.union(&change.unconfirmed).cloned().collect(),
+        unconfirmed: change.unconfirmed,
+        wanted,
+    }
+}
+
+/// All targets of a group that is made.
+pub(super) fn of_new(goal: &Goal, group: TargetGroupRef, port: i32) -> Option<Planned> {
+    let add = at(&goal.wanted, port);
+    let step = Step::ChangeTargets {
+        group,
+        add: add.clone(),
+        remove: Vec::new(),
+    };
+    (!add.is_empty()).then(|| Planned::new(step, "the target group is new"))
+}
+
+/// The changes of a group that stays.
+pub(super) fn of_kept(goal: &Goal, group: &Group, port: i32) -> Option<Planned> {
+    let missing = at(&goal.wanted, port)
+        .into_iter()
+        .filter(|target| !group.targets.contains(target));
+    let stays = |target: &Target| target.port == port && goal.after.contains(&target.id);
+    let leaving = group.targets.iter().filter(|target| !stays(target));
+    let (add, remove): (Vec<Target>, Vec<Target>) = (missing.collect(), leaving.cloned().collect());
+    let reason = match (add.is_empty(), remove.is_empty()) {
+        (true, true) => return None,
+        (false, true) => "nodes are Ready and no targets",
+        (true, false) => "targets belong to no node that may be one",
+        (false, false) => "nodes are Ready and no targets, and targets belong to no node that may be one",
+    };
+    let step = Step::ChangeTargets {
+        group: TargetGroupRef::Arn(group.described.arn.clone()),
+        add,
+        remove,
+    };
+    Some(Planned::new(step, reason))
+}
+
+fn at(instances: &BTreeSet<InstanceId>, port: i32) -> Vec<Target> {
+    let target = |id: &InstanceId| Target { id: id.clone(), port };
+    instances.iter().map(target).collect()
+}

@@ -1,0 +1,168 @@
+//! Deleting network load balancers.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::Error as AwsError;
+use serde_json::json;
+
+use super::super::super::error::Error;
+use super::super::super::names::FINALIZER;
+use super::super::fixture::Fixture;
+use super::*;
+
+pub fn delete(service: &mut Service) {
+    service.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+}
+
+pub fn is_clean(world: World) -> bool {
+    let after = World {
+        groups_made: 0,
+        ..essence(world)
+    };
+    after == essence(network_world())
+}
+
+fn finalizers(fixture: &Fixture) -> Vec<String> {
+    fixture.service().metadata.finalizers.unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_service_leaves_nothing_and_is_let_go_last() {
+    let fixture = settle(managed()).await;
+    fixture.change(delete);
+    fixture.sync().await.unwrap();
+    assert_eq!(
+        actions(&fixture),
+        [
+            "DeleteLoadBalancer/v2",
+            "DeleteTargetGroup",
+            "DeleteTargetGroup",
+            "RevokeSecurityGroupIngress",
+            "RevokeSecurityGroupIngress",
+            "DeleteSecurityGroup",
+        ]
+    );
+    assert!(is_clean(fixture.aws.world()));
+    assert!(finalizers(&fixture).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_aws_still_holds_is_tried_again_and_holds_the_service() {
+    let fixture = settle(managed()).await;
+    let group = behind(&fixture.aws.world(), 80).described.arn;
+    fixture.aws.change(|world| {
+        world.lingering.insert(group, 1);
+        world.lingering.insert("sg-new1".into(), 1);
+    });
+    fixture.change(delete);
+    let error = fixture.sync().await.unwrap_err();
+    assert!(matches!(error, Error::TargetGroupInUse { .. }), "{error}");
+    assert_eq!(
+        fixture.reconciler.retry_after(&fixture.service()),
+        Duration::from_secs(5)
+    );
+    assert_eq!(finalizers(&fixture), [FINALIZER]);
+    assert!(matches!(fixture.sync().await.unwrap_err(), Error::GroupInUse { .. }));
+    fixture.sync().await.unwrap();
+    assert!(is_clean(fixture.aws.world()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_kinds_are_looked_for_whatever_the_annotation_says_at_the_end() {
+    let fixture = settle(managed()).await;
+    fixture.annotate("type", "clb");
+    fixture.change(delete);
+    fixture.aws.die_at_write(1);
+    assert!(fixture.sync().await.is_err());
+    fixture.aws.revive();
+    fixture.settle().await;
+    assert!(is_clean(fixture.aws.world()));
+    assert!(finalizers(&fixture).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_is_not_absence() {
+    let fixture = settled().await;
+    fixture.change(delete);
+    for (action, code) in [
+        ("DescribeLoadBalancers/v2", "AccessDenied"),
+        ("DescribeTargetGroups", "Throttling"),
+        ("DescribeSecurityGroups", "RequestLimitExceeded"),
+        ("DeleteLoadBalancer/v2", "OperationNotPermitted"),
+        ("DeleteTargetGroup", "InternalFailure"),
+    ] {
+        fixture.aws.fail_next(action, AwsError::answered(action, code, "no"));
+        assert!(fixture.sync().await.is_err(), "{action}");
+        assert_eq!(finalizers(&fixture), [FINALIZER], "{action}");
+    }
+    fixture.sync().await.unwrap();
+    assert!(is_clean(fixture.aws.world()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn target_groups_of_others_stay() {
+    let fixture = settled().await;
+    fixture.aws.change(|world| {
+        let mut other = behind(world, 80);
+        let prefix = other.described.name[..16].to_owned();
+        other.described.name = format!("{prefix}other");
+        other.described.arn = other.described.arn.replace("targetgroup/", "targetgroup/o");
+        other
+            .tags
+            .insert("kubernetes.io/service-name".into(), "default/website".into());
+        world.network.target_groups.insert(other.described.arn.clone(), other);
+    });
+    fixture.change(delete);
+    fixture.settle().await;
+    assert_eq!(fixture.aws.world().network.target_groups.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_earlier_process_left_over_is_found_after_a_start() {
+    let mut fixture = settled().await;
+    fixture.change(|service| service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].node_port = Some(31080));
+    let writes = [
+        "AuthorizeSecurityGroupIngress",
+        "CreateTargetGroup",
+        "RegisterTargets",
+        "ModifyListener",
+    ];
+    fixture.aws.die_at_write(writes.len());
+    assert!(fixture.sync().await.is_err());
+    assert_eq!(actions(&fixture), writes);
+    fixture.restart();
+    fixture.settle().await;
+    assert_eq!(fixture.aws.world().network.target_groups.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_that_another_load_balancer_needs_is_handed_over() {
+    let fixture = fixture();
+    fixture.annotate("healthcheck-port", "10256");
+    let fixture = settle(fixture).await;
+    let first = rules(&fixture.aws.world(), "sg-node");
+    assert!(
+        first.contains(&format!("tcp/10256-10256<-10.0.0.0/24 {HEALTH}")),
+        "{first:?}"
+    );
+    fixture.aws.change(|world| {
+        let arn = "arn:aws:elasticloadbalancing:eu-central-1:1:loadbalancer/net/aother/1".to_owned();
+        let mut balancer = balancer(world).clone();
+        (balancer.described.arn, balancer.described.name) = (arn.clone(), "aother".into());
+        world.network.load_balancers.insert(arn.clone(), balancer);
+        let mut group = behind(world, 80);
+        (group.described.arn, group.described.name) = ("other".into(), "k8s-default-other-1".into());
+        world.network.target_groups.insert("other".into(), group);
+        let mut listener = listeners(world)[&80].clone();
+        (listener.load_balancer, listener.settings.target_group_arn) = (arn, Some("other".into()));
+        world.network.listeners.insert("other".into(), listener);
+    });
+    fixture.change(delete);
+    fixture.settle().await;
+    let handed = |subnet: &str| format!("tcp/10256-10256<-{subnet} kubernetes.io/rule/nlb/health=aother");
+    assert_eq!(
+        rules(&fixture.aws.world(), "sg-node"),
+        [handed("10.0.0.0/24"), handed("10.0.1.0/24")]
+    );
+}

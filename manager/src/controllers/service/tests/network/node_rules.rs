@@ -1,0 +1,134 @@
+//! Rules of the nodes' security groups.
+
+use outrigger_aws::ec2::{IpPermission, IpRange};
+
+use super::super::super::settings::Settings;
+use super::super::fixture::Fixture;
+use super::*;
+
+fn networks(fixture: &Fixture, cidrs: &[&str]) {
+    let cidrs = cidrs.iter().map(|cidr| (*cidr).to_owned()).collect();
+    fixture.change(|service| service.spec.as_mut().unwrap().load_balancer_source_ranges = Some(cidrs));
+}
+
+fn nodes(fixture: &Fixture) -> Vec<String> {
+    rules(&fixture.aws.world(), "sg-node")
+}
+
+#[tokio::test(start_paused = true)]
+async fn everyone_may_come_in_and_so_may_health_checks() {
+    let fixture = settled().await;
+    let expected = [
+        format!("icmp/3-4<-0.0.0.0/0 {MTU}"),
+        format!("tcp/30080-30080<-0.0.0.0/0 {CLIENT}"),
+        format!("tcp/30443-30443<-0.0.0.0/0 {CLIENT}"),
+    ];
+    assert_eq!(nodes(&fixture), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn listed_clients_and_the_subnets_of_health_checks_may_come_in() {
+    let fixture = settled().await;
+    networks(&fixture, &["192.168.0.0/16"]);
+    fixture.settle().await;
+    let mut expected = vec![format!("icmp/3-4<-192.168.0.0/16 {MTU}")];
+    for port in ["30080-30080", "30443-30443"] {
+        for subnet in ["10.0.0.0/24", "10.0.1.0/24"] {
+            expected.push(format!("tcp/{port}<-{subnet} {HEALTH}"));
+        }
+        expected.push(format!("tcp/{port}<-192.168.0.0/16 {CLIENT}"));
+    }
+    assert_eq!(nodes(&fixture), expected);
+    let writes = actions(&fixture);
+    let first_revoke = writes.iter().position(|a| a.starts_with("Revoke")).unwrap();
+    let last_authorize = writes.iter().rposition(|a| a.starts_with("Authorize")).unwrap();
+    assert!(last_authorize < first_revoke, "{writes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn datagrams_are_let_in_as_such_and_checked_over_tcp() {
+    let fixture = fixture();
+    fixture.change(|service| {
+        for port in service.spec.as_mut().unwrap().ports.as_mut().unwrap() {
+            port.protocol = Some("UDP".into());
+        }
+    });
+    fixture.settle().await;
+    let seen = nodes(&fixture);
+    assert!(
+        seen.contains(&format!("udp/30080-30080<-0.0.0.0/0 {CLIENT}")),
+        "{seen:?}"
+    );
+    assert!(
+        seen.contains(&format!("tcp/30080-30080<-10.0.0.0/24 {HEALTH}")),
+        "{seen:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_that_is_there_for_another_reason_serves_and_stays() {
+    let fixture = fixture();
+    let by_hand = IpPermission {
+        protocol: "tcp".into(),
+        from_port: Some(30080),
+        to_port: Some(30080),
+        ranges: vec![IpRange {
+            cidr: "0.0.0.0/0".into(),
+            description: Some("by hand".into()),
+        }],
+        ..IpPermission::default()
+    };
+    fixture
+        .aws
+        .change(|world| world.security_groups.get_mut("sg-node").unwrap().ingress.push(by_hand));
+    let fixture = settle(fixture).await;
+    assert!(nodes(&fixture).contains(&"tcp/30080-30080<-0.0.0.0/0 by hand".to_owned()));
+    networks(&fixture, &["10.1.0.0/16"]);
+    fixture.settle().await;
+    assert!(nodes(&fixture).contains(&"tcp/30080-30080<-0.0.0.0/0 by hand".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_without_targets_loses_the_rules() {
+    let fixture = settled().await;
+    fixture.aws.change(|world| {
+        let mut other = world.security_groups["sg-node"].clone();
+        (other.id, other.name) = ("sg-other".into(), Some("other".into()));
+        other.ingress.clear();
+        world.security_groups.insert("sg-other".into(), other);
+        for instance in world.instances.values_mut() {
+            instance.security_groups = vec!["sg-other".into()];
+        }
+    });
+    tokio::time::advance(std::time::Duration::from_secs(3600)).await;
+    fixture.annotate("seen", "1");
+    fixture.settle().await;
+    assert_eq!(nodes(&fixture), Vec::<String>::new());
+    assert_eq!(rules(&fixture.aws.world(), "sg-other").len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_rule_comes_back() {
+    let fixture = settled().await;
+    let before = nodes(&fixture);
+    fixture
+        .aws
+        .change(|world| world.security_groups.get_mut("sg-node").unwrap().ingress.clear());
+    fixture.annotate("seen", "1");
+    fixture.settle().await;
+    assert_eq!(nodes(&fixture), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_setting_no_rule_is_made_or_taken_away() {
+    let settings = Settings {
+        cluster_id: "prod".into(),
+        vpc_id: "vpc-1".into(),
+        disable_security_group_ingress: true,
+        ..Settings::default()
+    };
+    let fixture = Fixture::with(network_world(), settings, Permit::always());
+    fixture.annotate("type", "nlb");
+    fixture.settle().await;
+    assert_eq!(nodes(&fixture), Vec::<String>::new());
+}
