@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::query::is_write;
+
 /// On which side of the simulated AWS a fault acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
@@ -36,6 +38,8 @@ pub struct Fault {
 
 /// Stands for every action; no action of AWS is spelled like this.
 const EVERYTHING: &str = "*";
+/// Stands for every action that changes something.
+const WRITES: &str = "* that writes";
 
 /// A rule that does not say yet what happens.
 #[derive(Debug, Clone)]
@@ -50,6 +54,11 @@ impl Fault {
     /// A rule for every call of every action.
     pub fn on_everything() -> FaultOn {
         FaultOn(EVERYTHING.to_owned())
+    }
+
+    /// A rule for every call of every action that changes something.
+    pub fn on_writes() -> FaultOn {
+        FaultOn(WRITES.to_owned())
     }
 
     /// Only calls of this caller.
@@ -74,7 +83,12 @@ impl Fault {
     }
 
     fn matches(&self, caller: &str, action: &str) -> bool {
-        (self.action == EVERYTHING || self.action == action) && self.caller.as_deref().is_none_or(|name| name == caller)
+        let fits = match self.action.as_str() {
+            EVERYTHING => true,
+            WRITES => is_write(action),
+            named => named == action,
+        };
+        fits && self.caller.as_deref().is_none_or(|name| name == caller)
     }
 
     /// Whether the `n`-th matching call is hit.
@@ -269,6 +283,15 @@ mod tests {
         assert!(!rules.hitting("manager", "DescribeInstances").is_empty());
         assert!(!rules.hitting("manager", "CreateTags").is_empty());
         assert!(rules.hitting("other", "CreateTags").is_empty());
+    }
+
+    #[test]
+    fn a_rule_for_writes_counts_no_reads() {
+        let rules = Arc::new(Rules::default());
+        let _fault = rules.add(Fault::on_writes().error(503, "Unavailable").from(2).times(1));
+        let hits = |action| !rules.hitting("manager", action).is_empty();
+        assert!(!hits("CreateTags") && !hits("DescribeTags"), "the first write passes");
+        assert!(hits("DeleteTags") && !hits("DeleteTags"));
     }
 
     #[tokio::test]

@@ -22,7 +22,10 @@ const ORDERED: [&str; 4] = ["securityGroups", "subnetMappings", "actions", "cert
 type Fields = BTreeMap<String, Value>;
 
 /// Reads everything, and learns the names of what is new.
-pub(super) async fn read(proxy: &Proxy, names: &mut Names) -> Result<Account> {
+///
+/// # Errors
+/// When AWS refuses a call.
+pub async fn read(proxy: &Proxy, names: &mut Names) -> Result<Account> {
     let reader = Reader(proxy);
     let mut account = Account::new();
     reader.groups(names, &mut account).await?;

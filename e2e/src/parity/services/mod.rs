@@ -9,7 +9,7 @@
 //! Each file of `e2e/parity/services` is a case: written by us down to `recorded:`, from there by `make parity-record`,
 //! which runs the incumbent. `e2e/tests/parity_services.rs` runs our manager on the same cases and compares.
 
-mod account;
+pub mod account;
 pub mod case;
 mod cluster;
 pub mod compare;
@@ -22,4 +22,5 @@ mod writes;
 
 pub use case::Case;
 pub use lane::run;
+pub use names::Names;
 pub use outcome::Outcome;

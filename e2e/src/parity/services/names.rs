@@ -8,14 +8,14 @@ const ARN: &str = "arn:aws:elasticloadbalancing:us-east-1:123456789012:";
 
 /// IDs and their names.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Names {
+pub struct Names {
     /// Longest ID first, so that no ID is replaced within another.
     pairs: Vec<(String, String)>,
 }
 
 impl Names {
     /// `id` is called `name` from now on.
-    pub(super) fn learn(&mut self, id: &str, name: impl Into<String>) {
+    pub fn learn(&mut self, id: &str, name: impl Into<String>) {
         if id.is_empty() || self.pairs.iter().any(|(known, _)| known == id) {
             return;
         }
@@ -25,15 +25,20 @@ impl Names {
     }
 
     /// What the incumbent calls the things of a Service, which contain its UID.
-    pub(super) fn learn_service(&mut self, cluster_name: &str, namespace: &str, name: &str, uid: &str) {
+    pub fn learn_service(&mut self, cluster_name: &str, namespace: &str, name: &str, uid: &str) {
+        self.learn_service_as("", cluster_name, namespace, name, uid);
+    }
+
+    /// The same with a text after the names, where there is more than one Service.
+    pub fn learn_service_as(&mut self, which: &str, cluster_name: &str, namespace: &str, name: &str, uid: &str) {
         let load_balancer: String = format!("a{}", uid.replace('-', "")).chars().take(32).collect();
-        self.learn(&load_balancer, "lb");
+        self.learn(&load_balancer, format!("lb{which}"));
         let short = |text: &str| -> String { text.chars().filter(char::is_ascii_alphanumeric).take(8).collect() };
         let hash = Sha256::digest(format!("{cluster_name}{name}{namespace}{uid}"));
         let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         let group = format!("k8s-{}-{}-{}", short(namespace), short(name), &hash[..10]);
-        self.learn(&group, "managed");
-        self.learn(uid, "uid");
+        self.learn(&group, format!("managed{which}"));
+        self.learn(uid, format!("uid{which}"));
     }
 
     /// The ID of a name, without its brackets.
@@ -72,7 +77,7 @@ impl Names {
     }
 
     /// All texts of a value with names for IDs.
-    pub(super) fn name(&self, value: &Value) -> Value {
+    pub fn name(&self, value: &Value) -> Value {
         map_texts(value, &|text| self.named(text))
     }
 }

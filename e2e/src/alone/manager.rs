@@ -1,0 +1,95 @@
+//! One process of our manager.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::aws::{Caller, Proxy};
+use crate::process::{Exit, Launch, Process};
+use crate::stage::Binaries;
+
+use super::CLUSTER;
+
+/// What a manager reads, and where its log goes.
+pub(super) struct Files<'a> {
+    pub run: &'a Path,
+    pub kubeconfig: &'a Path,
+    pub cloud_config: &'a Path,
+}
+
+/// A manager that was started. Dropping it kills it.
+#[derive(Debug)]
+pub struct Manager {
+    /// As AWS knows it.
+    pub caller: Caller,
+    process: Process,
+}
+
+impl Manager {
+    pub(super) fn start(name: &str, flags: &[&str], files: &Files<'_>, proxy: &Proxy) -> Result<Self> {
+        let caller = Caller::new(name);
+        proxy.add_caller(&caller);
+        let mut launch = Launch::new(name, Binaries::one("outrigger-manager")?).arguments([
+            "--cloud-provider=aws".to_owned(),
+            format!("--cloud-config={}", files.cloud_config.display()),
+            format!("--kubeconfig={}", files.kubeconfig.display()),
+            format!("--cluster-name={CLUSTER}"),
+            "--configure-cloud-routes=false".to_owned(),
+            "--secure-port=0".to_owned(),
+        ]);
+        launch = launch.arguments(flags.iter().copied());
+        for (variable, value) in caller.environment(proxy.url()) {
+            launch = launch.environment(variable, value);
+        }
+        Ok(Self {
+            process: Process::start(&launch, files.run)?,
+            caller,
+        })
+    }
+
+    /// Its name in the run, and in the record of AWS calls.
+    pub fn name(&self) -> &str {
+        &self.caller.name
+    }
+
+    /// Kills it (SIGKILL).
+    ///
+    /// # Errors
+    /// When it had ended by itself before.
+    pub async fn kill(&self) -> Result<()> {
+        self.alive()?;
+        let exit = self.process.kill_now().await?;
+        let killed = exit.status.is_some_and(|status| status.code().is_none());
+        ensure!(killed, "{} had ended before: {exit:?}", self.name());
+        Ok(())
+    }
+
+    /// Ends it (SIGTERM), and kills it when it has not ended within `grace`.
+    ///
+    /// # Errors
+    /// When it cannot be signalled.
+    pub async fn stop(&self, grace: Duration) -> Result<Exit> {
+        Ok(self.process.stop(grace).await?)
+    }
+
+    /// Whether it runs.
+    ///
+    /// # Errors
+    /// When it has ended by itself; the end of its log tells why.
+    pub fn alive(&self) -> Result<()> {
+        let log = || self.process.log_tail();
+        ensure!(
+            self.process.exit().is_none(),
+            "{} ended by itself:\n{}",
+            self.name(),
+            log()
+        );
+        Ok(())
+    }
+
+    /// The last lines of its log.
+    pub fn log_tail(&self) -> String {
+        self.process.log_tail()
+    }
+}

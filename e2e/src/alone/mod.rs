@@ -1,0 +1,156 @@
+//! A tenant with nothing but our manager: one API server, the simulated AWS behind its proxy, and managers as plain
+//! processes that a test starts, stops and kills.
+
+mod account;
+mod manager;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use kube::Client;
+
+use crate::aws::{Instance, Moto, Proxy, REGION, World};
+use crate::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use crate::kubelets::{self, NodeSpec};
+use crate::tools::{Tool, Tools};
+
+pub use account::differences;
+pub use manager::Manager;
+
+/// The cluster's ID in its AWS tags.
+pub const CLUSTER: &str = "prod";
+
+/// What distinguishes one from another.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The beginning of the run folder's name.
+    pub name: &'static str,
+    /// The range of Service cluster IPs, in 127/8.
+    pub service_range: &'static str,
+    /// How many instances the account has.
+    pub instances: usize,
+    /// Lines for the section `[Global]` of the cloud config, besides those that say where the cluster is.
+    pub global: &'static [&'static str],
+}
+
+/// Everything that stands. Fields drop in order: callers before those they call.
+pub struct Alone {
+    /// A client of the API server, as an administrator.
+    pub client: Client,
+    /// For kubelets that play.
+    pub cluster: kube::Config,
+    /// Before AWS.
+    pub proxy: Proxy,
+    /// The account's resources.
+    pub world: World,
+    /// AWS.
+    pub moto: Moto,
+    kubeconfig: PathBuf,
+    _api: ApiServer,
+    _etcd: Etcd,
+    run: Run,
+}
+
+/// The folder of the run; it stays when the test fails, for whoever looks why.
+struct Run {
+    path: PathBuf,
+    folder: Option<tempfile::TempDir>,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if let Some(folder) = self.folder.take().filter(|_| std::thread::panicking()) {
+            let path = folder.keep();
+            eprintln!("logs and AWS calls: {}", path.display());
+        }
+    }
+}
+
+impl Alone {
+    /// Starts everything but managers and Nodes.
+    ///
+    /// # Errors
+    /// When something does not start.
+    pub async fn start(options: &Options) -> Result<Self> {
+        let tools = Tools::load(&[Tool::Etcd, Tool::ApiServer126, Tool::MotoPython]).await?;
+        let folder = tempfile::Builder::new().prefix(options.name).tempdir()?;
+        let path = folder.path().to_owned();
+        let run = Run {
+            path: path.clone(),
+            folder: Some(folder),
+        };
+        let moto = Moto::start(&tools, &path).await?;
+        let world = World::seed(&moto, CLUSTER, options.instances).await?;
+        let proxy = Proxy::start(&moto, &[], Some(&path.join("aws-calls.jsonl"))).await?;
+        let etcd = Etcd::start(&tools, &path).await?;
+        let server = ApiServerOptions::new("tenant", Version::V1_26, options.service_range);
+        let api = ApiServer::start(&tools, &path, &etcd, &server).await?;
+        let kubeconfig = api.kubeconfig(&User::admin())?;
+        let config = with_global(&world.cloud_config(proxy.url()), options.global);
+        std::fs::write(cloud_config(&path), config).context("writing the cloud config")?;
+        Ok(Self {
+            client: api.client(&User::admin(), options.name).await?,
+            cluster: kubelets::config(&kubeconfig).await?,
+            proxy,
+            world,
+            moto,
+            kubeconfig,
+            _api: api,
+            _etcd: etcd,
+            run,
+        })
+    }
+
+    /// Starts a manager. `name` is unique in the run; `flags` come after those that every manager gets.
+    ///
+    /// # Errors
+    /// When its binary is not built.
+    pub fn manager(&self, name: &str, flags: &[&str]) -> Result<Manager> {
+        let files = manager::Files {
+            run: &self.run.path,
+            kubeconfig: &self.kubeconfig,
+            cloud_config: &cloud_config(&self.run.path),
+        };
+        Manager::start(name, flags, &files, &self.proxy)
+    }
+}
+
+fn cloud_config(run: &Path) -> PathBuf {
+    run.join("cloud.conf")
+}
+
+fn with_global(config: &str, lines: &[&str]) -> String {
+    let mut section = "[Global]\n".to_owned();
+    lines.iter().for_each(|line| {
+        section.push_str(line);
+        section.push('\n');
+    });
+    config.replacen("[Global]\n", &section, 1)
+}
+
+/// The Node of an instance as an in-tree kubelet registers it: Ready, and known to the cloud.
+pub fn node_of(instance: &Instance) -> NodeSpec {
+    NodeSpec::in_tree(&kubelets::Instance {
+        id: instance.id.clone(),
+        zone: instance.zone.clone(),
+        region: REGION.to_owned(),
+        instance_type: instance.instance_type.clone(),
+        private_ip: instance.private_ip.clone(),
+        private_dns_name: instance.private_dns_name.clone(),
+        public: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_global;
+
+    #[test]
+    fn lines_go_into_the_section() {
+        assert_eq!(
+            with_global("[Global]\nZone = a\n", &["B = c"]),
+            "[Global]\nB = c\nZone = a\n"
+        );
+        assert_eq!(with_global("[Global]\nZone = a\n", &[]), "[Global]\nZone = a\n");
+    }
+}

@@ -1,0 +1,229 @@
+//! One manager without leader election, the Service that it works on, and what there is of it at AWS and in Kubernetes.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use outrigger_e2e::alone::{Alone, Manager, Options, differences, node_of};
+use outrigger_e2e::aws::query::Parameters;
+use outrigger_e2e::aws::{self, Call, Fault, FaultHandle, Instance, When};
+use outrigger_e2e::kubelets::Kubelet;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::change::Edit;
+
+/// Much longer than anything takes here.
+pub const LIMIT: Duration = Duration::from_secs(60);
+/// A manager that has asked nothing of AWS for so long has nothing more to do, after an undisturbed change.
+const QUIET: Duration = Duration::from_millis(1300);
+/// The same, where the end is known.
+const STILL: Duration = Duration::from_millis(200);
+/// Between two looks at AWS.
+const LOOK: Duration = Duration::from_millis(40);
+/// So many that one that leaves is no sudden loss, which the manager would look at twice.
+const INSTANCES: usize = 7;
+/// A security group that is not the manager's.
+pub const GIVEN_GROUP: &str = "given";
+
+/// Everything that stands. Fields drop in order.
+pub struct Stage {
+    manager: Manager,
+    managers: usize,
+    kubelets: Vec<Kubelet>,
+    spare: Instance,
+    services: Api<Service>,
+    nodes: Api<Node>,
+    alone: Alone,
+    /// ID of [`GIVEN_GROUP`].
+    pub given_group: String,
+    /// The one Service.
+    pub service: &'static str,
+}
+
+impl Stage {
+    /// Starts everything, with a Node for each instance but one, and the first manager.
+    pub async fn start(service: &'static str, service_range: &'static str) -> Self {
+        let options = Options {
+            name: "outrigger-crash-",
+            service_range,
+            instances: INSTANCES,
+            global: &["NLBSecurityGroupMode = Managed"],
+        };
+        let alone = Alone::start(&options).await.expect("a tenant");
+        let (spare, machines) = alone.world.instances.split_last().expect("instances");
+        let mut kubelets = Vec::new();
+        for machine in machines {
+            let kubelet = Kubelet::start(&alone.cluster, node_of(machine)).await;
+            kubelets.push(kubelet.expect("joins"));
+        }
+        let manager = start_manager(&alone, 1);
+        Self {
+            manager,
+            managers: 1,
+            kubelets,
+            spare: spare.clone(),
+            services: Api::default_namespaced(alone.client.clone()),
+            nodes: Api::all(alone.client.clone()),
+            given_group: make_group(&alone).await,
+            alone,
+            service,
+        }
+    }
+
+    /// Kills the manager and tells its name.
+    pub async fn kill_manager(&self) -> String {
+        self.manager.kill().await.expect("killed");
+        self.manager.name().to_owned()
+    }
+
+    /// Starts the next manager, in the place of one that was killed.
+    pub fn restart_manager(&mut self) {
+        self.managers += 1;
+        self.manager = start_manager(&self.alone, self.managers);
+    }
+
+    /// Holds the `nth` write of the manager that runs, counted from now.
+    pub fn hold_write(&self, nth: usize, when: When) -> FaultHandle {
+        let writes = Fault::on_writes().hold(when).by(self.manager.name());
+        self.alone.proxy.add_fault(writes.from(nth).times(1))
+    }
+
+    /// Holds the next call of an action by the manager that runs.
+    pub fn hold_next(&self, action: &str) -> FaultHandle {
+        let calls = Fault::on(action).hold(When::BeforeForwarding).by(self.manager.name());
+        self.alone.proxy.add_fault(calls.times(1))
+    }
+
+    /// A place in the record of AWS calls to count from.
+    pub fn mark(&self) -> u64 {
+        self.alone.proxy.mark()
+    }
+
+    /// The AWS calls from there on.
+    pub fn calls_since(&self, mark: u64) -> Vec<Call> {
+        self.alone.proxy.calls_since(mark)
+    }
+
+    /// Waits for a recorded AWS call.
+    pub async fn wait_for<T>(&self, what: &str, look: impl FnMut(&[Call]) -> Option<T>) -> T {
+        let found = self.alone.proxy.wait_for(what, LIMIT, look).await;
+        found.expect("seen")
+    }
+
+    /// Does to the cluster what a user, or the cluster itself, would do.
+    pub async fn edit(&mut self, edit: &Edit) {
+        match edit {
+            Edit::Create(service) => {
+                let service = serde_json::from_value(service.clone()).expect("a Service");
+                let created = self.services.create(&PostParams::default(), &service).await;
+                created.expect("created");
+            }
+            Edit::Delete => {
+                let deleted = self.services.delete(self.service, &DeleteParams::default()).await;
+                deleted.expect("deleted");
+            }
+            Edit::Patch(patch) => {
+                let params = PatchParams::default();
+                let patched = self.services.patch(self.service, &params, &Patch::Merge(patch)).await;
+                patched.expect("patched");
+            }
+            Edit::Join => {
+                let kubelet = Kubelet::start(&self.alone.cluster, node_of(&self.spare)).await;
+                self.kubelets.push(kubelet.expect("joins"));
+            }
+            Edit::Leave => {
+                let name = &self.spare.private_dns_name;
+                self.kubelets.retain(|kubelet| kubelet.name() != name);
+                let deleted = self.nodes.delete(name, &DeleteParams::default()).await;
+                deleted.expect("deleted");
+            }
+        }
+    }
+
+    /// What there is: the whole account, and of the Service what the manager writes.
+    pub async fn state(&self) -> Value {
+        let service = self.services.get_opt(self.service).await.expect("readable");
+        self.alone.account(service.as_slice()).await.expect("an account")
+    }
+
+    /// Waits until an undisturbed change that began at `mark` is over.
+    pub async fn quiet(&self, mark: u64) {
+        let deadline = Instant::now() + LIMIT;
+        self.silence(mark, QUIET, deadline, Call::is_write).await;
+    }
+
+    /// Waits until everything is as `end` says and the manager, which has been at it since `mark`, has nothing more to
+    /// do.
+    pub async fn reach(&self, end: &Value, mark: u64, what: &str) {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            self.silence(mark, STILL, deadline, |_| true).await;
+            let calls = self.mark();
+            let state = self.state().await;
+            if state == *end && self.mark() == calls {
+                return;
+            }
+            if Instant::now() >= deadline {
+                let lines = differences(end, &state).join("\n");
+                panic!("{what}: {lines}\nthe manager says:\n{}", self.manager.log_tail());
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until the manager that runs has called AWS at least once in a way that `counts`, and not again for `long`.
+    async fn silence(&self, mark: u64, long: Duration, deadline: Instant, counts: impl Fn(&Call) -> bool) {
+        let (mut seen, mut since) = (0, Instant::now());
+        loop {
+            let calls = self.calls_since(mark);
+            let mut own = calls.iter().filter(|call| call.caller == self.manager.name());
+            if calls.len() != seen || calls.iter().any(|call| call.outcome.is_none()) {
+                (seen, since) = (calls.len(), Instant::now());
+            }
+            if since.elapsed() >= long && own.any(&counts) {
+                return;
+            }
+            self.manager.alive().expect("it runs");
+            let log = || self.manager.log_tail();
+            assert!(Instant::now() < deadline, "it asks nothing, or never stops:\n{}", log());
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Takes away what names the group that is not the manager's: rules that name a group of others are theirs.
+    pub async fn forget_given_group(&self) {
+        let group = &self.alone.world.security_group_id;
+        let rule = [
+            ("GroupId", group.as_str()),
+            ("IpPermissions.1.IpProtocol", "-1"),
+            ("IpPermissions.1.Groups.1.GroupId", &self.given_group),
+        ];
+        let revoked = call(&self.alone, "RevokeSecurityGroupIngress", &rule).await;
+        if let Err(error) = revoked {
+            assert!(error.to_string().contains("InvalidPermission.NotFound"), "{error}");
+        }
+    }
+}
+
+fn start_manager(alone: &Alone, number: usize) -> Manager {
+    let flags = ["--leader-elect=false", "--controllers=service-lb-controller"];
+    let manager = alone.manager(&format!("outrigger-manager-{number}"), &flags);
+    manager.expect("the manager starts")
+}
+
+async fn make_group(alone: &Alone) -> String {
+    let group = [
+        ("GroupName", GIVEN_GROUP),
+        ("GroupDescription", "made by hand"),
+        ("VpcId", &alone.world.vpc_id),
+    ];
+    let made = call(alone, "CreateSecurityGroup", &group).await.expect("made");
+    made.find("groupId").expect("an ID").text.clone()
+}
+
+async fn call(alone: &Alone, action: &str, parameters: &[(&str, &str)]) -> Result<aws::xml::Element, aws::AwsError> {
+    let parameters: Parameters = parameters.iter().copied().collect();
+    alone.proxy.ask(&aws::Service::Ec2, action, parameters).await
+}

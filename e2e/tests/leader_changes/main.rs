@@ -1,0 +1,143 @@
+//! The leader ends again and again, by SIGTERM and by SIGKILL, while Nodes flip between Ready and NotReady, are
+//! labelled, come and go, and while Services change. No target whose Node is there all the time is ever deregistered,
+//! no two leaders write in turn, and in the end AWS has what the Services ask for and nothing else.
+//!
+//! `OUTRIGGER_LEADER_CHANGES=200` makes it longer; each change takes one to three seconds.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests fail as tests do"
+)]
+
+mod churn;
+mod nodes;
+mod pair;
+mod services;
+mod verdict;
+
+use std::time::Duration;
+
+use outrigger_e2e::alone::{Alone, Options};
+use outrigger_e2e::aws::Call;
+use tokio::time::{Instant, sleep};
+
+use churn::Churn;
+use pair::{How, Pair};
+use verdict::Verdict;
+
+/// How many changes, if not [`USUAL`].
+const CHANGES: &str = "OUTRIGGER_LEADER_CHANGES";
+const USUAL: usize = 40;
+/// Of these instances some have a Node all the time.
+const STEADY: usize = 10;
+/// The Nodes of the others come and go. Together they are more than a fifth of all.
+const TRANSIENT: usize = 4;
+/// Within this everything is as asked for, once nothing changes any more.
+const SETTLED: Duration = Duration::from_secs(90);
+/// Within this a new leader has looked at all Services, and pauses.
+const PAUSES: Duration = Duration::from_secs(4);
+/// Longer than a manager lets pass between two looks at a loss of many targets.
+const CONFIRMATION: Duration = Duration::from_secs(7);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_change_of_the_leader_costs_a_target() {
+    let changes = std::env::var(CHANGES).map_or(USUAL, |text| text.parse().expect("a number"));
+    let options = Options {
+        name: "outrigger-leader-changes-",
+        service_range: "127.92.0.0/16",
+        instances: STEADY + TRANSIENT,
+        global: &["NLBSecurityGroupMode = Managed"],
+    };
+    let alone = Alone::start(&options).await.expect("a tenant");
+    let untouched = alone.account(&[]).await.expect("an account");
+    let mut pair = Pair::start(&alone).await;
+    let churn = Churn::prepare(&alone, STEADY).await;
+    services::wait_served(&alone, &pair, SETTLED).await;
+
+    let start = Instant::now();
+    let running = churn.start();
+    let tenures = change_leaders(&alone, &mut pair, changes).await;
+    let (done, causes) = running.stop().await;
+    let took = start.elapsed();
+    services::wait_complete(&alone, &pair, SETTLED).await;
+    let calls = alone.proxy.calls();
+    let verdict = Verdict::of(&calls, &causes);
+    println!("{changes} changes in {took:.1?}: {tenures}; churn: {done}; {verdict}");
+    assert!(verdict.without_cause.is_empty(), "{:#?}", verdict.without_cause);
+    assert!(verdict.out_of_turn.is_empty(), "{:#?}", verdict.out_of_turn);
+    assert!(verdict.made_twice.is_empty(), "{:#?}", verdict.made_twice);
+    assert!(
+        verdict.with_cause > 0,
+        "nothing was deregistered at all: the test shows nothing"
+    );
+    assert!(tenures.looked * 2 > changes, "few leaders looked at AWS: {tenures}");
+
+    services::delete_all(&alone).await;
+    services::wait_nothing_left(&alone, &pair, &untouched, SETTLED).await;
+}
+
+/// How the leaders came and what they did.
+#[derive(Debug, Default)]
+struct Tenures {
+    terminated: usize,
+    killed: usize,
+    /// Leaders that asked AWS for a load balancer before they went.
+    looked: usize,
+    slowest_release: Duration,
+    slowest_expiry: Duration,
+}
+
+impl std::fmt::Display for Tenures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} by SIGTERM (slowest {:.1?}), {} by SIGKILL (slowest {:.1?}), {} leaders looked at AWS",
+            self.terminated, self.slowest_release, self.killed, self.slowest_expiry, self.looked
+        )
+    }
+}
+
+/// Every fifth leader is killed. Of three, one has no time to do more than begin, one goes as soon as it pauses, and one
+/// some time later; every twentieth stays long enough to look twice at a loss of many targets.
+async fn change_leaders(alone: &Alone, pair: &mut Pair, changes: usize) -> Tenures {
+    let mut tenures = Tenures::default();
+    for number in 1..=changes {
+        let mark = alone.proxy.mark();
+        if number % 5 == 0 {
+            tenures.killed += 1;
+            tenures.slowest_expiry = tenures.slowest_expiry.max(pair.change(alone, How::Kill).await);
+        } else {
+            tenures.terminated += 1;
+            tenures.slowest_release = tenures.slowest_release.max(pair.change(alone, How::Terminate).await);
+        }
+        let (leader, spread) = (pair.leader().to_owned(), number as u64);
+        match number {
+            _ if number % 20 == 0 => sleep(CONFIRMATION).await,
+            _ if number % 3 == 0 => sleep(Duration::from_millis((spread * 53) % 300)).await,
+            _ if number % 3 == 1 => pause_of(alone, &leader, mark).await,
+            _ => {
+                pause_of(alone, &leader, mark).await;
+                sleep(Duration::from_millis((spread * 37) % 500)).await;
+            }
+        }
+        let looks = |call: &Call| call.caller == leader && call.action == "DescribeLoadBalancers";
+        tenures.looked += usize::from(alone.proxy.calls_since(mark).iter().any(looks));
+    }
+    tenures
+}
+
+/// Waits until the leader has called AWS, and then has not for a moment.
+async fn pause_of(alone: &Alone, leader: &str, mark: u64) {
+    let deadline = Instant::now() + PAUSES;
+    let (mut seen, mut since) = (0, Instant::now());
+    while Instant::now() < deadline && (seen == 0 || since.elapsed() < Duration::from_millis(200)) {
+        let calls = alone.proxy.calls_since(mark);
+        let own: Vec<_> = calls.iter().filter(|call| call.caller == leader).collect();
+        if own.len() != seen || own.iter().any(|call| call.outcome.is_none()) {
+            (seen, since) = (own.len(), Instant::now());
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}

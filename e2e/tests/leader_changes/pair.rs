@@ -1,0 +1,109 @@
+//! Two managers with short leases: one leads, one waits.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use outrigger_e2e::alone::{Alone, Manager};
+use tokio::time::{Instant, sleep};
+
+/// Much longer than a start, or a lease that runs out.
+const LIMIT: Duration = Duration::from_secs(30);
+/// A manager that was told to end does so within this.
+const GRACE: Duration = Duration::from_secs(10);
+const FLAGS: [&str; 3] = [
+    "--leader-elect-lease-duration=2s",
+    "--leader-elect-renew-deadline=1500ms",
+    "--leader-elect-retry-period=300ms",
+];
+
+/// How a leader ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// SIGTERM: it releases its lease.
+    Terminate,
+    /// SIGKILL: its lease runs out.
+    Kill,
+}
+
+/// The leader and the one that waits.
+pub struct Pair {
+    leader: Manager,
+    standby: Manager,
+    holder: String,
+    managers: usize,
+    leases: Api<Lease>,
+}
+
+impl Pair {
+    /// Starts both; the first leads.
+    pub async fn start(alone: &Alone) -> Self {
+        let leases: Api<Lease> = Api::namespaced(alone.client.clone(), "kube-system");
+        let leader = start(alone, 1);
+        let holder = next_holder(&leases, "", &leader).await;
+        Self {
+            leader,
+            standby: start(alone, 2),
+            holder,
+            managers: 2,
+            leases,
+        }
+    }
+
+    /// The leader's name in the record of AWS calls.
+    pub fn leader(&self) -> &str {
+        self.leader.name()
+    }
+
+    /// Both run.
+    pub fn alive(&self) {
+        self.leader.alive().expect("the leader runs");
+        self.standby.alive().expect("the other runs");
+    }
+
+    /// The last lines of the leader's log.
+    pub fn log_tail(&self) -> String {
+        self.leader.log_tail()
+    }
+
+    /// Ends the leader and waits until the other leads; a third manager then waits. Tells how long nobody led.
+    pub async fn change(&mut self, alone: &Alone, how: How) -> Duration {
+        self.alive();
+        let mut start_of_gap = Instant::now();
+        match how {
+            How::Kill => self.leader.kill().await.expect("killed"),
+            How::Terminate => {
+                let exit = self.leader.stop(GRACE).await.expect("told");
+                let code = exit.status.and_then(|status| status.code());
+                assert!(code.is_some(), "{} did not end by itself: {exit:?}", self.leader.name());
+                start_of_gap = Instant::now();
+            }
+        }
+        self.holder = next_holder(&self.leases, &self.holder, &self.standby).await;
+        let gap = start_of_gap.elapsed();
+        self.managers += 1;
+        let third = start(alone, self.managers);
+        self.leader = std::mem::replace(&mut self.standby, third);
+        gap
+    }
+}
+
+fn start(alone: &Alone, number: usize) -> Manager {
+    let manager = alone.manager(&format!("outrigger-manager-{number}"), &FLAGS);
+    manager.expect("the manager starts")
+}
+
+/// Waits until someone else than `before` holds the lease.
+async fn next_holder(leases: &Api<Lease>, before: &str, next: &Manager) -> String {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let lease = leases.get_opt("cloud-controller-manager").await.expect("readable");
+        let holder = lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
+        if !holder.is_empty() && holder != before {
+            return holder;
+        }
+        next.alive().expect("the next leader runs");
+        assert!(Instant::now() < deadline, "nobody took the lease:\n{}", next.log_tail());
+        sleep(Duration::from_millis(25)).await;
+    }
+}
