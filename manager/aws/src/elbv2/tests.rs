@@ -251,3 +251,11 @@ async fn targets_are_instances_with_ports_and_draining_ones_say_why() {
     };
     assert_eq!(seen, [wanted]);
 }
+
+#[tokio::test]
+async fn a_throttled_call_is_left_to_whoever_keeps_the_budget() {
+    let (elbv2, asked) = elbv2(vec![no("Throttling"), no("Throttling"), no("Throttling")]).await;
+    let error = elbv2.target_health(ARN).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Throttled);
+    assert_eq!(asked.lock().unwrap().len(), 1);
+}
