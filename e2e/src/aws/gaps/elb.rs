@@ -172,10 +172,10 @@ fn each_once(balancer: &mut Element) {
 
 /// AWS tells a draining timeout even where draining is off, and the desync mode of every load balancer.
 fn complete_attributes(answer: &mut Element) {
-    if let Some(draining) = answer.find_mut("ConnectionDraining") {
-        if draining.value("Timeout").is_empty() {
-            set(draining, Element::text("Timeout", DRAINING_TIMEOUT));
-        }
+    if let Some(draining) = answer.find_mut("ConnectionDraining")
+        && draining.value("Timeout").is_empty()
+    {
+        set(draining, Element::text("Timeout", DRAINING_TIMEOUT));
     }
     if let Some(attributes) = answer.find_mut("LoadBalancerAttributes") {
         let (key, value) = DESYNC;

@@ -348,7 +348,7 @@ async fn create_target_group<U: Upstream>(moto: &U, asked: &Query) -> Result<Rep
                     .get(key)
                     .is_none_or(|wanted| wanted == there.value(key))
             };
-            GROUP_SETTINGS.iter().all(|key| agrees(key))
+            GROUP_SETTINGS.iter().all(agrees)
         });
         if same {
             return Ok(Reply::from(&renamed(answer, "Describe", "Create")));

@@ -10,11 +10,11 @@ const PAGE: &str = "400";
 
 /// Deletes a security group, unless a rule of another group or a load balancer refers to it.
 pub(super) async fn delete<U: Upstream>(moto: &U, asked: &Query) -> Result<Reply, XmlError> {
-    if let Some(id) = asked.parameters.get("GroupId") {
-        if let Some(user) = user(moto, id).await? {
-            let message = format!("resource {id} has a dependent object: {user}");
-            return Ok(Reply::Refused("DependencyViolation", message));
-        }
+    if let Some(id) = asked.parameters.get("GroupId")
+        && let Some(user) = user(moto, id).await?
+    {
+        let message = format!("resource {id} has a dependent object: {user}");
+        return Ok(Reply::Refused("DependencyViolation", message));
     }
     Ok(Reply::Moto(moto.ask(&Service::Ec2, asked).await))
 }
