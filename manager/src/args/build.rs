@@ -39,9 +39,7 @@ pub(super) fn options(line: &mut CommandLine) -> Options {
         leader_election: leader_election(line),
         migration: migration(line),
         nodes: nodes(line),
-        services: Services {
-            concurrent_service_syncs: line.int("concurrent-service-syncs"),
-        },
+        services: services(line),
         routes: routes(line),
         node_ipam: node_ipam::read(line),
         tagging: tagging(line),
@@ -150,6 +148,15 @@ fn nodes(line: &mut CommandLine) -> Nodes {
         concurrent_node_status_updates: line.int("concurrent-node-status-updates"),
         node_status_update_frequency: line.duration("node-status-update-frequency"),
         node_monitor_period: line.duration("node-monitor-period"),
+    }
+}
+
+fn services(line: &mut CommandLine) -> Services {
+    Services {
+        concurrent_service_syncs: line.int("concurrent-service-syncs"),
+        resync_period: Some(line.duration("load-balancer-resync-period")).filter(|period| !period.is_zero()),
+        security_group_rules: line.int("security-group-rules-quota"),
+        security_group_rules_set: line.set().contains("security-group-rules-quota"),
     }
 }
 

@@ -167,6 +167,12 @@ pub struct Nodes {
 pub struct Services {
     /// `--concurrent-service-syncs`.
     pub concurrent_service_syncs: usize,
+    /// `--load-balancer-resync-period`; `None`: off.
+    pub resync_period: Option<Duration>,
+    /// `--security-group-rules-quota`.
+    pub security_group_rules: usize,
+    /// Whether that was set.
+    pub security_group_rules_set: bool,
 }
 
 /// Route controller and node IPAM.

@@ -159,6 +159,7 @@ impl Assembly {
             client: self.service_client.clone(),
             nodes: self.nodes.clone(),
             ec2: Arc::clone(&self.cloud.clients.ec2),
+            instances: self.instances.clone(),
             elb: Arc::clone(&self.cloud.clients.elb),
             elbv2: Arc::clone(&self.cloud.clients.elbv2),
             settings: service::settings::Settings {
@@ -171,6 +172,11 @@ impl Assembly {
                 cluster_name: self.options.general.cluster_name.clone(),
                 nlb_security_groups_managed: config.nlb_security_groups_managed,
                 health_probe: health_probe(config),
+                resync_period: self.options.services.resync_period,
+                rules_quota: service::security_groups::quota::Quota {
+                    rules: self.options.services.security_group_rules,
+                    enforced: self.options.services.security_group_rules_set,
+                },
             },
             concurrent_syncs: self.options.services.concurrent_service_syncs,
             metrics: self.metrics.clone(),

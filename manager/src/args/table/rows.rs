@@ -175,9 +175,11 @@ pub(super) const OURS: &[Flag] = &[
     flag("aws-api-budget-share", Float, "0.25", Works, "Part of the account's budget of EC2 calls, and of reads about load balancers, that this manager may take: greater than 0, at most 1."),
     flag("cloud-config-strict", Bool, "true", Works, "Unknown sections and keys of the cloud configuration are an error; false passes over them in silence."),
     flag("cluster-id", Text, "", Works, "Cluster ID; must agree with the cloud configuration's. Without both, the tags of the own instance name it."),
+    flag("load-balancer-resync-period", Duration, "30m0s", Works, "After about this time a Service that nobody changed is looked at for changes at AWS, which are undone; 0 turns it off."),
     flag("migration", Text, "", Works, "Name of the CloudProviderMigration that this manager takes part in; implies leader migration."),
     flag("migration-kubeconfig", Text, "", Works, "Kubeconfig of the cluster where that object lives; empty means this cluster."),
     flag("region", Text, "", Works, "AWS region; goes before Zone and Region of the cloud configuration, AWS_REGION, and the instance metadata service."),
+    flag("security-group-rules-quota", COUNT, "60", Works, "How many rules AWS allows in a security group. From four fifths on there is a warning; a number that is set is never gone beyond."),
     flag("vpc-id", Text, "", Works, "VPC of the cluster; goes before VPC of the cloud configuration and the own instance's."),
 ];
 

@@ -158,6 +158,19 @@ pub enum World {
         /// How many subnets there are.
         subnets: usize,
     },
+    /// A security group would have more rules than its quota allows.
+    #[error(
+        "security group {group} would have {rules} rules, and the quota is {quota}: nothing was changed; name fewer client \
+         networks or ports, or have AWS raise the quota and set --security-group-rules-quota"
+    )]
+    TooManyRules {
+        /// The group.
+        group: String,
+        /// So many rules it would have.
+        rules: usize,
+        /// So many it may have.
+        quota: usize,
+    },
     /// A security group of ours is tagged for someone else.
     #[error("security group {group} has tag {key}={value}, expected {expected:?}: it belongs to another cluster")]
     ForeignGroup {

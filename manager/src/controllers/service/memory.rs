@@ -1,15 +1,16 @@
 //! What is remembered of a Service between two looks. Nothing here is needed to be right, only to be quiet: a new
 //! process starts without it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outrigger_aws::InstanceId;
 use tokio::time::Instant;
 
-use super::desired::Desired;
 use super::network::listing::Search;
+use super::security_groups::quota::Fullness;
+use super::shape::Shape;
 
 /// First pause after a failure; it doubles with each further one, as in the service controller of Kubernetes.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
@@ -17,31 +18,17 @@ const FIRST_RETRY: Duration = Duration::from_secs(5);
 /// Longest pause after a failure.
 const LONGEST_RETRY: Duration = Duration::from_secs(300);
 
-/// How long a Service is left alone when nothing changes; then drift at AWS is looked for.
-pub const RESYNC: Duration = Duration::from_secs(1800);
-
 /// How far apart two looks must be for a sudden loss of targets to count.
 pub const CONFIRMATION: Duration = Duration::from_secs(5);
 
 /// After this time the same failure is told again.
 const TELL_AGAIN: Duration = Duration::from_secs(600);
 
-/// What a look at a Service was made from. The same again needs no look.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Print {
-    /// What the Service asked for.
-    pub desired: Desired,
-    /// All its annotations: any change of them is a reason to look.
-    pub annotations: BTreeMap<String, String>,
-    /// Nodes that are, or would become, targets.
-    pub targets: BTreeSet<InstanceId>,
-}
-
 /// A look that ended well.
 #[derive(Debug, Clone)]
 pub struct Settled {
-    /// What it was made from.
-    pub print: Print,
+    /// Nodes that were, or would have become, targets.
+    pub targets: BTreeSet<InstanceId>,
     /// When.
     pub at: Instant,
     /// The load balancer's address.
@@ -51,6 +38,10 @@ pub struct Settled {
 /// What is remembered of one Service.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
+    /// Namespace and name, as `namespace/name`.
+    pub name: String,
+    /// What the Service asked for at the last look that was begun.
+    pub shape: Option<Shape>,
     /// The last look that ended well, if none has failed since.
     pub settled: Option<Settled>,
     /// Targets after that look.
@@ -65,12 +56,25 @@ pub struct Memory {
     told: Option<(Instant, String)>,
     /// Whether the beginning of the deletion was told.
     pub deletion_told: bool,
+    /// Whether it was told that the load balancer is being ensured, and not yet that it is.
+    pub ensuring_told: bool,
+    /// Whether it was told that there are no nodes.
+    pub no_nodes_told: bool,
+    /// What was told last of groups near their quota.
+    pub fullness_told: Vec<Fullness>,
 }
 
 /// The memories, by the Services' UIDs.
 #[derive(Debug, Default)]
 pub struct Memories {
-    all: Mutex<HashMap<String, Memory>>,
+    all: Mutex<All>,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    by_uid: HashMap<String, Memory>,
+    /// UIDs by namespace and name: usually one.
+    by_name: HashMap<String, BTreeSet<String>>,
 }
 
 impl Memory {
@@ -107,6 +111,7 @@ impl Memory {
     /// Takes in a failure and says how long to wait.
     pub fn fail(&mut self) -> Duration {
         self.settled = None;
+        self.open = 0;
         self.failures = self.failures.saturating_add(1);
         self.retry_after()
     }
@@ -158,24 +163,60 @@ fn pause(turns: u32) -> Duration {
 }
 
 impl Memories {
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Memory>> {
+    fn all(&self) -> MutexGuard<'_, All> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is remembered of a Service.
     #[must_use]
     pub fn of(&self, uid: &str) -> Memory {
-        self.all().get(uid).cloned().unwrap_or_default()
+        self.all().by_uid.get(uid).cloned().unwrap_or_default()
     }
 
     /// Changes what is remembered of a Service.
     pub fn update<T>(&self, uid: &str, change: impl FnOnce(&mut Memory) -> T) -> T {
-        change(self.all().entry(uid.to_owned()).or_default())
+        change(self.all().by_uid.entry(uid.to_owned()).or_default())
+    }
+
+    /// Remembers that a Service is worked on, by its name (`namespace/name`), and what it asks for.
+    pub fn begin(&self, uid: &str, name: &str, shape: Shape) {
+        let mut all = self.all();
+        all.by_name.entry(name.to_owned()).or_default().insert(uid.to_owned());
+        let memory = all.by_uid.entry(uid.to_owned()).or_default();
+        name.clone_into(&mut memory.name);
+        memory.shape = Some(shape);
+    }
+
+    /// UIDs of earlier Services of this name: they are gone, and were never let go.
+    #[must_use]
+    pub fn earlier(&self, name: &str, uid: &str) -> Vec<String> {
+        let all = self.all();
+        let uids = all.by_name.get(name).into_iter().flatten();
+        uids.filter(|other| *other != uid).cloned().collect()
+    }
+
+    /// Names and UIDs of all Services that are worked on.
+    #[must_use]
+    pub fn names(&self) -> Vec<(String, String)> {
+        let all = self.all();
+        let pairs = all.by_name.iter();
+        pairs
+            .flat_map(|(name, uids)| uids.iter().map(|uid| (name.clone(), uid.clone())))
+            .collect()
     }
 
     /// Forgets a Service.
     pub fn forget(&self, uid: &str) {
-        self.all().remove(uid);
+        let mut all = self.all();
+        let Some(memory) = all.by_uid.remove(uid) else {
+            return;
+        };
+        if let Some(uids) = all.by_name.get_mut(&memory.name) {
+            uids.remove(uid);
+            if uids.is_empty() {
+                all.by_name.remove(&memory.name);
+            }
+        }
     }
 }
 
@@ -201,6 +242,19 @@ mod tests {
         assert_eq!(memory.confirmed_gone(Instant::now()), ids(&["i-1"]));
         memory.note_gone(ids(&["i-1", "i-3"]), Instant::now());
         assert!(memory.confirmed_gone(Instant::now()).is_empty());
+    }
+
+    #[test]
+    fn an_earlier_service_of_the_same_name_is_known_until_it_is_forgotten() {
+        let memories = Memories::default();
+        memories.begin("u1", "default/web", Shape::default());
+        memories.begin("u2", "default/web", Shape::default());
+        assert_eq!(memories.earlier("default/web", "u2"), ["u1"]);
+        assert_eq!(memories.names().len(), 2);
+        memories.forget("u1");
+        assert!(memories.earlier("default/web", "u2").is_empty());
+        memories.forget("u2");
+        assert!(memories.names().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

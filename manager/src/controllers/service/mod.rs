@@ -9,7 +9,9 @@
 //! nothing. Where this controller means to be better than both of its predecessors:
 //!
 //! - an unchanged Service costs no write;
-//! - targets join when Ready, and leave only when their Node is gone or excluded; a sudden loss is looked at twice;
+//! - targets join when Ready, and leave only when their Node is gone or excluded; a sudden loss is looked at twice, and
+//!   none counts before everything has settled after a start;
+//! - what is changed at AWS by others is found by a slow cycle, put back and told;
 //! - deletion goes on after a crash at any step, never waits in a worker, and lets the Service go last;
 //! - security groups that someone else made are never deleted, and rules that name them stay when a load balancer
 //!   goes, since others may live on them;
@@ -17,26 +19,31 @@
 
 pub mod annotations;
 pub mod apply;
+mod cause;
 pub mod classic;
 pub mod desired;
 pub mod error;
 pub mod hostname;
-pub mod instance_cache;
 pub mod memory;
 pub mod names;
 pub mod network;
 mod node_changes;
+pub mod node_instances;
 mod node_sync;
 pub mod patches;
 pub mod plan;
 pub mod reads;
 pub mod request;
+mod resync;
 pub mod security_groups;
 pub mod settings;
+mod shape;
 pub mod source_ranges;
 pub mod subnets;
 pub mod sync;
 pub mod targets;
+mod tell;
+mod vanished;
 pub mod work;
 pub mod writer;
 pub mod zone_cache;
@@ -45,6 +52,7 @@ pub mod zone_cache;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Service;
@@ -54,15 +62,17 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use outrigger_aws::{Ec2, Elb, Elbv2};
 use outrigger_leader::Permit;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use crate::instances::Instances;
 use crate::metrics::{Metrics, Queue};
 use crate::node_cache::NodeCache;
 
-use instance_cache::InstanceCache;
 use memory::Memories;
 use network::listing::Listing;
+use node_instances::NodeInstances;
 use node_sync::NodeSync;
 use reads::Aws;
 use settings::Settings;
@@ -73,6 +83,10 @@ use zone_cache::ZoneCache;
 pub use classic::HealthProbe;
 pub use error::Error;
 
+/// How long after its start this controller takes no target away because its Node is not there. The Nodes have been listed
+/// by then, at once and from the API server's store; a loss right after that counts only when it is still one later.
+const SETTLING: Duration = memory::CONFIRMATION;
+
 /// What the controller is given.
 pub struct Deps {
     /// The API server.
@@ -81,6 +95,8 @@ pub struct Deps {
     pub nodes: NodeCache,
     /// EC2.
     pub ec2: Arc<dyn Ec2>,
+    /// What is known about instances, shared by all controllers.
+    pub instances: Instances,
     /// Classic load balancers.
     pub elb: Arc<dyn Elb>,
     /// Network load balancers.
@@ -118,15 +134,16 @@ pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<
         .with_config(Config::default().concurrency(concurrency))
         .reconcile_all_on(nodes)
         .graceful_shutdown_on(stop.clone().cancelled_owned())
-        .run(reconcile, retry, context)
+        .run(reconcile, retry, Arc::clone(&context))
         .for_each(|result| async move {
             if let Err(kube::runtime::controller::Error::QueueError(error)) = result {
                 tracing::warn!(%error, "the watch of Services broke; it will be started again");
             }
         });
+    let vanished = vanished::watch(&context.reconciler, &listed, &stop);
     tokio::select! {
-        () = running => {}
-        () = stopped_before(listed, stop) => {}
+        _ = futures::future::join(running, vanished) => {}
+        () = stopped_before(listed.clone(), stop.clone()) => {}
     }
     Ok(())
 }
@@ -148,7 +165,7 @@ struct Context {
 }
 
 fn reconciler(deps: Deps, permit: Permit) -> Reconciler {
-    let instances = InstanceCache::new(Arc::clone(&deps.ec2), deps.settings.cluster_id.clone());
+    let instances = NodeInstances::new(deps.instances, deps.settings.cluster_id.clone());
     Reconciler {
         aws: Aws {
             ec2: deps.ec2,
@@ -164,6 +181,7 @@ fn reconciler(deps: Deps, permit: Permit) -> Reconciler {
         permit,
         memories: Memories::default(),
         node_sync: NodeSync::new(deps.metrics),
+        settled_at: Instant::now() + SETTLING,
     }
 }
 

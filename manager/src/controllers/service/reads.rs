@@ -7,8 +7,8 @@ use std::sync::Arc;
 use outrigger_aws::ec2::{AvailabilityZone, MAX_FILTER_VALUES, RouteTable, SecurityGroup, Subnet};
 use outrigger_aws::{Ec2, Elb, Elbv2, Error, Filter};
 
-use super::instance_cache::InstanceCache;
 use super::network::listing::Listing;
+use super::node_instances::NodeInstances;
 use super::request::Subnets;
 use super::settings::Settings;
 use super::subnets;
@@ -25,7 +25,7 @@ pub struct Aws {
     /// All target groups, when they were last listed.
     pub target_groups: Listing,
     /// Instances of Nodes.
-    pub instances: InstanceCache,
+    pub instances: NodeInstances,
     /// Zones of the region.
     pub zones: ZoneCache,
 }

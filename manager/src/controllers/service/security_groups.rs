@@ -1,5 +1,7 @@
 //! Rules of security groups: what a load balancer's own group lets in, and what the nodes' groups let in from it.
 
+pub mod quota;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ServicePort;

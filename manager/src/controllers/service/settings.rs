@@ -1,6 +1,9 @@
 //! What holds for all Services of the cluster, whatever their load balancers.
 
+use std::time::Duration;
+
 use super::classic::HealthProbe;
+use super::security_groups::quota::Quota;
 
 /// What holds for all Services of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,4 +27,9 @@ pub struct Settings {
     pub nlb_security_groups_managed: bool,
     /// What nodes are checked by.
     pub health_probe: HealthProbe,
+    /// After about this time a Service that nobody changed is looked at for drift at AWS (`--load-balancer-resync-period`);
+    /// `None`: never.
+    pub resync_period: Option<Duration>,
+    /// How many rules a security group may have (`--security-group-rules-quota`).
+    pub rules_quota: Quota,
 }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use k8s_openapi::api::core::v1::Service;
 
-use super::annotations::{Annotations, parse_list};
+use super::annotations::Annotations;
 use super::error::Invalid;
 
 const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
@@ -33,14 +33,14 @@ pub fn wanted(service: &Service) -> Result<BTreeSet<String>, Invalid> {
     if annotation.trim().is_empty() {
         return Ok(BTreeSet::from(["0.0.0.0/0".to_owned()]));
     }
-    let parse = |text: String| {
-        network(&text).ok_or_else(|| Invalid::Annotation {
+    let parse = |text: &str| {
+        network(text.trim()).ok_or_else(|| Invalid::Annotation {
             key: ANNOTATION.to_owned(),
-            value: text,
+            value: text.to_owned(),
             expected: "expected a comma list of IPv4 networks such as 10.0.0.0/8".to_owned(),
         })
     };
-    parse_list(annotation).into_iter().map(parse).collect()
+    annotation.split(',').map(parse).collect()
 }
 
 /// The network of `address/length`, without host bits. Leading zeros are read as decimal, as Kubernetes does here.
@@ -98,6 +98,7 @@ mod tests {
 
     #[test]
     fn what_is_no_ipv4_network_is_refused_with_its_place() {
+        assert!(ranges(&[], "10.0.0.0/8,").is_err(), "an empty item is no network");
         for bad in [
             "10.0.0.0",
             "10.0.0.0/33",

@@ -6,24 +6,28 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::InstanceId;
+use outrigger_aws::ec2::SecurityGroup;
 use outrigger_leader::Permit;
 use tokio::time::Instant;
 
 use super::annotations::{Annotations, Kind};
 use super::apply::{Executor, Made, apply};
+use super::cause::{Cause, cause};
 use super::desired::{Desired, desired};
 use super::error::Error;
-use super::memory::{CONFIRMATION, Memories, Memory, Print, RESYNC, Settled};
+use super::memory::{CONFIRMATION, Memories, Memory, Settled};
 use super::network::listing::Search;
 use super::node_sync::NodeSync;
 use super::plan::Plan;
 use super::reads::{Aws, group_by_name, referencing};
+use super::security_groups::quota;
 use super::settings::Settings;
-use super::targets::{Candidate, candidates};
+use super::shape::Shape;
+use super::targets::{self, Candidate, candidates};
+use super::tell::{self, Doing, Failure};
 use super::work::{Work, has_class, has_finalizer, work};
 use super::writer::Writer;
-use super::{classic, names, network, patches};
-use crate::events::EventType;
+use super::{classic, names, network, patches, request, resync};
 use crate::node_cache::NodeCache;
 
 /// The service controller's state and tools.
@@ -42,6 +46,8 @@ pub struct Reconciler {
     pub memories: Memories,
     /// Counts updates of targets.
     pub node_sync: NodeSync,
+    /// Until then no target goes because its Node is not there: what is known may not be complete yet.
+    pub settled_at: Instant,
 }
 
 /// When to look at a Service again, if nothing happens before.
@@ -58,6 +64,8 @@ struct Looked {
     plan: Plan,
     /// The address of the load balancer that is there.
     hostname: Option<String>,
+    /// The groups that were looked at.
+    groups: Vec<SecurityGroup>,
 }
 
 impl Reconciler {
@@ -68,17 +76,14 @@ impl Reconciler {
     /// What kept the Service from its desired state.
     pub async fn reconcile(&self, service: &Service) -> Result<Next, Error> {
         let result = match work(service) {
-            Work::Nothing => {
-                self.memories.forget(uid(service));
-                return Ok(Next::OnChange);
-            }
+            Work::Nothing => self.let_go(service).await,
             Work::Ensure => self.ensure(service).await,
             Work::CleanUp => self.clean_up(service).await,
         };
-        if let Err(error) = &result {
-            self.failed(service, error).await;
+        if let Err(failure) = &result {
+            self.tell_failure(service, failure).await;
         }
-        result
+        result.map_err(|failure| *failure.error)
     }
 
     /// How long to wait after a failure.
@@ -87,48 +92,65 @@ impl Reconciler {
         self.memories.of(uid(service)).retry_after()
     }
 
-    async fn ensure(&self, service: &Service) -> Result<Next, Error> {
-        if Annotations::of(service).kind() == Kind::Elsewhere {
-            return self.leave_elsewhere(service).await;
-        }
+    async fn ensure(&self, service: &Service) -> Result<Next, Failure> {
         let now = Instant::now();
-        let desired = desired(service, &self.settings)?;
-        let candidates = candidates(&self.nodes.snapshot(), desired.node_labels());
+        let shape = Shape::of(service);
         let memory = self.memories.of(uid(service));
-        let print = Print {
-            annotations: service.metadata.annotations.clone().unwrap_or_default(),
-            targets: likely_targets(&candidates, &memory.targets),
-            desired,
-        };
-        if let Some(left) = still_settled(service, &memory, &print, now) {
-            return Ok(Next::After(left));
+        if Annotations::of(service).kind() == Kind::Elsewhere {
+            return self.leave_elsewhere(service, shape, &memory).await;
         }
-        self.hold(service).await?;
+        let desired = desired(service, &self.settings);
+        let labels = desired.as_ref().map(|desired| desired.node_labels().clone());
+        let nodes = self.nodes.snapshot();
+        let candidates = candidates(&nodes, &labels.unwrap_or_default());
+        let likely = likely_targets(&candidates, &memory.targets);
+        let settled = memory.settled.as_ref();
+        let same_targets = settled.is_some_and(|settled| settled.targets == likely);
+        let cause = cause(&memory, &shape, has_finalizer(service), same_targets);
+        if let Some(rest) = self.rest(service, &memory, cause, now) {
+            return Ok(rest);
+        }
+        self.delete_earlier(service).await?;
+        self.memories.begin(uid(service), &namespaced_name(service), shape);
+        self.tell_begin(service, cause).await;
+        self.hold(service).await.doing(tell::ADD_FINALIZER)?;
+        let eligible = targets::eligible(&nodes);
+        self.tell_no_nodes(service, eligible.is_empty(), cause).await;
+        let names = || eligible.iter().map(|node| node.name().to_owned()).collect();
+        let desired = desired.doing(tell::ENSURE)?;
+        let going = &memory.confirmed_gone(now) | &targets::excluded(&nodes);
         let search = memory.search(has_finalizer(service));
-        let Looked { plan, hostname } = self
-            .look(&print.desired, &candidates, &memory.confirmed_gone(now), search)
-            .await?;
+        let look = self.look(&desired, &candidates, &going, search).await;
+        let looked = look.doing(tell::ENSURE).map_err(|f| f.following(cause, names))?;
         // Also when a step fails, or a full target group, which needs the loss confirmed, would keep it from ever being so.
+        let unconfirmed = looked.plan.unconfirmed.clone();
         self.memories
-            .update(uid(service), |memory| memory.note_gone(plan.unconfirmed.clone(), now));
-        let made = self
-            .carry_out(service, print.desired.name(), &plan, candidates.is_empty())
-            .await?;
-        let hostname = made.dns_name.or(hostname).unwrap_or_default();
-        self.publish(service, &hostname).await?;
-        let print = Print {
-            targets: likely_targets(&candidates, &plan.targets),
-            ..print
+            .update(uid(service), |memory| memory.note_gone(unconfirmed, now));
+        let carried_out = self.carry_out(service, desired.name(), &looked, cause, eligible.is_empty());
+        let made = carried_out.await.doing(tell::ENSURE);
+        let made = made.map_err(|failure| failure.following(cause, names))?;
+        let hostname = made.dns_name.or(looked.hostname).unwrap_or_default();
+        self.publish(service, &hostname).await.doing(tell::WRITE_STATUS)?;
+        let settled = Settled {
+            targets: likely_targets(&candidates, &looked.plan.targets),
+            at: now,
+            hostname,
         };
-        Ok(self.settle(
-            service,
-            Settled {
-                print,
-                at: now,
-                hostname,
-            },
-            plan,
-        ))
+        Ok(self.settle(service, settled, looked.plan))
+    }
+
+    /// When to look again, if nothing has to be done now: the last look was made from the same, not too long ago, and
+    /// its address stands in the status.
+    fn rest(&self, service: &Service, memory: &Memory, cause: Cause, now: Instant) -> Option<Next> {
+        let settled = memory.settled.as_ref().filter(|_| cause == Cause::Resync)?;
+        if !patches::has_address(service, &settled.hostname) {
+            return None;
+        }
+        let Some(after) = resync::after(self.settings.resync_period, uid(service)) else {
+            return Some(Next::OnChange);
+        };
+        let left = after.checked_sub(now.saturating_duration_since(settled.at))?;
+        (!left.is_zero()).then_some(Next::After(left))
     }
 
     /// Looks at AWS and makes a plan.
@@ -142,6 +164,8 @@ impl Reconciler {
         match desired {
             Desired::Classic(desired) => {
                 let observed = classic::observe::observe(&self.aws, desired, &self.settings, candidates).await?;
+                let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
+                let candidates = &self.with_held(candidates, registered, seen_gone);
                 let plan = classic::plan::plan(classic::plan::Question {
                     desired,
                     settings: &self.settings,
@@ -149,15 +173,18 @@ impl Reconciler {
                     candidates,
                     seen_gone,
                 })?;
-                let existing = observed.load_balancer.map(|existing| existing.described.dns_name);
+                let groups = observed.groups.into_values().chain(observed.own_group);
                 Ok(Looked {
                     plan,
-                    hostname: existing,
+                    groups: groups.chain(observed.referencing).collect(),
+                    hostname: observed.load_balancer.map(|existing| existing.described.dns_name),
                 })
             }
             Desired::Network(desired) => {
                 let observed =
                     network::observe::observe(&self.aws, desired, &self.settings, candidates, search).await?;
+                let registered = observed.registered();
+                let candidates = &self.with_held(candidates, Some(&registered), seen_gone);
                 let plan = network::plan::plan(network::plan::Question {
                     desired,
                     settings: &self.settings,
@@ -168,6 +195,7 @@ impl Reconciler {
                 Ok(Looked {
                     plan,
                     hostname: observed.address(),
+                    groups: observed.security_groups(),
                 })
             }
         }
@@ -184,49 +212,45 @@ impl Reconciler {
     }
 
     /// A Service for the AWS load balancer controller: it gets the finalizer, as it always did, and nothing else.
-    async fn leave_elsewhere(&self, service: &Service) -> Result<Next, Error> {
-        self.hold(service).await?;
+    async fn leave_elsewhere(&self, service: &Service, shape: Shape, memory: &Memory) -> Result<Next, Failure> {
+        let cause = cause(memory, &shape, has_finalizer(service), true);
+        self.memories.begin(uid(service), &namespaced_name(service), shape);
+        self.tell_begin(service, cause).await;
+        self.hold(service).await.doing(tell::ADD_FINALIZER)?;
         Ok(Next::OnChange)
     }
 
-    async fn carry_out(&self, service: &Service, name: &str, plan: &Plan, no_nodes: bool) -> Result<Made, Error> {
-        if plan.steps.is_empty() {
-            return Ok(Made::default());
-        }
-        let targets_only = plan.changes_targets_only();
-        if !targets_only {
-            self.event(
-                service,
-                EventType::Normal,
-                "EnsuringLoadBalancer",
-                "Ensuring load balancer",
-            )
-            .await;
-        }
-        if no_nodes {
-            let message = "There are no available nodes for LoadBalancer";
-            self.event(service, EventType::Warning, "UnAvailableLoadBalancer", message)
-                .await;
-        }
+    /// The candidates, and while not everything is known for sure also the targets that are there: they stay. Those that
+    /// go for a known reason are none of them.
+    fn with_held(
+        &self,
+        candidates: &[Candidate],
+        registered: Option<&BTreeSet<InstanceId>>,
+        going: &BTreeSet<InstanceId>,
+    ) -> Vec<Candidate> {
+        let held = registered.filter(|_| Instant::now() < self.settled_at);
+        targets::with_held(candidates, held.into_iter().flatten(), going)
+    }
+
+    async fn carry_out(
+        &self,
+        service: &Service,
+        name: &str,
+        looked: &Looked,
+        cause: Cause,
+        no_nodes: bool,
+    ) -> Result<Made, Error> {
+        let plan = &looked.plan;
+        let fullness = quota::check(plan, &looked.groups, self.settings.rules_quota)?;
+        self.tell_fullness(service, fullness).await;
+        self.tell_writes(service, plan, cause).await;
         let began = Instant::now();
         let made = apply(plan, &self.executor(name)).await;
-        if targets_only {
+        if plan.changes_targets_only() || (cause == Cause::Nodes && !plan.steps.is_empty()) {
             self.node_sync.ended(began, made.is_ok());
         }
         let made = made?;
-        if !targets_only {
-            self.event(
-                service,
-                EventType::Normal,
-                "EnsuredLoadBalancer",
-                "Ensured load balancer",
-            )
-            .await;
-        } else if !no_nodes {
-            let message = "Updated load balancer with new hosts";
-            self.event(service, EventType::Normal, "UpdatedLoadBalancer", message)
-                .await;
-        }
+        self.tell_done(service, plan, cause, no_nodes).await;
         Ok(made)
     }
 
@@ -264,46 +288,54 @@ impl Reconciler {
             tracing::warn!(service, targets = ?unconfirmed, "many targets look gone at once; looking again before they go");
         }
         let losing = !unconfirmed.is_empty();
-        let open = losing || settled.hostname.is_empty() || !settled.print.targets.is_subset(&targets);
+        // A target without a candidate is one that is held back until everything is known.
+        let held = targets.difference(&settled.targets).any(|id| !unconfirmed.contains(id));
+        let until_settled = self.settled_at.saturating_duration_since(settled.at);
+        let open = losing || held || settled.hostname.is_empty() || !settled.targets.is_subset(&targets);
+        let after = resync::after(self.settings.resync_period, uid(service));
         self.memories.update(uid(service), |memory| {
             memory.note_gone(unconfirmed, settled.at);
             if open {
                 memory.leave_open(targets);
-                return Next::After(if losing {
-                    CONFIRMATION
-                } else {
-                    memory.look_again_after()
+                return Next::After(match (losing, held) {
+                    (true, _) => CONFIRMATION,
+                    (false, true) => until_settled.max(CONFIRMATION),
+                    (false, false) => memory.look_again_after(),
                 });
             }
             memory.settle(settled, targets);
-            Next::After(RESYNC)
+            after.map_or(Next::OnChange, Next::After)
         })
     }
 
-    async fn clean_up(&self, service: &Service) -> Result<Next, Error> {
-        let annotations = Annotations::of(service);
-        let name = names::load_balancer(uid(service));
-        if annotations.kind() != Kind::Elsewhere {
-            let plan = self.deletion(service, &name).await?;
-            if plan.steps.is_empty() && has_class(service) {
-                // The finalizer is that of the class's own controller, which may still need it.
-                return Ok(Next::OnChange);
-            }
-            self.tell_deletion(service, &plan).await;
-            apply(&plan, &self.executor(&name)).await?;
+    async fn clean_up(&self, service: &Service) -> Result<Next, Failure> {
+        let (name, shape) = (namespaced_name(service), Shape::of(service));
+        self.memories.begin(uid(service), &name, shape);
+        let had = self.delete(service).await?;
+        if !had && has_class(service) {
+            // The finalizer is that of the class's own controller, which may still need it.
+            self.memories.forget(uid(service));
+            return Ok(Next::OnChange);
         }
-        self.writer
-            .patch(service, "remove the finalizer", patches::release(service))
-            .await?;
-        self.event(
-            service,
-            EventType::Normal,
-            "DeletedLoadBalancer",
-            "Deleted load balancer",
-        )
-        .await;
+        let release = patches::release(service);
+        let released = self.writer.patch(service, "remove the finalizer", release).await;
+        released.doing(tell::REMOVE_FINALIZER)?;
+        self.tell_deleted(service).await;
         self.memories.forget(uid(service));
         Ok(Next::OnChange)
+    }
+
+    /// Deletes what a Service has at AWS, and says whether there was anything.
+    pub(super) async fn delete(&self, service: &Service) -> Result<bool, Failure> {
+        if Annotations::of(service).kind() == Kind::Elsewhere {
+            return Ok(false);
+        }
+        let name = names::load_balancer(uid(service));
+        let plan = self.deletion(service, &name).await;
+        let plan = plan.doing(tell::LOOK_BEFORE_CLEANUP)?;
+        self.tell_deletion(service, &plan).await;
+        apply(&plan, &self.executor(&name)).await.doing(tell::DELETE)?;
+        Ok(!plan.steps.is_empty())
     }
 
     /// What deletes load balancers of both kinds: the annotation may have changed since one was made.
@@ -336,45 +368,9 @@ impl Reconciler {
             listed,
         })
     }
-
-    async fn tell_deletion(&self, service: &Service, plan: &Plan) {
-        let told = self.memories.update(uid(service), |memory| {
-            std::mem::replace(&mut memory.deletion_told, true)
-        });
-        if !told && !plan.steps.is_empty() {
-            self.event(
-                service,
-                EventType::Normal,
-                "DeletingLoadBalancer",
-                "Deleting load balancer",
-            )
-            .await;
-        }
-    }
-
-    async fn failed(&self, service: &Service, error: &Error) {
-        let message = error.chain();
-        let (pause, tell) = self.memories.update(uid(service), |memory| {
-            let pause = memory.fail();
-            // AWS takes a while to let go of a deleted load balancer's group: no news for the first minute.
-            let expected = matches!(error, Error::GroupInUse { .. }) && memory.failures < 4;
-            let tell = !expected && !matches!(error, Error::NotLeader(_)) && memory.tell(&message, Instant::now());
-            (pause, tell)
-        });
-        tracing::warn!(error = %message, ?pause, "the Service is not in its desired state yet");
-        if tell {
-            let message = format!("Error syncing load balancer: {message}");
-            self.event(service, EventType::Warning, "SyncLoadBalancerFailed", &message)
-                .await;
-        }
-    }
-
-    async fn event(&self, service: &Service, kind: EventType, reason: &'static str, message: &str) {
-        self.writer.event(service, kind, reason, message).await;
-    }
 }
 
-fn uid(service: &Service) -> &str {
+pub(super) fn uid(service: &Service) -> &str {
     service.metadata.uid.as_deref().unwrap_or_default()
 }
 
@@ -385,12 +381,8 @@ fn likely_targets(candidates: &[Candidate], targets: &BTreeSet<InstanceId>) -> B
     likely.map(|candidate| candidate.id.clone()).collect()
 }
 
-/// How much longer nothing has to be done, if nothing has: the last look was made from the same, not too long ago,
-/// and its address stands in the status.
-fn still_settled(service: &Service, memory: &Memory, print: &Print, now: Instant) -> Option<Duration> {
-    let settled = memory.settled.as_ref()?;
-    let left = RESYNC
-        .checked_sub(now.saturating_duration_since(settled.at))
-        .filter(|left| !left.is_zero())?;
-    (settled.print == *print && patches::has_address(service, &settled.hostname)).then_some(left)
+/// `namespace/name`.
+pub(super) fn namespaced_name(service: &Service) -> String {
+    let (namespace, name) = request::namespaced(service);
+    format!("{namespace}/{name}")
 }

@@ -39,17 +39,50 @@ pub struct NodeInstance {
     pub security_groups: Vec<String>,
 }
 
-/// The Nodes that may be targets: not about to go, not excluded by label, with an EC2 instance, and with all of
-/// `labels` (an empty value there means any).
+/// Whether a Node may be a target of any Service: not about to go, and not excluded by label.
+fn is_eligible(node: &NodeView) -> bool {
+    let included = |value| parse_bool(value) == Some(false);
+    node.metadata.deletion_timestamp.is_none()
+        && !node.has_taint(AUTOSCALER_TAINT)
+        && node.label(EXCLUDE_LABEL).is_none_or(included)
+}
+
+/// The Nodes that may be targets of any Service, as the service controller of Kubernetes counts them: also those that are
+/// not Ready or have no instance.
+#[must_use]
+pub fn eligible(nodes: &[Arc<NodeView>]) -> Vec<&Arc<NodeView>> {
+    nodes.iter().filter(|node| is_eligible(node)).collect()
+}
+
+/// Instances whose Nodes say by themselves that they are to be no targets: someone is about to drain them, or they are
+/// about to go. That is no loss to be doubted.
+#[must_use]
+pub fn excluded(nodes: &[Arc<NodeView>]) -> BTreeSet<InstanceId> {
+    let excluded = nodes.iter().filter(|node| !is_eligible(node));
+    excluded.filter_map(|node| instance(node)).collect()
+}
+
+/// The candidates, and as further ones those of `held` that are not among them nor on their way out. A target that has
+/// become a candidate so stays one, and nothing else joins by it.
+#[must_use]
+pub fn with_held<'a>(
+    candidates: &[Candidate],
+    held: impl Iterator<Item = &'a InstanceId>,
+    going: &BTreeSet<InstanceId>,
+) -> Vec<Candidate> {
+    let mut all: BTreeMap<&InstanceId, bool> = held.filter(|id| !going.contains(id)).map(|id| (id, false)).collect();
+    all.extend(candidates.iter().map(|candidate| (&candidate.id, candidate.ready)));
+    let candidate = |(id, ready): (&InstanceId, bool)| Candidate { id: id.clone(), ready };
+    all.into_iter().map(candidate).collect()
+}
+
+/// The Nodes that may be targets: eligible ones with an EC2 instance and with all of `labels` (an empty value there means
+/// any).
 #[must_use]
 pub fn candidates(nodes: &[Arc<NodeView>], labels: &BTreeMap<String, String>) -> Vec<Candidate> {
     let mut candidates: Vec<Candidate> = nodes
         .iter()
-        .filter(|node| node.metadata.deletion_timestamp.is_none() && !node.has_taint(AUTOSCALER_TAINT))
-        .filter(|node| {
-            node.label(EXCLUDE_LABEL)
-                .is_none_or(|value| parse_bool(value) == Some(false))
-        })
+        .filter(|node| is_eligible(node))
         .filter(|node| {
             let has = |(key, wanted): (&String, &String)| {
                 node.label(key)
@@ -205,6 +238,31 @@ mod tests {
             .map(|c| c.id.to_string())
             .collect();
         assert_eq!(found, ["i-false", "i-plain"]);
+    }
+
+    #[test]
+    fn a_node_that_is_excluded_by_itself_is_told_from_one_that_is_not_there() {
+        let nodes = [
+            node("i-plain", "False", json!({}), json!({})),
+            node("i-drained", "True", json!({EXCLUDE_LABEL: ""}), json!({})),
+            node("i-none", "True", json!({}), json!({"spec": {"providerID": null}})),
+        ];
+        assert_eq!(excluded(&nodes), ids(&["i-drained"]));
+        let names: Vec<&str> = eligible(&nodes).iter().map(|node| node.name()).collect();
+        assert_eq!(names, ["i-plain", "i-none"]);
+    }
+
+    #[test]
+    fn targets_are_held_until_everything_is_known_unless_they_go_for_a_reason() {
+        let candidates = [Candidate {
+            id: InstanceId::new("i-1"),
+            ready: true,
+        }];
+        let registered = ids(&["i-1", "i-2", "i-3"]);
+        let held = with_held(&candidates, registered.iter(), &ids(&["i-3"]));
+        let held: Vec<(&str, bool)> = held.iter().map(|c| (c.id.as_str(), c.ready)).collect();
+        assert_eq!(held, [("i-1", true), ("i-2", false)]);
+        assert_eq!(with_held(&candidates, ids(&[]).iter(), &ids(&[])), candidates);
     }
 
     #[test]

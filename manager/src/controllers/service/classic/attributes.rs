@@ -14,17 +14,24 @@ const IDLE_TIMEOUT: i32 = 60;
 /// When an annotation is no boolean or no number.
 pub fn wanted(annotations: Annotations<'_>) -> Result<Attributes, Invalid> {
     let text = |suffix| annotations.filled(suffix).map(str::to_owned);
+    // In the in-tree provider's order, which decides which of several wrong values is told.
+    let emit_interval = annotations.integer("access-log-emit-interval")?;
+    let logs = annotations.flag("access-log-enabled")?;
+    let draining = annotations.flag("connection-draining-enabled")?;
+    let draining_timeout = annotations.integer("connection-draining-timeout")?;
+    let idle_timeout = annotations.integer("connection-idle-timeout")?;
+    let cross_zone = annotations.flag("cross-zone-load-balancing-enabled")?;
     Ok(Attributes {
-        cross_zone: Some(annotations.flag("cross-zone-load-balancing-enabled")?.unwrap_or(false)),
+        cross_zone: Some(cross_zone.unwrap_or(false)),
         access_log: Some(AccessLog {
-            enabled: annotations.flag("access-log-enabled")?.unwrap_or(false),
-            emit_interval: annotations.integer("access-log-emit-interval")?,
+            enabled: logs.unwrap_or(false),
+            emit_interval,
             bucket: text("access-log-s3-bucket-name"),
             prefix: text("access-log-s3-bucket-prefix"),
         }),
-        connection_draining: Some(annotations.flag("connection-draining-enabled")?.unwrap_or(false)),
-        connection_draining_timeout: annotations.integer("connection-draining-timeout")?,
-        idle_timeout: Some(annotations.integer("connection-idle-timeout")?.unwrap_or(IDLE_TIMEOUT)),
+        connection_draining: Some(draining.unwrap_or(false)),
+        connection_draining_timeout: draining_timeout,
+        idle_timeout: Some(idle_timeout.unwrap_or(IDLE_TIMEOUT)),
     })
 }
 

@@ -74,6 +74,9 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
     let first = listeners.first().ok_or(Invalid::NotBuilt {
         what: "a load balancer without listeners",
     })?;
+    let proxy_protocol = proxy_protocol(annotations)?;
+    let attributes = attributes::wanted(annotations)?;
+    let subnets = request::subnets(annotations)?;
     let health_check = health_check::wanted(service, annotations, &settings.health_probe, first)?;
     let name = names::load_balancer(service.metadata.uid.as_deref().unwrap_or_default());
     let cluster_tags = names::cluster_tags(&settings.cluster_id, settings.legacy_tags);
@@ -81,14 +84,14 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
     Ok(Desired {
         internal: annotations.internal(),
         ingress: security_groups::ingress(ports, &networks),
-        subnets: request::subnets(annotations)?,
+        subnets,
         groups: groups(annotations, settings),
         own_group: own_group(service, settings, &name, &user_tags, &cluster_tags),
-        attributes: attributes::wanted(annotations)?,
+        attributes,
         health_check,
         tags: request::tags(service, &user_tags, &cluster_tags),
         cluster_tags,
-        proxy_protocol: proxy_protocol(annotations)?,
+        proxy_protocol,
         tls_policy: annotations.get("ssl-negotiation-policy").map(str::to_owned),
         node_labels: annotations.pairs("target-node-labels"),
         name,

@@ -87,6 +87,25 @@ pub fn wanted(
     })
 }
 
+/// Whether two checks are the same. The incumbent sends the protocol as the annotation spells it, and AWS knows it in
+/// any case; a load balancer that it has made is left as it is.
+#[must_use]
+pub fn same(a: &HealthCheck, b: &HealthCheck) -> bool {
+    let target = |check: &HealthCheck| {
+        let (protocol, rest) = check.target.split_once(':').unwrap_or((check.target.as_str(), ""));
+        (protocol.to_ascii_uppercase(), rest.to_owned())
+    };
+    let numbers = |check: &HealthCheck| {
+        (
+            check.interval,
+            check.timeout,
+            check.unhealthy_threshold,
+            check.healthy_threshold,
+        )
+    };
+    target(a) == target(b) && numbers(a) == numbers(b)
+}
+
 /// Protocol, port and path before the annotations of the health check.
 fn base(
     service: &Service,
@@ -192,6 +211,23 @@ mod tests {
         for (annotations, expected) in table {
             assert_eq!(cluster(annotations).as_deref(), Ok(*expected), "{annotations:?}");
         }
+    }
+
+    #[test]
+    fn the_case_of_the_protocol_is_no_difference_and_that_of_the_path_is() {
+        let check = |target: &str, interval| HealthCheck {
+            target: target.into(),
+            interval,
+            timeout: 5,
+            unhealthy_threshold: 6,
+            healthy_threshold: 2,
+        };
+        assert!(same(&check("http:80/a", 10), &check("HTTP:80/a", 10)));
+        assert!(same(&check("TCP:80", 10), &check("TCP:80", 10)));
+        for other in ["HTTP:80/A", "HTTP:81/a", "HTTPS:80/a"] {
+            assert!(!same(&check("HTTP:80/a", 10), &check(other, 10)), "{other}");
+        }
+        assert!(!same(&check("TCP:80", 10), &check("TCP:80", 11)));
     }
 
     #[test]

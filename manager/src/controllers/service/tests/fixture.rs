@@ -11,10 +11,10 @@ use outrigger_leader::Permit;
 use serde_json::{Value, json};
 
 use super::super::error::Error;
-use super::super::instance_cache::InstanceCache;
 use super::super::memory::Memories;
 use super::super::names;
 use super::super::network::listing::Listing;
+use super::super::node_instances::NodeInstances;
 use super::super::node_sync::NodeSync;
 use super::super::reads::Aws;
 use super::super::settings::Settings;
@@ -22,6 +22,7 @@ use super::super::sync::{Next, Reconciler};
 use super::super::writer::Writer;
 use super::super::zone_cache::ZoneCache;
 use crate::events::EventType;
+use crate::instances::Instances;
 use crate::metrics::Metrics;
 use crate::node_cache::NodeCache;
 
@@ -74,6 +75,7 @@ impl Fixture {
         let settings = Settings {
             cluster_id: "prod".into(),
             vpc_id: "vpc-1".into(),
+            resync_period: Some(std::time::Duration::from_secs(1800)),
             ..Settings::default()
         };
         Self::with(world, settings, Permit::always())
@@ -185,7 +187,10 @@ fn reconciler(
     let ec2: Arc<dyn outrigger_aws::Ec2> = aws.clone();
     Reconciler {
         aws: Aws {
-            instances: InstanceCache::new(Arc::clone(&ec2), settings.cluster_id.clone()),
+            instances: NodeInstances::new(
+                Instances::new(Arc::clone(&ec2), settings.cluster_id.clone(), settings.vpc_id.clone()),
+                settings.cluster_id.clone(),
+            ),
             ec2,
             elb: aws.clone(),
             elbv2: aws.clone(),
@@ -198,6 +203,7 @@ fn reconciler(
         permit,
         memories: Memories::default(),
         node_sync: NodeSync::new(metrics.clone()),
+        settled_at: tokio::time::Instant::now(),
     }
 }
 

@@ -3,7 +3,9 @@
 mod crash;
 mod deletion;
 mod ensure;
+mod events;
 mod fixture;
 mod network;
 mod shutdown;
 mod takeover;
+mod vanished;

@@ -8,9 +8,9 @@ use outrigger_aws::elb::{Listener, NewPolicy};
 
 use super::super::super::names::{PROXY_POLICY, TLS_POLICY_PREFIX};
 use super::super::super::subnets;
-use super::super::attributes;
 use super::super::desired::Desired;
 use super::super::observe::{Existing, Observed};
+use super::super::{attributes, health_check};
 use super::{GroupRef, Planned, Step};
 
 /// Subnets, groups and tags of a load balancer that exists.
@@ -81,7 +81,8 @@ pub(super) fn settings(desired: &Desired, existing: &Existing) -> Vec<Planned> {
         let reason = format!("attributes differ: {}", differ.join(", "));
         steps.push(Planned::new(Step::ModifyAttributes(desired.attributes.clone()), reason));
     }
-    if existing.described.health_check.as_ref() != Some(&desired.health_check) {
+    let checked = existing.described.health_check.as_ref();
+    if !checked.is_some_and(|check| health_check::same(check, &desired.health_check)) {
         let now = existing
             .described
             .health_check
@@ -166,6 +167,19 @@ fn proxy_protocol(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32
             "the proxy protocol of this backend is not as asked for",
         ));
     }
+    // A backend outlives its listener at AWS, and would keep the proxy protocol for the next one on its port.
+    let unused = lb.backend_policies.iter().filter(|(port, policies)| {
+        policies.contains(PROXY_POLICY)
+            && !desired
+                .listeners
+                .iter()
+                .any(|listener| listener.instance_port == **port)
+    });
+    steps.extend(unused.map(|(port, policies)| {
+        let others = policies.iter().filter(|policy| *policy != PROXY_POLICY);
+        let step = Step::SetBackendPolicies(*port, others.cloned().collect());
+        Planned::new(step, "no listener uses this backend any more")
+    }));
     steps
 }
 

@@ -36,13 +36,17 @@ pub fn plan_deletion(doomed: &Doomed, settings: &Settings) -> Plan {
         .as_ref()
         .filter(|group| is_ours(group, &doomed.listed, settings))
     {
-        if !settings.disable_security_group_ingress {
-            steps.extend(references(&doomed.referencing, &group.id));
+        let references = references(&doomed.referencing, &group.id);
+        let hands_off = settings.disable_security_group_ingress;
+        // Rules from before the setting stay, and EC2 keeps the group as long as they do: the Service is not to wait for
+        // that. The sweep tells of the group.
+        if references.is_empty() || !hands_off {
+            steps.extend(references);
+            steps.push(Planned::new(
+                GroupStep::Delete(group.id.clone()),
+                "it was made for the load balancer",
+            ));
         }
-        steps.push(Planned::new(
-            GroupStep::Delete(group.id.clone()),
-            "it was made for the load balancer",
-        ));
     }
     Plan {
         steps,
@@ -124,6 +128,15 @@ mod tests {
         };
         assert_eq!(
             actions(&doomed, &hands_off),
+            ["DeleteLoadBalancer"],
+            "a rule that is not ours to touch names the group"
+        );
+        let unnamed = Doomed {
+            referencing: vec![],
+            ..doomed
+        };
+        assert_eq!(
+            actions(&unnamed, &hands_off),
             ["DeleteLoadBalancer", "DeleteSecurityGroup"]
         );
         assert_eq!(actions(&Doomed::default(), &settings()), Vec::<&str>::new());

@@ -135,10 +135,11 @@ pub(super) fn leftover(question: Question<'_>) -> Vec<Planned> {
     if given.contains(&own.id) || security_groups::missing_tags(own, &desired.cluster_tags).is_err() {
         return Vec::new();
     }
-    let mut steps = Vec::new();
-    if !settings.disable_security_group_ingress {
-        steps.extend(references(&observed.referencing, &own.id));
+    // With hands off the nodes' groups, a rule there may name the group, and EC2 would refuse to delete it at every look.
+    if settings.disable_security_group_ingress {
+        return Vec::new();
     }
+    let mut steps = references(&observed.referencing, &own.id);
     let reason = "the annotations give the load balancer other groups";
     steps.push(Planned::new(GroupStep::Delete(own.id.clone()), reason));
     steps

@@ -23,12 +23,7 @@ pub(super) struct Goal {
 }
 
 pub(super) fn goal(question: Question<'_>) -> Goal {
-    let groups = question
-        .observed
-        .load_balancer
-        .iter()
-        .flat_map(|existing| &existing.groups);
-    let registered: BTreeSet<InstanceId> = groups.flat_map(Group::instances).collect();
+    let registered = question.observed.registered();
     let wanted = targets::wanted(question.candidates, &registered, &question.observed.instances);
     let change = targets::change(&wanted, &registered, question.seen_gone);
     Goal {

@@ -1,0 +1,204 @@
+//! What users are told, and what waits before targets go.
+
+use std::time::Duration;
+
+use outrigger_aws::fake::World;
+use outrigger_leader::Permit;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::super::security_groups::quota::Quota;
+use super::super::settings::Settings;
+use super::super::sync::Next;
+use super::fixture::{Fixture, LB, world};
+
+async fn settled() -> Fixture {
+    let fixture = Fixture::new(world());
+    fixture.settle().await;
+    fixture.aws.forget_calls();
+    fixture.api.events.lock().unwrap().clear();
+    fixture
+}
+
+fn reasons(fixture: &Fixture) -> Vec<String> {
+    let events = fixture.events();
+    let reason = |event: &String| event.split(' ').nth(1).unwrap().to_owned();
+    events.iter().map(reason).collect()
+}
+
+/// As long as nobody asks for anything, the longest time until drift is looked for.
+const RESYNC: Duration = Duration::from_secs(1980);
+
+#[tokio::test(start_paused = true)]
+async fn what_others_change_at_aws_comes_back_and_is_told() {
+    let fixture = settled().await;
+    fixture.aws.change(|world| {
+        let described = &mut world.load_balancers.get_mut(LB).unwrap().described;
+        described.listeners.pop();
+        world.security_groups.get_mut("sg-new1").unwrap().ingress.pop();
+    });
+    tokio::time::advance(RESYNC).await;
+    fixture.sync().await.unwrap();
+    let told = fixture.events();
+    assert_eq!(told.len(), 1, "{told:?}");
+    let expected = "Normal RepairedLoadBalancer Repaired load balancer, which was changed at AWS: \
+                    AuthorizeSecurityGroupIngress (ports or client networks are missing), CreateLoadBalancerListeners \
+                    (ports of the Service have no such listener)";
+    assert_eq!(told[0], expected);
+    tokio::time::advance(RESYNC).await;
+    fixture.sync().await.unwrap();
+    assert_eq!(fixture.events().len(), 1, "nothing to repair, nothing to tell");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_period_drift_is_not_looked_for() {
+    let settings = Settings {
+        cluster_id: "prod".into(),
+        vpc_id: "vpc-1".into(),
+        ..Settings::default()
+    };
+    let fixture = Fixture::with(world(), settings, Permit::always());
+    fixture.settle().await;
+    fixture.aws.forget_calls();
+    tokio::time::advance(Duration::from_secs(1_000_000)).await;
+    assert_eq!(fixture.sync().await.unwrap(), Next::OnChange);
+    assert!(fixture.aws.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_is_silent_where_nothing_is_written_and_tells_what_it_writes() {
+    let mut fixture = settled().await;
+    fixture.restart();
+    fixture.sync().await.unwrap();
+    assert!(fixture.events().is_empty());
+    fixture.aws.change(|world| {
+        world.load_balancers.get_mut(LB).unwrap().described.listeners.pop();
+    });
+    fixture.restart();
+    fixture.sync().await.unwrap();
+    assert_eq!(reasons(&fixture), ["EnsuringLoadBalancer", "EnsuredLoadBalancer"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_wish_is_told_as_ensured_when_it_is() {
+    let fixture = Fixture::new(world());
+    let denied = outrigger_aws::Error::answered("CreateLoadBalancer", "AccessDenied", "no");
+    fixture.aws.fail_next("CreateLoadBalancer", denied);
+    assert!(fixture.sync().await.is_err());
+    fixture.sync().await.unwrap();
+    let expected = ["EnsuringLoadBalancer", "SyncLoadBalancerFailed", "EnsuredLoadBalancer"];
+    assert_eq!(reasons(&fixture), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_to_follow_the_nodes_names_them() {
+    let fixture = settled().await;
+    let denied = outrigger_aws::Error::answered("RegisterInstancesWithLoadBalancer", "AccessDenied", "no");
+    fixture.aws.fail_next("RegisterInstancesWithLoadBalancer", denied);
+    fixture.node("i-3", true);
+    assert!(fixture.sync().await.is_err());
+    let told = fixture.events();
+    let beginning = "Warning UpdateLoadBalancerFailed Error updating load balancer with new hosts [i-1 i-2 i-3] [node \
+                     names limited, total number of nodes: 3], error: AWS RegisterInstancesWithLoadBalancer: AccessDenied";
+    assert!(told.len() == 1 && told[0].starts_with(beginning), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_without_nodes_is_told_once_and_with_each_wish() {
+    let fixture = Fixture::new(world());
+    fixture.drop_node("i-1");
+    fixture.drop_node("i-2");
+    fixture.settle().await;
+    let expected = ["EnsuringLoadBalancer", "UnAvailableLoadBalancer", "EnsuredLoadBalancer"];
+    assert_eq!(reasons(&fixture), expected);
+    fixture.annotate("beat", "1");
+    fixture.settle().await;
+    assert_eq!(reasons(&fixture), [expected, expected].concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_about_to_be_drained_leaves_at_once() {
+    let fixture = settled().await;
+    fixture.nodes.observe(kube::runtime::watcher::Event::Apply(
+        serde_json::from_value(json!({
+            "metadata": {"name": "i-2", "labels": {"node.kubernetes.io/exclude-from-external-load-balancers": ""}},
+            "spec": {"providerID": "aws:///eu-central-1a/i-2"},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        }))
+        .unwrap(),
+    ));
+    fixture.sync().await.unwrap();
+    let expected = [format!("DeregisterInstancesFromLoadBalancer {LB} i-2")];
+    assert_eq!(
+        fixture.aws.writes(),
+        expected,
+        "half of the targets, and no second look"
+    );
+    assert_eq!(reasons(&fixture), ["UpdatedLoadBalancer"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_target_goes_before_everything_has_settled_after_a_start() {
+    let mut fixture = Fixture::new(world());
+    for id in ["i-3", "i-4", "i-5", "i-6"] {
+        fixture.aws.change(|world| {
+            let instance = super::fixture::instance(id);
+            world.instances.insert(instance.id.clone(), instance);
+        });
+        fixture.node(id, true);
+    }
+    fixture.settle().await;
+    fixture.restart();
+    fixture.reconciler.settled_at = Instant::now() + Duration::from_secs(30);
+    fixture.aws.forget_calls();
+    fixture.drop_node("i-6");
+    assert_eq!(fixture.sync().await.unwrap(), Next::After(Duration::from_secs(30)));
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+    tokio::time::advance(Duration::from_secs(30)).await;
+    fixture.sync().await.unwrap();
+    let expected = [format!("DeregisterInstancesFromLoadBalancer {LB} i-6")];
+    assert_eq!(fixture.aws.writes(), expected, "one of six needs no second look");
+}
+
+fn with_quota(rules: usize, enforced: bool, world: World) -> Fixture {
+    let settings = Settings {
+        cluster_id: "prod".into(),
+        vpc_id: "vpc-1".into(),
+        rules_quota: Quota { rules, enforced },
+        ..Settings::default()
+    };
+    let fixture = Fixture::with(world, settings, Permit::always());
+    fixture.change(|service| {
+        let ranges = (0..3).map(|n| format!("10.{n}.0.0/16")).collect();
+        service.spec.as_mut().unwrap().load_balancer_source_ranges = Some(ranges);
+    });
+    fixture
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_nears_its_quota_is_told_once_and_the_load_balancer_is_made() {
+    // Two ports and path MTU discovery from three networks: nine rules.
+    let fixture = with_quota(10, true, world());
+    fixture.settle().await;
+    fixture.annotate("beat", "1");
+    fixture.settle().await;
+    let told = fixture.events();
+    let warnings: Vec<&String> = told
+        .iter()
+        .filter(|event| event.contains("SecurityGroupNearlyFull"))
+        .collect();
+    assert_eq!(warnings.len(), 1, "{told:?}");
+    assert!(warnings[0].contains("9 rules of 10"), "{warnings:?}");
+    assert_eq!(fixture.aws.world().load_balancers.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_was_set_stops_the_plan_before_its_first_write() {
+    let fixture = with_quota(8, true, world());
+    let error = fixture.sync().await.unwrap_err().to_string();
+    assert!(error.contains("9 rules, and the quota is 8"), "{error}");
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+    let fixture = with_quota(8, false, world());
+    fixture.sync().await.unwrap();
+    assert_eq!(fixture.aws.world().load_balancers.len(), 1, "AWS may allow more");
+}

@@ -1,0 +1,83 @@
+//! Services that are gone without having been let go.
+
+use std::time::Duration;
+
+use super::super::vanished::Missing;
+use super::fixture::{Fixture, LB, world};
+
+async fn settled() -> Fixture {
+    let fixture = Fixture::new(world());
+    fixture.settle().await;
+    fixture.aws.forget_calls();
+    fixture
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_vanished_service_had_goes_after_a_second_search() {
+    let fixture = settled().await;
+    let mut missing = Missing::default();
+    fixture.reconciler.delete_vanished(&mut missing, |_| true).await;
+    fixture.reconciler.delete_vanished(&mut missing, |_| false).await;
+    assert!(fixture.aws.calls().is_empty(), "one search is no proof");
+    fixture
+        .reconciler
+        .delete_vanished(&mut missing, |name| name != "default/web")
+        .await;
+    let world = fixture.aws.world();
+    assert!(world.load_balancers.is_empty() && world.security_groups.len() == 1);
+    assert!(fixture.events().last().unwrap().contains("DeletedLoadBalancer"));
+    fixture.aws.forget_calls();
+    fixture.reconciler.delete_vanished(&mut missing, |_| false).await;
+    assert!(fixture.aws.calls().is_empty(), "it is forgotten");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_fails_is_told_and_tried_again_after_a_pause() {
+    let fixture = settled().await;
+    let mut missing = Missing::default();
+    fixture.reconciler.delete_vanished(&mut missing, |_| false).await;
+    let denied = outrigger_aws::Error::answered("DeleteLoadBalancer", "AccessDenied", "no");
+    fixture.aws.fail_next("DeleteLoadBalancer", denied);
+    fixture.reconciler.delete_vanished(&mut missing, |_| false).await;
+    let told = fixture.events().last().unwrap().clone();
+    assert!(
+        told.starts_with("Warning DeleteLoadBalancerFailed Error deleting load balancer: "),
+        "{told}"
+    );
+    fixture.aws.forget_calls();
+    fixture.reconciler.delete_vanished(&mut missing, |_| false).await;
+    assert!(fixture.aws.calls().is_empty(), "not at once");
+    tokio::time::advance(Duration::from_secs(5)).await;
+    fixture.reconciler.delete_vanished(&mut missing, |_| false).await;
+    assert!(fixture.aws.world().load_balancers.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_service_of_the_same_name_has_the_old_ones_load_balancer_deleted_first() {
+    let fixture = settled().await;
+    fixture.change(|service| {
+        service.metadata.uid = Some("99999999-1234-1234-1234-123456789abc".into());
+        service.metadata.finalizers = None;
+        service.status = None;
+    });
+    fixture.settle().await;
+    let writes = fixture.aws.writes();
+    let at = |action: &str| writes.iter().position(|write| write.starts_with(action)).unwrap();
+    assert_eq!(writes[0], format!("DeleteLoadBalancer {LB}"));
+    assert!(
+        at("DeleteSecurityGroup sg-new1") < at("CreateLoadBalancer"),
+        "{writes:?}"
+    );
+    assert_eq!(fixture.aws.world().load_balancers.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_lost_its_finalizer_and_its_wish_at_once_leaves_nothing_behind() {
+    let fixture = settled().await;
+    fixture.change(|service| {
+        service.metadata.finalizers = None;
+        service.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
+    });
+    fixture.sync().await.unwrap();
+    assert!(fixture.aws.world().load_balancers.is_empty());
+}
