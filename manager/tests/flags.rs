@@ -240,6 +240,12 @@ fn worker_counts_of_zero_are_refused() {
 }
 
 #[test]
+fn eight_services_are_worked_on_at_once_unless_the_flag_is_set() {
+    assert_eq!(run("").service_sync_concurrency(), 8);
+    assert_eq!(run("--concurrent-service-syncs=1").service_sync_concurrency(), 1);
+}
+
+#[test]
 fn controllers_are_chosen_by_name_or_alias_and_the_first_match_decides() {
     let on = |line: &str, controller| run(line).general.controllers.enabled(controller);
     assert!(on("", Controller::Service));

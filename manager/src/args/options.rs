@@ -72,6 +72,17 @@ impl Options {
         }
     }
 
+    /// How many Services may be worked on at the same time. Upstream's default of 1 lets one slow call of AWS hold up all
+    /// others; an untouched flag means 8, which AWS's limits still bear.
+    #[must_use]
+    pub fn service_sync_concurrency(&self) -> usize {
+        if self.explicitly_set("concurrent-service-syncs") {
+            self.services.concurrent_service_syncs
+        } else {
+            8
+        }
+    }
+
     /// How many nodes' addresses may be written at the same time.
     #[must_use]
     pub fn node_status_concurrency(&self) -> usize {
@@ -165,7 +176,7 @@ pub struct Nodes {
 /// Service controller.
 #[derive(Debug, Clone)]
 pub struct Services {
-    /// `--concurrent-service-syncs`.
+    /// `--concurrent-service-syncs`; see [`Options::service_sync_concurrency`].
     pub concurrent_service_syncs: usize,
     /// `--load-balancer-resync-period`; `None`: off.
     pub resync_period: Option<Duration>,

@@ -178,7 +178,7 @@ impl Assembly {
                     enforced: self.options.services.security_group_rules_set,
                 },
             },
-            concurrent_syncs: self.options.services.concurrent_service_syncs,
+            concurrent_syncs: self.options.service_sync_concurrency(),
             metrics: self.metrics.clone(),
         }
     }

@@ -9,6 +9,7 @@ use outrigger_leader::Permit;
 
 use super::error::Error;
 use super::plan::{GroupRef, GroupStep, Plan, Step};
+use super::reads::shared::Shared;
 use super::security_groups;
 use crate::aws_write;
 
@@ -24,6 +25,8 @@ pub struct Executor<'a> {
     pub permit: &'a Permit,
     /// Name of the load balancer that the plan is about.
     pub load_balancer: &'a str,
+    /// What is known of AWS, which is told of every write.
+    pub shared: &'a Shared,
 }
 
 /// What a plan has made.
@@ -48,7 +51,9 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> 
     for planned in &plan.steps {
         let (action, step) = (planned.step.action(), &planned.step);
         tracing::info!(action, load_balancer = executor.load_balancer, ?step, reason = %planned.reason, "writing to AWS");
-        executor.step(step, &mut made).await?;
+        let done = executor.step(step, &mut made).await;
+        executor.shared.written(executor.load_balancer, step);
+        done?;
     }
     Ok(made)
 }

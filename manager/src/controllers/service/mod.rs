@@ -75,6 +75,7 @@ use network::listing::Listing;
 use node_instances::NodeInstances;
 use node_sync::NodeSync;
 use reads::Aws;
+use reads::shared::Shared;
 use settings::Settings;
 use sync::{Next, Reconciler};
 use writer::ApiWriter;
@@ -130,6 +131,8 @@ pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<
     let nodes = nodes.inspect(move |()| told.reconciler.node_sync.nodes_changed());
     let controller = Controller::new(services, watcher::Config::default());
     let listed = controller.store();
+    let services = listed.clone();
+    context.reconciler.aws.shared.look_ahead_for(move || services.state());
     let running = controller
         .with_config(Config::default().concurrency(concurrency))
         .reconcile_all_on(nodes)
@@ -174,6 +177,7 @@ fn reconciler(deps: Deps, permit: Permit) -> Reconciler {
             target_groups: Listing::default(),
             instances,
             zones: ZoneCache::default(),
+            shared: Shared::default(),
         },
         settings: deps.settings,
         nodes: deps.nodes,

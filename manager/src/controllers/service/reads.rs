@@ -1,18 +1,45 @@
 //! Reading at AWS what load balancers of either kind need. Everything is asked for by name, ID or filter; nothing is
 //! written.
+//!
+//! Many Services ask the same, most of all after a start, so that answers are shared:
+//!
+//! - subnets, route tables and security groups serve all for [`look::MAX_AGE`]; what one call can say of up to 200 groups,
+//!   the own ones of other Services among them, is asked in one call;
+//! - at the first look after a start a load balancer is described together with 19 others whose turn is still to come.
+//!   Such a description is used once; from then on each look reads its own load balancer.
+//!
+//! Why a stale answer does no harm. A [`Look`] notes when something that it was told is older than itself. A plan from
+//! such a look is dropped, and made again from a fresh look, before anything is written or any fault is told
+//! ([`Look::suffices`]). So a stale answer costs reads, never a wrong write. What is left is that a look finds nothing to do
+//! because it did not see what someone else has changed at AWS within the last minute; the next look at that Service
+//! finds it, as it would have if the change had come a minute later. Changes of ours are seen at once: security groups are
+//! forgotten at every write to any of them ([`Shared::written`]), an answer that was under way then included, and subnets
+//! and route tables are never written here. Whatever is read to delete is read fresh.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod ahead;
+mod answers;
+pub mod look;
+mod moment;
+pub mod shared;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use outrigger_aws::ec2::{AvailabilityZone, MAX_FILTER_VALUES, RouteTable, SecurityGroup, Subnet};
-use outrigger_aws::{Ec2, Elb, Elbv2, Error, Filter};
+use outrigger_aws::elb::LoadBalancer;
+use outrigger_aws::elbv2::NetworkLoadBalancer;
+use outrigger_aws::{Ec2, Elb, Elbv2, Error, Filter, Tags};
 
+use super::annotations::Kind;
 use super::network::listing::Listing;
 use super::node_instances::NodeInstances;
 use super::request::Subnets;
 use super::settings::Settings;
 use super::subnets;
 use super::zone_cache::ZoneCache;
+use shared::{Shared, each};
+
+pub use look::Look;
 
 /// AWS, and what is remembered of it between Services.
 pub struct Aws {
@@ -28,45 +55,142 @@ pub struct Aws {
     pub instances: NodeInstances,
     /// Zones of the region.
     pub zones: ZoneCache,
+    /// What was said that serves several Services.
+    pub shared: Shared,
+}
+
+/// A classic load balancer and its tags.
+///
+/// # Errors
+/// When a call failed.
+pub async fn classic_load_balancer(look: &Look<'_>, name: &str) -> Result<Option<(LoadBalancer, Tags)>, Error> {
+    let all = || look.shared.load_balancers(Kind::Classic);
+    let many = |names: Vec<String>| async move {
+        let found = look.elb.describe_many(&names).await?;
+        let names: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
+        let mut tags = look.elb.tags_of_many(&names).await?;
+        let with_tags = found.into_iter().map(|found| {
+            let of_it = tags.remove(&found.name).unwrap_or_default();
+            (found.name.clone(), (found, of_it))
+        });
+        Ok(with_tags.collect::<HashMap<_, _>>())
+    };
+    if let Some(ahead) = look.shared.classic.take(name, look, all, many).await {
+        return Ok(ahead);
+    }
+    let Some(described) = look.elb.describe(name).await? else {
+        return Ok(None);
+    };
+    let tags = look.elb.describe_tags(name).await?;
+    Ok(Some((described, tags)))
+}
+
+/// A network load balancer.
+///
+/// # Errors
+/// When the call failed, or the name belongs to a load balancer of another type.
+pub async fn network_load_balancer(look: &Look<'_>, name: &str) -> Result<Option<NetworkLoadBalancer>, Error> {
+    let all = || look.shared.load_balancers(Kind::Network);
+    let many = |names: Vec<String>| async move {
+        let found = look.elbv2.load_balancers(&names).await?;
+        Ok(found
+            .into_iter()
+            .map(|found| (found.name.clone(), found))
+            .collect::<HashMap<_, _>>())
+    };
+    if let Some(ahead) = look.shared.network.take(name, look, all, many).await {
+        return Ok(ahead);
+    }
+    let found = look.elbv2.load_balancers(&[name.to_owned()]).await?;
+    Ok(found.into_iter().find(|balancer| balancer.name == name))
+}
+
+/// The groups of the account that this filter finds, by a tag.
+///
+/// # Errors
+/// When the call failed.
+pub async fn groups_tagged(look: &Look<'_>, filter: Filter) -> Result<Vec<SecurityGroup>, Error> {
+    let key = format!("{}={}", filter.name, filter.values.join(","));
+    let ask = |keys: BTreeSet<String>| async move {
+        let groups = Arc::new(look.ec2.security_groups(&[filter]).await?);
+        Ok(keys.into_iter().map(|key| (key, Arc::clone(&groups))).collect())
+    };
+    let keys = BTreeSet::from([key]);
+    let found = look.shared.tagged.of(&keys, look, BTreeSet::new, ask).await?;
+    Ok(found.into_values().flat_map(Arc::unwrap_or_clone).collect())
 }
 
 /// The group of this name in the VPC; names are unique there.
 ///
 /// # Errors
 /// When the call failed.
-pub async fn group_by_name(aws: &Aws, vpc_id: &str, name: &str) -> Result<Option<SecurityGroup>, Error> {
-    let filters = [Filter::new("group-name", [name]), Filter::new("vpc-id", [vpc_id])];
-    Ok(aws.ec2.security_groups(&filters).await?.into_iter().next())
+pub async fn group_by_name(look: &Look<'_>, vpc_id: &str, name: &str) -> Result<Option<SecurityGroup>, Error> {
+    let ask = |names: BTreeSet<String>| async move {
+        let filters = [
+            Filter::new("group-name", names.iter().cloned()),
+            Filter::new("vpc-id", [vpc_id]),
+        ];
+        let groups = look.ec2.security_groups(&filters).await?;
+        let named = groups
+            .into_iter()
+            .filter_map(|group| Some((group.name.clone()?, Some(Arc::new(group)))));
+        Ok(each(names, named.collect()))
+    };
+    let key = BTreeSet::from([name.to_owned()]);
+    let ahead = || look.shared.groups_to_come();
+    let mut found = look.shared.named.of(&key, look, ahead, ask).await?;
+    Ok(found.remove(name).flatten().map(Arc::unwrap_or_clone))
 }
 
 /// The groups of these IDs, as far as EC2 lists them.
 ///
 /// # Errors
 /// When a call failed.
-pub async fn groups_by_id(aws: &Aws, ids: BTreeSet<String>) -> Result<BTreeMap<String, SecurityGroup>, Error> {
-    let ids: Vec<String> = ids.into_iter().collect();
-    let mut found = BTreeMap::new();
-    for chunk in ids.chunks(MAX_FILTER_VALUES) {
-        let groups = aws
-            .ec2
-            .security_groups(&[Filter::new("group-id", chunk.iter().cloned())])
-            .await?;
-        found.extend(groups.into_iter().map(|group| (group.id.clone(), group)));
-    }
-    Ok(found)
+pub async fn groups_by_id(look: &Look<'_>, ids: BTreeSet<String>) -> Result<BTreeMap<String, SecurityGroup>, Error> {
+    let ask = |ids: BTreeSet<String>| async move {
+        let listed: Vec<String> = ids.iter().cloned().collect();
+        let mut found = BTreeMap::new();
+        for chunk in listed.chunks(MAX_FILTER_VALUES) {
+            let filter = Filter::new("group-id", chunk.iter().cloned());
+            let groups = look.ec2.security_groups(&[filter]).await?;
+            found.extend(
+                groups
+                    .into_iter()
+                    .map(|group| (group.id.clone(), Some(Arc::new(group)))),
+            );
+        }
+        Ok(each(ids, found))
+    };
+    let found = look.shared.groups.of(&ids, look, BTreeSet::new, ask).await?;
+    let listed = found
+        .into_iter()
+        .filter_map(|(id, group)| Some((id, Arc::unwrap_or_clone(group?))));
+    Ok(listed.collect())
 }
 
-/// The groups with a rule that names one of `sources`; no source: no call.
+/// The groups with a rule that names one of `sources`, at most 200; no source: no call.
 ///
 /// # Errors
 /// When the call failed.
-pub async fn referencing(aws: &Aws, sources: BTreeSet<String>) -> Result<Vec<SecurityGroup>, Error> {
-    if sources.is_empty() {
-        return Ok(Vec::new());
-    }
-    aws.ec2
-        .security_groups(&[Filter::new("ip-permission.group-id", sources)])
-        .await
+pub async fn referencing(look: &Look<'_>, sources: BTreeSet<String>) -> Result<Vec<SecurityGroup>, Error> {
+    let ask = |sources: BTreeSet<String>| async move {
+        let filter = Filter::new("ip-permission.group-id", sources.iter().cloned());
+        let mut by_source = BTreeMap::<String, Vec<Arc<SecurityGroup>>>::new();
+        for group in look.ec2.security_groups(&[filter]).await? {
+            let group = Arc::new(group);
+            let pairs = group.ingress.iter().flat_map(|rule| &rule.groups);
+            let named: BTreeSet<&String> = pairs.filter_map(|pair| pair.group_id.as_ref()).collect();
+            for source in named {
+                by_source.entry(source.clone()).or_default().push(Arc::clone(&group));
+            }
+        }
+        Ok(each(sources, by_source))
+    };
+    let ahead = || look.shared.sources_to_come();
+    let found = look.shared.referencing.of(&sources, look, ahead, ask).await?;
+    let groups = found.into_values().flatten();
+    let once: BTreeMap<String, Arc<SecurityGroup>> = groups.map(|group| (group.id.clone(), group)).collect();
+    Ok(once.into_values().map(Arc::unwrap_or_clone).collect())
 }
 
 /// What subnets are chosen from.
@@ -84,24 +208,41 @@ pub struct Vpc {
 ///
 /// # Errors
 /// The first call that failed.
-pub async fn vpc(aws: &Aws, wanted: &Subnets, settings: &Settings, attached: &BTreeSet<String>) -> Result<Vpc, Error> {
+pub async fn vpc(
+    look: &Look<'_>,
+    wanted: &Subnets,
+    settings: &Settings,
+    attached: &BTreeSet<String>,
+) -> Result<Vpc, Error> {
     match wanted {
-        Subnets::Discover => discovered(aws, settings).await,
+        Subnets::Discover => discovered(look, settings).await,
         Subnets::Listed { ids, names } => {
             let by_id: BTreeSet<String> = ids.iter().chain(attached).cloned().collect();
-            listed(aws, settings, by_id, names).await
+            listed(look, settings, by_id, names).await
         }
     }
 }
 
-async fn discovered(aws: &Aws, settings: &Settings) -> Result<Vpc, Error> {
-    let of_vpc = Filter::new("vpc-id", [&settings.vpc_id]);
-    let subnets = aws.ec2.subnets(&[of_vpc]).await?;
-    let route_tables = aws.ec2.route_tables(&settings.vpc_id).await?;
-    let known = aws.zones.known();
+async fn discovered(look: &Look<'_>, settings: &Settings) -> Result<Vpc, Error> {
+    let vpc_id = &settings.vpc_id;
+    let key = BTreeSet::from([vpc_id.clone()]);
+    let ask_subnets = |_| async {
+        let subnets = look.ec2.subnets(&[Filter::new("vpc-id", [vpc_id])]).await?;
+        Ok(BTreeMap::from([(vpc_id.clone(), Arc::new(subnets))]))
+    };
+    let ask_tables = |_| async {
+        let tables = look.ec2.route_tables(vpc_id).await?;
+        Ok(BTreeMap::from([(vpc_id.clone(), Arc::new(tables))]))
+    };
+    let shared = &look.shared;
+    let mut subnets = shared.subnets.of(&key, look, BTreeSet::new, ask_subnets).await?;
+    let mut tables = shared.route_tables.of(&key, look, BTreeSet::new, ask_tables).await?;
+    let subnets = subnets.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default();
+    let route_tables = tables.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default();
+    let known = look.zones.known();
     let stale = subnets::has_unknown_zone(&subnets, &known);
     let zones = if stale {
-        aws.zones.refresh(aws.ec2.as_ref()).await?
+        look.zones.refresh(look.ec2.as_ref()).await?
     } else {
         known
     };
@@ -112,15 +253,15 @@ async fn discovered(aws: &Aws, settings: &Settings) -> Result<Vpc, Error> {
     })
 }
 
-async fn listed(aws: &Aws, settings: &Settings, by_id: BTreeSet<String>, names: &[String]) -> Result<Vpc, Error> {
+async fn listed(look: &Look<'_>, settings: &Settings, by_id: BTreeSet<String>, names: &[String]) -> Result<Vpc, Error> {
     let mut found = Vec::new();
     if !by_id.is_empty() {
-        found = aws.ec2.subnets(&[Filter::new("subnet-id", by_id)]).await?;
+        found = look.ec2.subnets(&[Filter::new("subnet-id", by_id)]).await?;
     }
     if !names.is_empty() {
         let of_vpc = Filter::new("vpc-id", [&settings.vpc_id]);
         let named = [Filter::new("tag:Name", names.iter().cloned()), of_vpc];
-        let more = aws.ec2.subnets(&named).await?;
+        let more = look.ec2.subnets(&named).await?;
         let known: BTreeSet<String> = found.iter().map(|subnet| subnet.id.clone()).collect();
         found.extend(more.into_iter().filter(|subnet| !known.contains(&subnet.id)));
     }

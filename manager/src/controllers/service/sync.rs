@@ -19,7 +19,8 @@ use super::memory::{CONFIRMATION, Memories, Memory, Settled};
 use super::network::listing::Search;
 use super::node_sync::NodeSync;
 use super::plan::Plan;
-use super::reads::{Aws, group_by_name, referencing};
+use super::reads::look::MAX_AGE;
+use super::reads::{Aws, Look, group_by_name, referencing};
 use super::security_groups::quota;
 use super::settings::Settings;
 use super::shape::Shape;
@@ -153,7 +154,8 @@ impl Reconciler {
         (!left.is_zero()).then_some(Next::After(left))
     }
 
-    /// Looks at AWS and makes a plan.
+    /// Looks at AWS and makes a plan: from what others were told just before, if that leads to nothing; else from what
+    /// AWS says now.
     async fn look(
         &self,
         desired: &Desired,
@@ -161,9 +163,30 @@ impl Reconciler {
         seen_gone: &BTreeSet<InstanceId>,
         search: Search,
     ) -> Result<Looked, Error> {
+        // Who looks for drift this often wants to see what is there now.
+        let often = self.settings.resync_period.is_some_and(|period| period < 2 * MAX_AGE);
+        if !often {
+            let quick = Look::quick(&self.aws);
+            let looked = self.look_by(&quick, desired, candidates, seen_gone, search).await;
+            if quick.suffices(&looked.as_ref().map(|looked| &looked.plan)) {
+                return looked;
+            }
+        }
+        self.look_by(&Look::fresh(&self.aws), desired, candidates, seen_gone, search)
+            .await
+    }
+
+    async fn look_by(
+        &self,
+        look: &Look<'_>,
+        desired: &Desired,
+        candidates: &[Candidate],
+        seen_gone: &BTreeSet<InstanceId>,
+        search: Search,
+    ) -> Result<Looked, Error> {
         match desired {
             Desired::Classic(desired) => {
-                let observed = classic::observe::observe(&self.aws, desired, &self.settings, candidates).await?;
+                let observed = classic::observe::observe(look, desired, &self.settings, candidates).await?;
                 let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
                 let candidates = &self.with_held(candidates, registered, seen_gone);
                 let plan = classic::plan::plan(classic::plan::Question {
@@ -181,8 +204,7 @@ impl Reconciler {
                 })
             }
             Desired::Network(desired) => {
-                let observed =
-                    network::observe::observe(&self.aws, desired, &self.settings, candidates, search).await?;
+                let observed = network::observe::observe(look, desired, &self.settings, candidates, search).await?;
                 let registered = observed.registered();
                 let candidates = &self.with_held(candidates, Some(&registered), seen_gone);
                 let plan = network::plan::plan(network::plan::Question {
@@ -261,6 +283,7 @@ impl Reconciler {
             elbv2: self.aws.elbv2.as_ref(),
             permit: &self.permit,
             load_balancer,
+            shared: &self.aws.shared,
         }
     }
 
@@ -353,9 +376,10 @@ impl Reconciler {
     async fn doomed(&self, annotations: Annotations<'_>, name: &str) -> Result<classic::plan::Doomed, Error> {
         let load_balancer = self.aws.elb.describe(name).await?.is_some();
         let group = names::security_group(name);
-        let own_group = group_by_name(&self.aws, &self.settings.vpc_id, &group).await?;
+        let look = Look::fresh(&self.aws);
+        let own_group = group_by_name(&look, &self.settings.vpc_id, &group).await?;
         let sources: BTreeSet<String> = own_group.iter().map(|group| group.id.clone()).collect();
-        let referencing = referencing(&self.aws, sources).await?;
+        let referencing = referencing(&look, sources).await?;
         let lists = [
             annotations.list("security-groups"),
             annotations.list("extra-security-groups"),

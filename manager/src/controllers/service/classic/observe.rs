@@ -6,7 +6,7 @@ use outrigger_aws::ec2::SecurityGroup;
 use outrigger_aws::elb::{Attributes, LoadBalancer};
 use outrigger_aws::{Error, InstanceId, Tags};
 
-use super::super::reads::{Aws, Vpc, group_by_name, groups_by_id, referencing, vpc};
+use super::super::reads::{Look, Vpc, classic_load_balancer, group_by_name, groups_by_id, referencing, vpc};
 use super::super::settings::Settings;
 use super::super::targets::{Candidate, NodeInstance};
 use super::desired::{Desired, Groups};
@@ -53,38 +53,37 @@ impl Observed {
 /// # Errors
 /// The first call that failed.
 pub async fn observe(
-    aws: &Aws,
+    look: &Look<'_>,
     desired: &Desired,
     settings: &Settings,
     candidates: &[Candidate],
 ) -> Result<Observed, Error> {
-    let load_balancer = existing(aws, &desired.name).await?;
-    let own_group = group_by_name(aws, &settings.vpc_id, &desired.own_group.name).await?;
+    let load_balancer = existing(look, &desired.name).await?;
+    let own_group = group_by_name(look, &settings.vpc_id, &desired.own_group.name).await?;
     let mut observed = Observed {
         load_balancer,
         own_group,
         ..Observed::default()
     };
-    observed.vpc = vpc(aws, &desired.subnets, settings, &observed.attached()).await?;
+    observed.vpc = vpc(look, &desired.subnets, settings, &observed.attached()).await?;
     let ids: BTreeSet<InstanceId> = candidates.iter().map(|candidate| candidate.id.clone()).collect();
-    observed.instances = aws.instances.look_up(&ids).await?;
+    observed.instances = look.instances.look_up(&ids).await?;
     if !settings.disable_security_group_ingress {
         let of_instances = observed
             .instances
             .values()
             .flat_map(|instance| instance.security_groups.iter().cloned());
-        observed.groups = groups_by_id(aws, of_instances.collect()).await?;
-        observed.referencing = referencing(aws, sources(desired, observed.own_group.as_ref())).await?;
+        observed.groups = groups_by_id(look, of_instances.collect()).await?;
+        observed.referencing = referencing(look, sources(desired, observed.own_group.as_ref())).await?;
     }
     Ok(observed)
 }
 
-async fn existing(aws: &Aws, name: &str) -> Result<Option<Existing>, Error> {
-    let Some(described) = aws.elb.describe(name).await? else {
+async fn existing(look: &Look<'_>, name: &str) -> Result<Option<Existing>, Error> {
+    let Some((described, tags)) = classic_load_balancer(look, name).await? else {
         return Ok(None);
     };
-    let attributes = aws.elb.attributes(name).await?;
-    let tags = aws.elb.describe_tags(name).await?;
+    let attributes = look.elb.attributes(name).await?;
     Ok(Some(Existing {
         described,
         attributes,

@@ -6,13 +6,13 @@ use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::{Error, InstanceId};
 
 use super::super::annotations::{Annotations, Kind};
-use super::super::reads::{Aws, group_by_name, referencing};
+use super::super::reads::{Aws, Look, group_by_name, network_load_balancer, referencing};
 use super::super::settings::Settings;
 use super::super::{hostname, names, request};
 use super::heirs::heirs;
 use super::listing::{self, Search, Whose};
 use super::names::{Owner, prefix, security_group};
-use super::observe::{by_name, node_groups};
+use super::observe::node_groups;
 use super::plan::Doomed;
 
 /// What is left of a Service's network load balancer.
@@ -31,7 +31,8 @@ pub async fn doomed(
     let uid = service.metadata.uid.as_deref().unwrap_or_default();
     let (namespace, name) = request::namespaced(service);
     let owner = Owner { namespace, name, uid };
-    let load_balancer = by_name(aws, &names::load_balancer(uid)).await?;
+    let look = Look::fresh(aws);
+    let load_balancer = network_load_balancer(&look, &names::load_balancer(uid)).await?;
     let mut doomed = Doomed {
         name: names::load_balancer(uid),
         load_balancer: load_balancer.map(|balancer| balancer.arn),
@@ -55,15 +56,15 @@ pub async fn doomed(
     doomed.target_groups.extend(unused);
     if !settings.disable_security_group_ingress {
         let instances = aws.instances.look_up(nodes).await?;
-        doomed.groups = node_groups(aws, settings, &instances).await?;
+        doomed.groups = node_groups(&look, settings, &instances).await?;
         let all = aws.target_groups.all(aws.elbv2.as_ref(), Search::Earlier).await?;
         let (name, groups) = (&doomed.name, &doomed.groups);
         doomed.heirs = heirs(aws.elbv2.as_ref(), &all, name, groups, &settings.cluster_id).await?;
     }
     let own = security_group(&settings.cluster_name, owner);
-    doomed.own_group = group_by_name(aws, &settings.vpc_id, &own).await?;
+    doomed.own_group = group_by_name(&look, &settings.vpc_id, &own).await?;
     let sources = doomed.own_group.iter().map(|group| group.id.clone()).collect();
-    doomed.referencing = referencing(aws, sources).await?;
+    doomed.referencing = referencing(&look, sources).await?;
     doomed.listed = annotations.list("security-groups").unwrap_or_default();
     Ok(doomed)
 }

@@ -8,7 +8,9 @@ use outrigger_aws::{Error, Filter, InstanceId};
 use outrigger_shared::tags;
 
 use super::super::names::SERVICE_TAG;
-use super::super::reads::{Aws, Vpc, group_by_name, groups_by_id, referencing, vpc};
+use super::super::reads::{
+    Aws, Look, Vpc, group_by_name, groups_by_id, groups_tagged, network_load_balancer, referencing, vpc,
+};
 use super::super::settings::Settings;
 use super::super::targets::{Candidate, NodeInstance};
 use super::desired::{Desired, Groups};
@@ -157,61 +159,61 @@ impl Observed {
 /// # Errors
 /// The first call that failed.
 pub async fn observe(
-    aws: &Aws,
+    look: &Look<'_>,
     desired: &Desired,
     settings: &Settings,
     candidates: &[Candidate],
     search: Search,
 ) -> Result<Observed, Error> {
-    let load_balancer = existing(aws, desired).await?;
+    let load_balancer = existing(look, desired, search).await?;
     let mut observed = Observed {
-        spare: spare(aws, desired, load_balancer.as_ref(), search).await?,
+        spare: spare(look, desired, load_balancer.as_ref(), search).await?,
         load_balancer,
         ..Observed::default()
     };
-    observed.vpc = vpc(aws, &desired.subnets, settings, &observed.attached()).await?;
+    observed.vpc = vpc(look, &desired.subnets, settings, &observed.attached()).await?;
     if desired.groups != Groups::Kept {
-        observed.own_group = group_by_name(aws, &settings.vpc_id, &desired.own_group.name).await?;
+        observed.own_group = group_by_name(look, &settings.vpc_id, &desired.own_group.name).await?;
     }
     if let (Groups::Given(_), Some(own)) = (&desired.groups, &observed.own_group) {
-        observed.referencing = referencing(aws, BTreeSet::from([own.id.clone()])).await?;
+        observed.referencing = referencing(look, BTreeSet::from([own.id.clone()])).await?;
     }
     let ids: BTreeSet<InstanceId> = candidates.iter().map(|candidate| candidate.id.clone()).collect();
-    observed.instances = aws.instances.look_up(&ids).await?;
+    observed.instances = look.instances.look_up(&ids).await?;
     if !settings.disable_security_group_ingress {
-        observed.groups = node_groups(aws, settings, &observed.instances).await?;
+        observed.groups = node_groups(look, settings, &observed.instances).await?;
     }
     Ok(observed)
 }
 
-async fn existing(aws: &Aws, desired: &Desired) -> Result<Option<Existing>, Error> {
-    let elb = aws.elbv2.as_ref();
-    let Some(described) = by_name(aws, &desired.name).await? else {
+async fn existing(look: &Look<'_>, desired: &Desired, search: Search) -> Result<Option<Existing>, Error> {
+    let elb = look.elbv2.as_ref();
+    let Some(described) = network_load_balancer(look, &desired.name).await? else {
         return Ok(None);
     };
     let listeners = elb.listeners(&described.arn).await?;
-    let used = used(aws, &described.arn, &listeners).await?;
+    let used = used(look, &described.arn, &listeners, search).await?;
     Ok(Some(Existing {
         attributes: elb.attributes(&described.arn).await?,
-        groups: in_full(aws, desired, used).await?,
+        groups: in_full(look, desired, used).await?,
         listeners,
         described,
     }))
 }
 
-/// The load balancer of this name.
-///
-/// # Errors
-/// When the call failed, or the name belongs to a load balancer of another type.
-pub async fn by_name(aws: &Aws, name: &str) -> Result<Option<NetworkLoadBalancer>, Error> {
-    let found = aws.elbv2.load_balancers(&[name.to_owned()]).await?;
-    Ok(found.into_iter().find(|balancer| balancer.name == name))
-}
-
 /// The target groups that a load balancer uses, and those that its listeners forward to: AWS may tell one sooner than
 /// the other.
-async fn used(aws: &Aws, arn: &str, listeners: &[Listener]) -> Result<Vec<TargetGroup>, Error> {
-    let mut groups = aws.elbv2.target_groups(arn).await?;
+async fn used(look: &Look<'_>, arn: &str, listeners: &[Listener], search: Search) -> Result<Vec<TargetGroup>, Error> {
+    let aws: &Aws = look;
+    let mut groups = if look.is_quick() && search == Search::Earlier {
+        // All of them have to be listed anyway, and that listing serves all Services after a start.
+        look.was_told_older();
+        let all = aws.target_groups.all(aws.elbv2.as_ref(), search).await?;
+        let using = all.iter().filter(|group| group.load_balancers.contains(arn));
+        using.cloned().collect()
+    } else {
+        aws.elbv2.target_groups(arn).await?
+    };
     let forwarded = listeners.iter().filter_map(|l| l.settings.target_group_arn.as_deref());
     let untold: BTreeSet<&str> = forwarded
         .filter(|arn| !groups.iter().any(|group| group.arn == *arn))
@@ -285,21 +287,21 @@ fn staying(targets: Vec<TargetHealth>) -> BTreeSet<Target> {
 /// # Errors
 /// When a call failed.
 pub async fn node_groups(
-    aws: &Aws,
+    look: &Look<'_>,
     settings: &Settings,
     instances: &BTreeMap<InstanceId, NodeInstance>,
 ) -> Result<BTreeMap<String, SecurityGroup>, Error> {
     let tagged = Filter::new("tag-key", [tags::cluster_key(&settings.cluster_id)]);
-    let mut groups = aws.ec2.security_groups(&[tagged]).await?;
+    let mut groups = groups_tagged(look, tagged).await?;
     if settings.legacy_tags {
         let key = format!("tag:{}", tags::LEGACY_CLUSTER);
         let legacy = Filter::new(key, [&settings.cluster_id]);
-        groups.extend(aws.ec2.security_groups(&[legacy]).await?);
+        groups.extend(groups_tagged(look, legacy).await?);
     }
     let mut found: BTreeMap<String, SecurityGroup> =
         groups.into_iter().map(|group| (group.id.clone(), group)).collect();
     let of_instances = instances.values().flat_map(|instance| &instance.security_groups);
     let others: BTreeSet<String> = of_instances.filter(|id| !found.contains_key(*id)).cloned().collect();
-    found.extend(groups_by_id(aws, others).await?);
+    found.extend(groups_by_id(look, others).await?);
     Ok(found)
 }

@@ -17,6 +17,7 @@ use super::super::network::listing::Listing;
 use super::super::node_instances::NodeInstances;
 use super::super::node_sync::NodeSync;
 use super::super::reads::Aws;
+use super::super::reads::shared::Shared;
 use super::super::settings::Settings;
 use super::super::sync::{Next, Reconciler};
 use super::super::writer::Writer;
@@ -196,6 +197,7 @@ fn reconciler(
             elbv2: aws.clone(),
             target_groups: Listing::default(),
             zones: ZoneCache::default(),
+            shared: Shared::default(),
         },
         settings: settings.clone(),
         nodes: nodes.clone(),

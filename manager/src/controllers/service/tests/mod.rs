@@ -6,6 +6,7 @@ mod ensure;
 mod events;
 mod fixture;
 mod network;
+mod reads;
 mod shutdown;
 mod takeover;
 mod vanished;

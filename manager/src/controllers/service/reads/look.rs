@@ -1,0 +1,106 @@
+//! One look at AWS on behalf of one Service.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use outrigger_aws::Kind;
+
+use super::super::error::Error;
+use super::super::plan::Plan;
+use super::Aws;
+use super::moment::Moment;
+
+/// How long an answer that was given to one Service serves others.
+pub const MAX_AGE: Duration = Duration::from_secs(60);
+
+/// A look. It notes whether it was told anything that is older than itself.
+pub struct Look<'a> {
+    aws: &'a Aws,
+    began: Moment,
+    quick: bool,
+    older_shared: AtomicBool,
+    older_balancer: AtomicBool,
+}
+
+impl<'a> Look<'a> {
+    /// A look that takes what others were told up to [`MAX_AGE`] ago.
+    #[must_use]
+    pub fn quick(aws: &'a Aws) -> Self {
+        Self::new(aws, true)
+    }
+
+    /// A look that takes only what is told from now on.
+    #[must_use]
+    pub fn fresh(aws: &'a Aws) -> Self {
+        Self::new(aws, false)
+    }
+
+    fn new(aws: &'a Aws, quick: bool) -> Self {
+        Self {
+            aws,
+            began: Moment::now(),
+            quick,
+            older_shared: AtomicBool::new(false),
+            older_balancer: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether it takes what others were told.
+    #[must_use]
+    pub fn is_quick(&self) -> bool {
+        self.quick
+    }
+
+    /// Whether what came of this look may be acted upon, or a fresh one has to come first.
+    ///
+    /// Nothing is written and nothing is called wrong for what is older than the look, with one exception: targets may
+    /// change on the word of a fresh description of the load balancer, since adding one that is there or taking away one
+    /// that is not changes nothing, and subnets and groups have no say in who is a target.
+    #[must_use]
+    pub fn suffices(&self, outcome: &Result<&Plan, &Error>) -> bool {
+        let balancer = self.older_balancer.load(Ordering::Relaxed);
+        let older = balancer || self.older_shared.load(Ordering::Relaxed);
+        match outcome {
+            _ if !older => true,
+            Ok(plan) => plan.steps.is_empty() || (!balancer && plan.changes_targets_only()),
+            Err(Error::World(_)) => false,
+            Err(Error::Aws(error)) => error.kind() != Kind::NotFound,
+            Err(_) => true,
+        }
+    }
+
+    /// Notes that the load balancer was described by something that may be older than the look.
+    pub fn was_told_older(&self) {
+        self.older_balancer.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an answer of that moment serves as what is shared.
+    pub(super) fn takes_shared(&self, answered: Moment) -> bool {
+        self.takes(answered, MAX_AGE, &self.older_shared)
+    }
+
+    /// Whether a description of that moment, made ahead, serves as the load balancer's.
+    pub(super) fn takes_ahead(&self, described: Moment, max_age: Duration) -> bool {
+        self.takes(described, max_age, &self.older_balancer)
+    }
+
+    fn takes(&self, answered: Moment, max_age: Duration, older: &AtomicBool) -> bool {
+        if answered.is_after(self.began) {
+            return true;
+        }
+        let serves = self.quick && answered.age(self.began) < max_age;
+        if serves {
+            older.store(true, Ordering::Relaxed);
+        }
+        serves
+    }
+}
+
+impl Deref for Look<'_> {
+    type Target = Aws;
+
+    fn deref(&self) -> &Aws {
+        self.aws
+    }
+}

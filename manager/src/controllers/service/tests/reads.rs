@@ -1,0 +1,335 @@
+//! What a look costs, and that a stale answer never leads to a wrong write.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::ec2::IpPermission;
+use outrigger_aws::fake::World;
+use serde_json::{Value, json};
+use tokio::time::advance;
+
+use super::super::annotations::PREFIX;
+use super::super::error::Error;
+use super::super::reads::look::MAX_AGE;
+use super::super::writer::Writer;
+use super::super::{names, patches};
+use super::fixture::{Fixture, HOST, LB, service, world};
+use crate::events::EventType;
+
+/// An API server that takes everything.
+struct Anything;
+
+#[async_trait]
+impl Writer for Anything {
+    async fn patch(&self, _: &Service, _: &'static str, _: Value) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn event(&self, _: &Service, _: EventType, _: &'static str, _: &str) {}
+}
+
+async fn settled() -> Fixture {
+    let fixture = Fixture::new(world());
+    fixture.settle().await;
+    // Nothing that was told until now counts any more.
+    advance(MAX_AGE).await;
+    fixture.aws.forget_calls();
+    fixture
+}
+
+/// How often each action was called since the log was emptied.
+fn counts(fixture: &Fixture) -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::new();
+    for call in fixture.aws.calls() {
+        *counts.entry(call.action).or_default() += 1;
+    }
+    fixture.aws.forget_calls();
+    counts
+}
+
+fn numbered(number: usize) -> Service {
+    let mut service = service();
+    let uid = format!("{number:08}-1234-1234-1234-123456789abc");
+    service.metadata.name = Some(format!("web-{number}"));
+    service.metadata.finalizers = Some(vec![names::FINALIZER.to_owned()]);
+    let host = HOST.replace(LB, &names::load_balancer(&uid));
+    service.metadata.uid = Some(uid);
+    service.status = serde_json::from_value(json!({"loadBalancer": {"ingress": [{"hostname": host}]}})).unwrap();
+    assert!(patches::has_address(&service, &host));
+    service
+}
+
+/// A cluster with the load balancers of so many Services, and a process that has just started.
+async fn restarted(count: usize) -> (Fixture, Vec<Service>) {
+    restarted_with((0..count).map(numbered).collect()).await
+}
+
+async fn restarted_with(services: Vec<Service>) -> (Fixture, Vec<Service>) {
+    let mut fixture = Fixture::new(world());
+    fixture.reconciler.writer = Arc::new(Anything);
+    for service in &services {
+        fixture.reconciler.reconcile(service).await.unwrap();
+    }
+    fixture.restart();
+    fixture.reconciler.writer = Arc::new(Anything);
+    let all: Vec<Arc<Service>> = services.iter().cloned().map(Arc::new).collect();
+    fixture.reconciler.aws.shared.look_ahead_for(move || all.clone());
+    fixture.aws.forget_calls();
+    (fixture, services)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unchanged_service_costs_three_reads_where_others_have_looked_just_before() {
+    let fixture = settled().await;
+    fixture.annotate("beat", "1");
+    fixture.sync().await.unwrap();
+    let alone = counts(&fixture);
+    assert_eq!(
+        (
+            alone["DescribeSecurityGroups"],
+            alone["DescribeSubnets"],
+            alone["DescribeRouteTables"]
+        ),
+        (3, 1, 1)
+    );
+    fixture.annotate("beat", "2");
+    fixture.sync().await.unwrap();
+    let reads = [
+        ("DescribeLoadBalancerAttributes", 1),
+        ("DescribeLoadBalancers", 1),
+        ("DescribeTags", 1),
+    ];
+    assert_eq!(counts(&fixture), reads.into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_start_many_services_share_their_reads_and_each_costs_one_of_its_own() {
+    let (fixture, services) = restarted(45).await;
+    // Not in the order in which the names are sorted.
+    for service in services.iter().rev() {
+        fixture.reconciler.reconcile(service).await.unwrap();
+    }
+    let reads = [
+        ("DescribeAvailabilityZones", 1),
+        ("DescribeInstances", 1),
+        ("DescribeLoadBalancerAttributes", 45),
+        ("DescribeLoadBalancers", 3),
+        ("DescribeRouteTables", 1),
+        ("DescribeSecurityGroups", 3),
+        ("DescribeSubnets", 1),
+        ("DescribeTags", 3),
+    ];
+    assert_eq!(counts(&fixture), reads.into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn network_load_balancers_too_are_described_many_at_a_time_after_a_start() {
+    let network = |number| {
+        let mut service = numbered(number);
+        let key = format!("{PREFIX}type");
+        service.metadata.annotations = Some(BTreeMap::from([(key, "nlb".to_owned())]));
+        service.status = None;
+        service
+    };
+    let (fixture, services) = restarted_with((0..25).map(network).collect()).await;
+    for service in services.iter().rev() {
+        fixture.reconciler.reconcile(service).await.unwrap();
+    }
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+    let reads = [
+        ("DescribeAvailabilityZones", 1),
+        ("DescribeInstances", 1),
+        ("DescribeListeners", 25),
+        ("DescribeLoadBalancerAttributes/v2", 25),
+        ("DescribeLoadBalancers/v2", 2),
+        ("DescribeRouteTables", 1),
+        ("DescribeSecurityGroups", 1),
+        ("DescribeSubnets", 1),
+        ("DescribeTargetGroups", 1),
+        ("DescribeTargetHealth", 50),
+    ];
+    assert_eq!(counts(&fixture), reads.into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_balancer_described_ahead_is_described_again_before_anything_is_written_to_it() {
+    let (fixture, services) = restarted(3).await;
+    let second = names::load_balancer(services[1].metadata.uid.as_deref().unwrap());
+    let take = |world: &mut World| world.load_balancers.get_mut(&second).unwrap().described.listeners.pop();
+    let mut taken = None;
+    fixture.aws.change(|world| taken = take(world));
+    fixture.reconciler.reconcile(&services[0]).await.unwrap();
+    // Someone puts it back after it was described as missing.
+    fixture.aws.change(|world| {
+        let listeners = &mut world.load_balancers.get_mut(&second).unwrap().described.listeners;
+        listeners.extend(taken.clone());
+    });
+    fixture.reconciler.reconcile(&services[1]).await.unwrap();
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+    // The other way round: what was described as there is gone. It was not seen, and is found by the next look.
+    fixture.aws.change(|world| _ = take(world));
+    let mut poked = services[1].clone();
+    poked.metadata.annotations = Some(BTreeMap::from([("example.com/beat".to_owned(), "1".to_owned())]));
+    fixture.reconciler.reconcile(&poked).await.unwrap();
+    assert_eq!(
+        fixture.aws.writes(),
+        [format!("CreateLoadBalancerListeners {second} 443")]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_balancer_described_ahead_that_is_gone_is_made_again() {
+    let (fixture, services) = restarted(2).await;
+    fixture.reconciler.reconcile(&services[0]).await.unwrap();
+    let second = names::load_balancer(services[1].metadata.uid.as_deref().unwrap());
+    fixture.aws.change(|world| _ = world.load_balancers.remove(&second));
+    let error = fixture.reconciler.reconcile(&services[1]).await;
+    error.unwrap();
+    assert!(
+        fixture.aws.writes().contains(&format!("CreateLoadBalancer {second}")),
+        "{:?}",
+        fixture.aws.writes()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_deleted_before_its_first_look_is_not_taken_for_there_when_it_comes_back() {
+    // With a group of its own it would be seen that this is gone.
+    let given = |number| {
+        let mut service = numbered(number);
+        let key = format!("{PREFIX}security-groups");
+        service.metadata.annotations = Some(BTreeMap::from([(key, "sg-node".to_owned())]));
+        service
+    };
+    let (fixture, services) = restarted_with(vec![given(0), given(1)]).await;
+    fixture.reconciler.reconcile(&services[0]).await.unwrap();
+    let mut other_type = services[1].clone();
+    other_type.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
+    fixture.reconciler.reconcile(&other_type).await.unwrap();
+    let second = names::load_balancer(services[1].metadata.uid.as_deref().unwrap());
+    assert!(!fixture.aws.world().load_balancers.contains_key(&second));
+    fixture.aws.forget_calls();
+    fixture.reconciler.reconcile(&services[1]).await.unwrap();
+    assert!(!counts(&fixture).contains_key("DescribeLoadBalancerAttributes"));
+    assert!(fixture.aws.world().load_balancers.contains_key(&second));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_put_back_by_hand_is_not_put_back_again_and_one_taken_away_is_found_a_minute_later() {
+    let fixture = settled().await;
+    fixture.annotate("beat", "1");
+    let rules = fixture.aws.world().security_groups["sg-new1"].ingress.clone();
+    fixture
+        .aws
+        .change(|world| world.security_groups.get_mut("sg-new1").unwrap().ingress.clear());
+    let known = fixture.aws.world().security_groups["sg-node"].clone();
+    fixture.sync().await.unwrap();
+    assert_eq!(fixture.aws.writes().len(), 1, "{:?}", fixture.aws.writes());
+    assert_eq!(fixture.aws.world().security_groups["sg-node"], known);
+
+    // Told a moment ago that all is well; then a rule goes.
+    fixture.annotate("beat", "2");
+    fixture.sync().await.unwrap();
+    fixture.aws.forget_calls();
+    fixture
+        .aws
+        .change(|world| _ = world.security_groups.get_mut("sg-new1").unwrap().ingress.pop());
+    fixture.annotate("beat", "3");
+    fixture.sync().await.unwrap();
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+    advance(MAX_AGE).await;
+    fixture.annotate("beat", "4");
+    fixture.sync().await.unwrap();
+    assert_eq!(fixture.aws.writes().len(), 1);
+    let ports = |rules: &[IpPermission]| rules.iter().map(|rule| rule.from_port).collect::<BTreeSet<_>>();
+    assert_eq!(
+        ports(&fixture.aws.world().security_groups["sg-new1"].ingress),
+        ports(&rules)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_is_taken_back_at_once_is_taken_back_at_aws() {
+    let fixture = settled().await;
+    let rules = fixture.aws.world().security_groups["sg-new1"].ingress.clone();
+    let networks = |networks: Option<Vec<String>>| {
+        move |service: &mut Service| service.spec.as_mut().unwrap().load_balancer_source_ranges = networks
+    };
+    fixture.change(networks(Some(vec!["10.0.0.0/8".into()])));
+    fixture.sync().await.unwrap();
+    assert_eq!(fixture.aws.writes().len(), 2);
+    fixture.change(networks(None));
+    fixture.sync().await.unwrap();
+    assert_eq!(fixture.aws.writes().len(), 4);
+    let open = |rules: &[IpPermission]| {
+        let each = |rule: &IpPermission| {
+            (
+                rule.from_port,
+                rule.ranges.iter().map(|range| range.cidr.clone()).collect::<Vec<_>>(),
+            )
+        };
+        rules.iter().map(each).collect::<BTreeSet<_>>()
+    };
+    let now = &fixture.aws.world().security_groups["sg-new1"].ingress;
+    assert_eq!(open(now), open(&rules));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fault_is_told_of_the_present_and_never_of_a_minute_ago() {
+    let fixture = settled().await;
+    fixture.annotate("beat", "1");
+    fixture.sync().await.unwrap();
+    // The subnets that were told a moment ago are no longer the cluster's, and others are.
+    fixture.aws.change(|world| {
+        for subnet in &mut world.subnets {
+            let mut new = subnet.clone();
+            subnet.tags = names::cluster_tags("other", false);
+            new.id = format!("{}-new", new.id);
+            new.tags = names::cluster_tags("prod", false);
+            subnet.vpc_id = Some("vpc-2".into());
+            subnet.id = format!("{}-old", subnet.id);
+            *subnet = new;
+        }
+        let lb = world.load_balancers.get_mut(LB).unwrap();
+        lb.described.subnets = world.subnets.iter().map(|subnet| subnet.id.clone()).collect();
+    });
+    // By what was told the load balancer stands in wrong subnets; by what is it stands in the right ones.
+    fixture.aws.forget_calls();
+    fixture.annotate("beat", "2");
+    fixture.sync().await.unwrap();
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+    assert_eq!(counts(&fixture)["DescribeSubnets"], 1, "looked again before writing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_without_subnets_finds_them_as_soon_as_they_are_tagged() {
+    let mut world = world();
+    let subnets = std::mem::take(&mut world.subnets);
+    let fixture = Fixture::new(world);
+    assert!(matches!(fixture.sync().await, Err(Error::World(_))));
+    fixture.aws.change(|world| world.subnets = subnets);
+    advance(Duration::from_secs(5)).await;
+    fixture.sync().await.unwrap();
+    assert!(fixture.aws.world().load_balancers.contains_key(LB));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_join_cost_the_load_balancers_own_reads_and_one_write() {
+    let fixture = settled().await;
+    fixture.annotate("beat", "1");
+    fixture.sync().await.unwrap();
+    counts(&fixture);
+    fixture.node("i-3", true);
+    fixture.sync().await.unwrap();
+    let calls = [
+        ("DescribeInstances", 1),
+        ("DescribeLoadBalancerAttributes", 1),
+        ("DescribeLoadBalancers", 1),
+        ("DescribeTags", 1),
+        ("RegisterInstancesWithLoadBalancer", 1),
+    ];
+    assert_eq!(counts(&fixture), calls.into());
+}
