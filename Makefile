@@ -26,7 +26,7 @@ BENCH_TOOLS := k8s-1.36 etcd webhook-go moto aws-ccm
 
 MINUTES ?= 4
 TARGETS ?=
-BENCH ?= webhook manager
+BENCH ?= webhook manager services
 BENCH_OPTIONS ?=
 
 .PHONY: prune help demo demo-incumbent test bench fuzz lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record
@@ -47,7 +47,7 @@ fuzz: ## hostile inputs for all readers, for MINUTES=4 in all; TARGETS='admissio
 	@cargo build --locked --workspace --bin outrigger-fuzz
 	@$(CARGO_TARGET_DIR)/debug/outrigger-fuzz run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --out $(RUN)/fuzz $(TARGETS)
 
-bench: check-languages tools-bench binaries-bench ## measure webhook and manager (BENCH=webhook for one) beside others; UPDATE=1 writes docs/benchmarks.md
+bench: check-languages tools-bench binaries-bench ## measure webhook, manager and its service controller (BENCH=webhook for one) beside others; UPDATE=1 writes docs/benchmarks.md
 	@for what in $(BENCH); do OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench $$what $(BENCH_OPTIONS) $(if $(UPDATE),--write=docs/benchmarks.md); done
 
 parity-record: check-languages tools-test binaries ## record what v1.37.0 makes of the Nodes of e2e/parity/nodes, or of CASES=FOLDER

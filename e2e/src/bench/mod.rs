@@ -1,6 +1,6 @@
 //! The benchmarks: our programs beside what users would have instead, in one run on one machine.
 //!
-//! The manager's are in `manager/`; of the webhook's:
+//! The manager's are in `manager/`, those of its service controller in `services/`; of the webhook's:
 //!
 //! | question | file |
 //! |---|---|
@@ -25,5 +25,6 @@ pub mod report;
 pub mod results;
 pub mod review;
 pub mod server;
+pub mod services;
 pub mod usage;
 pub mod webhook;

@@ -40,12 +40,20 @@ impl Cloud {
     /// # Errors
     /// When one does not start, or a file cannot be written.
     pub async fn start(tools: &Tools, run: &Path) -> Result<Self> {
+        Self::start_with(tools, run, "").await
+    }
+
+    /// The same with more lines in section `[Global]` of the cloud config.
+    ///
+    /// # Errors
+    /// As [`Cloud::start`].
+    pub async fn start_with(tools: &Tools, run: &Path, more: &str) -> Result<Self> {
         let moto = Moto::start(tools, run).await?;
         let world = World::seed(&moto, CLUSTER, 0).await?;
         let proxy = Proxy::start(&moto, &[], None).await?;
         let config = run.join("cloud.conf");
         let text = format!(
-            "[Global]\nZone = {}\nVPC = {}\nSubnetID = {}\nRouteTableID = {}\nKubernetesClusterID = {CLUSTER}\n",
+            "[Global]\nZone = {}\nVPC = {}\nSubnetID = {}\nRouteTableID = {}\nKubernetesClusterID = {CLUSTER}\n{more}",
             world.subnets[0].zone, world.vpc_id, world.subnets[0].id, world.route_table_id
         );
         std::fs::write(&config, text).with_context(|| config.display().to_string())?;

@@ -1,6 +1,7 @@
 //! `outrigger-bench`: what `make bench` runs.
 
 mod manager;
+mod services;
 mod webhook;
 
 use std::io::Write;
@@ -15,6 +16,7 @@ fn main() -> ExitCode {
     let done = match arguments.split_first() {
         Some((what, options)) if what == "webhook" => webhook::run(options),
         Some((what, options)) if what == "manager" => manager::run(options),
+        Some((what, options)) if what == "services" => services::run(options),
         _ => usage(),
     };
     match done {
@@ -28,7 +30,12 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> Result<bool> {
-    bail!("usage: {}\n       {}", webhook::USAGE, manager::USAGE)
+    bail!(
+        "usage: {}\n       {}\n       {}",
+        webhook::USAGE,
+        manager::USAGE,
+        services::USAGE
+    )
 }
 
 fn say(text: &str) {

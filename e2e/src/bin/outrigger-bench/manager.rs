@@ -47,7 +47,7 @@ fn wish(arguments: &[String]) -> Result<Wish> {
 }
 
 /// Who takes part.
-fn contenders(list: &str) -> Result<Vec<Contender>> {
+pub(super) fn contenders(list: &str) -> Result<Vec<Contender>> {
     list.split(',')
         .map(|name| match name {
             "outrigger" => Ok(Contender::Outrigger),

@@ -1,0 +1,71 @@
+//! One classic and one network load balancer in place; their Services change in nothing that matters.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::time::{Instant, sleep};
+
+use super::contender::start;
+use super::field::{Asked, Field, Kind};
+use super::result::Unchanged;
+use crate::bench::manager::contender::{Contender, Programs};
+use crate::process::Process;
+
+/// So long without a call, and a look is over.
+const QUIET: Duration = Duration::from_secs(2);
+/// The longest wait for that.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Looks close to one another.
+const LOOKS: usize = 5;
+/// What was told this long ago no manager takes for the present: ours shares answers for 60 s.
+const MINUTE: Duration = Duration::from_secs(61);
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Measures looks of `contender` at both.
+///
+/// # Errors
+/// When a Service gets no address, or the manager ends.
+pub async fn measure(
+    field: &Field,
+    programs: &Programs,
+    contender: Contender,
+    kinds: &[Kind],
+) -> Result<Vec<Unchanged>> {
+    for kind in kinds {
+        field.create(*kind, 1).await?;
+    }
+    let mark = field.cloud.proxy.mark();
+    let process = start(programs, contender, field)?;
+    field
+        .all_addressed(kinds.len(), &process, Instant::now() + PATIENCE)
+        .await?;
+    field.quiet(mark, 1, QUIET, &process, PATIENCE).await?;
+    let mut measured = Vec::new();
+    for kind in kinds {
+        sleep(MINUTE).await;
+        for (after_a_minute, looks) in [(true, 1), (false, LOOKS)] {
+            let asked = poke(field, &process, *kind, looks).await?;
+            measured.push(Unchanged {
+                contender,
+                kind: *kind,
+                after_a_minute,
+                looks,
+                asked,
+            });
+        }
+    }
+    process.stop(GRACE).await?;
+    Ok(measured)
+}
+
+async fn poke(field: &Field, process: &Process, kind: Kind, looks: usize) -> Result<Asked> {
+    let first = field.cloud.proxy.mark();
+    for look in 0..looks {
+        let mark = field.cloud.proxy.mark();
+        // A value that it never had.
+        let value = usize::try_from(mark)? + look;
+        field.poke(&format!("{}-0", kind.name()), value).await?;
+        field.quiet(mark, 1, QUIET, process, PATIENCE).await?;
+    }
+    Ok(Asked::of(&field.cloud.proxy.calls_since(first)))
+}
