@@ -1,6 +1,7 @@
 //! Rules of security groups: what a load balancer's own group lets in, and what the nodes' groups let in from it.
 
 pub mod quota;
+pub mod room;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -22,6 +22,7 @@ use super::plan::Plan;
 use super::reads::look::MAX_AGE;
 use super::reads::{Aws, Look, group_by_name, referencing};
 use super::security_groups::quota;
+use super::security_groups::room::with_room;
 use super::settings::Settings;
 use super::shape::Shape;
 use super::targets::{self, Candidate, candidates};
@@ -262,7 +263,7 @@ impl Reconciler {
         cause: Cause,
         no_nodes: bool,
     ) -> Result<Made, Error> {
-        let plan = &looked.plan;
+        let plan = &with_room(looked.plan.clone(), &looked.groups, self.settings.rules_quota);
         let fullness = quota::check(plan, &looked.groups, self.settings.rules_quota)?;
         self.tell_fullness(service, fullness).await;
         self.tell_writes(service, plan, cause).await;

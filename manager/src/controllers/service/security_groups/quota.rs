@@ -63,15 +63,13 @@ pub fn count(rules: &[IpPermission]) -> usize {
 pub fn check(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Result<Vec<Fullness>, World> {
     let mut counts: BTreeMap<Option<String>, usize> = BTreeMap::new();
     let mut near: BTreeMap<Option<String>, usize> = BTreeMap::new();
-    let at_aws = |id: &Option<String>| {
-        let group = groups.iter().find(|group| Some(&group.id) == id.as_ref());
-        group.map_or(0, |group| count(&group.ingress))
-    };
     for planned in &plan.steps {
         let Some((id, add, remove)) = change(&planned.step) else {
             continue;
         };
-        let rules = counts.entry(id.clone()).or_insert_with(|| at_aws(&id));
+        let rules = counts
+            .entry(id.clone())
+            .or_insert_with(|| id.as_deref().map_or(0, |id| at_aws(groups, id)));
         *rules = (*rules + add).saturating_sub(remove);
         if add > 0 && *rules > quota.rules && quota.enforced {
             return Err(World::TooManyRules {
@@ -94,8 +92,14 @@ pub fn check(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Result<Vec<
     Ok(near.into_iter().filter_map(full).collect())
 }
 
+/// How many rules a group has, as far as it was described.
+pub(super) fn at_aws(groups: &[SecurityGroup], id: &str) -> usize {
+    let group = groups.iter().find(|group| group.id == id);
+    group.map_or(0, |group| count(&group.ingress))
+}
+
 /// The group that a step changes, and how many rules it adds and takes away.
-fn change(step: &Step) -> Option<(Option<String>, usize, usize)> {
+pub(super) fn change(step: &Step) -> Option<(Option<String>, usize, usize)> {
     let id = |group: &GroupRef| match group {
         GroupRef::Id(id) => Some(id.clone()),
         GroupRef::Created => None,
