@@ -160,6 +160,7 @@ async fn the_status_keeps_its_address_while_aws_says_that_the_load_balancer_is_i
         fixture.aws.change(|world| {
             for balancer in world.network.load_balancers.values_mut() {
                 balancer.described.state = Some(state.to_owned());
+                balancer.described.dns_name = "another".to_owned();
             }
         });
         fixture.annotate("seen", state);
@@ -169,6 +170,9 @@ async fn the_status_keeps_its_address_while_aws_says_that_the_load_balancer_is_i
     fixture.sync().await.unwrap();
     assert_eq!(hostname(&fixture.service()), before);
     assert!(before.is_some());
+    set("active");
+    fixture.sync().await.unwrap();
+    assert_eq!(hostname(&fixture.service()).as_deref(), Some("another"));
 }
 
 #[tokio::test(start_paused = true)]
