@@ -13,6 +13,7 @@ use std::time::Duration;
 use http::{Request, Response, Uri};
 use outrigger_aws::{Call, Ending, Kind};
 use outrigger_manager::controllers::node_ipam::IpamMetrics;
+use outrigger_manager::controllers::service::sweep::SweepMetrics;
 use outrigger_manager::controllers::tagging::TaggingMetrics;
 use outrigger_manager::metrics::{CloudCallLabels, KindLabel, LeaseLabel, Metrics, ReasonLabel, RouteSyncLabels};
 use tower::{Layer as _, ServiceExt as _};
@@ -219,7 +220,11 @@ async fn the_document_lists_what_is_served_with_its_labels() {
 fn the_document_of_metrics_equals_the_registry() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
     let metrics = Metrics::new();
-    let _controllers_own = (IpamMetrics::registered(&metrics), TaggingMetrics::registered(&metrics));
+    let _controllers_own = (
+        IpamMetrics::registered(&metrics),
+        TaggingMetrics::registered(&metrics),
+        SweepMetrics::registered(&metrics),
+    );
     let wanted = metrics.markdown();
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(path, &wanted).unwrap();

@@ -8,7 +8,7 @@ use outrigger_aws::limit::Share;
 use super::controllers::Selection;
 use super::options::{
     ANY_ADDRESS, Authentication, General, LeaderElection, Logs, Migration, Nodes, Options, RequestHeader, Routes,
-    Services, Serving, Tagging, TlsVersion,
+    Services, Serving, Sweep, Tagging, TlsVersion,
 };
 use super::parse::CommandLine;
 use super::{configz, node_ipam, tls, validate, value};
@@ -152,9 +152,20 @@ fn nodes(line: &mut CommandLine) -> Nodes {
 }
 
 fn services(line: &mut CommandLine) -> Services {
+    let sweep = match line.text("load-balancer-sweep").as_str() {
+        "off" => Sweep::Off,
+        "report" => Sweep::Report,
+        "delete" => Sweep::Delete,
+        other => {
+            line.fail(format!("--load-balancer-sweep={other}: expected off, report or delete"));
+            Sweep::Off
+        }
+    };
     Services {
         concurrent_service_syncs: line.int("concurrent-service-syncs"),
         resync_period: Some(line.duration("load-balancer-resync-period")).filter(|period| !period.is_zero()),
+        sweep,
+        sweep_period: line.duration("load-balancer-sweep-period"),
         security_group_rules: line.int("security-group-rules-quota"),
         security_group_rules_set: line.set().contains("security-group-rules-quota"),
     }

@@ -19,7 +19,7 @@ pub mod value;
 pub use node_ipam::{NodeIpam, NodeRanges};
 pub use options::{
     Authentication, General, LeaderElection, Logs, Migration, Nodes, Options, RequestHeader, Routes, Services, Serving,
-    Tagging, TlsVersion,
+    Sweep, Tagging, TlsVersion,
 };
 pub use tls::NamedCertificate;
 

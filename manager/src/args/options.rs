@@ -180,10 +180,25 @@ pub struct Services {
     pub concurrent_service_syncs: usize,
     /// `--load-balancer-resync-period`; `None`: off.
     pub resync_period: Option<Duration>,
+    /// `--load-balancer-sweep`.
+    pub sweep: Sweep,
+    /// `--load-balancer-sweep-period`.
+    pub sweep_period: Duration,
     /// `--security-group-rules-quota`.
     pub security_group_rules: usize,
     /// Whether that was set.
     pub security_group_rules_set: bool,
+}
+
+/// What is done with leftovers of Services at AWS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sweep {
+    /// They are not looked for.
+    Off,
+    /// They are told.
+    Report,
+    /// They are deleted.
+    Delete,
 }
 
 /// Route controller and node IPAM.

@@ -1,5 +1,7 @@
 //! Rules that span several flags, and what a flag that was set does not do.
 
+use std::time::Duration;
+
 use outrigger_shared::controller::Controller;
 
 use super::controllers::Selection;
@@ -8,6 +10,9 @@ use super::options::Options;
 use super::parse::{CommandLine, Value};
 use super::table::{self, Effect, Flag};
 use super::{tagging, value};
+
+/// A search for leftovers describes everything of the account's load balancers.
+const SHORTEST_SWEEP: Duration = Duration::from_secs(60);
 
 /// Everything wrong with the options as a whole.
 pub(super) fn problems(options: &Options) -> Vec<String> {
@@ -32,6 +37,13 @@ pub(super) fn problems(options: &Options) -> Vec<String> {
     }
     if options.nodes.node_status_update_frequency.is_zero() {
         problems.push("--node-status-update-frequency must be greater than 0".into());
+    }
+    if options.services.sweep_period < SHORTEST_SWEEP {
+        problems.push(format!(
+            "--load-balancer-sweep-period={} must be at least {}",
+            value::go_duration(options.services.sweep_period),
+            value::go_duration(SHORTEST_SWEEP)
+        ));
     }
     for path in &options.authentication.always_allow_paths {
         if !path.starts_with('/') || path.trim_end_matches('*').contains('*') {

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Options;
+use crate::controllers::service::sweep::SweepMetrics;
 use crate::controllers::tagging;
 use crate::identity::{Cloud, Cluster};
 use crate::instances::Instances;
@@ -56,6 +57,7 @@ pub struct Assembly {
     node_ipam: Option<Ipam>,
     tagging_client: Client,
     tagging_counts: tagging::TaggingMetrics,
+    sweep_counts: SweepMetrics,
     kubelets_external: watch::Receiver<bool>,
     metrics: Metrics,
     health: Health,
@@ -101,6 +103,7 @@ impl Assembly {
             node_ipam: Ipam::of(options, &metrics)?,
             tagging_client: cluster.client("tagging-controller")?,
             tagging_counts: tagging::TaggingMetrics::registered(&metrics),
+            sweep_counts: SweepMetrics::registered(&metrics),
             kubelets_external: kubelets_external(options, management, stop)?,
             cloud,
             nodes,

@@ -178,6 +178,11 @@ impl Assembly {
                     enforced: self.options.services.security_group_rules_set,
                 },
             },
+            sweep: service::sweep::SweepSettings {
+                mode: self.options.services.sweep,
+                period: self.options.services.sweep_period,
+                metrics: self.sweep_counts.clone(),
+            },
             concurrent_syncs: self.options.service_sync_concurrency(),
             metrics: self.metrics.clone(),
         }

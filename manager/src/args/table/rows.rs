@@ -176,6 +176,8 @@ pub(super) const OURS: &[Flag] = &[
     flag("cloud-config-strict", Bool, "true", Works, "Unknown sections and keys of the cloud configuration are an error; false passes over them in silence."),
     flag("cluster-id", Text, "", Works, "Cluster ID; must agree with the cloud configuration's. Without both, the tags of the own instance name it."),
     flag("load-balancer-resync-period", Duration, "30m0s", Works, "After about this time a Service that nobody changed is looked at for changes at AWS, which are undone; 0 turns it off."),
+    flag("load-balancer-sweep", Text, "report", Works, "What is done with load balancers, target groups, security groups and rules of this cluster whose Service is gone: off, report or delete."),
+    flag("load-balancer-sweep-period", Duration, "1h0m0s", Works, "Time between two searches for them, at least 1m. Deleted is what two searches have found."),
     flag("migration", Text, "", Works, "Name of the CloudProviderMigration that this manager takes part in; implies leader migration."),
     flag("migration-kubeconfig", Text, "", Works, "Kubeconfig of the cluster where that object lives; empty means this cluster."),
     flag("region", Text, "", Works, "AWS region; goes before Zone and Region of the cloud configuration, AWS_REGION, and the instance metadata service."),

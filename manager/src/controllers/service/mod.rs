@@ -21,9 +21,11 @@ pub mod annotations;
 pub mod apply;
 mod cause;
 pub mod classic;
+mod creation;
 pub mod desired;
 pub mod error;
 pub mod hostname;
+mod line;
 pub mod memory;
 pub mod names;
 pub mod network;
@@ -40,6 +42,7 @@ pub mod settings;
 mod shape;
 pub mod source_ranges;
 pub mod subnets;
+pub mod sweep;
 pub mod sync;
 pub mod targets;
 mod tell;
@@ -70,6 +73,7 @@ use crate::instances::Instances;
 use crate::metrics::{Metrics, Queue};
 use crate::node_cache::NodeCache;
 
+use creation::Lines;
 use memory::Memories;
 use network::listing::Listing;
 use node_instances::NodeInstances;
@@ -77,6 +81,7 @@ use node_sync::NodeSync;
 use reads::Aws;
 use reads::shared::Shared;
 use settings::Settings;
+use sweep::SweepSettings;
 use sync::{Next, Reconciler};
 use writer::ApiWriter;
 use zone_cache::ZoneCache;
@@ -106,6 +111,8 @@ pub struct Deps {
     pub settings: Settings,
     /// How many Services are worked on at the same time, at least 1 (`--concurrent-service-syncs`).
     pub concurrent_syncs: usize,
+    /// How leftovers of Services are looked for.
+    pub sweep: SweepSettings,
     /// Metrics.
     pub metrics: Metrics,
 }
@@ -122,6 +129,7 @@ pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<
     let services = Api::<Service>::all(deps.client.clone());
     let concurrency = u16::try_from(deps.concurrent_syncs.max(1)).unwrap_or(u16::MAX);
     let nodes = node_changes::that_matter(deps.nodes.clone());
+    let sweep = deps.sweep.clone();
     let context = Arc::new(Context {
         queue: deps.metrics.queue("service"),
         reconciler: reconciler(deps, permit),
@@ -144,8 +152,9 @@ pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<
             }
         });
     let vanished = vanished::watch(&context.reconciler, &listed, &stop);
+    let sweep = sweep::watch(&context.reconciler, &sweep, &listed, &stop);
     tokio::select! {
-        _ = futures::future::join(running, vanished) => {}
+        _ = futures::future::join3(running, vanished, sweep) => {}
         () = stopped_before(listed.clone(), stop.clone()) => {}
     }
     Ok(())
@@ -186,6 +195,7 @@ fn reconciler(deps: Deps, permit: Permit) -> Reconciler {
         memories: Memories::default(),
         node_sync: NodeSync::new(deps.metrics),
         settled_at: Instant::now() + SETTLING,
+        lines: Lines::default(),
     }
 }
 

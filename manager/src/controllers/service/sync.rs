@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::annotations::{Annotations, Kind};
 use super::apply::{Executor, Made, apply};
 use super::cause::{Cause, cause};
+use super::creation::{Lines, makes_one};
 use super::desired::{Desired, desired};
 use super::error::Error;
 use super::memory::{CONFIRMATION, Memories, Memory, Settled};
@@ -50,6 +51,8 @@ pub struct Reconciler {
     pub node_sync: NodeSync,
     /// Until then no target goes because its Node is not there: what is known may not be complete yet.
     pub settled_at: Instant,
+    /// Who waits to have a load balancer made.
+    pub lines: Lines,
 }
 
 /// When to look at a Service again, if nothing happens before.
@@ -68,6 +71,18 @@ struct Looked {
     hostname: Option<String>,
     /// The groups that were looked at.
     groups: Vec<SecurityGroup>,
+}
+
+/// A Service that is worked on.
+struct About<'a> {
+    service: &'a Service,
+    desired: &'a Desired,
+    candidates: &'a [Candidate],
+    /// Targets that are known to go.
+    going: &'a BTreeSet<InstanceId>,
+    cause: Cause,
+    /// No Node may be a target of any Service.
+    no_nodes: bool,
 }
 
 impl Reconciler {
@@ -121,20 +136,47 @@ impl Reconciler {
         let names = || eligible.iter().map(|node| node.name().to_owned()).collect();
         let desired = desired.doing(tell::ENSURE)?;
         let going = &memory.confirmed_gone(now) | &targets::excluded(&nodes);
-        let search = memory.search(has_finalizer(service));
-        let look = self.look(&desired, &candidates, &going, search).await;
-        let looked = look.doing(tell::ENSURE).map_err(|f| f.following(cause, names))?;
+        if self.lines.has(uid(service))
+            && let Some(later) = self.wait_in_line(service, &desired).await
+        {
+            return Ok(later);
+        }
+        let about = About {
+            service,
+            desired: &desired,
+            candidates: &candidates,
+            going: &going,
+            cause,
+            no_nodes: eligible.is_empty(),
+        };
+        let next = self
+            .bring_about(&about, memory.search(has_finalizer(service)), now)
+            .await;
+        if !self.lines.has(uid(service)) {
+            self.lines.done(uid(service));
+        }
+        next.map_err(|failure| failure.following(cause, names))
+    }
+
+    /// Looks at AWS and does what is needed there, and writes the address.
+    async fn bring_about(&self, about: &About<'_>, search: Search, now: Instant) -> Result<Next, Failure> {
+        let About { service, desired, .. } = *about;
+        let look = self.look(desired, about.candidates, about.going, search).await;
+        let looked = look.doing(tell::ENSURE)?;
+        if makes_one(&looked.plan)
+            && let Some(later) = self.wait_in_line(service, desired).await
+        {
+            return Ok(later);
+        }
         // Also when a step fails, or a full target group, which needs the loss confirmed, would keep it from ever being so.
         let unconfirmed = looked.plan.unconfirmed.clone();
         self.memories
             .update(uid(service), |memory| memory.note_gone(unconfirmed, now));
-        let carried_out = self.carry_out(service, desired.name(), &looked, cause, eligible.is_empty());
-        let made = carried_out.await.doing(tell::ENSURE);
-        let made = made.map_err(|failure| failure.following(cause, names))?;
+        let made = self.carry_out(about, &looked).await.doing(tell::ENSURE)?;
         let hostname = made.dns_name.or(looked.hostname).unwrap_or_default();
         self.publish(service, &hostname).await.doing(tell::WRITE_STATUS)?;
         let settled = Settled {
-            targets: likely_targets(&candidates, &looked.plan.targets),
+            targets: likely_targets(about.candidates, &looked.plan.targets),
             at: now,
             hostname,
         };
@@ -255,20 +297,19 @@ impl Reconciler {
         targets::with_held(candidates, held.into_iter().flatten(), going)
     }
 
-    async fn carry_out(
-        &self,
-        service: &Service,
-        name: &str,
-        looked: &Looked,
-        cause: Cause,
-        no_nodes: bool,
-    ) -> Result<Made, Error> {
+    async fn carry_out(&self, about: &About<'_>, looked: &Looked) -> Result<Made, Error> {
+        let About {
+            service,
+            cause,
+            no_nodes,
+            ..
+        } = *about;
         let plan = &with_room(looked.plan.clone(), &looked.groups, self.settings.rules_quota);
         let fullness = quota::check(plan, &looked.groups, self.settings.rules_quota)?;
         self.tell_fullness(service, fullness).await;
         self.tell_writes(service, plan, cause).await;
         let began = Instant::now();
-        let made = apply(plan, &self.executor(name)).await;
+        let made = apply(plan, &self.executor(about.desired.name())).await;
         if plan.changes_targets_only() || (cause == Cause::Nodes && !plan.steps.is_empty()) {
             self.node_sync.ended(began, made.is_ok());
         }
@@ -335,6 +376,7 @@ impl Reconciler {
     async fn clean_up(&self, service: &Service) -> Result<Next, Failure> {
         let (name, shape) = (namespaced_name(service), Shape::of(service));
         self.memories.begin(uid(service), &name, shape);
+        self.lines.done(uid(service));
         let had = self.delete(service).await?;
         if !had && has_class(service) {
             // The finalizer is that of the class's own controller, which may still need it.

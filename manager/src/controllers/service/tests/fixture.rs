@@ -10,6 +10,7 @@ use outrigger_aws::fake::{FakeAws, World};
 use outrigger_leader::Permit;
 use serde_json::{Value, json};
 
+use super::super::creation::Lines;
 use super::super::error::Error;
 use super::super::memory::Memories;
 use super::super::names;
@@ -206,6 +207,7 @@ fn reconciler(
         memories: Memories::default(),
         node_sync: NodeSync::new(metrics.clone()),
         settled_at: tokio::time::Instant::now(),
+        lines: Lines::default(),
     }
 }
 

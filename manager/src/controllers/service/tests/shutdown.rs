@@ -25,6 +25,11 @@ async fn it_ends_at_once_although_the_services_were_never_listed() {
         elbv2: aws,
         settings: Settings::default(),
         concurrent_syncs: 1,
+        sweep: SweepSettings {
+            mode: crate::args::Sweep::Delete,
+            period: Duration::from_secs(60),
+            metrics: sweep::SweepMetrics::default(),
+        },
         metrics: Metrics::new(),
     };
     let stop = CancellationToken::new();

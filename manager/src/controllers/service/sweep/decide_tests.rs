@@ -1,0 +1,294 @@
+use outrigger_aws::ec2::IpRange;
+use serde_json::json;
+
+use super::*;
+
+const GONE: &str = "a0123456789abcdef0123456789abcde";
+const LIVE_UID: &str = "12345678-1234-1234-1234-123456789abc";
+
+fn settings() -> Settings {
+    Settings {
+        cluster_id: "prod".into(),
+        vpc_id: "vpc-1".into(),
+        ..Settings::default()
+    }
+}
+
+fn living() -> Living {
+    let service = |name: &str, uid: &str, kind: &str| -> Service {
+        let listed = "service.beta.kubernetes.io/aws-load-balancer-security-groups";
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "default", "name": name, "uid": uid, "annotations": {listed: "sg-listed"}},
+            "spec": {"type": kind},
+        }))
+        .unwrap()
+    };
+    let services = [
+        service("kubernetes", "u0", "ClusterIP"),
+        service("web", LIVE_UID, "ClusterIP"),
+    ];
+    Living::of(services.iter())
+}
+
+fn owned(service: &str) -> Tags {
+    let mut tags = names::cluster_tags("prod", false);
+    if !service.is_empty() {
+        tags.insert(names::SERVICE_TAG.into(), service.into());
+    }
+    tags
+}
+
+fn classic(name: &str, groups: &[&str]) -> LoadBalancer {
+    LoadBalancer {
+        name: name.into(),
+        vpc_id: Some("vpc-1".into()),
+        security_groups: groups.iter().map(|id| (*id).to_owned()).collect(),
+        ..LoadBalancer::default()
+    }
+}
+
+fn network(name: &str) -> NetworkLoadBalancer {
+    NetworkLoadBalancer {
+        arn: format!("arn:{name}"),
+        name: name.into(),
+        vpc_id: Some("vpc-1".into()),
+        ..NetworkLoadBalancer::default()
+    }
+}
+
+fn target_group(name: &str, used_by: &[&str]) -> TargetGroup {
+    TargetGroup {
+        arn: format!("arn:{name}"),
+        name: name.into(),
+        vpc_id: Some("vpc-1".into()),
+        load_balancers: used_by.iter().map(|name| format!("arn:{name}")).collect(),
+        ..TargetGroup::default()
+    }
+}
+
+fn group(id: &str, name: &str, description: &str, tags: Tags) -> SecurityGroup {
+    SecurityGroup {
+        id: id.into(),
+        name: Some(name.into()),
+        description: Some(description.into()),
+        vpc_id: Some("vpc-1".into()),
+        ingress: vec![],
+        tags,
+    }
+}
+
+fn of_classic(id: &str, load_balancer: &str, service: &str, tags: Tags) -> SecurityGroup {
+    let description = format!("Security group for Kubernetes ELB {load_balancer} ({service})");
+    group(id, &format!("k8s-elb-{load_balancer}"), &description, tags)
+}
+
+fn node_group(id: &str, description: &str, tags: Tags) -> SecurityGroup {
+    let range = IpRange {
+        cidr: "0.0.0.0/0".into(),
+        description: Some(description.into()),
+    };
+    SecurityGroup {
+        ingress: vec![IpPermission {
+            protocol: "tcp".into(),
+            ranges: vec![range],
+            ..IpPermission::default()
+        }],
+        ..group(id, "nodes", "nodes", tags)
+    }
+}
+
+fn found(inventory: &Inventory) -> Vec<String> {
+    let all = leftovers(inventory, &living(), &settings());
+    all.iter()
+        .map(|leftover| format!("{} {}", leftover.what.kind(), leftover.what.id()))
+        .collect()
+}
+
+#[test]
+fn everything_of_a_service_that_is_gone_is_found_in_the_order_in_which_it_goes() {
+    let inventory = Inventory {
+        classic: vec![(classic(GONE, &["sg-own"]), owned("default/gone"))],
+        network: vec![(network("a1123456789abcdef0123456789abcde"), owned("default/gone2"))],
+        target_groups: vec![
+            (
+                target_group("k8s-default-gone2-0123456789", &["a1123456789abcdef0123456789abcde"]),
+                owned("default/gone2"),
+            ),
+            (
+                target_group("k8s-default-gone3-0123456789", &[]),
+                owned("default/gone3"),
+            ),
+        ],
+        groups: vec![
+            of_classic("sg-own", GONE, "default/gone", owned("")),
+            group(
+                "sg-managed",
+                "k8s-default-gone2-0123456789",
+                network_names::GROUP_DESCRIPTION,
+                owned(""),
+            ),
+            node_group(
+                "sg-node",
+                "kubernetes.io/rule/nlb/client=a1123456789abcdef0123456789abcde",
+                owned(""),
+            ),
+        ],
+    };
+    assert_eq!(
+        found(&inventory),
+        [
+            format!("classic-load-balancer {GONE}"),
+            "network-load-balancer arn:a1123456789abcdef0123456789abcde".into(),
+            "target-group arn:k8s-default-gone2-0123456789".into(),
+            "target-group arn:k8s-default-gone3-0123456789".into(),
+            "security-group-rule sg-node kubernetes.io/rule/nlb/client=a1123456789abcdef0123456789abcde".into(),
+            "security-group sg-managed".into(),
+            "security-group sg-own".into(),
+        ]
+    );
+}
+
+#[test]
+fn load_balancers_that_anyone_may_own_are_kept() {
+    let live = names::load_balancer(LIVE_UID);
+    let mut elsewhere = owned("default/gone");
+    elsewhere.insert("elbv2.k8s.aws/cluster".into(), "prod".into());
+    let mut shared = owned("default/gone");
+    shared.insert("kubernetes.io/cluster/prod".into(), "shared".into());
+    let mut of_two = owned("default/gone");
+    of_two.insert("kubernetes.io/cluster/other".into(), "owned".into());
+    let mut of_other = names::cluster_tags("other", false);
+    of_other.insert(names::SERVICE_TAG.into(), "default/gone".into());
+    let of_other_vpc = LoadBalancer {
+        vpc_id: Some("vpc-2".into()),
+        ..classic(GONE, &[])
+    };
+    for (lb, tags) in [
+        (classic(&live, &[]), owned("default/gone")),
+        (classic(GONE, &[]), owned("default/web")),
+        (classic(GONE, &[]), owned("")),
+        (classic(GONE, &[]), elsewhere),
+        (classic(GONE, &[]), shared),
+        (classic(GONE, &[]), of_two),
+        (classic(GONE, &[]), of_other),
+        (classic("by-hand", &[]), owned("default/gone")),
+        (of_other_vpc, owned("default/gone")),
+    ] {
+        let inventory = Inventory {
+            classic: vec![(lb.clone(), tags.clone())],
+            ..Inventory::default()
+        };
+        assert_eq!(found(&inventory), Vec::<String>::new(), "{} {tags:?}", lb.name);
+    }
+}
+
+#[test]
+fn target_groups_and_security_groups_that_are_used_or_not_ours_are_kept() {
+    let inventory = Inventory {
+        classic: vec![(classic("by-hand", &["sg-used"]), Tags::new())],
+        target_groups: vec![
+            (
+                target_group("k8s-default-gone-0123456789", &["by-hand"]),
+                owned("default/gone"),
+            ),
+            (target_group("k8s-default-web-0123456789", &[]), owned("default/gone")),
+            (target_group("k8s-default-gone-0123456789", &[]), Tags::new()),
+            (target_group("mine", &[]), owned("default/gone")),
+        ],
+        groups: vec![
+            of_classic("sg-used", GONE, "default/gone", owned("")),
+            of_classic("sg-listed", GONE, "default/gone", owned("")),
+            of_classic("sg-of-web", GONE, "default/web", owned("")),
+            of_classic("sg-live", &names::load_balancer(LIVE_UID), "default/gone", owned("")),
+            of_classic("sg-other", GONE, "default/gone", names::cluster_tags("other", false)),
+            of_classic("sg-untagged", GONE, "default/gone", Tags::new()),
+            group(
+                "sg-web",
+                "k8s-default-web-0123456789",
+                network_names::GROUP_DESCRIPTION,
+                owned(""),
+            ),
+            group("sg-mine", "k8s-default-gone-0123456789", "made by hand", owned("")),
+        ],
+        ..Inventory::default()
+    };
+    assert_eq!(found(&inventory), Vec::<String>::new());
+    let mut configured = settings();
+    configured.elb_security_group = Some("sg-own".into());
+    let own = Inventory {
+        groups: vec![of_classic("sg-own", GONE, "default/gone", owned(""))],
+        ..Inventory::default()
+    };
+    assert!(leftovers(&own, &living(), &configured).is_empty());
+    assert_eq!(found(&own), ["security-group sg-own"]);
+}
+
+#[test]
+fn rules_of_load_balancers_that_stay_or_of_shared_groups_are_kept() {
+    let live = names::load_balancer(LIVE_UID);
+    let mut shared = owned("");
+    shared.insert("kubernetes.io/cluster/other".into(), "shared".into());
+    let rule = |lb: &str| format!("kubernetes.io/rule/nlb/health={lb}");
+    let inventory = Inventory {
+        network: vec![(network(GONE), names::cluster_tags("other", false))],
+        groups: vec![
+            node_group("sg-1", &rule(&live), owned("")),
+            node_group("sg-2", &rule(GONE), owned("")),
+            node_group("sg-3", &rule("a2123456789abcdef0123456789abcde"), shared),
+            node_group("sg-4", &rule("a2123456789abcdef0123456789abcde"), Tags::new()),
+            node_group("sg-5", "kubernetes.io/rule/nlb/mtu", owned("")),
+            node_group("sg-6", "by hand", owned("")),
+        ],
+        ..Inventory::default()
+    };
+    assert_eq!(found(&inventory), Vec::<String>::new());
+}
+
+#[test]
+fn many_load_balancers_without_services_are_rather_services_that_are_missing() {
+    let of = |gone: usize, all: usize| {
+        let lb = |n: usize| {
+            let service = if n < gone { "default/gone" } else { "default/web" };
+            (classic(&format!("a{n:031x}"), &[]), owned(service))
+        };
+        let inventory = Inventory {
+            classic: (0..all).map(lb).collect(),
+            ..Inventory::default()
+        };
+        is_sudden(&leftovers(&inventory, &living(), &settings()), &inventory, &settings())
+    };
+    assert!(!of(3, 3), "few");
+    assert!(of(4, 4) && of(5, 20));
+    assert!(!of(4, 20), "a fifth");
+}
+
+#[test]
+fn only_names_of_our_form_are_looked_at() {
+    assert!(is_load_balancer_name(GONE));
+    for other in [
+        "",
+        "web",
+        "A0123456789abcdef0123456789abcde",
+        "a0123456789abcdef0123456789abcd",
+        "a0123456789abcdeg0123456789abcde",
+    ] {
+        assert!(!is_load_balancer_name(other), "{other}");
+    }
+    assert_eq!(prefix("k8s-default-servicea-7fa2e07508"), Some("k8s-default-servicea-"));
+    assert_eq!(prefix("k8s---a9ace1b206"), Some("k8s---"));
+    for other in [
+        "k8s-default-web",
+        "k8s-a-b-c-7fa2e07508",
+        "x-default-web-7fa2e07508",
+        "k8s-default-web-7fa2e0750",
+        "",
+    ] {
+        assert_eq!(prefix(other), None, "{other}");
+    }
+}
+
+#[test]
+fn a_list_without_the_one_service_of_every_cluster_is_not_complete() {
+    assert!(living().is_complete());
+    assert!(!Living::default().is_complete());
+}

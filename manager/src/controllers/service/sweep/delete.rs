@@ -1,0 +1,113 @@
+//! Deleting what is left over. Each thing goes for itself: what AWS does not let go yet is found again by the next sweep.
+
+use outrigger_aws::ec2::{IpPermission, SecurityGroup};
+use outrigger_aws::{Filter, Kind};
+
+use super::super::error::Error;
+use super::super::plan::{GroupStep, Step, references};
+use super::super::sync::Reconciler;
+use super::decide::{Inventory, Leftover, What};
+use crate::aws_write;
+
+impl Reconciler {
+    /// Deletes these, in their order.
+    ///
+    /// # Errors
+    /// When the right to write has ended.
+    pub(super) async fn delete_leftovers(&self, inventory: &Inventory, leftovers: &[Leftover]) -> Result<(), Error> {
+        for leftover in leftovers {
+            let (kind, id, of) = (leftover.what.kind(), leftover.what.id(), &leftover.of);
+            tracing::info!(kind, id, of, "deleting what is left over at AWS");
+            match self.delete_leftover(inventory, &leftover.what).await {
+                Ok(()) => {}
+                Err(Error::NotLeader(lost)) => return Err(Error::NotLeader(lost)),
+                Err(error) => {
+                    let error = error.chain();
+                    tracing::warn!(
+                        kind,
+                        id,
+                        of,
+                        error,
+                        "it could not be deleted; the next sweep tries again"
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete_leftover(&self, inventory: &Inventory, what: &What) -> Result<(), Error> {
+        let (aws, permit) = (&self.aws, &self.permit);
+        match what {
+            What::Classic(name) => aws_write::write(permit, "DeleteLoadBalancer", aws.elb.delete(name)).await??,
+            What::Network(arn) => {
+                let delete = aws.elbv2.delete_load_balancer(arn);
+                aws_write::write(permit, "DeleteLoadBalancer", delete).await??;
+            }
+            What::TargetGroup(arn) => {
+                let delete = aws.elbv2.delete_target_group(arn);
+                aws_write::write(permit, "DeleteTargetGroup", delete).await??;
+            }
+            What::Rules(group, description) => {
+                let group = inventory.groups.iter().find(|other| other.id == *group);
+                let rules = group.map(|group| described(group, description)).unwrap_or_default();
+                if let Some(group) = group.filter(|_| !self.hands_off()) {
+                    self.revoke(&group.id, &rules).await?;
+                }
+            }
+            What::Group(id) => self.delete_group(id).await?,
+        }
+        Ok(())
+    }
+
+    fn hands_off(&self) -> bool {
+        self.settings.disable_security_group_ingress
+    }
+
+    async fn revoke(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
+        if rules.is_empty() {
+            return Ok(());
+        }
+        let revoke = self.aws.ec2.revoke_ingress(group, rules);
+        aws_write::write(&self.permit, "RevokeSecurityGroupIngress", revoke).await??;
+        Ok(())
+    }
+
+    /// Rules that name a group go before it, where they may be touched.
+    async fn delete_group(&self, id: &str) -> Result<(), Error> {
+        let naming = [Filter::new("ip-permission.group-id", [id])];
+        let referencing = self.aws.ec2.security_groups(&naming).await?;
+        for planned in references(&referencing, id) {
+            if let Step::Group(GroupStep::Revoke(group, rules)) = planned.step
+                && !self.hands_off()
+            {
+                self.revoke(&group, &rules).await?;
+            }
+        }
+        let delete = self.aws.ec2.delete_security_group(id);
+        match aws_write::write(&self.permit, "DeleteSecurityGroup", delete).await? {
+            Err(error) if error.kind() == Kind::DependencyViolation => Err(Error::GroupInUse { group: id.to_owned() }),
+            Err(error) if error.kind() == Kind::NotFound => Ok(()),
+            done => Ok(done?),
+        }
+    }
+}
+
+/// The rules of a group with this description, reduced to the sources that carry it.
+fn described(group: &SecurityGroup, description: &str) -> Vec<IpPermission> {
+    let with = |rule: &IpPermission| {
+        let ranges = rule.ranges.iter();
+        let ranges: Vec<_> = ranges
+            .filter(|range| range.description.as_deref() == Some(description))
+            .cloned()
+            .collect();
+        (!ranges.is_empty()).then(|| IpPermission {
+            protocol: rule.protocol.clone(),
+            from_port: rule.from_port,
+            to_port: rule.to_port,
+            ranges,
+            ..IpPermission::default()
+        })
+    };
+    group.ingress.iter().filter_map(with).collect()
+}

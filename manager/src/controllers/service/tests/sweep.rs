@@ -1,0 +1,116 @@
+//! What is left over without a Service.
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::fake::World;
+use serde_json::json;
+
+use super::super::sweep::{Found, Living, SweepMetrics, SweepSettings};
+use super::fixture::{Fixture, LB, world};
+use crate::args::Sweep;
+
+fn settings(mode: Sweep) -> SweepSettings {
+    SweepSettings {
+        mode,
+        period: std::time::Duration::from_secs(3600),
+        metrics: SweepMetrics::default(),
+    }
+}
+
+fn living(fixture: Option<&Fixture>) -> Living {
+    let kubernetes = json!({"metadata": {"namespace": "default", "name": "kubernetes", "uid": "u0"}});
+    let kubernetes: Service = serde_json::from_value(kubernetes).unwrap();
+    let web = fixture.map(Fixture::service);
+    Living::of([kubernetes].iter().chain(web.iter()))
+}
+
+/// A cluster with one load balancer, and one of another cluster beside it.
+async fn two_clusters() -> Fixture {
+    let fixture = Fixture::new(world());
+    fixture.settle().await;
+    fixture.aws.change(|world| {
+        let mut other = world.load_balancers[LB].clone();
+        other.described.name = "a99999999999999999999999999999999"[..32].into();
+        other.tags = super::super::names::cluster_tags("other", false);
+        other
+            .tags
+            .insert("kubernetes.io/service-name".into(), "default/web".into());
+        world.load_balancers.insert(other.described.name.clone(), other);
+    });
+    fixture.aws.forget_calls();
+    fixture
+}
+
+async fn sweep(fixture: &Fixture, settings: &SweepSettings, living: &Living, found: &mut Found) {
+    fixture.reconciler.sweep(settings, living, found).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_a_service_is_never_touched() {
+    let fixture = two_clusters().await;
+    let mut found = Found::default();
+    for _ in 0..3 {
+        sweep(&fixture, &settings(Sweep::Delete), &living(Some(&fixture)), &mut found).await;
+    }
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn leftovers_are_told_and_only_deleted_where_that_is_asked_for() {
+    let fixture = two_clusters().await;
+    let (report, mut found) = (settings(Sweep::Report), Found::default());
+    for _ in 0..3 {
+        sweep(&fixture, &report, &living(None), &mut found).await;
+    }
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+    assert_eq!(report.metrics.of("classic-load-balancer"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_two_searches_have_found_goes_and_what_is_another_clusters_stays() {
+    let fixture = two_clusters().await;
+    // The other cluster's load balancer uses groups of its own.
+    fixture.aws.change(|world| {
+        for (name, lb) in &mut world.load_balancers {
+            if name != LB {
+                lb.described.security_groups.clear();
+            }
+        }
+    });
+    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    sweep(&fixture, &delete, &living(None), &mut found).await;
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new(), "one search is no proof");
+    sweep(&fixture, &delete, &living(None), &mut found).await;
+    assert_eq!(
+        fixture.aws.writes(),
+        [
+            format!("DeleteLoadBalancer {LB}"),
+            "RevokeSecurityGroupIngress sg-node -1/<-sg-new1".into(),
+            "DeleteSecurityGroup sg-new1".into(),
+        ]
+    );
+    let world = fixture.aws.world();
+    assert_eq!((world.load_balancers.len(), world.security_groups.len()), (1, 1));
+    sweep(&fixture, &delete, &living(None), &mut found).await;
+    assert_eq!(delete.metrics.of("classic-load-balancer"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_all_services_nothing_is_looked_for() {
+    let fixture = two_clusters().await;
+    let mut found = Found::default();
+    sweep(&fixture, &settings(Sweep::Delete), &Living::default(), &mut found).await;
+    sweep(&fixture, &settings(Sweep::Delete), &living(None), &mut found).await;
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_fails_finds_nothing() {
+    let fixture = Fixture::new(World::default());
+    let denied = outrigger_aws::Error::answered("DescribeSecurityGroups", "UnauthorizedOperation", "no");
+    fixture.aws.fail_next("DescribeSecurityGroups", denied);
+    let sweep = fixture
+        .reconciler
+        .sweep(&settings(Sweep::Delete), &living(None), &mut Found::default())
+        .await;
+    assert!(sweep.is_err());
+}
