@@ -163,6 +163,31 @@ fn in_use(world: &World, id: &str) -> bool {
             .any(|instance| instance.security_groups.iter().any(|group| group == id))
 }
 
+/// Refuses rules that EC2 does not take: a protocol or network that is none, a source that does not exist.
+fn acceptable(world: &World, rules: &[IpPermission]) -> Result<(), Error> {
+    let refuse = |code, what: &str| Err(Error::answered("AuthorizeSecurityGroupIngress", code, what));
+    for rule in rules {
+        let number = rule.protocol.parse::<u8>().is_ok();
+        if !number && !matches!(rule.protocol.as_str(), "tcp" | "udp" | "icmp" | "icmpv6" | "-1") {
+            return refuse("InvalidParameterValue", &rule.protocol);
+        }
+        if let Some(range) = rule.ranges.iter().find(|range| !is_ipv4_network(&range.cidr)) {
+            return refuse("InvalidParameterValue", &range.cidr);
+        }
+        let sources = rule.groups.iter().filter_map(|pair| pair.group_id.as_ref());
+        if let Some(missing) = sources.clone().find(|id| !world.security_groups.contains_key(*id)) {
+            return refuse("InvalidGroup.NotFound", missing);
+        }
+    }
+    Ok(())
+}
+
+fn is_ipv4_network(cidr: &str) -> bool {
+    cidr.split_once('/').is_some_and(|(address, length)| {
+        address.parse::<std::net::Ipv4Addr>().is_ok() && length.parse::<u8>().is_ok_and(|length| length <= 32)
+    })
+}
+
 fn describe_rules(rules: &[IpPermission]) -> String {
     let mut texts: Vec<String> = Vec::new();
     for rule in split(rules) {
@@ -266,8 +291,13 @@ impl Ec2 for FakeAws {
     async fn authorize_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<(), Error> {
         const ACTION: &str = "AuthorizeSecurityGroupIngress";
         self.write(ACTION, format!("{group_id} {}", describe_rules(rules)), |world| {
+            acceptable(world, rules)?;
             let group = group_mut(world, ACTION, group_id)?;
             let (old, new) = (split(&group.ingress), split(rules));
+            if (1..new.len()).any(|at| new[..at].iter().any(|other| same(&new[at], other))) {
+                let message = "The same permission must not appear multiple times";
+                return Err(Error::answered(ACTION, "InvalidParameterValue", message));
+            }
             if new.iter().any(|rule| old.iter().any(|other| same(rule, other))) {
                 return Err(Error::answered(
                     ACTION,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 
 use super::world::new_attributes;
-use super::{FakeAws, FakeLoadBalancer, World};
+use super::{FakeAws, FakeLoadBalancer, World, refuse};
 use crate::elb::{Attributes, HealthCheck, Listener, LoadBalancer, MAX_NAMES, NewLoadBalancer, NewPolicy};
 use crate::{Elb, Error, InstanceId, Tags};
 
@@ -114,17 +114,9 @@ impl Elb for FakeAws {
         const ACTION: &str = "CreateLoadBalancer";
         self.write(ACTION, wanted.name.clone(), |world| {
             one_per_zone(world, ACTION, &wanted.subnets.iter().cloned().collect())?;
-            if wanted.listeners.is_empty() {
-                return Err(Error::answered(ACTION, "ValidationError", "no listener"));
-            }
-            if let Some(group) = wanted
-                .security_groups
-                .iter()
-                .find(|id| !world.security_groups.contains_key(*id))
-            {
-                return Err(Error::answered(ACTION, "InvalidSecurityGroup", group.clone()));
-            }
+            refuse::listeners(ACTION, &wanted.listeners)?;
             let new = make(world, wanted);
+            refuse::groups(world, ACTION, &wanted.security_groups, new.vpc_id.as_ref())?;
             if let Some(old) = world.load_balancers.get(&wanted.name) {
                 let same = old.described.listeners == new.listeners && old.described.subnets == new.subnets;
                 let taken = || Error::answered(ACTION, "DuplicateLoadBalancerName", wanted.name.clone());
@@ -167,6 +159,7 @@ impl Elb for FakeAws {
         const ACTION: &str = "ModifyLoadBalancerAttributes";
         self.write(ACTION, name.to_owned(), |world| {
             let now = &mut found(world, ACTION, name)?.attributes;
+            refuse::attributes(ACTION, wanted)?;
             now.cross_zone = wanted.cross_zone.or(now.cross_zone);
             now.access_log = wanted.access_log.clone().or_else(|| now.access_log.clone());
             now.connection_draining = wanted.connection_draining.or(now.connection_draining);
@@ -179,7 +172,9 @@ impl Elb for FakeAws {
     async fn configure_health_check(&self, name: &str, check: &HealthCheck) -> Result<(), Error> {
         const ACTION: &str = "ConfigureHealthCheck";
         self.write(ACTION, format!("{name} {}", check.target), |world| {
-            found(world, ACTION, name)?.described.health_check = Some(check.clone());
+            let lb = found(world, ACTION, name)?;
+            refuse::health_check(ACTION, check)?;
+            lb.described.health_check = Some(check.clone());
             Ok(())
         })
     }
@@ -187,6 +182,7 @@ impl Elb for FakeAws {
     async fn register(&self, name: &str, instances: &[InstanceId]) -> Result<(), Error> {
         const ACTION: &str = "RegisterInstancesWithLoadBalancer";
         self.write(ACTION, format!("{name} {}", names(instances)), |world| {
+            refuse::instances(world, ACTION, instances)?;
             found(world, ACTION, name)?
                 .described
                 .instances
@@ -210,6 +206,7 @@ impl Elb for FakeAws {
         const ACTION: &str = "CreateLoadBalancerListeners";
         self.write(ACTION, format!("{name} {}", ports(listeners)), |world| {
             let now = &mut found(world, ACTION, name)?.described.listeners;
+            refuse::listeners(ACTION, listeners)?;
             if listeners
                 .iter()
                 .any(|new| now.iter().any(|old| old.port == new.port && old != new))
@@ -230,10 +227,9 @@ impl Elb for FakeAws {
         const ACTION: &str = "DeleteLoadBalancerListeners";
         let texts: Vec<String> = ports.iter().map(i32::to_string).collect();
         self.write(ACTION, format!("{name} {}", texts.join(",")), |world| {
-            found(world, ACTION, name)?
-                .described
-                .listeners
-                .retain(|old| !ports.contains(&old.port));
+            let now = &mut found(world, ACTION, name)?.described;
+            now.listeners.retain(|old| !ports.contains(&old.port));
+            now.listener_policies.retain(|port, _| !ports.contains(port));
             Ok(())
         })
     }
@@ -264,6 +260,8 @@ impl Elb for FakeAws {
     async fn apply_security_groups(&self, name: &str, groups: &[String]) -> Result<(), Error> {
         const ACTION: &str = "ApplySecurityGroupsToLoadBalancer";
         self.write(ACTION, format!("{name} {}", groups.join(",")), |world| {
+            let vpc = found(world, ACTION, name)?.described.vpc_id.clone();
+            refuse::groups(world, ACTION, groups, vpc.as_ref())?;
             found(world, ACTION, name)?.described.security_groups = groups.to_vec();
             Ok(())
         })
@@ -289,11 +287,11 @@ impl Elb for FakeAws {
     async fn create_policy(&self, name: &str, policy: &NewPolicy) -> Result<(), Error> {
         const ACTION: &str = "CreateLoadBalancerPolicy";
         self.write(ACTION, format!("{name} {}", policy.name), |world| {
-            found(world, ACTION, name)?
-                .described
-                .policies
-                .insert(policy.name.clone());
-            Ok(())
+            let policies = &mut found(world, ACTION, name)?.described.policies;
+            if policies.insert(policy.name.clone()) {
+                return Ok(());
+            }
+            Err(Error::answered(ACTION, "DuplicatePolicyName", policy.name.clone()))
         })
     }
 
@@ -323,6 +321,13 @@ impl Elb for FakeAws {
             let now = &mut found(world, ACTION, name)?.described;
             if policies.iter().any(|policy| !now.policies.contains(policy)) {
                 return Err(Error::answered(ACTION, "PolicyNotFound", "no such policy"));
+            }
+            if !now.listeners.iter().any(|listener| listener.port == port) {
+                return Err(Error::answered(
+                    ACTION,
+                    "ListenerNotFound",
+                    format!("no listener on {port}"),
+                ));
             }
             now.listener_policies.insert(port, policies.iter().cloned().collect());
             Ok(())

@@ -12,6 +12,7 @@ mod elb;
 mod elbv2;
 mod instances;
 mod network;
+mod refuse;
 mod routes;
 mod target_groups;
 mod world;
@@ -43,10 +44,13 @@ struct Inner {
     writes_left: Option<usize>,
     dead: bool,
     hook: Option<(&'static str, Hook)>,
+    witness: Option<Witness>,
     buckets: Option<buckets::Buckets>,
 }
 
 type Hook = Box<dyn FnOnce() + Send>;
+
+type Witness = Box<dyn FnMut(&World, &World) + Send>;
 
 /// AWS in memory. Implements [`crate::Ec2`], [`crate::Elb`] and [`crate::Elbv2`].
 #[derive(Default)]
@@ -120,6 +124,11 @@ impl FakeAws {
         self.inner().hook = Some((action, Box::new(hook)));
     }
 
+    /// Shows `witness` the state before and after each write that takes effect.
+    pub fn witness(&self, witness: impl FnMut(&World, &World) + Send + 'static) {
+        self.inner().witness = Some(Box::new(witness));
+    }
+
     /// Lets calls through again.
     pub fn revive(&self) {
         let mut inner = self.inner();
@@ -163,7 +172,9 @@ impl FakeAws {
     ) -> Result<T, Error> {
         let mut inner = self.inner();
         inner.admit(action, about, true)?;
+        let before = inner.witness.is_some().then(|| inner.world.clone());
         let answer = effect(&mut inner.world);
+        inner.testify(before.filter(|_| answer.is_ok()));
         if let Some((_, hook)) = inner.hook.take_if(|(of, _)| *of == action) {
             hook();
         }
@@ -179,6 +190,12 @@ impl FakeAws {
 }
 
 impl Inner {
+    fn testify(&mut self, before: Option<World>) {
+        if let Some((witness, before)) = self.witness.as_mut().zip(before) {
+            witness(&before, &self.world);
+        }
+    }
+
     fn admit(&mut self, action: &'static str, about: String, write: bool) -> Result<(), Error> {
         if self.dead {
             return Err(Error::unanswered(action, "the caller is dead"));

@@ -116,6 +116,18 @@ pub enum World {
         /// How many were found.
         found: usize,
     },
+    /// The load balancer's only subnet is to be replaced by another one of its zone.
+    #[error(
+        "the load balancer stands in subnet {subnet} only, and AWS does not replace it by {replacement} of the same \
+         zone: list a subnet of another zone too in annotation service.beta.kubernetes.io/aws-load-balancer-subnets, \
+         if only for a while"
+    )]
+    OnlySubnet {
+        /// The subnet that it has.
+        subnet: String,
+        /// The one that it should have.
+        replacement: String,
+    },
     /// A subnet has no route table.
     #[error("subnet {subnet} has no route table, and its VPC has no main one: public and private cannot be told apart")]
     NoRouteTable {

@@ -27,6 +27,7 @@ pub mod error;
 pub mod hostname;
 mod line;
 pub mod memory;
+pub mod moves;
 pub mod names;
 pub mod network;
 mod node_changes;

@@ -187,48 +187,6 @@ pub fn has_unknown_zone(subnets: &[Subnet], zones: &[AvailabilityZone]) -> bool 
         .any(|zone| !known.contains(zone))
 }
 
-/// The way from one set of subnets to another, in three calls. A load balancer has at most one subnet in a zone and
-/// never none, so: first what stands in new zones, then what goes, then what replaces it in the same zone.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Moves {
-    /// Attached first.
-    pub attach: Vec<String>,
-    /// Detached next.
-    pub detach: Vec<String>,
-    /// Attached last.
-    pub attach_then: Vec<String>,
-}
-
-/// Moves from `actual` to `wanted`; `all` tells zones.
-#[must_use]
-pub fn moves(actual: &BTreeSet<String>, wanted: &[Subnet], all: &[Subnet]) -> Moves {
-    let keep: BTreeSet<&str> = wanted.iter().map(|subnet| subnet.id.as_str()).collect();
-    let detach: Vec<String> = actual
-        .iter()
-        .filter(|id| !keep.contains(id.as_str()))
-        .cloned()
-        .collect();
-    let zone = |id: &String| {
-        all.iter()
-            .find(|subnet| subnet.id == *id)
-            .and_then(|s| s.availability_zone.as_deref())
-    };
-    let freed: BTreeSet<&str> = detach.iter().filter_map(zone).collect();
-    let new = wanted.iter().filter(|subnet| !actual.contains(&subnet.id));
-    let (later, now): (Vec<&Subnet>, Vec<&Subnet>) = new.partition(|subnet| {
-        subnet
-            .availability_zone
-            .as_deref()
-            .is_some_and(|zone| freed.contains(zone))
-    });
-    let ids = |subnets: Vec<&Subnet>| subnets.into_iter().map(|subnet| subnet.id.clone()).collect();
-    Moves {
-        attach: ids(now),
-        detach,
-        attach_then: ids(later),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -360,19 +318,5 @@ mod tests {
         ];
         assert_eq!(chosen(&subnets, &[], false, &[]).unwrap(), ["s1", "s4"]);
         assert_eq!(chosen(&subnets, &[], false, &["s2"]).unwrap(), ["s1", "s2", "s4"]);
-    }
-
-    #[test]
-    fn moves_never_leave_a_load_balancer_without_subnets_or_with_two_in_a_zone() {
-        let all = [subnet("a1", "a", &[]), subnet("a2", "a", &[]), subnet("b1", "b", &[])];
-        let actual = BTreeSet::from(["a1".to_owned()]);
-        let wanted = [all[1].clone(), all[2].clone()];
-        let expected = Moves {
-            attach: vec!["b1".into()],
-            detach: vec!["a1".into()],
-            attach_then: vec!["a2".into()],
-        };
-        assert_eq!(moves(&actual, &wanted, &all), expected);
-        assert_eq!(moves(&actual, &all[..1], &all), Moves::default());
     }
 }

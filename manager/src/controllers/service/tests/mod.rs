@@ -7,6 +7,7 @@ mod events;
 mod fixture;
 mod line;
 mod network;
+mod properties;
 mod reads;
 mod shutdown;
 mod sweep;

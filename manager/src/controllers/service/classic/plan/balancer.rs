@@ -6,8 +6,9 @@ use outrigger_aws::Tags;
 use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elb::{Listener, NewPolicy};
 
+use super::super::super::error::World;
+use super::super::super::moves::{self, Move};
 use super::super::super::names::{PROXY_POLICY, TLS_POLICY_PREFIX};
-use super::super::super::subnets;
 use super::super::desired::Desired;
 use super::super::observe::{Existing, Observed};
 use super::super::{attributes, health_check};
@@ -20,25 +21,13 @@ pub(super) fn placement(
     existing: &Existing,
     wanted: &[Subnet],
     groups: &[GroupRef],
-) -> Vec<Planned> {
-    let mut steps = Vec::new();
-    let moves = subnets::moves(&existing.described.subnets, wanted, &observed.vpc.subnets);
-    let mut subnets = |ids: Vec<String>, step: fn(Vec<String>) -> Step, reason: &str| {
-        if !ids.is_empty() {
-            steps.push(Planned::new(step(ids), reason));
-        }
-    };
-    subnets(
-        moves.attach,
-        Step::AttachSubnets,
-        "the load balancer has no subnet in these zones",
-    );
-    subnets(moves.detach, Step::DetachSubnets, "these subnets are no longer chosen");
-    subnets(
-        moves.attach_then,
-        Step::AttachSubnets,
-        "these subnets take the place of others in their zones",
-    );
+) -> Result<Vec<Planned>, World> {
+    let moves = moves::moves(&existing.described.subnets, wanted, &observed.vpc.subnets)?;
+    let of_subnets = moves.into_iter().map(|one| match one {
+        Move::Attach(ids) => Planned::new(Step::AttachSubnets(ids), "the load balancer lacks these subnets"),
+        Move::Detach(ids) => Planned::new(Step::DetachSubnets(ids), "these subnets are no longer chosen"),
+    });
+    let mut steps: Vec<Planned> = of_subnets.collect();
     let now: BTreeSet<GroupRef> = existing
         .described
         .security_groups
@@ -54,7 +43,7 @@ pub(super) fn placement(
     if !missing.is_empty() {
         steps.push(Planned::new(Step::AddTags(missing), "tags are missing or differ"));
     }
-    steps
+    Ok(steps)
 }
 
 /// Tags to be set. A cluster tag with another value stays: someone has marked the load balancer as shared.
@@ -147,12 +136,11 @@ fn proxy_protocol(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32
         ));
     }
     for listener in &desired.listeners {
-        let unchanged = lb
-            .backend_policies
-            .get(&listener.instance_port)
-            .filter(|_| !renewed.contains(&listener.port));
-        let now = unchanged.cloned().unwrap_or_default();
-        if now.contains(PROXY_POLICY) == desired.proxy_protocol {
+        let policies = lb.backend_policies.get(&listener.instance_port);
+        let now = policies.cloned().unwrap_or_default();
+        // Whether a backend's policies outlive its listener is for AWS to know: both are provided for.
+        let lost = desired.proxy_protocol && renewed.contains(&listener.port);
+        if now.contains(PROXY_POLICY) == desired.proxy_protocol && !lost {
             continue;
         }
         let mut then = now;

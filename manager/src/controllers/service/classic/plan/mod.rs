@@ -59,7 +59,7 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
     let mut steps = groups::own(desired, observed)?;
     let existing = match &observed.load_balancer {
         Some(existing) => {
-            steps.extend(balancer::placement(desired, observed, existing, &subnets, &groups));
+            steps.extend(balancer::placement(desired, observed, existing, &subnets, &groups)?);
             existing.clone()
         }
         None => {

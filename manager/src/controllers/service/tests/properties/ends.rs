@@ -1,0 +1,117 @@
+//! Whatever a Service asks for and whatever stands at AWS: the steps lead to an end where no steps are left, and that
+//! end does not depend on what was there before.
+
+use std::collections::BTreeSet;
+
+use outrigger_aws::InstanceId;
+use proptest::prelude::*;
+
+use super::case::{Case, cases};
+use super::compare::{Ours, others, same};
+use super::likeness::{likeness, node_rules, targets};
+use super::run::{End, Verdict, run, to_the_end};
+use super::wishes::Kind;
+
+/// Reads that one look costs at most, however much there is in the account.
+const READS: usize = 30;
+
+async fn comes_to_an_end(case: &Case) -> Verdict {
+    let mut fixture = case.stage().await;
+    let before = fixture.aws.world();
+    let end = to_the_end(&fixture).await?;
+    let after = fixture.aws.world();
+    let ours = Ours::of(case, [&before, &after]);
+    same(
+        &others(after.clone(), &ours),
+        &others(before, &ours),
+        "something of others was touched",
+    )?;
+
+    fixture.restart();
+    fixture.aws.forget_calls();
+    let service = fixture.service();
+    let _ = fixture.sync().await;
+    let reads = fixture.aws.calls().iter().filter(|call| !call.write).count();
+    prop_assert!(reads <= READS, "{} reads: {:#?}", reads, fixture.aws.calls());
+    let again = to_the_end(&fixture).await?;
+    prop_assert_eq!(&again, &end, "a second controller comes to another end");
+    same(&fixture.aws.world(), &after, "a second controller changes something")?;
+    prop_assert_eq!(fixture.service(), service);
+    if end == End::Settled {
+        prop_assert_eq!(fixture.aws.writes(), Vec::<String>::new(), "a second controller writes");
+    }
+    forgets_its_past(case, &end, &after).await
+}
+
+/// Compares the end with that in an account where nothing of the Service was.
+async fn forgets_its_past(case: &Case, end: &End, after: &outrigger_aws::fake::World) -> Verdict {
+    let fresh = case.untouched();
+    let clean = to_the_end(&fresh).await?;
+    let class = |end: &End| match end {
+        End::Settled => None,
+        End::Stuck(class, _) => Some(class.clone()),
+    };
+    if let End::Stuck(class, text) = &clean {
+        let allowed = class == "invalid" || class == "world" || case.wish.odd;
+        prop_assert!(allowed, "a good Service is refused in an empty account: {}", text);
+        return Ok(());
+    }
+    if let End::Stuck(class, text) = end {
+        let hands_off = class == "group in use" && case.settings.disable_security_group_ingress;
+        prop_assert!(
+            class == "world" || class == "invalid" || hands_off,
+            "the past stops the Service: {}",
+            text
+        );
+        return Ok(());
+    }
+    prop_assert_eq!(class(&clean), class(end));
+    let ideal = fresh.aws.world();
+    let kind = case.wish.kind();
+    prop_assert_eq!(likeness(after, kind), likeness(&ideal, kind));
+    let candidates: BTreeSet<InstanceId> = case
+        .nodes
+        .iter()
+        .filter(|node| !node.excluded)
+        .map(|node| InstanceId::new(node.id))
+        .collect();
+    let (mut have, need) = (targets(after), targets(&ideal));
+    have.retain(|port, _| need.contains_key(port));
+    for (port, need) in &need {
+        let have = &have[port];
+        prop_assert!(have.is_superset(need), "port {}: {:?} of {:?}", port, have, need);
+        prop_assert!(
+            have.is_subset(&candidates),
+            "port {}: {:?} of {:?}",
+            port,
+            have,
+            candidates
+        );
+    }
+    if kind == Kind::Network && have == need {
+        let (open, all) = (node_rules(&ideal, true), node_rules(after, false));
+        prop_assert!(all.is_superset(&open), "closed: {:?}", open.difference(&all));
+        let (extra, known) = (node_rules(after, true), node_rules(&ideal, false));
+        let hands_off = case.settings.disable_security_group_ingress;
+        prop_assert!(
+            hands_off || extra.is_subset(&known),
+            "open: {:?}",
+            extra.difference(&known)
+        );
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(super::config())]
+
+    #[test]
+    fn classic_load_balancers_come_to_an_end(case in cases(Kind::Classic)) {
+        run(comes_to_an_end(&case))?;
+    }
+
+    #[test]
+    fn network_load_balancers_come_to_an_end(case in cases(Kind::Network)) {
+        run(comes_to_an_end(&case))?;
+    }
+}

@@ -1,0 +1,381 @@
+//! Any error of AWS at any call, and answers with holes: nothing is removed that would otherwise stay, nothing
+//! panics, and the next look goes on.
+
+use std::collections::BTreeSet;
+
+use outrigger_aws::Error as AwsError;
+use outrigger_aws::fake::World;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use super::super::fixture::{Fixture, LB};
+use super::case::{Case, PAUSE, cases, give_up};
+use super::compare::{Ours, others, same};
+use super::deletion::{Deletion, deletions};
+use super::network_edits::{balancer, target_groups};
+use super::run::{End, Verdict, run, to_the_end};
+use super::wishes::Kind;
+
+const ACTIONS: &[&str] = &[
+    "ApplySecurityGroupsToLoadBalancer",
+    "AddTags",
+    "AttachLoadBalancerToSubnets",
+    "AuthorizeSecurityGroupIngress",
+    "ConfigureHealthCheck",
+    "CreateLoadBalancer",
+    "CreateLoadBalancerListeners",
+    "CreateLoadBalancerPolicy",
+    "CreateSecurityGroup",
+    "CreateTags",
+    "DeleteLoadBalancer",
+    "DeleteLoadBalancerListeners",
+    "DeleteSecurityGroup",
+    "DeregisterInstancesFromLoadBalancer",
+    "DescribeAvailabilityZones",
+    "DescribeInstances",
+    "DescribeLoadBalancerAttributes",
+    "DescribeLoadBalancers",
+    "DescribeRouteTables",
+    "DescribeSecurityGroups",
+    "DescribeSubnets",
+    "DescribeTags",
+    "DetachLoadBalancerFromSubnets",
+    "ModifyLoadBalancerAttributes",
+    "RegisterInstancesWithLoadBalancer",
+    "RevokeSecurityGroupIngress",
+    "SetLoadBalancerPoliciesForBackendServer",
+    "SetLoadBalancerPoliciesOfListener",
+];
+
+const NETWORK_ACTIONS: &[&str] = &[
+    "AuthorizeSecurityGroupIngress",
+    "CreateListener",
+    "CreateLoadBalancer/v2",
+    "CreateSecurityGroup",
+    "CreateTags",
+    "CreateTargetGroup",
+    "DeleteListener",
+    "DeleteLoadBalancer/v2",
+    "DeleteSecurityGroup",
+    "DeleteTargetGroup",
+    "DeregisterTargets",
+    "DescribeInstances",
+    "DescribeListeners",
+    "DescribeLoadBalancerAttributes/v2",
+    "DescribeLoadBalancers",
+    "DescribeLoadBalancers/v2",
+    "DescribeRouteTables",
+    "DescribeSecurityGroups",
+    "DescribeSubnets",
+    "DescribeTags/v2",
+    "DescribeTargetGroupAttributes",
+    "DescribeTargetGroups",
+    "DescribeTargetHealth",
+    "ModifyListener",
+    "ModifyLoadBalancerAttributes/v2",
+    "ModifyTargetGroup",
+    "ModifyTargetGroupAttributes",
+    "RegisterTargets",
+    "RevokeSecurityGroupIngress",
+    "SetSecurityGroups",
+];
+
+const CODES: &[&str] = &[
+    "RequestLimitExceeded",
+    "Throttling",
+    "AccessDenied",
+    "InternalFailure",
+    "ServiceUnavailable",
+    "ValidationError",
+    "InvalidConfigurationRequest",
+    "OperationNotPermitted",
+    "DependencyViolation",
+    "DuplicateListener",
+    "InvalidPermission.Duplicate",
+    "InvalidPermission.NotFound",
+    "LoadBalancerNotFound",
+    "TooManyLoadBalancers",
+    "",
+];
+
+/// The call of `action` after `skip` others fails with `code`; an empty code: there is no answer.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    action: &'static str,
+    code: &'static str,
+    skip: usize,
+}
+
+/// An answer that says that the work is done already would be a lie at the first of these actions.
+fn lies(fault: &Fault) -> bool {
+    let gone = fault.code.contains("NotFound");
+    let there = fault.code.contains("Duplicate");
+    let absent = fault.action.starts_with("Delete") || fault.action.starts_with("Describe");
+    (gone && absent) || (there && fault.action == "CreateLoadBalancerPolicy")
+}
+
+fn faults(kind: Kind) -> impl Strategy<Value = Vec<Fault>> {
+    let actions = match kind {
+        Kind::Classic => ACTIONS,
+        Kind::Network => NETWORK_ACTIONS,
+    };
+    let fault = (select(actions), select(CODES), 0..3_usize)
+        .prop_map(|(action, code, skip)| Fault { action, code, skip })
+        .prop_filter("AWS does not lie", |fault| !lies(fault));
+    prop::collection::vec(fault, 1..=4)
+}
+
+fn inject(fixture: &Fixture, faults: &[Fault]) {
+    for fault in faults {
+        for _ in 0..fault.skip {
+            fixture.aws.plan_next(fault.action, None);
+        }
+        let error = match fault.code {
+            "" => AwsError::unanswered(fault.action, "the connection was closed"),
+            code => AwsError::answered(fault.action, code, "injected"),
+        };
+        fixture.aws.fail_next(fault.action, error);
+    }
+}
+
+/// What the writes take away: action, what it is taken from, and each single thing.
+fn removals(writes: &[String]) -> BTreeSet<(String, String, String)> {
+    let mut removals = BTreeSet::new();
+    for write in writes {
+        let mut words = write.split([' ', ',']);
+        let (action, from) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        if !["De", "Revoke"].iter().any(|prefix| action.starts_with(prefix)) {
+            continue;
+        }
+        removals.insert((action.to_owned(), from.to_owned(), String::new()));
+        removals.extend(words.map(|item| (action.to_owned(), from.to_owned(), item.to_owned())));
+    }
+    removals
+}
+
+async fn gets_over(staged: [Fixture; 2], faults: &[Fault]) -> Verdict {
+    let [calm, stormy] = staged;
+    let expected = to_the_end(&calm).await?;
+    inject(&stormy, faults);
+    let mut end = End::Settled;
+    for _ in 0..=faults.len() {
+        end = to_the_end(&stormy).await?;
+    }
+    let (calm_writes, writes) = (calm.aws.writes(), stormy.aws.writes());
+    let (before, removed) = (removals(&calm_writes), removals(&writes));
+    let place = format!("undisturbed {calm_writes:#?}, with faults {writes:#?}");
+    prop_assert!(
+        removed.is_subset(&before),
+        "{:?} were removed; {}",
+        removed.difference(&before),
+        place
+    );
+    prop_assert_eq!(end, expected, "{}", &place);
+    same(&stormy.aws.world(), &calm.aws.world(), &place)
+}
+
+/// A field that an answer of AWS lacks.
+#[derive(Debug, Clone)]
+enum Hole {
+    SubnetZone(Index),
+    SubnetVpc(Index),
+    GroupName(Index),
+    GroupVpc(Index),
+    Ports(Index),
+    Source(Index),
+    DnsName,
+    Described,
+    Attributes,
+    Instances(Index),
+    Tables,
+    ZoneTypes,
+    Network(Index),
+}
+
+fn holes() -> impl Strategy<Value = Vec<Hole>> {
+    let at = any::<Index>;
+    let hole = prop_oneof![
+        at().prop_map(Hole::SubnetZone),
+        at().prop_map(Hole::SubnetVpc),
+        at().prop_map(Hole::GroupName),
+        at().prop_map(Hole::GroupVpc),
+        at().prop_map(Hole::Ports),
+        at().prop_map(Hole::Source),
+        at().prop_map(Hole::Instances),
+        Just(Hole::DnsName),
+        Just(Hole::Described),
+        Just(Hole::Attributes),
+        Just(Hole::Tables),
+        Just(Hole::ZoneTypes),
+        at().prop_map(Hole::Network),
+    ];
+    prop::collection::vec(hole, 1..=5)
+}
+
+fn pick<'a, T: 'a>(mut from: impl ExactSizeIterator<Item = &'a mut T>, at: &Index, change: impl FnOnce(&mut T)) {
+    let length = from.len();
+    if length > 0
+        && let Some(one) = from.nth(at.index(length))
+    {
+        change(one);
+    }
+}
+
+impl Hole {
+    fn dig(&self, world: &mut World) {
+        match self {
+            Self::SubnetZone(at) => pick(world.subnets.iter_mut(), at, |subnet| subnet.availability_zone = None),
+            Self::SubnetVpc(at) => pick(world.subnets.iter_mut(), at, |subnet| subnet.vpc_id = None),
+            Self::GroupName(at) => pick(world.security_groups.values_mut(), at, |group| group.name = None),
+            Self::GroupVpc(at) => pick(world.security_groups.values_mut(), at, |group| group.vpc_id = None),
+            Self::Ports(at) => pick(world.security_groups.values_mut(), at, |group| {
+                group
+                    .ingress
+                    .iter_mut()
+                    .for_each(|rule| (rule.from_port, rule.to_port) = (None, None));
+            }),
+            Self::Source(at) => pick(world.security_groups.values_mut(), at, |group| {
+                group
+                    .ingress
+                    .iter_mut()
+                    .flat_map(|rule| &mut rule.groups)
+                    .for_each(|pair| pair.group_id = None);
+            }),
+            Self::Instances(at) => pick(world.instances.values_mut(), at, |instance| {
+                *instance = outrigger_aws::Instance::new(instance.id.clone());
+            }),
+            Self::Tables => world.route_tables.values_mut().for_each(Vec::clear),
+            Self::ZoneTypes => world.zones.iter_mut().for_each(|zone| zone.zone_type = None),
+            Self::Network(at) => dig_network(world, at.index(6)),
+            Self::DnsName | Self::Described | Self::Attributes => {
+                let Some(lb) = world.load_balancers.get_mut(LB) else {
+                    return;
+                };
+                match self {
+                    Self::DnsName => lb.described.dns_name.clear(),
+                    Self::Attributes => lb.attributes = outrigger_aws::elb::Attributes::default(),
+                    _ => {
+                        let name = std::mem::take(&mut lb.described.name);
+                        lb.described = outrigger_aws::elb::LoadBalancer {
+                            name,
+                            ..Default::default()
+                        };
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Fields of a network load balancer, its listeners and target groups.
+fn dig_network(world: &mut World, which: usize) {
+    let Some(arn) = balancer(world) else { return };
+    let groups = target_groups(world);
+    let network = &mut world.network;
+    if let Some(lb) = network.load_balancers.get_mut(&arn) {
+        match which {
+            0 => lb.described.dns_name.clear(),
+            1 => (lb.described.state, lb.described.vpc_id, lb.described.scheme) = (None, None, None),
+            2 => lb.described.subnets.clear(),
+            3 => lb.attributes.clear(),
+            _ => {}
+        }
+    }
+    for listener in network
+        .listeners
+        .values_mut()
+        .filter(|listener| listener.load_balancer == arn)
+    {
+        if which == 4 {
+            (listener.settings.target_group_arn, listener.settings.certificate) = (None, None);
+        }
+    }
+    for (_, group) in network
+        .target_groups
+        .iter_mut()
+        .filter(|(arn, _)| groups.contains(*arn))
+    {
+        if which == 5 {
+            (group.described.target_type, group.described.vpc_id) = (None, None);
+            group.described.health_check = outrigger_aws::elbv2::TargetHealthCheck::default();
+            group.attributes.clear();
+        }
+    }
+}
+
+async fn stands(case: &Case, holes: &[Hole]) -> Verdict {
+    let fixture = case.stage().await;
+    fixture
+        .aws
+        .change(|world| holes.iter().for_each(|hole| hole.dig(world)));
+    let before = fixture.aws.world();
+    for look in 0..6 {
+        // It may fail or not; it must not panic, and must leave others alone.
+        let _ = fixture.sync().await;
+        tokio::time::advance(PAUSE).await;
+        if look == 2 {
+            give_up(&fixture, false);
+        }
+    }
+    let after = fixture.aws.world();
+    let mut ours = Ours::of(case, [&before, &after]);
+    let made = after
+        .security_groups
+        .keys()
+        .filter(|id| !before.security_groups.contains_key(*id));
+    ours.groups.extend(made.cloned());
+    ours.sources.extend(ours.groups.clone());
+    same(
+        &others(after, &ours),
+        &others(before, &ours),
+        "something of others was touched",
+    )
+}
+
+async fn of_case(case: &Case, faults: &[Fault]) -> Verdict {
+    Box::pin(gets_over([case.stage().await, case.stage().await], faults)).await
+}
+
+async fn of_deletion(deletion: &Deletion, faults: &[Fault]) -> Verdict {
+    Box::pin(gets_over([deletion.stage().await?, deletion.stage().await?], faults)).await
+}
+
+proptest! {
+    #![proptest_config(super::config())]
+
+    #[test]
+    fn classic_load_balancers_get_over_failed_calls(case in cases(Kind::Classic), faults in faults(Kind::Classic)) {
+        run(of_case(&case, &faults))?;
+    }
+
+    #[test]
+    fn network_load_balancers_get_over_failed_calls(case in cases(Kind::Network), faults in faults(Kind::Network)) {
+        run(of_case(&case, &faults))?;
+    }
+
+    #[test]
+    fn deletions_of_network_load_balancers_get_over_failed_calls(
+        deletion in deletions(Kind::Network),
+        faults in faults(Kind::Network),
+    ) {
+        run(of_deletion(&deletion, &faults))?;
+    }
+
+    #[test]
+    fn answers_with_holes_about_network_load_balancers_break_nothing(case in cases(Kind::Network), holes in holes()) {
+        run(stands(&case, &holes))?;
+    }
+
+    #[test]
+    fn deletions_of_classic_load_balancers_get_over_failed_calls(
+        deletion in deletions(Kind::Classic),
+        faults in faults(Kind::Classic),
+    ) {
+        run(of_deletion(&deletion, &faults))?;
+    }
+
+    #[test]
+    fn answers_with_holes_about_classic_load_balancers_break_nothing(case in cases(Kind::Classic), holes in holes()) {
+        run(stands(&case, &holes))?;
+    }
+}
