@@ -50,8 +50,8 @@ fuzz: ## hostile inputs for all readers, for MINUTES=4 in all; TARGETS='admissio
 bench: check-languages tools-bench binaries-bench ## measure webhook, manager and its service controller (BENCH=webhook for one) beside others; UPDATE=1 writes docs/benchmarks.md
 	@for what in $(BENCH); do OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench $$what $(BENCH_OPTIONS) $(if $(UPDATE),--write=docs/benchmarks.md); done
 
-parity-record: check-languages tools-test binaries ## record what v1.37.0 makes of the Nodes of e2e/parity/nodes, or of CASES=FOLDER
-	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity record $(or $(CASES),e2e/parity/nodes)
+parity-record: check-languages tools-test binaries ## record what v1.37.0 makes of the cases of e2e/parity, or of CASES=FOLDER
+	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity record $(or $(CASES),e2e/parity/nodes e2e/parity/services)
 
 lint: check-languages ## formatting, clippy with warnings denied, cargo-deny
 	@cargo fmt --all --check

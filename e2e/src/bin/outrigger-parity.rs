@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use outrigger_e2e::command;
 use outrigger_e2e::parity::{Kind, Subject, case, compare, run, services};
+use serde_json::json;
 
 const USAGE: &str = "usage: outrigger-parity record|compare FOLDER…";
 
@@ -87,7 +88,7 @@ async fn compare_nodes(folder: &Path) -> Result<bool> {
     told(&problems, &run_folder)
 }
 
-/// The same for Services.
+/// The same for Services. `differs.jsonl` of the run's folder has what would have to stand in `differs` of the cases.
 async fn compare_services(folder: &Path) -> Result<bool> {
     let cases = services::case::load(folder)?;
     let topics = topics()?;
@@ -95,9 +96,16 @@ async fn compare_services(folder: &Path) -> Result<bool> {
     let outcomes = services::run(Subject::Ours, &cases, &run_folder).await;
     let outcomes = in_folder(outcomes, &run_folder)?;
     let mut problems = BTreeMap::new();
+    let mut rows = std::fs::File::create(run_folder.join("differs.jsonl"))?;
     for case in &cases {
         let ours = outcomes.get(&case.name).context("a case without an outcome")?;
-        problems.insert(case.name.as_str(), services::compare::problems(case, ours, &topics));
+        let found = services::compare::problems(case, ours, &topics);
+        for problem in found.iter().filter(|problem| !problem.step.is_empty()) {
+            let row = json!({"case": case.name, "step": problem.step, "field": problem.field, "ours": problem.ours});
+            writeln!(rows, "{row}")?;
+        }
+        let found = found.iter().map(ToString::to_string).collect();
+        problems.insert(case.name.as_str(), found);
     }
     told(&problems, &run_folder)
 }

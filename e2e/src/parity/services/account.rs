@@ -2,6 +2,7 @@
 //! recorded there.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -16,16 +17,29 @@ use crate::aws::{Proxy, Service};
 /// Load balancers in an answer; more than a case has.
 const PAGE: (&str, &str) = ("PageSize", "400");
 
+/// How often a reading is begun again, and when.
+const TRIES: usize = 5;
+const BETWEEN_TRIES: Duration = Duration::from_millis(200);
 /// Fields whose order means something.
 const ORDERED: [&str; 4] = ["securityGroups", "subnetMappings", "actions", "certificates"];
 
 type Fields = BTreeMap<String, Value>;
 
-/// Reads everything, and learns the names of what is new.
+/// Reads everything, and learns the names of what is new. What goes away meanwhile makes it begin again.
 ///
 /// # Errors
 /// When AWS refuses a call.
 pub async fn read(proxy: &Proxy, names: &mut Names) -> Result<Account> {
+    for _ in 0..TRIES {
+        if let Ok(account) = read_once(proxy, names).await {
+            return Ok(account);
+        }
+        tokio::time::sleep(BETWEEN_TRIES).await;
+    }
+    read_once(proxy, names).await
+}
+
+async fn read_once(proxy: &Proxy, names: &mut Names) -> Result<Account> {
     let reader = Reader(proxy);
     let mut account = Account::new();
     reader.groups(names, &mut account).await?;
@@ -37,7 +51,7 @@ pub async fn read(proxy: &Proxy, names: &mut Names) -> Result<Account> {
             let value = in_order(&field, names.name(&value));
             (field, value)
         };
-        let fields = fields.into_iter().map(named);
+        let fields = fields.into_iter().filter(|(_, value)| !says_nothing(value)).map(named);
         (names.named(&object), fields.collect())
     });
     Ok(named.collect())

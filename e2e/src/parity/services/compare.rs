@@ -1,14 +1,17 @@
 //! What our manager gives beside what the incumbent gave. Pure.
 //!
-//! Equal means: the same Events, the same Service, the same things in AWS, the same writes in the same order. Three
-//! things are not asked for, in any case:
+//! Equal means: the same Events, the same Service, the same things in AWS, the same writes in the same order. In all
+//! cases less is asked for where a row of the page of parity says so ([`GENERAL`]):
 //!
-//! - a write of the incumbent that only sets what may be set already ([`SETTERS`]): ours may leave it out, since what
+//! - writes that only set what may be set already ([`SETTERS`]): ours may leave them out, or set only what differs; what
 //!   AWS has in the end is compared;
-//! - writes of a step after which AWS is as before: ours may have none;
+//! - a step after which AWS is as before: ours may have no writes, and say nothing where v1.37.0 says that it ensured;
+//! - a step that deletes the load balancer: ours may have the same writes in another order;
+//! - a Service that is refused before anything was made: ours may leave out the finalizer, and the Events about it;
 //! - the words of a Warning.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde_json::{Map, Value, json};
 
@@ -28,22 +31,62 @@ pub const SETTERS: [&str; 8] = [
 ];
 
 /// Topics of `docs/parity.md` that say what holds for all cases: see the module's text.
-pub const GENERAL: [&str; 2] = ["unchanged Service", "words of a failure"];
+pub const GENERAL: [&str; 4] = [
+    "unchanged Service",
+    "words of a failure",
+    "order of a deletion",
+    "a Service that is refused",
+];
+
+/// What is said when nothing was to be done, or nothing was made.
+const SAID_FOR_NOTHING: [&str; 3] = ["EnsuringLoadBalancer", "EnsuredLoadBalancer", "DeletedLoadBalancer"];
+
+/// Something that is not as it has to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Problem {
+    /// The step's label; empty: the case as a whole.
+    pub step: String,
+    /// The field, spelled as in [`Difference::field`].
+    pub field: String,
+    /// What ours gives in it.
+    pub ours: Value,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Problem {
+    fn of_case(what: impl Into<String>) -> Self {
+        Self {
+            step: String::new(),
+            field: String::new(),
+            ours: Value::Null,
+            what: what.into(),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.step.is_empty() {
+            write!(f, "{}: {}: ", self.step, self.field)?;
+        }
+        f.write_str(&self.what)
+    }
+}
 
 /// What is wrong with a case; empty when ours is equal to the record, or differs as the case and the page of parity
 /// say.
-pub fn problems(case: &Case, ours: &[Outcome], topics: &BTreeSet<String>) -> Vec<String> {
-    let mut problems = undocumented(case, topics);
+pub fn problems(case: &Case, ours: &[Outcome], topics: &BTreeSet<String>) -> Vec<Problem> {
+    let mut problems: Vec<Problem> = undocumented(case, topics).into_iter().map(Problem::of_case).collect();
     let Some(recorded) = &case.recorded else {
-        problems.push("nothing is recorded: run `make parity-record`".to_owned());
+        problems.push(Problem::of_case("nothing is recorded: run `make parity-record`"));
         return problems;
     };
     let labels = case.labels();
     let steps: Vec<&String> = recorded.iter().map(|outcome| &outcome.step).collect();
     if steps != labels.iter().collect::<Vec<_>>() {
-        problems.push(format!(
-            "the record has the steps {steps:?}, the case {labels:?}: record it again"
-        ));
+        let what = format!("the record has the steps {steps:?}, the case {labels:?}: record it again");
+        problems.push(Problem::of_case(what));
         return problems;
     }
     for index in 0..labels.len() {
@@ -53,10 +96,10 @@ pub fn problems(case: &Case, ours: &[Outcome], topics: &BTreeSet<String>) -> Vec
 }
 
 /// What is wrong with one step.
-pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<String> {
+pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<Problem> {
     let recorded = case.recorded.as_deref().unwrap_or_default();
     let (Some(there), Some(here)) = (recorded.get(index), ours.get(index)) else {
-        return vec![format!("step {}: there is no outcome", index + 1)];
+        return vec![Problem::of_case(format!("step {}: there is no outcome", index + 1))];
     };
     let mut pairs = aws_fields(&accounts(recorded), &accounts(ours), index);
     pairs.push(("events".to_owned(), events(there), events(here)));
@@ -67,28 +110,36 @@ pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<Stri
     let allowed: BTreeMap<&str, &Difference> = of_step
         .map(|difference| (difference.field.as_str(), difference))
         .collect();
+    let found = |field: &str, ours: Value, what: String| Problem {
+        step: label.clone(),
+        field: field.to_owned(),
+        ours,
+        what,
+    };
+    let refused = recorded.iter().take(index + 1).all(|outcome| outcome.writes.is_empty());
     let mut problems = Vec::new();
     for (field, there_value, here_value) in &pairs {
         let equal = match field.as_str() {
-            "writes" => same_writes(there, &here.writes),
+            "writes" => same_writes(there, here),
+            "events" => same_events(there, here, refused, index > 0),
+            "service" => same_service(there, here, refused),
             _ => there_value == here_value,
         };
         let problem = judge(equal, allowed.get(field.as_str()).copied(), there_value, here_value);
-        problems.extend(problem.map(|problem| format!("{label}: {field}: {problem}")));
+        problems.extend(problem.map(|what| found(field, here_value.clone(), what)));
     }
     for field in allowed.keys() {
-        if pairs.iter().all(|(known, _, _)| known != field) {
-            problems.push(format!(
-                "{label}: {field}: the case says that it differs, and neither side has it"
-            ));
+        if *field != "reads" && pairs.iter().all(|(known, _, _)| known != field) {
+            let what = "the case says that it differs, and neither side has it";
+            problems.push(found(field, Value::Null, what.to_owned()));
         }
     }
-    let unchanged = case.steps.get(index).map(|step| step.action) == Some(Action::NoOp) && there.aws.is_none();
-    if unchanged && here.reads > there.reads {
-        problems.push(format!(
-            "{label}: reads: v1.37.0 has {}, ours {}",
-            there.reads, here.reads
-        ));
+    let ensured = there.events.iter().any(|event| event.reason == "EnsuredLoadBalancer");
+    let no_op = case.steps.get(index).map(|step| step.action) == Some(Action::NoOp);
+    let unchanged = no_op && ensured && there.aws.is_empty();
+    if unchanged && here.reads > there.reads && !allowed.contains_key("reads") {
+        let what = format!("v1.37.0 has {}, ours {}", there.reads, here.reads);
+        problems.push(found("reads", json!(here.reads), what));
     }
     problems
 }
@@ -121,24 +172,51 @@ fn lines(value: &Value) -> String {
     }
 }
 
-/// Whether ours has the writes of the record in their order, but for those that need not be.
-fn same_writes(recorded: &Outcome, ours: &[String]) -> bool {
-    if ours.is_empty() && recorded.aws.is_none() {
+/// Whether ours has the writes of the record, as far as it has to.
+fn same_writes(recorded: &Outcome, ours: &Outcome) -> bool {
+    if ours.writes.is_empty() && recorded.aws.is_empty() {
         return true;
     }
-    let mut rest = ours.iter().peekable();
-    for line in &recorded.writes {
-        if rest.peek() == Some(&line) {
-            rest.next();
-        } else if !SETTERS.contains(&line.split(' ').next().unwrap_or_default()) {
-            return false;
-        }
+    let action = |line: &String| line.split(' ').next().unwrap_or_default().to_owned();
+    let split = |outcome: &Outcome| -> (Vec<String>, Vec<String>) {
+        let lines = outcome.writes.iter().cloned();
+        lines.partition(|line| SETTERS.contains(&action(line).as_str()))
+    };
+    let ((their_setters, mut theirs), (our_setters, mut ours)) = (split(recorded), split(ours));
+    if theirs.iter().any(|line| action(line) == "DeleteLoadBalancer") {
+        theirs.sort();
+        ours.sort();
     }
-    rest.next().is_none()
+    let known = |line: &String| their_setters.iter().any(|theirs| action(theirs) == action(line));
+    theirs == ours && our_setters.iter().all(known)
+}
+
+fn same_events(recorded: &Outcome, ours: &Outcome, refused: bool, told: bool) -> bool {
+    let for_nothing = (recorded.aws.is_empty() && ours.writes.is_empty()) || refused;
+    let kept = |outcome: &Outcome| -> BTreeSet<Event> {
+        let events = comparable(outcome).into_iter();
+        let kept = events.filter(|event| !(for_nothing && SAID_FOR_NOTHING.contains(&event.reason.as_str())));
+        kept.collect()
+    };
+    let (theirs, ours) = (kept(recorded), kept(ours));
+    // What went wrong is told once, not in each step.
+    let said_again = refused && told && theirs.iter().all(|event| event.kind == "Warning");
+    theirs == ours || (said_again && ours.is_empty())
+}
+
+fn same_service(recorded: &Outcome, ours: &Outcome, refused: bool) -> bool {
+    let without_finalizer = |outcome: &Outcome| {
+        let mut service = outcome.service.clone();
+        if let Some(service) = service.as_mut().filter(|_| refused) {
+            service.finalizers.clear();
+        }
+        service
+    };
+    without_finalizer(recorded) == without_finalizer(ours)
 }
 
 /// Events as they are compared: without the words of Warnings.
-fn events(outcome: &Outcome) -> Value {
+fn comparable(outcome: &Outcome) -> BTreeSet<Event> {
     let comparable = |event: &Event| {
         let mut event = event.clone();
         if event.kind == "Warning" {
@@ -146,8 +224,11 @@ fn events(outcome: &Outcome) -> Value {
         }
         event
     };
-    let events: BTreeSet<Event> = outcome.events.iter().map(comparable).collect();
-    json!(events)
+    outcome.events.iter().map(comparable).collect()
+}
+
+fn events(outcome: &Outcome) -> Value {
+    json!(comparable(outcome))
 }
 
 /// All fields of all objects on either side that are not as different as they were after the step before.
@@ -209,7 +290,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::case::Case;
-    use super::super::outcome::{Account, Event, Outcome, ServiceState};
+    use super::super::outcome::{Change, Event, Outcome, ServiceState};
     use super::{GENERAL, problems};
 
     fn event(kind: &str, reason: &str, message: &str) -> Event {
@@ -221,8 +302,8 @@ mod tests {
         }
     }
 
-    fn account(scheme: &str) -> Account {
-        serde_json::from_value(json!({"lb": {"scheme": scheme}})).expect("an account")
+    fn aws(scheme: &str) -> Change {
+        serde_json::from_value(json!({"lb": {"scheme": scheme}})).expect("a change")
     }
 
     fn outcomes() -> Vec<Outcome> {
@@ -232,17 +313,18 @@ mod tests {
             service: Some(ServiceState::default()),
             writes: vec!["AddTags b".into(), "Create a".into(), "Delete c".into()],
             reads: 5,
-            aws: Some(account("internal")),
+            aws: aws("internal"),
         };
         let no_op = Outcome {
             step: "2 no-op".into(),
+            events: vec![event("Normal", "EnsuredLoadBalancer", "m")],
             writes: vec!["Create d".into()],
             reads: 3,
             ..Outcome::default()
         };
         let delete = Outcome {
             step: "3 delete".into(),
-            aws: Some(Account::new()),
+            aws: Change::from([("lb".to_owned(), None)]),
             ..Outcome::default()
         };
         vec![create, no_op, delete]
@@ -259,7 +341,8 @@ mod tests {
             .map(|topic| (*topic).to_owned())
             .chain(["row".to_owned()])
             .collect();
-        problems(&case, &ours, &topics)
+        let problems = problems(&case, &ours, &topics);
+        problems.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -280,11 +363,11 @@ mod tests {
         let changes: [(Change, &str); 9] = [
             (|o| o[0].writes.swap(1, 2), "1 create: writes"),
             (|o| drop(o[0].writes.remove(1)), "1 create: writes"),
-            (|o| o[0].writes.push("AddTags b".into()), "1 create: writes"),
+            (|o| o[0].writes.push("ModifyListener b".into()), "1 create: writes"),
             (|o| o[0].events[0].message = "other".into(), "1 create: events"),
             (|o| drop(o[0].events.remove(1)), "1 create: events"),
             (|o| o[0].service = None, "1 create: service"),
-            (|o| o[0].aws = Some(account("public")), "1 create: aws/lb/scheme"),
+            (|o| o[0].aws = aws("public"), "1 create: aws/lb/scheme"),
             (|o| o[1].writes = vec!["Create e".into()], "2 no-op: writes"),
             (|o| o[1].reads = 4, "2 no-op: reads"),
         ];
@@ -295,7 +378,7 @@ mod tests {
                 "{beginning}: {problems:?}"
             );
         }
-        let left = found("", |o| o[2].aws = None);
+        let left = found("", |o| o[2].aws.clear());
         assert!(
             left[0].starts_with("3 delete: aws/lb/scheme"),
             "what is left behind: {left:?}"
@@ -307,7 +390,7 @@ mod tests {
         let row = |ours: &str, parity: &str| {
             format!("differs: [{{step: 1 create, field: aws/lb/scheme, ours: {ours}, why: w, parity: {parity}}}]\n")
         };
-        let public = |o: &mut Vec<Outcome>| o[0].aws = Some(account("public"));
+        let public = |o: &mut Vec<Outcome>| o[0].aws = aws("public");
         assert_eq!(
             found(&row("public", "row"), public),
             Vec::<String>::new(),

@@ -37,9 +37,13 @@ const BETWEEN_TRIES: Duration = Duration::from_secs(6);
 /// No step of the incumbent takes longer; and our manager has so long to become equal: it looks again after 5 s
 /// before it takes away many targets.
 const MOST: Duration = Duration::from_secs(30);
-const OURS_MOST: Duration = Duration::from_secs(9);
+const OURS_MOST: Duration = Duration::from_secs(8);
+/// Our manager is not waited for any longer when it has said what came out, and is not equal.
+const SETTLED: Duration = Duration::from_millis(1500);
 /// Our manager looks at Nodes no more than once a second.
 const AFTER_NODES: Duration = Duration::from_millis(1300);
+/// Our manager is waited for so long where v1.37.0 says that it is done.
+const UNSAID: Duration = Duration::from_secs(4);
 /// For the first Service of a manager.
 const WARM: Duration = Duration::from_secs(60);
 /// The Events that end a step.
@@ -173,12 +177,17 @@ impl<'a> Lane<'a> {
         };
         self.warm_up(&running).await.context("the first Service of a manager")?;
         let mut outcomes = BTreeMap::new();
+        let mut failed = Vec::new();
         for case in cases {
-            let outcome = self.case(&running, case).await;
-            let outcome = outcome.with_context(|| format!("case {}", case.name))?;
-            outcomes.insert(case.name.clone(), outcome);
+            match self.case(&running, case).await {
+                Ok(outcome) => drop(outcomes.insert(case.name.clone(), outcome)),
+                Err(error) => failed.push(format!("case {}: {error:#}", case.name)),
+            }
         }
         running.process.stop(Duration::from_secs(5)).await?;
+        if !failed.is_empty() {
+            bail!("{}", failed.join("\n"));
+        }
         Ok(outcomes)
     }
 
@@ -267,6 +276,9 @@ impl<'a> Lane<'a> {
             .cloned()
             .unwrap_or_default();
         let action = progress.case.steps.get(progress.outcomes.len()).map(|step| step.action);
+        let recorded = progress.case.recorded.as_deref().unwrap_or_default();
+        let recorded = recorded.get(progress.outcomes.len());
+        let ends = recorded.is_some_and(|outcome| outcome.events.iter().any(ends_a_step));
         let least = if action == Some(Action::Nodes) {
             AFTER_NODES
         } else {
@@ -279,14 +291,11 @@ impl<'a> Lane<'a> {
             tokio::time::sleep(LOOK).await;
             running.alive()?;
             let calls = running.calls(self.ground.proxy.calls_since(mark));
-            let said = progress.service.said(&progress.names).await?;
+            let said = progress.service.said().await?;
             let state = progress.service.state(&progress.names).await?;
             let busy = calls.iter().any(|call| call.outcome.is_none());
             let look = Look {
-                ended: state.is_none()
-                    || new_events(&said, &progress.said)
-                        .iter()
-                        .any(|event| ENDS.contains(&event.reason.as_str())),
+                ended: state.is_none() || new_events(&said, &progress.said).iter().any(ends_a_step),
                 wrote: calls.iter().any(Call::is_write),
                 elapsed: start.elapsed(),
                 quiet: moved.elapsed(),
@@ -302,7 +311,7 @@ impl<'a> Lane<'a> {
             }
             let over = match self.subject {
                 Subject::Incumbent => look.incumbent_is_done(),
-                Subject::Ours => look.elapsed >= least,
+                Subject::Ours => look.elapsed >= least && (look.ended || !ends || look.elapsed > UNSAID),
             };
             if !over {
                 continue;
@@ -311,7 +320,8 @@ impl<'a> Lane<'a> {
             progress.outcomes.push(outcome);
             let index = progress.outcomes.len() - 1;
             let equal = || compare::problems_of_step(progress.case, &progress.outcomes, index).is_empty();
-            if self.subject == Subject::Incumbent || look.elapsed > OURS_MOST || equal() {
+            let told = look.ended && look.quiet > SETTLED && action != Some(Action::Nodes);
+            if self.subject == Subject::Incumbent || told || look.elapsed > OURS_MOST || equal() {
                 progress.said = said;
                 return Ok(());
             }
@@ -329,19 +339,18 @@ impl<'a> Lane<'a> {
     ) -> Result<Outcome> {
         let account = account::read(&self.ground.proxy, &mut progress.names).await?;
         let account = account::besides(account, &progress.before);
-        let accounts = super::outcome::accounts(&progress.outcomes);
-        let unchanged = accounts.last().map_or(account.is_empty(), |last| *last == account);
+        let last = super::outcome::accounts(&progress.outcomes).pop().unwrap_or_default();
         let (writes, reads): (Vec<&Call>, Vec<&Call>) = calls.iter().partition(|call| call.is_write());
         Ok(Outcome {
             step: label.to_owned(),
-            events: new_events(said, &progress.said),
+            events: named(new_events(said, &progress.said), &progress.names),
             service: state,
             writes: writes
                 .into_iter()
                 .map(|call| writes::line(call, &progress.names))
                 .collect(),
             reads: reads.len(),
-            aws: (!unchanged).then_some(account),
+            aws: super::outcome::change(&last, &account),
         })
     }
 }
@@ -377,10 +386,25 @@ impl Running {
     }
 }
 
+fn ends_a_step(event: &Event) -> bool {
+    ENDS.contains(&event.reason.as_str())
+}
+
 /// What was said since.
 fn new_events(now: &Said, before: &Said) -> Vec<Event> {
     let new = |(event, count): (&Event, &i32)| (before.get(event).unwrap_or(&0) < count).then(|| event.clone());
     now.iter().filter_map(new).collect()
+}
+
+fn named(events: Vec<Event>, names: &Names) -> Vec<Event> {
+    let named = |event: Event| Event {
+        message: names.named(&event.message),
+        ..event
+    };
+    let mut events: Vec<Event> = events.into_iter().map(named).collect();
+    events.sort();
+    events.dedup();
+    events
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ impl Names {
                 text = text.replace(id.as_str(), name);
             }
         }
-        without_numbers(&text.replace(ARN, ""))
+        without_request_ids(&without_numbers(&text.replace(ARN, "")))
     }
 
     /// The text with IDs for names.
@@ -112,6 +112,17 @@ fn without_numbers(text: &str) -> String {
     }
     out.pop();
     uuids(&out)
+}
+
+/// `#` for what follows `RequestID: `.
+fn without_request_ids(text: &str) -> String {
+    const MARK: &str = "RequestID: ";
+    let mut parts = text.split(MARK);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |out, part| {
+        let rest = part.find(',').map_or("", |end| &part[end..]);
+        format!("{out}{MARK}#{rest}")
+    })
 }
 
 /// `#` for every UUID.
@@ -179,6 +190,7 @@ mod tests {
             "targetgroup/k8s-default-a-7fa2e07508/#"
         );
         assert_eq!(names.named("lb-0123456789abcdef.elb"), "lb-#.elb");
+        assert_eq!(names.named("RequestID: zQx0, Code: b"), "RequestID: #, Code: b");
         assert_eq!(
             names.named("RequestID: 01234567-0123-0123-0123-0123456789ab, x"),
             "RequestID: #, x"

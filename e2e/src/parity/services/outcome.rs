@@ -8,6 +8,9 @@ use serde_json::Value;
 /// Everything of AWS that concerns Services, by object and field. IDs are replaced by names.
 pub type Account = BTreeMap<String, BTreeMap<String, Value>>;
 
+/// What has changed of it: fields with their new values, `null` for those that are gone, and for objects that are gone.
+pub type Change = BTreeMap<String, Option<BTreeMap<String, Value>>>;
+
 /// What is there when nothing moves any more.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -25,9 +28,9 @@ pub struct Outcome {
     pub writes: Vec<String>,
     /// Calls that change nothing.
     pub reads: usize,
-    /// What AWS has that it had not before the case, or had otherwise; none: as after the step before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub aws: Option<Account>,
+    /// What has changed of what AWS has and had not before the case, or had otherwise.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub aws: Change,
 }
 
 /// What a controller writes on the Service.
@@ -42,12 +45,11 @@ pub struct ServiceState {
     pub ingress: Vec<Value>,
 }
 
-/// An Event.
+/// An Event; in files `TYPE REASON of COMPONENT: MESSAGE`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "String", into = "String")]
 pub struct Event {
     /// `Normal` or `Warning`.
-    #[serde(rename = "type")]
     pub kind: String,
     /// Reason.
     pub reason: String,
@@ -57,15 +59,115 @@ pub struct Event {
     pub message: String,
 }
 
-/// After each step: what AWS has, written out where the record leaves it out because nothing changed.
-pub fn accounts(outcomes: &[Outcome]) -> Vec<Account> {
-    let mut last = Account::new();
-    let mut filled = Vec::new();
-    for outcome in outcomes {
-        if let Some(account) = &outcome.aws {
-            last.clone_from(account);
-        }
-        filled.push(last.clone());
+impl From<Event> for String {
+    fn from(event: Event) -> Self {
+        let Event {
+            kind,
+            reason,
+            component,
+            message,
+        } = event;
+        format!("{kind} {reason} of {component}: {message}")
     }
-    filled
+}
+
+impl TryFrom<String> for Event {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let parts = || {
+            let (kind, rest) = text.split_once(' ')?;
+            let (reason, rest) = rest.split_once(" of ")?;
+            let (component, message) = rest.split_once(": ").or_else(|| Some((rest.strip_suffix(':')?, "")))?;
+            Some((kind, reason, component, message))
+        };
+        let (kind, reason, component, message) =
+            parts().ok_or_else(|| format!("{text:?} is no Event; write TYPE REASON of COMPONENT: MESSAGE"))?;
+        Ok(Self {
+            kind: kind.to_owned(),
+            reason: reason.to_owned(),
+            component: component.to_owned(),
+            message: message.to_owned(),
+        })
+    }
+}
+
+/// What leads from one account to another.
+pub fn change(before: &Account, after: &Account) -> Change {
+    let gone = before.keys().filter(|object| !after.contains_key(*object));
+    let mut change: Change = gone.map(|object| (object.clone(), None)).collect();
+    for (object, fields) in after {
+        let nothing = BTreeMap::new();
+        let old = before.get(object).unwrap_or(&nothing);
+        let gone = old.keys().filter(|field| !fields.contains_key(*field));
+        let mut changed: BTreeMap<String, Value> = gone.map(|field| (field.clone(), Value::Null)).collect();
+        let new = fields.iter().filter(|(field, value)| old.get(*field) != Some(value));
+        changed.extend(new.map(|(field, value)| (field.clone(), value.clone())));
+        if !changed.is_empty() || !before.contains_key(object) {
+            change.insert(object.clone(), Some(changed));
+        }
+    }
+    change
+}
+
+/// What AWS has after each step.
+pub fn accounts(outcomes: &[Outcome]) -> Vec<Account> {
+    let mut account = Account::new();
+    let mut after = Vec::new();
+    for outcome in outcomes {
+        for (object, fields) in &outcome.aws {
+            let Some(fields) = fields else {
+                account.remove(object);
+                continue;
+            };
+            let kept = account.entry(object.clone()).or_default();
+            kept.extend(fields.clone());
+            kept.retain(|_, value| !value.is_null());
+        }
+        after.push(account.clone());
+    }
+    after
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{Account, Event, Outcome, accounts, change};
+
+    fn account(value: serde_json::Value) -> Account {
+        serde_json::from_value(value).expect("an account")
+    }
+
+    #[test]
+    fn changes_add_up_to_what_is_there() {
+        let states = [
+            account(json!({})),
+            account(json!({"a": {"x": 1, "y": [1]}, "b": {}})),
+            account(json!({"a": {"x": 2}})),
+            account(json!({"a": {"x": 2}})),
+            account(json!({})),
+        ];
+        let step = |pair: &[Account]| Outcome {
+            aws: change(&pair[0], &pair[1]),
+            ..Outcome::default()
+        };
+        let outcomes: Vec<Outcome> = states.windows(2).map(step).collect();
+        assert_eq!(accounts(&outcomes), states[1..]);
+        assert!(outcomes[2].aws.is_empty());
+    }
+
+    #[test]
+    fn an_event_is_read_as_it_was_written() {
+        let event = Event {
+            kind: "Warning".into(),
+            reason: "Failed".into(),
+            component: "service-controller".into(),
+            message: "a: b of c".into(),
+        };
+        let text = String::from(event.clone());
+        assert_eq!(text, "Warning Failed of service-controller: a: b of c");
+        assert_eq!(Event::try_from(text), Ok(event));
+        assert!(Event::try_from("Warning".to_owned()).is_err());
+    }
 }
