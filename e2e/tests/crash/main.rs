@@ -32,6 +32,11 @@ async fn a_manager_killed_at_any_write_of_a_classic_load_balancer_leaves_no_trac
     killed_everywhere(Kind::Classic, "127.95.0.0/16").await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_killed_at_any_write_of_a_network_load_balancer_leaves_no_trace() {
+    killed_everywhere(Kind::Network, "127.93.0.0/16").await;
+}
+
 async fn killed_everywhere(kind: Kind, service_range: &'static str) {
     let depth = match std::env::var(DEPTH).as_deref() {
         Ok("all") => Depth::EveryMoment,

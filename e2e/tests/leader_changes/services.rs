@@ -13,7 +13,12 @@ use tokio::time::{Instant, sleep};
 use crate::pair::Pair;
 
 /// Name, type annotation, first node port.
-const ALL: [(&str, &str, u16); 2] = [("classic-a", "classic", 31000), ("classic-b", "classic", 31010)];
+const ALL: [(&str, &str, u16); 4] = [
+    ("classic-a", "classic", 31000),
+    ("classic-b", "classic", 31010),
+    ("network-a", "nlb", 31020),
+    ("network-b", "nlb", 31030),
+];
 const TYPE: &str = "service.beta.kubernetes.io/aws-load-balancer-type";
 
 /// The Services of the test.
