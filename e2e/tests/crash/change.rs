@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 
 /// Of a certificate in IAM, which the simulated AWS takes without asking.
 const CERTIFICATE: &str = "arn:aws:iam::123456789012:server-certificate/web";
+/// The clients of the plain Service. Not everybody: the rules of the health check that a range needs stay, as in the
+/// incumbent, when everybody may come, and the way back would not end where it began.
+const RANGE: &str = "198.51.100.0/24";
 
 /// What someone does to the cluster.
 #[derive(Debug, Clone)]
@@ -90,6 +93,7 @@ impl Kind {
     pub fn plain(self) -> Edit {
         let mut service = self.base(json!([port(80, 31080)]));
         service["metadata"]["annotations"] = self.annotations(&[]);
+        service["spec"]["loadBalancerSourceRanges"] = json!([RANGE]);
         Edit::Create(service)
     }
 
@@ -116,7 +120,7 @@ impl Kind {
             change(
                 "source ranges",
                 Edit::Patch(json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8", "192.0.2.0/24"]}})),
-                Edit::Patch(json!({"spec": {"loadBalancerSourceRanges": null}})),
+                Edit::Patch(json!({"spec": {"loadBalancerSourceRanges": [RANGE]}})),
             ),
             annotated("a certificate", &[("ssl-cert", CERTIFICATE)]),
             annotated("health check protocol", &[("healthcheck-protocol", "http")]),

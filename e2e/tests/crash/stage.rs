@@ -150,8 +150,7 @@ impl Stage {
 
     /// Waits until an undisturbed change that began at `mark` is over.
     pub async fn quiet(&self, mark: u64) {
-        let deadline = Instant::now() + LIMIT;
-        self.silence(mark, QUIET, deadline, Call::is_write).await;
+        self.silence(mark, QUIET, Call::is_write).await;
     }
 
     /// Waits until everything is as `end` says and the manager, which has been at it since `mark`, has nothing more to
@@ -159,7 +158,7 @@ impl Stage {
     pub async fn reach(&self, end: &Value, mark: u64, what: &str) {
         let deadline = Instant::now() + LIMIT;
         loop {
-            self.silence(mark, STILL, deadline, |_| true).await;
+            self.silence(mark, STILL, |_| true).await;
             let calls = self.mark();
             let state = self.state().await;
             if state == *end && self.mark() == calls {
@@ -174,7 +173,8 @@ impl Stage {
     }
 
     /// Waits until the manager that runs has called AWS at least once in a way that `counts`, and not again for `long`.
-    async fn silence(&self, mark: u64, long: Duration, deadline: Instant, counts: impl Fn(&Call) -> bool) {
+    async fn silence(&self, mark: u64, long: Duration, counts: impl Fn(&Call) -> bool) {
+        let deadline = Instant::now() + LIMIT;
         let (mut seen, mut since) = (0, Instant::now());
         loop {
             let calls = self.calls_since(mark);

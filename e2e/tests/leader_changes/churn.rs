@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::nodes::{Causes, Played};
+use crate::nodes::{Causes, Played, bystanders};
 use crate::services::{self, Services};
 
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -66,6 +66,7 @@ impl Churn {
     /// All Nodes join, and all Services are made.
     pub async fn prepare(alone: &Alone, steady: usize) -> Self {
         let nodes = Api::all(alone.client.clone());
+        bystanders(&nodes).await;
         let mut all = Vec::new();
         for instance in &alone.world.instances {
             let node = Played::new(nodes.clone(), instance.clone());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
@@ -16,6 +17,10 @@ const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers"
 /// How long after a Node's return a manager may still act on its having been away: it gathers changes for a second,
 /// and looks twice at many that go at once.
 const AFTERMATH: Duration = Duration::from_secs(20);
+
+const BYSTANDERS: usize = 1000;
+/// Bytes that each carries besides.
+const WEIGHT: usize = 4000;
 
 /// Since when a Node is away or excluded, and until when it was.
 #[derive(Debug, Clone, Copy)]
@@ -123,6 +128,31 @@ impl Played {
         let patched = self.nodes.patch(self.name(), &PatchParams::default(), &patch).await;
         patched.expect("patched");
     }
+}
+
+/// Nodes that are no targets, so many and so large that a new leader has to wait for their list: what it knows before
+/// is not enough to act on.
+pub async fn bystanders(nodes: &Api<Node>) {
+    let one = |number: usize| {
+        let node = json!({
+            "metadata": {
+                "name": format!("bystander-{number}"),
+                "labels": {EXCLUDED: "true"},
+                "annotations": {"example.com/weight": "x".repeat(WEIGHT)},
+            },
+            "status": {"conditions": [condition("True")]},
+        });
+        serde_json::from_value::<Node>(node).expect("a Node")
+    };
+    let created = stream::iter(0..BYSTANDERS).map(|number| async move {
+        let node = one(number);
+        nodes.create(&PostParams::default(), &node).await
+    });
+    created
+        .buffer_unordered(16)
+        .try_collect::<Vec<_>>()
+        .await
+        .expect("created");
 }
 
 fn condition(ready: &str) -> Value {

@@ -11,7 +11,9 @@ use tokio::time::{Instant, sleep};
 const LIMIT: Duration = Duration::from_secs(30);
 /// A manager that was told to end does so within this.
 const GRACE: Duration = Duration::from_secs(10);
-const FLAGS: [&str; 3] = [
+/// Only the controller that has targets: the others would look after the bystanders, too.
+const FLAGS: [&str; 4] = [
+    "--controllers=service-lb-controller",
     "--leader-elect-lease-duration=2s",
     "--leader-elect-renew-deadline=1500ms",
     "--leader-elect-retry-period=300ms",
