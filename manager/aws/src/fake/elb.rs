@@ -116,7 +116,10 @@ impl Elb for FakeAws {
             one_per_zone(world, ACTION, &wanted.subnets.iter().cloned().collect())?;
             refuse::listeners(ACTION, &wanted.listeners)?;
             let new = make(world, wanted);
-            refuse::groups(world, ACTION, &wanted.security_groups, new.vpc_id.as_ref())?;
+            // Without any it gets the VPC's default group.
+            if !wanted.security_groups.is_empty() {
+                refuse::groups(world, ACTION, &wanted.security_groups, new.vpc_id.as_ref())?;
+            }
             if let Some(old) = world.load_balancers.get(&wanted.name) {
                 let same = old.described.listeners == new.listeners && old.described.subnets == new.subnets;
                 let taken = || Error::answered(ACTION, "DuplicateLoadBalancerName", wanted.name.clone());
