@@ -6,10 +6,10 @@ use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::ec2::SecurityGroup;
 use outrigger_aws::{Error, Filter, InstanceId};
 
-use super::super::annotations::{Annotations, Kind};
+use super::super::annotations::Annotations;
 use super::super::reads::{Aws, Look, group_by_name, network_load_balancer, referencing};
 use super::super::settings::Settings;
-use super::super::{hostname, names, request};
+use super::super::{names, request};
 use super::heirs::heirs;
 use super::listing::{self, Search, Whose};
 use super::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, Owner, prefix, rule, security_group};
@@ -18,8 +18,8 @@ use super::plan::Doomed;
 
 /// What is left of a Service's network load balancer.
 ///
-/// The load balancer's name is looked for in any case, since the annotation may have changed. The rest is looked for where
-/// it was there, or annotation or status say that it may have been: a deletion that was cut off goes on.
+/// All of it is looked for in any case: the annotation may have changed since, and a deletion that was cut off after the load
+/// balancer's own has nothing left that tells of it.
 ///
 /// # Errors
 /// The first call that failed.
@@ -39,11 +39,6 @@ pub async fn doomed(
         load_balancer: load_balancer.map(|balancer| balancer.arn),
         ..Doomed::default()
     };
-    let annotations = Annotations::of(service);
-    let named_in_status = hostname::same_kind(service, Kind::Classic).is_err();
-    if doomed.load_balancer.is_none() && annotations.kind() != Kind::Network && !named_in_status {
-        return Ok(doomed);
-    }
     let cluster_tags = names::cluster_tags(&settings.cluster_id, settings.legacy_tags);
     let whose = Whose {
         prefix: &prefix(owner),
@@ -67,7 +62,7 @@ pub async fn doomed(
     doomed.own_group = group_by_name(&look, &settings.vpc_id, &own).await?;
     let sources = doomed.own_group.iter().map(|group| group.id.clone()).collect();
     doomed.referencing = referencing(&look, sources).await?;
-    doomed.listed = annotations.list("security-groups").unwrap_or_default();
+    doomed.listed = Annotations::of(service).list("security-groups").unwrap_or_default();
     Ok(doomed)
 }
 

@@ -104,6 +104,6 @@ impl Whose<'_> {
             && self
                 .cluster_tags
                 .iter()
-                .all(|(key, value)| tags.get(key) == Some(value))
+                .any(|(key, value)| tags.get(key) == Some(value))
     }
 }
