@@ -130,8 +130,10 @@ impl Kind {
             change("a Node", Edit::Join, Edit::Leave),
             change(
                 "no load balancer any more",
-                Edit::Patch(json!({"spec": {"type": "ClusterIP"}})),
-                Edit::Patch(json!({"spec": {"type": "LoadBalancer", "ports": [port(80, 31080)]}})),
+                Edit::Patch(json!({"spec": {"type": "ClusterIP", "loadBalancerSourceRanges": null}})),
+                Edit::Patch(json!({"spec": {
+                    "type": "LoadBalancer", "loadBalancerSourceRanges": [RANGE], "ports": [port(80, 31080)],
+                }})),
             ),
         ];
         if self == Self::Network {
