@@ -208,7 +208,12 @@ impl Stage {
 }
 
 fn start_manager(alone: &Alone, number: usize) -> Manager {
-    let flags = ["--leader-elect=false", "--controllers=service-lb-controller"];
+    // Of AWS's budget it may take everything: with less its reads are paced so far apart that it seems to be at rest.
+    let flags = [
+        "--leader-elect=false",
+        "--controllers=service-lb-controller",
+        "--aws-api-budget-share=1",
+    ];
     let manager = alone.manager(&format!("outrigger-manager-{number}"), &flags);
     manager.expect("the manager starts")
 }
