@@ -196,6 +196,7 @@ fn reconciler(deps: Deps, permit: Permit) -> Reconciler {
         memories: Memories::default(),
         node_sync: NodeSync::new(deps.metrics),
         settled_at: Instant::now() + SETTLING,
+        deleting: tokio::sync::Mutex::default(),
         lines: Lines::default(),
     }
 }

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::SecurityGroup;
 use outrigger_leader::Permit;
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::annotations::{Annotations, Kind};
@@ -51,6 +52,9 @@ pub struct Reconciler {
     pub node_sync: NodeSync,
     /// Until then no target goes because its Node is not there: what is known may not be complete yet.
     pub settled_at: Instant,
+    /// Held from the look before a deletion to its last write: load balancers share rules of nodes' groups, and of two that
+    /// go at once each would leave a rule to the other.
+    pub deleting: Mutex<()>,
     /// Who waits to have a load balancer made.
     pub lines: Lines,
 }
@@ -397,6 +401,7 @@ impl Reconciler {
             return Ok(false);
         }
         let name = names::load_balancer(uid(service));
+        let _alone = self.deleting.lock().await;
         let plan = self.deletion(service, &name).await;
         let plan = plan.doing(tell::LOOK_BEFORE_CLEANUP)?;
         self.tell_deletion(service, &plan).await;

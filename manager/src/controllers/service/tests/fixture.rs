@@ -207,6 +207,7 @@ fn reconciler(
         memories: Memories::default(),
         node_sync: NodeSync::new(metrics.clone()),
         settled_at: tokio::time::Instant::now(),
+        deleting: tokio::sync::Mutex::default(),
         lines: Lines::default(),
     }
 }
