@@ -97,7 +97,7 @@ fn without_own_events(recorded: &Outcome, ours: &Outcome) -> Outcome {
 }
 
 /// Whether a value is what a case says of it: in objects of a list, what the case leaves out may be anything.
-fn says(wanted: &Value, here: &Value) -> bool {
+pub(super) fn says(wanted: &Value, here: &Value) -> bool {
     match (wanted, here) {
         (Value::Array(wanted), Value::Array(here)) => {
             wanted.len() == here.len() && wanted.iter().zip(here).all(|(wanted, here)| contains(wanted, here))

@@ -56,11 +56,31 @@ impl Subject {
         tools
     }
 
-    pub(super) fn program(self, tools: &Tools) -> Result<PathBuf> {
+    fn program(self, tools: &Tools) -> Result<PathBuf> {
         Ok(match self {
             Self::Incumbent => tools.path(Tool::AwsCloudControllerManager)?.to_owned(),
             Self::Ours => Binaries::one("outrigger-manager")?,
         })
+    }
+
+    /// Its start with the flags that every comparison gives both, and with this cloud config.
+    pub(super) fn launch(self, tools: &Tools, folder: &Path, kubeconfig: &Path, cloud_config: &str) -> Result<Launch> {
+        let file = folder.join("cloud.conf");
+        std::fs::write(&file, cloud_config)?;
+        let kubeconfig = kubeconfig.display();
+        Ok(Launch::new("manager", self.program(tools)?).arguments([
+            "--cloud-provider=aws".to_owned(),
+            format!("--cloud-config={}", file.display()),
+            format!("--kubeconfig={kubeconfig}"),
+            format!("--authentication-kubeconfig={kubeconfig}"),
+            format!("--authorization-kubeconfig={kubeconfig}"),
+            "--authentication-skip-lookup=true".to_owned(),
+            "--leader-elect=false".to_owned(),
+            "--configure-cloud-routes=false".to_owned(),
+            "--secure-port=0".to_owned(),
+            "--kube-api-qps=200".to_owned(),
+            "--kube-api-burst=300".to_owned(),
+        ]))
     }
 
     /// Starts it, with the node controllers only. The flags and the cloud config are the same for both.
@@ -72,26 +92,13 @@ impl Subject {
         endpoint: &str,
         config: &Config,
     ) -> Result<Process> {
-        let cloud_config = folder.join("cloud.conf");
-        std::fs::write(&cloud_config, render(config))?;
-        let kubeconfig = kubeconfig.display();
-        let mut launch = Launch::new("manager", self.program(tools)?).arguments([
-            "--cloud-provider=aws".to_owned(),
-            format!("--cloud-config={}", cloud_config.display()),
-            format!("--kubeconfig={kubeconfig}"),
-            format!("--authentication-kubeconfig={kubeconfig}"),
-            format!("--authorization-kubeconfig={kubeconfig}"),
-            "--authentication-skip-lookup=true".to_owned(),
-            "--leader-elect=false".to_owned(),
-            "--controllers=cloud-node,cloud-node-lifecycle".to_owned(),
-            "--configure-cloud-routes=false".to_owned(),
-            "--secure-port=0".to_owned(),
-            "--concurrent-node-syncs=10".to_owned(),
-            "--concurrent-node-lifecycle-syncs=10".to_owned(),
-            "--node-monitor-period=2s".to_owned(),
-            "--node-status-update-frequency=10s".to_owned(),
-            "--kube-api-qps=200".to_owned(),
-            "--kube-api-burst=300".to_owned(),
+        let launch = self.launch(tools, folder, kubeconfig, &render(config))?;
+        let mut launch = launch.arguments([
+            "--controllers=cloud-node,cloud-node-lifecycle",
+            "--concurrent-node-syncs=10",
+            "--concurrent-node-lifecycle-syncs=10",
+            "--node-monitor-period=2s",
+            "--node-status-update-frequency=10s",
         ]);
         for (name, value) in Caller::new("manager").environment(endpoint) {
             launch = launch.environment(name, value);

@@ -1,5 +1,6 @@
 //! `outrigger-bench`: what `make bench` runs.
 
+mod course;
 mod manager;
 mod services;
 mod webhook;

@@ -1,16 +1,15 @@
 //! `outrigger-bench manager`.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use outrigger_e2e::bench::manager::contender::{Contender, Programs};
+use outrigger_e2e::bench::manager::contender::Contender;
 use outrigger_e2e::bench::manager::course::{Bench, Extent};
-use outrigger_e2e::bench::manager::ground::Ground;
 use outrigger_e2e::bench::manager::report;
 use outrigger_e2e::bench::manager::result::Results;
 use outrigger_e2e::bench::report::host;
-use outrigger_e2e::tools::{Tool, Tools};
+
+use super::course::{self, Keeping, Outcome};
 
 /// How it is called.
 pub(super) const USAGE: &str = "outrigger-bench manager [--quick] [--full] [--nodes=N,N] [--limited=N,N] [--no-steady] [--by=outrigger,incumbent,tuned] [--keep] [--write=FILE]";
@@ -19,16 +18,14 @@ const RANGE: &str = "127.99.0.0/16";
 
 struct Wish {
     extent: Extent,
-    keep: bool,
-    write: Option<PathBuf>,
+    keeping: Keeping,
 }
 
 fn wish(arguments: &[String]) -> Result<Wish> {
     let quick = arguments.iter().any(|option| option == "--quick");
     let mut wish = Wish {
         extent: if quick { Extent::quick() } else { Extent::usual() },
-        keep: false,
-        write: None,
+        keeping: Keeping::default(),
     };
     for option in arguments {
         match option.split_once('=').unwrap_or((option, "")) {
@@ -36,10 +33,10 @@ fn wish(arguments: &[String]) -> Result<Wish> {
             ("--full", "") => wish.extent.full = true,
             ("--no-steady", "") => wish.extent.steady = None,
             ("--by", list) => wish.extent.contenders = contenders(list).with_context(|| option.clone())?,
-            ("--keep", "") => wish.keep = true,
+            ("--keep", "") => wish.keeping.logs = true,
             ("--nodes", list) => wish.extent.sizes = sizes(list).with_context(|| option.clone())?,
             ("--limited", list) => wish.extent.limited = sizes(list).with_context(|| option.clone())?,
-            ("--write", file) if !file.is_empty() => wish.write = Some(PathBuf::from(file)),
+            ("--write", file) if !file.is_empty() => wish.keeping.document = Some(PathBuf::from(file)),
             _ => bail!("{option:?}; usage: {USAGE}"),
         }
     }
@@ -75,35 +72,22 @@ fn sizes(list: &str) -> Result<Vec<usize>> {
 pub(super) fn run(arguments: &[String]) -> Result<bool> {
     let wish = wish(arguments)?;
     let machine = host();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let folder = tempfile::Builder::new().prefix("outrigger-bench-").tempdir()?;
-    let results = match runtime.block_on(measure(&wish.extent, folder.path())) {
-        Ok(results) => results,
-        Err(error) => return Err(error.context(format!("logs: {}", folder.keep().display()))),
-    };
-    let table = report::manager(&results, &machine);
-    write!(std::io::stdout(), "{table}")?;
-    let passed = results.failures.is_empty();
-    if !passed || wish.keep {
-        super::say(&format!("logs: {}", folder.keep().display()));
-    }
-    if let Some(file) = wish.write.as_ref().filter(|_| passed) {
-        super::write(file, "manager", &table)?;
-    }
-    Ok(passed)
+    course::run("manager", &wish.keeping, async |folder| {
+        let results = measure(&wish.extent, folder).await?;
+        Ok(Outcome {
+            table: report::manager(&results, &machine),
+            passed: results.failures.is_empty(),
+        })
+    })
 }
 
 async fn measure(extent: &Extent, folder: &Path) -> Result<Results> {
-    let [etcd, api_server] = Ground::TOOLS;
-    let tools = Tools::load(&[etcd, api_server, Tool::MotoPython, Tool::AwsCloudControllerManager]).await?;
+    let tools = course::tools().await?;
     let bench = Bench {
         tools: &tools,
         folder,
         range: RANGE,
-        programs: Programs {
-            ours: super::own_program("outrigger-manager")?,
-            incumbent: tools.path(Tool::AwsCloudControllerManager)?.to_owned(),
-        },
+        programs: course::programs(&tools)?,
         progress: super::say,
     };
     bench.run(extent).await

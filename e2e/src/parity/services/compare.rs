@@ -15,6 +15,7 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
+use super::super::compare::says;
 use super::case::{Action, Case, Difference};
 use super::outcome::{Account, Event, Outcome, accounts};
 
@@ -259,23 +260,6 @@ fn aws_fields(recorded: &[Account], ours: &[Account], index: usize) -> Vec<(Stri
         ((*name).clone(), of(&there), of(&here))
     };
     names.iter().filter(|name| !told(name)).map(field).collect()
-}
-
-/// Whether a value is what a case says of it: objects of a list may have more keys than the case says.
-fn says(wanted: &Value, here: &Value) -> bool {
-    match (wanted, here) {
-        (Value::Array(wanted), Value::Array(here)) => {
-            wanted.len() == here.len() && wanted.iter().zip(here).all(|(wanted, here)| contains(wanted, here))
-        }
-        (wanted, here) => wanted == here,
-    }
-}
-
-fn contains(wanted: &Value, here: &Value) -> bool {
-    match (wanted, here) {
-        (Value::Object(wanted), Value::Object(here)) => wanted.iter().all(|(key, value)| here.get(key) == Some(value)),
-        (wanted, here) => wanted == here,
-    }
 }
 
 fn undocumented(case: &Case, topics: &BTreeSet<String>) -> Vec<String> {

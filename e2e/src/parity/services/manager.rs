@@ -9,7 +9,7 @@ use super::ground::{CLUSTER_ID, Ground};
 use super::names::Names;
 use crate::aws::{Caller, REGION};
 use crate::parity::Subject;
-use crate::process::{Launch, Process};
+use crate::process::Process;
 use crate::tools::Tools;
 
 /// `--cluster-name`, which is not the cluster's ID: names of security groups contain it.
@@ -24,25 +24,9 @@ pub(super) fn start(
     ground: &Ground,
     config: &BTreeMap<String, String>,
 ) -> Result<(Process, Caller)> {
-    let cloud_config = folder.join("cloud.conf");
-    std::fs::write(&cloud_config, render(config, &ground.names))?;
-    let kubeconfig = kubeconfig.display();
-    let mut launch = Launch::new("manager", subject.program(tools)?).arguments([
-        "--cloud-provider=aws".to_owned(),
-        format!("--cloud-config={}", cloud_config.display()),
-        format!("--kubeconfig={kubeconfig}"),
-        format!("--authentication-kubeconfig={kubeconfig}"),
-        format!("--authorization-kubeconfig={kubeconfig}"),
-        "--authentication-skip-lookup=true".to_owned(),
-        "--leader-elect=false".to_owned(),
-        "--controllers=service-lb-controller".to_owned(),
-        "--configure-cloud-routes=false".to_owned(),
-        format!("--cluster-name={CLUSTER_NAME}"),
-        "--secure-port=0".to_owned(),
-        "--kube-api-qps=200".to_owned(),
-        "--kube-api-burst=300".to_owned(),
-        "-v=2".to_owned(),
-    ]);
+    let launch = subject.launch(tools, folder, kubeconfig, &render(config, &ground.names))?;
+    let cluster_name = format!("--cluster-name={CLUSTER_NAME}");
+    let mut launch = launch.arguments(["--controllers=service-lb-controller", &cluster_name, "-v=2"]);
     let caller = Caller::new("manager");
     ground.proxy.add_caller(&caller);
     for (name, value) in caller.environment(ground.proxy.url()) {

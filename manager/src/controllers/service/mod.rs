@@ -33,6 +33,7 @@ pub mod network;
 mod node_changes;
 pub mod node_instances;
 mod node_sync;
+pub mod own_group;
 pub mod patches;
 pub mod plan;
 pub mod reads;

@@ -7,7 +7,7 @@ use outrigger_aws::ec2::SecurityGroup;
 
 use super::super::super::error::World;
 use super::super::super::plan::references;
-use super::super::super::{names, security_groups};
+use super::super::super::{names, own_group, security_groups};
 use super::super::desired::{Desired, Groups};
 use super::super::observe::Observed;
 use super::{GroupRef, GroupStep, Planned, Question};
@@ -32,34 +32,13 @@ pub(super) fn own(desired: &Desired, observed: &Observed) -> Result<Vec<Planned>
     if matches!(desired.groups, Groups::Given(_)) {
         return Ok(Vec::new());
     }
-    let Some(group) = &observed.own_group else {
-        return Ok(vec![
-            Planned::new(
-                GroupStep::Create(desired.own_group.clone()),
-                "the VPC has no group of this name",
-            ),
-            Planned::new(
-                GroupStep::Authorize(GroupRef::Created, desired.ingress.clone()),
-                "the group is new",
-            ),
-        ]);
+    let wanted = own_group::Wanted {
+        new: &desired.own_group,
+        cluster_tags: &desired.cluster_tags,
+        ingress: &desired.ingress,
     };
-    let mut steps = Vec::new();
-    let missing = security_groups::missing_tags(group, &desired.cluster_tags)?;
-    if !missing.is_empty() {
-        let reason = "the group lacks tags of the cluster: its creation was cut off";
-        steps.push(Planned::new(GroupStep::Tag(group.id.clone(), missing), reason));
-    }
-    let difference = security_groups::difference(&desired.ingress, &group.ingress);
-    if !difference.add.is_empty() {
-        let step = GroupStep::Authorize(GroupRef::Id(group.id.clone()), difference.add);
-        steps.push(Planned::new(step, "ports or client networks are missing"));
-    }
-    if !difference.remove.is_empty() {
-        let step = GroupStep::Revoke(group.id.clone(), difference.remove);
-        steps.push(Planned::new(step, "the Service does not ask for these"));
-    }
-    Ok(steps)
+    let steps = own_group::steps(wanted, observed.own_group.as_ref())?;
+    Ok([steps.made, steps.opened, steps.closed].concat())
 }
 
 /// Changes of the nodes' groups: additions go before targets join, removals after targets have left.

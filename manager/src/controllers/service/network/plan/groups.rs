@@ -6,22 +6,11 @@ use outrigger_aws::ec2::SecurityGroup;
 
 use super::super::super::error::World;
 use super::super::super::plan::{GroupRef, GroupStep, Planned, references};
-use super::super::super::security_groups;
+use super::super::super::{own_group, security_groups};
 use super::super::Step;
 use super::super::desired::Groups;
 use super::super::observe::Existing;
 use super::Question;
-
-/// What is done about the group that is made for the load balancer.
-#[derive(Debug, Default)]
-pub(super) struct Own {
-    /// It is made, and tagged.
-    pub made: Vec<Planned>,
-    /// It gets the rules that it lacks.
-    pub opened: Vec<Planned>,
-    /// It loses those that nobody asks for.
-    pub closed: Vec<Planned>,
-}
 
 /// AWS lets nobody add groups to a load balancer that was made without any.
 fn takes_groups(question: Question<'_>) -> bool {
@@ -46,42 +35,17 @@ fn reference(own: Option<&SecurityGroup>) -> GroupRef {
 }
 
 /// The group that is made for the load balancer: with its tags and exactly the wanted ingress.
-pub(super) fn own(question: Question<'_>) -> Result<Own, World> {
+pub(super) fn own(question: Question<'_>) -> Result<own_group::Steps, World> {
     let desired = question.desired;
-    let mut steps = Own::default();
     if desired.groups != Groups::Managed || !takes_groups(question) {
-        return Ok(steps);
+        return Ok(own_group::Steps::default());
     }
-    let Some(group) = &question.observed.own_group else {
-        let create = GroupStep::Create(desired.own_group.clone());
-        steps
-            .made
-            .push(Planned::new(create, "the VPC has no group of this name"));
-        let open = GroupStep::Authorize(GroupRef::Created, desired.ingress.clone());
-        steps.opened.push(Planned::new(open, "the group is new"));
-        return Ok(steps);
+    let wanted = own_group::Wanted {
+        new: &desired.own_group,
+        cluster_tags: &desired.cluster_tags,
+        ingress: &desired.ingress,
     };
-    let missing = security_groups::missing_tags(group, &desired.cluster_tags)?;
-    if !missing.is_empty() {
-        let reason = "the group lacks tags of the cluster: its creation was cut off";
-        steps
-            .made
-            .push(Planned::new(GroupStep::Tag(group.id.clone(), missing), reason));
-    }
-    let difference = security_groups::difference(&desired.ingress, &group.ingress);
-    if !difference.add.is_empty() {
-        let step = GroupStep::Authorize(GroupRef::Id(group.id.clone()), difference.add);
-        steps
-            .opened
-            .push(Planned::new(step, "ports or client networks are missing"));
-    }
-    if !difference.remove.is_empty() {
-        let step = GroupStep::Revoke(group.id.clone(), difference.remove);
-        steps
-            .closed
-            .push(Planned::new(step, "the Service does not ask for these"));
-    }
-    Ok(steps)
+    own_group::steps(wanted, question.observed.own_group.as_ref())
 }
 
 /// Gives a load balancer the wanted groups, if there are any and it has others.

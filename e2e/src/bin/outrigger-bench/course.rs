@@ -1,0 +1,62 @@
+//! What the benches of managers have in common: what they need, and what becomes of a table.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use outrigger_e2e::bench::manager::contender::Programs;
+use outrigger_e2e::bench::manager::ground::Ground;
+use outrigger_e2e::tools::{Tool, Tools};
+
+/// What came of a bench.
+pub(super) struct Outcome {
+    /// The table.
+    pub table: String,
+    /// Whether everything in it is a result.
+    pub passed: bool,
+}
+
+/// What is done with the table and the logs.
+#[derive(Default)]
+pub(super) struct Keeping {
+    /// The logs are kept in any case (`--keep`).
+    pub logs: bool,
+    /// The document that the table goes into (`--write`).
+    pub document: Option<PathBuf>,
+}
+
+/// Measures in a folder of its own and prints; whether it is a result.
+pub(super) fn run(
+    section: &str,
+    keeping: &Keeping,
+    measure: impl AsyncFnOnce(&Path) -> Result<Outcome>,
+) -> Result<bool> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let folder = tempfile::Builder::new().prefix("outrigger-bench-").tempdir()?;
+    let Outcome { table, passed } = match runtime.block_on(measure(folder.path())) {
+        Ok(outcome) => outcome,
+        Err(error) => return Err(error.context(format!("logs: {}", folder.keep().display()))),
+    };
+    write!(std::io::stdout(), "{table}")?;
+    if !passed || keeping.logs {
+        super::say(&format!("logs: {}", folder.keep().display()));
+    }
+    if let Some(file) = keeping.document.as_ref().filter(|_| passed) {
+        super::write(file, section, &table)?;
+    }
+    Ok(passed)
+}
+
+/// The real components.
+pub(super) async fn tools() -> Result<Tools> {
+    let [etcd, api_server] = Ground::TOOLS;
+    Ok(Tools::load(&[etcd, api_server, Tool::MotoPython, Tool::AwsCloudControllerManager]).await?)
+}
+
+/// Who competes.
+pub(super) fn programs(tools: &Tools) -> Result<Programs> {
+    Ok(Programs {
+        ours: super::own_program("outrigger-manager")?,
+        incumbent: tools.path(Tool::AwsCloudControllerManager)?.to_owned(),
+    })
+}
