@@ -28,21 +28,16 @@ fn unchanged(text: &mut String, rows: &[Unchanged]) {
         return;
     }
     text.push_str(
-        "| one look at an unchanged load balancer | by | last look before | reads | writes | calls of all looks |\n\
-         |---|---|---|---:|---:|---|\n",
+        "| one look at an unchanged load balancer | by | reads | writes | calls of all looks |\n\
+         |---|---|---:|---:|---|\n",
     );
     for row in rows {
         let each = |count: usize| number(Some(ratio(count, row.looks)));
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} |",
             row.kind.name(),
             row.contender.name(),
-            if row.after_a_minute {
-                "a minute ago"
-            } else {
-                "seconds ago"
-            },
             each(row.asked.reads),
             each(row.asked.writes),
             calls(&row.asked),
@@ -162,7 +157,6 @@ mod tests {
             unchanged: vec![Unchanged {
                 contender: Contender::Outrigger,
                 kind: Kind::Classic,
-                after_a_minute: false,
                 looks: 5,
                 asked: asked(15, 0),
             }],
@@ -181,7 +175,7 @@ mod tests {
     fn looks_are_told_each_and_calls_beside_ours() {
         let text = services(&results(), "a machine.");
         for line in [
-            "| classic | Outrigger | seconds ago | 3.00 | 0 | 15 DescribeTags |",
+            "| classic | Outrigger | 3.00 | 0 | 15 DescribeTags |",
             "| 400 classic, 100 network | incumbent | 20.0 | 5000 | 0.100 | 5000 | 0 | 1.00 | 2.00 | 5000 DescribeTags |",
             "| 30 | incumbent, tuned | 100 | 150 | 100 | 50 | 3 |",
             "FAILED: all is lost",

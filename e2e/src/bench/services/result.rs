@@ -13,8 +13,6 @@ pub struct Unchanged {
     pub contender: Contender,
     /// Its load balancer.
     pub kind: Kind,
-    /// Whether the last look was more than a minute before, so that nothing that was told then counts.
-    pub after_a_minute: bool,
     /// How many looks were measured.
     pub looks: usize,
     /// What AWS was asked by all of them.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::contender::start;
 use super::field::{Asked, Field, Kind};
@@ -15,10 +15,7 @@ use crate::process::Process;
 const QUIET: Duration = Duration::from_secs(2);
 /// The longest wait for that.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Looks close to one another.
 const LOOKS: usize = 5;
-/// What was told this long ago no manager takes for the present: ours shares answers for 60 s.
-const MINUTE: Duration = Duration::from_secs(61);
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Measures looks of `contender` at both.
@@ -42,17 +39,13 @@ pub async fn measure(
     field.quiet(mark, 1, QUIET, &process, PATIENCE).await?;
     let mut measured = Vec::new();
     for kind in kinds {
-        sleep(MINUTE).await;
-        for (after_a_minute, looks) in [(true, 1), (false, LOOKS)] {
-            let asked = poke(field, &process, *kind, looks).await?;
-            measured.push(Unchanged {
-                contender,
-                kind: *kind,
-                after_a_minute,
-                looks,
-                asked,
-            });
-        }
+        let asked = poke(field, &process, *kind, LOOKS).await?;
+        measured.push(Unchanged {
+            contender,
+            kind: *kind,
+            looks: LOOKS,
+            asked,
+        });
     }
     process.stop(GRACE).await?;
     Ok(measured)

@@ -1,4 +1,5 @@
-//! Why a Service is looked at. It decides which Events are written; what is done at AWS does not depend on it.
+//! Why a Service is looked at. It decides which Events are written, and whether what others were told just before serves;
+//! what is done at AWS does not depend on it.
 
 use super::memory::Memory;
 use super::shape::Shape;
@@ -16,6 +17,15 @@ pub enum Cause {
     Nodes,
     /// Nothing happened; drift at AWS is looked for.
     Resync,
+}
+
+impl Cause {
+    /// Whether AWS is asked everything anew: who has just changed a Service may have changed something at AWS as well, and
+    /// what has failed may have failed for something that was changed since.
+    #[must_use]
+    pub fn wants_the_present(self) -> bool {
+        matches!(self, Self::Asked | Self::Again)
+    }
 }
 
 /// Why a Service of this shape is looked at now. `held` says whether it has the finalizer, `same_targets` whether the

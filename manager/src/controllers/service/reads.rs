@@ -8,13 +8,14 @@
 //! - at the first look after a start a load balancer is described together with 19 others whose turn is still to come.
 //!   Such a description is used once; from then on each look reads its own load balancer.
 //!
-//! Why a stale answer does no harm. A [`Look`] notes when something that it was told is older than itself. A plan from
-//! such a look is dropped, and made again from a fresh look, before anything is written or any fault is told
-//! ([`Look::suffices`]). So a stale answer costs reads, never a wrong write. What is left is that a look finds nothing to do
-//! because it did not see what someone else has changed at AWS within the last minute; the next look at that Service
-//! finds it, as it would have if the change had come a minute later. Changes of ours are seen at once: security groups are
-//! forgotten at every write to any of them ([`Shared::written`]), an answer that was under way then included, and subnets
-//! and route tables are never written here. Whatever is read to delete is read fresh.
+//! Why a stale answer does no harm. A look on behalf of a change of the Service itself, or after a failure, takes none: who
+//! has changed the Service may have changed something at AWS just before. Another [`Look`] notes when something that it was
+//! told is older than itself. A plan from such a look is dropped, and made again from a fresh look, before anything is
+//! written or any fault is told ([`Look::suffices`]). So a stale answer costs reads, never a wrong write. What is left is
+//! that a look for drift or for Nodes finds nothing to do because it did not see what someone else has changed at AWS within
+//! the last minute; the next look at that Service finds it, as it would have if the change had come a minute later. Changes
+//! of ours are seen at once: security groups are forgotten at every write to any of them ([`Shared::written`]), an answer that
+//! was under way then included, and subnets and route tables are never written here. Whatever is read to delete is read fresh.
 
 mod ahead;
 mod answers;

@@ -165,7 +165,7 @@ impl Reconciler {
     /// Looks at AWS and does what is needed there, and writes the address.
     async fn bring_about(&self, about: &About<'_>, search: Search, now: Instant) -> Result<Next, Failure> {
         let About { service, desired, .. } = *about;
-        let look = self.look(desired, about.candidates, about.going, search).await;
+        let look = self.look(about, search).await;
         let looked = look.doing(tell::ENSURE)?;
         if makes_one(&looked.plan)
             && let Some(later) = self.wait_in_line(service, desired).await
@@ -201,37 +201,28 @@ impl Reconciler {
         (!left.is_zero()).then_some(Next::After(left))
     }
 
-    /// Looks at AWS and makes a plan: from what others were told just before, if that leads to nothing; else from what
-    /// AWS says now.
-    async fn look(
-        &self,
-        desired: &Desired,
-        candidates: &[Candidate],
-        seen_gone: &BTreeSet<InstanceId>,
-        search: Search,
-    ) -> Result<Looked, Error> {
+    /// Looks at AWS and makes a plan: where nobody has asked, from what others were told just before, if that leads to
+    /// nothing; else from what AWS says now.
+    async fn look(&self, about: &About<'_>, search: Search) -> Result<Looked, Error> {
         // Who looks for drift this often wants to see what is there now.
         let often = self.settings.resync_period.is_some_and(|period| period < 2 * MAX_AGE);
-        if !often {
+        if !often && !about.cause.wants_the_present() {
             let quick = Look::quick(&self.aws);
-            let looked = self.look_by(&quick, desired, candidates, seen_gone, search).await;
+            let looked = self.look_by(&quick, about, search).await;
             if quick.suffices(&looked.as_ref().map(|looked| &looked.plan)) {
                 return looked;
             }
         }
-        self.look_by(&Look::fresh(&self.aws), desired, candidates, seen_gone, search)
-            .await
+        self.look_by(&Look::fresh(&self.aws), about, search).await
     }
 
-    async fn look_by(
-        &self,
-        look: &Look<'_>,
-        desired: &Desired,
-        candidates: &[Candidate],
-        seen_gone: &BTreeSet<InstanceId>,
-        search: Search,
-    ) -> Result<Looked, Error> {
-        match desired {
+    async fn look_by(&self, look: &Look<'_>, about: &About<'_>, search: Search) -> Result<Looked, Error> {
+        let About {
+            candidates,
+            going: seen_gone,
+            ..
+        } = *about;
+        match about.desired {
             Desired::Classic(desired) => {
                 let observed = classic::observe::observe(look, desired, &self.settings, candidates).await?;
                 let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);

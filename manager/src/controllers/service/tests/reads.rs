@@ -82,27 +82,31 @@ async fn restarted_with(services: Vec<Service>) -> (Fixture, Vec<Service>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unchanged_service_costs_three_reads_where_others_have_looked_just_before() {
+async fn who_touches_a_service_has_it_looked_at_anew_in_eight_reads() {
     let fixture = settled().await;
-    fixture.annotate("beat", "1");
-    fixture.sync().await.unwrap();
-    let alone = counts(&fixture);
-    assert_eq!(
-        (
-            alone["DescribeSecurityGroups"],
-            alone["DescribeSubnets"],
-            alone["DescribeRouteTables"]
-        ),
-        (3, 1, 1)
-    );
-    fixture.annotate("beat", "2");
-    fixture.sync().await.unwrap();
     let reads = [
         ("DescribeLoadBalancerAttributes", 1),
         ("DescribeLoadBalancers", 1),
+        ("DescribeRouteTables", 1),
+        ("DescribeSecurityGroups", 3),
+        ("DescribeSubnets", 1),
         ("DescribeTags", 1),
     ];
-    assert_eq!(counts(&fixture), reads.into());
+    for beat in ["1", "2"] {
+        fixture.annotate("beat", beat);
+        fixture.sync().await.unwrap();
+        assert_eq!(counts(&fixture), reads.into());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_service_is_looked_at_once() {
+    let fixture = Fixture::new(world());
+    fixture.sync().await.unwrap();
+    let counts = counts(&fixture);
+    assert_eq!(counts["DescribeSubnets"], 1);
+    assert_eq!(counts["CreateLoadBalancer"], 1);
+    assert_eq!(counts["DescribeLoadBalancers"], 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -218,7 +222,41 @@ async fn a_service_deleted_before_its_first_look_is_not_taken_for_there_when_it_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_put_back_by_hand_is_not_put_back_again_and_one_taken_away_is_found_a_minute_later() {
+async fn a_rule_taken_away_by_hand_is_found_by_who_asks_and_a_minute_later_by_others() {
+    let fixture = settled().await;
+    fixture.annotate("beat", "1");
+    fixture.sync().await.unwrap();
+    fixture.aws.forget_calls();
+    let rules = |fixture: &Fixture| fixture.aws.world().security_groups["sg-new1"].ingress.len();
+    let all = rules(&fixture);
+    let take_one = |world: &mut World| _ = world.security_groups.get_mut("sg-new1").unwrap().ingress.pop();
+
+    fixture.aws.change(take_one);
+    fixture.node("i-3", true);
+    fixture.sync().await.unwrap();
+    assert_eq!(rules(&fixture), all - 1, "told a moment ago that all is well");
+    fixture.annotate("beat", "2");
+    fixture.sync().await.unwrap();
+    assert_eq!(rules(&fixture), all);
+
+    fixture.aws.change(take_one);
+    advance(MAX_AGE).await;
+    fixture.node("i-4", true);
+    fixture.sync().await.unwrap();
+    assert_eq!(rules(&fixture), all);
+    let written: Vec<&str> = fixture
+        .aws
+        .calls()
+        .iter()
+        .map(|call| call.action)
+        .filter(|action| !action.starts_with("Describe"))
+        .collect();
+    let (open, join) = ("AuthorizeSecurityGroupIngress", "RegisterInstancesWithLoadBalancer");
+    assert_eq!(written, [join, open, open], "EC2 knows no i-4");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_put_back_by_hand_is_not_put_back_again() {
     let fixture = settled().await;
     fixture.annotate("beat", "1");
     let rules = fixture.aws.world().security_groups["sg-new1"].ingress.clone();
@@ -229,21 +267,6 @@ async fn a_rule_put_back_by_hand_is_not_put_back_again_and_one_taken_away_is_fou
     fixture.sync().await.unwrap();
     assert_eq!(fixture.aws.writes().len(), 1, "{:?}", fixture.aws.writes());
     assert_eq!(fixture.aws.world().security_groups["sg-node"], known);
-
-    // Told a moment ago that all is well; then a rule goes.
-    fixture.annotate("beat", "2");
-    fixture.sync().await.unwrap();
-    fixture.aws.forget_calls();
-    fixture
-        .aws
-        .change(|world| _ = world.security_groups.get_mut("sg-new1").unwrap().ingress.pop());
-    fixture.annotate("beat", "3");
-    fixture.sync().await.unwrap();
-    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
-    advance(MAX_AGE).await;
-    fixture.annotate("beat", "4");
-    fixture.sync().await.unwrap();
-    assert_eq!(fixture.aws.writes().len(), 1);
     let ports = |rules: &[IpPermission]| rules.iter().map(|rule| rule.from_port).collect::<BTreeSet<_>>();
     assert_eq!(
         ports(&fixture.aws.world().security_groups["sg-new1"].ingress),
@@ -298,9 +321,14 @@ async fn a_fault_is_told_of_the_present_and_never_of_a_minute_ago() {
     });
     // By what was told the load balancer stands in wrong subnets; by what is it stands in the right ones.
     fixture.aws.forget_calls();
-    fixture.annotate("beat", "2");
+    fixture.node("i-3", true);
     fixture.sync().await.unwrap();
-    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+    assert_eq!(
+        fixture.aws.writes().len(),
+        1,
+        "the Node joined, and nothing else: {:?}",
+        fixture.aws.writes()
+    );
     assert_eq!(counts(&fixture)["DescribeSubnets"], 1, "looked again before writing");
 }
 
