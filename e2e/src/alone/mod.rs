@@ -3,6 +3,7 @@
 
 mod account;
 mod manager;
+mod services;
 
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,7 @@ use crate::tools::{Tool, Tools};
 
 pub use account::differences;
 pub use manager::Manager;
+pub use services::Told;
 
 /// The cluster's ID in its AWS tags.
 pub const CLUSTER: &str = "prod";

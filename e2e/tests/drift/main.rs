@@ -1,0 +1,228 @@
+//! Somebody changes load balancers at AWS by hand. With a short `--load-balancer-resync-period` each change is put right,
+//! by one write and with one Event; with the period 0 nothing comes back until the Service is touched, and then all of it.
+//! Where nothing was changed, nothing is written.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests fail as tests do"
+)]
+
+mod damage;
+
+use std::time::Duration;
+
+use outrigger_e2e::alone::{Alone, Manager, Options, Told, differences, node_of};
+use outrigger_e2e::aws::Call;
+use outrigger_e2e::kubelets::Kubelet;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use damage::Damage;
+
+/// Much longer than anything takes here.
+const LIMIT: Duration = Duration::from_secs(30);
+const PERIOD: Duration = Duration::from_secs(1);
+const PERIOD_FLAG: &str = "--load-balancer-resync-period=1s";
+/// Two periods, with what may be added to each.
+const TWO_PERIODS: Duration = Duration::from_millis(2400);
+/// The first node port of the network load balancer's Service.
+const NODE_PORT: u16 = 31090;
+const NAMES: [&str; 2] = ["classic", "network"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_changed_by_hand_comes_back_in_time_or_when_the_service_is_touched() {
+    let options = Options {
+        name: "outrigger-drift-",
+        service_range: "127.84.0.0/16",
+        instances: 3,
+        global: &["NLBSecurityGroupMode = Managed"],
+    };
+    let alone = Alone::start(&options).await.expect("a tenant");
+    let mut kubelets = Vec::new();
+    for instance in &alone.world.instances {
+        kubelets.push(Kubelet::start(&alone.cluster, node_of(instance)).await.expect("joins"));
+    }
+    create(&alone).await;
+    let first = start(&alone, "manager-1", PERIOD_FLAG);
+    alone.served(NAMES.len(), &first, LIMIT).await.expect("served");
+    let whole = settled(&alone, &first).await;
+    repaired_in_time(&alone, &first, &whole).await;
+    first.kill().await.expect("killed");
+
+    let second = start(&alone, "manager-2", "--load-balancer-resync-period=0");
+    repaired_when_touched(&alone, &second, &whole).await;
+}
+
+async fn create(alone: &Alone) {
+    let ports = |first: u16| {
+        json!({"ports": [
+            {"name": "a", "port": 80, "nodePort": first, "protocol": "TCP"},
+            {"name": "b", "port": 81, "nodePort": first + 1, "protocol": "TCP"},
+        ]})
+    };
+    let network = [
+        ("type", "nlb"),
+        ("cross-zone-load-balancing-enabled", "true"),
+        ("target-group-attributes", "preserve_client_ip.enabled=false"),
+    ];
+    let [classic_name, network_name] = NAMES;
+    let made = alone.create_service(classic_name, &[], &ports(31080)).await;
+    made.expect("created");
+    let made = alone.create_service(network_name, &network, &ports(NODE_PORT)).await;
+    made.expect("created");
+}
+
+fn start(alone: &Alone, name: &str, period: &str) -> Manager {
+    let flags = [
+        "--leader-elect=false",
+        "--controllers=service-lb-controller",
+        "--aws-api-budget-share=1",
+        period,
+    ];
+    alone.manager(name, &flags).expect("the manager starts")
+}
+
+/// What there is once the manager writes no more.
+async fn settled(alone: &Alone, manager: &Manager) -> Value {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let mark = alone.proxy.mark();
+        sleep(TWO_PERIODS).await;
+        if !alone.proxy.calls_since(mark).iter().any(Call::is_write) {
+            return state(alone).await;
+        }
+        manager.alive().expect("it runs");
+        assert!(Instant::now() < deadline, "it never rests:\n{}", manager.log_tail());
+    }
+}
+
+async fn state(alone: &Alone) -> Value {
+    let services = alone.list_services().await.expect("listed");
+    alone.account(&services).await.expect("an account")
+}
+
+/// Each change comes back by itself, by one write that an Event tells.
+async fn repaired_in_time(alone: &Alone, manager: &Manager, whole: &Value) {
+    for round in 0..damage::of_classic(alone).await.len() {
+        // Listeners that were deleted come back under other names, so that the list is made anew for each round.
+        let (classic, network) = (damage::of_classic(alone).await, of_network(alone).await);
+        assert_eq!(classic.len(), network.len());
+        let pair = [&classic[round], &network[round]];
+        let (mark, before) = (alone.proxy.mark(), alone.told().await.expect("Events"));
+        let began = Instant::now();
+        for damage in pair {
+            damage.happen(alone).await;
+        }
+        comes_back(alone, manager, whole, &format!("{pair:?}")).await;
+        println!("{}, {}: after {:.1?}", pair[0].name, pair[1].name, began.elapsed());
+        sleep(TWO_PERIODS).await;
+        let expected = pair.map(|damage| damage.repair);
+        assert_eq!(writes_since(alone, mark), sorted(expected), "{pair:?}");
+        let told = alone.told().await.expect("Events");
+        for (service, damage) in NAMES.into_iter().zip(pair) {
+            repair_is_told(&new(&before, &told, service), damage);
+        }
+    }
+    let (mark, before) = (alone.proxy.mark(), alone.told().await.expect("Events"));
+    sleep(3 * PERIOD).await;
+    let calls = alone.proxy.calls_since(mark);
+    let looks = calls.iter().filter(|call| call.action == "DescribeLoadBalancers");
+    assert!(looks.count() >= 2 * NAMES.len(), "it does not look: {calls:#?}");
+    assert_eq!(writes_since(alone, mark), Vec::<String>::new());
+    assert_eq!(alone.told().await.expect("Events"), before);
+}
+
+async fn of_network(alone: &Alone) -> Vec<Damage> {
+    damage::of_network(alone, &NODE_PORT.to_string()).await
+}
+
+fn repair_is_told(told: &[Told], damage: &Damage) {
+    let beginning = format!("Repaired load balancer, which was changed at AWS: {} (", damage.repair);
+    let [told] = told else {
+        panic!("{}: not one Event: {told:#?}", damage.name);
+    };
+    println!("  {}: {}", told.reason, told.message);
+    assert_eq!(told.reason, "RepairedLoadBalancer");
+    let reason = told.message.strip_prefix(&beginning).expect("the one repair");
+    assert!(reason.starts_with(damage.reason), "{}: {reason}", damage.name);
+    assert_eq!(reason.matches('(').count(), 0, "only one repair: {reason}");
+}
+
+/// Without a period a change stays until someone touches the Service.
+async fn repaired_when_touched(alone: &Alone, manager: &Manager, whole: &Value) {
+    let looks = |call: &Call| call.action.starts_with("Describe");
+    let quiet = alone.silence(manager, alone.proxy.mark(), (TWO_PERIODS, LIMIT), looks);
+    quiet.await.expect("its first looks");
+    let mut damages = damage::of_classic(alone).await;
+    damages.extend(of_network(alone).await);
+    let (mark, before) = (alone.proxy.mark(), alone.told().await.expect("Events"));
+    for damage in &damages {
+        damage.happen(alone).await;
+    }
+    let damaged = state(alone).await;
+    sleep(4 * PERIOD).await;
+    let calls = alone.proxy.calls_since(mark);
+    assert!(calls.is_empty(), "it looks without being asked: {calls:#?}");
+    assert_eq!(differences(&damaged, &state(alone).await), Vec::<String>::new());
+    assert_eq!(alone.told().await.expect("Events"), before);
+
+    let touch = json!({"metadata": {"annotations": {"example.com/touched": "true"}}});
+    for name in NAMES {
+        alone.patch_service(name, &touch).await.expect("touched");
+    }
+    comes_back(alone, manager, whole, "touched").await;
+    let quiet = alone.silence(manager, mark, (TWO_PERIODS, LIMIT), Call::is_write);
+    quiet.await.expect("it rests");
+    let told = alone.told().await.expect("Events");
+    for name in NAMES {
+        let reasons: Vec<String> = new(&before, &told, name).into_iter().map(|told| told.reason).collect();
+        assert_eq!(reasons, ["EnsuringLoadBalancer", "EnsuredLoadBalancer"], "{name}");
+    }
+    let written = writes_since(alone, mark);
+    println!("touched: {written:?}");
+    assert_eq!(written, sorted(damages.iter().map(|damage| damage.repair)));
+    assert_eq!(state(alone).await, *whole);
+}
+
+async fn comes_back(alone: &Alone, manager: &Manager, whole: &Value, what: &str) {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let state = state(alone).await;
+        if state == *whole {
+            return;
+        }
+        let lines = || differences(whole, &state).join("\n");
+        assert!(
+            Instant::now() < deadline,
+            "{what} is not put right: {}\n{}",
+            lines(),
+            manager.log_tail()
+        );
+        manager.alive().expect("it runs");
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Successful or not: there is to be no other.
+fn writes_since(alone: &Alone, mark: u64) -> Vec<String> {
+    let calls = alone.proxy.calls_since(mark);
+    let writes = calls.iter().filter(|call| call.is_write());
+    sorted(writes.map(|call| call.action.as_str()))
+}
+
+fn sorted<'a>(actions: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut actions: Vec<String> = actions.into_iter().map(str::to_owned).collect();
+    actions.sort();
+    actions
+}
+
+/// What was told of a Service since `before`.
+fn new(before: &[Told], now: &[Told], service: &str) -> Vec<Told> {
+    let of = |all: &[Told]| {
+        let own = all.iter().filter(|told| told.service == service);
+        own.cloned().collect::<Vec<_>>()
+    };
+    of(now).split_off(of(before).len())
+}
