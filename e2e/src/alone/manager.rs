@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::aws::{Caller, Proxy};
 use crate::process::{Exit, Launch, Process};
@@ -86,6 +86,15 @@ impl Manager {
             log()
         );
         Ok(())
+    }
+
+    /// Its log so far.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn log(&self) -> Result<String> {
+        let log = self.process.log();
+        std::fs::read_to_string(log).with_context(|| format!("reading {}", log.display()))
     }
 
     /// The last lines of its log.

@@ -17,7 +17,7 @@ use crate::tools::{Tool, Tools};
 
 pub use account::differences;
 pub use manager::Manager;
-pub use services::Told;
+pub use services::{Told, has_address};
 
 /// The cluster's ID in its AWS tags.
 pub const CLUSTER: &str = "prod";

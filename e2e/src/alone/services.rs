@@ -157,7 +157,9 @@ impl Alone {
     }
 }
 
-fn has_address(service: &Service) -> bool {
+/// Whether a Service has an address.
+#[must_use]
+pub fn has_address(service: &Service) -> bool {
     let status = service
         .status
         .as_ref()

@@ -110,26 +110,31 @@ async fn repaired_in_time(alone: &Alone, manager: &Manager, whole: &Value) {
         let (classic, network) = (damage::of_classic(alone).await, of_network(alone).await);
         assert_eq!(classic.len(), network.len());
         let pair = [&classic[round], &network[round]];
+        let names = format!("{}, and {}", pair[0].name, pair[1].name);
         let (mark, before) = (alone.proxy.mark(), alone.told().await.expect("Events"));
         let began = Instant::now();
         for damage in pair {
             damage.happen(alone).await;
         }
-        comes_back(alone, manager, whole, &format!("{pair:?}")).await;
-        println!("{}, {}: after {:.1?}", pair[0].name, pair[1].name, began.elapsed());
+        comes_back(alone, manager, whole, &names).await;
+        println!("{names}: after {:.1?}", began.elapsed());
         sleep(TWO_PERIODS).await;
         let expected = pair.map(|damage| damage.repair);
-        assert_eq!(writes_since(alone, mark), sorted(expected), "{pair:?}");
+        assert_eq!(writes_since(alone, mark), sorted(expected), "{names}");
         let told = alone.told().await.expect("Events");
         for (service, damage) in NAMES.into_iter().zip(pair) {
             repair_is_told(&new(&before, &told, service), damage);
         }
     }
     let (mark, before) = (alone.proxy.mark(), alone.told().await.expect("Events"));
-    sleep(3 * PERIOD).await;
-    let calls = alone.proxy.calls_since(mark);
-    let looks = calls.iter().filter(|call| call.action == "DescribeLoadBalancers");
-    assert!(looks.count() >= 2 * NAMES.len(), "it does not look: {calls:#?}");
+    let looks = |calls: &[Call]| {
+        let looks = calls
+            .iter()
+            .filter(|call| call.seq >= mark && call.action == "DescribeLoadBalancers");
+        (looks.count() > 2 * NAMES.len()).then_some(())
+    };
+    let seen = alone.proxy.wait_for("two looks at each", LIMIT, looks).await;
+    seen.expect("it goes on looking");
     assert_eq!(writes_since(alone, mark), Vec::<String>::new());
     assert_eq!(alone.told().await.expect("Events"), before);
 }

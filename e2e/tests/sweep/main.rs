@@ -1,0 +1,280 @@
+//! Leftovers of two Services whose finalizer somebody took away while no manager ran: a manager names all of them, in its
+//! log and its metric, and deletes nothing; one that is asked to delete does so when two searches have found them.
+//! Whatever has a Service, is another cluster's, or may be, stays.
+//!
+//! A minute is the shortest time between two searches, so that this takes two.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests fail as tests do"
+)]
+
+mod others;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use http::Request;
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
+use kube::api::DeleteParams;
+use outrigger_e2e::alone::{Alone, Manager, Options, differences, node_of};
+use outrigger_e2e::aws::{Call, Service as AwsService};
+use outrigger_e2e::kubelets::Kubelet;
+use outrigger_e2e::process::free_port;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+/// Much longer than anything takes here but waiting for a search.
+const LIMIT: Duration = Duration::from_secs(30);
+const PERIOD: Duration = Duration::from_secs(60);
+const ONLY_SERVICES: [&str; 2] = ["--leader-elect=false", "--controllers=service-lb-controller"];
+/// Nobody writes to AWS for so long: what was to be made is made.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// Something that is left over, as the log tells it: kind, ID, and what it was made for.
+type Leftovers = BTreeSet<(String, String, String)>;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leftovers_are_told_and_go_only_where_that_is_asked_for_and_after_two_searches() {
+    let options = Options {
+        name: "outrigger-sweep-",
+        service_range: "127.83.0.0/16",
+        instances: 3,
+        global: &["NLBSecurityGroupMode = Managed"],
+    };
+    let alone = Alone::start(&options).await.expect("a tenant");
+    let mut kubelets = Vec::new();
+    for instance in &alone.world.instances {
+        kubelets.push(Kubelet::start(&alone.cluster, node_of(instance)).await.expect("joins"));
+    }
+    let maker = alone.manager("maker", &ONLY_SERVICES).expect("the manager starts");
+    make(&alone, &maker, ["here-classic", "here-network"], 31080).await;
+    others::make(&alone, "default/here-classic").await;
+    let kept = alone.account(&[]).await.expect("an account");
+    make(&alone, &maker, ["gone-classic", "gone-network"], 31090).await;
+    maker.kill().await.expect("killed");
+    let expected = expected(&alone).await;
+    for name in ["gone-classic", "gone-network"] {
+        remove_by_force(&alone, name).await;
+    }
+    let full = alone.account(&[]).await.expect("an account");
+    assert_ne!(full, kept, "nothing is left over");
+
+    let port = free_port().expect("a port");
+    let reporter = sweeper(&alone, "reporter", "report", port);
+    sleep(Duration::from_secs(3)).await;
+    let deleter = sweeper(&alone, "deleter", "delete", 0);
+    let begin = alone.proxy.mark();
+    searched(&alone, &reporter, 1).await;
+    told(&reporter, port, &expected).await;
+    searched(&alone, &deleter, 1).await;
+    sleep(QUIET).await;
+    unwritten(&alone, begin);
+    searched(&alone, &reporter, 2).await;
+    told(&reporter, port, &expected).await;
+    unwritten(&alone, begin);
+    assert_eq!(
+        differences(&full, &alone.account(&[]).await.expect("an account")),
+        [""; 0]
+    );
+    searched(&alone, &deleter, 2).await;
+    deleted(&alone, &deleter, &kept).await;
+    let writes = writes_since(&alone, begin);
+    let lines: Vec<String> = writes.iter().map(ToString::to_string).collect();
+    println!("{lines:#?}");
+    assert!(writes.iter().all(|call| call.caller == deleter.name()), "{lines:#?}");
+    assert_eq!(by_action(&writes), expected_writes());
+}
+
+/// A classic and a network load balancer.
+async fn make(alone: &Alone, manager: &Manager, [classic, network]: [&str; 2], node_port: u16) {
+    let mark = alone.proxy.mark();
+    let ports = |node_port: u16| json!({"ports": [{"port": 80, "nodePort": node_port, "protocol": "TCP"}]});
+    let before = alone.list_services().await.expect("listed").len();
+    let created = alone.create_service(classic, &[], &ports(node_port)).await;
+    created.expect("created");
+    let created = alone
+        .create_service(network, &[("type", "nlb")], &ports(node_port + 1))
+        .await;
+    created.expect("created");
+    alone.served(before + 2, manager, LIMIT).await.expect("served");
+    let quiet = alone.silence(manager, mark, (QUIET, LIMIT), Call::is_write).await;
+    quiet.expect("it rests");
+}
+
+/// Deletes a Service, and takes away the finalizer that would hold it until its load balancer is gone.
+async fn remove_by_force(alone: &Alone, name: &str) {
+    let services = Api::<Service>::default_namespaced(alone.client.clone());
+    let deleted = services.delete(name, &DeleteParams::default()).await;
+    let held = deleted.expect("deleted").left().expect("it is held");
+    assert!(held.metadata.finalizers.is_some_and(|all| all.len() == 1));
+    let patch = json!({"metadata": {"finalizers": null}});
+    alone.patch_service(name, &patch).await.expect("forced");
+    assert!(services.get_opt(name).await.expect("readable").is_none());
+}
+
+fn sweeper(alone: &Alone, name: &str, mode: &str, port: u16) -> Manager {
+    let (mode, port) = (format!("--load-balancer-sweep={mode}"), format!("--secure-port={port}"));
+    let mut flags = ONLY_SERVICES.to_vec();
+    flags.extend([
+        mode.as_str(),
+        "--load-balancer-sweep-period=1m",
+        "--logging-format=json",
+        "--bind-address=127.0.0.1",
+        "--authorization-always-allow-paths=/metrics",
+        port.as_str(),
+    ]);
+    alone.manager(name, &flags).expect("the manager starts")
+}
+
+/// What a search has to find.
+async fn expected(alone: &Alone) -> Leftovers {
+    let mut all = Leftovers::new();
+    let mut add = |kind: &str, id: &str, of: &str| all.insert((kind.to_owned(), id.to_owned(), of.to_owned()));
+    let services = alone.list_services().await.expect("listed");
+    let uid = |name: &str| {
+        let service = services
+            .iter()
+            .find(|service| service.metadata.name.as_deref() == Some(name));
+        service.and_then(|service| service.metadata.uid.clone()).expect("a UID")
+    };
+    let (of_classic, of_network) = ("default/gone-classic", "default/gone-network");
+    let name = |uid: String| format!("a{}", &uid.replace('-', "")[..31]);
+    let (classic, network) = (name(uid("gone-classic")), name(uid("gone-network")));
+    add("classic-load-balancer", &classic, of_classic);
+    let balancers = others::ask(alone, AwsService::ElbV2, "DescribeLoadBalancers", Vec::new()).await;
+    for item in balancers.items("LoadBalancers") {
+        if item.value("LoadBalancerName") == network {
+            add("network-load-balancer", item.value("LoadBalancerArn"), of_network);
+        }
+    }
+    let groups = others::ask(alone, AwsService::ElbV2, "DescribeTargetGroups", Vec::new()).await;
+    for item in groups.items("TargetGroups") {
+        if item.value("TargetGroupName").starts_with("k8s-default-gonenetw-") {
+            add("target-group", item.value("TargetGroupArn"), of_network);
+        }
+    }
+    let rule = format!(
+        "{} kubernetes.io/rule/nlb/client={network}",
+        alone.world.security_group_id
+    );
+    add("security-group-rule", &rule, &network);
+    let groups = others::ask(alone, AwsService::Ec2, "DescribeSecurityGroups", Vec::new()).await;
+    for item in groups.items("securityGroupInfo") {
+        match item.value("groupName") {
+            name if name == format!("k8s-elb-{classic}") => add("security-group", item.value("groupId"), of_classic),
+            name if name.starts_with("k8s-default-gonenetw-") => add("security-group", item.value("groupId"), name),
+            _ => false,
+        };
+    }
+    assert_eq!(all.len(), 6, "{all:#?}");
+    all
+}
+
+/// Waits until a manager has ended its `nth` search.
+async fn searched(alone: &Alone, manager: &Manager, nth: usize) {
+    let look = |calls: &[Call]| {
+        let own: Vec<&Call> = calls.iter().filter(|call| call.caller == manager.name()).collect();
+        // A search lists all security groups of the VPC last, and nothing else does that.
+        let lists = own.iter().filter(|call| {
+            let filters = call.parameters.filters();
+            call.action == "DescribeSecurityGroups" && matches!(&filters[..], [("vpc-id", _)]) && call.outcome.is_some()
+        });
+        (lists.count() >= nth).then_some(())
+    };
+    let what = format!("search {nth} of {}", manager.name());
+    let seen = alone.proxy.wait_for(&what, PERIOD + LIMIT, look).await;
+    seen.unwrap_or_else(|error| panic!("{error}\n{}", manager.log_tail()));
+    manager.alive().expect("it runs");
+}
+
+/// Waits until log and metric name all that is expected, and checks that they name nothing else, and each once.
+async fn told(manager: &Manager, port: u16, expected: &Leftovers) {
+    let deadline = Instant::now() + LIMIT;
+    while told_in_log(manager).len() < expected.len() && Instant::now() < deadline {
+        sleep(Duration::from_millis(100)).await;
+    }
+    let lines = told_in_log(manager);
+    let distinct: Leftovers = lines.iter().cloned().collect();
+    assert_eq!((&distinct, lines.len()), (expected, expected.len()));
+    let mut counts = BTreeMap::new();
+    for (kind, ..) in expected {
+        *counts.entry(kind.clone()).or_insert(0_u32) += 1;
+    }
+    let metric = metric(port).await;
+    println!("{}: {metric:?}", manager.name());
+    assert_eq!(metric, counts);
+}
+
+fn told_in_log(manager: &Manager) -> Vec<(String, String, String)> {
+    let log = manager.log().expect("a log");
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let about = lines.filter(|line| line["msg"] == "left over at AWS: its Service does not exist");
+    let text = |line: &Value, field: &str| line[field].as_str().unwrap_or_default().to_owned();
+    about
+        .map(|line| (text(&line, "kind"), text(&line, "id"), text(&line, "of")))
+        .collect()
+}
+
+/// The metric's values by kind.
+async fn metric(port: u16) -> BTreeMap<String, u32> {
+    let mut config = kube::Config::new(format!("https://127.0.0.1:{port}").parse().expect("a URL"));
+    config.accept_invalid_certs = true; // the manager has signed its own
+    let client = kube::Client::try_from(config).expect("a client");
+    let request = Request::get("/metrics").body(Vec::new()).expect("a request");
+    let text = client.request_text(request).await.expect("metrics");
+    let values = text.lines().filter_map(|line| {
+        let (kind, value) = line
+            .strip_prefix("outrigger_load_balancer_leftovers{kind=\"")?
+            .split_once("\"} ")?;
+        Some((kind.to_owned(), value.parse().expect("a number")))
+    });
+    values.collect()
+}
+
+/// Waits until everything that was left over is gone, and nothing else.
+async fn deleted(alone: &Alone, deleter: &Manager, kept: &Value) {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let account = alone.account(&[]).await.expect("an account");
+        let open = differences(kept, &account);
+        if open.is_empty() {
+            return;
+        }
+        deleter.alive().expect("it runs");
+        assert!(Instant::now() < deadline, "{open:#?}\n{}", deleter.log_tail());
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn unwritten(alone: &Alone, mark: u64) {
+    let writes = writes_since(alone, mark);
+    let lines: Vec<String> = writes.iter().map(ToString::to_string).collect();
+    assert_eq!(lines, [""; 0]);
+}
+
+fn writes_since(alone: &Alone, mark: u64) -> Vec<Call> {
+    let calls = alone.proxy.calls_since(mark).into_iter();
+    calls.filter(Call::is_write).collect()
+}
+
+fn by_action(calls: &[Call]) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    for call in calls {
+        *counts.entry(call.action.as_str()).or_default() += 1;
+    }
+    counts
+}
+
+/// One rule names the load balancer, one the classic one's security group.
+fn expected_writes() -> BTreeMap<&'static str, usize> {
+    BTreeMap::from([
+        ("DeleteLoadBalancer", 2),
+        ("DeleteTargetGroup", 1),
+        ("RevokeSecurityGroupIngress", 2),
+        ("DeleteSecurityGroup", 2),
+    ])
+}
