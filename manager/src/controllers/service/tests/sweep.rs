@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::super::sweep::{Found, Living, SweepMetrics, SweepSettings};
 use super::fixture::{Fixture, LB, world};
+use super::network;
 use crate::args::Sweep;
 
 fn settings(mode: Sweep) -> SweepSettings {
@@ -92,6 +93,98 @@ async fn what_two_searches_have_found_goes_and_what_is_another_clusters_stays() 
     assert_eq!((world.load_balancers.len(), world.security_groups.len()), (1, 1));
     sweep(&fixture, &delete, &living(None), &mut found).await;
     assert_eq!(delete.metrics.of("classic-load-balancer"), 0);
+}
+
+/// A network load balancer with a group of its own, and a target group of another cluster that looks like its own.
+async fn with_network() -> Fixture {
+    let fixture = network::settle(network::managed()).await;
+    fixture.aws.change(|world| {
+        let groups = &mut world.network.target_groups;
+        let mut other = groups.values().next().unwrap().clone();
+        other.described.arn.push('f');
+        let tags = super::super::names::cluster_tags("other", false);
+        other.tags.retain(|key, _| !key.starts_with("kubernetes.io/cluster/"));
+        other.tags.extend(tags);
+        groups.insert(other.described.arn.clone(), other);
+    });
+    fixture
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_network_load_balancer_goes_with_target_groups_rules_and_group() {
+    let fixture = with_network().await;
+    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    for _ in 0..3 {
+        sweep(&fixture, &delete, &living(Some(&fixture)), &mut found).await;
+    }
+    assert_eq!(network::actions(&fixture), Vec::<String>::new(), "its Service is there");
+    sweep(&fixture, &delete, &living(None), &mut found).await;
+    assert_eq!(
+        network::actions(&fixture),
+        Vec::<String>::new(),
+        "one search is no proof"
+    );
+    for (kind, number) in [
+        ("network-load-balancer", 1),
+        ("target-group", 2),
+        ("security-group-rule", 1),
+        ("security-group", 1),
+    ] {
+        assert_eq!(delete.metrics.of(kind), number, "{kind}");
+    }
+    sweep(&fixture, &delete, &living(None), &mut found).await;
+    let expected = [
+        "DeleteLoadBalancer/v2",
+        "DeleteTargetGroup",
+        "DeleteTargetGroup",
+        "RevokeSecurityGroupIngress",
+        "DeleteSecurityGroup",
+    ];
+    assert_eq!(network::actions(&fixture), expected);
+    let world = fixture.aws.world();
+    assert_eq!(
+        (world.network.load_balancers.len(), world.network.listeners.len()),
+        (0, 0)
+    );
+    assert_eq!(world.network.target_groups.len(), 1, "the other cluster's");
+    let rules = network::rules(&world, "sg-node");
+    assert!(!rules.iter().any(|rule| rule.contains(network::CLIENT)), "{rules:?}");
+    assert_eq!(world.security_groups.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_aws_does_not_let_go_yet_goes_by_the_next_search() {
+    let fixture = with_network().await;
+    let arn = network::behind(&fixture.aws.world(), 80).described.arn;
+    fixture.aws.change(|world| {
+        world.lingering.insert(arn.clone(), 1);
+        world.lingering.insert("sg-new1".into(), 1);
+    });
+    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    for _ in 0..2 {
+        sweep(&fixture, &delete, &living(None), &mut found).await;
+    }
+    let world = fixture.aws.world();
+    assert!(world.network.target_groups.contains_key(&arn) && world.security_groups.contains_key("sg-new1"));
+    assert_eq!(world.network.load_balancers.len(), 0, "the others went");
+    sweep(&fixture, &delete, &living(None), &mut found).await;
+    let world = fixture.aws.world();
+    assert!(!world.network.target_groups.contains_key(&arn) && !world.security_groups.contains_key("sg-new1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_setting_rules_of_nodes_groups_are_not_touched() {
+    let mut fixture = with_network().await;
+    fixture.settings.disable_security_group_ingress = true;
+    fixture.restart();
+    let before = network::rules(&fixture.aws.world(), "sg-node");
+    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    for _ in 0..3 {
+        sweep(&fixture, &delete, &living(None), &mut found).await;
+    }
+    let world = fixture.aws.world();
+    assert_eq!(network::rules(&world, "sg-node"), before);
+    assert_eq!(world.network.load_balancers.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
