@@ -52,6 +52,8 @@ pub struct Memory {
     pub failures: u32,
     /// Looks in a row that ended well and left something open.
     pub open: u32,
+    /// Whether the last look left targets that wait to go: what belongs to them goes after them.
+    pub waiting: bool,
     /// The failure that was told last.
     told: Option<(Instant, String)>,
     /// Whether the beginning of the deletion was told.
@@ -103,7 +105,7 @@ impl Memory {
     pub fn search(&self, was_held: bool) -> Search {
         match (self.failures, &self.settled) {
             (1.., _) => Search::Now,
-            (0, None) if was_held && self.open == 0 => Search::Earlier,
+            (0, None) if was_held && (self.open == 0 || self.waiting) => Search::Earlier,
             (0, _) => Search::Named,
         }
     }
@@ -138,6 +140,7 @@ impl Memory {
 
     /// Whether this failure is to be told: it is another one than before, or was last told long ago.
     pub fn tell(&mut self, message: &str, now: Instant) -> bool {
+        let message = &lasting(message);
         let known = |(at, last): &(Instant, String)| last == message && now.saturating_duration_since(*at) < TELL_AGAIN;
         if self.told.as_ref().is_some_and(known) {
             return false;
@@ -153,6 +156,24 @@ impl Memory {
         self.failures = 0;
         self.open = 0;
         self.told = None;
+    }
+}
+
+/// A failure's text without what AWS makes up for each request: its ID, and the encoded details of a denial.
+fn lasting(message: &str) -> String {
+    const DETAILS: &str = "Encoded authorization failure message: ";
+    let (mut text, mut rest) = (String::new(), message);
+    while let Some((before, after)) = rest.split_once(" (request ") {
+        text.push_str(before);
+        rest = after.split_once(')').map_or("", |(_, after)| after);
+    }
+    text.push_str(rest);
+    match text.split_once(DETAILS) {
+        Some((before, after)) => {
+            let after = after.split_once(' ').map_or("", |(_, after)| after);
+            format!("{before}{DETAILS}{after}")
+        }
+        None => text,
     }
 }
 
@@ -262,6 +283,15 @@ mod tests {
         let mut memory = Memory::default();
         assert!(memory.tell("a", Instant::now()));
         assert!(!memory.tell("a", Instant::now()));
+        let denied = |id| {
+            let words = format!("denied. Encoded authorization failure message: {id} on i-1");
+            outrigger_aws::Error::answered("RegisterTargets", "AccessDenied", words).with_request_id(Some(id))
+        };
+        assert!(memory.tell(&denied("r-1").to_string(), Instant::now()));
+        assert!(
+            !memory.tell(&denied("r-2").to_string(), Instant::now()),
+            "another request"
+        );
         assert!(memory.tell("b", Instant::now()));
         tokio::time::advance(TELL_AGAIN).await;
         assert!(memory.tell("b", Instant::now()));
