@@ -106,19 +106,25 @@ pub async fn network_load_balancer(look: &Look<'_>, name: &str) -> Result<Option
     Ok(found.into_iter().find(|balancer| balancer.name == name))
 }
 
-/// The groups of the account that this filter finds, by a tag.
+/// The groups of the account that this filter finds, by a tag or by the VPC, as far as they are `wanted`.
 ///
 /// # Errors
 /// When the call failed.
-pub async fn groups_tagged(look: &Look<'_>, filter: Filter) -> Result<Vec<SecurityGroup>, Error> {
+pub async fn groups_where(
+    look: &Look<'_>,
+    filter: Filter,
+    wanted: impl Fn(&SecurityGroup) -> bool,
+) -> Result<BTreeMap<String, SecurityGroup>, Error> {
     let key = format!("{}={}", filter.name, filter.values.join(","));
     let ask = |keys: BTreeSet<String>| async move {
         let groups = Arc::new(look.ec2.security_groups(&[filter]).await?);
         Ok(keys.into_iter().map(|key| (key, Arc::clone(&groups))).collect())
     };
     let keys = BTreeSet::from([key]);
-    let found = look.shared.tagged.of(&keys, look, BTreeSet::new, ask).await?;
-    Ok(found.into_values().flat_map(Arc::unwrap_or_clone).collect())
+    let found = look.shared.found.of(&keys, look, BTreeSet::new, ask).await?;
+    let groups = found.values().flat_map(|groups| groups.iter());
+    let wanted = groups.filter(|group| wanted(group));
+    Ok(wanted.map(|group| (group.id.clone(), group.clone())).collect())
 }
 
 /// The group of this name in the VPC; names are unique there.

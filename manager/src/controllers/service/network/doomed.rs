@@ -1,10 +1,9 @@
 //! Reading at AWS what a deletion is planned from.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Service;
-use outrigger_aws::ec2::SecurityGroup;
-use outrigger_aws::{Error, Filter, InstanceId};
+use outrigger_aws::{Error, InstanceId};
 
 use super::super::annotations::Annotations;
 use super::super::reads::{Aws, Look, group_by_name, network_load_balancer, referencing};
@@ -12,8 +11,8 @@ use super::super::settings::Settings;
 use super::super::{names, request};
 use super::heirs::heirs;
 use super::listing::{self, Search, Whose};
-use super::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, Owner, prefix, rule, security_group};
-use super::observe::node_groups;
+use super::names::{Owner, prefix, security_group};
+use super::node_groups::{forgotten, node_groups};
 use super::plan::Doomed;
 
 /// What is left of a Service's network load balancer.
@@ -53,7 +52,7 @@ pub async fn doomed(
     if !settings.disable_security_group_ingress {
         let instances = aws.instances.look_up(nodes).await?;
         doomed.groups = node_groups(&look, settings, &instances).await?;
-        doomed.groups.extend(forgotten(aws, settings, &doomed.name).await?);
+        doomed.groups.extend(forgotten(&look, settings, &doomed.name).await?);
         let all = aws.target_groups.all(aws.elbv2.as_ref(), Search::Earlier).await?;
         let (name, groups) = (&doomed.name, &doomed.groups);
         doomed.heirs = heirs(aws.elbv2.as_ref(), &all, name, groups, &settings.cluster_id).await?;
@@ -64,19 +63,4 @@ pub async fn doomed(
     doomed.referencing = referencing(&look, sources).await?;
     doomed.listed = Annotations::of(service).list("security-groups").unwrap_or_default();
     Ok(doomed)
-}
-
-/// The groups of the VPC with a rule for this load balancer, or with one that no load balancer needs any more, whatever
-/// their tags: a group without the cluster's tag is not found by its nodes once they are gone.
-async fn forgotten(aws: &Aws, settings: &Settings, name: &str) -> Result<BTreeMap<String, SecurityGroup>, Error> {
-    let ours = [CLIENT_RULE, HEALTH_RULE].map(|kind| rule(kind, name));
-    let of_vpc = Filter::new("vpc-id", [&settings.vpc_id]);
-    let mut groups = aws.ec2.security_groups(&[of_vpc]).await?;
-    groups.retain(|group| {
-        let ranges = group.ingress.iter().flat_map(|rule| &rule.ranges);
-        let texts: Vec<&str> = ranges.filter_map(|range| range.description.as_deref()).collect();
-        let orphaned = texts.contains(&MTU_RULE) && !texts.iter().any(|text| text.contains(CLIENT_RULE));
-        orphaned || texts.iter().any(|text| ours.iter().any(|own| own == text))
-    });
-    Ok(groups.into_iter().map(|group| (group.id.clone(), group)).collect())
 }

@@ -8,6 +8,7 @@ pub mod health_check;
 pub mod heirs;
 pub mod listing;
 pub mod names;
+pub mod node_groups;
 pub mod observe;
 pub mod plan;
 pub mod ports;

@@ -4,18 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use outrigger_aws::ec2::{SecurityGroup, Subnet};
 use outrigger_aws::elbv2::{Attributes, Listener, NetworkLoadBalancer, Target, TargetGroup, TargetHealth};
-use outrigger_aws::{Error, Filter, InstanceId};
-use outrigger_shared::tags;
+use outrigger_aws::{Error, InstanceId};
 
 use super::super::names::SERVICE_TAG;
-use super::super::reads::{
-    Aws, Look, Vpc, group_by_name, groups_by_id, groups_tagged, network_load_balancer, referencing, vpc,
-};
+use super::super::reads::{Aws, Look, Vpc, group_by_name, network_load_balancer, referencing, vpc};
 use super::super::settings::Settings;
 use super::super::targets::{Candidate, NodeInstance};
 use super::desired::{Desired, Groups};
 use super::listing::{self, Search, Whose};
 use super::names::TARGET_TYPE;
+use super::node_groups::{forgotten, node_groups};
 use super::ports::Port;
 
 /// What AWS says of a target that is on its way out.
@@ -182,6 +180,10 @@ pub async fn observe(
     observed.instances = look.instances.look_up(&ids).await?;
     if !settings.disable_security_group_ingress {
         observed.groups = node_groups(look, settings, &observed.instances).await?;
+        // A group without the cluster's tag is found by its Nodes, and not any more when the last of them has gone.
+        if search != Search::Named || !observed.registered().is_subset(&ids) {
+            observed.groups.extend(forgotten(look, settings, &desired.name).await?);
+        }
     }
     Ok(observed)
 }
@@ -280,28 +282,4 @@ fn staying(targets: Vec<TargetHealth>) -> BTreeSet<Target> {
         .into_iter()
         .filter(|target| target.reason.as_deref() != Some(LEAVING));
     staying.map(|health| health.target).collect()
-}
-
-/// The security groups that rules of nodes may stand in: all with the cluster's tag, and those of the instances.
-///
-/// # Errors
-/// When a call failed.
-pub async fn node_groups(
-    look: &Look<'_>,
-    settings: &Settings,
-    instances: &BTreeMap<InstanceId, NodeInstance>,
-) -> Result<BTreeMap<String, SecurityGroup>, Error> {
-    let tagged = Filter::new("tag-key", [tags::cluster_key(&settings.cluster_id)]);
-    let mut groups = groups_tagged(look, tagged).await?;
-    if settings.legacy_tags {
-        let key = format!("tag:{}", tags::LEGACY_CLUSTER);
-        let legacy = Filter::new(key, [&settings.cluster_id]);
-        groups.extend(groups_tagged(look, legacy).await?);
-    }
-    let mut found: BTreeMap<String, SecurityGroup> =
-        groups.into_iter().map(|group| (group.id.clone(), group)).collect();
-    let of_instances = instances.values().flat_map(|instance| &instance.security_groups);
-    let others: BTreeSet<String> = of_instances.filter(|id| !found.contains_key(*id)).cloned().collect();
-    found.extend(groups_by_id(look, others).await?);
-    Ok(found)
 }

@@ -32,8 +32,8 @@ pub struct Shared {
     pub(super) groups: Answers<Option<Arc<SecurityGroup>>>,
     /// Those with a rule that names a group, by that group's ID.
     pub(super) referencing: Answers<Vec<Arc<SecurityGroup>>>,
-    /// Those with a tag, by the filter that finds them.
-    pub(super) tagged: Answers<Arc<Vec<SecurityGroup>>>,
+    /// Those that a filter finds, by the filter.
+    pub(super) found: Answers<Arc<Vec<SecurityGroup>>>,
     /// Classic load balancers with their tags.
     pub(super) classic: Ahead<(LoadBalancer, Tags)>,
     /// Network load balancers.
@@ -57,7 +57,7 @@ impl Shared {
             self.named.drop_all();
             self.groups.drop_all();
             self.referencing.drop_all();
-            self.tagged.drop_all();
+            self.found.drop_all();
         }
     }
 

@@ -1,5 +1,6 @@
 //! Rules of the nodes' security groups.
 
+use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::{IpPermission, IpRange};
 
 use super::super::super::settings::Settings;
@@ -105,6 +106,50 @@ async fn a_group_without_targets_loses_the_rules() {
     fixture.settle().await;
     assert_eq!(nodes(&fixture), Vec::<String>::new());
     assert_eq!(rules(&fixture.aws.world(), "sg-other").len(), 3);
+}
+
+/// A load balancer whose only target is i-1, of a group without the cluster's tag.
+async fn in_a_group_without_tag() -> Fixture {
+    let fixture = fixture();
+    fixture.aws.change(|world| {
+        let mut group = world.security_groups["sg-node"].clone();
+        (group.id, group.name) = ("sg-plain".into(), Some("plain".into()));
+        group.tags.clear();
+        world.security_groups.insert("sg-plain".into(), group);
+        let instance = world.instances.get_mut(&InstanceId::new("i-1")).unwrap();
+        instance.security_groups = vec!["sg-plain".into()];
+    });
+    fixture.drop_node("i-2");
+    let fixture = settle(fixture).await;
+    assert_eq!(rules(&fixture.aws.world(), "sg-plain").len(), 3);
+    assert_eq!(nodes(&fixture), Vec::<String>::new());
+    fixture
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_without_the_clusters_tag_loses_the_rules_with_its_last_node() {
+    let fixture = in_a_group_without_tag().await;
+    fixture.drop_node("i-1");
+    fixture.node("i-2", true);
+    fixture.settle().await;
+    assert_eq!(rules(&fixture.aws.world(), "sg-plain"), Vec::<String>::new());
+    assert_eq!(nodes(&fixture).len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_start_rules_are_found_in_a_group_that_no_node_has_any_more() {
+    let mut fixture = in_a_group_without_tag().await;
+    // The last process took the target away, and died.
+    fixture.aws.change(|world| {
+        for group in world.network.target_groups.values_mut() {
+            group.targets.clear();
+        }
+    });
+    fixture.drop_node("i-1");
+    fixture.node("i-2", true);
+    fixture.restart();
+    fixture.settle().await;
+    assert_eq!(rules(&fixture.aws.world(), "sg-plain"), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]

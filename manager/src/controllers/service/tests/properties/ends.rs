@@ -13,7 +13,7 @@ use super::run::{End, Verdict, run, to_the_end};
 use super::wishes::Kind;
 
 /// Reads that one look costs at most, however much there is in the account.
-const READS: usize = 30;
+const READS: usize = 34;
 
 async fn comes_to_an_end(case: &Case) -> Verdict {
     let mut fixture = case.stage().await;
@@ -58,8 +58,10 @@ async fn forgets_its_past(case: &Case, end: &End, after: &outrigger_aws::fake::W
     }
     if let End::Stuck(class, text) = end {
         let hands_off = class == "group in use" && case.settings.disable_security_group_ingress;
+        // A detail of logs or draining counts while these are on; AWS reads it whenever anything else is sent with it.
+        let unread = class == "AWS ValidationError" && case.wish.odd;
         prop_assert!(
-            class == "world" || class == "invalid" || hands_off,
+            class == "world" || class == "invalid" || hands_off || unread,
             "the past stops the Service: {}",
             text
         );
