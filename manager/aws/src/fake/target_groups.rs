@@ -143,8 +143,11 @@ pub(super) fn register(world: &mut World, arn: &str, targets: &[Target]) -> Resu
         None => false,
         Some(instance) => matches!(instance.state, None | Some(InstanceState::Running)),
     };
-    if let Some(stopped) = targets.iter().find(|target| !running(&target.id)) {
-        let message = format!("The following targets are not in a running state: '{}'", stopped.id);
+    let stopped = targets.iter().filter(|target| !running(&target.id));
+    let stopped: Vec<String> = stopped.map(|target| format!("'{}'", target.id)).collect();
+    if !stopped.is_empty() {
+        let stopped = stopped.join(", ");
+        let message = format!("The following targets are not in a running state: {stopped}");
         return Err(Error::answered(ACTION, "InvalidTarget", message));
     }
     let most = world.network.most_targets;

@@ -8,9 +8,10 @@ use outrigger_aws::{Ec2, Elb, Elbv2, Error as AwsError, Kind};
 use outrigger_leader::Permit;
 
 use super::error::Error;
-use super::plan::{GroupRef, GroupStep, Plan, Step};
+use super::plan::{GroupRef, GroupStep, Plan, Planned, Step};
 use super::reads::shared::Shared;
-use super::security_groups;
+use super::refused::Refused;
+use super::security_groups::{self, room};
 use crate::aws_write;
 
 /// Writes at AWS, under a permit that is looked at before each.
@@ -40,6 +41,8 @@ pub struct Made {
     pub load_balancer: Option<String>,
     /// The ARNs of target groups that were made, by name.
     pub target_groups: BTreeMap<String, String>,
+    /// Targets that AWS did not take or did not let go.
+    pub refused: Vec<Refused>,
 }
 
 /// Carries out all steps.
@@ -48,11 +51,20 @@ pub struct Made {
 /// At the first step that fails, or when the right to write has ended; the steps before it are done.
 pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> {
     let mut made = Made::default();
-    for planned in &plan.steps {
+    let mut steps: Vec<&Planned> = plan.steps.iter().rev().collect();
+    while let Some(planned) = steps.pop() {
         let (action, step) = (planned.step.action(), &planned.step);
         tracing::info!(action, load_balancer = executor.load_balancer, ?step, reason = %planned.reason, "writing to AWS");
         let done = executor.step(step, &mut made).await;
         executor.shared.written(executor.load_balancer, step);
+        if is(&done, Kind::QuotaExceeded) && room::make(planned, &mut steps) {
+            tracing::info!(
+                action,
+                load_balancer = executor.load_balancer,
+                "the group is full: rules go before others come"
+            );
+            continue;
+        }
         done?;
     }
     Ok(made)

@@ -37,6 +37,7 @@ pub mod own_group;
 pub mod patches;
 pub mod plan;
 pub mod reads;
+pub mod refused;
 pub mod request;
 mod resync;
 pub mod security_groups;

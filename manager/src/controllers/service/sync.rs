@@ -177,6 +177,7 @@ impl Reconciler {
         self.memories
             .update(uid(service), |memory| memory.note_gone(unconfirmed, now));
         let made = self.carry_out(about, &looked).await.doing(tell::ENSURE)?;
+        let refused = made.refused.into_iter().map(|refused| refused.instance).collect();
         let hostname = made.dns_name.or(looked.hostname).unwrap_or_default();
         self.publish(service, &hostname).await.doing(tell::WRITE_STATUS)?;
         let settled = Settled {
@@ -184,7 +185,7 @@ impl Reconciler {
             at: now,
             hostname,
         };
-        Ok(self.settle(service, settled, looked.plan))
+        Ok(self.settle(service, settled, looked.plan, &refused))
     }
 
     /// When to look again, if nothing has to be done now: the last look was made from the same, not too long ago, and
@@ -306,10 +307,13 @@ impl Reconciler {
         let began = Instant::now();
         let made = apply(plan, &self.executor(about.desired.name())).await;
         if plan.changes_targets_only() || (cause == Cause::Nodes && !plan.steps.is_empty()) {
-            self.node_sync.ended(began, made.is_ok());
+            let done = made.as_ref().is_ok_and(|made| made.refused.is_empty());
+            self.node_sync.ended(began, done);
         }
         let made = made?;
-        self.tell_done(service, plan, cause, no_nodes).await;
+        self.tell_refused(service, &made.refused).await;
+        self.tell_done(service, plan, cause, no_nodes || !made.refused.is_empty())
+            .await;
         Ok(made)
     }
 
@@ -338,11 +342,9 @@ impl Reconciler {
     }
 
     /// Remembers the look, and says when the next is due: soon, while a loss of targets waits to be confirmed, a
-    /// Ready node's instance is not listed by EC2 yet, or the address is not known.
-    fn settle(&self, service: &Service, settled: Settled, plan: Plan) -> Next {
-        let Plan {
-            unconfirmed, targets, ..
-        } = plan;
+    /// Ready node's instance is not listed by EC2 yet, AWS has refused a target, or the address is not known.
+    fn settle(&self, service: &Service, settled: Settled, plan: Plan, refused: &BTreeSet<InstanceId>) -> Next {
+        let (unconfirmed, targets) = (plan.unconfirmed, &plan.targets - refused);
         if !unconfirmed.is_empty() {
             let service = uid(service);
             tracing::warn!(service, targets = ?unconfirmed, "many targets look gone at once; looking again before they go");
@@ -351,10 +353,12 @@ impl Reconciler {
         // A target without a candidate is one that is held back until everything is known.
         let held = targets.difference(&settled.targets).any(|id| !unconfirmed.contains(id));
         let until_settled = self.settled_at.saturating_duration_since(settled.at);
-        let open = losing || held || settled.hostname.is_empty() || !settled.targets.is_subset(&targets);
+        let missing = !settled.targets.is_subset(&targets) || !refused.is_empty();
+        let open = losing || held || settled.hostname.is_empty() || missing;
         let after = resync::after(self.settings.resync_period, uid(service));
         self.memories.update(uid(service), |memory| {
             memory.note_gone(unconfirmed, settled.at);
+            memory.waiting = losing || held;
             if open {
                 memory.leave_open(targets);
                 return Next::After(match (losing, held) {

@@ -1,12 +1,15 @@
 //! What users are told, by Events on their Services. Reasons and messages are those of the service controller of
 //! Kubernetes; `RepairedLoadBalancer` and the ones that warn of limits are ours.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use k8s_openapi::api::core::v1::Service;
 use tokio::time::Instant;
 
 use super::cause::Cause;
 use super::error::Error;
 use super::plan::{Plan, Planned, Step};
+use super::refused::Refused;
 use super::security_groups::quota::Fullness;
 use super::sync::{Reconciler, uid};
 use crate::events::EventType;
@@ -122,6 +125,27 @@ fn repairs<'a>(steps: impl Iterator<Item = &'a Planned>) -> Option<String> {
     (!all.is_empty()).then(|| format!("Repaired load balancer, which was changed at AWS: {named}{more}"))
 }
 
+/// What AWS has refused, and what can be done about it. The target groups of a load balancer have the same instances: each
+/// is named once.
+fn refusals(refused: &[Refused]) -> Option<String> {
+    let mut by_words: BTreeMap<(&str, &str), BTreeSet<String>> = BTreeMap::new();
+    for Refused { instance, action, why } in refused {
+        by_words.entry((action, why)).or_default().insert(instance.to_string());
+    }
+    let one = |((action, why), instances): (&(&str, &str), &BTreeSet<String>)| {
+        let instances: Vec<String> = instances.iter().cloned().collect();
+        format!("{action} of {}: {why}", some_of(&instances))
+    };
+    let all: Vec<String> = by_words.iter().map(one).collect();
+    (!all.is_empty()).then(|| {
+        format!(
+            "AWS refused some targets and took the others; it is tried again. See that these instances run in the load \
+             balancer's VPC, or keep their Nodes out by label node.kubernetes.io/exclude-from-external-load-balancers: {}",
+            all.join("; ")
+        )
+    })
+}
+
 /// Whether a step is what an update after a change of Nodes consists of.
 fn follows_nodes(step: &Step) -> bool {
     step.is_of_targets() || matches!(step, Step::Group(_))
@@ -204,6 +228,21 @@ impl Reconciler {
         }
     }
 
+    /// Tells which targets AWS has refused, where that is news.
+    pub(super) async fn tell_refused(&self, service: &Service, refused: &[Refused]) {
+        let Some(message) = refusals(refused) else {
+            return;
+        };
+        let news = self
+            .memories
+            .update(uid(service), |memory| memory.tell(&message, Instant::now()));
+        tracing::warn!(refused = %message, "a load balancer lacks targets");
+        if news {
+            self.event(service, EventType::Warning, "TargetsRefused", &message)
+                .await;
+        }
+    }
+
     /// Tells that the deletion begins, once.
     pub(super) async fn tell_deletion(&self, service: &Service, plan: &Plan) {
         let told = self.memories.update(uid(service), |memory| {
@@ -279,6 +318,27 @@ mod tests {
         assert!(
             message.starts_with("Error deleting load balancer: security group sg-1"),
             "{message}"
+        );
+    }
+
+    #[test]
+    fn refused_targets_are_named_once_with_aws_words() {
+        let refused = |id: &str, why: &str| Refused {
+            instance: outrigger_aws::InstanceId::new(id),
+            action: "RegisterTargets",
+            why: why.into(),
+        };
+        assert_eq!(refusals(&[]), None);
+        let all = [
+            refused("i-1", "X: a"),
+            refused("i-2", "X: b"),
+            refused("i-1", "X: a"),
+            refused("i-3", "X: a"),
+        ];
+        let text = refusals(&all).unwrap();
+        assert!(
+            text.ends_with("RegisterTargets of i-1 i-3: X: a; RegisterTargets of i-2: X: b"),
+            "{text}"
         );
     }
 

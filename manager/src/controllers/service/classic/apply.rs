@@ -4,6 +4,7 @@ use outrigger_aws::Kind;
 
 use super::super::apply::{Executor, Made, done_if, resolve_all};
 use super::super::error::Error;
+use super::super::refused::Calls;
 use super::Step;
 
 impl Executor<'_> {
@@ -43,8 +44,24 @@ impl Executor<'_> {
             }
             Step::ModifyAttributes(attributes) => self.write(action, elb.modify_attributes(name, attributes)).await,
             Step::ConfigureHealthCheck(check) => self.write(action, elb.configure_health_check(name, check)).await,
-            Step::Register(instances) => self.write(action, elb.register(name, instances)).await,
-            Step::Deregister(instances) => self.write(action, elb.deregister(name, instances)).await,
+            Step::Register { instances, needed } => {
+                let mut calls = Calls::new(action, instances, usize::MAX);
+                while let Some(batch) = calls.batch() {
+                    let answer = self.write(action, elb.register(name, &batch)).await;
+                    calls.answered(batch, answer)?;
+                }
+                made.refused.extend(calls.end(*needed)?);
+                Ok(())
+            }
+            Step::Deregister(instances) => {
+                let mut calls = Calls::new(action, instances, usize::MAX);
+                while let Some(batch) = calls.batch() {
+                    let answer = self.write(action, elb.deregister(name, &batch)).await;
+                    calls.answered(batch, answer)?;
+                }
+                made.refused.extend(calls.end(false)?);
+                Ok(())
+            }
             Step::DeleteLoadBalancer => self.write(action, elb.delete(name)).await,
         }
     }

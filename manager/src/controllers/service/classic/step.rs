@@ -38,7 +38,12 @@ pub enum Step {
     /// Set the health check.
     ConfigureHealthCheck(HealthCheck),
     /// Add targets.
-    Register(Vec<InstanceId>),
+    Register {
+        /// Their instances.
+        instances: Vec<InstanceId>,
+        /// Whether no other target stays, so that at least one has to come through.
+        needed: bool,
+    },
     /// Take targets away.
     Deregister(Vec<InstanceId>),
     /// Delete the load balancer.
@@ -49,7 +54,7 @@ impl Step {
     /// Whether it adds or takes away targets.
     #[must_use]
     pub fn is_of_targets(&self) -> bool {
-        matches!(self, Self::Register(_) | Self::Deregister(_))
+        matches!(self, Self::Register { .. } | Self::Deregister(_))
     }
 
     /// The AWS action behind the step.
@@ -68,7 +73,7 @@ impl Step {
             Self::SetListenerPolicies(..) => "SetLoadBalancerPoliciesOfListener",
             Self::ModifyAttributes(_) => "ModifyLoadBalancerAttributes",
             Self::ConfigureHealthCheck(_) => "ConfigureHealthCheck",
-            Self::Register(_) => "RegisterInstancesWithLoadBalancer",
+            Self::Register { .. } => "RegisterInstancesWithLoadBalancer",
             Self::Deregister(_) => "DeregisterInstancesFromLoadBalancer",
             Self::DeleteLoadBalancer => "DeleteLoadBalancer",
         }

@@ -5,6 +5,7 @@ use outrigger_aws::{Error as AwsError, Kind};
 
 use super::super::apply::{Executor, Made, is, resolve_all};
 use super::super::error::Error;
+use super::super::refused::{Calls, Refused};
 use super::{BalancerRef, Step, TargetGroupRef};
 
 /// AWS's code for more targets than a target group may have.
@@ -82,8 +83,16 @@ impl Executor<'_> {
                     .await
             }
             Step::ModifyTargetGroup(arn, change) => self.write(action, elb.modify_target_group(arn, change)).await,
-            Step::ChangeTargets { group, add, remove } => {
-                self.change_targets(&target_group(group, made)?, add, remove).await
+            Step::ChangeTargets {
+                group,
+                add,
+                remove,
+                needed,
+            } => {
+                let arn = target_group(group, made)?;
+                let refused = self.change_targets(&arn, add, remove, *needed).await?;
+                made.refused.extend(refused);
+                Ok(())
             }
             Step::DeleteTargetGroup(arn) => self.delete_target_group(arn).await,
             _ => Ok(()),
@@ -91,33 +100,43 @@ impl Executor<'_> {
     }
 
     /// Targets come before others go, so that there are never too few. Where the group has no room for that, those that
-    /// go have to go first.
-    async fn change_targets(&self, group: &str, add: &[Target], remove: &[Target]) -> Result<(), Error> {
-        match self.register(group, add).await {
+    /// go have to go first. Says which ones AWS refused.
+    async fn change_targets(
+        &self,
+        group: &str,
+        add: &[Target],
+        remove: &[Target],
+        needed: bool,
+    ) -> Result<Vec<Refused>, Error> {
+        let (first, second) = match self.register(group, add, needed).await {
             Err(Error::Aws(error)) if error.code() == Some(TOO_MANY_TARGETS) && !remove.is_empty() => {
                 tracing::info!(group, "the target group is full: targets go before others come");
-                self.deregister(group, remove).await?;
-                self.register(group, add).await
+                let first = self.deregister(group, remove).await?;
+                (first, self.register(group, add, needed).await?)
             }
-            Ok(()) => self.deregister(group, remove).await,
-            failed => failed,
-        }
+            registered => (registered?, self.deregister(group, remove).await?),
+        };
+        Ok([first, second].concat())
     }
 
-    async fn register(&self, group: &str, targets: &[Target]) -> Result<(), Error> {
-        for chunk in targets.chunks(MAX_TARGETS) {
-            self.write("RegisterTargets", self.elbv2.register_targets(group, chunk))
-                .await?;
+    async fn register(&self, group: &str, targets: &[Target], needed: bool) -> Result<Vec<Refused>, Error> {
+        const ACTION: &str = "RegisterTargets";
+        let mut calls = Calls::new(ACTION, targets, MAX_TARGETS);
+        while let Some(batch) = calls.batch() {
+            let answer = self.write(ACTION, self.elbv2.register_targets(group, &batch)).await;
+            calls.answered(batch, answer)?;
         }
-        Ok(())
+        calls.end(needed)
     }
 
-    async fn deregister(&self, group: &str, targets: &[Target]) -> Result<(), Error> {
-        for chunk in targets.chunks(MAX_TARGETS) {
-            self.write("DeregisterTargets", self.elbv2.deregister_targets(group, chunk))
-                .await?;
+    async fn deregister(&self, group: &str, targets: &[Target]) -> Result<Vec<Refused>, Error> {
+        const ACTION: &str = "DeregisterTargets";
+        let mut calls = Calls::new(ACTION, targets, MAX_TARGETS);
+        while let Some(batch) = calls.batch() {
+            let answer = self.write(ACTION, self.elbv2.deregister_targets(group, &batch)).await;
+            calls.answered(batch, answer)?;
         }
-        Ok(())
+        calls.end(false)
     }
 
     /// AWS lets go of a deleted listener's target group some seconds later. The Service is looked at again; nobody

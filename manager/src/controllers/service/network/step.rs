@@ -53,6 +53,9 @@ pub enum Step {
         add: Vec<Target>,
         /// To be taken away.
         remove: Vec<Target>,
+        /// Whether no other target stays, so that at least one of `add` has to come through: nothing is led to a target
+        /// group without targets.
+        needed: bool,
     },
     /// Make a listener that forwards to a target group.
     CreateListener {

@@ -1,7 +1,8 @@
 //! Room for new rules in a security group that is nearly full.
 //!
 //! What lets traffic in is opened before, and what stops it is closed after all else; in between a group has both. Where
-//! the quota does not allow that, rules of this one group are closed first.
+//! the quota does not allow that, rules of this one group are closed first: by the plan where the quota is known, else when
+//! AWS has refused. AWS's default is no reason to close anything early: the account's own quota may be larger.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,9 @@ use super::quota::{Quota, at_aws, change};
 /// The same plan, in which the groups that would have too many rules for a while lose some before they get others.
 #[must_use]
 pub fn with_room(mut plan: Plan, groups: &[SecurityGroup], quota: Quota) -> Plan {
+    if !quota.enforced {
+        return plan;
+    }
     for group in overfull(&plan, groups, quota) {
         let Some(first) = plan.steps.iter().position(|planned| adds(planned, &group)) else {
             continue;
@@ -23,6 +27,24 @@ pub fn with_room(mut plan: Plan, groups: &[SecurityGroup], quota: Quota) -> Plan
         plan.steps.extend(closing.into_iter().chain(others));
     }
     plan
+}
+
+/// After AWS has refused to add more rules to a group: puts the steps that take rules from it first, and then the refused
+/// one again. `left` are the steps that are left, the next one last. Says whether there are such steps.
+pub fn make<'a>(refused: &'a Planned, left: &mut Vec<&'a Planned>) -> bool {
+    let Some((Some(group), 1.., _)) = change(&refused.step) else {
+        return false;
+    };
+    let (closing, mut others): (Vec<&Planned>, Vec<&Planned>) = std::mem::take(left)
+        .into_iter()
+        .partition(|planned| removes(planned, &group));
+    let found = !closing.is_empty();
+    if found {
+        others.push(refused);
+    }
+    others.extend(closing);
+    *left = others;
+    found
 }
 
 /// The groups that have more rules than the quota at some moment of the plan.
@@ -70,7 +92,7 @@ mod tests {
     }
 
     /// The order of actions on two groups of ten rules, of which each gets and loses four, with a quota.
-    fn order(quota: usize) -> String {
+    fn order(quota: usize, enforced: bool) -> String {
         let group = |id: &str| SecurityGroup {
             id: id.into(),
             name: None,
@@ -87,22 +109,42 @@ mod tests {
             steps: steps.collect(),
             ..Plan::default()
         };
-        let quota = Quota {
-            rules: quota,
-            enforced: false,
-        };
+        let quota = Quota { rules: quota, enforced };
         let ordered = with_room(plan, &ids.map(group), quota);
+        text(ordered.steps.iter())
+    }
+
+    fn text<'a>(steps: impl Iterator<Item = &'a Planned>) -> String {
         let text = |planned: &Planned| match change(&planned.step) {
             Some((Some(id), 0, _)) => format!("-{}", &id[3..]),
             Some((Some(id), ..)) => format!("+{}", &id[3..]),
             _ => String::new(),
         };
-        ordered.steps.iter().map(text).collect::<Vec<_>>().join(" ")
+        steps.map(text).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn only_a_group_without_room_loses_rules_before_it_gets_others() {
-        assert_eq!(order(14), "+full +roomy -full -roomy");
-        assert_eq!(order(13), "-full +full +roomy -roomy");
+        assert_eq!(order(14, true), "+full +roomy -full -roomy");
+        assert_eq!(order(13, true), "-full +full +roomy -roomy");
+    }
+
+    #[test]
+    fn a_quota_that_is_only_likely_closes_nothing_early() {
+        assert_eq!(order(13, false), "+full +roomy -full -roomy");
+    }
+
+    #[test]
+    fn after_a_refusal_the_group_loses_rules_and_then_gets_the_others_once() {
+        let add = |id: &str| Planned::new(GroupStep::Authorize(GroupRef::Id(id.into()), ranges(4)), "");
+        let close = |id: &str| Planned::new(GroupStep::Revoke(id.into(), ranges(1)), "");
+        let steps = [add("sg-roomy"), close("sg-roomy"), close("sg-full")];
+        let mut left: Vec<&Planned> = steps.iter().rev().collect();
+        let refused = add("sg-full");
+        assert!(make(&refused, &mut left));
+        assert_eq!(text(left.iter().rev().copied()), "-full +full +roomy -roomy");
+        let mut left: Vec<&Planned> = steps[..2].iter().rev().collect();
+        assert!(!make(&refused, &mut left), "nothing would make room");
+        assert_eq!(text(left.iter().rev().copied()), "+roomy -roomy");
     }
 }

@@ -160,6 +160,38 @@ async fn no_target_goes_before_everything_has_settled_after_a_start() {
     assert_eq!(fixture.aws.writes(), expected, "one of six needs no second look");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_group_that_aws_calls_full_loses_rules_before_it_gets_others() {
+    let fixture = with_quota(8, false, world());
+    fixture.settle().await;
+    let networks = |cidr: &str| {
+        let cidr = cidr.to_owned();
+        fixture.change(|service| service.spec.as_mut().unwrap().load_balancer_source_ranges = Some(vec![cidr]));
+    };
+    let order = || {
+        let writes = fixture.aws.writes();
+        let action = |write: &String| write.split(' ').next().map(str::to_owned);
+        writes.iter().filter_map(action).collect::<Vec<_>>()
+    };
+    let (open, close) = ("AuthorizeSecurityGroupIngress", "RevokeSecurityGroupIngress");
+    fixture.aws.forget_calls();
+    networks("10.8.0.0/16");
+    fixture.sync().await.unwrap();
+    assert_eq!(order(), [open, close], "AWS may allow more than its default");
+    fixture.aws.forget_calls();
+    networks("10.9.0.0/16");
+    let full = outrigger_aws::Error::answered(open, "RulesPerSecurityGroupLimitExceeded", "60");
+    fixture.aws.fail_next(open, full.clone());
+    fixture.sync().await.unwrap();
+    assert_eq!(order(), [open, close, open]);
+    fixture.aws.forget_calls();
+    networks("10.7.0.0/16");
+    fixture.aws.fail_next(open, full.clone());
+    fixture.aws.fail_next(open, full);
+    assert!(fixture.sync().await.is_err(), "there is nothing more to make room by");
+    assert_eq!(order(), [open, close, open]);
+}
+
 fn with_quota(rules: usize, enforced: bool, world: World) -> Fixture {
     let settings = Settings {
         cluster_id: "prod".into(),

@@ -9,6 +9,7 @@ mod line;
 mod network;
 mod properties;
 mod reads;
+mod refused;
 mod shutdown;
 mod sweep;
 mod takeover;

@@ -20,10 +20,15 @@ pub(super) fn change(question: Question<'_>, existing: &Existing) -> TargetChang
     let registered = &existing.described.instances;
     let wanted = targets::wanted(question.candidates, registered, &question.observed.instances);
     let change = targets::change(&wanted, registered, question.seen_gone);
+    let after: BTreeSet<InstanceId> = wanted.union(&change.unconfirmed).cloned().collect();
     let mut steps = Vec::new();
     if !change.add.is_empty() {
         let reason = "these nodes are Ready and no targets";
-        steps.push(Planned::new(Step::Register(change.add.into_iter().collect()), reason));
+        let step = Step::Register {
+            instances: change.add.into_iter().collect(),
+            needed: registered.is_disjoint(&after),
+        };
+        steps.push(Planned::new(step, reason));
     }
     if !change.remove.is_empty() {
         let reason = "these targets belong to no node that may be one";
@@ -32,7 +37,6 @@ pub(super) fn change(question: Question<'_>, existing: &Existing) -> TargetChang
             reason,
         ));
     }
-    let after = wanted.union(&change.unconfirmed).cloned().collect();
     TargetChange {
         steps,
         unconfirmed: change.unconfirmed,

@@ -40,6 +40,7 @@ pub(super) fn of_new(goal: &Goal, group: TargetGroupRef, port: i32) -> Option<Pl
         group,
         add: add.clone(),
         remove: Vec::new(),
+        needed: true,
     };
     (!add.is_empty()).then(|| Planned::new(step, "the target group is new"))
 }
@@ -62,6 +63,7 @@ pub(super) fn of_kept(goal: &Goal, group: &Group, port: i32) -> Option<Planned> 
         group: TargetGroupRef::Arn(group.described.arn.clone()),
         add,
         remove,
+        needed: !group.targets.iter().any(stays),
     };
     Some(Planned::new(step, reason))
 }

@@ -93,6 +93,8 @@ const CODES: &[&str] = &[
     "DuplicateListener",
     "InvalidPermission.Duplicate",
     "InvalidPermission.NotFound",
+    "InvalidInstance",
+    "InvalidTarget",
     "LoadBalancerNotFound",
     "TooManyLoadBalancers",
     "",
