@@ -1,4 +1,5 @@
 //! `outrigger-parity record|compare FOLDER…`: what `make parity-record` runs, and the same comparison as the tests'.
+//! `outrigger-parity draw --seed=N --count=K FOLDER`: writes cases of Services drawn at random.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,7 +11,7 @@ use outrigger_e2e::command;
 use outrigger_e2e::parity::{Kind, Subject, case, compare, run, services};
 use serde_json::json;
 
-const USAGE: &str = "usage: outrigger-parity record|compare FOLDER…";
+const USAGE: &str = "usage: outrigger-parity record|compare FOLDER… or draw --seed=N --count=K FOLDER";
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -19,9 +20,23 @@ async fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["record", folders @ ..] if !folders.is_empty() => each(folders, true).await,
         ["compare", folders @ ..] if !folders.is_empty() => each(folders, false).await,
+        ["compare-drawn", folder] => compare_drawn(Path::new(folder), None).await,
+        ["compare-drawn", folder, ours] => compare_drawn(Path::new(folder), Some(Path::new(ours))).await,
+        ["draw", seed, count, folder] => draw(seed, count, Path::new(folder)),
         _ => Err(anyhow::anyhow!("{USAGE}")),
     };
     command::end("outrigger-parity", done)
+}
+
+/// Cases to be recorded and compared.
+fn draw(seed: &str, count: &str, folder: &Path) -> Result<bool> {
+    let number = |word: &str, name: &str| -> Result<u64> {
+        let value = word.strip_prefix(name).with_context(|| format!("{word}: {USAGE}"))?;
+        value.parse().with_context(|| format!("{word}: not a number"))
+    };
+    let (seed, count) = (number(seed, "--seed=")?, number(count, "--count=")?);
+    services::draw(seed, usize::try_from(count)?, folder)?;
+    Ok(true)
 }
 
 async fn each(folders: &[&str], record: bool) -> Result<bool> {
@@ -106,6 +121,28 @@ async fn compare_services(folder: &Path) -> Result<bool> {
         }
         let found = found.iter().map(ToString::to_string).collect();
         problems.insert(case.name.as_str(), found);
+    }
+    told(&problems, &run_folder)
+}
+
+/// Runs our manager on drawn cases, or takes what it made of them, and prints what cannot be.
+async fn compare_drawn(folder: &Path, ours: Option<&Path>) -> Result<bool> {
+    let cases = services::case::load(folder)?;
+    let known = topics()?;
+    for topic in services::judge::topics().filter(|topic| !known.contains(*topic)) {
+        anyhow::bail!("docs/parity.md has no row {topic:?}");
+    }
+    let run_folder = run_folder()?;
+    let outcomes: BTreeMap<String, Vec<services::Outcome>> = match ours {
+        Some(file) => serde_json::from_str(&std::fs::read_to_string(file)?)?,
+        None => in_folder(services::run(Subject::Ours, &cases, &run_folder).await, &run_folder)?,
+    };
+    std::fs::write(run_folder.join("ours.json"), serde_json::to_string(&outcomes)?)?;
+    let mut problems = BTreeMap::new();
+    for case in &cases {
+        let ours = outcomes.get(&case.name).context("a case without an outcome")?;
+        let found = services::judge::problems(case, ours);
+        problems.insert(case.name.as_str(), found.iter().map(ToString::to_string).collect());
     }
     told(&problems, &run_folder)
 }

@@ -13,6 +13,7 @@ pub mod account;
 pub mod case;
 mod cluster;
 pub mod compare;
+pub mod draw;
 mod ground;
 mod lane;
 mod manager;
@@ -21,6 +22,7 @@ pub mod outcome;
 mod writes;
 
 pub use case::Case;
+pub use draw::{draw, judge};
 pub use lane::run;
 pub use names::Names;
 pub use outcome::Outcome;

@@ -1,0 +1,100 @@
+//! What AWS, the cloud config and the Nodes have besides.
+
+use serde_json::{Map, Value, json};
+
+use super::dice::Dice;
+
+const CLUSTER: &str = "kubernetes.io/cluster/parity";
+
+/// Keys of the cloud config. Few sets, as cases of one set share a manager.
+pub(super) fn config(dice: &mut Dice) -> Value {
+    match dice.below(100) {
+        0..58 => json!({}),
+        58..74 => json!({"NLBSecurityGroupMode": "Managed"}),
+        74..81 => json!({"DisableSecurityGroupIngress": "true"}),
+        81..88 => json!({"ElbSecurityGroup": "<sg:shared>"}),
+        88..93 => json!({"ClusterServiceLoadBalancerHealthProbeMode": "Shared"}),
+        93..96 => json!({
+            "ClusterServiceLoadBalancerHealthProbeMode": "Shared",
+            "ClusterServiceSharedLoadBalancerHealthProbePort": "8081",
+            "ClusterServiceSharedLoadBalancerHealthProbePath": "/probe",
+        }),
+        _ => json!({"DisableSecurityGroupIngress": "true", "NLBSecurityGroupMode": "Managed"}),
+    }
+}
+
+/// Subnets, groups, addresses and tags. `text` is all else of the case, which may name some of them.
+pub(super) fn aws(dice: &mut Dice, text: &str) -> Value {
+    let mut aws = Map::new();
+    if dice.chance(25) {
+        let names = [
+            ("c1", "us-east-1c"),
+            ("c2", "us-east-1c"),
+            ("a2", "us-east-1a"),
+            ("d", "us-east-1d"),
+        ];
+        let count = dice.below(4) + 1;
+        let subnet =
+            |(name, zone)| json!({"name": name, "zone": zone, "tags": subnet_tags(dice), "private": dice.chance(30)});
+        let subnets = names.into_iter().take(count).map(subnet).collect::<Vec<_>>();
+        aws.insert("subnets".into(), json!(subnets));
+    }
+    if text.contains("<sg:extra>") {
+        let tags = match dice.below(10) {
+            0 => json!({CLUSTER: "shared"}),
+            1 => json!({CLUSTER: "owned"}),
+            2 => json!({"kubernetes.io/cluster/other": "owned"}),
+            _ => json!({}),
+        };
+        aws.insert("groups".into(), json!([{"name": "extra", "tags": tags}]));
+    }
+    if text.contains("<eip-") {
+        aws.insert("addresses".into(), json!(["eip-1", "eip-2"]));
+    }
+    if dice.chance(8) {
+        let subnet = dice.pick(&["subnet-a", "subnet-b"]);
+        aws.insert("tags".into(), json!({subnet: subnet_tags(dice)}));
+    } else if dice.chance(3) {
+        // The only group of each Node, which is taken without a tag too.
+        aws.insert("tags".into(), json!({"sg:parity-nodes": {CLUSTER: null}}));
+    }
+    Value::Object(aws)
+}
+
+fn subnet_tags(dice: &mut Dice) -> Value {
+    match dice.below(8) {
+        0 => json!({"kubernetes.io/role/elb": "1"}),
+        1 => json!({"kubernetes.io/role/internal-elb": ""}),
+        2 => json!({CLUSTER: "owned"}),
+        3 => json!({CLUSTER: "shared", "kubernetes.io/role/elb": "1"}),
+        4 => json!({"kubernetes.io/cluster/other": "shared"}),
+        5 => json!({"kubernetes.io/cluster/other": "shared", CLUSTER: "shared"}),
+        _ => json!({}),
+    }
+}
+
+/// Nodes before the Service is made. All are Ready: that one joins only when it is Ready is a row of the page of parity.
+pub(super) fn nodes(dice: &mut Dice, text: &str) -> Value {
+    let mut patch = Map::new();
+    if text.contains("role") {
+        patch.insert("node-1".into(), json!({"metadata": {"labels": {"role": "edge"}}}));
+        patch.insert(
+            "node-2".into(),
+            json!({"metadata": {"labels": {"role": "edge", "tier": "x"}}}),
+        );
+    }
+    if dice.chance(10) {
+        patch.insert("node-3".into(), excluded(dice));
+    }
+    if dice.chance(4) {
+        let taints = json!([{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule", "value": "1"}]);
+        patch.insert("node-4".into(), json!({"spec": {"taints": taints}}));
+    }
+    json!({"patch": patch})
+}
+
+/// A Node with the label that may keep it out.
+pub(super) fn excluded(dice: &mut Dice) -> Value {
+    let value = dice.pick(&["true", "false", "", "yes", "0"]);
+    json!({"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": value}}})
+}

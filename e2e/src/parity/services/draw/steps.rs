@@ -1,0 +1,120 @@
+//! What happens to a Service after its creation.
+
+use serde_json::{Value, json};
+
+use super::annotations::{PREFIX, TYPE};
+use super::dice::Dice;
+use super::service::{Draft, RANGES};
+use super::{drift, stage};
+
+/// The steps: from its creation to its deletion.
+pub(super) fn drawn(dice: &mut Dice, draft: &mut Draft, plain: bool) -> Vec<Value> {
+    let mut steps = vec![json!({"do": "create"})];
+    let mut extra_node = false;
+    for _ in 0..=dice.below(4) {
+        let step = match dice.below(100) {
+            0..70 => update(dice, draft),
+            70..80 => Some(json!({"do": "no-op"})),
+            80..90 => Some(nodes(dice, &mut extra_node)),
+            _ if plain && draft.good && draft.wanted => drift::drawn(dice, draft),
+            _ => update(dice, draft),
+        };
+        steps.extend(step);
+    }
+    steps.push(json!({"do": "delete"}));
+    steps
+}
+
+/// A change of the Service; none where what was drawn changes nothing.
+fn update(dice: &mut Dice, draft: &mut Draft) -> Option<Value> {
+    let before = draft.clone();
+    for _ in 0..dice.pick(&[1, 1, 1, 2, 3]) {
+        change(dice, draft);
+    }
+    let patch = draft.patch(&before);
+    let changed = patch.as_object().is_some_and(|patch| !patch.is_empty());
+    changed.then(|| json!({"do": "update", "patch": patch}))
+}
+
+fn change(dice: &mut Dice, draft: &mut Draft) {
+    if !draft.wanted {
+        draft.wanted = dice.chance(80);
+        return;
+    }
+    match dice.below(100) {
+        0..35 => ports(dice, draft),
+        35..60 => draft.annotate(dice),
+        60..70 => {
+            let kind = format!("{PREFIX}{TYPE}");
+            let keys: Vec<&String> = draft.annotations.keys().filter(|key| **key != kind).collect();
+            if let Some(key) = dice.some(&keys, 1).first().map(|key| (*key).clone()) {
+                draft.annotations.remove(&key);
+            }
+        }
+        70..80 => draft.ranged(dice),
+        80..84 => draft.ranges.clear(),
+        84..91 => draft.local = !draft.local,
+        91 if draft.odd => draft.sticky = !draft.sticky,
+        92 if draft.odd => draft.addressed = !draft.addressed,
+        93..95 if draft.odd => {
+            draft.network = !draft.network;
+            draft.good = false;
+            draft.kind(dice);
+        }
+        95..100 => {
+            draft.wanted = false;
+            draft.annotations.remove(RANGES); // the API server takes none on another type
+        }
+        _ => ports(dice, draft),
+    }
+}
+
+fn ports(dice: &mut Dice, draft: &mut Draft) {
+    let count = draft.ports.len();
+    let (one, other) = (dice.below(count), dice.below(count));
+    match dice.below(8) {
+        0 | 1 => draft.port(dice),
+        2 | 3 if count > 1 => drop(draft.ports.remove(one)),
+        4 => {
+            let free = draft.free_node_port(dice);
+            draft.ports[one].node_port = free;
+        }
+        // v1.37.0 leaves the listeners of a network load balancer with their old target groups then.
+        5 if !draft.network => {
+            let (a, b) = (draft.ports[one].node_port, draft.ports[other].node_port);
+            draft.ports[one].node_port = b;
+            draft.ports[other].node_port = a;
+        }
+        6 if draft.network => draft.ports.iter_mut().for_each(|port| port.udp = !port.udp),
+        7 => draft.ports.swap(one, other),
+        _ => {
+            let node_port = draft.ports[one].node_port;
+            let removed = draft.ports.remove(one);
+            draft.port(dice);
+            match draft.ports.last_mut() {
+                Some(last) => {
+                    last.node_port = node_port;
+                    last.udp = removed.udp;
+                }
+                None => draft.ports.push(removed),
+            }
+        }
+    }
+}
+
+/// One Node comes, goes, or changes.
+fn nodes(dice: &mut Dice, extra: &mut bool) -> Value {
+    let change = match dice.below(4) {
+        0 if !*extra => {
+            *extra = true;
+            json!({"add": ["node-7"]})
+        }
+        1 if *extra => {
+            *extra = false;
+            json!({"remove": ["node-7"]})
+        }
+        2 => json!({"patch": {"node-5": {"metadata": {"labels": {"role": "edge"}}}}}),
+        _ => json!({"patch": {"node-6": stage::excluded(dice)}}),
+    };
+    json!({"do": "nodes", "nodes": change})
+}
