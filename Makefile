@@ -29,7 +29,7 @@ TARGETS ?=
 BENCH ?= webhook manager services
 BENCH_OPTIONS ?=
 
-.PHONY: prune help demo demo-incumbent test bench fuzz lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record
+.PHONY: prune help demo demo-incumbent test bench fuzz lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -52,6 +52,14 @@ bench: check-languages tools-bench binaries-bench ## measure webhook, manager an
 
 parity-record: check-languages tools-test binaries ## record what v1.37.0 makes of the cases of e2e/parity, or of CASES=FOLDER
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity record $(or $(CASES),e2e/parity/nodes e2e/parity/services)
+
+SEED ?= 1
+COUNT ?= 40
+parity-draw: check-languages tools-test binaries ## give COUNT Services drawn from SEED to v1.37.0 and to ours, and compare
+	@rm -rf $(RUN)/drawn-$(SEED)
+	@$(CARGO_TARGET_DIR)/debug/outrigger-parity draw --seed=$(SEED) --count=$(COUNT) $(RUN)/drawn-$(SEED)
+	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity record $(RUN)/drawn-$(SEED)
+	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity compare-drawn $(RUN)/drawn-$(SEED)
 
 lint: check-languages ## formatting, clippy with warnings denied, cargo-deny
 	@cargo fmt --all --check

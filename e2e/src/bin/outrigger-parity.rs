@@ -1,5 +1,6 @@
 //! `outrigger-parity record|compare FOLDER…`: what `make parity-record` runs, and the same comparison as the tests'.
-//! `outrigger-parity draw --seed=N --count=K FOLDER`: writes cases of Services drawn at random.
+//! `outrigger-parity draw --seed=N --count=K FOLDER`: writes cases of Services drawn at random, which are recorded as the
+//! others are; `compare-drawn FOLDER [OURS]` compares them, or what the run before wrote into its `ours.json`.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,7 +12,8 @@ use outrigger_e2e::command;
 use outrigger_e2e::parity::{Kind, Subject, case, compare, run, services};
 use serde_json::json;
 
-const USAGE: &str = "usage: outrigger-parity record|compare FOLDER… or draw --seed=N --count=K FOLDER";
+const USAGE: &str =
+    "usage: outrigger-parity record|compare FOLDER…, draw --seed=N --count=K FOLDER, or compare-drawn FOLDER [OURS]";
 
 #[tokio::main]
 async fn main() -> ExitCode {

@@ -27,13 +27,8 @@ pub(super) fn config(dice: &mut Dice) -> Value {
 pub(super) fn aws(dice: &mut Dice, text: &str) -> Value {
     let mut aws = Map::new();
     if dice.chance(25) {
-        let names = [
-            ("c1", "us-east-1c"),
-            ("c2", "us-east-1c"),
-            ("a2", "us-east-1a"),
-            ("d", "us-east-1d"),
-        ];
-        let count = dice.below(4) + 1;
+        let names = [("c1", "us-east-1c"), ("c2", "us-east-1c"), ("d", "us-east-1d")];
+        let count = dice.below(3) + 1;
         let subnet =
             |(name, zone)| json!({"name": name, "zone": zone, "tags": subnet_tags(dice), "private": dice.chance(30)});
         let subnets = names.into_iter().take(count).map(subnet).collect::<Vec<_>>();
