@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::case::{Action, Case};
 use super::super::compare::{self, Problem, SETTERS};
-use super::super::outcome::{Account, Outcome, accounts};
+use super::super::outcome::{Account, Event, Outcome, accounts};
 
 /// Words of v1.37.0 where it fails and ours does not, and the topic of `docs/parity.md` that says so.
 const MENDED: [(&str, &str); 4] = [
@@ -299,8 +299,12 @@ fn of_ends(recorded: &[Outcome], ours: &[Outcome], index: usize) -> Vec<Problem>
         }
     }
     let ends = ours.iter().take(index + 1).flat_map(|outcome| &outcome.events);
-    let last = ends.filter(|event| ["EnsuredLoadBalancer", "DeletedLoadBalancer"].contains(&event.reason.as_str()));
-    if last.last().is_some_and(|event| event.reason == "DeletedLoadBalancer") {
+    let is_end = |event: &&Event| ["EnsuredLoadBalancer", "DeletedLoadBalancer"].contains(&event.reason.as_str());
+    if ends
+        .rev()
+        .find(is_end)
+        .is_some_and(|event| event.reason == "DeletedLoadBalancer")
+    {
         return found; // of what a failure left, ours finds more
     }
     let missing = theirs.keys().filter(|object| !account.contains_key(*object));
