@@ -100,6 +100,17 @@ impl Memory {
         self.seen_gone = (!gone.is_empty()).then_some((since, gone));
     }
 
+    /// Takes in what a look found gone whose writes are still to come. A loss that is confirmed by now stays so, should
+    /// the writes fail, as long as none of the `targets` that are to stay are among it.
+    pub fn expect_gone(&mut self, gone: BTreeSet<InstanceId>, targets: &BTreeSet<InstanceId>, now: Instant) {
+        if !gone.is_empty() {
+            return self.note_gone(gone, now);
+        }
+        let still = |(at, before): (Instant, BTreeSet<InstanceId>)| (at, &before - targets);
+        let left = self.seen_gone.take().map(still);
+        self.seen_gone = left.filter(|(_, gone)| !gone.is_empty());
+    }
+
     /// How thoroughly to look for what a change that was cut off has left: by an earlier process, or just now.
     #[must_use]
     pub fn search(&self, was_held: bool) -> Search {
@@ -263,6 +274,18 @@ mod tests {
         assert_eq!(memory.confirmed_gone(Instant::now()), ids(&["i-1"]));
         memory.note_gone(ids(&["i-1", "i-3"]), Instant::now());
         assert!(memory.confirmed_gone(Instant::now()).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_confirmed_loss_stays_so_until_the_targets_are_gone_or_back() {
+        let ids = |names: &[&str]| names.iter().map(|id| InstanceId::new(*id)).collect::<BTreeSet<_>>();
+        let mut memory = Memory::default();
+        memory.expect_gone(ids(&["i-1", "i-2"]), &ids(&["i-1", "i-2", "i-3"]), Instant::now());
+        tokio::time::advance(CONFIRMATION).await;
+        memory.expect_gone(ids(&[]), &ids(&["i-2", "i-3"]), Instant::now());
+        assert_eq!(memory.confirmed_gone(Instant::now()), ids(&["i-1"]), "i-2 is back");
+        memory.note_gone(ids(&[]), Instant::now());
+        assert!(memory.confirmed_gone(Instant::now()).is_empty(), "it was taken away");
     }
 
     #[test]

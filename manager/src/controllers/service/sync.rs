@@ -174,8 +174,9 @@ impl Reconciler {
         }
         // Also when a step fails, or a full target group, which needs the loss confirmed, would keep it from ever being so.
         let unconfirmed = looked.plan.unconfirmed.clone();
-        self.memories
-            .update(uid(service), |memory| memory.note_gone(unconfirmed, now));
+        self.memories.update(uid(service), |memory| {
+            memory.expect_gone(unconfirmed, &looked.plan.targets, now);
+        });
         let made = self.carry_out(about, &looked).await.doing(tell::ENSURE)?;
         let refused = made.refused.into_iter().map(|refused| refused.instance).collect();
         let hostname = made.dns_name.or(looked.hostname).unwrap_or_default();

@@ -99,7 +99,7 @@ fn none() -> Wanted {
     }
 }
 
-/// Where everyone may come in at the ports that are checked, the checks may too.
+/// Where everyone may come in at the ports that are checked, the checks may too; without any port nothing is checked.
 fn wanted(desired: &Desired, subnets: &[Subnet]) -> Wanted {
     let udp = desired.ports.iter().any(|port| port.target_group.protocol == UDP);
     let ports: BTreeSet<i32> = desired.ports.iter().map(|port| port.target_group.port).collect();
@@ -107,7 +107,7 @@ fn wanted(desired: &Desired, subnets: &[Subnet]) -> Wanted {
     let everyone = desired.networks.len() == 1 && desired.networks.contains(EVERYONE);
     let cidrs: BTreeSet<String> = subnets.iter().filter_map(|subnet| subnet.cidr_block.clone()).collect();
     Wanted {
-        health: (udp || !everyone || ports != checked).then(|| keys("tcp", &checked, &cidrs)),
+        health: (udp || !everyone || ports != checked || ports.is_empty()).then(|| keys("tcp", &checked, &cidrs)),
         client: keys(if udp { "udp" } else { "tcp" }, &ports, &desired.networks),
     }
 }

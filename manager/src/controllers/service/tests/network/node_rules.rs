@@ -153,6 +153,28 @@ async fn after_a_start_rules_are_found_in_a_group_that_no_node_has_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_any_port_no_health_check_is_let_in() {
+    let fixture = fixture();
+    fixture.change(|service| {
+        let spec = service.spec.as_mut().unwrap();
+        (spec.external_traffic_policy, spec.health_check_node_port) = (Some("Local".into()), Some(32000));
+    });
+    let fixture = settle(fixture).await;
+    assert!(nodes(&fixture).iter().any(|rule| rule.contains("32000")));
+    fixture.node("i-1", false);
+    fixture.node("i-2", false);
+    fixture.change(|service| {
+        let spec = service.spec.as_mut().unwrap();
+        (spec.external_traffic_policy, spec.health_check_node_port) = (Some("Cluster".into()), None);
+        for port in spec.ports.as_mut().unwrap() {
+            port.node_port = None;
+        }
+    });
+    fixture.sync().await.unwrap();
+    assert_eq!(nodes(&fixture), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_missing_rule_comes_back() {
     let fixture = settled().await;
     let before = nodes(&fixture);
