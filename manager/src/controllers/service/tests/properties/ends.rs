@@ -14,7 +14,7 @@ use super::wishes::Kind;
 
 /// Reads that one look costs at most, however much there is in the account: a quick look and the fresh one that has to
 /// come before writes, at a load balancer of three ports with used, wanted and left over target groups.
-const READS: usize = 48;
+const READS: usize = 64;
 
 async fn comes_to_an_end(case: &Case) -> Verdict {
     let mut fixture = case.stage().await;
