@@ -7,6 +7,10 @@ use super::super::error::Invalid;
 
 /// Seconds after which AWS, and both providers, close an idle connection by default.
 const IDLE_TIMEOUT: i32 = 60;
+/// Seconds for which connections drain, and minutes between two access logs, where AWS is not told otherwise. The in-tree
+/// provider leaves them out of what it sets at every sync, so that they come back when an annotation is taken off.
+const DRAINING_TIMEOUT: i32 = 300;
+const EMIT_INTERVAL: i32 = 60;
 
 /// What the annotations ask for. What AWS gives a new load balancer is the same without any annotation.
 ///
@@ -30,7 +34,7 @@ pub fn wanted(annotations: Annotations<'_>) -> Result<Attributes, Invalid> {
             prefix: text("access-log-s3-bucket-prefix"),
         }),
         connection_draining: Some(draining.unwrap_or(false)),
-        connection_draining_timeout: draining_timeout,
+        connection_draining_timeout: draining_timeout.or((draining == Some(true)).then_some(DRAINING_TIMEOUT)),
         idle_timeout: Some(idle_timeout.unwrap_or(IDLE_TIMEOUT)),
     })
 }
@@ -73,9 +77,9 @@ pub fn differences(wanted: &Attributes, actual: &Attributes) -> Vec<&'static str
     compare(
         "access log details",
         !log.enabled
-            || (met(log.emit_interval.as_ref(), now.emit_interval.as_ref())
+            || (log.emit_interval.unwrap_or(EMIT_INTERVAL) == now.emit_interval.unwrap_or(EMIT_INTERVAL)
                 && met(log.bucket.as_ref(), now.bucket.as_ref())
-                && met(log.prefix.as_ref(), now.prefix.as_ref())),
+                && log.prefix.as_deref().unwrap_or_default() == now.prefix.as_deref().unwrap_or_default()),
     );
     differ
 }
@@ -122,6 +126,38 @@ mod tests {
             differences(&wanted, &actual),
             Vec::<&str>::new(),
             "time-out and interval were not asked for"
+        );
+    }
+
+    #[test]
+    fn details_whose_annotations_are_taken_off_are_as_aws_has_them_by_default() {
+        let annotated = |more: &[(&str, &str)]| {
+            let on = [("access-log-enabled", "true"), ("connection-draining-enabled", "true")];
+            let all = on.iter().chain([&("access-log-s3-bucket-name", "logs")]).chain(more);
+            let key = |suffix: &str| format!("service.beta.kubernetes.io/aws-load-balancer-{suffix}");
+            let mut service = k8s_openapi::api::core::v1::Service::default();
+            let all = all.map(|(suffix, value)| (key(suffix), (*value).to_owned()));
+            service.metadata.annotations = Some(all.collect());
+            wanted(Annotations::of(&service)).unwrap()
+        };
+        let details = [
+            ("connection-draining-timeout", "120", "connection draining time-out"),
+            ("access-log-emit-interval", "5", "access log details"),
+            ("access-log-s3-bucket-prefix", "a/b", "access log details"),
+        ];
+        let plain = annotated(&[]);
+        for (suffix, value, name) in details {
+            let before = annotated(&[(suffix, value)]);
+            assert_eq!(differences(&plain, &before), [name], "{suffix} is gone");
+            assert_eq!(differences(&before, &before), Vec::<&str>::new());
+        }
+        let (mut of_aws, mut log) = (of_aws(), plain.access_log.clone().unwrap());
+        log.prefix = Some(String::new());
+        (of_aws.connection_draining, of_aws.access_log) = (Some(true), Some(log));
+        assert_eq!(
+            differences(&plain, &of_aws),
+            Vec::<&str>::new(),
+            "nothing was asked for"
         );
     }
 
