@@ -21,6 +21,8 @@ use outrigger_e2e::bench::manager::course::{Bench, Extent};
 use outrigger_e2e::bench::manager::result::{Results, Who, Work};
 use outrigger_e2e::bench::review::{Object, Reviews, Stream, uid};
 use outrigger_e2e::bench::server::{Contender, Server};
+use outrigger_e2e::bench::services;
+use outrigger_e2e::bench::services::field::Kind;
 use outrigger_e2e::bench::{answer, client};
 use outrigger_e2e::stage::Binaries;
 use outrigger_e2e::tools::{Tool, Tools};
@@ -203,4 +205,75 @@ fn sane(results: &Results) -> Result<String> {
         "{left:?}"
     );
     Ok(manager::report::manager(results, "A test."))
+}
+
+/// Services that have a load balancer at a start, by its kind, and new ones.
+const CLASSIC: usize = 3;
+const NETWORK: usize = 1;
+const NEW: usize = 3;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_service_controllers_get_to_the_end_and_ours_writes_nothing_at_a_start() {
+    match serve().await.and_then(|results| calm(&results)) {
+        Ok(table) => println!("{table}"),
+        Err(error) => panic!("{error:#}"),
+    }
+}
+
+/// Looks without effect are left out: they wait for two minutes.
+async fn serve() -> Result<services::result::Results> {
+    let run = tempfile::tempdir()?;
+    let wanted = [
+        Tool::Etcd,
+        Tool::ApiServer136,
+        Tool::MotoPython,
+        Tool::AwsCloudControllerManager,
+    ];
+    let tools = Tools::load(&wanted).await?;
+    let bench = services::course::Bench {
+        tools: &tools,
+        folder: run.path(),
+        range: "127.95.0.0/16",
+        programs: Programs {
+            ours: Binaries::one("outrigger-manager")?,
+            incumbent: tools.path(Tool::AwsCloudControllerManager)?.to_owned(),
+        },
+        progress: |text: &str| println!("{text}"),
+    };
+    let extent = services::course::Extent {
+        unchanged: false,
+        classic: CLASSIC,
+        network: NETWORK,
+        new: NEW,
+        kinds: vec![Kind::Classic, Kind::Network],
+        contenders: vec![Manager::Outrigger, Manager::Incumbent],
+    };
+    Ok(bench.run(&extent).await)
+}
+
+/// Checks the results; the table of them.
+fn calm(results: &services::result::Results) -> Result<String> {
+    ensure!(results.failures.is_empty(), "{:?}", results.failures);
+    let start = |who| {
+        let row = results.restarts.iter().find(|row| row.contender == who);
+        row.with_context(|| format!("no start of {who:?}"))
+    };
+    let (ours, incumbent) = (start(Manager::Outrigger)?, start(Manager::Incumbent)?);
+    for row in [ours, incumbent] {
+        ensure!(
+            row.asked.reads >= CLASSIC + NETWORK && row.usage.peak > 1024 && !row.last.is_zero(),
+            "{row:?}"
+        );
+    }
+    ensure!(ours.asked.writes == 0, "{ours:?}");
+    ensure!(
+        incumbent.asked.writes >= CLASSIC && ours.asked.reads < incumbent.asked.reads,
+        "{ours:?} {incumbent:?}"
+    );
+    ensure!(results.rushes.len() == 2, "{:?}", results.rushes);
+    for row in &results.rushes {
+        let made = row.asked.by_action.get("CreateLoadBalancer");
+        ensure!(made == Some(&NEW) && row.asked.throttled == 0, "{row:?}");
+    }
+    Ok(services::report::services(results, "A test."))
 }
