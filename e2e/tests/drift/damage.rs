@@ -39,7 +39,7 @@ pub async fn of_classic(alone: &Alone) -> Vec<Damage> {
         .to_owned();
     let own_group = group(alone, &format!("k8s-elb-{name}")).await;
     let name = ("LoadBalancerName", name.as_str());
-    vec![
+    let mut damages = vec![
         Damage {
             name: "the rule that lets clients in",
             repair: "AuthorizeSecurityGroupIngress",
@@ -68,6 +68,13 @@ pub async fn of_classic(alone: &Alone) -> Vec<Damage> {
                 &[name, ("LoadBalancerPorts.member.1", "81")],
             )
         },
+    ];
+    damages.extend(classic_settings(name));
+    damages
+}
+
+fn classic_settings(name: (&str, &str)) -> Vec<Damage> {
+    vec![
         Damage {
             name: "the health check",
             repair: "ConfigureHealthCheck",
@@ -121,7 +128,7 @@ pub async fn of_network(alone: &Alone, node_port: &str) -> Vec<Damage> {
     let listener = listeners.items("Listeners")[0].value("ListenerArn").to_owned();
     let groups = ask(alone, ElbV2, "DescribeTargetGroups", &[("LoadBalancerArn", arn)]).await;
     let group = groups.items("TargetGroups")[0].value("TargetGroupArn").to_owned();
-    vec![
+    let mut damages = vec![
         Damage {
             name: "the rule that lets clients in",
             repair: "AuthorizeSecurityGroupIngress",
@@ -150,6 +157,27 @@ pub async fn of_network(alone: &Alone, node_port: &str) -> Vec<Damage> {
             ..by_hand(ElbV2, "DeleteListener", &[("ListenerArn", &listener)])
         },
         Damage {
+            name: "zones of the load balancer",
+            repair: "ModifyLoadBalancerAttributes",
+            reason: "attributes differ: load_balancing.cross_zone.enabled",
+            ..by_hand(
+                ElbV2,
+                "ModifyLoadBalancerAttributes",
+                &[
+                    ("LoadBalancerArn", arn),
+                    ("Attributes.member.1.Key", "load_balancing.cross_zone.enabled"),
+                    ("Attributes.member.1.Value", "false"),
+                ],
+            )
+        },
+    ];
+    damages.extend(target_group_settings(&group));
+    damages
+}
+
+fn target_group_settings(group: &str) -> Vec<Damage> {
+    vec![
+        Damage {
             name: "an attribute of a target group",
             repair: "ModifyTargetGroupAttributes",
             reason: "attributes differ: preserve_client_ip.enabled",
@@ -157,7 +185,7 @@ pub async fn of_network(alone: &Alone, node_port: &str) -> Vec<Damage> {
                 ElbV2,
                 "ModifyTargetGroupAttributes",
                 &[
-                    ("TargetGroupArn", &group),
+                    ("TargetGroupArn", group),
                     ("Attributes.member.1.Key", "preserve_client_ip.enabled"),
                     ("Attributes.member.1.Value", "true"),
                 ],
@@ -170,21 +198,7 @@ pub async fn of_network(alone: &Alone, node_port: &str) -> Vec<Damage> {
             ..by_hand(
                 ElbV2,
                 "ModifyTargetGroup",
-                &[("TargetGroupArn", &group), ("HealthyThresholdCount", "7")],
-            )
-        },
-        Damage {
-            name: "zones of the load balancer",
-            repair: "ModifyLoadBalancerAttributes",
-            reason: "attributes differ: load_balancing.cross_zone.enabled",
-            ..by_hand(
-                ElbV2,
-                "ModifyLoadBalancerAttributes",
-                &[
-                    ("LoadBalancerArn", arn),
-                    ("Attributes.member.1.Key", "load_balancing.cross_zone.enabled"),
-                    ("Attributes.member.1.Value", "false"),
-                ],
+                &[("TargetGroupArn", group), ("HealthyThresholdCount", "7")],
             )
         },
     ]
