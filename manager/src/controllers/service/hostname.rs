@@ -1,6 +1,6 @@
 //! Telling from a Service's status which kind of load balancer it has.
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 
 use super::annotations::Kind;
 use super::error::Invalid;
@@ -10,8 +10,7 @@ use super::error::Invalid;
 /// # Errors
 /// When they differ: going on would make a second load balancer and forget the first.
 pub fn same_kind(service: &Service, wanted: Kind) -> Result<(), Invalid> {
-    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    let Some(first) = status.and_then(|status| status.ingress.as_ref()?.first()) else {
+    let Some(first) = first(service) else {
         return Ok(());
     };
     let hostname = first.hostname.as_deref().unwrap_or_default();
@@ -28,6 +27,28 @@ pub fn same_kind(service: &Service, wanted: Kind) -> Result<(), Invalid> {
         wanted,
         hostname: hostname.to_owned(),
     })
+}
+
+/// The kind of load balancer that the Service's address belongs to; none: it has no address yet.
+#[must_use]
+pub fn standing(service: &Service) -> Option<Kind> {
+    let hostname = first(service)?.hostname.as_deref().filter(|name| !name.is_empty())?;
+    Some(if is_classic(hostname) {
+        Kind::Classic
+    } else {
+        Kind::Network
+    })
+}
+
+fn first(service: &Service) -> Option<&LoadBalancerIngress> {
+    service
+        .status
+        .as_ref()?
+        .load_balancer
+        .as_ref()?
+        .ingress
+        .as_ref()?
+        .first()
 }
 
 /// Whether AWS gives such a name to a classic load balancer: `NAME.REGION.elb.SUFFIX`, where a network load

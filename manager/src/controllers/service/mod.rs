@@ -11,6 +11,7 @@
 //! - an unchanged Service costs no write;
 //! - targets join when Ready, and leave only when their Node is gone or excluded; a sudden loss is looked at twice, and
 //!   none counts before everything has settled after a start;
+//! - a Service that cannot have what it asks for keeps what it has, and its targets follow the Nodes;
 //! - what is changed at AWS by others is found by a slow cycle, put back and told;
 //! - deletion goes on after a crash at any step, never waits in a worker, and lets the Service go last;
 //! - security groups that someone else made are never deleted, and rules that name them stay when a load balancer
@@ -24,6 +25,7 @@ pub mod classic;
 mod creation;
 pub mod desired;
 pub mod error;
+mod follow;
 pub mod hostname;
 mod line;
 pub mod memory;

@@ -34,6 +34,9 @@ use super::writer::Writer;
 use super::{classic, names, network, patches, request, resync};
 use crate::node_cache::NodeCache;
 
+/// So long after a look began the address that it wrote may be missing in what is known of the Service: the watch is behind.
+const STORE_LAG: Duration = Duration::from_secs(5);
+
 /// The service controller's state and tools.
 pub struct Reconciler {
     /// AWS.
@@ -98,7 +101,13 @@ impl Reconciler {
     pub async fn reconcile(&self, service: &Service) -> Result<Next, Error> {
         let result = match work(service) {
             Work::Nothing => self.let_go(service).await,
-            Work::Ensure => self.ensure(service).await,
+            Work::Ensure => {
+                let ensured = self.ensure(service).await;
+                if let Err(failure) = &ensured {
+                    self.follow_nodes(service, &failure.error).await;
+                }
+                ensured
+            }
             Work::CleanUp => self.clean_up(service).await,
         };
         if let Err(failure) = &result {
@@ -194,7 +203,8 @@ impl Reconciler {
     fn rest(&self, service: &Service, memory: &Memory, cause: Cause, now: Instant) -> Option<Next> {
         let settled = memory.settled.as_ref().filter(|_| cause == Cause::Resync)?;
         if !patches::has_address(service, &settled.hostname) {
-            return None;
+            let wait = STORE_LAG.checked_sub(now.saturating_duration_since(settled.at))?;
+            return (!wait.is_zero()).then_some(Next::After(wait));
         }
         let Some(after) = resync::after(self.settings.resync_period, uid(service)) else {
             return Some(Next::OnChange);
@@ -284,7 +294,7 @@ impl Reconciler {
 
     /// The candidates, and while not everything is known for sure also the targets that are there: they stay. Those that
     /// go for a known reason are none of them.
-    fn with_held(
+    pub(super) fn with_held(
         &self,
         candidates: &[Candidate],
         registered: Option<&BTreeSet<InstanceId>>,
@@ -318,7 +328,7 @@ impl Reconciler {
         Ok(made)
     }
 
-    fn executor<'a>(&'a self, load_balancer: &'a str) -> Executor<'a> {
+    pub(super) fn executor<'a>(&'a self, load_balancer: &'a str) -> Executor<'a> {
         Executor {
             ec2: self.aws.ec2.as_ref(),
             elb: self.aws.elb.as_ref(),

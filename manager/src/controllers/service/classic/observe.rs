@@ -6,6 +6,7 @@ use outrigger_aws::ec2::SecurityGroup;
 use outrigger_aws::elb::{Attributes, LoadBalancer};
 use outrigger_aws::{Error, InstanceId, Tags};
 
+use super::super::names;
 use super::super::reads::{Look, Vpc, classic_load_balancer, group_by_name, groups_by_id, referencing, vpc};
 use super::super::settings::Settings;
 use super::super::targets::{Candidate, NodeInstance};
@@ -66,17 +67,50 @@ pub async fn observe(
         ..Observed::default()
     };
     observed.vpc = vpc(look, &desired.subnets, settings, &observed.attached()).await?;
-    let ids: BTreeSet<InstanceId> = candidates.iter().map(|candidate| candidate.id.clone()).collect();
-    observed.instances = look.instances.look_up(&ids).await?;
+    observed.instances = look.instances.look_up(&ids(candidates)).await?;
     if !settings.disable_security_group_ingress {
-        let of_instances = observed
-            .instances
-            .values()
-            .flat_map(|instance| instance.security_groups.iter().cloned());
-        observed.groups = groups_by_id(look, of_instances.collect()).await?;
+        observed.groups = groups_by_id(look, of_instances(&observed.instances)).await?;
         observed.referencing = referencing(look, sources(desired, observed.own_group.as_ref())).await?;
     }
     Ok(observed)
+}
+
+/// Reads what it takes to let the targets of a load balancer follow the Nodes.
+///
+/// # Errors
+/// The first call that failed.
+pub async fn standing(
+    look: &Look<'_>,
+    name: &str,
+    settings: &Settings,
+    candidates: &[Candidate],
+) -> Result<Observed, Error> {
+    let Some(described) = look.elb.describe(name).await? else {
+        return Ok(Observed::default());
+    };
+    let mut observed = Observed {
+        load_balancer: Some(Existing {
+            described,
+            ..Existing::default()
+        }),
+        ..Observed::default()
+    };
+    observed.instances = look.instances.look_up(&ids(candidates)).await?;
+    if !settings.disable_security_group_ingress {
+        observed.own_group = group_by_name(look, &settings.vpc_id, &names::security_group(name)).await?;
+        observed.groups = groups_by_id(look, of_instances(&observed.instances)).await?;
+    }
+    Ok(observed)
+}
+
+fn ids(candidates: &[Candidate]) -> BTreeSet<InstanceId> {
+    candidates.iter().map(|candidate| candidate.id.clone()).collect()
+}
+
+/// The security groups of instances.
+fn of_instances(instances: &BTreeMap<InstanceId, NodeInstance>) -> BTreeSet<String> {
+    let groups = instances.values().flat_map(|instance| &instance.security_groups);
+    groups.cloned().collect()
 }
 
 async fn existing(look: &Look<'_>, name: &str) -> Result<Option<Existing>, Error> {

@@ -188,6 +188,39 @@ pub async fn observe(
     Ok(observed)
 }
 
+/// Reads what it takes to let the targets of a load balancer follow the Nodes.
+///
+/// # Errors
+/// The first call that failed.
+pub async fn standing(look: &Look<'_>, name: &str, candidates: &[Candidate]) -> Result<Observed, Error> {
+    let elb = look.elbv2.as_ref();
+    let found = elb.load_balancers(&[name.to_owned()]).await?;
+    let Some(described) = found.into_iter().find(|balancer| balancer.name == name) else {
+        return Ok(Observed::default());
+    };
+    let mut groups = Vec::new();
+    for used in elb.target_groups(&described.arn).await? {
+        if used.target_type.as_deref().is_none_or(|kind| kind == TARGET_TYPE) {
+            groups.push(Group {
+                targets: staying(elb.target_health(&used.arn).await?),
+                described: used,
+                attributes: Attributes::new(),
+            });
+        }
+    }
+    let load_balancer = Existing {
+        described,
+        groups,
+        ..Existing::default()
+    };
+    let ids = candidates.iter().map(|candidate| candidate.id.clone()).collect();
+    Ok(Observed {
+        load_balancer: Some(load_balancer),
+        instances: look.instances.look_up(&ids).await?,
+        ..Observed::default()
+    })
+}
+
 async fn existing(look: &Look<'_>, desired: &Desired, search: Search) -> Result<Option<Existing>, Error> {
     let elb = look.elbv2.as_ref();
     let Some(described) = network_load_balancer(look, &desired.name).await? else {

@@ -5,6 +5,7 @@ mod deletion;
 mod ensure;
 mod events;
 mod fixture;
+mod follow;
 mod line;
 mod network;
 mod properties;

@@ -10,7 +10,7 @@ use super::super::super::plan::references;
 use super::super::super::{names, own_group, security_groups};
 use super::super::desired::{Desired, Groups};
 use super::super::observe::Observed;
-use super::{GroupRef, GroupStep, Planned, Question};
+use super::{Following, GroupRef, GroupStep, Planned, Question};
 
 /// The load balancer's groups in order. Nodes let in the first.
 pub(super) fn wanted(desired: &Desired, own: Option<&SecurityGroup>) -> Vec<GroupRef> {
@@ -55,11 +55,11 @@ pub(super) struct NodeRules {
 /// Rules are taken away only from groups of the cluster, only the kind that is made here, and only when every
 /// target's groups are known.
 pub(super) fn of_nodes(
-    question: Question<'_>,
+    following: Following<'_>,
     source: Option<&GroupRef>,
     targets: &BTreeSet<InstanceId>,
 ) -> Result<NodeRules, World> {
-    let Question { settings, observed, .. } = question;
+    let Following { settings, observed, .. } = following;
     let Some(source) = source.filter(|_| !settings.disable_security_group_ingress) else {
         return Ok(NodeRules::default());
     };

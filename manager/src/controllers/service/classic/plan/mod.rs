@@ -37,6 +37,51 @@ pub struct Question<'a> {
     pub seen_gone: &'a BTreeSet<InstanceId>,
 }
 
+/// What changes of targets are made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Following<'a> {
+    /// What holds for all Services.
+    pub settings: &'a Settings,
+    /// What AWS has.
+    pub observed: &'a Observed,
+    /// The Nodes that may be targets.
+    pub candidates: &'a [Candidate],
+    /// Targets that an earlier look found gone.
+    pub seen_gone: &'a BTreeSet<InstanceId>,
+}
+
+impl<'a> Question<'a> {
+    fn following(self) -> Following<'a> {
+        Following {
+            settings: self.settings,
+            observed: self.observed,
+            candidates: self.candidates,
+            seen_gone: self.seen_gone,
+        }
+    }
+}
+
+/// The plan for a load balancer whose Service cannot have what it asks for: targets follow the Nodes, and nothing else
+/// changes.
+#[must_use]
+pub fn follow(following: Following<'_>) -> Plan {
+    let Some(existing) = &following.observed.load_balancer else {
+        return Plan::default();
+    };
+    // Rules that name a group of somebody else are never taken back, so none is made before the Service is right.
+    let first = existing.described.security_groups.first();
+    let own = following.observed.own_group.as_ref().map(|group| &group.id);
+    let source = first.filter(|first| Some(*first) == own).cloned().map(GroupRef::Id);
+    let targets = targets::change(following, existing);
+    // Where no rule can be made for one node, the others are targets all the same. Rules go when all is well again.
+    let rules = groups::of_nodes(following, source.as_ref(), &targets.after).unwrap_or_default();
+    Plan {
+        steps: [rules.add, targets.steps].concat(),
+        unconfirmed: targets.unconfirmed,
+        targets: targets.after,
+    }
+}
+
 /// The plan for a Service that wants a load balancer.
 ///
 /// # Errors
@@ -68,8 +113,8 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
         }
     };
     steps.extend(balancer::settings(desired, &existing));
-    let targets = targets::change(question, &existing);
-    let rules = groups::of_nodes(question, groups.first(), &targets.after)?;
+    let targets = targets::change(question.following(), &existing);
+    let rules = groups::of_nodes(question.following(), groups.first(), &targets.after)?;
     steps.extend(rules.add);
     steps.extend(targets.steps);
     steps.extend(rules.remove);

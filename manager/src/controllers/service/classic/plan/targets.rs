@@ -6,7 +6,7 @@ use outrigger_aws::InstanceId;
 
 use super::super::super::targets;
 use super::super::observe::Existing;
-use super::{Planned, Question, Step};
+use super::{Following, Planned, Step};
 
 /// Changes of targets: first those that come, then those that go.
 #[derive(Debug, Default)]
@@ -16,10 +16,10 @@ pub(super) struct TargetChange {
     pub after: BTreeSet<InstanceId>,
 }
 
-pub(super) fn change(question: Question<'_>, existing: &Existing) -> TargetChange {
+pub(super) fn change(following: Following<'_>, existing: &Existing) -> TargetChange {
     let registered = &existing.described.instances;
-    let wanted = targets::wanted(question.candidates, registered, &question.observed.instances);
-    let change = targets::change(&wanted, registered, question.seen_gone);
+    let wanted = targets::wanted(following.candidates, registered, &following.observed.instances);
+    let change = targets::change(&wanted, registered, following.seen_gone);
     let after: BTreeSet<InstanceId> = wanted.union(&change.unconfirmed).cloned().collect();
     let mut steps = Vec::new();
     if !change.add.is_empty() {

@@ -42,6 +42,45 @@ pub struct Question<'a> {
     pub seen_gone: &'a BTreeSet<InstanceId>,
 }
 
+/// What changes of targets are made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Following<'a> {
+    /// What AWS has.
+    pub observed: &'a Observed,
+    /// The Nodes that may be targets.
+    pub candidates: &'a [Candidate],
+    /// Targets that an earlier look found gone.
+    pub seen_gone: &'a BTreeSet<InstanceId>,
+}
+
+impl<'a> Question<'a> {
+    fn following(self) -> Following<'a> {
+        Following {
+            observed: self.observed,
+            candidates: self.candidates,
+            seen_gone: self.seen_gone,
+        }
+    }
+}
+
+/// The plan for a load balancer whose Service cannot have what it asks for: the targets of its groups follow the Nodes, and
+/// nothing else changes. Rules of the nodes' groups depend on what the Service asks for, and stay as they are.
+#[must_use]
+pub fn follow(following: Following<'_>) -> Plan {
+    let goal = targets::goal(following);
+    let groups = following
+        .observed
+        .load_balancer
+        .iter()
+        .flat_map(|existing| &existing.groups);
+    let steps = groups.filter_map(|group| targets::of_kept(&goal, group, group.described.port));
+    Plan {
+        steps: steps.collect(),
+        unconfirmed: goal.unconfirmed,
+        targets: goal.after,
+    }
+}
+
 /// The plan for a Service that wants a load balancer.
 ///
 /// A new load balancer is made in the order of the in-tree provider: traffic comes only after the Service's status names
@@ -52,7 +91,7 @@ pub struct Question<'a> {
 pub fn plan(question: Question<'_>) -> Result<Plan, World> {
     let Question { observed, .. } = question;
     let subnets = placement(question)?;
-    let targets = targets::goal(question);
+    let targets = targets::goal(question.following());
     let own = groups::own(question)?;
     let groups = groups::wanted(question);
     let steps = match &observed.load_balancer {

@@ -9,7 +9,7 @@ use super::super::super::plan::Planned;
 use super::super::super::targets;
 use super::super::observe::Group;
 use super::super::{Step, TargetGroupRef};
-use super::Question;
+use super::Following;
 
 /// Who is to be a target. All target groups of a load balancer have the same instances.
 #[derive(Debug, Default)]
@@ -22,10 +22,10 @@ pub(super) struct Goal {
     pub after: BTreeSet<InstanceId>,
 }
 
-pub(super) fn goal(question: Question<'_>) -> Goal {
-    let registered = question.observed.registered();
-    let wanted = targets::wanted(question.candidates, &registered, &question.observed.instances);
-    let change = targets::change(&wanted, &registered, question.seen_gone);
+pub(super) fn goal(following: Following<'_>) -> Goal {
+    let registered = following.observed.registered();
+    let wanted = targets::wanted(following.candidates, &registered, &following.observed.instances);
+    let change = targets::change(&wanted, &registered, following.seen_gone);
     Goal {
         after: wanted.union(&change.unconfirmed).cloned().collect(),
         unconfirmed: change.unconfirmed,

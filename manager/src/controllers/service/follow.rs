@@ -1,0 +1,105 @@
+//! Load balancers whose Services cannot have what they ask for: an annotation is wrong, a subnet is missing, AWS refuses a
+//! certificate. Nothing of that is a reason to lose the traffic that they have, which they would with the last of today's
+//! Nodes. So their targets follow the Nodes, and all else stays as it is.
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::Kind as AwsKind;
+use tokio::time::Instant;
+
+use super::annotations::{Annotations, Kind};
+use super::apply::apply;
+use super::error::Error;
+use super::plan::Plan;
+use super::reads::Look;
+use super::sync::{Reconciler, uid};
+use super::targets::{self, candidates};
+use super::{classic, hostname, names, network};
+use crate::events::EventType;
+
+/// Calls that change targets: where AWS refuses these, there is nothing more to try.
+const OF_TARGETS: [&str; 4] = [
+    "RegisterInstancesWithLoadBalancer",
+    "DeregisterInstancesFromLoadBalancer",
+    "RegisterTargets",
+    "DeregisterTargets",
+];
+
+/// Whether what failed fails again until someone changes something, so that the targets cannot wait for it. Who is not
+/// even allowed to read knows too little.
+fn lasts(error: &Error) -> bool {
+    match error {
+        Error::Invalid(_) | Error::World(_) => true,
+        Error::Aws(error) => {
+            let passing = matches!(error.kind(), AwsKind::Throttled | AwsKind::Transport);
+            let read = error.operation().starts_with("Describe");
+            !passing && !read && !OF_TARGETS.contains(&error.operation())
+        }
+        Error::Kubernetes { .. } | Error::NotLeader(_) => false,
+        // Found when everything else is done.
+        Error::TargetGroupInUse { .. } | Error::GroupInUse { .. } => false,
+    }
+}
+
+impl Reconciler {
+    /// Lets the targets of a Service that failed so follow the Nodes, if it has a load balancer. What goes wrong here is logged
+    /// only: the failure itself is told, and leads to the next try.
+    pub(super) async fn follow_nodes(&self, service: &Service, failure: &Error) {
+        let Some(kind) = hostname::standing(service).filter(|_| lasts(failure)) else {
+            return;
+        };
+        let began = Instant::now();
+        let done = self.follow(service, kind, began).await;
+        if let Err(error) = &done {
+            let error = error.chain();
+            tracing::warn!(
+                error,
+                "the targets of a Service that has failed do not follow the nodes"
+            );
+        }
+        let Ok(plan) = done else {
+            return self.node_sync.ended(began, false);
+        };
+        if plan.steps.is_empty() {
+            return;
+        }
+        self.node_sync.ended(began, true);
+        if !plan.targets.is_empty() {
+            let message = "Updated load balancer with new hosts";
+            self.event(service, EventType::Normal, "UpdatedLoadBalancer", message)
+                .await;
+        }
+    }
+
+    async fn follow(&self, service: &Service, kind: Kind, now: Instant) -> Result<Plan, Error> {
+        let nodes = self.nodes.snapshot();
+        let labels = Annotations::of(service).pairs("target-node-labels");
+        let candidates = candidates(&nodes, &labels);
+        let gone = self.memories.of(uid(service)).confirmed_gone(now);
+        let seen_gone = &(&gone | &targets::excluded(&nodes));
+        let name = names::load_balancer(uid(service));
+        let look = Look::fresh(&self.aws);
+        let plan = if kind == Kind::Classic {
+            let observed = &classic::observe::standing(&look, &name, &self.settings, &candidates).await?;
+            let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
+            classic::plan::follow(classic::plan::Following {
+                settings: &self.settings,
+                candidates: &self.with_held(&candidates, registered, seen_gone),
+                observed,
+                seen_gone,
+            })
+        } else {
+            let observed = &network::observe::standing(&look, &name, &candidates).await?;
+            network::plan::follow(network::plan::Following {
+                candidates: &self.with_held(&candidates, Some(&observed.registered()), seen_gone),
+                observed,
+                seen_gone,
+            })
+        };
+        self.memories.update(uid(service), |memory| {
+            memory.note_gone(plan.unconfirmed.clone(), now);
+            memory.targets.clone_from(&plan.targets);
+        });
+        apply(&plan, &self.executor(&name)).await?;
+        Ok(plan)
+    }
+}

@@ -1,0 +1,120 @@
+//! Targets of a load balancer whose Service cannot have what it asks for.
+
+use outrigger_aws::Error as AwsError;
+use outrigger_aws::fake::World;
+
+use super::super::error::Error;
+use super::fixture::{Fixture, LB, world};
+use super::network;
+
+/// A third Node, and the loss of the second, which somebody excludes.
+fn change_nodes(fixture: &Fixture) {
+    fixture.node("i-3", true);
+    fixture.nodes.observe(kube::runtime::watcher::Event::Apply(
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "i-2", "labels": {"node.kubernetes.io/exclude-from-external-load-balancers": "true"}},
+            "spec": {"providerID": "aws:///eu-central-1a/i-2"},
+        }))
+        .unwrap(),
+    ));
+}
+
+async fn classic() -> Fixture {
+    let fixture = Fixture::new(world());
+    fixture.settle().await;
+    fixture.aws.forget_calls();
+    fixture
+}
+
+fn instances(world: &World) -> Vec<String> {
+    let described = &world.load_balancers[LB].described;
+    described.instances.iter().map(ToString::to_string).collect()
+}
+
+const UPDATED: &str = "Normal UpdatedLoadBalancer Updated load balancer with new hosts";
+
+#[tokio::test(start_paused = true)]
+async fn the_targets_of_a_classic_load_balancer_follow_the_nodes_while_an_annotation_is_wrong() {
+    let mut fixture = classic().await;
+    fixture.annotate("cross-zone-load-balancing-enabled", "on");
+    assert!(matches!(fixture.sync().await, Err(Error::Invalid(_))));
+    assert!(fixture.aws.writes().is_empty(), "there was nothing to follow");
+    fixture.restart();
+    change_nodes(&fixture);
+    assert!(matches!(fixture.sync().await, Err(Error::Invalid(_))));
+    assert_eq!(instances(&fixture.aws.world()), ["i-1", "i-3"]);
+    assert_eq!(fixture.aws.writes().len(), 2, "{:?}", fixture.aws.writes());
+    assert!(fixture.events().contains(&UPDATED.to_owned()), "{:?}", fixture.events());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_of_another_group_is_let_in_before_it_is_a_target() {
+    let fixture = classic().await;
+    fixture.aws.change(|world| {
+        let mut group = world.security_groups["sg-node"].clone();
+        group.id = "sg-other".into();
+        group.ingress.clear();
+        world.security_groups.insert(group.id.clone(), group);
+        let instance = world.instances.values_mut().find(|i| i.id.as_str() == "i-3").unwrap();
+        instance.security_groups = vec!["sg-other".into()];
+    });
+    fixture.annotate("subnets", "subnet-missing");
+    change_nodes(&fixture);
+    assert!(matches!(fixture.sync().await, Err(Error::World(_))));
+    let world = fixture.aws.world();
+    assert_eq!(instances(&world), ["i-1", "i-3"]);
+    assert_eq!(world.security_groups["sg-other"].ingress.len(), 1);
+    assert!(fixture.aws.writes()[0].starts_with("AuthorizeSecurityGroupIngress"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sudden_loss_is_looked_at_twice_here_too() {
+    let fixture = classic().await;
+    fixture.annotate("cross-zone-load-balancing-enabled", "on");
+    fixture.drop_node("i-2");
+    fixture.sync().await.unwrap_err();
+    assert_eq!(instances(&fixture.aws.world()), ["i-1", "i-2"]);
+    tokio::time::advance(std::time::Duration::from_secs(6)).await;
+    fixture.sync().await.unwrap_err();
+    assert_eq!(instances(&fixture.aws.world()), ["i-1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_aws_refuses_for_good_holds_no_targets_up_and_what_passes_is_waited_for() {
+    for (code, expected) in [("ValidationError", ["i-1", "i-3"]), ("Throttling", ["i-1", "i-2"])] {
+        let fixture = classic().await;
+        fixture.annotate("connection-idle-timeout", "99");
+        change_nodes(&fixture);
+        let error = AwsError::answered("ModifyLoadBalancerAttributes", code, "no");
+        fixture.aws.fail_next("ModifyLoadBalancerAttributes", error);
+        assert!(matches!(fixture.sync().await, Err(Error::Aws(_))));
+        assert_eq!(instances(&fixture.aws.world()), expected, "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_asked_of_aws_for_a_service_that_never_had_a_load_balancer() {
+    let fixture = Fixture::new(world());
+    fixture.annotate("cross-zone-load-balancing-enabled", "on");
+    fixture.sync().await.unwrap_err();
+    assert!(fixture.aws.calls().is_empty(), "{:?}", fixture.aws.calls());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_targets_of_every_group_of_a_network_load_balancer_follow_the_nodes() {
+    let fixture = network::settled().await;
+    fixture.annotate("healthcheck-protocol", "smoke");
+    change_nodes(&fixture);
+    assert!(matches!(fixture.sync().await, Err(Error::Invalid(_))));
+    let world = fixture.aws.world();
+    for (port, expected) in [(80, ["i-1:30080", "i-3:30080"]), (443, ["i-1:30443", "i-3:30443"])] {
+        assert_eq!(network::targets(&network::behind(&world, port)), expected);
+    }
+    let writes = network::actions(&fixture);
+    assert!(
+        writes
+            .iter()
+            .all(|action| action.ends_with("RegisterTargets") || action == "DeregisterTargets"),
+        "{writes:?}"
+    );
+}
