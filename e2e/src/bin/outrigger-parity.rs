@@ -105,7 +105,8 @@ async fn compare_nodes(folder: &Path) -> Result<bool> {
     told(&problems, &run_folder)
 }
 
-/// The same for Services. `differs.jsonl` of the run's folder has what would have to stand in `differs` of the cases.
+/// The same for Services. `differs.jsonl` of the run's folder has what would have to stand in `differs` of the cases,
+/// `outcomes.json` what ours made of them.
 async fn compare_services(folder: &Path) -> Result<bool> {
     let cases = services::case::load(folder)?;
     let topics = topics()?;
@@ -113,6 +114,8 @@ async fn compare_services(folder: &Path) -> Result<bool> {
     let outcomes = services::run(Subject::Ours, &cases, &run_folder).await;
     let outcomes = in_folder(outcomes, &run_folder)?;
     let mut problems = BTreeMap::new();
+    let kept = std::fs::File::create(run_folder.join("outcomes.json"))?;
+    serde_json::to_writer(kept, &outcomes)?;
     let mut rows = std::fs::File::create(run_folder.join("differs.jsonl"))?;
     for case in &cases {
         let ours = outcomes.get(&case.name).context("a case without an outcome")?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Reply, Upstream, corrected, own, read, set};
+use super::{Reply, Upstream, corrected, elb_subnets, own, read, set};
 use crate::aws::query::{Parameters, Query};
 use crate::aws::service::Service;
 use crate::aws::xml::{Element, XmlError};
@@ -30,7 +30,9 @@ impl Memory {
     pub(super) async fn answer<U: Upstream>(&self, moto: &U, query: Query) -> Result<Reply, XmlError> {
         let elb = &Service::Elb;
         match query.action.as_str() {
+            "AttachLoadBalancerToSubnets" => elb_subnets::attach(moto, &query).await,
             "DeleteLoadBalancerListeners" => delete_listeners(moto, &query).await,
+            "DetachLoadBalancerFromSubnets" => elb_subnets::detach(moto, &query).await,
             "DescribeLoadBalancers" => corrected(moto, elb, &query, |answer| self.complete(answer)).await,
             "DescribeLoadBalancerAttributes" => corrected(moto, elb, &query, complete_attributes).await,
             _ => {

@@ -12,6 +12,7 @@
 //! | ELB DescribeLoadBalancers | an instance twice that was registered twice | once |
 //! | ELB DescribeLoadBalancers | policies of instance ports that came after the creation are lost | kept |
 //! | ELB DescribeLoadBalancerAttributes | no draining timeout, desync mode missing or many times | 300 s, `defensive`, once |
+//! | ELB AttachLoadBalancerToSubnets, DetachLoadBalancerFromSubnets | two subnets of a zone, and none at all | `InvalidConfigurationRequest` |
 //! | ELB DeleteLoadBalancerListeners | a list of ports removes one and doubles others | one call for each port |
 //! | ELBv2 CreateLoadBalancer | the same name twice | the existing one where type, scheme and subnets agree, else `DuplicateLoadBalancerName` |
 //! | ELBv2 load balancers | DNS name in the classic form, no scheme unless asked for | `NAME-NUMBER.elb.REGION.amazonaws.com`, internet-facing |
@@ -29,6 +30,7 @@
 
 mod ec2;
 mod elb;
+mod elb_subnets;
 mod elbv2;
 #[cfg(test)]
 mod fixture;

@@ -1,14 +1,13 @@
 //! What our manager gives beside what the incumbent gave. Pure.
 //!
 //! Equal means: the same Events, the same Service, the same things in AWS, the same writes in the same order. In all
-//! cases less is asked for where a row of the page of parity says so ([`GENERAL`]):
+//! cases less is asked for where a row of the page of parity says so ([`GENERAL`]), and nowhere else:
 //!
-//! - writes that only set what may be set already ([`SETTERS`]): ours may leave them out, or set only what differs; what
-//!   AWS has in the end is compared;
-//! - a step after which AWS is as before: ours may have no writes, and say nothing where v1.37.0 says that it ensured;
-//! - a step that deletes the load balancer: ours may have the same writes in another order;
-//! - a Service that is refused before anything was made: ours may leave out the finalizer, and the Events about it;
-//! - the words of a Warning.
+//! - writes that only set what may be set already ([`SETTERS`]): ours may leave them out, or set a part, since what AWS has
+//!   in the end is compared; so may it leave out what AWS refused;
+//! - a step that deletes the load balancer: ours has the same writes in its own order ([`DELETION`]);
+//! - a Service that was never given anything: ours may be silent where v1.37.0 says again what is wrong;
+//! - a Warning: what went wrong is said in words of our own, after the same beginning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -39,8 +38,13 @@ pub const GENERAL: [&str; 4] = [
     "a Service that is refused",
 ];
 
-/// What is said when nothing was to be done, or nothing was made.
-const SAID_FOR_NOTHING: [&str; 3] = ["EnsuringLoadBalancer", "EnsuredLoadBalancer", "DeletedLoadBalancer"];
+/// The order of ours in a deletion: traffic ends first, and a group goes when no rule names it any more.
+const DELETION: [&str; 4] = [
+    "DeleteLoadBalancer",
+    "DeleteTargetGroup",
+    "RevokeSecurityGroupIngress",
+    "DeleteSecurityGroup",
+];
 
 /// Something that is not as it has to be.
 #[derive(Debug, Clone, PartialEq)]
@@ -117,13 +121,12 @@ pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<Prob
         ours,
         what,
     };
-    let refused = recorded.iter().take(index + 1).all(|outcome| outcome.writes.is_empty());
+    let nothing_made = recorded.iter().take(index + 1).all(|outcome| outcome.writes.is_empty());
     let mut problems = Vec::new();
     for (field, there_value, here_value) in &pairs {
         let equal = match field.as_str() {
             "writes" => same_writes(there, here),
-            "events" => same_events(there, here, refused, index > 0),
-            "service" => same_service(there, here, refused),
+            "events" => same_events(there, here, nothing_made && index > 0),
             _ => there_value == here_value,
         };
         let problem = judge(equal, allowed.get(field.as_str()).copied(), there_value, here_value);
@@ -177,59 +180,79 @@ fn lines(value: &Value) -> String {
     }
 }
 
-/// Whether ours has the writes of the record, as far as it has to.
+/// Whether ours has the writes of the record, as far as it has to, and no others.
 fn same_writes(recorded: &Outcome, ours: &Outcome) -> bool {
-    if ours.writes.is_empty() && recorded.aws.is_empty() {
-        return true;
+    let deletes = |line: &String| action(line) == "DeleteLoadBalancer";
+    if !recorded.writes.iter().any(deletes) {
+        return is_way(&recorded.writes, &ours.writes);
     }
-    let action = |line: &String| line.split(' ').next().unwrap_or_default().to_owned();
-    let split = |outcome: &Outcome| -> (Vec<String>, Vec<String>) {
-        let lines = outcome.writes.iter().cloned();
-        lines.partition(|line| SETTERS.contains(&action(line).as_str()))
+    let place = |line: &String| DELETION.iter().position(|known| *known == action(line));
+    let sorted = |lines: &[String]| {
+        let mut lines: Vec<String> = lines.iter().filter(|line| !may_be_left_out(line)).cloned().collect();
+        lines.sort();
+        lines
     };
-    let ((their_setters, mut theirs), (our_setters, mut ours)) = (split(recorded), split(ours));
-    if theirs.iter().any(|line| action(line) == "DeleteLoadBalancer") {
-        theirs.sort();
-        ours.sort();
-    }
-    let known = |line: &String| their_setters.iter().any(|theirs| action(theirs) == action(line));
-    theirs == ours && our_setters.iter().all(known)
+    sorted(&recorded.writes) == sorted(&ours.writes) && ours.writes.is_sorted_by_key(place)
 }
 
-fn same_events(recorded: &Outcome, ours: &Outcome, refused: bool, told: bool) -> bool {
-    let for_nothing = (recorded.aws.is_empty() && ours.writes.is_empty()) || refused;
-    let kept = |outcome: &Outcome| -> BTreeSet<Event> {
-        let events = comparable(outcome).into_iter();
-        let kept = events.filter(|event| !(for_nothing && SAID_FOR_NOTHING.contains(&event.reason.as_str())));
-        kept.collect()
-    };
-    let (theirs, ours) = (kept(recorded), kept(ours));
-    // What went wrong is told once, not in each step.
-    let said_again = refused && told && theirs.iter().all(|event| event.kind == "Warning");
-    theirs == ours || (said_again && ours.is_empty())
-}
-
-fn same_service(recorded: &Outcome, ours: &Outcome, refused: bool) -> bool {
-    let without_finalizer = |outcome: &Outcome| {
-        let mut service = outcome.service.clone();
-        if let Some(service) = service.as_mut().filter(|_| refused) {
-            service.finalizers.clear();
+/// Whether ours goes through the lines of the record in their order, and passes over none but those that may be left out.
+fn is_way(recorded: &[String], ours: &[String]) -> bool {
+    let mut ours = ours.iter().peekable();
+    for line in recorded {
+        let here = |ours: &&String| *ours == line || (SETTERS.contains(&action(line)) && is_part(ours, line));
+        if ours.next_if(here).is_none() && !may_be_left_out(line) {
+            return false;
         }
-        service
-    };
-    without_finalizer(recorded) == without_finalizer(ours)
+    }
+    ours.next().is_none()
 }
 
-/// Events as they are compared: without the words of Warnings.
+fn action(line: &str) -> &str {
+    line.split(' ').next().unwrap_or_default()
+}
+
+/// What changes nothing that counts: it sets what may be set already, or AWS refused it.
+fn may_be_left_out(line: &str) -> bool {
+    SETTERS.contains(&action(line)) || line.contains(" -> ")
+}
+
+/// Whether a call of the same action sets nothing that the other does not set so too.
+fn is_part(ours: &str, recorded: &str) -> bool {
+    let words = |line: &str| -> BTreeSet<String> {
+        let words = line.split([' ', '[', ']', '{', '}']);
+        words.map(str::to_owned).collect()
+    };
+    action(ours) == action(recorded) && words(ours).is_subset(&words(recorded))
+}
+
+/// `nothing_made`: v1.37.0 has written nothing so far, and this is not the first step.
+fn same_events(recorded: &Outcome, ours: &Outcome, nothing_made: bool) -> bool {
+    let (theirs, ours) = (comparable(recorded), comparable(ours));
+    // What went wrong is told once, not in each step.
+    let said_again = |event: &Event| nothing_made && event.kind == "Warning";
+    ours.is_subset(&theirs) && theirs.difference(&ours).all(said_again)
+}
+
+/// Events as they are compared: of Warnings the beginning.
 fn comparable(outcome: &Outcome) -> BTreeSet<Event> {
     let comparable = |event: &Event| {
         let mut event = event.clone();
         if event.kind == "Warning" {
-            event.message.clear();
+            event.message = beginning(&event);
         }
         event
     };
     outcome.events.iter().map(comparable).collect()
+}
+
+/// What comes before the words about the fault: of a sync also what was being done.
+fn beginning(event: &Event) -> String {
+    if let Some((hosts, _)) = event.message.split_once(", error: ") {
+        return hosts.to_owned();
+    }
+    let parts = if event.reason == "SyncLoadBalancerFailed" { 2 } else { 1 };
+    let parts: Vec<&str> = event.message.split(": ").take(parts).collect();
+    parts.join(": ")
 }
 
 fn events(outcome: &Outcome) -> Value {
@@ -279,7 +302,7 @@ mod tests {
 
     use super::super::case::Case;
     use super::super::outcome::{Change, Event, Outcome, ServiceState};
-    use super::{GENERAL, problems};
+    use super::{GENERAL, problems, same_events};
 
     fn event(kind: &str, reason: &str, message: &str) -> Event {
         Event {
@@ -297,21 +320,35 @@ mod tests {
     fn outcomes() -> Vec<Outcome> {
         let create = Outcome {
             step: "1 create".into(),
-            events: vec![event("Normal", "Ensured", "m"), event("Warning", "Failed", "theirs")],
+            events: vec![
+                event("Normal", "Ensured", "m"),
+                event("Warning", "Failed", "sync: theirs"),
+            ],
             service: Some(ServiceState::default()),
-            writes: vec!["AddTags b".into(), "Create a".into(), "Delete c".into()],
+            writes: [
+                "AddTags [b c]",
+                "Create a",
+                "ModifyListener d",
+                "Delete c",
+                "Create x -> Refused",
+            ]
+            .map(str::to_owned)
+            .into(),
             reads: 5,
             aws: aws("internal"),
         };
         let no_op = Outcome {
             step: "2 no-op".into(),
             events: vec![event("Normal", "EnsuredLoadBalancer", "m")],
-            writes: vec!["Create d".into()],
+            writes: vec!["ModifyListener d".into()],
             reads: 3,
             ..Outcome::default()
         };
         let delete = Outcome {
             step: "3 delete".into(),
+            writes: ["DeleteLoadBalancer a", "RevokeSecurityGroupIngress b"]
+                .map(str::to_owned)
+                .into(),
             aws: Change::from([("lb".to_owned(), None)]),
             ..Outcome::default()
         };
@@ -337,8 +374,8 @@ mod tests {
     fn equal_is_no_problem_and_neither_is_what_need_not_be() {
         assert_eq!(found("", |_| {}), Vec::<String>::new());
         let lenient = |ours: &mut Vec<Outcome>| {
-            ours[0].writes.remove(0);
-            ours[0].events[1].message = "ours".into();
+            ours[0].writes = vec!["AddTags [c]".into(), "Create a".into(), "Delete c".into()];
+            ours[0].events[1].message = "sync: ours".into();
             ours[1].writes.clear();
             ours[1].reads = 1;
         };
@@ -348,16 +385,21 @@ mod tests {
     #[test]
     fn every_other_difference_is_a_problem() {
         type Change = fn(&mut Vec<Outcome>);
-        let changes: [(Change, &str); 9] = [
-            (|o| o[0].writes.swap(1, 2), "1 create: writes"),
+        let changes: [(Change, &str); 14] = [
+            (|o| o[0].writes.swap(1, 3), "1 create: writes"),
+            (|o| o[0].writes.swap(2, 3), "1 create: writes"),
             (|o| drop(o[0].writes.remove(1)), "1 create: writes"),
             (|o| o[0].writes.push("ModifyListener b".into()), "1 create: writes"),
+            (|o| o[0].writes[0] = "AddTags [b d]".into(), "1 create: writes"),
             (|o| o[0].events[0].message = "other".into(), "1 create: events"),
+            (|o| o[0].events[1].message = "update: theirs".into(), "1 create: events"),
             (|o| drop(o[0].events.remove(1)), "1 create: events"),
             (|o| o[0].service = None, "1 create: service"),
             (|o| o[0].aws = aws("public"), "1 create: aws/lb/scheme"),
             (|o| o[1].writes = vec!["Create e".into()], "2 no-op: writes"),
+            (|o| o[1].events.clear(), "2 no-op: events"),
             (|o| o[1].reads = 4, "2 no-op: reads"),
+            (|o| o[2].writes.swap(0, 1), "3 delete: writes"),
         ];
         for (change, beginning) in changes {
             let problems = found("", change);
@@ -370,6 +412,27 @@ mod tests {
         assert!(
             left[0].starts_with("3 delete: aws/lb/scheme"),
             "what is left behind: {left:?}"
+        );
+    }
+
+    #[test]
+    fn a_service_that_was_never_given_anything_hears_what_is_wrong_once() {
+        let refused = |o: &mut Vec<Outcome>| {
+            o[0].writes.clear();
+            o[1].writes.clear();
+            o[1].events.push(event("Warning", "Failed", "sync: theirs"));
+        };
+        let mut recorded = outcomes();
+        refused(&mut recorded);
+        let mut ours = recorded.clone();
+        assert!(same_events(&recorded[1], &ours[1], true));
+        ours[1].events.pop();
+        assert!(same_events(&recorded[1], &ours[1], true));
+        assert!(!same_events(&recorded[1], &ours[1], false), "something was made");
+        ours[1].events.clear();
+        assert!(
+            !same_events(&recorded[1], &ours[1], true),
+            "all that is no Warning is said"
         );
     }
 

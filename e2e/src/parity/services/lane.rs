@@ -9,7 +9,7 @@ use futures::future::try_join_all;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::case::{self, Action, Case, Nodes, Step};
+use super::case::{self, Action, Aws, Case, Nodes, Step};
 use super::cluster::{Cluster, Said, Subject as Service};
 use super::ground::{self, Ground};
 use super::manager::{self, CLUSTER_NAME};
@@ -35,9 +35,9 @@ const IDLE: Duration = Duration::from_secs(2);
 /// The incumbent tries a deletion again after 5 s.
 const BETWEEN_TRIES: Duration = Duration::from_secs(6);
 /// No step of the incumbent takes longer; and our manager has so long to become equal: it looks again after 5 s
-/// before it takes away many targets.
+/// before it takes away many targets, and reads more slowly on a busy machine.
 const MOST: Duration = Duration::from_secs(30);
-const OURS_MOST: Duration = Duration::from_secs(8);
+const OURS_MOST: Duration = Duration::from_secs(15);
 /// Our manager is not waited for any longer when it has said what came out, and is not equal.
 const SETTLED: Duration = Duration::from_millis(1500);
 /// Our manager looks at Nodes no more than once a second.
@@ -175,7 +175,9 @@ impl<'a> Lane<'a> {
             process: started.0,
             caller: started.1,
         };
+        let clean = self.ground.prepare(&Aws::default()).await?;
         self.warm_up(&running).await.context("the first Service of a manager")?;
+        self.ground.clear(clean).await?;
         let mut outcomes = BTreeMap::new();
         let mut failed = Vec::new();
         for case in cases {
