@@ -81,11 +81,12 @@ impl Gate {
         }
     }
 
-    /// How long a call in this lane would wait that comes now.
-    pub(super) fn expected_wait(&self, lane: Lane) -> Duration {
+    /// How long a call in this lane would wait that comes now and lets `more` others go first besides those that wait
+    /// already.
+    pub(super) fn expected_wait(&self, lane: Lane, more: u32) -> Duration {
         let state = self.state();
         let ahead = state.waiting.range(..=(lane, u64::MAX)).count();
-        let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
+        let ahead = u32::try_from(ahead).unwrap_or(u32::MAX).saturating_add(more);
         state.bucket.expected_wait(Instant::now(), ahead)
     }
 

@@ -59,8 +59,9 @@ impl Gates {
         answer
     }
 
-    /// How long a call that comes now in this task's lane would wait for a token of this bucket.
-    pub(super) fn expected_wait(&self, bucket: &'static str) -> Duration {
-        self.gate(bucket).expected_wait(Lane::current())
+    /// How long a call that comes now in this task's lane, and lets `ahead` others go first that have not come yet, would
+    /// wait for a token of this bucket.
+    pub(super) fn expected_wait(&self, bucket: &'static str, ahead: u32) -> Duration {
+        self.gate(bucket).expected_wait(Lane::current(), ahead)
     }
 }

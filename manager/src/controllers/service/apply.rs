@@ -7,6 +7,7 @@ use outrigger_aws::ec2::IpPermission;
 use outrigger_aws::{Ec2, Elb, Elbv2, Error as AwsError, Kind};
 use outrigger_leader::Permit;
 
+use super::creation::{Lines, is_creation};
 use super::error::Error;
 use super::plan::{GroupRef, GroupStep, Plan, Planned, Step};
 use super::reads::shared::Shared;
@@ -28,6 +29,10 @@ pub struct Executor<'a> {
     pub load_balancer: &'a str,
     /// What is known of AWS, which is told of every write.
     pub shared: &'a Shared,
+    /// Who waits to have a load balancer made. They are told when one is: from then on AWS's budget counts it.
+    pub lines: &'a Lines,
+    /// The UID of the Service.
+    pub uid: &'a str,
 }
 
 /// What a plan has made.
@@ -55,6 +60,9 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> 
     while let Some(planned) = steps.pop() {
         let (action, step) = (planned.step.action(), &planned.step);
         tracing::info!(action, load_balancer = executor.load_balancer, ?step, reason = %planned.reason, "writing to AWS");
+        if is_creation(step) {
+            executor.lines.done(executor.uid);
+        }
         let done = executor.step(step, &mut made).await;
         executor.shared.written(executor.load_balancer, step);
         if is(&done, Kind::QuotaExceeded) && room::make(planned, &mut steps) {

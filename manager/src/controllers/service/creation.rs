@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use super::desired::Desired;
 use super::line::{Line, Turn};
-use super::plan::Plan;
+use super::plan::{Plan, Step};
 use super::sync::{Next, Reconciler, uid};
 use crate::events::EventType;
 
@@ -40,15 +40,20 @@ impl Lines {
 
 /// Whether a plan makes a load balancer.
 pub(super) fn makes_one(plan: &Plan) -> bool {
-    plan.steps.iter().any(|planned| planned.step.action() == ACTION)
+    plan.steps.iter().any(|planned| is_creation(&planned.step))
+}
+
+/// Whether a step does.
+pub(super) fn is_creation(step: &Step) -> bool {
+    step.action() == ACTION
 }
 
 impl Reconciler {
     /// When to come again, if a load balancer cannot be made for this Service now. A long wait is told.
     pub(super) async fn wait_in_line(&self, service: &Service, desired: &Desired) -> Option<Next> {
-        let wait = match desired {
-            Desired::Classic(_) => self.aws.elb.expected_wait(ACTION),
-            Desired::Network(_) => self.aws.elbv2.expected_wait(ACTION),
+        let wait = |ahead| match desired {
+            Desired::Classic(_) => self.aws.elb.expected_wait(ACTION, ahead),
+            Desired::Network(_) => self.aws.elbv2.expected_wait(ACTION, ahead),
         };
         let turn = self.lines.of(desired).ask(uid(service), wait, Instant::now());
         let Turn::Later { wait, ahead, tell } = turn else {

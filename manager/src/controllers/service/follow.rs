@@ -56,21 +56,22 @@ impl Reconciler {
                 "the targets of a Service that has failed do not follow the nodes"
             );
         }
-        let Ok(plan) = done else {
+        let Ok((plan, all)) = done else {
             return self.node_sync.ended(began, false);
         };
         if plan.steps.is_empty() {
             return;
         }
-        self.node_sync.ended(began, true);
-        if !plan.targets.is_empty() {
+        self.node_sync.ended(began, all);
+        if all && !plan.targets.is_empty() {
             let message = "Updated load balancer with new hosts";
             self.event(service, EventType::Normal, "UpdatedLoadBalancer", message)
                 .await;
         }
     }
 
-    async fn follow(&self, service: &Service, kind: Kind, now: Instant) -> Result<Plan, Error> {
+    /// What was done, and whether AWS took all of it.
+    async fn follow(&self, service: &Service, kind: Kind, now: Instant) -> Result<(Plan, bool), Error> {
         let nodes = self.nodes.snapshot();
         let labels = Annotations::of(service).pairs("target-node-labels");
         let candidates = candidates(&nodes, &labels);
@@ -99,7 +100,8 @@ impl Reconciler {
             memory.note_gone(plan.unconfirmed.clone(), now);
             memory.targets.clone_from(&plan.targets);
         });
-        apply(&plan, &self.executor(&name)).await?;
-        Ok(plan)
+        let made = apply(&plan, &self.executor(service, &name)).await?;
+        self.tell_refused(service, &made.refused).await;
+        Ok((plan, made.refused.is_empty()))
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! AWS lets an account make one load balancer in five seconds, once a small reserve is used up. Nobody waits for that in
 //! a worker, since others wait for the same workers: a Service stands in line, is told how long it will probably take,
-//! and comes again when its turn is near. Who came first goes first, and one goes at a time.
+//! and comes again when its turn is near. Who came first goes first; several go at once while the reserve lasts. A turn
+//! ends when the call is sent ([`Line::done`]): from then on AWS's budget counts it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,10 +14,7 @@ use tokio::time::Instant;
 /// A call that has to wait no longer than this is sent at once.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// AWS's own time between two creations, the least that is expected.
-const LEAST_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Who waits while another one's load balancer is being made, asks again after this time.
+/// Who has to wait asks again after this time at the earliest.
 const SOON: Duration = Duration::from_secs(1);
 
 /// Who has to wait longer than this is told.
@@ -50,10 +48,8 @@ pub struct Line {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Place>,
-    /// Whose load balancer is being made, and since when.
-    turn: Option<(String, Instant)>,
-    /// The longest time that one call had to wait so far: about what lies between two of them.
-    interval: Duration,
+    /// Whose turn it is, and since when.
+    turns: Vec<(String, Instant)>,
 }
 
 #[derive(Debug)]
@@ -64,30 +60,43 @@ struct Place {
     told: bool,
 }
 
+impl State {
+    /// Those who do not come, or never end their turn, hold up nobody.
+    fn forget_the_late(&mut self, uid: &str, now: Instant) {
+        let late = |since: Instant| now.saturating_duration_since(since) >= LATE;
+        self.waiting.retain(|place| place.uid == uid || !late(place.due));
+        self.turns.retain(|(_, since)| !late(*since));
+    }
+}
+
 impl Line {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a turn; a call that is sent now would have to wait for `wait`.
-    pub fn ask(&self, uid: &str, wait: Duration, now: Instant) -> Turn {
+    /// Asks for a turn. `wait` tells how long a call would wait that is sent now and lets so many others go first.
+    pub fn ask(&self, uid: &str, wait: impl Fn(u32) -> Duration, now: Instant) -> Turn {
+        let wait = |before: usize| wait(u32::try_from(before).unwrap_or(u32::MAX));
         let mut state = self.state();
-        let late = |since: Instant| now.saturating_duration_since(since) >= LATE;
-        state.waiting.retain(|place| place.uid == uid || !late(place.due));
-        if state.turn.as_ref().is_some_and(|(_, since)| late(*since)) {
-            state.turn = None;
-        }
-        let busy = state.turn.as_ref().is_some_and(|(other, _)| other != uid);
+        state.forget_the_late(uid, now);
+        let turn = state.turns.iter().position(|(other, _)| other == uid);
         let place = state.waiting.iter().position(|place| place.uid == uid);
-        let ahead = place.unwrap_or(state.waiting.len());
-        if ahead == 0 && !busy && wait <= PATIENCE {
+        // Whose turn it was and who may not go after all comes first again.
+        let ahead = turn.map_or_else(|| place.unwrap_or(state.waiting.len()), |_| 0);
+        let others = state.turns.len() - usize::from(turn.is_some());
+        let wait = match turn {
+            Some(_) => wait(0),
+            None => wait(others + ahead),
+        };
+        if wait <= PATIENCE {
             state.waiting.retain(|place| place.uid != uid);
-            state.turn = Some((uid.to_owned(), now));
+            if turn.is_none() {
+                state.turns.push((uid.to_owned(), now));
+            }
             return Turn::Now;
         }
-        state.interval = state.interval.max(wait).max(LEAST_INTERVAL);
-        let before = state.interval.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
-        let wait = wait.max(SOON).saturating_add(before);
+        state.turns.retain(|(other, _)| other != uid);
+        let wait = wait.max(SOON);
         let known = place
             .and_then(|place| state.waiting.get(place))
             .is_some_and(|place| place.told);
@@ -99,7 +108,7 @@ impl Line {
         };
         match place.and_then(|place| state.waiting.get_mut(place)) {
             Some(place) => *place = new,
-            None => state.waiting.push_back(new),
+            None => state.waiting.insert(ahead, new),
         }
         let tell = told && !known;
         Turn::Later { wait, ahead, tell }
@@ -115,9 +124,7 @@ impl Line {
     pub fn done(&self, uid: &str) {
         let mut state = self.state();
         state.waiting.retain(|place| place.uid != uid);
-        if state.turn.as_ref().is_some_and(|(other, _)| other == uid) {
-            state.turn = None;
-        }
+        state.turns.retain(|(other, _)| other != uid);
     }
 }
 
@@ -126,6 +133,13 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    /// AWS's time between two.
+    const EACH: Duration = Duration::from_secs(5);
+
+    /// A budget of so many calls now, and then one in five seconds.
+    fn budget(now: u32) -> impl Fn(u32) -> Duration {
+        move |before| EACH.saturating_mul((before + 1).saturating_sub(now))
+    }
 
     fn wait(turn: Turn) -> u64 {
         match turn {
@@ -137,58 +151,68 @@ mod tests {
     #[test]
     fn who_came_first_goes_first_and_everyone_knows_his_time() {
         let (line, now) = (Line::default(), Instant::now());
-        assert_eq!(line.ask("a", Duration::ZERO, now), Turn::Now);
-        assert_eq!(line.ask("a", Duration::ZERO, now), Turn::Now, "it is still its turn");
+        assert_eq!(wait(line.ask("a", budget(0), now)), 5);
+        assert_eq!(wait(line.ask("b", budget(0), now)), 10);
+        assert_eq!(wait(line.ask("c", budget(0), now)), 15);
+        let later = now + EACH;
+        assert_ne!(line.ask("c", budget(1), later), Turn::Now, "a and b come before");
+        assert_eq!(line.ask("a", budget(1), later), Turn::Now);
         line.done("a");
-        assert_eq!(wait(line.ask("b", 4 * SECOND, now)), 4);
-        assert_eq!(wait(line.ask("c", 4 * SECOND, now)), 9);
-        assert_eq!(wait(line.ask("d", 4 * SECOND, now)), 14);
-        let later = now + 4 * SECOND;
-        assert_ne!(line.ask("d", Duration::ZERO, later), Turn::Now, "b and c come before");
-        assert_eq!(line.ask("b", Duration::ZERO, later), Turn::Now);
-        line.done("b");
-        assert_eq!(line.ask("c", Duration::ZERO, later), Turn::Now);
+        assert_eq!(wait(line.ask("b", budget(0), later)), 5);
+        assert_eq!(line.ask("b", budget(1), later + EACH), Turn::Now);
     }
 
     #[test]
-    fn one_goes_at_a_time() {
+    fn as_many_go_at_once_as_the_budget_has_and_each_may_ask_again() {
         let (line, now) = (Line::default(), Instant::now());
-        assert_eq!(line.ask("a", Duration::ZERO, now), Turn::Now);
-        assert_eq!(wait(line.ask("b", Duration::ZERO, now)), 1);
+        for uid in ["a", "b", "c"] {
+            assert_eq!(line.ask(uid, budget(3), now), Turn::Now);
+        }
+        assert_eq!(wait(line.ask("d", budget(3), now)), 5);
+        assert_eq!(wait(line.ask("e", budget(3), now)), 10);
+        for uid in ["c", "b", "a"] {
+            assert_eq!(line.ask(uid, budget(3), now), Turn::Now, "it is still its turn");
+        }
         line.done("a");
-        assert_eq!(line.ask("b", Duration::ZERO, now), Turn::Now);
         assert_eq!(
-            line.ask("c", Duration::ZERO, now + LATE),
-            Turn::Now,
-            "b never came to an end"
+            wait(line.ask("d", budget(2), now)),
+            5,
+            "the call counts in the budget from now on"
         );
+    }
+
+    #[test]
+    fn who_may_not_go_after_all_comes_first_again() {
+        let (line, now) = (Line::default(), Instant::now());
+        assert_eq!(line.ask("a", budget(1), now), Turn::Now);
+        assert_eq!(wait(line.ask("b", budget(1), now)), 5);
+        assert_eq!(
+            wait(line.ask("a", budget(0), now)),
+            5,
+            "someone else has used the budget"
+        );
+        assert_eq!(wait(line.ask("b", budget(0), now)), 10);
     }
 
     #[test]
     fn a_long_wait_is_told_once_and_a_short_one_is_not() {
         let (line, now) = (Line::default(), Instant::now());
         let tells = |turn| matches!(turn, Turn::Later { tell: true, .. });
-        assert!(!tells(line.ask("a", 4 * SECOND, now)));
-        assert!(tells(line.ask("a", 6 * SECOND, now)));
-        assert!(!tells(line.ask("a", 9 * SECOND, now)));
+        assert!(!tells(line.ask("a", |_| 4 * SECOND, now)));
+        assert!(tells(line.ask("a", |_| 6 * SECOND, now)));
+        assert!(!tells(line.ask("a", |_| 9 * SECOND, now)));
         assert!(line.has("a") && !line.has("b"));
         line.done("a");
         assert!(!line.has("a"));
     }
 
     #[test]
-    fn who_does_not_come_does_not_block_the_line() {
+    fn who_does_not_come_or_never_ends_does_not_block_the_line() {
         let (line, now) = (Line::default(), Instant::now());
-        line.ask("gone", 4 * SECOND, now);
-        line.ask("b", 4 * SECOND, now);
-        let late = now + 4 * SECOND + LATE;
-        assert_eq!(line.ask("b", Duration::ZERO, late), Turn::Now);
-    }
-
-    #[test]
-    fn the_longest_wait_tells_what_lies_between_two() {
-        let (line, now) = (Line::default(), Instant::now());
-        assert_eq!(wait(line.ask("a", 20 * SECOND, now)), 20);
-        assert_eq!(wait(line.ask("b", 20 * SECOND, now)), 40);
+        assert_eq!(line.ask("stuck", budget(1), now), Turn::Now);
+        assert_eq!(wait(line.ask("gone", budget(1), now)), 5);
+        assert_eq!(wait(line.ask("b", budget(1), now)), 10);
+        let late = now + EACH + LATE;
+        assert_eq!(line.ask("b", budget(1), late), Turn::Now);
     }
 }

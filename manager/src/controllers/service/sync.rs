@@ -149,7 +149,9 @@ impl Reconciler {
         let names = || eligible.iter().map(|node| node.name().to_owned()).collect();
         let desired = desired.doing(tell::ENSURE)?;
         let going = &memory.confirmed_gone(now) | &targets::excluded(&nodes);
-        if self.lines.has(uid(service))
+        // The finalizer comes before the load balancer: who has none needs one made, and costs no look until its turn.
+        let is_new = !has_finalizer(service);
+        if (is_new || self.lines.has(uid(service)))
             && let Some(later) = self.wait_in_line(service, &desired).await
         {
             return Ok(later);
@@ -316,7 +318,7 @@ impl Reconciler {
         self.tell_fullness(service, fullness).await;
         self.tell_writes(service, plan, cause).await;
         let began = Instant::now();
-        let made = apply(plan, &self.executor(about.desired.name())).await;
+        let made = apply(plan, &self.executor(service, about.desired.name())).await;
         if plan.changes_targets_only() || (cause == Cause::Nodes && !plan.steps.is_empty()) {
             let done = made.as_ref().is_ok_and(|made| made.refused.is_empty());
             self.node_sync.ended(began, done);
@@ -328,7 +330,7 @@ impl Reconciler {
         Ok(made)
     }
 
-    pub(super) fn executor<'a>(&'a self, load_balancer: &'a str) -> Executor<'a> {
+    pub(super) fn executor<'a>(&'a self, service: &'a Service, load_balancer: &'a str) -> Executor<'a> {
         Executor {
             ec2: self.aws.ec2.as_ref(),
             elb: self.aws.elb.as_ref(),
@@ -336,6 +338,8 @@ impl Reconciler {
             permit: &self.permit,
             load_balancer,
             shared: &self.aws.shared,
+            lines: &self.lines,
+            uid: uid(service),
         }
     }
 
@@ -411,7 +415,7 @@ impl Reconciler {
         let plan = self.deletion(service, &name).await;
         let plan = plan.doing(tell::LOOK_BEFORE_CLEANUP)?;
         self.tell_deletion(service, &plan).await;
-        apply(&plan, &self.executor(&name)).await.doing(tell::DELETE)?;
+        apply(&plan, &self.executor(service, &name)).await.doing(tell::DELETE)?;
         Ok(!plan.steps.is_empty())
     }
 

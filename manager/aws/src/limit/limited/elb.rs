@@ -106,7 +106,7 @@ impl Elb for Limited<dyn Elb> {
         self.balanced("SetLoadBalancerPoliciesOfListener", call).await
     }
 
-    fn expected_wait(&self, action: &str) -> Duration {
-        self.gates.expected_wait(shape::kind_of_action(action))
+    fn expected_wait(&self, action: &str, ahead: u32) -> Duration {
+        self.gates.expected_wait(shape::kind_of_action(action), ahead)
     }
 }

@@ -139,7 +139,7 @@ impl Elbv2 for Limited<dyn Elbv2> {
         self.balanced("ModifyTargetGroupAttributes", call).await
     }
 
-    fn expected_wait(&self, action: &str) -> Duration {
-        self.gates.expected_wait(shape::kind_of_action(action))
+    fn expected_wait(&self, action: &str, ahead: u32) -> Duration {
+        self.gates.expected_wait(shape::kind_of_action(action), ahead)
     }
 }

@@ -115,7 +115,7 @@ async fn thirty_new_load_balancers_come_at_the_rate_of_aws_and_each_knows_its_wa
     let elbv2: Arc<dyn Elbv2> = Arc::new(Limited::elbv2(aws.clone(), Share::default()));
     let start = Instant::now();
     for number in 0..30_u32 {
-        let expected = elbv2.expected_wait("CreateLoadBalancer");
+        let expected = elbv2.expected_wait("CreateLoadBalancer", 0);
         let before = Instant::now();
         let new = crate::elbv2::NewNetworkLoadBalancer {
             name: format!("a{number}"),
@@ -133,8 +133,9 @@ async fn thirty_new_load_balancers_come_at_the_rate_of_aws_and_each_knows_its_wa
         );
     }
     assert_eq!(start.elapsed().as_secs(), 100, "10 at once, then one in five seconds");
-    assert_eq!(elbv2.expected_wait("CreateLoadBalancer").as_secs_f64().round(), 5.0);
-    assert_eq!(elbv2.expected_wait("CreateListener"), Duration::ZERO);
+    assert_eq!(elbv2.expected_wait("CreateLoadBalancer", 0).as_secs_f64().round(), 5.0);
+    assert_eq!(elbv2.expected_wait("CreateLoadBalancer", 2).as_secs_f64().round(), 15.0);
+    assert_eq!(elbv2.expected_wait("CreateListener", 0), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]

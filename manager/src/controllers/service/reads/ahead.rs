@@ -80,11 +80,12 @@ impl<T> Ahead<T> {
     where
         F: Future<Output = Result<HashMap<String, T>, Error>>,
     {
+        let expected = self.expects(name, all);
         if !look.is_quick() {
             self.forget(name);
             return None;
         }
-        if !self.expects(name, all) {
+        if !expected {
             return None;
         }
         let _turn = self.turn.lock().await;

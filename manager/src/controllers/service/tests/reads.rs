@@ -346,6 +346,33 @@ async fn a_service_without_subnets_finds_them_as_soon_as_they_are_tagged() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_was_looked_at_after_the_start_is_not_described_ahead_when_a_node_joins() {
+    let mut fixture = Fixture::new(world());
+    fixture.reconciler.writer = Arc::new(Anything);
+    let services: Vec<Service> = (0..3).map(numbered).collect();
+    let all: Vec<Arc<Service>> = services.iter().cloned().map(Arc::new).collect();
+    fixture.reconciler.aws.shared.look_ahead_for(move || all.clone());
+    // The third one is still to come when the Node joins: AWS has nothing of it.
+    for service in services.iter().take(2) {
+        let mut new = service.clone();
+        (new.metadata.finalizers, new.status) = (None, None);
+        fixture.reconciler.reconcile(&new).await.unwrap();
+    }
+    fixture.aws.forget_calls();
+    fixture.node("i-3", true);
+    for service in services.iter().take(2) {
+        fixture.reconciler.reconcile(service).await.unwrap();
+    }
+    let counts = counts(&fixture);
+    assert_eq!(
+        (counts["DescribeLoadBalancers"], counts["DescribeTags"]),
+        (2, 2),
+        "{counts:?}"
+    );
+    assert_eq!(counts["RegisterInstancesWithLoadBalancer"], 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nodes_that_join_cost_the_load_balancers_own_reads_and_one_write() {
     let fixture = settled().await;
     fixture.annotate("beat", "1");

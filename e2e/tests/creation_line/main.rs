@@ -1,0 +1,217 @@
+//! Thirty new load balancers at once, at AWS's rates: of each kind an account may make ten at once, and then one in five
+//! seconds. All come, and none is asked for too early; who waits is told how long, and that comes true; and who comes
+//! first goes first. While they wait, a Node that joins becomes a target everywhere within seconds.
+//!
+//! `OUTRIGGER_NEW_LOAD_BALANCERS=30` makes more of each kind; each that has to wait takes five seconds.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests fail as tests do"
+)]
+
+mod record;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use outrigger_e2e::alone::{Alone, Manager, Options, has_address, node_of};
+use outrigger_e2e::aws::{Answer, Call, Instance};
+use outrigger_e2e::kubelets::Kubelet;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use record::{Kind, New, creations, promises, registrations};
+
+/// How many of each kind, if not [`USUAL`].
+const NEW: &str = "OUTRIGGER_NEW_LOAD_BALANCERS";
+const USUAL: usize = 15;
+/// So many can be made at once.
+const AT_ONCE: usize = 10;
+/// AWS's time between two.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// Much longer than anything takes but the waiting.
+const LIMIT: Duration = Duration::from_secs(60);
+/// A Node that joins is a target of every load balancer within this.
+const SECONDS: Duration = Duration::from_secs(15);
+/// A load balancer comes at most so much earlier than was told, in seconds: an Event's time has no fractions of one.
+const EARLY: f64 = 2.0;
+/// And so much later: its look waits for others, of load balancers that get the Node.
+const LATE: f64 = 8.0;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_load_balancers_come_in_their_turn_and_hold_up_nobody() {
+    let count = std::env::var(NEW).map_or(USUAL, |text| text.parse().expect("a number"));
+    let options = Options {
+        name: "outrigger-creation-line-",
+        service_range: "127.82.0.0/16",
+        instances: 4,
+        // Rules for so many load balancers do not fit into the nodes' security group.
+        global: &["DisableSecurityGroupIngress = true"],
+    };
+    let alone = Alone::start(&options).await.expect("a tenant");
+    alone.proxy.set_limits(true);
+    let (last, machines) = alone.world.instances.split_last().expect("instances");
+    let mut kubelets = Vec::new();
+    for instance in machines {
+        kubelets.push(Kubelet::start(&alone.cluster, node_of(instance)).await.expect("joins"));
+    }
+    // Nobody else uses the account. With a part of its reads, a Node that joins keeps all workers for longer.
+    let flags = [
+        "--leader-elect=false",
+        "--controllers=service-lb-controller",
+        "--aws-api-budget-share=1",
+    ];
+    let manager = alone.manager("manager", &flags).expect("the manager starts");
+    let before = create(&alone, "old", 1).await;
+    alone.served(before.len(), &manager, LIMIT).await.expect("served");
+
+    let began = Instant::now();
+    let new = create(&alone, "new", count).await;
+    let waiting = count.saturating_sub(AT_ONCE);
+    told(&alone, &manager, 2).await;
+    let joined = Timestamp::now();
+    let standing = standing(&alone, before.iter().chain(&new)).await;
+    let kubelet = Kubelet::start(&alone.cluster, node_of(last)).await;
+    kubelets.push(kubelet.expect("joins"));
+    let patience = LIMIT + INTERVAL * u32::try_from(waiting).expect("not many");
+    let all = before.len() + new.len();
+    alone.served(all, &manager, patience).await.expect("served");
+    println!("{all} load balancers after {:.1?}", began.elapsed());
+
+    let joined_everywhere = |calls: &[Call]| {
+        let mut all = before.iter().chain(&new);
+        let done = all.all(|new| registrations(calls, new, &last.id).next().is_some());
+        done.then_some(())
+    };
+    let seen = alone
+        .proxy
+        .wait_for("the Node as target everywhere", LIMIT, joined_everywhere);
+    seen.await.expect("a target");
+
+    let calls = alone.proxy.calls();
+    none_is_asked_for_too_early(&calls, all);
+    promises_come_true(&alone, &calls, &new).await;
+    everywhere_soon(&calls, &standing, &last.id, joined);
+    let all: Vec<&New> = before.iter().chain(&new).collect();
+    complete(&calls, &all, &alone.world.instances);
+}
+
+/// So many of each kind.
+async fn create(alone: &Alone, name: &str, count: usize) -> Vec<New> {
+    let mut made = Vec::new();
+    for number in 0..count {
+        for kind in [Kind::Classic, Kind::Network] {
+            // The beginning alone tells them apart in the names of target groups.
+            let name = format!("{name}{number:02}-{}", kind.name());
+            let ports = json!({"ports": [{"port": 80, "protocol": "TCP"}]});
+            let service = alone.create_service(&name, kind.annotations(), &ports).await;
+            made.push(New::of(kind, &service.expect("created")));
+        }
+    }
+    made
+}
+
+/// Waits until so many Services have been told that they wait.
+async fn told(alone: &Alone, manager: &Manager, count: usize) {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let told = alone.told().await.expect("Events");
+        let waiting = told.iter().filter(|told| told.reason == record::WAITING).count();
+        if waiting >= count {
+            return;
+        }
+        manager.alive().expect("it runs");
+        assert!(
+            Instant::now() < deadline,
+            "{waiting} of {count} wait:\n{}",
+            manager.log_tail()
+        );
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Those that have an address.
+async fn standing<'a>(alone: &Alone, all: impl Iterator<Item = &'a New>) -> Vec<&'a New> {
+    let services = alone.list_services().await.expect("listed");
+    let addressed: Vec<String> = services
+        .into_iter()
+        .filter(has_address)
+        .filter_map(|service| service.metadata.name)
+        .collect();
+    let standing: Vec<&New> = all.filter(|new| addressed.contains(&new.service)).collect();
+    assert!(standing.len() > 2, "hardly any load balancer stands: {addressed:?}");
+    standing
+}
+
+fn none_is_asked_for_too_early(calls: &[Call], all: usize) {
+    let is_throttled = |call: &&Call| call.outcome.as_ref().is_some_and(|end| end.answer == Answer::Throttle);
+    let throttled: Vec<&Call> = calls.iter().filter(is_throttled).collect();
+    println!("{} of {} calls were throttled", throttled.len(), calls.len());
+    let made: Vec<&Call> = calls
+        .iter()
+        .filter(|call| call.action == "CreateLoadBalancer")
+        .collect();
+    assert!(made.iter().all(|call| call.succeeded()), "{made:#?}");
+    assert_eq!(made.len(), all, "one call for each");
+}
+
+/// Who was told to wait came about when it was told, and in the order of these times.
+async fn promises_come_true(alone: &Alone, calls: &[Call], new: &[New]) {
+    let told = alone.told().await.expect("Events");
+    for kind in [Kind::Classic, Kind::Network] {
+        let of_kind: Vec<&New> = new.iter().filter(|new| new.kind == kind).collect();
+        let mut promises = promises(&told, &of_kind);
+        let creations = creations(calls, &of_kind);
+        assert_eq!(creations.len(), of_kind.len());
+        promises.sort_by(|a, b| a.at.total_cmp(&b.at));
+        let promised: Vec<&String> = promises.iter().map(|promise| &promise.service).collect();
+        for promise in &promises {
+            let (_, at) = creations
+                .iter()
+                .find(|(service, _)| *service == promise.service)
+                .expect("it was made");
+            let late = at - promise.at;
+            println!(
+                "{}: {} came first, expected after {} s, {late:+.1} s off",
+                promise.service, promise.ahead, promise.wait
+            );
+            assert!((-EARLY..LATE).contains(&late), "{promise:?}: {late:+.1} s off");
+        }
+        // On a slow machine AWS allows some more while the first are made.
+        let least = of_kind.len().saturating_sub(AT_ONCE + 3).max(1);
+        assert!(promises.len() >= least, "{} of {least} were told", promises.len());
+        let made = creations.iter().map(|(service, _)| service);
+        let order: Vec<&String> = made.filter(|service| promised.contains(service)).collect();
+        assert_eq!(order, promised, "in the order of their turn");
+    }
+}
+
+/// The Node became a target of each load balancer that stood when it joined.
+fn everywhere_soon(calls: &[Call], standing: &[&New], instance: &str, joined: Timestamp) {
+    let mut slowest = Duration::ZERO;
+    for new in standing {
+        let at = registrations(calls, new, instance).next();
+        let at = at.unwrap_or_else(|| panic!("{} never got the Node", new.service));
+        let after = at.at.duration_since(joined).unsigned_abs();
+        assert!(after < SECONDS, "{} got the Node after {after:.1?}", new.service);
+        slowest = slowest.max(after);
+    }
+    println!("the Node was a target of {} after {slowest:.1?}", standing.len());
+}
+
+/// Every instance became a target of every load balancer, and none was taken out.
+fn complete(calls: &[Call], all: &[&New], instances: &[Instance]) {
+    for new in all {
+        for instance in instances {
+            let registered = registrations(calls, new, &instance.id).next().is_some();
+            assert!(registered, "{} never got {}", new.service, instance.id);
+        }
+    }
+    let gone: Vec<&Call> = calls
+        .iter()
+        .filter(|call| call.action.starts_with("Deregister"))
+        .collect();
+    assert!(gone.is_empty(), "{gone:#?}");
+}

@@ -1,0 +1,141 @@
+//! What the record of AWS calls, and the Events, say about new load balancers.
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_e2e::alone::Told;
+use outrigger_e2e::aws::Call;
+
+/// The Event of who waits.
+pub const WAITING: &str = "WaitingToCreateLoadBalancer";
+
+/// Which API of AWS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Classic load balancers.
+    Classic,
+    /// Network load balancers.
+    Network,
+}
+
+impl Kind {
+    /// Part of the Services' names.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Classic => "classic",
+            Self::Network => "network",
+        }
+    }
+
+    /// What asks for it.
+    pub fn annotations(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Classic => &[],
+            Self::Network => &[("type", "nlb")],
+        }
+    }
+}
+
+/// A Service that was made.
+#[derive(Debug)]
+pub struct New {
+    /// Its name.
+    pub service: String,
+    /// Its load balancer's kind.
+    pub kind: Kind,
+    load_balancer: String,
+}
+
+impl New {
+    /// The one that the API server has answered with.
+    pub fn of(kind: Kind, service: &Service) -> Self {
+        let uid = service.metadata.uid.clone().expect("a UID").replace('-', "");
+        Self {
+            service: service.metadata.name.clone().expect("a name"),
+            kind,
+            load_balancer: format!("a{}", &uid[..31]),
+        }
+    }
+
+    /// How the names of its target groups begin.
+    fn target_groups(&self) -> String {
+        let name: String = self
+            .service
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .take(8)
+            .collect();
+        format!("k8s-default-{name}-")
+    }
+}
+
+/// What was told to a Service that waits.
+#[derive(Debug)]
+pub struct Promise {
+    /// The Service.
+    pub service: String,
+    /// So many come before.
+    pub ahead: usize,
+    /// How long it will take, in seconds.
+    pub wait: f64,
+    /// When that will be, in seconds since 1970.
+    pub at: f64,
+}
+
+/// What was told, once to each of these that waits.
+pub fn promises(told: &[Told], of: &[&New]) -> Vec<Promise> {
+    let waiting = told.iter().filter(|told| told.reason == WAITING);
+    let own = waiting.filter(|told| of.iter().any(|new| new.service == told.service));
+    let promises: Vec<Promise> = own.map(promise).collect();
+    for promise in &promises {
+        let times = promises.iter().filter(|other| other.service == promise.service);
+        assert_eq!(times.count(), 1, "told more than once: {promises:#?}");
+    }
+    promises
+}
+
+fn promise(told: &Told) -> Promise {
+    let number = |before: &str, after: &str| {
+        let rest = told.message.split_once(before)?.1;
+        rest.split_once(after)?.0.parse::<u32>().ok()
+    };
+    let ahead = number("(Services that come first: ", ")");
+    let wait = number("expected in about ", " s");
+    let (ahead, wait) = ahead.zip(wait).unwrap_or_else(|| panic!("{}", told.message));
+    let wait = f64::from(wait);
+    Promise {
+        service: told.service.clone(),
+        ahead: ahead as usize,
+        wait,
+        at: told.at.as_duration().as_secs_f64() + wait,
+    }
+}
+
+/// When AWS was asked to make their load balancers, in seconds since 1970, in order.
+pub fn creations(calls: &[Call], of: &[&New]) -> Vec<(String, f64)> {
+    let made = calls.iter().filter(|call| call.action == "CreateLoadBalancer");
+    let of_service = |call: &Call| {
+        let name = call
+            .parameters
+            .get("LoadBalancerName")
+            .or(call.parameters.get("Name"))?;
+        let new = of.iter().find(|new| new.load_balancer == name)?;
+        Some((new.service.clone(), call.at.as_duration().as_secs_f64()))
+    };
+    made.filter_map(of_service).collect()
+}
+
+/// The calls that make an instance a target of a load balancer.
+pub fn registrations<'a>(calls: &'a [Call], new: &'a New, instance: &'a str) -> impl Iterator<Item = &'a Call> {
+    calls.iter().filter(move |call| {
+        let about = match call.action.as_str() {
+            "RegisterInstancesWithLoadBalancer" => {
+                call.parameters.get("LoadBalancerName") == Some(new.load_balancer.as_str())
+            }
+            "RegisterTargets" => {
+                let group = call.parameters.get("TargetGroupArn").unwrap_or_default();
+                group.contains(&new.target_groups())
+            }
+            _ => false,
+        };
+        about && call.succeeded() && call.parameters.iter().any(|(_, value)| value == instance)
+    })
+}
