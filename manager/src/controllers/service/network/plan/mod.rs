@@ -103,6 +103,7 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
             steps.extend(balancer_attributes(question, BalancerRef::Created));
             steps.extend(target_groups::attributes_of_new(question));
             steps.extend([own.opened, own.closed, rules.add, rules.remove].concat());
+            steps.extend(groups::leftover(question));
             steps
         }
         Some(existing) => {

@@ -91,6 +91,20 @@ async fn given_groups_replace_the_managed_one_and_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_load_balancer_that_is_made_again_with_given_groups_leaves_no_other_behind() {
+    let fixture = settle(managed()).await;
+    bring(&fixture, "sg-mine");
+    fixture.aws.change(|world| {
+        world.network.load_balancers.clear();
+        world.network.listeners.clear();
+    });
+    fixture.annotate("security-groups", "sg-mine");
+    fixture.sync().await.unwrap();
+    assert_eq!(attached(&fixture), ["sg-mine"]);
+    assert!(!fixture.aws.world().security_groups.contains_key(OWN), "at once");
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_the_mode_the_annotation_has_no_effect_and_groups_stay() {
     let fixture = settled().await;
     bring(&fixture, "sg-mine");
