@@ -119,10 +119,13 @@ impl Observed {
         subnets.cloned().unwrap_or_default()
     }
 
-    /// The instances that are targets of the load balancer.
+    /// The instances that are targets of the load balancer, or were until a change of listeners was cut off: their target
+    /// groups are there, and nothing uses them.
     #[must_use]
     pub fn registered(&self) -> BTreeSet<InstanceId> {
-        let groups = self.load_balancer.iter().flat_map(|existing| &existing.groups);
+        let used = self.load_balancer.iter().flat_map(|existing| &existing.groups);
+        let unused = |group: &&Group| group.described.load_balancers.is_empty();
+        let groups = used.chain(self.spare.iter().filter(unused));
         groups.flat_map(Group::instances).collect()
     }
 
