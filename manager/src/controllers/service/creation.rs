@@ -5,6 +5,7 @@ use tokio::time::Instant;
 
 use super::desired::Desired;
 use super::line::{Line, Turn};
+use super::memory::Memory;
 use super::plan::{Plan, Step};
 use super::sync::{Next, Reconciler, uid};
 use crate::events::EventType;
@@ -59,6 +60,8 @@ impl Reconciler {
         let Turn::Later { wait, ahead, tell } = turn else {
             return None;
         };
+        // One that is to be made again was settled before; without this the Service would rest until the next resync.
+        self.memories.update(uid(service), Memory::wait);
         if tell {
             let message = format!(
                 "Waiting to create load balancer: AWS limits how many an account may create (Services that \

@@ -149,6 +149,11 @@ impl Memory {
         self.open = self.open.saturating_add(1);
     }
 
+    /// Takes in a look that found something to do, which has to wait: nothing that was known before counts as settled.
+    pub fn wait(&mut self) {
+        self.settled = None;
+    }
+
     /// Whether this failure is to be told: it is another one than before, or was last told long ago.
     pub fn tell(&mut self, message: &str, now: Instant) -> bool {
         let message = &lasting(message);

@@ -13,6 +13,12 @@ use super::fixture::{Fixture, LB, world};
 /// A cluster whose account has used up what AWS lets it make at once.
 async fn used_up() -> Fixture {
     let mut fixture = Fixture::new(world());
+    fixture.reconciler.aws.elb = budget_used_up(&fixture).await;
+    fixture.aws.forget_calls();
+    fixture
+}
+
+async fn budget_used_up(fixture: &Fixture) -> Arc<dyn Elb> {
     let limited: Arc<dyn Elb> = Arc::new(Limited::elb(fixture.aws.clone(), Share::new(1.0).unwrap()));
     for n in 0..10 {
         let listener = Listener {
@@ -32,9 +38,7 @@ async fn used_up() -> Fixture {
         };
         limited.create(&other).await.unwrap();
     }
-    fixture.reconciler.aws.elb = limited;
-    fixture.aws.forget_calls();
-    fixture
+    limited
 }
 
 fn after(next: Next) -> Duration {
@@ -66,6 +70,23 @@ async fn a_service_that_has_to_wait_comes_again_and_holds_up_no_worker() {
     assert!(fixture.aws.world().load_balancers.contains_key(LB));
     let told = fixture.events();
     assert!(told.len() == 2 && told[1].contains("EnsuredLoadBalancer"), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_balancer_that_is_made_again_waits_in_line_and_is_made() {
+    let mut fixture = Fixture::new(world());
+    fixture.settle().await;
+    fixture.reconciler.aws.elb = budget_used_up(&fixture).await;
+    fixture.aws.change(|world| _ = world.load_balancers.remove(LB));
+    fixture.annotate("beat", "1");
+    let wait = after(fixture.sync().await.unwrap());
+    assert!(wait < Duration::from_secs(10), "{wait:?}");
+    tokio::time::advance(wait).await;
+    fixture.sync().await.unwrap();
+    assert!(
+        fixture.aws.world().load_balancers.contains_key(LB),
+        "nothing else wakes it"
+    );
 }
 
 #[tokio::test(start_paused = true)]
