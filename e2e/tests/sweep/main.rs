@@ -177,18 +177,32 @@ async fn expected(alone: &Alone) -> Leftovers {
 /// Waits until a manager has ended its `nth` search.
 async fn searched(alone: &Alone, manager: &Manager, nth: usize) {
     let look = |calls: &[Call]| {
-        let own: Vec<&Call> = calls.iter().filter(|call| call.caller == manager.name()).collect();
-        // A search lists all security groups of the VPC last, and nothing else does that.
-        let lists = own.iter().filter(|call| {
-            let filters = call.parameters.filters();
-            call.action == "DescribeSecurityGroups" && matches!(&filters[..], [("vpc-id", _)]) && call.outcome.is_some()
-        });
-        (lists.count() >= nth).then_some(())
+        let own = calls.iter().filter(|call| call.caller == manager.name());
+        (ended_searches(own) >= nth).then_some(())
     };
     let what = format!("search {nth} of {}", manager.name());
     let seen = alone.proxy.wait_for(&what, PERIOD + LIMIT, look).await;
     seen.unwrap_or_else(|error| panic!("{error}\n{}", manager.log_tail()));
     manager.alive().expect("it runs");
+}
+
+/// A search begins with all load balancers, which nothing else lists, and ends with all security groups of the VPC.
+fn ended_searches<'a>(own: impl Iterator<Item = &'a Call>) -> usize {
+    let (mut ended, mut under_way) = (0, false);
+    for call in own {
+        match call.action.as_str() {
+            "DescribeLoadBalancers" if call.service == AwsService::Elb => {
+                under_way |= call.parameters.list("LoadBalancerNames.member").is_empty();
+            }
+            "DescribeSecurityGroups" if under_way && call.outcome.is_some() => {
+                let ends = matches!(&call.parameters.filters()[..], [("vpc-id", _)]);
+                ended += usize::from(ends);
+                under_way = !ends;
+            }
+            _ => {}
+        }
+    }
+    ended
 }
 
 /// Waits until log and metric name all that is expected, and checks that they name nothing else, and each once.
