@@ -122,23 +122,32 @@ async fn both_managers_get_to_the_end_and_the_numbers_can_be() {
     }
 }
 
-async fn compete() -> Result<Results> {
-    let run = tempfile::tempdir()?;
+/// What both benches of managers need.
+async fn components() -> Result<Tools> {
     let wanted = [
         Tool::Etcd,
         Tool::ApiServer136,
         Tool::MotoPython,
         Tool::AwsCloudControllerManager,
     ];
-    let tools = Tools::load(&wanted).await?;
+    Ok(Tools::load(&wanted).await?)
+}
+
+fn programs(tools: &Tools) -> Result<Programs> {
+    Ok(Programs {
+        ours: Binaries::one("outrigger-manager")?,
+        incumbent: tools.path(Tool::AwsCloudControllerManager)?.to_owned(),
+    })
+}
+
+async fn compete() -> Result<Results> {
+    let run = tempfile::tempdir()?;
+    let tools = components().await?;
     let bench = Bench {
         tools: &tools,
         folder: run.path(),
         range: "127.96.0.0/16",
-        programs: Programs {
-            ours: Binaries::one("outrigger-manager")?,
-            incumbent: tools.path(Tool::AwsCloudControllerManager)?.to_owned(),
-        },
+        programs: programs(&tools)?,
         progress: |text: &str| println!("{text}"),
     };
     let course = manager::steady::Course {
@@ -220,24 +229,15 @@ async fn both_service_controllers_get_to_the_end_and_ours_writes_nothing_at_a_st
     }
 }
 
-/// Looks without effect are left out: they wait for two minutes.
+/// Looks without effect are left out: after each of them nothing happens for seconds.
 async fn serve() -> Result<services::result::Results> {
     let run = tempfile::tempdir()?;
-    let wanted = [
-        Tool::Etcd,
-        Tool::ApiServer136,
-        Tool::MotoPython,
-        Tool::AwsCloudControllerManager,
-    ];
-    let tools = Tools::load(&wanted).await?;
+    let tools = components().await?;
     let bench = services::course::Bench {
         tools: &tools,
         folder: run.path(),
         range: "127.95.0.0/16",
-        programs: Programs {
-            ours: Binaries::one("outrigger-manager")?,
-            incumbent: tools.path(Tool::AwsCloudControllerManager)?.to_owned(),
-        },
+        programs: programs(&tools)?,
         progress: |text: &str| println!("{text}"),
     };
     let extent = services::course::Extent {

@@ -48,7 +48,7 @@ impl Instance for Target {
 /// Of a batch that is refused, the targets that AWS names are set aside, and the others go on together; where it names
 /// none, each goes alone. So a batch makes at most one call more than it has targets.
 #[derive(Debug)]
-pub struct Calls<T> {
+struct Calls<T> {
     action: &'static str,
     number: usize,
     todo: VecDeque<Vec<T>>,
@@ -58,8 +58,7 @@ pub struct Calls<T> {
 
 impl<T: Instance + Clone> Calls<T> {
     /// Calls of `action` with at most `most` targets each.
-    #[must_use]
-    pub fn new(action: &'static str, targets: &[T], most: usize) -> Self {
+    fn new(action: &'static str, targets: &[T], most: usize) -> Self {
         Self {
             action,
             number: targets.len(),
@@ -70,8 +69,7 @@ impl<T: Instance + Clone> Calls<T> {
     }
 
     /// The targets of the next call; `None`: all are done or refused.
-    #[must_use]
-    pub fn batch(&mut self) -> Option<Vec<T>> {
+    fn batch(&mut self) -> Option<Vec<T>> {
         self.todo.pop_front()
     }
 
@@ -79,7 +77,7 @@ impl<T: Instance + Clone> Calls<T> {
     ///
     /// # Errors
     /// The call's own failure, where it is no refusal of a target.
-    pub fn answered(&mut self, batch: Vec<T>, answer: Result<(), Error>) -> Result<(), Error> {
+    fn answered(&mut self, batch: Vec<T>, answer: Result<(), Error>) -> Result<(), Error> {
         let Err(Error::Aws(error)) = &answer else {
             return answer;
         };
@@ -108,12 +106,36 @@ impl<T: Instance + Clone> Calls<T> {
     ///
     /// # Errors
     /// AWS's last refusal, where none came through that was needed.
-    pub fn end(self, needed: bool) -> Result<Vec<Refused>, Error> {
+    fn end(self, needed: bool) -> Result<Vec<Refused>, Error> {
         match self.last {
             Some(last) if needed && self.refused.len() == self.number => Err(last),
             _ => Ok(self.refused),
         }
     }
+}
+
+/// Hands `targets` to AWS by `call`, which is one call of `action` with at most `most` of them, and says which ones AWS
+/// refused. Where `needed`, at least one target has to have come through.
+///
+/// # Errors
+/// A call's own failure, and AWS's last refusal where none came through that was needed.
+pub async fn hand_over<T, F>(
+    action: &'static str,
+    targets: &[T],
+    most: usize,
+    needed: bool,
+    call: impl Fn(Vec<T>) -> F,
+) -> Result<Vec<Refused>, Error>
+where
+    T: Instance + Clone,
+    F: Future<Output = Result<(), Error>>,
+{
+    let mut calls = Calls::new(action, targets, most);
+    while let Some(batch) = calls.batch() {
+        let answer = call(batch.clone()).await;
+        calls.answered(batch, answer)?;
+    }
+    calls.end(needed)
 }
 
 /// AWS's words, if it refused a call for one of its targets.

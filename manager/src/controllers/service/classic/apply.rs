@@ -1,10 +1,10 @@
 //! Carrying out the steps about a classic load balancer.
 
-use outrigger_aws::Kind;
+use outrigger_aws::{InstanceId, Kind};
 
 use super::super::apply::{Executor, Made, done_if, resolve_all};
 use super::super::error::Error;
-use super::super::refused::Calls;
+use super::super::refused::hand_over;
 use super::Step;
 
 impl Executor<'_> {
@@ -45,21 +45,16 @@ impl Executor<'_> {
             Step::ModifyAttributes(attributes) => self.write(action, elb.modify_attributes(name, attributes)).await,
             Step::ConfigureHealthCheck(check) => self.write(action, elb.configure_health_check(name, check)).await,
             Step::Register { instances, needed } => {
-                let mut calls = Calls::new(action, instances, usize::MAX);
-                while let Some(batch) = calls.batch() {
-                    let answer = self.write(action, elb.register(name, &batch)).await;
-                    calls.answered(batch, answer)?;
-                }
-                made.refused.extend(calls.end(*needed)?);
+                let call = |batch: Vec<InstanceId>| async move { self.write(action, elb.register(name, &batch)).await };
+                let refused = hand_over(action, instances, usize::MAX, *needed, call).await?;
+                made.refused.extend(refused);
                 Ok(())
             }
             Step::Deregister(instances) => {
-                let mut calls = Calls::new(action, instances, usize::MAX);
-                while let Some(batch) = calls.batch() {
-                    let answer = self.write(action, elb.deregister(name, &batch)).await;
-                    calls.answered(batch, answer)?;
-                }
-                made.refused.extend(calls.end(false)?);
+                let call =
+                    |batch: Vec<InstanceId>| async move { self.write(action, elb.deregister(name, &batch)).await };
+                let refused = hand_over(action, instances, usize::MAX, false, call).await?;
+                made.refused.extend(refused);
                 Ok(())
             }
             Step::DeleteLoadBalancer => self.write(action, elb.delete(name)).await,

@@ -5,7 +5,7 @@ use outrigger_aws::{Error as AwsError, Kind};
 
 use super::super::apply::{Executor, Made, is, resolve_all};
 use super::super::error::Error;
-use super::super::refused::{Calls, Refused};
+use super::super::refused::{Refused, hand_over};
 use super::{BalancerRef, Step, TargetGroupRef};
 
 /// AWS's code for more targets than a target group may have.
@@ -121,22 +121,16 @@ impl Executor<'_> {
 
     async fn register(&self, group: &str, targets: &[Target], needed: bool) -> Result<Vec<Refused>, Error> {
         const ACTION: &str = "RegisterTargets";
-        let mut calls = Calls::new(ACTION, targets, MAX_TARGETS);
-        while let Some(batch) = calls.batch() {
-            let answer = self.write(ACTION, self.elbv2.register_targets(group, &batch)).await;
-            calls.answered(batch, answer)?;
-        }
-        calls.end(needed)
+        let call =
+            |batch: Vec<Target>| async move { self.write(ACTION, self.elbv2.register_targets(group, &batch)).await };
+        hand_over(ACTION, targets, MAX_TARGETS, needed, call).await
     }
 
     async fn deregister(&self, group: &str, targets: &[Target]) -> Result<Vec<Refused>, Error> {
         const ACTION: &str = "DeregisterTargets";
-        let mut calls = Calls::new(ACTION, targets, MAX_TARGETS);
-        while let Some(batch) = calls.batch() {
-            let answer = self.write(ACTION, self.elbv2.deregister_targets(group, &batch)).await;
-            calls.answered(batch, answer)?;
-        }
-        calls.end(false)
+        let call =
+            |batch: Vec<Target>| async move { self.write(ACTION, self.elbv2.deregister_targets(group, &batch)).await };
+        hand_over(ACTION, targets, MAX_TARGETS, false, call).await
     }
 
     /// AWS lets go of a deleted listener's target group some seconds later. The Service is looked at again; nobody
