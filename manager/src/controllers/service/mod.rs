@@ -141,7 +141,10 @@ pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<
         stop: stop.clone(),
     });
     let told = Arc::clone(&context);
-    let nodes = nodes.inspect(move |()| told.reconciler.node_sync.nodes_changed());
+    let nodes = nodes.inspect(move |()| {
+        told.reconciler.node_sync.nodes_changed();
+        told.reconciler.aws.shared.nodes_changed();
+    });
     let controller = Controller::new(services, watcher::Config::default());
     let listed = controller.store();
     let services = listed.clone();

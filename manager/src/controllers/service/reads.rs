@@ -5,8 +5,9 @@
 //!
 //! - subnets, route tables and security groups serve all for [`look::MAX_AGE`]; what one call can say of up to 200 groups,
 //!   the own ones of other Services among them, is asked in one call;
-//! - at the first look after a start a load balancer is described together with 19 others whose turn is still to come.
-//!   Such a description is used once; from then on each look reads its own load balancer.
+//! - at the first look after a start, or after Nodes have changed, a load balancer is described together with 19 others
+//!   whose turn is still to come. Such a description is used once; from then on each look reads its own load balancer;
+//! - a look for Nodes leaves attributes alone ([`Look::for_targets`]).
 //!
 //! Why a stale answer does no harm. A look on behalf of a change of the Service itself, or after a failure, takes none: who
 //! has changed the Service may have changed something at AWS just before. Another [`Look`] notes when something that it was

@@ -221,7 +221,10 @@ impl Reconciler {
         // Who looks for drift this often wants to see what is there now.
         let often = self.settings.resync_period.is_some_and(|period| period < 2 * MAX_AGE);
         if !often && !about.cause.wants_the_present() {
-            let quick = Look::quick(&self.aws);
+            let quick = match about.cause {
+                Cause::Nodes => Look::for_targets(&self.aws),
+                _ => Look::quick(&self.aws),
+            };
             let looked = self.look_by(&quick, about, search).await;
             if quick.suffices(&looked.as_ref().map(|looked| &looked.plan)) {
                 return looked;

@@ -17,8 +17,8 @@ use super::desired::{Desired, Groups};
 pub struct Existing {
     /// Its description.
     pub described: LoadBalancer,
-    /// Its attributes.
-    pub attributes: Attributes,
+    /// Its attributes, if they were read.
+    pub attributes: Option<Attributes>,
     /// Its tags.
     pub tags: Tags,
 }
@@ -117,7 +117,10 @@ async fn existing(look: &Look<'_>, name: &str) -> Result<Option<Existing>, Error
     let Some((described, tags)) = classic_load_balancer(look, name).await? else {
         return Ok(None);
     };
-    let attributes = look.elb.attributes(name).await?;
+    let attributes = match look.reads_attributes() {
+        true => Some(look.elb.attributes(name).await?),
+        false => None,
+    };
     Ok(Some(Existing {
         described,
         attributes,

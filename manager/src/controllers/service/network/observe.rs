@@ -26,8 +26,8 @@ pub struct Group {
     pub described: TargetGroup,
     /// Its targets, without those that are on their way out.
     pub targets: BTreeSet<Target>,
-    /// Its attributes; empty where nobody asks for any.
-    pub attributes: Attributes,
+    /// Its attributes, if they were read; they are not where nobody asks for any.
+    pub attributes: Option<Attributes>,
 }
 
 /// A load balancer that exists.
@@ -35,8 +35,8 @@ pub struct Group {
 pub struct Existing {
     /// Its description.
     pub described: NetworkLoadBalancer,
-    /// Its attributes.
-    pub attributes: Attributes,
+    /// Its attributes, if they were read.
+    pub attributes: Option<Attributes>,
     /// Its listeners.
     pub listeners: Vec<Listener>,
     /// The target groups that it uses.
@@ -207,7 +207,7 @@ pub async fn standing(look: &Look<'_>, name: &str, candidates: &[Candidate]) -> 
             groups.push(Group {
                 targets: staying(elb.target_health(&used.arn).await?),
                 described: used,
-                attributes: Attributes::new(),
+                attributes: None,
             });
         }
     }
@@ -231,8 +231,12 @@ async fn existing(look: &Look<'_>, desired: &Desired, search: Search) -> Result<
     };
     let listeners = elb.listeners(&described.arn).await?;
     let used = used(look, &described.arn, &listeners, search).await?;
+    let attributes = match look.reads_attributes() {
+        true => Some(elb.attributes(&described.arn).await?),
+        false => None,
+    };
     Ok(Some(Existing {
-        attributes: elb.attributes(&described.arn).await?,
+        attributes,
         groups: in_full(look, desired, used).await?,
         listeners,
         described,
@@ -274,13 +278,18 @@ fn name_of(arn: &str) -> Option<&str> {
     rest.split('/').next()
 }
 
-async fn spare(aws: &Aws, desired: &Desired, existing: Option<&Existing>, search: Search) -> Result<Vec<Group>, Error> {
+async fn spare(
+    look: &Look<'_>,
+    desired: &Desired,
+    existing: Option<&Existing>,
+    search: Search,
+) -> Result<Vec<Group>, Error> {
     let served = |port: &&Port| existing.is_some_and(|existing| existing.serving(desired, port).is_some());
     let unserved = desired.ports.iter().filter(|port| !served(port));
     let names: Vec<String> = unserved.map(|port| port.target_group.name.clone()).collect();
     let mut found = Vec::new();
     if !names.is_empty() {
-        found = aws.elbv2.target_groups_named(&names).await?;
+        found = look.elbv2.target_groups_named(&names).await?;
     }
     if search != Search::Named {
         let whose = Whose {
@@ -288,21 +297,22 @@ async fn spare(aws: &Aws, desired: &Desired, existing: Option<&Existing>, search
             service_tag: desired.tags.get(SERVICE_TAG).map(String::as_str).unwrap_or_default(),
             cluster_tags: &desired.cluster_tags,
         };
-        found.extend(listing::unused(aws.elbv2.as_ref(), &aws.target_groups, whose, search).await?);
+        found.extend(listing::unused(look.elbv2.as_ref(), &look.target_groups, whose, search).await?);
     }
     let mut seen: BTreeSet<String> = existing.map(Existing::group_arns).unwrap_or_default();
     found.retain(|group| seen.insert(group.arn.clone()));
-    in_full(aws, desired, found).await
+    in_full(look, desired, found).await
 }
 
-async fn in_full(aws: &Aws, desired: &Desired, groups: Vec<TargetGroup>) -> Result<Vec<Group>, Error> {
-    let elb = aws.elbv2.as_ref();
+async fn in_full(look: &Look<'_>, desired: &Desired, groups: Vec<TargetGroup>) -> Result<Vec<Group>, Error> {
+    let elb = look.elbv2.as_ref();
+    let wanted = desired.target_group_attributes.is_some() && look.reads_attributes();
     let mut full = Vec::with_capacity(groups.len());
     for described in groups {
         let health = elb.target_health(&described.arn).await?;
-        let attributes = match &desired.target_group_attributes {
-            Some(_) => elb.target_group_attributes(&described.arn).await?,
-            None => Attributes::new(),
+        let attributes = match wanted {
+            true => Some(elb.target_group_attributes(&described.arn).await?),
+            false => None,
         };
         full.push(Group {
             described,

@@ -1,5 +1,5 @@
-//! Load balancers that are described before the turn of their Services comes, when a process has just started and has
-//! to look at all of them.
+//! Load balancers that are described before the turn of their Services comes, when all of them have to be looked at: when a
+//! process has just started, and when Nodes have changed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,7 +27,7 @@ pub(super) struct Ahead<T> {
 
 #[derive(Debug)]
 struct State<T> {
-    /// Names that nobody has looked at since the start; `None` before the first look.
+    /// Names that nobody has looked at since the start, or since Nodes have changed; `None` before the first look.
     waiting: Option<BTreeSet<String>>,
     /// Described, and not looked at yet.
     ready: HashMap<String, (Moment, Option<T>)>,
@@ -67,9 +67,9 @@ impl<T> Ahead<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The description of this load balancer, if this is the first look at it: made ahead for another one's sake, or
-    /// now, together with others of those that `all` named at the very first look. `None` for a fresh
-    /// look, from the second look on, and where there are no others or they could not be described together: whoever asks then describes it alone.
+    /// The description of this load balancer, if this is the first look at it since everyone has to be looked at: made
+    /// ahead for another one's sake, or now, together with others of those that `all` named at the very first look, or
+    /// [`Ahead::begin`] since. `None` for a fresh look, from the second look on, and where there are no others or they could not be described together: whoever asks then describes it alone.
     pub(super) async fn take<F>(
         &self,
         name: &str,
@@ -127,6 +127,13 @@ impl<T> Ahead<T> {
         let mut state = self.state();
         state.waiting.get_or_insert_with(all);
         state.is_waiting(name) || state.ready.contains_key(name)
+    }
+
+    /// Everyone has to be looked at again: of `all` none has been described since now.
+    pub(super) fn begin(&self, all: BTreeSet<String>) {
+        let mut state = self.state();
+        state.waiting = Some(all);
+        state.ready.clear();
     }
 
     /// What was said of this load balancer so far does not count.

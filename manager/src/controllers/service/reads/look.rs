@@ -19,6 +19,7 @@ pub struct Look<'a> {
     aws: &'a Aws,
     began: Moment,
     quick: bool,
+    for_targets: bool,
     older_shared: AtomicBool,
     older_balancer: AtomicBool,
 }
@@ -28,6 +29,16 @@ impl<'a> Look<'a> {
     #[must_use]
     pub fn quick(aws: &'a Aws) -> Self {
         Self::new(aws, true)
+    }
+
+    /// The same for the sake of targets, after Nodes have changed: attributes, which are read of each load balancer and of
+    /// each target group alone, are left to the next look of another kind.
+    #[must_use]
+    pub fn for_targets(aws: &'a Aws) -> Self {
+        Self {
+            for_targets: true,
+            ..Self::new(aws, true)
+        }
     }
 
     /// A look that takes only what is told from now on.
@@ -41,6 +52,7 @@ impl<'a> Look<'a> {
             aws,
             began: Moment::now(),
             quick,
+            for_targets: false,
             older_shared: AtomicBool::new(false),
             older_balancer: AtomicBool::new(false),
         }
@@ -52,25 +64,34 @@ impl<'a> Look<'a> {
         self.quick
     }
 
+    /// Whether it reads attributes.
+    #[must_use]
+    pub fn reads_attributes(&self) -> bool {
+        !self.for_targets
+    }
+
     /// Whether what came of this look may be acted upon, or a fresh one has to come first.
     ///
     /// Nothing is written and nothing is called wrong for what is older than the look, with one exception: targets may
-    /// change on the word of a fresh description of the load balancer, since adding one that is there or taking away one
-    /// that is not changes nothing, and subnets and groups have no say in who is a target.
+    /// change on the word of a description of the load balancer from the last minute, since adding one that is there or
+    /// taking away one that is not changes nothing, and subnets and groups have no say in who is a target.
     #[must_use]
     pub fn suffices(&self, outcome: &Result<&Plan, &Error>) -> bool {
         let balancer = self.older_balancer.load(Ordering::Relaxed);
         let older = balancer || self.older_shared.load(Ordering::Relaxed);
         match outcome {
-            _ if !older => true,
-            Ok(plan) => plan.steps.is_empty() || (!balancer && plan.changes_targets_only()),
+            Ok(plan) if plan.steps.is_empty() => true,
+            Ok(plan) if plan.changes_targets_only() => !balancer,
+            // What else is to be done may concern what a look for targets has not read.
+            Ok(_) => !older && !self.for_targets,
+            Err(_) if !older => true,
             Err(Error::World(_)) => false,
             Err(Error::Aws(error)) => error.kind() != Kind::NotFound,
             Err(_) => true,
         }
     }
 
-    /// Notes that the load balancer was described by something that may be older than the look.
+    /// Notes that the load balancer was described by something that may be much older than the look.
     pub fn was_told_older(&self) {
         self.older_balancer.store(true, Ordering::Relaxed);
     }
@@ -82,7 +103,7 @@ impl<'a> Look<'a> {
 
     /// Whether a description of that moment, made ahead, serves as the load balancer's.
     pub(super) fn takes_ahead(&self, described: Moment, max_age: Duration) -> bool {
-        self.takes(described, max_age, &self.older_balancer)
+        self.takes_shared(described) || self.takes(described, max_age, &self.older_balancer)
     }
 
     fn takes(&self, answered: Moment, max_age: Duration, older: &AtomicBool) -> bool {

@@ -11,9 +11,9 @@ use outrigger_aws::elb::LoadBalancer;
 use outrigger_aws::elbv2::NetworkLoadBalancer;
 
 use super::super::annotations::{Annotations, Kind};
-use super::super::names;
 use super::super::plan::Step;
 use super::super::work::{Work, work};
+use super::super::{hostname, names};
 use super::ahead::Ahead;
 use super::answers::Answers;
 
@@ -61,12 +61,21 @@ impl Shared {
         }
     }
 
-    /// The names of all load balancers of this kind that Services want.
+    /// Other Nodes may be targets: every Service is about to be looked at.
+    pub fn nodes_changed(&self) {
+        self.classic.begin(self.load_balancers(Kind::Classic));
+        self.network.begin(self.load_balancers(Kind::Network));
+    }
+
+    /// The names of all load balancers of this kind that Services want and have: AWS refuses a whole call for one that
+    /// does not exist.
     pub(super) fn load_balancers(&self, kind: Kind) -> BTreeSet<String> {
         let services = self.services.get().map(|services| services()).unwrap_or_default();
-        let wanted = services
-            .iter()
-            .filter(|service| work(service) == Work::Ensure && Annotations::of(service).kind() == kind);
+        let wanted = services.iter().filter(|service| {
+            work(service) == Work::Ensure
+                && Annotations::of(service).kind() == kind
+                && hostname::standing(service).is_some()
+        });
         wanted
             .map(|service| names::load_balancer(service.metadata.uid.as_deref().unwrap_or_default()))
             .collect()

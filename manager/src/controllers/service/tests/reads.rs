@@ -135,7 +135,8 @@ async fn network_load_balancers_too_are_described_many_at_a_time_after_a_start()
         let mut service = numbered(number);
         let key = format!("{PREFIX}type");
         service.metadata.annotations = Some(BTreeMap::from([(key, "nlb".to_owned())]));
-        service.status = None;
+        let address = json!({"ingress": [{"hostname": "web.elb.us-east-1.amazonaws.com"}]});
+        service.status = serde_json::from_value(json!({"loadBalancer": address})).unwrap();
         service
     };
     let (fixture, services) = restarted_with((0..25).map(network).collect()).await;
@@ -382,10 +383,50 @@ async fn nodes_that_join_cost_the_load_balancers_own_reads_and_one_write() {
     fixture.sync().await.unwrap();
     let calls = [
         ("DescribeInstances", 1),
-        ("DescribeLoadBalancerAttributes", 1),
         ("DescribeLoadBalancers", 1),
         ("DescribeTags", 1),
         ("RegisterInstancesWithLoadBalancer", 1),
     ];
     assert_eq!(counts(&fixture), calls.into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_joins_many_load_balancers_has_them_described_twenty_at_a_time() {
+    let (fixture, services) = restarted(45).await;
+    for service in &services {
+        fixture.reconciler.reconcile(service).await.unwrap();
+    }
+    advance(MAX_AGE).await;
+    counts(&fixture);
+    fixture.node("i-3", true);
+    fixture.reconciler.aws.shared.nodes_changed();
+    for service in &services {
+        fixture.reconciler.reconcile(service).await.unwrap();
+    }
+    let calls = [
+        ("DescribeInstances", 1),
+        ("DescribeLoadBalancers", 3),
+        ("DescribeRouteTables", 1),
+        ("DescribeSecurityGroups", 3),
+        ("DescribeSubnets", 1),
+        ("DescribeTags", 3),
+        ("RegisterInstancesWithLoadBalancer", 45),
+    ];
+    assert_eq!(counts(&fixture), calls.into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_for_nodes_that_finds_more_to_do_looks_at_everything() {
+    let fixture = settled().await;
+    fixture.aws.change(|world| {
+        let balancer = world.load_balancers.get_mut(LB).unwrap();
+        balancer.attributes.idle_timeout = Some(61);
+        world.security_groups.get_mut("sg-new1").unwrap().ingress.clear();
+    });
+    fixture.node("i-3", true);
+    fixture.sync().await.unwrap();
+    let counts = counts(&fixture);
+    assert_eq!(counts["DescribeLoadBalancerAttributes"], 1);
+    assert_eq!(counts["AuthorizeSecurityGroupIngress"], 1);
+    assert_eq!(counts["RegisterInstancesWithLoadBalancer"], 1);
 }

@@ -65,8 +65,9 @@ pub(super) fn settings(desired: &Desired, existing: &Existing) -> Vec<Planned> {
     let (mut steps, renewed) = listeners(desired, existing);
     steps.extend(proxy_protocol(desired, existing, &renewed));
     steps.extend(tls_policy(desired, existing, &renewed));
-    let differ = attributes::differences(&desired.attributes, &existing.attributes);
-    if !differ.is_empty() {
+    let actual = existing.attributes.as_ref();
+    let differ = actual.map(|actual| attributes::differences(&desired.attributes, actual));
+    if let Some(differ) = differ.filter(|differ| !differ.is_empty()) {
         let reason = format!("attributes differ: {}", differ.join(", "));
         steps.push(Planned::new(Step::ModifyAttributes(desired.attributes.clone()), reason));
     }

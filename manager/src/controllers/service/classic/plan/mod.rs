@@ -152,13 +152,13 @@ fn fresh(desired: &Desired) -> Existing {
             listeners: desired.listeners.clone(),
             ..LoadBalancer::default()
         },
-        attributes: Attributes {
+        attributes: Some(Attributes {
             cross_zone: Some(false),
             access_log: Some(AccessLog::default()),
             connection_draining: Some(false),
             connection_draining_timeout: Some(300),
             idle_timeout: Some(60),
-        },
+        }),
         tags: desired.tags.clone(),
     }
 }

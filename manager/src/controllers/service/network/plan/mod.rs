@@ -186,7 +186,7 @@ fn addresses(annotation: &'static str, listed: Option<&Vec<String>>, subnets: &[
 fn balancer_attributes(question: Question<'_>, of: BalancerRef) -> Option<Planned> {
     let fresh = attributes::of_new_balancer();
     let existing: Option<&Existing> = question.observed.load_balancer.as_ref();
-    let actual = existing.map_or(&fresh, |existing| &existing.attributes);
+    let actual = existing.map_or(Some(&fresh), |existing| existing.attributes.as_ref())?;
     let differences = attributes::differences(&question.desired.attributes, actual);
     let names: Vec<&str> = differences.keys().map(String::as_str).collect();
     let reason = format!("attributes differ: {}", names.join(", "));

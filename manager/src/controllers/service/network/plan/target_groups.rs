@@ -36,7 +36,7 @@ pub(super) fn attributes_of_new(question: Question<'_>) -> Vec<Planned> {
 /// The attributes of a group that the plan makes.
 pub(super) fn attributes_of_created(question: Question<'_>, port: &Port) -> Option<Planned> {
     let created = TargetGroupRef::Created(port.target_group.name.clone());
-    changed_attributes(question, created, &attributes::of_new_target_group())
+    changed_attributes(question, created, Some(&attributes::of_new_target_group()))
 }
 
 /// What brings a group that stays to what the port asks for: targets, health check, attributes.
@@ -52,13 +52,13 @@ pub(super) fn upkeep(question: Question<'_>, port: &Port, group: &Group, goal: &
         ));
     }
     let of_group = TargetGroupRef::Arn(arn.clone());
-    steps.extend(changed_attributes(question, of_group, &group.attributes));
+    steps.extend(changed_attributes(question, of_group, group.attributes.as_ref()));
     steps
 }
 
-fn changed_attributes(question: Question<'_>, group: TargetGroupRef, actual: &Attributes) -> Option<Planned> {
+fn changed_attributes(question: Question<'_>, group: TargetGroupRef, actual: Option<&Attributes>) -> Option<Planned> {
     let wanted = question.desired.target_group_attributes.as_ref()?;
-    let differences = attributes::target_group_differences(wanted, actual);
+    let differences = attributes::target_group_differences(wanted, actual?);
     let names: Vec<&str> = differences.keys().map(String::as_str).collect();
     let reason = format!("attributes differ: {}", names.join(", "));
     (!differences.is_empty()).then(|| Planned::new(Step::ModifyTargetGroupAttributes(group, differences), reason))
