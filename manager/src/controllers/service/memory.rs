@@ -44,7 +44,9 @@ pub struct Memory {
     pub shape: Option<Shape>,
     /// The last look that ended well, if none has failed since.
     pub settled: Option<Settled>,
-    /// Targets after that look.
+    /// When everything was last looked at, with a good end: a look for the sake of targets does not read all.
+    pub whole: Option<Instant>,
+    /// Targets after the last look that ended well.
     pub targets: BTreeSet<InstanceId>,
     /// Targets that looked gone, and since when.
     pub seen_gone: Option<(Instant, BTreeSet<InstanceId>)>,

@@ -28,6 +28,7 @@ pub mod error;
 mod follow;
 pub mod hostname;
 mod line;
+mod looking;
 pub mod memory;
 pub mod moves;
 pub mod names;

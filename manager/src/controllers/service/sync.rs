@@ -71,27 +71,6 @@ pub enum Next {
     After(Duration),
 }
 
-/// What came of a look at AWS.
-struct Looked {
-    plan: Plan,
-    /// The address of the load balancer that is there.
-    hostname: Option<String>,
-    /// The groups that were looked at.
-    groups: Vec<SecurityGroup>,
-}
-
-/// A Service that is worked on.
-struct About<'a> {
-    service: &'a Service,
-    desired: &'a Desired,
-    candidates: &'a [Candidate],
-    /// Targets that are known to go.
-    going: &'a BTreeSet<InstanceId>,
-    cause: Cause,
-    /// No Node may be a target of any Service.
-    no_nodes: bool,
-}
-
 impl Reconciler {
     /// Looks at a Service and does what it needs. A failure is told by an Event and remembered for
     /// [`Reconciler::retry_after`].
@@ -162,6 +141,7 @@ impl Reconciler {
             candidates: &candidates,
             going: &going,
             cause,
+            due: self.until_due(service, &memory, now).is_some_and(|left| left.is_zero()),
             no_nodes: eligible.is_empty(),
         };
         let next = self
@@ -197,6 +177,9 @@ impl Reconciler {
             at: now,
             hostname,
         };
+        if looked.whole {
+            self.memories.update(uid(service), |memory| memory.whole = Some(now));
+        }
         Ok(self.settle(service, settled, looked.plan, &refused))
     }
 
@@ -208,74 +191,19 @@ impl Reconciler {
             let wait = STORE_LAG.checked_sub(now.saturating_duration_since(settled.at))?;
             return (!wait.is_zero()).then_some(Next::After(wait));
         }
-        let Some(after) = resync::after(self.settings.resync_period, uid(service)) else {
-            return Some(Next::OnChange);
+        match self.until_due(service, memory, now) {
+            None => Some(Next::OnChange),
+            Some(left) => (!left.is_zero()).then_some(Next::After(left)),
+        }
+    }
+
+    /// How long until everything is to be looked at again, in search of drift; `None`: never.
+    fn until_due(&self, service: &Service, memory: &Memory, now: Instant) -> Option<Duration> {
+        let Some(whole) = memory.whole else {
+            return Some(Duration::ZERO);
         };
-        let left = after.checked_sub(now.saturating_duration_since(settled.at))?;
-        (!left.is_zero()).then_some(Next::After(left))
-    }
-
-    /// Looks at AWS and makes a plan: where nobody has asked, from what others were told just before, if that leads to
-    /// nothing; else from what AWS says now.
-    async fn look(&self, about: &About<'_>, search: Search) -> Result<Looked, Error> {
-        // Who looks for drift this often wants to see what is there now.
-        let often = self.settings.resync_period.is_some_and(|period| period < 2 * MAX_AGE);
-        if !often && !about.cause.wants_the_present() {
-            let quick = match about.cause {
-                Cause::Nodes => Look::for_targets(&self.aws),
-                _ => Look::quick(&self.aws),
-            };
-            let looked = self.look_by(&quick, about, search).await;
-            if quick.suffices(&looked.as_ref().map(|looked| &looked.plan)) {
-                return looked;
-            }
-        }
-        self.look_by(&Look::fresh(&self.aws), about, search).await
-    }
-
-    async fn look_by(&self, look: &Look<'_>, about: &About<'_>, search: Search) -> Result<Looked, Error> {
-        let About {
-            candidates,
-            going: seen_gone,
-            ..
-        } = *about;
-        match about.desired {
-            Desired::Classic(desired) => {
-                let observed = classic::observe::observe(look, desired, &self.settings, candidates).await?;
-                let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
-                let candidates = &self.with_held(candidates, registered, seen_gone);
-                let plan = classic::plan::plan(classic::plan::Question {
-                    desired,
-                    settings: &self.settings,
-                    observed: &observed,
-                    candidates,
-                    seen_gone,
-                })?;
-                let groups = observed.groups.into_values().chain(observed.own_group);
-                Ok(Looked {
-                    plan,
-                    groups: groups.chain(observed.referencing).collect(),
-                    hostname: observed.load_balancer.map(|existing| existing.described.dns_name),
-                })
-            }
-            Desired::Network(desired) => {
-                let observed = network::observe::observe(look, desired, &self.settings, candidates, search).await?;
-                let registered = observed.registered();
-                let candidates = &self.with_held(candidates, Some(&registered), seen_gone);
-                let plan = network::plan::plan(network::plan::Question {
-                    desired,
-                    settings: &self.settings,
-                    observed: &observed,
-                    candidates,
-                    seen_gone,
-                })?;
-                Ok(Looked {
-                    plan,
-                    hostname: observed.address(),
-                    groups: observed.security_groups(),
-                })
-            }
-        }
+        let after = resync::after(self.settings.resync_period, uid(service))?;
+        Some(after.saturating_sub(now.saturating_duration_since(whole)))
     }
 
     /// The finalizer comes before anything that would have to be cleaned up.
@@ -295,18 +223,6 @@ impl Reconciler {
         self.tell_begin(service, cause).await;
         self.hold(service).await.doing(tell::ADD_FINALIZER)?;
         Ok(Next::OnChange)
-    }
-
-    /// The candidates, and while not everything is known for sure also the targets that are there: they stay. Those that
-    /// go for a known reason are none of them.
-    pub(super) fn with_held(
-        &self,
-        candidates: &[Candidate],
-        registered: Option<&BTreeSet<InstanceId>>,
-        going: &BTreeSet<InstanceId>,
-    ) -> Vec<Candidate> {
-        let held = registered.filter(|_| Instant::now() < self.settled_at);
-        targets::with_held(candidates, held.into_iter().flatten(), going)
     }
 
     async fn carry_out(&self, about: &About<'_>, looked: &Looked) -> Result<Made, Error> {
@@ -373,7 +289,6 @@ impl Reconciler {
         let until_settled = self.settled_at.saturating_duration_since(settled.at);
         let missing = !settled.targets.is_subset(&targets) || !refused.is_empty();
         let open = losing || held || settled.hostname.is_empty() || missing;
-        let after = resync::after(self.settings.resync_period, uid(service));
         self.memories.update(uid(service), |memory| {
             memory.note_gone(unconfirmed, settled.at);
             memory.waiting = losing || held;
@@ -385,8 +300,9 @@ impl Reconciler {
                     (false, false) => memory.look_again_after(),
                 });
             }
+            let now = settled.at;
             memory.settle(settled, targets);
-            after.map_or(Next::OnChange, Next::After)
+            self.until_due(service, memory, now).map_or(Next::OnChange, Next::After)
         })
     }
 

@@ -68,8 +68,11 @@ impl<T> Ahead<T> {
     }
 
     /// The description of this load balancer, if this is the first look at it since everyone has to be looked at: made
-    /// ahead for another one's sake, or now, together with others of those that `all` named at the very first look, or
-    /// [`Ahead::begin`] since. `None` for a fresh look, from the second look on, and where there are no others or they could not be described together: whoever asks then describes it alone.
+    /// ahead for another one's sake, or now, together with others that wait. Those are what `all` names at the very first
+    /// look, or [`Ahead::begin`] since.
+    ///
+    /// `None` for a fresh look, from the second look on, and where there are no others or they could not be described
+    /// together: whoever asks then describes it alone.
     pub(super) async fn take<F>(
         &self,
         name: &str,

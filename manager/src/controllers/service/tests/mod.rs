@@ -8,6 +8,7 @@ mod fixture;
 mod follow;
 mod line;
 mod network;
+mod node_looks;
 mod properties;
 mod reads;
 mod refused;

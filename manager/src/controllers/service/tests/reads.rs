@@ -31,7 +31,7 @@ impl Writer for Anything {
     async fn event(&self, _: &Service, _: EventType, _: &'static str, _: &str) {}
 }
 
-async fn settled() -> Fixture {
+pub(super) async fn settled() -> Fixture {
     let fixture = Fixture::new(world());
     fixture.settle().await;
     // Nothing that was told until now counts any more.
@@ -41,7 +41,7 @@ async fn settled() -> Fixture {
 }
 
 /// How often each action was called since the log was emptied.
-fn counts(fixture: &Fixture) -> BTreeMap<&'static str, usize> {
+pub(super) fn counts(fixture: &Fixture) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     for call in fixture.aws.calls() {
         *counts.entry(call.action).or_default() += 1;
@@ -63,7 +63,7 @@ fn numbered(number: usize) -> Service {
 }
 
 /// A cluster with the load balancers of so many Services, and a process that has just started.
-async fn restarted(count: usize) -> (Fixture, Vec<Service>) {
+pub(super) async fn restarted(count: usize) -> (Fixture, Vec<Service>) {
     restarted_with((0..count).map(numbered).collect()).await
 }
 
@@ -371,62 +371,4 @@ async fn who_was_looked_at_after_the_start_is_not_described_ahead_when_a_node_jo
         "{counts:?}"
     );
     assert_eq!(counts["RegisterInstancesWithLoadBalancer"], 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn nodes_that_join_cost_the_load_balancers_own_reads_and_one_write() {
-    let fixture = settled().await;
-    fixture.annotate("beat", "1");
-    fixture.sync().await.unwrap();
-    counts(&fixture);
-    fixture.node("i-3", true);
-    fixture.sync().await.unwrap();
-    let calls = [
-        ("DescribeInstances", 1),
-        ("DescribeLoadBalancers", 1),
-        ("DescribeTags", 1),
-        ("RegisterInstancesWithLoadBalancer", 1),
-    ];
-    assert_eq!(counts(&fixture), calls.into());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_node_that_joins_many_load_balancers_has_them_described_twenty_at_a_time() {
-    let (fixture, services) = restarted(45).await;
-    for service in &services {
-        fixture.reconciler.reconcile(service).await.unwrap();
-    }
-    advance(MAX_AGE).await;
-    counts(&fixture);
-    fixture.node("i-3", true);
-    fixture.reconciler.aws.shared.nodes_changed();
-    for service in &services {
-        fixture.reconciler.reconcile(service).await.unwrap();
-    }
-    let calls = [
-        ("DescribeInstances", 1),
-        ("DescribeLoadBalancers", 3),
-        ("DescribeRouteTables", 1),
-        ("DescribeSecurityGroups", 3),
-        ("DescribeSubnets", 1),
-        ("DescribeTags", 3),
-        ("RegisterInstancesWithLoadBalancer", 45),
-    ];
-    assert_eq!(counts(&fixture), calls.into());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_look_for_nodes_that_finds_more_to_do_looks_at_everything() {
-    let fixture = settled().await;
-    fixture.aws.change(|world| {
-        let balancer = world.load_balancers.get_mut(LB).unwrap();
-        balancer.attributes.idle_timeout = Some(61);
-        world.security_groups.get_mut("sg-new1").unwrap().ingress.clear();
-    });
-    fixture.node("i-3", true);
-    fixture.sync().await.unwrap();
-    let counts = counts(&fixture);
-    assert_eq!(counts["DescribeLoadBalancerAttributes"], 1);
-    assert_eq!(counts["AuthorizeSecurityGroupIngress"], 1);
-    assert_eq!(counts["RegisterInstancesWithLoadBalancer"], 1);
 }

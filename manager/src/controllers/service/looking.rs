@@ -1,0 +1,131 @@
+//! Looking at AWS on behalf of a Service, and what has to be done then.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::InstanceId;
+use outrigger_aws::ec2::SecurityGroup;
+use tokio::time::Instant;
+
+use super::cause::Cause;
+use super::desired::Desired;
+use super::error::Error;
+use super::network::listing::Search;
+use super::plan::Plan;
+use super::reads::Look;
+use super::reads::look::MAX_AGE;
+use super::sync::Reconciler;
+use super::targets::{self, Candidate};
+use super::{classic, network};
+
+/// What came of a look at AWS.
+pub(super) struct Looked {
+    /// What is to be done.
+    pub plan: Plan,
+    /// The address of the load balancer that is there.
+    pub hostname: Option<String>,
+    /// The groups that were looked at.
+    pub groups: Vec<SecurityGroup>,
+    /// Whether attributes were read too.
+    pub whole: bool,
+}
+
+/// A Service that is worked on.
+pub(super) struct About<'a> {
+    /// It.
+    pub service: &'a Service,
+    /// What it asks for.
+    pub desired: &'a Desired,
+    /// Who may be a target.
+    pub candidates: &'a [Candidate],
+    /// Targets that are known to go.
+    pub going: &'a BTreeSet<InstanceId>,
+    /// Why it is looked at.
+    pub cause: Cause,
+    /// Whether it is time to look at everything again, in search of drift.
+    pub due: bool,
+    /// No Node may be a target of any Service.
+    pub no_nodes: bool,
+}
+
+impl Reconciler {
+    /// Looks at AWS and makes a plan: where nobody has asked, from what others were told just before, if that leads to
+    /// nothing; else from what AWS says now.
+    ///
+    /// # Errors
+    /// What AWS refuses to tell, and what keeps the Service from its desired state.
+    pub(super) async fn look(&self, about: &About<'_>, search: Search) -> Result<Looked, Error> {
+        // Who looks for drift this often wants to see what is there now.
+        let often = self.settings.resync_period.is_some_and(|period| period < 2 * MAX_AGE);
+        if !often && !about.cause.wants_the_present() {
+            let quick = match about.cause {
+                Cause::Nodes if !about.due => Look::for_targets(&self.aws),
+                _ => Look::quick(&self.aws),
+            };
+            let looked = self.look_by(&quick, about, search).await;
+            if quick.suffices(&looked.as_ref().map(|looked| &looked.plan)) {
+                return looked;
+            }
+        }
+        self.look_by(&Look::fresh(&self.aws), about, search).await
+    }
+
+    async fn look_by(&self, look: &Look<'_>, about: &About<'_>, search: Search) -> Result<Looked, Error> {
+        let About {
+            candidates,
+            going: seen_gone,
+            ..
+        } = *about;
+        match about.desired {
+            Desired::Classic(desired) => {
+                let observed = classic::observe::observe(look, desired, &self.settings, candidates).await?;
+                let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
+                let candidates = &self.with_held(candidates, registered, seen_gone);
+                let plan = classic::plan::plan(classic::plan::Question {
+                    desired,
+                    settings: &self.settings,
+                    observed: &observed,
+                    candidates,
+                    seen_gone,
+                })?;
+                let groups = observed.groups.into_values().chain(observed.own_group);
+                Ok(Looked {
+                    plan,
+                    groups: groups.chain(observed.referencing).collect(),
+                    whole: look.reads_attributes(),
+                    hostname: observed.load_balancer.map(|existing| existing.described.dns_name),
+                })
+            }
+            Desired::Network(desired) => {
+                let observed = network::observe::observe(look, desired, &self.settings, candidates, search).await?;
+                let registered = observed.registered();
+                let candidates = &self.with_held(candidates, Some(&registered), seen_gone);
+                let plan = network::plan::plan(network::plan::Question {
+                    desired,
+                    settings: &self.settings,
+                    observed: &observed,
+                    candidates,
+                    seen_gone,
+                })?;
+                Ok(Looked {
+                    plan,
+                    hostname: observed.address(),
+                    groups: observed.security_groups(),
+                    whole: look.reads_attributes(),
+                })
+            }
+        }
+    }
+
+    /// The candidates, and while not everything is known for sure also the targets that are there: they stay. Those that
+    /// go for a known reason are none of them.
+    pub(super) fn with_held(
+        &self,
+        candidates: &[Candidate],
+        registered: Option<&BTreeSet<InstanceId>>,
+        going: &BTreeSet<InstanceId>,
+    ) -> Vec<Candidate> {
+        let held = registered.filter(|_| Instant::now() < self.settled_at);
+        targets::with_held(candidates, held.into_iter().flatten(), going)
+    }
+}
