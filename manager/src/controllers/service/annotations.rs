@@ -1,6 +1,7 @@
 //! Reading the annotations of AWS load balancers, with the grammar of the in-tree provider.
 
 use std::collections::BTreeMap;
+use std::num::{IntErrorKind, ParseIntError};
 
 use k8s_openapi::api::core::v1::Service;
 
@@ -57,6 +58,15 @@ pub fn parse_list(text: &str) -> Vec<String> {
         .filter(|item| !item.is_empty())
         .map(str::to_owned)
         .collect()
+}
+
+/// What to write instead of a value that is no integer of 32 bits.
+fn expected_integer(error: &ParseIntError) -> &'static str {
+    match error.kind() {
+        IntErrorKind::PosOverflow => "expected an integer of at most 2147483647",
+        IntErrorKind::NegOverflow => "expected an integer of at least -2147483648",
+        _ => "expected an integer in decimal digits, without spaces",
+    }
 }
 
 impl<'a> Annotations<'a> {
@@ -133,10 +143,10 @@ impl<'a> Annotations<'a> {
     /// When the annotation is there and is no decimal integer of 32 bits.
     pub fn present_integer(&self, suffix: &str) -> Result<Option<i32>, Invalid> {
         let Some(value) = self.get(suffix) else { return Ok(None) };
-        value
-            .parse()
-            .map(Some)
-            .map_err(|_| self.wrong(suffix, "expected an integer without spaces"))
+        value.parse().map(Some).map_err(|error| {
+            let expected = expected_integer(&error);
+            self.wrong(suffix, expected)
+        })
     }
 
     /// A comma list; `None` when the annotation is absent.
@@ -181,6 +191,25 @@ mod tests {
             parse_list("subnet-1, subnet-2, My Subnet "),
             ["subnet-1", "subnet-2", "My Subnet"]
         );
+    }
+
+    #[test]
+    fn a_number_that_is_too_long_is_not_said_to_have_spaces() {
+        let told = |value: &str| {
+            let all = BTreeMap::from([(format!("{PREFIX}n"), value.to_owned())]);
+            let read = Annotations { all: Some(&all) }.present_integer("n");
+            read.map_err(|error| error.to_string())
+        };
+        assert_eq!(told("-2147483648"), Ok(Some(i32::MIN)));
+        for (value, expected) in [
+            ("2147483648", "at most 2147483647"),
+            ("-99999999999", "at least -2147483648"),
+            ("10 ", "without spaces"),
+            ("1e1", "decimal digits"),
+        ] {
+            let told = told(value).expect_err(value);
+            assert!(told.contains(expected) && told.contains(value), "{told}");
+        }
     }
 
     #[test]

@@ -7,10 +7,16 @@ use serde_json::{Value, json};
 
 use super::names::FINALIZER;
 
-/// Adds the finalizer, as a strategic merge patch: the others stay.
+/// Adds the finalizer after the others, as a strategic merge patch: those stay. Without the order it would come first.
 #[must_use]
 pub fn add_finalizer(service: &Service) -> Value {
-    json!({"metadata": {"uid": service.metadata.uid, "finalizers": [FINALIZER]}})
+    let mut order = service.metadata.finalizers.clone().unwrap_or_default();
+    order.push(FINALIZER.to_owned());
+    json!({"metadata": {
+        "uid": service.metadata.uid,
+        "finalizers": [FINALIZER],
+        "$setElementOrder/finalizers": order,
+    }})
 }
 
 /// Removes the finalizer, and the load balancer's address with it, so that nobody sees a Service that is free to go
@@ -63,6 +69,18 @@ mod tests {
         for patch in [add_finalizer(&service), release(&service), address(&service, "h")] {
             assert_eq!(patch["metadata"]["uid"], "u1");
         }
+    }
+
+    #[test]
+    fn the_finalizer_comes_after_those_of_others() {
+        let mut service = service(json!([]));
+        service.metadata.finalizers = Some(vec!["b/b".into(), "a/a".into()]);
+        let patch = add_finalizer(&service);
+        assert_eq!(
+            patch["metadata"]["$setElementOrder/finalizers"],
+            json!(["b/b", "a/a", FINALIZER])
+        );
+        assert_eq!(patch["metadata"]["finalizers"], json!([FINALIZER]));
     }
 
     #[test]
