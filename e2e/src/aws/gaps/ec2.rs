@@ -15,6 +15,8 @@ const ATTACHMENT_STATUS: &str = "attachment.status";
 pub(super) struct Memory {
     /// Instances that are terminated.
     terminated: Mutex<BTreeSet<String>>,
+    /// Instances that somebody has stopped.
+    stopped: Mutex<BTreeSet<String>>,
 }
 
 impl Memory {
@@ -44,8 +46,47 @@ impl Memory {
                 corrected(moto, ec2, &query, blackholes).await
             }
             "DeleteSecurityGroup" => groups::delete(moto, &query).await,
+            "StartInstances" | "StopInstances" => {
+                let response = moto.ask(ec2, &query).await;
+                if response.status().is_success() {
+                    self.note_state(&query);
+                }
+                Ok(Reply::Moto(response))
+            }
             _ => Ok(Reply::Moto(moto.ask(ec2, &query).await)),
         }
+    }
+
+    fn note_state(&self, query: &Query) {
+        let mut stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        let ids = query
+            .parameters
+            .iter()
+            .filter(|(key, _)| key.starts_with("InstanceId."));
+        for (_, id) in ids {
+            if query.action == "StopInstances" {
+                stopped.insert(id.to_owned());
+            } else {
+                stopped.remove(id);
+            }
+        }
+    }
+
+    /// AWS's refusal of targets that do not run, none of which it registers then.
+    pub(super) fn refused_targets(&self, query: &Query) -> Option<Reply> {
+        if query.action != "RegisterTargets" {
+            return None;
+        }
+        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = query.parameters.iter().filter(|(key, _)| key.ends_with(".Id"));
+        let refused: BTreeSet<&str> = wanted.map(|(_, id)| id).filter(|id| stopped.contains(*id)).collect();
+        let named = refused
+            .iter()
+            .map(|id| format!("'{id}'"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let message = format!("The following targets are not in a running state and cannot be registered: {named}");
+        (!refused.is_empty()).then_some(Reply::Refused("InvalidTarget", message))
     }
 
     /// These instances are terminated.
@@ -120,11 +161,31 @@ fn blackholes(tables: &mut Element, terminated: &BTreeSet<String>) {
 #[cfg(test)]
 mod tests {
     use super::super::fixture::{Script, body};
-    use super::Memory;
+    use super::{Memory, Reply};
     use crate::aws::query::Query;
 
     fn query(form: &str) -> Query {
         Query::parse(form.as_bytes())
+    }
+
+    #[tokio::test]
+    async fn targets_that_are_stopped_are_refused_with_their_whole_call_until_they_run_again() {
+        let (moto, memory) = (Script::answering("<R/>"), Memory::default());
+        let register = query(
+            "Action=RegisterTargets&Version=2015-12-01&Targets.member.1.Id=i-1&Targets.member.2.Id=i-2&Targets.member.2.Port=1",
+        );
+        let refused = || memory.refused_targets(&register);
+        assert!(refused().is_none());
+        let stop = query("Action=StopInstances&Version=2016-11-15&InstanceId.1=i-2");
+        body(memory.answer(&moto, stop).await);
+        assert!(
+            matches!(refused(), Some(Reply::Refused("InvalidTarget", words)) if words.contains("'i-2'") && !words.contains("i-1"))
+        );
+        let deregister = query("Action=DeregisterTargets&Version=2015-12-01&Targets.member.1.Id=i-2");
+        assert!(memory.refused_targets(&deregister).is_none());
+        let start = query("Action=StartInstances&Version=2016-11-15&InstanceId.1=i-2");
+        body(memory.answer(&moto, start).await);
+        assert!(refused().is_none());
     }
 
     #[tokio::test]

@@ -23,6 +23,7 @@
 //! | ELBv2 listeners | a policy on every listener | on TLS only |
 //! | ELBv2 CreateTargetGroup | the same settings again: `DuplicateTargetGroupName` | the existing one |
 //! | ELBv2 DescribeTargetGroups | of a load balancer: forgets what ModifyListener changed, fails where there is none | those of its listeners |
+//! | ELBv2 RegisterTargets | takes instances that are stopped | `InvalidTarget` for the whole call |
 //! | ELBv2 DescribeTargetGroupAttributes | `preserve_client_ip.enabled`, `proxy_protocol_v2.enabled` are missing | AWS's defaults for instances |
 //!
 //! Not here: `net` in the ARNs of network load balancers (moto says `app`), addresses of load balancers, targets that
@@ -90,7 +91,10 @@ impl Gaps {
         match service {
             Service::Ec2 => self.ec2.answer(moto, query).await,
             Service::Elb => self.elb.answer(moto, query).await,
-            Service::ElbV2 => self.elbv2.answer(moto, query).await,
+            Service::ElbV2 => match self.ec2.refused_targets(&query) {
+                Some(refused) => Ok(refused),
+                None => self.elbv2.answer(moto, query).await,
+            },
             Service::Sts | Service::Other(_) => Ok(Reply::Moto(moto.ask(service, &query).await)),
         }
     }
