@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use outrigger_e2e::parity::Subject;
 use outrigger_e2e::parity::compare::topics as topics_of;
-use outrigger_e2e::parity::services::{Case, case, compare, run};
+use outrigger_e2e::parity::services::{Case, Ran, case, compare, run};
 
 /// The environment variable that names another folder of cases.
 const CASES: &str = "OUTRIGGER_PARITY_SERVICES";
@@ -47,7 +47,7 @@ async fn every_recorded_service_ends_as_under_v1_37_0_or_differs_as_the_page_of_
 
 /// Runs our manager and names the cases that are not as they have to be.
 async fn differing(cases: &[Case], folder: &Path, topics: &BTreeSet<String>) -> BTreeSet<String> {
-    let outcomes = match run(Subject::Ours, cases, folder).await {
+    let outcomes = match run(Subject::Ours, cases, folder).await.and_then(Ran::all) {
         Ok(outcomes) => outcomes,
         Err(error) => panic!("{error:#}"),
     };

@@ -125,7 +125,8 @@ pub struct AwsCall {
     pub parameters: BTreeMap<String, String>,
 }
 
-/// What happens to Nodes, by name: `node-1` to `node-6` are there, `node-7` can be added.
+/// What happens to Nodes, by name: `node-1` to `node-6` are there, `node-7` can be added, and so can Nodes that are no
+/// instance: `bare-…` has no provider ID, `fargate-…` runs on Fargate, `foreign-…` in another cloud.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Nodes {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event as KubeEvent, Namespace, Node, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -17,7 +17,7 @@ use super::outcome::{Event, ServiceState};
 /// An annotation that means nothing to anybody.
 const WITHOUT_EFFECT: &str = "parity.test/look";
 /// Nodes that are there unless a case says otherwise.
-const NODES: [&str; 6] = ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6"];
+pub(super) const NODES: [&str; 6] = ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6"];
 
 /// The API server's own, about addresses of Services that come and go quickly.
 const ADDRESS_REPAIR: &str = "ipallocator-repair-controller";
@@ -65,6 +65,7 @@ impl Cluster {
                 .with_context(|| format!("node {name}"))?;
         }
         for (name, patch) in &change.patch {
+            let patch = &ground.names.resolve(patch);
             let status = json!({"status": patch["status"]});
             let patched = self
                 .nodes
@@ -107,19 +108,20 @@ impl Cluster {
     }
 
     async fn add(&self, name: &str, ground: &Ground) -> Result<()> {
-        let instance = ground
-            .instance(name)
-            .with_context(|| format!("nodes: there is no {name}"))?;
+        let (provider_id, address) = match ground.instance(name) {
+            Some(instance) => (Some(instance.provider_id()), instance.private_ip.as_str()),
+            None => (without_instance(name)?, "192.0.2.10"),
+        };
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let node = json!({
             "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
-            "spec": {"providerID": instance.provider_id()},
+            "spec": {"providerID": provider_id},
             "status": {
                 "conditions": [{
                     "type": "Ready", "status": "True", "reason": "Harness", "message": "",
                     "lastHeartbeatTime": now, "lastTransitionTime": now,
                 }],
-                "addresses": [{"type": "InternalIP", "address": instance.private_ip}],
+                "addresses": [{"type": "InternalIP", "address": address}],
             },
         });
         let node: Node = serde_json::from_value(node)?;
@@ -159,6 +161,16 @@ impl Cluster {
             namespace,
             looks: 0,
         })
+    }
+}
+
+/// The provider ID of a Node that is no instance of EC2, by the beginning of its name.
+fn without_instance(name: &str) -> Result<Option<String>> {
+    match name.split('-').next() {
+        Some("bare") => Ok(None),
+        Some("fargate") => Ok(Some(format!("aws:///us-east-1a/12345678/{name}"))),
+        Some("foreign") => Ok(Some(format!("gce://project/zone/{name}"))),
+        _ => bail!("nodes: there is no {name}; there are node-1 to node-7, bare-…, fargate-…, and foreign-…"),
     }
 }
 

@@ -246,7 +246,7 @@ fn comparable(outcome: &Outcome) -> BTreeSet<Event> {
 }
 
 /// What comes before the words about the fault: of a sync also what was being done.
-fn beginning(event: &Event) -> String {
+pub(super) fn beginning(event: &Event) -> String {
     if let Some((hosts, _)) = event.message.split_once(", error: ") {
         return hosts.to_owned();
     }

@@ -1,6 +1,7 @@
 //! AWS for one lane: a moto with what all cases have, what a case has besides, and a clean ground after it.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 
@@ -29,6 +30,8 @@ pub(super) struct Ground {
     pub(super) names: Names,
     /// What AWS has when no case runs.
     pub(super) baseline: Account,
+    /// Whether a case has stopped instances.
+    stopped: AtomicBool,
     moto: Moto,
 }
 
@@ -60,6 +63,7 @@ impl Ground {
             world,
             names,
             baseline: Account::new(),
+            stopped: AtomicBool::new(false),
             moto,
         };
         ground.group(SHARED_GROUP, &[]).await?;
@@ -120,6 +124,9 @@ impl Ground {
             "elbv2" => Service::ElbV2,
             other => anyhow::bail!("calls: there is no service {other:?}; use ec2, elb or elbv2"),
         };
+        if call.action == "StopInstances" {
+            self.stopped.store(true, Ordering::Relaxed);
+        }
         let parameters = call
             .parameters
             .iter()
@@ -213,7 +220,23 @@ impl Ground {
                 self.tag(id, key, before.as_deref()).await?;
             }
         }
-        Ok(())
+        self.start_instances().await
+    }
+
+    /// Those that a case has stopped.
+    async fn start_instances(&self) -> Result<()> {
+        if !self.stopped.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let instances = self.world.instances.iter().zip(1..);
+        let parameters: Parameters = instances
+            .map(|(instance, number)| (format!("InstanceId.{number}"), instance.id.clone()))
+            .collect();
+        Ok(self
+            .proxy
+            .ask(&Service::Ec2, "StartInstances", parameters)
+            .await
+            .map(|_| ())?)
     }
 
     async fn clear_load_balancers(&self) -> Result<()> {

@@ -40,6 +40,8 @@ const MOST: Duration = Duration::from_secs(30);
 const OURS_MOST: Duration = Duration::from_secs(15);
 /// Our manager is not waited for any longer when it has said what came out, and is not equal.
 const SETTLED: Duration = Duration::from_millis(1500);
+/// The same where many targets may go: it looks again after 5 s.
+const CONFIRMED: Duration = Duration::from_secs(8);
 /// Our manager looks at Nodes no more than once a second.
 const AFTER_NODES: Duration = Duration::from_millis(1300);
 /// Our manager is waited for so long where v1.37.0 says that it is done.
@@ -56,11 +58,33 @@ const ENDS: [&str; 6] = [
     "DeleteLoadBalancerFailed",
 ];
 
-/// Runs all cases and returns what became of each, by the case's name.
+/// What became of cases.
+#[derive(Debug, Default)]
+pub struct Ran {
+    /// By the case's name.
+    pub outcomes: BTreeMap<String, Vec<Outcome>>,
+    /// What kept others from being run to their end: mostly that the API server refuses something.
+    pub failed: Vec<String>,
+}
+
+impl Ran {
+    /// What became of all cases.
+    ///
+    /// # Errors
+    /// When one was not run to its end.
+    pub fn all(self) -> Result<BTreeMap<String, Vec<Outcome>>> {
+        if self.failed.is_empty() {
+            return Ok(self.outcomes);
+        }
+        bail!("{}", self.failed.join("\n"));
+    }
+}
+
+/// Runs all cases.
 ///
 /// # Errors
 /// When something of the harness does not come about.
-pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<BTreeMap<String, Vec<Outcome>>> {
+pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<Ran> {
     let mut wanted = subject.tools();
     wanted.push(Tool::MotoPython);
     let tools = Tools::load(&wanted).await?;
@@ -70,14 +94,19 @@ pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<BTre
         let (tools, etcd) = (&tools, &etcd);
         async move {
             let lane = Lane::start(subject, tools, etcd, folder, number).await?;
-            let mut outcomes = BTreeMap::new();
+            let mut ran = Ran::default();
             for (index, cases) in groups.iter().enumerate() {
-                outcomes.extend(lane.group(index, cases).await?);
+                lane.group(index, cases, &mut ran).await?;
             }
-            anyhow::Ok(outcomes)
+            anyhow::Ok(ran)
         }
     });
-    Ok(try_join_all(lanes).await?.into_iter().flatten().collect())
+    let mut all = Ran::default();
+    for ran in try_join_all(lanes).await? {
+        all.outcomes.extend(ran.outcomes);
+        all.failed.extend(ran.failed);
+    }
+    Ok(all)
 }
 
 /// Cases by lane and by run of a manager, about as many in each lane.
@@ -157,11 +186,11 @@ impl<'a> Lane<'a> {
     }
 
     /// Cases of one cloud config.
-    async fn group(&self, index: usize, cases: &[Case]) -> Result<BTreeMap<String, Vec<Outcome>>> {
+    async fn group(&self, index: usize, cases: &[Case], ran: &mut Ran) -> Result<()> {
         let folder = self.folder.join(format!("group-{index}"));
         std::fs::create_dir_all(&folder)?;
         let Some(first) = cases.first() else {
-            return Ok(BTreeMap::new());
+            return Ok(());
         };
         let started = manager::start(
             self.subject,
@@ -178,19 +207,14 @@ impl<'a> Lane<'a> {
         let clean = self.ground.prepare(&Aws::default()).await?;
         self.warm_up(&running).await.context("the first Service of a manager")?;
         self.ground.clear(clean).await?;
-        let mut outcomes = BTreeMap::new();
-        let mut failed = Vec::new();
         for case in cases {
             match self.case(&running, case).await {
-                Ok(outcome) => drop(outcomes.insert(case.name.clone(), outcome)),
-                Err(error) => failed.push(format!("case {}: {error:#}", case.name)),
+                Ok(outcome) => drop(ran.outcomes.insert(case.name.clone(), outcome)),
+                Err(error) => ran.failed.push(format!("case {}: {error:#}", case.name)),
             }
         }
         running.process.stop(Duration::from_secs(5)).await?;
-        if !failed.is_empty() {
-            bail!("{}", failed.join("\n"));
-        }
-        Ok(outcomes)
+        Ok(())
     }
 
     /// A Service that comes and goes, so that the manager's caches are full.
@@ -218,25 +242,30 @@ impl<'a> Lane<'a> {
     async fn case(&self, running: &Running, case: &Case) -> Result<Vec<Outcome>> {
         let prepared = self.ground.prepare(&case.aws).await?;
         self.cluster.change(&case.nodes, &self.ground).await?;
-        let done = self.steps(running, case, &prepared).await;
+        let done = match self.begin(case, &prepared).await {
+            Ok((mut progress, mark)) => {
+                let done = self.steps(running, &mut progress, mark).await;
+                progress.service.remove().await?;
+                done.map(|()| progress.outcomes)
+            }
+            Err(error) => Err(error),
+        };
         let changes: Vec<&Nodes> = case.steps.iter().map(|step| &step.nodes).chain([&case.nodes]).collect();
-        if let Ok(progress) = &done {
-            progress.service.remove().await?;
-        }
         self.cluster.restore(&changes, &self.ground).await?;
         tokio::time::sleep(QUIET).await;
         self.ground.clear(prepared).await?;
-        done.map(|progress| progress.outcomes)
+        done
     }
 
-    async fn steps<'c>(&self, running: &Running, case: &'c Case, prepared: &ground::Case) -> Result<Progress<'c>> {
+    /// Makes the Service.
+    async fn begin<'c>(&self, case: &'c Case, prepared: &ground::Case) -> Result<(Progress<'c>, u64)> {
         let mut names = prepared.names.clone();
         let before = account::read(&self.ground.proxy, &mut names).await?;
         let mark = self.ground.proxy.mark();
         let manifest = names.resolve(&case.manifest());
         let service = self.cluster.create(&manifest).await?;
         names.learn_service(CLUSTER_NAME, &service.namespace, service.name(), &service.uid);
-        let mut progress = Progress {
+        let progress = Progress {
             case,
             service,
             names,
@@ -244,16 +273,23 @@ impl<'a> Lane<'a> {
             said: Said::new(),
             outcomes: Vec::new(),
         };
-        self.settle(running, &mut progress, mark).await?;
-        for step in case.steps.iter().skip(1) {
+        Ok((progress, mark))
+    }
+
+    /// Looks at what came of the creation, and goes on from there.
+    async fn steps(&self, running: &Running, progress: &mut Progress<'_>, mark: u64) -> Result<()> {
+        self.settle(running, progress, mark).await?;
+        let case = progress.case;
+        for (step, label) in case.steps.iter().zip(case.labels()).skip(1) {
             for call in &step.calls {
                 self.ground.by_hand(call, &progress.names).await?;
             }
             let mark = self.ground.proxy.mark();
-            self.perform(step, &mut progress).await?;
-            self.settle(running, &mut progress, mark).await?;
+            let performed = self.perform(step, progress).await;
+            performed.with_context(|| format!("step {label}"))?;
+            self.settle(running, progress, mark).await?;
         }
-        Ok(progress)
+        Ok(())
     }
 
     async fn perform(&self, step: &Step, progress: &mut Progress<'_>) -> Result<()> {
@@ -322,7 +358,13 @@ impl<'a> Lane<'a> {
             progress.outcomes.push(outcome);
             let index = progress.outcomes.len() - 1;
             let equal = || compare::problems_of_step(progress.case, &progress.outcomes, index).is_empty();
-            let told = look.ended && look.quiet > SETTLED && action != Some(Action::Nodes);
+            let loses =
+                recorded.is_some_and(|outcome| outcome.writes.iter().any(|line| line.starts_with("Deregister")));
+            let told = if loses || action == Some(Action::Nodes) {
+                look.quiet > CONFIRMED
+            } else {
+                look.ended && look.quiet > SETTLED
+            };
             if self.subject == Subject::Incumbent || told || look.elapsed > OURS_MOST || equal() {
                 progress.said = said;
                 return Ok(());

@@ -69,10 +69,33 @@ const fn network(suffix: &'static str, good: &'static [&'static str], odd: &'sta
 /// For `true` and `false` as Go reads them.
 const BOOLEANS: &[&str] = &["true", "false", "true", "True", "t", "1", "0", "F"];
 const NO_BOOLEANS: &[&str] = &["yes", "", " true", "tRue", "on"];
-const NO_NUMBERS: &[&str] = &["ten", "", " 10", "3.3", "-1", "0", "+7"];
+const NO_NUMBERS: &[&str] = &[
+    "ten", "", " 10", "10 ", "3.3", "1e1", "0x10", "1_0", "010", "-1", "-5", "0", "+7",
+];
+/// The same for health checks, and numbers beyond 32 bits, one of which is 2 when it is cut.
+const NO_COUNTS: &[&str] = &[
+    "ten",
+    "",
+    " 10",
+    "10 ",
+    "3.3",
+    "1e1",
+    "0x10",
+    "1_0",
+    "010",
+    "-1",
+    "-5",
+    "0",
+    "+7",
+    "300",
+    "99999999999",
+    "4294967298",
+    "-4294967293",
+    "99999999999999999999",
+];
 
-/// All but the type. Not here, as ours differs by intent and a row of the page of parity says how: an empty policy, numbers
-/// of health checks beyond 32 bits, groups listed twice, and subnets in another order than AWS lists them in.
+/// All but the type. Not here, as ours differs by intent and a row of the page of parity says how: an empty policy, groups
+/// listed twice, and subnets in another order than AWS lists them in.
 pub(super) const KNOWN: [Known; 29] = [
     both(
         "internal",
@@ -108,7 +131,7 @@ pub(super) const KNOWN: [Known; 29] = [
         &["<sg:shared>", "<sg:extra>", "<sg:extra>, <sg:shared>", "", ", ,,"],
         &[],
     ),
-    both("ssl-cert", &[CERTIFICATE, CERTIFICATE, ANOTHER, ""], &[]),
+    both("ssl-cert", &[CERTIFICATE, CERTIFICATE, ANOTHER, ""], &["one", " "]),
     both(
         "ssl-ports",
         &["*", "443", "https", "443,https", "80,443", "a,b"],
@@ -117,7 +140,7 @@ pub(super) const KNOWN: [Known; 29] = [
     both(
         "ssl-negotiation-policy",
         &["ELBSecurityPolicy-TLS-1-2-2017-01", "ELBSecurityPolicy-2016-08"],
-        &[],
+        &["ELBSecurityPolicy-None"],
     ),
     both(
         "backend-protocol",
@@ -129,7 +152,7 @@ pub(super) const KNOWN: [Known; 29] = [
     classic(
         "access-log-emit-interval",
         &["5", "60"],
-        &["ten", "", " 5", "99999999999"],
+        &["ten", "", " 5", "0", "-5", "7", "99999999999"],
     ),
     both("access-log-s3-bucket-name", &["logs", "other-logs"], &[""]),
     both("access-log-s3-bucket-prefix", &["prefix", "a/b"], &[""]),
@@ -147,23 +170,40 @@ pub(super) const KNOWN: [Known; 29] = [
             "team",
             "kubernetes.io/cluster/parity=shared",
             "kubernetes.io/service-name=other",
+            "KubernetesCluster=other",
+            "Name=my lb, a = b ,a=c",
         ],
     ),
     both(
         "healthcheck-protocol",
         &["http", "HTTP", "https", "TCP", "tcp", "Https"],
-        &["ssl", "SSL", "udp", "", "http "],
+        &["ssl", "SSL", "udp", "", "http ", " TCP", "GRPC"],
     ),
     both(
         "healthcheck-port",
         &["traffic-port", "8080", "30080", "10256"],
-        &["http", "", " 80", "70000", "0"],
+        &[
+            "http",
+            "",
+            " 80",
+            "70000",
+            "0",
+            "-80",
+            "80.0",
+            "Traffic-Port",
+            "traffic-port ",
+            "99999999999",
+        ],
     ),
-    both("healthcheck-path", &["/", "/ready", "/a?b=c"], &["", "ready"]),
-    both("healthcheck-healthy-threshold", &["2", "3", "5", "10"], NO_NUMBERS),
-    both("healthcheck-unhealthy-threshold", &["2", "3", "5", "10"], NO_NUMBERS),
-    both("healthcheck-timeout", &["2", "5", "10"], NO_NUMBERS),
-    both("healthcheck-interval", &["10", "30", "20"], NO_NUMBERS),
+    both(
+        "healthcheck-path",
+        &["/", "/ready", "/a?b=c"],
+        &["", "ready", " /", "/a b", "//"],
+    ),
+    both("healthcheck-healthy-threshold", &["2", "3", "5", "10"], NO_COUNTS),
+    both("healthcheck-unhealthy-threshold", &["2", "3", "5", "10"], NO_COUNTS),
+    both("healthcheck-timeout", &["2", "5", "10"], NO_COUNTS),
+    both("healthcheck-interval", &["10", "30", "20"], NO_COUNTS),
     network(
         "target-group-attributes",
         &[
@@ -177,21 +217,38 @@ pub(super) const KNOWN: [Known; 29] = [
             "preserve_client_ip.enabled=True",
             "stickiness.enabled=true",
             "=true",
+            "deregistration_delay.timeout_seconds=30",
+            "proxy_protocol_v2.enabled=true,proxy_protocol_v2.enabled=false",
+            " proxy_protocol_v2.enabled=true , ",
         ],
     ),
     network(
         "eip-allocations",
         &["<eip-1>,<eip-2>"],
-        &["", "<eip-1>", "<eip-1>, <eip-2>"],
+        &[
+            "",
+            ",",
+            "<eip-1>",
+            "<eip-1>, <eip-2>",
+            "<eip-1>,<eip-2>,<eip-1>",
+            "eipalloc-0123456789abcdef0,<eip-1>",
+        ],
     ),
     network(
         "private-ipv4-addresses",
         &["172.31.0.10,172.31.16.10"],
-        &["", "172.31.0.10", "172.31.0.10,"],
+        &[
+            "",
+            "172.31.0.10",
+            "172.31.0.10,",
+            "172.31.0.10, 172.31.16.10",
+            "172.31.0.10,172.31.16.10,172.31.16.11",
+            "10.9.9.9,x",
+        ],
     ),
     both(
         NODE_LABELS,
-        &["role=edge", "role", "role=edge,tier="],
+        &["role=edge", "role=edge", "role", "role=edge,tier="],
         &["", "role=none", "=", ","],
     ),
 ];

@@ -7,6 +7,8 @@ mod annotations;
 mod dice;
 mod drift;
 pub mod judge;
+mod manifest;
+mod nodes;
 mod service;
 mod stage;
 mod steps;
@@ -17,6 +19,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use dice::Dice;
+use nodes::Crowd;
 use service::Draft;
 
 /// Writes so many cases into the folder, and makes it where there is none.
@@ -40,10 +43,13 @@ fn case(seed: u64, number: usize) -> Value {
     let mut draft = Draft::drawn(&mut dice);
     let service = draft.manifest();
     let plain = config == json!({});
-    let steps = steps::drawn(&mut dice, &mut draft, plain);
+    let mut crowd = Crowd::default();
+    // Labels that a later step asks for are there from the beginning.
+    let labels = if dice.chance(30) { "role" } else { "" };
+    let nodes = nodes::before(&mut dice, &format!("{service}{labels}"), &mut crowd);
+    let steps = steps::drawn(&mut dice, &mut draft, plain, &mut crowd);
     let text = format!("{service}{}", json!(steps));
     let aws = stage::aws(&mut dice, &text);
-    let nodes = stage::nodes(&mut dice, &text);
     json!({
         "about": format!("Drawn at random: seed {seed}, number {number}."),
         "config": config,
@@ -111,6 +117,15 @@ mod tests {
             "us-east-1d",
             "\"no-op\"",
             "\"delete\"",
+            "SCTP",
+            "2001:db8::",
+            "99999999999",
+            "example.com/",
+            "loadBalancerClass",
+            "StopInstances",
+            "bare-1",
+            "Unknown",
+            "KubernetesClusterTag",
         ] {
             assert!(text.contains(words), "{words}");
         }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
-
-use super::annotations::{self, NODE_LABELS, PREFIX, TYPE};
+use super::annotations::{self, PREFIX, TYPE};
 use super::dice::Dice;
 
+/// Protocols of ports; AWS has no load balancer for the third.
+pub(super) const TCP: &str = "TCP";
+pub(super) const UDP: &str = "UDP";
+const SCTP: &str = "SCTP";
 /// The annotation beside `spec.loadBalancerSourceRanges`.
 pub(super) const RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 /// Ports and their names.
@@ -33,6 +35,7 @@ const NETWORKS: [&str; 9] = [
     "100.64.0.0/10",
     "192.0.2.128/25",
 ];
+const MOST_PORTS: usize = 5;
 /// In so many values out of a hundred something is odd, in a case that may have odd ones.
 const ODD: usize = 35;
 
@@ -42,7 +45,7 @@ pub(super) struct Port {
     pub(super) name: &'static str,
     pub(super) port: u16,
     pub(super) node_port: u16,
-    pub(super) udp: bool,
+    pub(super) protocol: &'static str,
 }
 
 /// A Service.
@@ -58,6 +61,10 @@ pub(super) struct Draft {
     pub(super) sticky: bool,
     /// Asks for an address, which AWS does not give.
     pub(super) addressed: bool,
+    /// Others hold it too, by finalizers of theirs.
+    pub(super) kept: bool,
+    /// Has a class, so that it is for another controller.
+    pub(super) class: bool,
     /// Odd values may be drawn.
     pub(super) odd: bool,
     /// Nothing odd has been drawn so far.
@@ -76,6 +83,8 @@ impl Draft {
             local: dice.chance(15),
             sticky: false,
             addressed: false,
+            kept: dice.chance(5),
+            class: dice.chance(2),
             odd: dice.chance(35),
             good: true,
             wanted: true,
@@ -87,11 +96,10 @@ impl Draft {
         }
         let udp = network && dice.chance(25);
         for port in &mut draft.ports {
-            port.udp = udp;
+            port.protocol = if udp { UDP } else { TCP };
         }
         if draft.odd && dice.chance(8) {
-            draft.ports[0].udp = !udp;
-            draft.good = false;
+            draft.mix(dice);
         }
         if draft.odd && dice.chance(6) {
             draft.sticky = true;
@@ -108,7 +116,39 @@ impl Draft {
         if dice.chance(30) {
             draft.ranged(dice);
         }
+        draft.good &= !draft.class;
         draft
+    }
+
+    /// Ports of different protocols, one of them on the same number as another.
+    fn mix(&mut self, dice: &mut Dice) {
+        self.good = false;
+        let first = self.ports[0];
+        let other = if first.protocol == UDP { TCP } else { UDP };
+        match dice.below(3) {
+            1 => self.ports[0].protocol = SCTP,
+            2 if self.ports.len() < MOST_PORTS => self.ports.push(Port {
+                name: "again",
+                protocol: other,
+                ..first
+            }),
+            _ => self.ports[0].protocol = other,
+        }
+    }
+
+    /// The API server takes no number twice of one protocol.
+    pub(super) fn without_doubles(&mut self) {
+        let mut kept: Vec<Port> = Vec::new();
+        for port in &self.ports {
+            let same = |there: &Port| {
+                let number = there.port == port.port || (port.node_port != 0 && there.node_port == port.node_port);
+                there.protocol == port.protocol && number
+            };
+            if !kept.iter().any(same) {
+                kept.push(*port);
+            }
+        }
+        self.ports = kept;
     }
 
     fn odd_percent(&self) -> usize {
@@ -134,12 +174,7 @@ impl Draft {
     /// More annotations, or other values.
     pub(super) fn annotate(&mut self, dice: &mut Dice) {
         let (drawn, good) = annotations::drawn(dice, self.network, self.odd_percent());
-        // A choice of Nodes does not change: ours looks twice before it takes away many targets.
-        let later = !self.ports.is_empty();
         for (suffix, value) in drawn {
-            if later && suffix == NODE_LABELS {
-                continue;
-            }
             self.annotations.insert(format!("{PREFIX}{suffix}"), value.to_owned());
         }
         self.good &= good;
@@ -151,13 +186,13 @@ impl Draft {
         let free: Vec<(u16, &'static str)> = PORTS.iter().filter(free).copied().collect();
         let (port, name) = dice.pick(&free);
         let node_port = self.free_node_port(dice);
-        let udp = self.ports.first().is_some_and(|first| first.udp);
-        if self.ports.len() < 5 && port != 0 && node_port != 0 {
+        let protocol = self.ports.first().map_or(TCP, |first| first.protocol);
+        if self.ports.len() < MOST_PORTS && port != 0 && node_port != 0 {
             self.ports.push(Port {
                 name,
                 port,
                 node_port,
-                udp,
+                protocol,
             });
         }
     }
@@ -173,6 +208,14 @@ impl Draft {
     pub(super) fn ranged(&mut self, dice: &mut Dice) {
         let count = dice.pick(&[1, 1, 2, 3, 6]);
         self.ranges = dice.some(&NETWORKS, count).into_iter().map(str::to_owned).collect();
+        if dice.chance(8) {
+            let many = dice.pick(&[12, 30, 70]); // a group has room for 60 rules
+            self.ranges = (0..many).map(|number| format!("10.{number}.0.0/16")).collect();
+        }
+        if self.odd && dice.chance(8) {
+            self.ranges.push("2001:db8::/32".to_owned());
+            self.good = false;
+        }
         if dice.chance(30) {
             let annotation = dice.pick(&["10.0.0.0/8", "192.0.2.0/24, 198.51.100.0/24", " ", " 10.0.0.0/8 ", ""]);
             self.annotations.insert(RANGES.to_owned(), annotation.to_owned());
@@ -180,67 +223,5 @@ impl Draft {
                 self.ranges.clear();
             }
         }
-    }
-
-    /// The whole of it.
-    pub(super) fn manifest(&self) -> Value {
-        let mut metadata = Map::new();
-        if !self.annotations.is_empty() {
-            metadata.insert("annotations".into(), json!(self.annotations));
-        }
-        let mut spec = self.spec();
-        if let Some(spec) = spec.as_object_mut() {
-            spec.retain(|_, value| !value.is_null());
-        }
-        json!({"metadata": metadata, "spec": spec})
-    }
-
-    /// What makes it of what was before: a JSON merge patch.
-    pub(super) fn patch(&self, before: &Self) -> Value {
-        let mut annotations: BTreeMap<&String, Option<&String>> =
-            before.annotations.keys().map(|key| (key, None)).collect();
-        annotations.extend(self.annotations.iter().map(|(key, value)| (key, Some(value))));
-        annotations.retain(|key, value| before.annotations.get(*key) != *value);
-        let (old, new) = (before.spec(), self.spec());
-        let back = self.wanted && !before.wanted;
-        let fields = new.as_object().into_iter().flatten();
-        let spec = fields.filter(|(key, value)| back || old.get(*key) != Some(*value));
-        let spec: Map<String, Value> = spec.map(|(key, value)| (key.clone(), value.clone())).collect();
-        let mut patch = Map::new();
-        if !annotations.is_empty() {
-            patch.insert("metadata".into(), json!({"annotations": annotations}));
-        }
-        if !spec.is_empty() {
-            patch.insert("spec".into(), Value::Object(spec));
-        }
-        Value::Object(patch)
-    }
-
-    /// The fields that a case may change; `null` where one is not set.
-    fn spec(&self) -> Value {
-        let ranges = self.wanted && !self.ranges.is_empty();
-        let mut spec = json!({"loadBalancerSourceRanges": ranges.then_some(&self.ranges)});
-        if !self.wanted {
-            // What belongs to load balancers only, the API server takes away by itself.
-            spec["type"] = json!("ClusterIP");
-            return spec;
-        }
-        let port = |port: &Port| {
-            let protocol = if port.udp { "UDP" } else { "TCP" };
-            let mut port_of = json!({"name": port.name, "port": port.port, "protocol": protocol});
-            if port.node_port != 0 {
-                port_of["nodePort"] = json!(port.node_port);
-            }
-            port_of
-        };
-        let unallocated = self.ports.iter().any(|port| port.node_port == 0);
-        spec["allocateLoadBalancerNodePorts"] = json!(!unallocated);
-        spec["loadBalancerIP"] = json!(self.addressed.then_some("192.0.2.1"));
-        spec["type"] = json!("LoadBalancer");
-        spec["ports"] = self.ports.iter().map(port).collect();
-        spec["sessionAffinity"] = json!(self.sticky.then_some("ClientIP"));
-        spec["externalTrafficPolicy"] = json!(if self.local { "Local" } else { "Cluster" });
-        spec["healthCheckNodePort"] = json!(self.local.then_some(32213));
-        spec
     }
 }

@@ -1,4 +1,4 @@
-//! What AWS, the cloud config and the Nodes have besides.
+//! What AWS and the cloud config have besides.
 
 use serde_json::{Map, Value, json};
 
@@ -19,6 +19,8 @@ pub(super) fn config(dice: &mut Dice) -> Value {
             "ClusterServiceSharedLoadBalancerHealthProbePort": "8081",
             "ClusterServiceSharedLoadBalancerHealthProbePath": "/probe",
         }),
+        96 | 97 => json!({"KubernetesClusterTag": "parity"}),
+        98 => json!({"ElbSecurityGroup": "<sg:shared>", "NLBSecurityGroupMode": "Managed"}),
         _ => json!({"DisableSecurityGroupIngress": "true", "NLBSecurityGroupMode": "Managed"}),
     }
 }
@@ -66,30 +68,4 @@ fn subnet_tags(dice: &mut Dice) -> Value {
         5 => json!({"kubernetes.io/cluster/other": "shared", CLUSTER: "shared"}),
         _ => json!({}),
     }
-}
-
-/// Nodes before the Service is made. All are Ready: that one joins only when it is Ready is a row of the page of parity.
-pub(super) fn nodes(dice: &mut Dice, text: &str) -> Value {
-    let mut patch = Map::new();
-    if text.contains("role") {
-        patch.insert("node-1".into(), json!({"metadata": {"labels": {"role": "edge"}}}));
-        patch.insert(
-            "node-2".into(),
-            json!({"metadata": {"labels": {"role": "edge", "tier": "x"}}}),
-        );
-    }
-    if dice.chance(10) {
-        patch.insert("node-3".into(), excluded(dice));
-    }
-    if dice.chance(4) {
-        let taints = json!([{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule", "value": "1"}]);
-        patch.insert("node-4".into(), json!({"spec": {"taints": taints}}));
-    }
-    json!({"patch": patch})
-}
-
-/// A Node with the label that may keep it out.
-pub(super) fn excluded(dice: &mut Dice) -> Value {
-    let value = dice.pick(&["true", "false", "", "yes", "0"]);
-    json!({"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": value}}})
 }

@@ -4,19 +4,19 @@ use serde_json::{Value, json};
 
 use super::annotations::{PREFIX, TYPE};
 use super::dice::Dice;
-use super::service::{Draft, RANGES};
-use super::{drift, stage};
+use super::drift;
+use super::nodes::{self, Crowd};
+use super::service::{Draft, RANGES, TCP, UDP};
 
 /// The steps: from its creation to its deletion.
-pub(super) fn drawn(dice: &mut Dice, draft: &mut Draft, plain: bool) -> Vec<Value> {
+pub(super) fn drawn(dice: &mut Dice, draft: &mut Draft, plain: bool, crowd: &mut Crowd) -> Vec<Value> {
     let mut steps = vec![json!({"do": "create"})];
-    let mut extra_node = false;
     for _ in 0..=dice.below(4) {
         let step = match dice.below(100) {
-            0..70 => update(dice, draft),
-            70..80 => Some(json!({"do": "no-op"})),
-            80..90 => Some(nodes(dice, &mut extra_node)),
-            _ if plain && draft.good && draft.wanted => drift::drawn(dice, draft),
+            0..66 => update(dice, draft),
+            66..74 => Some(json!({"do": "no-op"})),
+            74..90 => Some(nodes::step(dice, crowd)),
+            _ if plain && draft.good && draft.wanted && !crowd.ever_stopped => drift::drawn(dice, draft),
             _ => update(dice, draft),
         };
         steps.extend(step);
@@ -30,6 +30,7 @@ fn update(dice: &mut Dice, draft: &mut Draft) -> Option<Value> {
     let before = draft.clone();
     for _ in 0..dice.pick(&[1, 1, 1, 2, 3]) {
         change(dice, draft);
+        draft.without_doubles();
     }
     let patch = draft.patch(&before);
     let changed = patch.as_object().is_some_and(|patch| !patch.is_empty());
@@ -85,7 +86,14 @@ fn ports(dice: &mut Dice, draft: &mut Draft) {
             draft.ports[one].node_port = b;
             draft.ports[other].node_port = a;
         }
-        6 if draft.network => draft.ports.iter_mut().for_each(|port| port.udp = !port.udp),
+        6 if draft.network => {
+            let other = if draft.ports[one].protocol == UDP { TCP } else { UDP };
+            let all = !draft.odd || dice.chance(60);
+            let changed = draft.ports.iter_mut().enumerate();
+            for (_, port) in changed.filter(|(index, _)| all || *index == one) {
+                port.protocol = other;
+            }
+        }
         7 => draft.ports.swap(one, other),
         _ => {
             let node_port = draft.ports[one].node_port;
@@ -94,27 +102,10 @@ fn ports(dice: &mut Dice, draft: &mut Draft) {
             match draft.ports.last_mut() {
                 Some(last) => {
                     last.node_port = node_port;
-                    last.udp = removed.udp;
+                    last.protocol = removed.protocol;
                 }
                 None => draft.ports.push(removed),
             }
         }
     }
-}
-
-/// One Node comes, goes, or changes.
-fn nodes(dice: &mut Dice, extra: &mut bool) -> Value {
-    let change = match dice.below(4) {
-        0 if !*extra => {
-            *extra = true;
-            json!({"add": ["node-7"]})
-        }
-        1 if *extra => {
-            *extra = false;
-            json!({"remove": ["node-7"]})
-        }
-        2 => json!({"patch": {"node-5": {"metadata": {"labels": {"role": "edge"}}}}}),
-        _ => json!({"patch": {"node-6": stage::excluded(dice)}}),
-    };
-    json!({"do": "nodes", "nodes": change})
 }

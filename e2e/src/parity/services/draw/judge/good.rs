@@ -1,0 +1,143 @@
+//! Both ensured, on the same way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::super::super::case::Action;
+use super::super::super::compare::{self, Problem, SETTERS};
+use super::super::super::outcome::Outcome;
+use super::brought::{self, BROUGHT, NODES_GROUP};
+use super::known::OURS_ONLY;
+use super::targets::is_of_targets;
+use super::{Both, value};
+
+/// What a load balancer made by hand or left behind has already, v1.37.0 asks for again.
+const AGAIN: [&str; 2] = ["CreateTargetGroup", "RegisterTargets"];
+/// Said for a change of Nodes.
+const UPDATED: &str = "UpdatedLoadBalancer";
+
+impl Both<'_> {
+    pub(super) fn of_good_step(&self, index: usize) -> Vec<Problem> {
+        let (theirs, mine) = self.accounts(index);
+        let mut case = self.case.clone();
+        case.recorded = Some(self.theirs.to_vec());
+        let mut found = compare::problems_of_step(&case, self.ours, index);
+        found.retain(|problem| match problem.field.as_str() {
+            "writes" => !self.same_in_any_order(index),
+            "events" => !self.same_reasons(index),
+            "reads" => !brought::are_named(self.case),
+            field if self.has_other_node_rules(index) && field.contains(NODES_GROUP) => false,
+            field if field.starts_with("aws/") => {
+                let (there, here) = (value(&theirs, field), value(&mine, field));
+                let wanted = is_of_targets(field) && self.has_wanted_targets(index, here.as_ref());
+                !wanted && !alike(field, there.as_ref(), here.as_ref())
+            }
+            _ => true,
+        });
+        found
+    }
+
+    /// Whether the rules of the nodes' group differ: one side has no targets, or v1.37.0 leaves rules where ours takes them
+    /// away.
+    fn has_other_node_rules(&self, index: usize) -> bool {
+        let takes = self.case.steps.get(index).map(|step| step.action) == Some(Action::Delete);
+        self.one_is_without_targets(index) || (takes && brought::nodes_group_is_untagged(self.case))
+    }
+
+    /// What is said, but for what only ours can say. Ours tells of new hosts where its targets change, and only there.
+    fn same_reasons(&self, index: usize) -> bool {
+        let reasons = |outcomes: &[Outcome]| -> BTreeSet<String> {
+            let events = outcomes.get(index).map(|outcome| &outcome.events).into_iter().flatten();
+            let reasons = events.map(|event| event.reason.clone());
+            reasons.filter(|reason| !OURS_ONLY.contains(&reason.as_str())).collect()
+        };
+        let (mut theirs, mut ours) = (reasons(self.theirs), reasons(self.ours));
+        let told = ours.remove(UPDATED);
+        if told != theirs.remove(UPDATED) && told != self.changes_targets(index) {
+            return false;
+        }
+        theirs == ours
+    }
+
+    /// The same writes in any order, rules of groups and targets one by one. Targets that only one side has are none of
+    /// them, nor what v1.37.0 was refused.
+    fn same_in_any_order(&self, index: usize) -> bool {
+        let unlike = self.unlike_targets(index);
+        let (again, rules) = (self.by_hand(index), self.has_other_node_rules(index));
+        let items = |outcomes: &[Outcome], theirs: bool| -> Vec<String> {
+            let lines = outcomes.get(index).map(|outcome| &outcome.writes).into_iter().flatten();
+            let lines = lines.filter(|line| {
+                let action = line.split(' ').next().unwrap_or_default();
+                let refused = theirs && line.contains(" -> ");
+                let does_not_count = refused
+                    || SETTERS.contains(&action)
+                    || action == "ModifyTargetGroupAttributes"
+                    || (again && AGAIN.contains(&action))
+                    || (rules && line.contains("GroupId=<sg:parity-nodes>"));
+                !does_not_count
+            });
+            let mut items: Vec<String> = lines.flat_map(|line| one_by_one(line)).collect();
+            items.retain(|item| !is_about(item, &unlike));
+            items.sort();
+            items
+        };
+        items(self.theirs, true) == items(self.ours, false)
+    }
+}
+
+fn is_about(item: &str, instances: &BTreeSet<String>) -> bool {
+    let registers = item.starts_with("Register") || item.starts_with("Deregister");
+    registers && instances.iter().any(|instance| item.contains(instance))
+}
+
+/// Lists whose items are calls of their own, and how they are parted.
+const LISTS: [(&str, &str); 3] = [
+    (" IpPermissions=[", ", "),
+    (" Instances=[", "} {"),
+    (" Targets=[", "} {"),
+];
+
+fn one_by_one(line: &str) -> Vec<String> {
+    for (list, between) in LISTS {
+        let Some((call, rest)) = line.split_once(list) else {
+            continue;
+        };
+        let (items, rest) = rest.split_once(']').unwrap_or((rest, ""));
+        let items = items.split(between).map(|item| item.trim_matches(['{', '}']));
+        let counts = items.filter(|item| !BROUGHT.contains(item));
+        return counts.map(|item| format!("{call}{rest} {item}")).collect();
+    }
+    vec![line.to_owned()]
+}
+
+/// Whether two values of a field mean the same, as far as the page of parity says.
+pub(super) fn alike(field: &str, theirs: Option<&Value>, ours: Option<&Value>) -> bool {
+    let (Some(theirs), Some(ours)) = (theirs, ours) else {
+        return theirs == ours;
+    };
+    if field.ends_with("/attributes") {
+        return attributes_that_mean_something(theirs) == attributes_that_mean_something(ours);
+    }
+    if field.starts_with("aws/target group ") && field.ends_with("/healthCheck") {
+        // "PROTOCOL PORT/PATH every N s, healthy after N, unhealthy after N"
+        let kept = |value: &Value| -> Option<(String, String)> {
+            let (target, rest) = value.as_str()?.split_once(" every ")?;
+            let (target, numbers) = (target.split('/').next()?, rest.split(", unhealthy").next()?);
+            Some((target.to_owned(), numbers.to_owned()))
+        };
+        return kept(theirs).is_some() && kept(theirs) == kept(ours);
+    }
+    theirs == ours
+}
+
+/// Details of what is off mean nothing.
+fn attributes_that_mean_something(value: &Value) -> BTreeMap<String, Value> {
+    let mut fields: BTreeMap<String, Value> = serde_json::from_value(value.clone()).unwrap_or_default();
+    for switch in ["AccessLog.", "ConnectionDraining."] {
+        if fields.get(&format!("{switch}Enabled")) == Some(&json!("false")) {
+            fields.retain(|key, _| !key.starts_with(switch) || key.ends_with("Enabled"));
+        }
+    }
+    fields
+}

@@ -1,0 +1,135 @@
+//! Where only one of them fails, by rows of the page of parity.
+
+use serde_json::{Value, json};
+
+use super::super::super::compare::Problem;
+use super::super::annotations::PREFIX;
+use super::{Both, problem, state};
+
+/// Events that end a step well.
+pub(super) const ENDS_WELL: [&str; 2] = ["EnsuredLoadBalancer", "DeletedLoadBalancer"];
+/// Events of a failure.
+pub(super) const FAILS: [&str; 3] = [
+    "SyncLoadBalancerFailed",
+    "UpdateLoadBalancerFailed",
+    "DeleteLoadBalancerFailed",
+];
+/// Words of v1.37.0 where it fails and ours does not, and the row's topic.
+const MENDED: [(&str, &str); 5] = [
+    ("DuplicateListener", "port from TCP to UDP and back"),
+    (
+        "DuplicateTargetGroupName",
+        "name of a target group taken by one with other settings",
+    ),
+    ("ResourceInUse", "port from TCP to TLS and back"),
+    (
+        "HealthCheck Target must begin with",
+        "`healthcheck-protocol` in lower case",
+    ),
+    (
+        "InvalidTarget",
+        "a target that AWS refuses (`InvalidTarget`, `InvalidInstance`)",
+    ),
+];
+/// Said by ours only, each with a row of its own.
+pub(super) const OURS_ONLY: [&str; 2] = ["SecurityGroupNearlyFull", "TargetsRefused"];
+
+/// Numbers of health checks.
+const NUMBERS: [&str; 4] = [
+    "healthcheck-healthy-threshold",
+    "healthcheck-unhealthy-threshold",
+    "healthcheck-timeout",
+    "healthcheck-interval",
+];
+
+/// A wish that ours refuses and v1.37.0 does not: whether a Service has it, and the row's topic.
+type Refused = (fn(&Value) -> bool, &'static str);
+const REFUSED: [Refused; 3] = [
+    (has_long_number, "numbers of health checks beyond 32 bits"),
+    (has_no_node_port, "no port with a node port"),
+    (has_ipv6, "source ranges with IPv6"),
+];
+
+/// Topics of `docs/parity.md` on which this comparison relies.
+pub fn topics() -> impl Iterator<Item = &'static str> {
+    let relied_on = [
+        "on a load balancer with traffic",
+        "unhealthy threshold, path",
+        "target groups that outlive their load balancer",
+        "groups that the user brought (`security-groups`, `ElbSecurityGroup`)",
+        "details of access logs and draining that are off",
+        "health check of a new classic load balancer",
+        "a node that is not Ready",
+        "change of a Node's labels or taints",
+        "change of Nodes that changes no target",
+        "the same failure again",
+        "node rules: groups without the cluster's tag",
+    ];
+    let mended = MENDED.iter().map(|(_, topic)| *topic);
+    mended.chain(REFUSED.iter().map(|(_, topic)| *topic)).chain(relied_on)
+}
+
+impl Both<'_> {
+    pub(super) fn only_theirs_fails(&self, index: usize) -> Option<Problem> {
+        let so_far = self.theirs.iter().take(index + 1);
+        let text: String = so_far
+            .flat_map(|outcome| &outcome.events)
+            .map(|event| event.message.as_str())
+            .collect();
+        if MENDED.iter().any(|(words, _)| text.contains(words)) {
+            return None;
+        }
+        let (there, here) = (self.theirs.get(index)?, self.ours.get(index)?);
+        Some(problem(here, "events", "only v1.37.0 fails", json!(there.events)))
+    }
+
+    pub(super) fn only_ours_fails(&self, index: usize) -> Option<Problem> {
+        let service = state::service(self.case, index);
+        if REFUSED.iter().any(|(has, _)| has(&service)) {
+            return None;
+        }
+        let here = self.ours.get(index)?;
+        Some(problem(here, "events", "only ours fails", json!(here.events)))
+    }
+}
+
+fn has_long_number(service: &Value) -> bool {
+    NUMBERS.iter().any(|suffix| {
+        let text = service["metadata"]["annotations"][format!("{PREFIX}{suffix}")].as_str();
+        let number = text.and_then(|text| text.parse::<i64>().ok());
+        number.is_some_and(|number| i32::try_from(number).is_err())
+    })
+}
+
+fn has_no_node_port(service: &Value) -> bool {
+    let ports = service["spec"]["ports"].as_array();
+    ports.is_some_and(|ports| ports.iter().all(|port| port["nodePort"].is_null()))
+}
+
+fn has_ipv6(service: &Value) -> bool {
+    let ranges = service["spec"]["loadBalancerSourceRanges"].as_array();
+    ranges.is_some_and(|ranges| {
+        ranges
+            .iter()
+            .any(|range| range.as_str().is_some_and(|range| range.contains(':')))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wishes_that_only_ours_refuses_are_told_from_others() {
+        let number = |text: &str| json!({"metadata": {"annotations": {format!("{PREFIX}healthcheck-interval"): text}}});
+        assert!(has_long_number(&number("4294967298")) && has_long_number(&number("-4294967293")));
+        assert!(!has_long_number(&number("2147483647")) && !has_long_number(&number("99999999999999999999")));
+        let ports = |ports: Value| json!({"spec": {"ports": ports}});
+        assert!(has_no_node_port(&ports(json!([{"port": 80}]))));
+        assert!(!has_no_node_port(&ports(
+            json!([{"port": 80}, {"port": 81, "nodePort": 30081}])
+        )));
+        let ranges = |range: &str| json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8", range]}});
+        assert!(has_ipv6(&ranges("2001:db8::/32")) && !has_ipv6(&ranges("10.1.0.0/16")));
+    }
+}

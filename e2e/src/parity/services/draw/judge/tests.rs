@@ -1,0 +1,177 @@
+//! What is told of drawn cases, and what is not.
+
+use serde_json::{Value, json};
+
+use super::super::super::case::Case;
+use super::super::super::outcome::Outcome;
+use super::problems;
+
+const ENSURED: &str = "Normal EnsuredLoadBalancer of c: m";
+const FAILED: &str = "Warning SyncLoadBalancerFailed of c: m: m: m";
+
+fn step(label: &str, event: &str, writes: &[&str], aws: Value) -> Outcome {
+    let service = json!({"finalizers": []});
+    let outcome = json!({
+        "step": label, "events": [event], "writes": writes, "reads": 1, "aws": aws, "service": service,
+    });
+    serde_json::from_value(outcome).expect("an outcome")
+}
+
+/// A Service that is made and changed.
+fn both(update: Outcome) -> Vec<Outcome> {
+    let create = step("1 create", ENSURED, &["A x"], json!({"lb": {"scheme": "internal"}}));
+    vec![create, update]
+}
+
+fn found(theirs: Vec<Outcome>, ours: &[Outcome]) -> Vec<String> {
+    let text = "about: a\nservice: {}\nsteps: [{do: create}, {do: update, patch: {spec: {}}}]\n";
+    let mut case: Case = serde_saphyr::from_str(text).expect("a case");
+    case.recorded = Some(theirs);
+    problems(&case, ours)
+        .iter()
+        .map(|problem| format!("{} {}", problem.step, problem.field))
+        .collect()
+}
+
+#[test]
+fn where_both_ensured_the_order_of_writes_does_not_matter_and_all_else_does() {
+    let theirs = || {
+        both(step(
+            "2 update",
+            ENSURED,
+            &["A g IpPermissions=[a, b]", "B x"],
+            json!({"lb": {"scheme": "x"}}),
+        ))
+    };
+    let ours =
+        |event, writes: &[&str], scheme| both(step("2 update", event, writes, json!({"lb": {"scheme": scheme}})));
+    let good: &[&str] = &["B x", "A g IpPermissions=[b]", "A g IpPermissions=[a]"];
+    assert_eq!(found(theirs(), &ours(ENSURED, good, "x")), Vec::<String>::new());
+    assert_eq!(found(theirs(), &ours(ENSURED, &good[..2], "x")), ["2 update writes"]);
+    assert_eq!(found(theirs(), &ours(ENSURED, good, "y")), ["2 update aws/lb/scheme"]);
+    assert_eq!(found(theirs(), &ours(FAILED, good, "x")), ["2 update events"]);
+}
+
+#[test]
+fn who_fails_alone_is_told_unless_it_is_known() {
+    let failed = |words: &str| both(step("2 update", &format!("{FAILED}{words}"), &["A x"], json!({})));
+    let ensured = || both(step("2 update", ENSURED, &["B x"], json!({"lb": {"scheme": "y"}})));
+    assert_eq!(found(failed(""), &ensured()), ["2 update events"]);
+    assert_eq!(
+        found(failed(" DuplicateListener: no"), &ensured()),
+        Vec::<String>::new()
+    );
+    assert_eq!(found(failed(""), &failed(" in other words")), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_left_when_the_service_is_gone_is_told_whatever_was_before() {
+    let case = |recorded: &[Outcome]| {
+        let text = "about: a\nservice: {}\nsteps: [{do: create}, {do: delete}]\n";
+        let mut case: Case = serde_saphyr::from_str(text).expect("a case");
+        case.recorded = Some(recorded.to_vec());
+        case
+    };
+    let gone = |aws: Value| {
+        let mut gone = step("2 delete", "Normal DeletedLoadBalancer of c: m", &[], aws);
+        gone.service = None;
+        gone
+    };
+    let failed = || step("1 create", FAILED, &["A x"], json!({"target group t": {"port": "1"}}));
+    let theirs = [failed(), gone(json!({}))];
+    let told = |ours: &[Outcome]| problems(&case(&theirs), ours).len();
+    assert_eq!(told(&[failed(), gone(json!({"target group t": null}))]), 0);
+    assert_eq!(told(&[failed(), gone(json!({}))]), 0, "v1.37.0 leaves it too");
+    let other = json!({"target group t": null, "target group u": {"port": "2"}});
+    assert_eq!(told(&[failed(), gone(other)]), 2);
+    let stays = step("2 delete", FAILED, &[], json!({"target group t": null}));
+    assert_eq!(told(&[failed(), stays]), 2, "only ours fails, and the Service is there");
+}
+
+/// A Service of this manifest, its Nodes, and what both made of its creation.
+fn of_case(text: &str, theirs: Outcome, ours: Outcome) -> Vec<String> {
+    let mut case: Case = serde_saphyr::from_str(&format!("about: a\n{text}")).expect("a case");
+    case.recorded = Some(vec![theirs]);
+    problems(&case, &[ours])
+        .iter()
+        .map(|problem| format!("{} {}", problem.step, problem.field))
+        .collect()
+}
+
+fn registering(instances: &[&str]) -> Outcome {
+    let sent: Vec<String> = instances.iter().map(|id| format!("{{InstanceId={id}}}")).collect();
+    let line = format!(
+        "RegisterInstancesWithLoadBalancer Instances=[{}] LoadBalancerName=lb",
+        sent.join(" ")
+    );
+    let lines: &[&str] = if instances.is_empty() { &[] } else { &[&line] };
+    step("1 create", ENSURED, lines, json!({"lb": {"instances": instances}}))
+}
+
+#[test]
+fn targets_are_as_under_v1_37_0_or_as_the_case_asks_for() {
+    let unready = "nodes: {patch: {node-2: {status: {conditions: [{type: Ready, status: Unknown}]}}}, remove: [node-3, node-4, node-5, node-6]}";
+    let text = format!("{unready}\nservice: {{}}\nsteps: [{{do: create}}]\n");
+    let both = ["<node-1>", "<node-2>"];
+    let told = |ours: &[&str]| of_case(&text, registering(&both), registering(ours));
+    assert_eq!(told(&both[..1]), Vec::<String>::new(), "it is not Ready");
+    assert_eq!(told(&both), Vec::<String>::new(), "as v1.37.0");
+    assert_eq!(told(&both[1..]), ["1 create aws/lb/instances"]);
+    assert_eq!(told(&["<node-1>", "<node-7>"]), ["1 create aws/lb/instances"]);
+    let labels = "service: {metadata: {annotations: {service.beta.kubernetes.io/aws-load-balancer-target-node-labels: 'role=edge, tier='}}}";
+    let labelled = "nodes: {patch: {node-2: {metadata: {labels: {role: edge, tier: x}}}, node-1: {metadata: {labels: {role: edge}}}}}";
+    let text = format!("{labels}\n{labelled}\nsteps: [{{do: create}}]\n");
+    let told = |ours: &[&str]| of_case(&text, registering(&[]), registering(ours));
+    assert_eq!(told(&["<node-2>"]), Vec::<String>::new());
+    assert_eq!(told(&both), ["1 create aws/lb/instances"]);
+}
+
+#[test]
+fn where_both_fail_ours_says_so_and_makes_nothing_of_its_own() {
+    let failed = |words: &str, aws: Value| both(step("2 update", &format!("{FAILED}{words}"), &["A x"], aws));
+    let theirs = || failed("", json!({"lb": {"scheme": "y"}}));
+    let told = |ours: Vec<Outcome>| found(theirs(), &ours);
+    assert_eq!(told(failed("", json!({}))), Vec::<String>::new(), "as it was");
+    assert_eq!(told(failed("", json!({"lb": {"scheme": "y"}}))), Vec::<String>::new());
+    assert_eq!(
+        told(failed("", json!({"lb": {"scheme": "z"}}))),
+        ["2 update aws/lb/scheme"]
+    );
+    assert_eq!(told(failed("", json!({"other": {"a": "b"}}))), ["2 update aws/other/a"]);
+    let opened = |rule: &str| {
+        failed(
+            "",
+            json!({"security group parity-nodes": {"ingress": [rule], "description": "d"}}),
+        )
+    };
+    let ours = "tcp 30080 from 0.0.0.0/0 (kubernetes.io/rule/nlb/client=<lb>)";
+    assert_eq!(told(opened(ours)), Vec::<String>::new(), "opened first");
+    let others = "tcp 30080 from 0.0.0.0/0 (kubernetes.io/rule/nlb/client=other)";
+    assert_eq!(
+        told(opened(others)),
+        ["2 update aws/security group parity-nodes/ingress"]
+    );
+    let other = both(step(
+        "2 update",
+        "Warning UpdateLoadBalancerFailed of c: m",
+        &["A x"],
+        json!({}),
+    ));
+    assert_eq!(told(other), ["2 update events"]);
+    let mut silent = failed("", json!({}));
+    silent[1].events.clear();
+    assert_eq!(told(silent), ["2 update events"], "v1.37.0 fails alone");
+}
+
+#[test]
+fn what_only_ours_refuses_is_a_row_of_the_page() {
+    let refused = || step("1 create", FAILED, &[], json!({}));
+    let made = || step("1 create", ENSURED, &["A x"], json!({}));
+    let number = |number: &str| {
+        format!(
+            "service: {{metadata: {{annotations: {{service.beta.kubernetes.io/aws-load-balancer-healthcheck-interval: '{number}'}}}}}}\nsteps: [{{do: create}}]\n"
+        )
+    };
+    assert_eq!(of_case(&number("4294967298"), made(), refused()), Vec::<String>::new());
+    assert_eq!(of_case(&number("10"), made(), refused()), ["1 create events"]);
+}
