@@ -470,6 +470,10 @@ fn the_tagging_controllers_flags_are_checked_where_it_runs() {
             "at most 256 characters",
         ),
         (format!("--tags={long}=a --resources=instance"), "1 to 128 characters"),
+        (
+            "--tags=a=b --resources=instance --tag-resync-period=10ms".to_owned(),
+            "--tag-resync-period=10ms must be 0",
+        ),
     ] {
         let message = error(&format!("--controllers=*,tagging-controller {line}"));
         assert!(message.contains(words), "{line}: {message}");

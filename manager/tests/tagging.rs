@@ -71,6 +71,7 @@ struct Flags {
     calls_at_once: usize,
     rate_limit: f64,
     burst_limit: u32,
+    resync_period: Option<Duration>,
 }
 
 const SINGLE: Flags = Flags {
@@ -78,6 +79,7 @@ const SINGLE: Flags = Flags {
     calls_at_once: 1,
     rate_limit: 0.0,
     burst_limit: 0,
+    resync_period: Some(Duration::from_secs(1800)),
 };
 const BATCHED: Flags = Flags {
     batching: true,
@@ -98,6 +100,7 @@ fn start(nodes: Vec<Value>, aws: Arc<FakeAws>, flags: Flags) -> Running {
         calls_at_once: flags.calls_at_once,
         rate_limit: flags.rate_limit,
         burst_limit: flags.burst_limit,
+        resync_period: flags.resync_period,
         metrics: metrics.clone(),
         counts: TaggingMetrics::registered(&metrics),
         permit: Permit::always(),
@@ -364,6 +367,22 @@ async fn tags_that_were_lost_come_back() {
             "one in half an hour: {}",
             describes(&running.aws)
         );
+        running.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_soon_lost_tags_come_back_is_the_operators_choice() {
+    for (resync_period, describes_in_an_hour) in [(Some(Duration::from_secs(60)), 55..=61), (None, 0..=1)] {
+        let flags = Flags {
+            resync_period,
+            ..BATCHED
+        };
+        let running = start(vec![labelled("i-1", LABEL)], world(&["i-1"]), flags);
+        pause(3600).await;
+        assert_eq!(running.is_tagged("i-1"), resync_period.is_some());
+        let asked = describes(&running.aws);
+        assert!(describes_in_an_hour.contains(&asked), "{resync_period:?}: {asked}");
         running.end().await;
     }
 }

@@ -188,6 +188,7 @@ fn tagging(line: &mut CommandLine) -> Tagging {
         burst_limit: line.int("tagging-controller-burst-limit"),
         concurrent_node_syncs: line.int("tagging-controller-concurrent-node-syncs"),
         batching: line.bool("tagging-controller-enable-batching"),
+        resync_period: Some(line.duration("tag-resync-period")).filter(|period| !period.is_zero()),
     }
 }
 

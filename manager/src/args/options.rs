@@ -241,6 +241,8 @@ pub struct Tagging {
     pub concurrent_node_syncs: usize,
     /// `--tagging-controller-enable-batching`.
     pub batching: bool,
+    /// `--tag-resync-period`; `None`: off.
+    pub resync_period: Option<Duration>,
 }
 
 /// HTTPS.

@@ -1,17 +1,23 @@
 //! The rules for the tagging controller's flags. The incumbent checks them only when that controller starts.
 
+use std::time::Duration;
+
 use outrigger_shared::controller::Controller;
 
 use super::options::Options;
+use super::value;
 
 /// EC2's limits.
 const MOST_TAGS: usize = 50;
 const LONGEST_KEY: usize = 128;
 const LONGEST_VALUE: usize = 256;
+/// A search describes all instances of Nodes.
+const SHORTEST_RESYNC: Duration = Duration::from_secs(1);
 
 /// Flags that are read by the tagging controller only.
-const FLAGS: [&str; 6] = [
+const FLAGS: [&str; 7] = [
     "resources",
+    "tag-resync-period",
     "tagging-controller-burst-limit",
     "tagging-controller-concurrent-node-syncs",
     "tagging-controller-enable-batching",
@@ -30,6 +36,13 @@ pub(super) fn problems(options: &Options) -> Vec<String> {
     }
     let (tags, resources) = (&options.tagging.tags, &options.tagging.resources);
     let mut problems = Vec::new();
+    if let Some(period) = options.tagging.resync_period.filter(|period| *period < SHORTEST_RESYNC) {
+        problems.push(format!(
+            "--tag-resync-period={} must be 0, which turns it off, or at least {}",
+            value::go_duration(period),
+            value::go_duration(SHORTEST_RESYNC)
+        ));
+    }
     if tags.is_empty() {
         problems.push("--tags is empty: the tagging controller needs some, such as --tags=team=web".into());
     }

@@ -147,6 +147,7 @@ impl Assembly {
             calls_at_once: flags.concurrent_node_syncs,
             rate_limit: flags.rate_limit,
             burst_limit: flags.burst_limit,
+            resync_period: flags.resync_period,
             metrics: self.metrics.clone(),
             counts: self.tagging_counts.clone(),
             permit,

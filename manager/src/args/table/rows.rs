@@ -182,6 +182,7 @@ pub(super) const OURS: &[Flag] = &[
     flag("migration-kubeconfig", Text, "", Works, "Kubeconfig of the cluster where that object lives; empty means this cluster."),
     flag("region", Text, "", Works, "AWS region; goes before Zone and Region of the cloud configuration, AWS_REGION, and the instance metadata service."),
     flag("security-group-rules-quota", COUNT, "60", Works, "How many rules AWS allows in a security group. From four fifths on there is a warning; a number that is set is never gone beyond."),
+    flag("tag-resync-period", Duration, "30m0s", Works, "Time between two searches of the tagging controller for tags that were lost, which are set again; at least 1s, 0 turns it off."),
     flag("vpc-id", Text, "", Works, "VPC of the cluster; goes before VPC of the cloud configuration and the own instance's."),
 ];
 

@@ -4,7 +4,7 @@
 //! node cache ─names─▶ book (pure) ─batches─▶ CreateTags, DeleteTags ─▶ label ─▶ book
 //!                        ▲
 //!    every 10 s: do instances that EC2 did not know exist by now?   one describe for all
-//!    every 30 min: does each instance still have its tags?          one describe for all
+//!    every resync period: does each instance still have its tags?   one describe for all
 //! ```
 //!
 //! A Node that goes takes the tags off its instance, unless another Node has it. An instance counts as tagged only when
@@ -40,8 +40,6 @@ pub const QUEUE: &str = "tagging-controller";
 const WINDOW: Duration = Duration::from_millis(100);
 /// How often EC2 is asked about instances that it did not know.
 const MISSING: Duration = Duration::from_secs(10);
-/// How often it is asked whether tags were lost.
-const DRIFT: Duration = Duration::from_secs(30 * 60);
 
 /// What the controller works with.
 #[derive(Clone)]
@@ -66,6 +64,8 @@ pub struct Deps {
     pub rate_limit: f64,
     /// Nodes taken up before the rate limit counts.
     pub burst_limit: u32,
+    /// Time between two searches for lost tags; `None`: there are none.
+    pub resync_period: Option<Duration>,
     /// Metrics of all controllers.
     pub metrics: Metrics,
     /// Metrics of this one.
@@ -102,7 +102,7 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
 
 async fn until_stopped(work: &mut Work, deps: &Deps, stop: &CancellationToken) -> Result<(), Error> {
     let changes = deps.nodes.subscribe_where(matters);
-    let (mut missing, mut drift) = (every(MISSING), every(DRIFT));
+    let (mut missing, mut drift) = (every(MISSING), deps.resync_period.map(every));
     loop {
         let (due, awaits_any) = (work.next_due(), work.awaits_any());
         tokio::select! {
@@ -124,10 +124,10 @@ async fn until_stopped(work: &mut Work, deps: &Deps, stop: &CancellationToken) -
                     () = work.look_for_missing() => {}
                 }
             }
-            _ = drift.tick() => {
+            period = tick(&mut drift) => {
                 tokio::select! {
                     () = stop.cancelled() => return Ok(()),
-                    () = work.look_for_drift() => {}
+                    () = work.look_for_drift(period) => {}
                 }
             }
         }
@@ -139,6 +139,15 @@ fn every(period: Duration) -> Interval {
     let mut ticks = tokio::time::interval_at(Instant::now() + period, period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
+}
+
+/// Waits for the next tick and returns the time between two; for ever where there is none.
+async fn tick(ticks: &mut Option<Interval>) -> Duration {
+    let Some(ticks) = ticks else {
+        return std::future::pending().await;
+    };
+    ticks.tick().await;
+    ticks.period()
 }
 
 /// Who is there, on which instance, with which label.

@@ -29,8 +29,8 @@ const GRACE: Duration = Duration::from_secs(300);
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// At this failure in a row the incumbent gives up.
 const INCUMBENT_TRIES: u32 = 10;
-/// How old an answer about lost tags may be.
-const DRIFT_AGE: Duration = Duration::from_secs(300);
+/// This part of the time between two searches for lost tags is how old an answer may be: five minutes of half an hour.
+const DRIFT_AGE: u32 = 6;
 /// How old an answer about missing instances may be.
 const MISSING_AGE: Duration = Duration::from_secs(5);
 
@@ -264,10 +264,11 @@ impl Work {
         say_hopeless(&self.book.give_up(Instant::now()));
     }
 
-    /// Looks for tags that were lost, and for instances that appeared against all hope.
-    pub(super) async fn look_for_drift(&mut self) {
+    /// Looks for tags that were lost, and for instances that appeared against all hope, once in `period`.
+    pub(super) async fn look_for_drift(&mut self, period: Duration) {
         let settled = self.book.settled();
-        let answers = self.deps.instances.by_id(&settled, Lane::Background, DRIFT_AGE).await;
+        let age = period / DRIFT_AGE;
+        let answers = self.deps.instances.by_id(&settled, Lane::Background, age).await;
         let mut lost = 0;
         for id in &settled {
             let Some(Answer::Found(found)) = answers.get(id) else {
