@@ -21,6 +21,8 @@ const LIFE_SECONDS: i64 = 3600;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause after a renewal that failed, while the old token is still good.
 const PAUSE: Duration = Duration::from_secs(10);
+/// Pause where there is no good token: requests fail at once meanwhile, so that thousands of them ask for one token.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// The account of the client of this purpose; `None` for those that are no controller's.
 pub(super) fn of_purpose(purpose: &str) -> Option<&'static str> {
@@ -34,11 +36,18 @@ pub(super) fn of_purpose(purpose: &str) -> Option<&'static str> {
     }
 }
 
-/// A service account with a token that is renewed when four fifths of its life are over.
+/// A service account with a token that is renewed when four fifths of its life are over, or the API server takes it no more.
 pub(super) struct Account {
     name: &'static str,
     root: Client,
-    token: Mutex<Option<Token>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    token: Option<Token>,
+    /// Why there is none, and until when none is asked for.
+    none: Option<(String, Instant)>,
 }
 
 struct Token {
@@ -53,7 +62,7 @@ impl Account {
         Self {
             name,
             root,
-            token: Mutex::new(None),
+            kept: Mutex::default(),
         }
     }
 
@@ -62,15 +71,21 @@ impl Account {
     /// # Errors
     /// When there is no token that is still good, and none can be had.
     pub(super) async fn header(&self) -> Result<HeaderValue, BoxError> {
-        let mut kept = self.token.lock().await;
+        let mut kept = self.kept.lock().await;
         let now = Instant::now();
-        if let Some(token) = kept.as_ref().filter(|token| now < token.renew) {
+        if let Some(token) = kept.token.as_ref().filter(|token| now < token.renew) {
             return Ok(token.header.clone());
+        }
+        if let Some((why, _)) = kept.none.as_ref().filter(|(_, until)| now < *until) {
+            return Err(self.without(why));
         }
         let asked = tokio::time::timeout(PATIENCE, self.ask(now)).await;
         match asked.unwrap_or_else(|_| Err("no answer within 10 s".into())) {
-            Ok(token) => Ok(kept.insert(token).header.clone()),
-            Err(error) => match kept.as_mut().filter(|token| now < token.end) {
+            Ok(token) => {
+                kept.none = None;
+                Ok(kept.token.insert(token).header.clone())
+            }
+            Err(error) => match kept.token.as_mut().filter(|token| now < token.end) {
                 Some(token) => {
                     tracing::warn!(
                         account = self.name,
@@ -80,8 +95,35 @@ impl Account {
                     token.renew = (now + PAUSE).min(token.end);
                     Ok(token.header.clone())
                 }
-                None => Err(format!("no token for service account {NAMESPACE}/{}: {error}", self.name).into()),
+                None => {
+                    let told = self.without(&error);
+                    kept.none = Some((error, Instant::now() + AGAIN));
+                    Err(told)
+                }
             },
+        }
+    }
+
+    fn without(&self, why: &str) -> BoxError {
+        format!("no token for service account {NAMESPACE}/{}: {why}", self.name).into()
+    }
+
+    /// The API server does not take this header: the account was deleted, or the keys that sign tokens have changed. The
+    /// next request after a pause asks for another token.
+    pub(super) async fn reject(&self, header: &HeaderValue) {
+        let mut kept = self.kept.lock().await;
+        if kept.token.as_ref().is_some_and(|token| token.header == *header) {
+            tracing::warn!(
+                account = self.name,
+                "the API server does not take the token any more; another one is asked for"
+            );
+            *kept = Kept {
+                token: None,
+                none: Some((
+                    "the API server did not take the last one".into(),
+                    Instant::now() + AGAIN,
+                )),
+            };
         }
     }
 
@@ -236,5 +278,33 @@ mod tests {
             error.starts_with("no token for service account kube-system/node-controller: "),
             "{error}"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_token_it_is_asked_for_once_a_second_however_many_requests_need_it() {
+        let (client, server) = server(&[403, 403, 0]);
+        let account = Account::new("node-controller", client);
+        for _ in 0..100 {
+            let error = account.header().await.unwrap_err().to_string();
+            assert!(error.starts_with("no token for service account"), "{error}");
+            tokio::time::sleep(Duration::from_millis(15)).await;
+        }
+        assert_eq!(server.lock().unwrap().seen, [TOKEN, TOKEN]);
+        tokio::time::sleep(AGAIN).await;
+        assert_eq!(bearer(&account).await, "Bearer t3");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_the_server_does_not_take_is_asked_for_anew_and_an_older_ones_refusal_does_not_count() {
+        let (client, server) = server(&[]);
+        let account = Account::new("node-controller", client);
+        let first = account.header().await.unwrap();
+        account.reject(&first).await;
+        assert!(account.header().await.is_err(), "after a pause");
+        tokio::time::sleep(AGAIN).await;
+        assert_eq!(bearer(&account).await, "Bearer t2");
+        account.reject(&first).await;
+        assert_eq!(bearer(&account).await, "Bearer t2");
+        assert_eq!(server.lock().unwrap().seen, [TOKEN, TOKEN]);
     }
 }

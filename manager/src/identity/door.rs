@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use http::{Request, header};
+use http::{Request, Response, StatusCode, header};
 use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
@@ -94,16 +94,17 @@ pub(super) struct Door<S> {
     layer: DoorLayer,
 }
 
-impl<S, B> Service<Request<B>> for Door<S>
+impl<S, B, R> Service<Request<B>> for Door<S>
 where
-    S: Service<Request<B>> + Clone + Send + 'static,
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Into<BoxError>,
     B: Send + 'static,
+    R: Send,
 {
-    type Response = S::Response;
+    type Response = Response<R>;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<S::Response, BoxError>>;
+    type Future = BoxFuture<'static, Result<Response<R>, BoxError>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(cx).map_err(Into::into)
@@ -118,12 +119,16 @@ where
             if let Some(bucket) = &layer.bucket {
                 tokio::time::sleep(bucket.take(Instant::now())).await;
             }
-            if let Some(account) = &layer.account {
-                request
-                    .headers_mut()
-                    .insert(header::AUTHORIZATION, account.header().await?);
+            let Some(account) = &layer.account else {
+                return inner.call(request).await.map_err(Into::into);
+            };
+            let token = account.header().await?;
+            request.headers_mut().insert(header::AUTHORIZATION, token.clone());
+            let response = inner.call(request).await.map_err(Into::into)?;
+            if response.status() == StatusCode::UNAUTHORIZED {
+                account.reject(&token).await;
             }
-            inner.call(request).await.map_err(Into::into)
+            Ok(response)
         })
     }
 }
@@ -138,12 +143,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_passes_at_once_and_the_rest_at_the_rate_in_order() {
-        let server = tower::service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Instant::now()) });
+        let server = tower::service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(Instant::now())) });
         let door = DoorLayer::of(Some(Rate::of(10.0, 3)), None).unwrap().layer(server);
         let start = Instant::now();
         let mut waited = Vec::new();
         for answer in futures::future::join_all((0..6).map(|_| door.clone().oneshot(Request::new(())))).await {
-            waited.push((answer.unwrap() - start).as_millis());
+            waited.push((answer.unwrap().into_body() - start).as_millis());
         }
         assert_eq!(waited, [0, 0, 0, 100, 200, 300]);
         tokio::time::sleep(Duration::from_secs(60)).await;
