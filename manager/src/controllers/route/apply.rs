@@ -19,6 +19,7 @@ use crate::aws_write::write;
 use crate::events::{EventType, about_node};
 use crate::instances::Answer;
 use crate::node_cache::NodeView;
+use crate::node_patch::WriteError;
 
 /// Writes under way at the same time. AWS lets an account change a few routes a second, so more would only wait.
 const AT_ONCE: usize = 16;
@@ -222,8 +223,16 @@ impl Writes<'_> {
     }
 
     async fn condition(&self, node: &NodeView, routed: bool) -> Result<(), NotLeader> {
-        if !self.stop.is_cancelled() && condition::set(self.deps, node, routed).await? {
-            self.changed.store(true, Ordering::Relaxed);
+        if self.stop.is_cancelled() {
+            return Ok(());
+        }
+        match condition::set(self.deps, node, routed).await {
+            Ok(written) => _ = self.changed.fetch_or(written, Ordering::Relaxed),
+            Err(WriteError::NotLeader(lost)) => return Err(lost),
+            Err(error) => {
+                let example = format!("{}: {}", node.name(), report::with_causes(&error));
+                lock(&self.failures).add("the condition NetworkUnavailable could not be written", &example);
+            }
         }
         Ok(())
     }

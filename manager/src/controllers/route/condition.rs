@@ -1,7 +1,6 @@
 //! The Node condition `NetworkUnavailable`: whether Pods of the Node can be reached.
 
 use k8s_openapi::jiff::Timestamp;
-use outrigger_leader::NotLeader;
 use serde_json::{Value, json};
 
 use super::Deps;
@@ -33,25 +32,19 @@ pub(super) fn patch(node: &NodeView, routed: bool, now: Timestamp) -> Option<Val
     Some(json!({"metadata": {"uid": node.uid()}, "status": {"conditions": [condition]}}))
 }
 
-/// Writes the condition where it is not as it should be; says whether something was written. A write that fails is
-/// logged and comes again with the next pass.
-pub(super) async fn set(deps: &Deps, node: &NodeView, routed: bool) -> Result<bool, NotLeader> {
+/// Writes the condition where it is not as it should be; says whether something was written. Another Node of the name
+/// needs no write.
+///
+/// # Errors
+/// When the API server did not take it, or the right to write has ended.
+pub(super) async fn set(deps: &Deps, node: &NodeView, routed: bool) -> Result<bool, WriteError> {
     let Some(patch) = patch(node, routed, Timestamp::now()) else {
         return Ok(false);
     };
     match node_patch::merge_status(&deps.client, &deps.permit, node.name(), &patch).await {
         Ok(_) => Ok(true),
-        // The Node is gone, or another one has its name.
         Err(WriteError::Gone | WriteError::Conflict(_)) => Ok(false),
-        Err(WriteError::NotLeader(lost)) => Err(lost),
-        Err(error) => {
-            tracing::warn!(
-                node = node.name(),
-                error = &error as &dyn std::error::Error,
-                "the condition NetworkUnavailable could not be written; it is tried again"
-            );
-            Ok(false)
-        }
+        Err(error) => Err(error),
     }
 }
 

@@ -73,6 +73,17 @@ pub(super) fn cause(error: &Error) -> String {
     )
 }
 
+/// A failure with what lies behind it.
+pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    words
+}
+
 /// Whether a table holds as many routes as AWS allows.
 pub(super) fn is_full(error: &Error) -> bool {
     error.code() == Some("RouteLimitExceeded")
