@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use outrigger_leader::{Guard, Mode, Observer, Permit, Setup, SlowPath, Timing};
+use outrigger_leader::{CountNodes, Guard, Mode, Observer, Permit, Setup, SlowPath, Timing};
 use outrigger_shared::controller::Controller;
 use outrigger_shared::leader_migration::LeaderMigrationConfiguration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -80,7 +80,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
         main_lease: options.leader_election.resource_name.clone(),
         identity: assembly::identity(),
         timing: timing(&options),
-        mode: mode(&options, &placement, &cluster, &management)?,
+        mode: mode(&options, &placement, (&cluster, &management), assembly.node_counts())?,
         start_main: assembly.start(Set {
             controllers: placement.main.clone(),
         }),
@@ -210,7 +210,12 @@ fn timing(options: &Options) -> Timing {
     }
 }
 
-fn mode(options: &Options, placement: &Placement, cluster: &Cluster, management: &Cluster) -> Result<Mode> {
+fn mode(
+    options: &Options,
+    placement: &Placement,
+    (cluster, management): (&Cluster, &Cluster),
+    nodes: CountNodes,
+) -> Result<Mode> {
     if let Some(migration) = options.migration.name.clone() {
         if !options.leader_migration_effective() {
             bail!(
@@ -222,6 +227,7 @@ fn mode(options: &Options, placement: &Placement, cluster: &Cluster, management:
             migration,
             management: management.client("migration")?,
             cluster: cluster.client("migration")?,
+            nodes,
         })));
     }
     if options.leader_migration_effective() {

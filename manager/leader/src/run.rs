@@ -14,7 +14,7 @@ use crate::latch::{self, Latch};
 use crate::lease::{KubeLease, Leases, View};
 use crate::permit::Permit;
 use crate::readers;
-use crate::status;
+use crate::status::{self, CountNodes};
 use crate::steward::{self, Report, Sources, Terms};
 use crate::tenure::{Ended, Start, Tenure};
 
@@ -46,6 +46,8 @@ pub struct Guard {
     pub management: Client,
     /// The cluster's own API server.
     pub cluster: Client,
+    /// The cluster's Nodes.
+    pub nodes: CountNodes,
 }
 
 /// Everything that leadership needs.
@@ -168,6 +170,7 @@ struct Evidence {
     migration: String,
     management: Client,
     cluster: Client,
+    nodes: CountNodes,
 }
 
 impl Follow {
@@ -190,6 +193,7 @@ impl Follow {
                     migration,
                     management,
                     cluster,
+                    nodes,
                 } = &**guard;
                 let object = readers::follow_migration(management.clone(), migration, watches.clone());
                 let evidence = Evidence {
@@ -204,6 +208,7 @@ impl Follow {
                     migration: migration.clone(),
                     management: management.clone(),
                     cluster: cluster.clone(),
+                    nodes: Arc::clone(nodes),
                 };
                 Some(shared(lease, Some(evidence)))
             }
@@ -280,6 +285,7 @@ fn guard(
     let scribe = status::Scribe {
         management: evidence.management,
         cluster: evidence.cluster,
+        nodes: evidence.nodes,
         migration: evidence.migration,
         lease: lease.to_owned(),
         main_lease: setup.main_lease.clone(),

@@ -1,22 +1,20 @@
 //! Mirrors what the steward says into the migration object's status, by server-side apply.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{ListParams, Patch, PatchParams};
-use kube::core::{ApiResource, DynamicObject};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use outrigger_shared::component::Form;
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::migration::{
     CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, NodeCounts, Phase, condition,
 };
-use outrigger_shared::taints;
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::evidence::{SeenControllerManager, Sight};
@@ -27,23 +25,26 @@ use crate::steward::Report;
 /// The field manager of everything that the manager writes; also how a Node tells who set its provider ID.
 pub const FIELD_MANAGER: &str = "outrigger-manager";
 
-/// Nodes are counted at most this often.
+/// Without another reason to write, the Nodes are counted this often.
 const COUNT_NODES: Duration = Duration::from_secs(15);
-/// Counting takes at most one part in so many of the time: in a large cluster it is a large list.
-const COUNT_SHARE: u32 = 20;
-/// How long one request, or one count, may take.
+/// How long one request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Reports that follow each other closely are written as one.
 const SETTLE: Duration = Duration::from_millis(200);
 /// The last minor release with the in-tree AWS provider.
 const LAST_IN_TREE_MINOR: u32 = 26;
 
+/// Counts the cluster's Nodes as they are known now; `None` while they are not known.
+pub type CountNodes = Arc<dyn Fn() -> Option<NodeCounts> + Send + Sync>;
+
 /// Writes the status of one migration.
 pub struct Scribe {
     /// The API server of the object.
     pub management: Client,
-    /// The cluster's API server: its Nodes and its version.
+    /// The cluster's API server, for its version.
     pub cluster: Client,
+    /// The cluster's Nodes.
+    pub nodes: CountNodes,
     /// The object's name.
     pub migration: String,
     /// Lease M's name.
@@ -70,17 +71,9 @@ impl Scribe {
         stop: CancellationToken,
     ) {
         let api: Api<CloudProviderMigration> = Api::all(self.management.clone());
-        let (mut nodes, mut next_count) = (None, Instant::now());
         let mut last_error = String::new();
         while !stop.is_cancelled() {
-            if Instant::now() >= next_count {
-                let started = Instant::now();
-                nodes = in_time(count_nodes(&self.cluster))
-                    .await
-                    .inspect_err(|error| tracing::warn!(error, "cannot count Nodes"))
-                    .ok();
-                next_count = Instant::now() + COUNT_NODES.max(started.elapsed() * COUNT_SHARE);
-            }
+            let nodes = (self.nodes)();
             let version = in_time(self.cluster.apiserver_version()).await.ok();
             let minor = version.and_then(|v| v.minor.trim_end_matches('+').parse().ok());
             match in_time(self.write(&api, &object, &reports, nodes, minor)).await {
@@ -315,7 +308,7 @@ fn not_held(ruling: &Ruling) -> String {
 fn nodes(counts: Option<NodeCounts>) -> Row {
     let name = condition::NODES_MIGRATED;
     match counts {
-        None => (name, None, "NotCounted", "the Nodes could not be listed".into()),
+        None => (name, None, "NotCounted", "the Nodes have not been listed yet".into()),
         Some(n) if n.total > 0 && n.migrated == n.total => (
             name,
             Some(true),
@@ -359,39 +352,4 @@ fn rollback(minor: Option<u32>) -> Row {
             format!("the API server is at 1.{minor}; from 1.27 on there is no in-tree AWS provider to go back to"),
         ),
     }
-}
-
-async fn count_nodes(client: &Client) -> Result<NodeCounts, kube::Error> {
-    let resource = ApiResource::erase::<Node>(&());
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let mut counts = NodeCounts::default();
-    let mut params = ListParams::default().limit(500);
-    loop {
-        let page = api.list(&params).await?;
-        for node in &page.items {
-            counts.total += 1;
-            counts.uninitialized += u32::from(is_uninitialized(node));
-            counts.migrated += u32::from(has_our_provider_id(node));
-        }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(counts),
-        }
-    }
-}
-
-fn is_uninitialized(node: &DynamicObject) -> bool {
-    let taints = node.data["spec"]["taints"].as_array();
-    taints.is_some_and(|all| all.iter().any(|taint| taint["key"] == taints::UNINITIALIZED))
-}
-
-/// Whether this manager set the provider ID: the API server keeps who wrote which field.
-fn has_our_provider_id(node: &DynamicObject) -> bool {
-    node.managed_fields().iter().any(|entry| {
-        entry.manager.as_deref() == Some(FIELD_MANAGER)
-            && entry
-                .fields_v1
-                .as_ref()
-                .is_some_and(|fields| fields.0["f:spec"].get("f:providerID").is_some())
-    })
 }

@@ -10,7 +10,7 @@ use anyhow::Result;
 use kube::Client;
 use outrigger_aws::limit::Limited;
 use outrigger_leader::evidence::Sight;
-use outrigger_leader::{ControllerError, Permit, Start, readers};
+use outrigger_leader::{ControllerError, CountNodes, Permit, Start, readers};
 use outrigger_shared::controller::Controller;
 use outrigger_shared::migration::Phase;
 use tokio::sync::watch;
@@ -123,6 +123,13 @@ impl Assembly {
                 Err("the Nodes have not been listed yet".into())
             }
         }
+    }
+
+    /// Counts the Nodes of the cache.
+    #[must_use]
+    pub fn node_counts(&self) -> CountNodes {
+        let nodes = self.nodes.clone();
+        Arc::new(move || nodes.counts())
     }
 
     /// How to start a set.

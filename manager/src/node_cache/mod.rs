@@ -1,11 +1,13 @@
 //! The Nodes of the cluster as this program reads them: one watch, a small struct for each Node, and for each
 //! controller the names of those that changed, in what matters to it, since it last looked.
 
+mod count;
 mod index;
 mod labels;
 mod text;
 mod view;
 mod wire;
+mod written;
 
 use std::collections::BTreeSet;
 use std::fmt;

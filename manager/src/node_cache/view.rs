@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::labels::{Annotations, Labels};
 use super::text::{Text, Texts};
+use super::written;
 
 /// A Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -46,6 +47,9 @@ pub struct Metadata {
     /// Those of `metadata.annotations` that are read.
     #[serde(default)]
     pub annotations: Annotations,
+    /// Whether this program wrote the provider ID, as `metadata.managedFields` tell.
+    #[serde(rename = "managedFields", default, deserialize_with = "written::provider_id_by_us")]
+    pub provider_id_is_ours: bool,
 }
 
 /// The part of a Node's spec that is read.
