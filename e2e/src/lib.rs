@@ -14,6 +14,7 @@ pub mod loopback;
 pub mod parity;
 pub mod pods;
 pub mod process;
+pub mod run_folder;
 pub mod stage;
 pub mod timeline;
 pub mod tools;

@@ -7,13 +7,13 @@
     reason = "helpers of tests fail as tests do"
 )]
 
-use std::path::Path;
 use std::time::Duration;
 
 use outrigger_e2e::demo::{self, Outcome};
 use outrigger_e2e::kubelets::Kubelet;
 use outrigger_e2e::leases::Lease;
 use outrigger_e2e::load::Load;
+use outrigger_e2e::run_folder::RunFolder;
 use outrigger_e2e::stage::operator::{NEW_MANAGER, OLD_MANAGER};
 use outrigger_e2e::stage::{Progress, Stage};
 use outrigger_e2e::timeline::{self, Component, Controller, Report, Rules};
@@ -31,36 +31,15 @@ fn judge(report: &Report) {
     assert!(report.verdict().passed(), "{:#?}", report.verdict().reasons);
 }
 
-/// Keeps the logs of a run that failed, and says where they are.
-struct Run(Option<tempfile::TempDir>);
-
-impl Run {
-    fn new() -> Self {
-        Self(Some(
-            tempfile::Builder::new()
-                .prefix("outrigger-migration-")
-                .tempdir()
-                .expect("a folder for the run"),
-        ))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.as_ref().expect("the folder is there until the end").path()
-    }
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        if let Some(folder) = self.0.take().filter(|_| std::thread::panicking()) {
-            println!("logs: {}", folder.keep().display());
-        }
-    }
+/// It keeps the logs of a run that failed.
+fn run_folder() -> RunFolder {
+    RunFolder::new("outrigger-migration-").expect("a folder for the run")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_loses_nothing_and_survives_the_death_of_its_manager() {
     let _alone = ONE_AT_A_TIME.lock().await;
-    let run = Run::new();
+    let run = run_folder();
     let outcome = demo::migrate(run.path(), &Progress::loud())
         .await
         .expect("the migration comes about");
@@ -210,7 +189,7 @@ async fn leading_pod(stage: &Stage, identity: &str) -> String {
 }
 
 /// Two Nodes and one Service, held by an old manager without leader migration, under load.
-async fn small_old_world(run: &Run, progress: &Progress) -> (Stage, Load) {
+async fn small_old_world(run: &RunFolder, progress: &Progress) -> (Stage, Load) {
     let mut stage = Stage::build(run.path(), 2, &[], progress).await.expect("the stage");
     for index in 0..2 {
         stage.join_in_tree(index).await.expect("a Node");
@@ -235,7 +214,7 @@ async fn small_old_world(run: &Run, progress: &Progress) -> (Stage, Load) {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_guards_the_timeline_goes_red() {
     let _alone = ONE_AT_A_TIME.lock().await;
-    let run = Run::new();
+    let run = run_folder();
     let progress = Progress::loud();
     let (stage, load) = small_old_world(&run, &progress).await;
     stage.install_tenant(&progress).await.expect("rights");
@@ -282,7 +261,7 @@ async fn without_the_guards_the_timeline_goes_red() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hasty_operator_cannot_make_two_owners() {
     let _alone = ONE_AT_A_TIME.lock().await;
-    let run = Run::new();
+    let run = run_folder();
     let progress = Progress::loud();
     let (mut stage, load) = small_old_world(&run, &progress).await;
     stage.install_management(&progress).await.expect("installed");
@@ -347,7 +326,7 @@ async fn a_hasty_operator_cannot_make_two_owners() {
 async fn the_incumbent_overlaps_with_its_default_configuration_and_not_with_its_own_names() {
     let _alone = ONE_AT_A_TIME.lock().await;
     for (own_names, overlaps) in [(false, true), (true, false)] {
-        let run = Run::new();
+        let run = run_folder();
         let report = demo::incumbent(run.path(), own_names, &Progress::loud())
             .await
             .expect("both managers run");

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use outrigger_e2e::parity::{Case, Subject, case, compare, run};
+use outrigger_e2e::run_folder::RunFolder;
 
 /// The environment variable that names another folder of cases.
 const CASES: &str = "OUTRIGGER_PARITY_CASES";
@@ -32,15 +33,9 @@ fn topics() -> BTreeSet<String> {
 async fn every_recorded_node_ends_as_under_v1_37_0_or_differs_as_the_page_of_parity_says() {
     let folder = std::env::var_os(CASES).map_or_else(own_cases, PathBuf::from);
     let cases = case::load(&folder).expect("cases");
-    let run_folder = tempfile::Builder::new()
-        .prefix("outrigger-parity-")
-        .tempdir()
-        .expect("folder");
+    let run_folder = RunFolder::new("outrigger-parity-").expect("folder");
     let outcomes = run(Subject::Ours, &cases, run_folder.path()).await;
-    let outcomes = match outcomes {
-        Ok(outcomes) => outcomes,
-        Err(error) => panic!("{error:#}; logs: {}", run_folder.keep().display()),
-    };
+    let outcomes = outcomes.unwrap_or_else(|error| panic!("{error:#}"));
     let topics = topics();
     let mut bad = 0;
     for case in &cases {
@@ -51,10 +46,7 @@ async fn every_recorded_node_ends_as_under_v1_37_0_or_differs_as_the_page_of_par
             println!("{} ({}): {problem}", case.name, case.about);
         }
     }
-    if bad > 0 {
-        let logs = run_folder.keep();
-        panic!("{bad} of {} cases differ; logs: {}", cases.len(), logs.display());
-    }
+    assert_eq!(bad, 0, "so many of {} cases differ", cases.len());
 }
 
 #[test]

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use outrigger_e2e::parity::Subject;
 use outrigger_e2e::parity::compare::topics as topics_of;
 use outrigger_e2e::parity::services::{Case, Ran, case, compare, run};
+use outrigger_e2e::run_folder::RunFolder;
 
 /// The environment variable that names another folder of cases.
 const CASES: &str = "OUTRIGGER_PARITY_SERVICES";
@@ -34,15 +35,10 @@ fn topics() -> BTreeSet<String> {
 async fn every_recorded_service_ends_as_under_v1_37_0_or_differs_as_the_page_of_parity_says() {
     let folder = std::env::var_os(CASES).map_or_else(own_cases, PathBuf::from);
     let cases = case::load(&folder).expect("cases");
-    let run_folder = tempfile::Builder::new()
-        .prefix("outrigger-parity-")
-        .tempdir()
-        .expect("folder");
+    let run_folder = RunFolder::new("outrigger-parity-").expect("folder");
     let topics = topics();
     let bad = differing(&cases, run_folder.path(), &topics).await;
-    if !bad.is_empty() {
-        panic!("{bad:?} differ; logs: {}", run_folder.keep().display());
-    }
+    assert!(bad.is_empty(), "{bad:?} differ");
 }
 
 /// Runs our manager and names the cases that are not as they have to be.

@@ -1,18 +1,18 @@
-//! One process of our manager.
+//! One process of a manager.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::aws::{Caller, Proxy};
 use crate::process::{Exit, Launch, Process};
-use crate::stage::Binaries;
 
 use super::CLUSTER;
 
-/// What a manager reads, and where its log goes.
+/// What a manager is, what it reads, and where its log goes.
 pub(super) struct Files<'a> {
+    pub program: PathBuf,
     pub run: &'a Path,
     pub kubeconfig: &'a Path,
     pub cloud_config: &'a Path,
@@ -30,7 +30,7 @@ impl Manager {
     pub(super) fn start(name: &str, flags: &[&str], files: &Files<'_>, proxy: &Proxy) -> Result<Self> {
         let caller = Caller::new(name);
         proxy.add_caller(&caller);
-        let mut launch = Launch::new(name, Binaries::one("outrigger-manager")?).arguments([
+        let mut launch = Launch::new(name, &files.program).arguments([
             "--cloud-provider=aws".to_owned(),
             format!("--cloud-config={}", files.cloud_config.display()),
             format!("--kubeconfig={}", files.kubeconfig.display()),

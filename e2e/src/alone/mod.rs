@@ -13,6 +13,8 @@ use kube::Client;
 use crate::aws::{Instance, Moto, Proxy, REGION, World};
 use crate::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use crate::kubelets::{self, NodeSpec};
+use crate::run_folder::RunFolder;
+use crate::stage::Binaries;
 use crate::tools::{Tool, Tools};
 
 pub use account::differences;
@@ -50,22 +52,7 @@ pub struct Alone {
     kubeconfig: PathBuf,
     _api: ApiServer,
     _etcd: Etcd,
-    run: Run,
-}
-
-/// The folder of the run; it stays when the test fails, for whoever looks why.
-struct Run {
-    path: PathBuf,
-    folder: Option<tempfile::TempDir>,
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        if let Some(folder) = self.folder.take().filter(|_| std::thread::panicking()) {
-            let path = folder.keep();
-            eprintln!("logs and AWS calls: {}", path.display());
-        }
-    }
+    run: RunFolder,
 }
 
 impl Alone {
@@ -75,12 +62,8 @@ impl Alone {
     /// When something does not start.
     pub async fn start(options: &Options) -> Result<Self> {
         let tools = Tools::load(&[Tool::Etcd, Tool::ApiServer126, Tool::MotoPython]).await?;
-        let folder = tempfile::Builder::new().prefix(options.name).tempdir()?;
-        let path = folder.path().to_owned();
-        let run = Run {
-            path: path.clone(),
-            folder: Some(folder),
-        };
+        let run = RunFolder::new(options.name)?;
+        let path = run.path().to_owned();
         let moto = Moto::start(&tools, &path).await?;
         let world = World::seed(&moto, CLUSTER, options.instances).await?;
         let proxy = Proxy::start(&moto, &[], Some(&path.join("aws-calls.jsonl"))).await?;
@@ -108,12 +91,41 @@ impl Alone {
     /// # Errors
     /// When its binary is not built.
     pub fn manager(&self, name: &str, flags: &[&str]) -> Result<Manager> {
-        let files = manager::Files {
-            run: &self.run.path,
-            kubeconfig: &self.kubeconfig,
-            cloud_config: &cloud_config(&self.run.path),
-        };
+        let config = cloud_config(self.run());
+        let files = self.files(Binaries::one("outrigger-manager")?, &config);
         Manager::start(name, flags, &files, &self.proxy)
+    }
+
+    /// Starts the incumbent, v1.37.0, in its place; else as [`Alone::manager`].
+    ///
+    /// # Errors
+    /// When its binary cannot be had.
+    pub async fn incumbent(&self, name: &str, flags: &[&str]) -> Result<Manager> {
+        let tools = Tools::load(&[Tool::AwsCloudControllerManager]).await?;
+        let program = tools.path(Tool::AwsCloudControllerManager)?.to_owned();
+        let config = cloud_config(self.run());
+        let kubeconfig = self.kubeconfig.display();
+        let access = ["authentication", "authorization"].map(|what| format!("--{what}-kubeconfig={kubeconfig}"));
+        let own = access
+            .iter()
+            .map(String::as_str)
+            .chain(["--authentication-skip-lookup=true"]);
+        let flags: Vec<&str> = own.chain(flags.iter().copied()).collect();
+        Manager::start(name, &flags, &self.files(program, &config), &self.proxy)
+    }
+
+    /// The folder of the run.
+    pub fn run(&self) -> &Path {
+        self.run.path()
+    }
+
+    fn files<'a>(&'a self, program: PathBuf, cloud_config: &'a Path) -> manager::Files<'a> {
+        manager::Files {
+            program,
+            run: self.run(),
+            kubeconfig: &self.kubeconfig,
+            cloud_config,
+        }
     }
 }
 

@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use outrigger_e2e::command;
 use outrigger_e2e::parity::{Kind, Subject, case, compare, run, services};
+use outrigger_e2e::run_folder::RunFolder;
 use serde_json::json;
 
 const USAGE: &str =
@@ -59,21 +60,21 @@ async fn each(folders: &[&str], record: bool) -> Result<bool> {
 async fn record_nodes(folder: &Path) -> Result<()> {
     let cases = case::load(folder)?;
     let run_folder = run_folder()?;
-    let outcomes = in_folder(run(Subject::Incumbent, &cases, &run_folder).await, &run_folder)?;
+    let outcomes = in_folder(run(Subject::Incumbent, &cases, run_folder.path()).await, &run_folder)?;
     let mut changed = 0;
     for case in &cases {
         let outcome = outcomes.get(&case.name).context("a case without an outcome")?;
         changed += usize::from(case.recorded.as_ref() != Some(outcome));
         case::record(folder, &case.name, outcome)?;
     }
-    recorded(cases.len(), changed, &run_folder)
+    recorded(cases.len(), changed)
 }
 
 /// The same for Services.
 async fn record_services(folder: &Path) -> Result<()> {
     let cases = services::case::load(folder)?;
     let run_folder = run_folder()?;
-    let ran = services::run(Subject::Incumbent, &cases, &run_folder).await;
+    let ran = services::run(Subject::Incumbent, &cases, run_folder.path()).await;
     let ran = in_folder(ran, &run_folder)?;
     let mut changed = 0;
     for case in &cases {
@@ -85,11 +86,10 @@ async fn record_services(folder: &Path) -> Result<()> {
     }
     let number = ran.outcomes.len();
     in_folder(ran.all(), &run_folder)?;
-    recorded(number, changed, &run_folder)
+    recorded(number, changed)
 }
 
-fn recorded(cases: usize, changed: usize, run_folder: &Path) -> Result<()> {
-    std::fs::remove_dir_all(run_folder).with_context(|| run_folder.display().to_string())?;
+fn recorded(cases: usize, changed: usize) -> Result<()> {
     say(&format!(
         "{cases} cases recorded, {changed} of them changed; read the diff"
     ))
@@ -100,7 +100,7 @@ async fn compare_nodes(folder: &Path) -> Result<bool> {
     let cases = case::load(folder)?;
     let topics = topics()?;
     let run_folder = run_folder()?;
-    let outcomes = in_folder(run(Subject::Ours, &cases, &run_folder).await, &run_folder)?;
+    let outcomes = in_folder(run(Subject::Ours, &cases, run_folder.path()).await, &run_folder)?;
     let mut problems = BTreeMap::new();
     for case in &cases {
         let ours = outcomes.get(&case.name).context("a case without an outcome")?;
@@ -115,12 +115,12 @@ async fn compare_services(folder: &Path) -> Result<bool> {
     let cases = services::case::load(folder)?;
     let topics = topics()?;
     let run_folder = run_folder()?;
-    let ran = services::run(Subject::Ours, &cases, &run_folder).await;
+    let ran = services::run(Subject::Ours, &cases, run_folder.path()).await;
     let outcomes = in_folder(ran.and_then(services::Ran::all), &run_folder)?;
     let mut problems = BTreeMap::new();
-    let kept = std::fs::File::create(run_folder.join("outcomes.json"))?;
+    let kept = std::fs::File::create(run_folder.path().join("outcomes.json"))?;
     serde_json::to_writer(kept, &outcomes)?;
-    let mut rows = std::fs::File::create(run_folder.join("differs.jsonl"))?;
+    let mut rows = std::fs::File::create(run_folder.path().join("differs.jsonl"))?;
     for case in &cases {
         let ours = outcomes.get(&case.name).context("a case without an outcome")?;
         let found = services::compare::problems(case, ours, &topics);
@@ -145,11 +145,11 @@ async fn compare_drawn(folder: &Path, ours: Option<&Path>) -> Result<bool> {
     let outcomes: BTreeMap<String, Vec<services::Outcome>> = match ours {
         Some(file) => serde_json::from_str(&std::fs::read_to_string(file)?)?,
         None => {
-            let ran = services::run(Subject::Ours, &cases, &run_folder).await;
+            let ran = services::run(Subject::Ours, &cases, run_folder.path()).await;
             in_folder(ran.and_then(services::Ran::all), &run_folder)?
         }
     };
-    std::fs::write(run_folder.join("ours.json"), serde_json::to_string(&outcomes)?)?;
+    std::fs::write(run_folder.path().join("ours.json"), serde_json::to_string(&outcomes)?)?;
     let mut problems = BTreeMap::new();
     for case in &cases {
         let ours = outcomes.get(&case.name).context("a case without an outcome")?;
@@ -159,7 +159,8 @@ async fn compare_drawn(folder: &Path, ours: Option<&Path>) -> Result<bool> {
     told(&problems, &run_folder)
 }
 
-fn told(problems: &BTreeMap<&str, Vec<String>>, run_folder: &Path) -> Result<bool> {
+/// The run's folder stays where there are problems.
+fn told(problems: &BTreeMap<&str, Vec<String>>, run_folder: &RunFolder) -> Result<bool> {
     for (case, problems) in problems {
         for problem in problems {
             say(&format!("{case}: {problem}"))?;
@@ -167,11 +168,14 @@ fn told(problems: &BTreeMap<&str, Vec<String>>, run_folder: &Path) -> Result<boo
     }
     let good = problems.values().filter(|problems| problems.is_empty()).count();
     say(&format!(
-        "{good} of {} cases are equal, or differ as they say; logs: {}",
-        problems.len(),
-        run_folder.display()
+        "{good} of {} cases are equal, or differ as they say",
+        problems.len()
     ))?;
-    Ok(good == problems.len())
+    let all = good == problems.len();
+    if !all {
+        say(&format!("logs: {}", run_folder.keep().display()))?;
+    }
+    Ok(all)
 }
 
 fn topics() -> Result<std::collections::BTreeSet<String>> {
@@ -179,12 +183,12 @@ fn topics() -> Result<std::collections::BTreeSet<String>> {
     Ok(compare::topics(&page))
 }
 
-fn in_folder<T>(done: Result<T>, run_folder: &Path) -> Result<T> {
-    done.with_context(|| format!("logs: {}", run_folder.display()))
+fn in_folder<T>(done: Result<T>, run_folder: &RunFolder) -> Result<T> {
+    done.with_context(|| format!("logs: {}", run_folder.keep().display()))
 }
 
-fn run_folder() -> Result<PathBuf> {
-    Ok(tempfile::Builder::new().prefix("outrigger-parity-").tempdir()?.keep())
+fn run_folder() -> Result<RunFolder> {
+    Ok(RunFolder::new("outrigger-parity-")?)
 }
 
 fn say(line: &str) -> Result<()> {
