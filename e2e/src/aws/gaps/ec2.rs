@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use super::{Reply, Upstream, corrected, groups, own, set};
+use super::{Reply, Upstream, corrected, groups, own, set, tags};
 use crate::aws::query::Query;
 use crate::aws::service::Service;
 use crate::aws::xml::{Element, XmlError};
@@ -45,6 +45,7 @@ impl Memory {
                 };
                 corrected(moto, ec2, &query, blackholes).await
             }
+            "CreateTags" => tags::create(moto, &query).await,
             "DeleteSecurityGroup" => groups::delete(moto, &query).await,
             "StartInstances" | "StopInstances" => {
                 let response = moto.ask(ec2, &query).await;

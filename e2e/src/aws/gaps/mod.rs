@@ -6,6 +6,7 @@
 //! | EC2 DescribeInstanceTopology | missing | an empty set, as for types without topology |
 //! | EC2 DescribeNetworkInterfaces | fails on the filter `attachment.status` | the filter is applied to the answer |
 //! | EC2 DescribeRouteTables | a route to a terminated instance stays active | a blackhole to its interface |
+//! | EC2 CreateTags | tags instances that do not exist | `InvalidInstanceID.NotFound` |
 //! | EC2 DeleteSecurityGroup | deletes what is in use | `DependencyViolation` while a rule or a load balancer refers to it |
 //! | ELB DescribeLoadBalancers | no health check before one is configured | AWS's default |
 //! | ELB DescribeLoadBalancers | a listener's instance protocol is its own protocol | the one it was created with |
@@ -36,6 +37,7 @@ mod elbv2;
 #[cfg(test)]
 mod fixture;
 mod groups;
+mod tags;
 
 use std::future::Future;
 

@@ -1,0 +1,113 @@
+//! `--use-service-account-credentials` on real API servers with RBAC: every controller of our real binary at work, with the
+//! manifests' rights and the roles that API servers bring, the oldest ones and the newest.
+//!
+//! | what | seen by |
+//! |---|---|
+//! | a token that cannot be had stops its own controller and no other; it goes on when the token can be had | Service, log, audit log |
+//! | each controller writes as its own account, and nothing as anybody else | audit log |
+//! | an account that is deleted at run time is made again | its UID, audit log |
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test ends at the first thing that is not as it should be"
+)]
+
+mod ground;
+mod record;
+
+use std::time::Duration;
+
+use outrigger_e2e::cluster::Version;
+use serde_json::json;
+use tokio::sync::Mutex;
+use tokio::time::sleep;
+
+use ground::Ground;
+use record::{ACCOUNTS, MANAGER};
+
+/// One ground at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
+/// The API server remembers for so long that a token was good.
+const REMEMBERED: Duration = Duration::from_secs(11);
+/// So long somebody's token cannot be had.
+const WITHOUT: Duration = Duration::from_secs(5);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn controllers_act_as_their_own_accounts_under_the_roles_of_kubernetes_1_26() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    run(Version::V1_26, "127.80.0.0/16").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn controllers_act_as_their_own_accounts_under_the_roles_of_kubernetes_1_36() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    run(Version::V1_36, "127.79.0.0/16").await;
+}
+
+async fn run(version: Version, range: &str) {
+    let mut ground = Ground::build(version, range).await;
+    // A kube-controller-manager has made this one already.
+    ground.make_account("route-controller").await;
+    ground.let_tokens_be_had_but("service-controller").await;
+    ground.start_manager();
+    one_cannot_have_its_token(&ground).await;
+    ground.let_all_tokens_be_had().await;
+    ground.eventually("the Service is served", Ground::is_served).await;
+    nobody_writes_as_another(&ground).await;
+    an_account_is_deleted(&ground).await;
+}
+
+/// The others have done all they have to do, and the Service waits. The failure is told, and not over and over.
+async fn one_cannot_have_its_token(ground: &Ground) {
+    ground.eventually("the Nodes are done", Ground::are_nodes_done).await;
+    let cause = "no token for service account kube-system/service-controller";
+    let told = async |ground: &Ground| ground.log().contains(cause);
+    ground.eventually("the cause is told", told).await;
+    let lines = || ground.log().lines().filter(|line| line.contains(cause)).count();
+    let before = lines();
+    sleep(WITHOUT).await;
+    let more = u64::try_from(lines() - before).expect("a number");
+    assert!(more <= WITHOUT.as_secs(), "{more} lines in {WITHOUT:?}");
+    assert!(!ground.is_served().await);
+    let refused = ground.record().await.refused();
+    assert_eq!(
+        refused.keys().collect::<Vec<_>>(),
+        [&format!(
+            "{MANAGER}: 403 create serviceaccounts/token service-controller"
+        )],
+    );
+    let asked = refused.values().sum::<usize>();
+    assert!(asked <= 30, "{asked} times");
+}
+
+async fn nobody_writes_as_another(ground: &Ground) {
+    let record = ground.record().await;
+    println!("{:#?}", record.writes());
+    assert_eq!(record.strangers(), [""; 0]);
+    assert_eq!(record.writes(), record::expected());
+    let made = ACCOUNTS.iter().filter(|account| **account != "route-controller");
+    let made: Vec<String> = made.map(|account| (*account).to_owned()).collect();
+    assert_eq!(record.accounts_made(), made, "each that was missing, once");
+}
+
+/// Its tokens are worth nothing from then on, long before they end.
+async fn an_account_is_deleted(ground: &Ground) {
+    let account = "tagging-controller";
+    let first = ground.account(account).await.expect("there");
+    ground.delete_account(account).await;
+    sleep(REMEMBERED).await;
+    let node = ground.any_node();
+    let without = json!({"metadata": {"labels": {ground::TAGGED: null}}});
+    ground.patch_node(&node, &without).await;
+    ground.eventually("it is labelled again", Ground::are_nodes_done).await;
+    let second = ground.account(account).await.expect("there again");
+    assert_ne!(first, second);
+    assert!(
+        ground.log().contains("does not take the token any more"),
+        "{}",
+        ground.log()
+    );
+    assert_eq!(ground.record().await.strangers(), [""; 0]);
+}
