@@ -79,11 +79,27 @@ impl Both<'_> {
             });
             let mut items: Vec<String> = lines.flat_map(|line| one_by_one(line)).collect();
             items.retain(|item| !is_about(item, &unlike));
+            if !theirs {
+                without_visits(&mut items);
+            }
             items.sort();
             items
         };
         items(self.theirs, true) == items(self.ours, false)
     }
+}
+
+/// Without targets that come and go again: right after a start ours keeps those that it finds, also in a new target group.
+fn without_visits(items: &mut Vec<String>) {
+    let gone: BTreeSet<String> = items.iter().filter_map(|item| coming(item)).collect();
+    let visits: BTreeSet<String> = items.iter().filter(|item| gone.contains(*item)).cloned().collect();
+    items.retain(|item| !visits.contains(item) && coming(item).is_none_or(|came| !visits.contains(&came)));
+}
+
+/// For a target that goes: the item by which it came.
+fn coming(item: &str) -> Option<String> {
+    let went = item.strip_prefix("DeregisterTargets ")?;
+    Some(format!("RegisterTargets {went}"))
 }
 
 fn is_about(item: &str, instances: &BTreeSet<String>) -> bool {

@@ -15,7 +15,7 @@ pub(super) const FAILS: [&str; 3] = [
     "DeleteLoadBalancerFailed",
 ];
 /// Words of v1.37.0 where it fails and ours does not, and the row's topic.
-const MENDED: [(&str, &str); 5] = [
+const MENDED: [(&str, &str); 6] = [
     ("DuplicateListener", "port from TCP to UDP and back"),
     (
         "DuplicateTargetGroupName",
@@ -26,6 +26,7 @@ const MENDED: [(&str, &str); 5] = [
         "HealthCheck Target must begin with",
         "`healthcheck-protocol` in lower case",
     ),
+    ("RulesPerSecurityGroupLimitExceeded", "rules of a security group"),
     (
         "InvalidTarget",
         "a target that AWS refuses (`InvalidTarget`, `InvalidInstance`)",
@@ -63,6 +64,8 @@ pub fn topics() -> impl Iterator<Item = &'static str> {
         "change of a Node's labels or taints",
         "change of Nodes that changes no target",
         "the same failure again",
+        "targets of Nodes that are missing right after a start",
+        "rules of a managed group for TLS ports",
         "node rules: groups without the cluster's tag",
     ];
     let mended = MENDED.iter().map(|(_, topic)| *topic);

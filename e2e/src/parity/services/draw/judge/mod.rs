@@ -52,7 +52,10 @@ pub fn problems(case: &Case, ours: &[Outcome]) -> Vec<Problem> {
             what,
         }];
     };
-    let (theirs, ours) = (normal::comparable(recorded), normal::comparable(ours));
+    let (theirs, ours) = (
+        normal::comparable(&normal::as_ec2_takes_it(recorded)),
+        normal::comparable(ours),
+    );
     let both = Both {
         case,
         theirs: &theirs,

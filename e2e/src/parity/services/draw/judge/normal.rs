@@ -1,4 +1,4 @@
-//! What differs from run to run.
+//! What differs from run to run, and what v1.37.0 only gets through as moto is not AWS.
 
 use serde_json::{Value, json};
 
@@ -19,6 +19,25 @@ pub(super) fn comparable(outcomes: &[Outcome]) -> Vec<Outcome> {
                 *rule = json!(rule.as_str().map(without_networks));
             }
             rules.sort_by_key(Value::to_string);
+        }
+    }
+    outcomes
+}
+
+/// What v1.37.0 made, with rules of protocol `tcp` where it asks for `tls`, which EC2 does not have and moto takes.
+pub(super) fn as_ec2_takes_it(outcomes: &[Outcome]) -> Vec<Outcome> {
+    let mut outcomes = outcomes.to_vec();
+    for outcome in &mut outcomes {
+        for line in &mut outcome.writes {
+            *line = line.replace("[tls ", "[tcp ").replace(", tls ", ", tcp ");
+        }
+        for fields in outcome.aws.values_mut().flatten() {
+            if let Some(Value::Array(rules)) = fields.get_mut("ingress") {
+                for rule in rules {
+                    let bare = rule.as_str().and_then(|rule| rule.strip_prefix("tls "));
+                    *rule = bare.map_or_else(|| rule.clone(), |bare| json!(format!("tcp {bare}")));
+                }
+            }
         }
     }
     outcomes

@@ -164,6 +164,37 @@ fn where_both_fail_ours_says_so_and_makes_nothing_of_its_own() {
 }
 
 #[test]
+fn targets_that_come_and_go_within_a_step_are_no_difference() {
+    let line = |action: &str| format!("{action} TargetGroupArn=g Targets=[{{Id=<node-1> Port=1}}]");
+    let (comes, goes) = (line("RegisterTargets"), line("DeregisterTargets"));
+    let made = |writes: &[&str]| step("1 create", ENSURED, writes, json!({}));
+    let told = |ours: &[&str]| of_case("service: {}\nsteps: [{do: create}]\n", made(&["A x"]), made(ours));
+    assert_eq!(told(&["A x", &comes, &goes]), Vec::<String>::new());
+    assert_eq!(told(&["A x", &comes]), ["1 create writes"]);
+    assert_eq!(told(&["A x", &goes]), ["1 create writes"]);
+}
+
+#[test]
+fn rules_are_of_a_protocol_that_ec2_has() {
+    let made = |rule: &str| {
+        let line = format!("AuthorizeSecurityGroupIngress GroupId=g IpPermissions=[icmp 3-4 from 10.0.0.0/8, {rule}]");
+        step(
+            "1 create",
+            ENSURED,
+            &[&line],
+            json!({"security group g": {"ingress": [rule]}}),
+        )
+    };
+    let told = |theirs: &str, ours: &str| of_case("service: {}\nsteps: [{do: create}]\n", made(theirs), made(ours));
+    assert_eq!(
+        told("tls 80 from 10.0.0.0/8", "tcp 80 from 10.0.0.0/8"),
+        Vec::<String>::new()
+    );
+    let wrong = told("tls 80 from 10.0.0.0/8", "tls 80 from 10.0.0.0/8");
+    assert_eq!(wrong, ["1 create aws/security group g/ingress", "1 create writes"]);
+}
+
+#[test]
 fn what_only_ours_refuses_is_a_row_of_the_page() {
     let refused = || step("1 create", FAILED, &[], json!({}));
     let made = || step("1 create", ENSURED, &["A x"], json!({}));
