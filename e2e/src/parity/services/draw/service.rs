@@ -36,6 +36,8 @@ const NETWORKS: [&str; 9] = [
     "192.0.2.128/25",
 ];
 const MOST_PORTS: usize = 5;
+/// Annotations whose lists have to be as long as that of the subnets, which are drawn by themselves.
+const NEED_A_NUMBER: [&str; 2] = ["eip-allocations", "private-ipv4-addresses"];
 /// In so many values out of a hundred something is odd, in a case that may have odd ones.
 const ODD: usize = 35;
 
@@ -176,6 +178,7 @@ impl Draft {
         let (drawn, good) = annotations::drawn(dice, self.network, self.odd_percent());
         for (suffix, value) in drawn {
             self.annotations.insert(format!("{PREFIX}{suffix}"), value.to_owned());
+            self.good &= !NEED_A_NUMBER.contains(&suffix);
         }
         self.good &= good;
     }
