@@ -46,6 +46,7 @@ impl Memory {
                 corrected(moto, ec2, &query, blackholes).await
             }
             "CreateTags" => tags::create(moto, &query).await,
+            "AuthorizeSecurityGroupIngress" => groups::authorize(moto, &query).await,
             "DeleteSecurityGroup" => groups::delete(moto, &query).await,
             "StartInstances" | "StopInstances" => {
                 let response = moto.ask(ec2, &query).await;

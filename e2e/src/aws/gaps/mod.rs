@@ -7,6 +7,7 @@
 //! | EC2 DescribeNetworkInterfaces | fails on the filter `attachment.status` | the filter is applied to the answer |
 //! | EC2 DescribeRouteTables | a route to a terminated instance stays active | a blackhole to its interface |
 //! | EC2 CreateTags | tags instances that do not exist | `InvalidInstanceID.NotFound` |
+//! | EC2 AuthorizeSecurityGroupIngress | of rules that do not all fit, the first ones stay | none, as `RulesPerSecurityGroupLimitExceeded` refuses the call |
 //! | EC2 DeleteSecurityGroup | deletes what is in use | `DependencyViolation` while a rule or a load balancer refers to it |
 //! | ELB DescribeLoadBalancers | no health check before one is configured | AWS's default |
 //! | ELB DescribeLoadBalancers | a listener's instance protocol is its own protocol | the one it was created with |

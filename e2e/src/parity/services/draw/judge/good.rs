@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::super::super::case::Action;
+use super::super::super::case::{Action, Step};
 use super::super::super::compare::{self, Problem, SETTERS};
 use super::super::super::outcome::Outcome;
 use super::brought::{self, BROUGHT, NODES_GROUP};
@@ -41,8 +41,8 @@ impl Both<'_> {
     /// Whether the rules of the nodes' group differ: one side has no targets, or v1.37.0 leaves rules where ours takes them
     /// away.
     fn has_other_node_rules(&self, index: usize) -> bool {
-        let takes = self.case.steps.get(index).map(|step| step.action) == Some(Action::Delete);
-        self.one_is_without_targets(index) || (takes && brought::nodes_group_is_untagged(self.case))
+        let gone = self.case.steps.iter().take(index + 1).any(ends_load_balancer);
+        self.one_is_without_targets(index) || (gone && brought::nodes_group_is_untagged(self.case))
     }
 
     /// What is said, but for what only ours can say. Ours tells of new hosts where its targets change, and only there.
@@ -87,6 +87,10 @@ impl Both<'_> {
         };
         items(self.theirs, true) == items(self.ours, false)
     }
+}
+
+fn ends_load_balancer(step: &Step) -> bool {
+    step.action == Action::Delete || step.patch["spec"]["type"] == "ClusterIP"
 }
 
 /// Without targets that come and go again: right after a start ours keeps those that it finds, also in a new target group.
