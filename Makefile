@@ -87,9 +87,10 @@ tools-test:
 tools-bench:
 	@mkdir -p $(RUN) && e2e/tools/build --paths $(BENCH_TOOLS) > $(RUN)/tools-bench.env.new && mv $(RUN)/tools-bench.env.new $(RUN)/tools-bench.env
 
-prune: ## remove target folders in the cache that no build has used for two weeks
-	@mkdir -p $(CARGO_TARGET_DIR) && touch $(CARGO_TARGET_DIR)
+prune: ## remove from the cache target folders that no build has used for two weeks, and what clones built two days ago
+	@mkdir -p $(CACHE) $(CARGO_TARGET_DIR) && touch $(CARGO_TARGET_DIR)
 	@find $(CACHE) -maxdepth 1 -name 'target-*' -mtime +14 -exec rm -rf {} +
+	@find $(CACHE) -mindepth 4 -maxdepth 4 \( -path '*/target-*/*/deps/*outrigger*' -o -path '*/target-*/*/incremental/*' \) -mtime +1 -prune -exec rm -rf {} +
 
 clean: ## remove this clone's run folder; the cache stays
 	@rm -rf $(RUN)
