@@ -52,6 +52,7 @@ pub mod sweep;
 pub mod sync;
 pub mod targets;
 mod tell;
+mod turns;
 mod vanished;
 pub mod work;
 pub mod writer;
@@ -66,7 +67,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::controller::{Action, Config, Controller};
-use kube::runtime::reflector::Store;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use outrigger_aws::{Ec2, Elb, Elbv2};
@@ -89,6 +90,7 @@ use reads::shared::Shared;
 use settings::Settings;
 use sweep::SweepSettings;
 use sync::{Next, Reconciler};
+use turns::{MAX_WAITING, Turns, is_asked_for};
 use writer::ApiWriter;
 use zone_cache::ZoneCache;
 
@@ -133,11 +135,14 @@ pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<
         () = deps.nodes.ready() => {}
     }
     let services = Api::<Service>::all(deps.client.clone());
-    let concurrency = u16::try_from(deps.concurrent_syncs.max(1)).unwrap_or(u16::MAX);
+    let controller = Controller::new(services, watcher::Config::default());
+    let listed = controller.store();
     let nodes = node_changes::that_matter(deps.nodes.clone());
     let sweep = deps.sweep.clone();
     let context = Arc::new(Context {
         queue: deps.metrics.queue("service"),
+        turns: Turns::new(u16::try_from(deps.concurrent_syncs).unwrap_or(u16::MAX)),
+        services: listed.clone(),
         reconciler: reconciler(deps, permit),
         stop: stop.clone(),
     });
@@ -146,12 +151,10 @@ pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<
         told.reconciler.node_sync.nodes_changed();
         told.reconciler.aws.shared.nodes_changed();
     });
-    let controller = Controller::new(services, watcher::Config::default());
-    let listed = controller.store();
     let services = listed.clone();
     context.reconciler.aws.shared.look_ahead_for(move || services.state());
     let running = controller
-        .with_config(Config::default().concurrency(concurrency))
+        .with_config(Config::default().concurrency(MAX_WAITING))
         .reconcile_all_on(nodes)
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(reconcile, retry, Arc::clone(&context))
@@ -181,6 +184,8 @@ async fn stopped_before(listed: Store<Service>, stop: CancellationToken) {
 
 struct Context {
     queue: Queue,
+    turns: Turns,
+    services: Store<Service>,
     reconciler: Reconciler,
     stop: CancellationToken,
 }
@@ -209,17 +214,33 @@ fn reconciler(deps: Deps, permit: Permit) -> Reconciler {
     }
 }
 
+/// Waits for a worker and looks at a Service. What was queued before the end is not begun after it.
 async fn reconcile(service: Arc<Service>, context: Arc<Context>) -> Result<Action, Error> {
-    // What was queued before the end is not begun after it.
-    if context.stop.is_cancelled() {
-        return Ok(Action::await_change());
-    }
     let metadata = &service.metadata;
     let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
     let key = format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default());
+    context.queue.add(&key);
+    let of_service = ObjectRef::from_obj(&*service);
+    let asked = || {
+        let service = context.services.get(&of_service);
+        service.is_none_or(|service| is_asked_for(&service, &context.reconciler.memories.of(sync::uid(&service))))
+    };
+    let turn = tokio::select! {
+        biased;
+        () = context.stop.cancelled() => None,
+        turn = context.turns.take(asked) => Some(turn),
+    };
+    // It may have changed while it waited; another look is due then anyway, unless it is gone.
+    let (Some(_turn), Some(service)) = (turn, context.services.get(&of_service)) else {
+        context.queue.forget(&key);
+        return Ok(Action::await_change());
+    };
     let _working = context.queue.start(&key);
     let span = tracing::info_span!("reconcile", controller = "service", namespace, name);
-    let next = context.reconciler.reconcile(&service).instrument(span).await?;
+    // In a box of its own, so that those who wait take little room.
+    let next = Box::pin(context.reconciler.reconcile(&service))
+        .instrument(span)
+        .await?;
     Ok(match next {
         Next::OnChange => Action::await_change(),
         Next::After(time) => Action::requeue(time),

@@ -1,0 +1,189 @@
+//! Whose turn it is, when more Services are to be looked at than there are workers.
+//!
+//! After a start, and when Nodes have changed, all Services are looked at. Within this manager's share of AWS's reads that
+//! takes minutes for hundreds of load balancers. Whoever makes, changes or deletes a Service in that time is not to wait
+//! for them: looks that nobody asked for leave one worker to the others.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::hostname;
+use super::memory::Memory;
+use super::shape::Shape;
+use super::work::{Work, work};
+
+/// How many Services may wait for their turn. Each costs a task of a few KiB; with more, even a Service that somebody
+/// changes waits before it may wait here.
+pub const MAX_WAITING: u16 = 1024;
+
+/// How soon a Service that waits and is changed meanwhile goes to the others that somebody asks for.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The workers.
+#[derive(Debug)]
+pub struct Turns {
+    all: Semaphore,
+    /// Those that looks may have that nobody asked for. Who has one of these gets one of `all` soon.
+    unasked: Semaphore,
+}
+
+/// A worker; it is given back when this is dropped.
+#[derive(Debug)]
+#[must_use = "the turn ends when this is dropped"]
+pub struct Turn<'a> {
+    _unasked: Option<SemaphorePermit<'a>>,
+    _worker: Option<SemaphorePermit<'a>>,
+}
+
+impl Turns {
+    /// So many workers, at least one. A single one serves both sorts.
+    #[must_use]
+    pub fn new(workers: u16) -> Self {
+        let workers = usize::from(workers.max(1));
+        Self {
+            all: Semaphore::new(workers),
+            unasked: Semaphore::new((workers - 1).max(1)),
+        }
+    }
+
+    /// Waits for a worker, behind those who came before. `asked` says whether somebody waits for this look; it is asked
+    /// again from time to time.
+    pub async fn take(&self, asked: impl Fn() -> bool) -> Turn<'_> {
+        let unasked = match asked() {
+            true => None,
+            false => self.among_unasked(asked).await,
+        };
+        // Neither is ever closed.
+        let worker = self.all.acquire().await.ok();
+        Turn {
+            _unasked: unasked,
+            _worker: worker,
+        }
+    }
+
+    /// A turn among looks that nobody asked for; `None`: somebody did meanwhile.
+    async fn among_unasked(&self, asked: impl Fn() -> bool) -> Option<SemaphorePermit<'_>> {
+        let mut turn = std::pin::pin!(self.unasked.acquire());
+        loop {
+            tokio::select! {
+                biased;
+                turn = &mut turn => return turn.ok(),
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
+            }
+            if asked() {
+                return None;
+            }
+        }
+    }
+}
+
+/// Whether somebody waits for a look at this Service: it goes, it has no address yet, or it is not what was looked at
+/// last. Who is none of ours takes no time.
+#[must_use]
+pub fn is_asked_for(service: &Service, memory: &Memory) -> bool {
+    match work(service) {
+        Work::Nothing | Work::CleanUp => true,
+        Work::Ensure => {
+            let looked_at = memory.shape.as_ref();
+            hostname::standing(service).is_none() || looked_at.is_some_and(|shape| *shape != Shape::of(service))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures::FutureExt;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_asked_for_finds_a_worker_while_others_wait() {
+        let turns = Turns::new(3);
+        let held: Vec<Turn<'_>> = vec![turns.take(|| false).await, turns.take(|| false).await];
+        assert!(turns.take(|| false).now_or_never().is_none());
+        let asked = turns.take(|| true).now_or_never().unwrap();
+        assert!(turns.take(|| true).now_or_never().is_none(), "there are three");
+        drop((held, asked));
+        assert!(turns.take(|| false).now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_single_worker_serves_both() {
+        let turns = Turns::new(1);
+        let held = turns.take(|| false).await;
+        assert!(turns.take(|| true).now_or_never().is_none());
+        drop(held);
+        let asked = turns.take(|| true).await;
+        assert!(turns.take(|| false).now_or_never().is_none());
+        drop(asked);
+        assert!(Turns::new(0).take(|| false).now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_changed_while_it_waits_goes_to_the_others() {
+        let turns = Arc::new(Turns::new(2));
+        let changed = Arc::new(AtomicBool::new(false));
+        let held = turns.take(|| false).await;
+        let (waiting, asked) = (Arc::clone(&turns), Arc::clone(&changed));
+        let waiter = tokio::spawn(async move {
+            let _turn = waiting.take(|| asked.load(Ordering::Relaxed)).await;
+        });
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(!waiter.is_finished());
+        changed.store(true, Ordering::Relaxed);
+        tokio::time::sleep(2 * LOOK_AGAIN).await;
+        assert!(waiter.is_finished());
+        drop(held);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_that_waits_is_the_first_that_goes() {
+        let turns = Arc::new(Turns::new(2));
+        let held = turns.take(|| false).await;
+        let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let mut waiters = Vec::new();
+        for number in 0..5 {
+            let (turns, order) = (Arc::clone(&turns), Arc::clone(&order));
+            waiters.push(tokio::spawn(async move {
+                let _turn = turns.take(|| false).await;
+                order.lock().unwrap().push(number);
+            }));
+            // Long enough for those before to have looked whether they are asked for.
+            tokio::time::sleep(3 * LOOK_AGAIN / 2).await;
+        }
+        drop(held);
+        for waiter in waiters {
+            waiter.await.unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_service_is_asked_for_that_is_new_changed_or_going() {
+        let service = |spec: Value, finalizers: Value, status: Value| -> Service {
+            let metadata = json!({"name": "web", "finalizers": finalizers});
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
+        };
+        let held = || json!([super::super::names::FINALIZER]);
+        let has = || json!({"loadBalancer": {"ingress": [{"hostname": "a.us-east-1.elb.amazonaws.com"}]}});
+        let standing = service(json!({"type": "LoadBalancer"}), held(), has());
+        let mut memory = Memory::default();
+        assert!(!is_asked_for(&standing, &memory), "a start");
+        memory.shape = Some(Shape::of(&standing));
+        assert!(!is_asked_for(&standing, &memory), "Nodes have changed");
+        let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
+        assert!(is_asked_for(&service(local, held(), has()), &memory), "changed");
+        let new = service(json!({"type": "LoadBalancer"}), json!([]), json!({}));
+        assert!(is_asked_for(&new, &Memory::default()), "new");
+        let going = service(json!({"type": "ClusterIP"}), held(), has());
+        assert!(is_asked_for(&going, &memory), "it goes");
+        let none = service(json!({"type": "ClusterIP"}), json!([]), json!({}));
+        assert!(is_asked_for(&none, &Memory::default()), "none of ours");
+    }
+}
