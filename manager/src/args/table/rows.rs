@@ -77,7 +77,7 @@ pub(super) const LIFECYCLE: &[Flag] = &[
 ];
 
 pub(super) const SERVICE: &[Flag] = &[
-    flag("concurrent-service-syncs", COUNT, "1", Works, "Services reconciled at the same time. Left at its default, 8 are."),
+    flag("concurrent-service-syncs", COUNT, "1", Works, "Services reconciled at the same time. Left at its default, 8 are. One is left to Services that somebody makes, changes or deletes."),
 ];
 
 pub(super) const LEADER_MIGRATION: &[Flag] = &[
