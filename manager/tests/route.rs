@@ -171,6 +171,22 @@ fn remove(api: &Api, n: u8) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn conditions_that_cannot_be_written_are_a_failure_of_the_pass_and_come_with_the_next() {
+    let api = Api::with(nodes(3));
+    (0..3).for_each(|n| api.fail_next(&format!("PATCH /api/v1/nodes/n{n}/status"), 500));
+    let running = start(api, account(3, vec![table("rtb-1", vec![])]));
+    eventually("routed", || running.routes("rtb-1").len() == 3).await;
+    pause(5).await;
+    assert_eq!(
+        (running.syncs("error", "periodic"), running.condition("n1")),
+        (1, String::new())
+    );
+    let written = |n: u8| running.condition(&format!("n{n}")) == "False RouteCreated";
+    eventually("written", || (0..3).all(written)).await;
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_node_gets_its_route_in_every_tagged_table_and_its_condition() {
     let mut other = table("rtb-other", vec![]);
     other.tags.clear();
