@@ -38,6 +38,21 @@ pub async fn render(tools: &Tools, run: &Path, name: &str, path: &str, patches: 
     build(tools, &overlay).await
 }
 
+/// As [`render`], with one of the project's components, by its name.
+///
+/// # Errors
+/// As [`render`].
+pub async fn with_component(tools: &Tools, run: &Path, path: &str, component: &str) -> Result<Vec<Value>> {
+    let overlay = run.join("kustomize").join(component);
+    std::fs::create_dir_all(&overlay)?;
+    let folder = folder().join("components").join(component).canonicalize()?;
+    let text = format!(
+        "components:\n- {}\n",
+        relative(&overlay.canonicalize()?, &folder).display()
+    );
+    render(tools, run, component, path, &text).await
+}
+
 /// `kustomize build`, parsed.
 ///
 /// # Errors

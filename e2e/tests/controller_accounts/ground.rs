@@ -256,15 +256,8 @@ impl Ground {
 
 /// The tenant's overlay with the component, as far as it gives rights.
 async fn rights(tools: &Tools, run: &RunFolder) -> Vec<Value> {
-    let overlay = run.path().join("kustomize/accounts");
-    std::fs::create_dir_all(&overlay).expect("folder");
-    let component = manifests::folder().join("components/controller-accounts");
-    let component = component.canonicalize().expect("folder");
-    // kustomize wants relative paths, so go up to the root first.
-    let up = "../".repeat(overlay.canonicalize().expect("folder").components().count() - 1);
-    let component = component.strip_prefix("/").expect("absolute").display();
-    let component = format!("components:\n- {up}{component}\n");
-    let objects = manifests::render(tools, run.path(), "accounts", "overlays/hosted/tenant", &component).await;
+    let tenant = "overlays/hosted/tenant";
+    let objects = manifests::with_component(tools, run.path(), tenant, "controller-accounts").await;
     let mut objects = objects.expect("kustomize accepts it");
     objects.retain(|object| object["apiVersion"] == "rbac.authorization.k8s.io/v1");
     objects

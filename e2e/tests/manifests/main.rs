@@ -7,6 +7,7 @@
 //! | which calls may fail, and how long they may take | `registration.rs` |
 //! | the resource that drives a migration | `definition.rs` |
 //! | who may do what, above all with leases | `rights.rs` |
+//! | controllers with accounts of their own | `accounts.rs` |
 
 #![allow(
     clippy::expect_used,
@@ -15,6 +16,7 @@
     reason = "a test fails by panicking and says on stdout what it has seen"
 )]
 
+mod accounts;
 mod definition;
 mod registration;
 mod rights;
