@@ -15,6 +15,7 @@ use regex::Regex;
 
 pub use identity::{ClusterId, IdentityError};
 pub use overrides::{AwsService, ServiceOverride};
+pub use read::GLOBAL_KEYS;
 use syntax::Place;
 
 /// A cloud configuration. Empty strings in the file count as not set.

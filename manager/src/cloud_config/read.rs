@@ -9,7 +9,8 @@ use crate::suggest;
 
 const SECTIONS: [&str; 2] = ["Global", "ServiceOverride"];
 
-const GLOBAL_KEYS: [&str; 18] = [
+/// The keys of section `Global`; a file may write them in any case.
+pub const GLOBAL_KEYS: [&str; 18] = [
     "ClusterServiceLoadBalancerHealthProbeMode",
     "ClusterServiceSharedLoadBalancerHealthProbePath",
     "ClusterServiceSharedLoadBalancerHealthProbePort",
