@@ -2,6 +2,7 @@
 
 mod account;
 mod door;
+mod kubeconfig;
 mod own;
 
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use kube::client::ClientBuilder;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::config::AuthInfo;
 use kube::{Client, Config};
 use outrigger_aws::imds::Metadata;
 use outrigger_aws::{CallObserver, Clients, EndpointOverride, Settings};
@@ -20,6 +21,7 @@ use crate::cloud_config::{CloudConfig, ClusterId};
 use crate::metrics::RestClient;
 use account::Account;
 use door::{DoorLayer, Rate};
+use kubeconfig::from_file;
 use own::Own;
 
 /// The cloud as configuration names it.
@@ -215,12 +217,6 @@ impl Cluster {
             None => client,
         })
     }
-}
-
-async fn from_file(path: &Path, flag: &str) -> Result<Config> {
-    let file = Kubeconfig::read_from(path).with_context(|| format!("{flag}={}", path.display()))?;
-    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-    config.with_context(|| format!("{flag}={}", path.display()))
 }
 
 /// Go's names of architectures, which user agents of Kubernetes use.

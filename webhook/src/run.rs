@@ -9,7 +9,6 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Api, Client, Config};
 use outrigger_certs::{Clients, Reloader, tls};
@@ -24,7 +23,7 @@ use crate::args::Args;
 use crate::health::{self, Health};
 use crate::metrics::{Metrics, Port, Watched};
 use crate::missed::Check;
-use crate::routes;
+use crate::{kubeconfig, routes};
 use crate::server::{Drained, Server};
 use crate::view::{Clusters, Follow, Freshness, Migrations, Namespaces};
 
@@ -205,12 +204,7 @@ fn follow_lease(
 async fn client(kubeconfig: Option<&Path>) -> Result<Client> {
     let mut config = match kubeconfig {
         None => Config::incluster().context("no --kubeconfig, and this is not a Pod with a service account")?,
-        Some(file) => {
-            let read = Kubeconfig::read_from(file).with_context(|| format!("cannot read {}", file.display()))?;
-            Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("cannot use {}", file.display()))?
-        }
+        Some(file) => kubeconfig::from_file(file).await?,
     };
     config.connect_timeout = Some(CONNECT);
     let agent = http::HeaderValue::from_static(concat!("outrigger-webhook/", env!("CARGO_PKG_VERSION")));

@@ -5,6 +5,7 @@ mod create;
 mod deletion;
 mod groups;
 mod node_rules;
+mod registered;
 mod update;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,67 @@
+//! Reading a kubeconfig. It holds tokens and keys, and the parser quotes the lines around a fault: of its words only the
+//! place is told.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, anyhow};
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+
+/// The configuration of a client, from the file that `flag` names.
+///
+/// # Errors
+/// When the file cannot be read or used; the message names flag and path.
+pub(super) async fn from_file(path: &Path, flag: &str) -> Result<Config> {
+    let context = || format!("{flag}={}", path.display());
+    let file = read(path).with_context(context)?;
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+    config.with_context(context)
+}
+
+fn read(path: &Path) -> Result<Kubeconfig> {
+    Kubeconfig::read_from(path).map_err(|error| match error {
+        KubeconfigError::Parse(fault) => {
+            let place = fault.location().map_or_else(String::new, |at| {
+                format!(" at line {}, column {}", at.line(), at.column())
+            });
+            anyhow!("this is no kubeconfig YAML{place}; the text is not shown, as it may hold secrets")
+        }
+        other => other.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "a-token-that-no-message-may-hold";
+
+    #[tokio::test]
+    async fn no_fault_of_the_file_shows_what_it_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        let users = format!("apiVersion: v1\nkind: Config\nusers:\n- name: u\n  user:\n    token: {SECRET}\n");
+        let current = "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\ncurrent-context: c\n\
+                       contexts: [{name: c, context: {cluster: c, user: u}}]\n";
+        for (case, text) in [
+            ("the token alone", SECRET.to_owned()),
+            ("a list for a token", users.replace(SECRET, &format!("[{SECRET}]"))),
+            ("the token twice", format!("{users}    token: {SECRET}\n")),
+            ("an indent after it", format!("{users}   x: y\n")),
+            (
+                "no map of users",
+                format!("apiVersion: v1\nkind: Config\nusers: {SECRET}\n"),
+            ),
+            (
+                "a key that is no base64",
+                format!("{users}    client-key-data: {SECRET}\n    client-certificate-data: {SECRET}\n{current}"),
+            ),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = from_file(&path, "--kubeconfig").await;
+            let told = error.map_or_else(|error| format!("{error:#} {error:?}"), |_| String::new());
+            assert!(told.starts_with("--kubeconfig="), "{case}: {told}");
+            assert!(!told.contains(SECRET), "{case}: {told}");
+        }
+    }
+}
