@@ -12,9 +12,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 /// # Errors
 /// When the file cannot be read or used; the message names it.
 pub async fn from_file(file: &Path) -> Result<Config> {
-    let read = read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let read = read(file).with_context(|| format!("kubeconfig {}", file.display()))?;
     let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
-    config.with_context(|| format!("cannot use {}", file.display()))
+    config.with_context(|| format!("kubeconfig {}", file.display()))
 }
 
 fn read(file: &Path) -> Result<Kubeconfig> {
@@ -25,6 +25,8 @@ fn read(file: &Path) -> Result<Kubeconfig> {
             });
             anyhow!("this is no kubeconfig YAML{place}; the text is not shown, as it may hold secrets")
         }
+        // The words of the error name the path too, and the cause twice.
+        KubeconfigError::ReadConfig(cause, _) => anyhow!(cause).context("cannot read the file"),
         other => other.into(),
     })
 }
@@ -46,7 +48,7 @@ mod tests {
             std::fs::write(&file, &text).unwrap();
             let error = from_file(&file).await.err().unwrap();
             let told = format!("{error:#} {error:?}");
-            assert!(told.contains("cannot read") && told.contains("line "), "{told}");
+            assert!(told.starts_with("kubeconfig ") && told.contains("line "), "{told}");
             assert!(!told.contains(SECRET), "{text}: {told}");
         }
     }
