@@ -213,6 +213,18 @@ mod tests {
     }
 
     #[test]
+    fn any_value_but_the_empty_one_and_false_makes_a_load_balancer_internal() {
+        let internal = |value: &str| {
+            let all = BTreeMap::from([(format!("{PREFIX}internal"), value.to_owned())]);
+            Annotations { all: Some(&all) }.internal()
+        };
+        assert!(!internal("") && !internal("false") && !Annotations { all: None }.internal());
+        for value in ["true", "0", "False", "0.0.0.0/0"] {
+            assert!(internal(value), "{value}");
+        }
+    }
+
+    #[test]
     fn only_the_exact_values_choose_another_api() {
         let kind = |value: &str| {
             let all = BTreeMap::from([(format!("{PREFIX}type"), value.to_owned())]);

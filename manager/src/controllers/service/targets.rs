@@ -294,6 +294,18 @@ mod tests {
     }
 
     #[test]
+    fn an_instance_that_is_terminated_does_not_join_and_a_target_is_not_taken_away_for_it() {
+        let nodes = [
+            node("i-new", "True", json!({}), json!({})),
+            node("i-old", "True", json!({}), json!({})),
+        ];
+        let mut instances = known(&["i-new", "i-old"]);
+        instances.values_mut().for_each(|instance| instance.living = false);
+        let candidates = candidates(&nodes, &BTreeMap::new());
+        assert_eq!(wanted(&candidates, &ids(&["i-old"]), &instances), ids(&["i-old"]));
+    }
+
+    #[test]
     fn an_instance_that_ec2_does_not_list_neither_joins_nor_leaves() {
         let nodes = [
             node("i-new", "True", json!({}), json!({})),

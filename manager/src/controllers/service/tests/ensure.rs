@@ -186,6 +186,44 @@ async fn the_proxy_protocol_and_a_tls_policy_are_made_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn another_certificate_makes_the_listener_anew() {
+    let fixture = Fixture::new(world());
+    fixture.annotate("ssl-cert", "arn:one");
+    fixture.annotate("ssl-ports", "443");
+    fixture.settle().await;
+    fixture.aws.forget_calls();
+    fixture.annotate("ssl-cert", "arn:two");
+    fixture.sync().await.unwrap();
+    let writes = [
+        format!("DeleteLoadBalancerListeners {LB} 443"),
+        format!("CreateLoadBalancerListeners {LB} 443"),
+    ];
+    assert_eq!(fixture.aws.writes(), writes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn targets_come_before_others_go() {
+    let fixture = Fixture::new(world());
+    for id in ["i-4", "i-5", "i-6"] {
+        let instance = super::fixture::instance(id);
+        fixture
+            .aws
+            .change(|world| _ = world.instances.insert(instance.id.clone(), instance));
+    }
+    ["i-3", "i-4", "i-5"].iter().for_each(|id| fixture.node(id, true));
+    fixture.settle().await;
+    fixture.aws.forget_calls();
+    fixture.drop_node("i-1");
+    fixture.node("i-6", true);
+    fixture.sync().await.unwrap();
+    let expected = [
+        format!("RegisterInstancesWithLoadBalancer {LB} i-6"),
+        format!("DeregisterInstancesFromLoadBalancer {LB} i-1"),
+    ];
+    assert_eq!(fixture.aws.writes(), expected);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_ready_node_joins_and_a_node_that_is_not_ready_neither_joins_nor_leaves() {
     let fixture = settled().await;
     fixture.node("i-3", false);

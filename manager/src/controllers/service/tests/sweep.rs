@@ -95,6 +95,26 @@ async fn what_two_searches_have_found_goes_and_what_is_another_clusters_stays() 
     assert_eq!(delete.metrics.of("classic-load-balancer"), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn many_leftovers_at_once_are_told_and_none_is_deleted() {
+    let fixture = Fixture::new(world());
+    fixture.settle().await;
+    fixture.aws.change(|world| {
+        for letter in ["b", "c", "d"] {
+            let mut more = world.load_balancers[LB].clone();
+            more.described.name = format!("a{}", letter.repeat(31));
+            world.load_balancers.insert(more.described.name.clone(), more);
+        }
+    });
+    fixture.aws.forget_calls();
+    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    for _ in 0..3 {
+        sweep(&fixture, &delete, &living(None), &mut found).await;
+    }
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+    assert_eq!(delete.metrics.of("classic-load-balancer"), 4);
+}
+
 /// A network load balancer with a group of its own, and a target group of another cluster that looks like its own.
 async fn with_network() -> Fixture {
     let fixture = network::settle(network::managed()).await;

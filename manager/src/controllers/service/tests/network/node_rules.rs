@@ -108,6 +108,26 @@ async fn a_group_without_targets_loses_the_rules() {
     assert_eq!(rules(&fixture.aws.world(), "sg-other").len(), 3);
 }
 
+#[tokio::test(start_paused = true)]
+async fn no_rule_goes_while_the_groups_of_a_target_are_not_known() {
+    let fixture = settled().await;
+    let before = nodes(&fixture);
+    fixture.aws.change(|world| {
+        let mut other = world.security_groups["sg-node"].clone();
+        (other.id, other.name) = ("sg-other".into(), Some("other".into()));
+        other.ingress.clear();
+        world.security_groups.insert("sg-other".into(), other);
+        let first = world.instances.get_mut(&InstanceId::new("i-1")).unwrap();
+        first.security_groups = vec!["sg-other".into()];
+        world.instances.remove(&InstanceId::new("i-2"));
+    });
+    tokio::time::advance(std::time::Duration::from_secs(3600)).await;
+    fixture.annotate("seen", "1");
+    fixture.sync().await.unwrap();
+    assert_eq!(nodes(&fixture), before, "i-2 may still be in it");
+    assert_eq!(rules(&fixture.aws.world(), "sg-other").len(), 3);
+}
+
 /// A load balancer whose only target is i-1, of a group without the cluster's tag.
 async fn in_a_group_without_tag() -> Fixture {
     let fixture = fixture();

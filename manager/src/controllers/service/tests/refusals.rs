@@ -1,0 +1,179 @@
+//! What is refused, and in which order: of several faults the user is told the one that the in-tree provider told.
+
+use k8s_openapi::api::core::v1::Service;
+use serde_json::{Value, json};
+
+use super::super::annotations::PREFIX;
+use super::super::desired::desired;
+use super::super::settings::Settings;
+use super::fixture::{Fixture, service, world};
+
+/// A fault: a field, or `@` and an annotation without its prefix; a wrong value; the right one, null for none; and what
+/// the refusal names.
+type Fault = (&'static str, Value, Value, &'static str);
+
+fn set(service: &mut Value, place: &str, value: &Value) {
+    let (parent, key) = match place.strip_prefix('@') {
+        Some(suffix) => ("/metadata/annotations", format!("{PREFIX}{suffix}")),
+        None => {
+            let (parent, key) = place.rsplit_once('/').unwrap();
+            (parent, key.to_owned())
+        }
+    };
+    let fields = service.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+    match value {
+        Value::Null => _ = fields.remove(&key),
+        value => _ = fields.insert(key, value.clone()),
+    }
+}
+
+/// (`ssl-cert` is no fault by itself: it makes one of `backend-protocol`.) All faults are there; each is told when those before it are mended.
+fn are_told_in_this_order(kind: &str, faults: &[Fault]) {
+    let mut now = serde_json::to_value(service()).unwrap();
+    now["metadata"]["annotations"] = json!({(format!("{PREFIX}type")): kind});
+    faults.iter().for_each(|(place, wrong, ..)| set(&mut now, place, wrong));
+    let read = |now: &Value| {
+        let service: Service = serde_json::from_value(now.clone()).unwrap();
+        desired(&service, &Settings::default()).map_err(|error| error.to_string())
+    };
+    for (place, _, right, word) in faults {
+        let told = read(&now).unwrap_err();
+        assert!(told.contains(word), "{word} is next: {told}");
+        set(&mut now, place, right);
+    }
+    assert!(read(&now).is_ok());
+}
+
+fn status(hostname: &str) -> Value {
+    json!({"loadBalancer": {"ingress": [{"hostname": hostname}]}})
+}
+
+fn ports(protocol: &str) -> Value {
+    json!([
+        {"name": "a", "port": 80, "nodePort": 30080, "protocol": "TCP"},
+        {"name": "b", "port": 443, "nodePort": 30443, "protocol": protocol},
+    ])
+}
+
+#[test]
+fn faults_of_classic_load_balancers_are_told_in_this_order() {
+    are_told_in_this_order(
+        "",
+        &[
+            (
+                "/status",
+                status("a-1.elb.eu-central-1.amazonaws.com"),
+                json!(null),
+                "the type cannot be changed",
+            ),
+            (
+                "@target-group-attributes",
+                json!(""),
+                json!(null),
+                "target-group-attributes",
+            ),
+            (
+                "/spec/sessionAffinity",
+                json!("ClientIP"),
+                json!("None"),
+                "spec.sessionAffinity",
+            ),
+            ("/spec/ports", ports("UDP"), ports("TCP"), "mixed protocols"),
+            (
+                "/spec/loadBalancerSourceRanges",
+                json!(["::/0"]),
+                json!(null),
+                "loadBalancerSourceRanges",
+            ),
+            ("@backend-protocol", json!("gopher"), json!(null), "backend-protocol"),
+            ("@ssl-cert", json!("arn:cert"), json!(null), "spec.loadBalancerIP"),
+            (
+                "/spec/loadBalancerIP",
+                json!("192.0.2.1"),
+                json!(null),
+                "spec.loadBalancerIP",
+            ),
+            ("@proxy-protocol", json!("1"), json!(null), "proxy-protocol"),
+            (
+                "@connection-idle-timeout",
+                json!("soon"),
+                json!(null),
+                "connection-idle-timeout",
+            ),
+            ("@subnets", json!(","), json!(null), "aws-load-balancer-subnets"),
+            ("@healthcheck-interval", json!("4"), json!(null), "healthcheck-interval"),
+        ],
+    );
+}
+
+#[test]
+fn faults_of_network_load_balancers_are_told_in_this_order() {
+    are_told_in_this_order(
+        "nlb",
+        &[
+            (
+                "/status",
+                status("a-1.eu-central-1.elb.amazonaws.com"),
+                json!(null),
+                "the type cannot be changed",
+            ),
+            (
+                "@extra-security-groups",
+                json!(""),
+                json!(null),
+                "extra-security-groups",
+            ),
+            (
+                "@target-group-attributes",
+                json!("color=true"),
+                json!(null),
+                "target-group-attributes",
+            ),
+            (
+                "/spec/sessionAffinity",
+                json!("ClientIP"),
+                json!("None"),
+                "spec.sessionAffinity",
+            ),
+            ("/spec/ports", ports("UDP"), ports("TCP"), "mixed protocols"),
+            (
+                "/spec/loadBalancerSourceRanges",
+                json!(["::/0"]),
+                json!(null),
+                "loadBalancerSourceRanges",
+            ),
+            (
+                "@healthcheck-protocol",
+                json!("gopher"),
+                json!(null),
+                "healthcheck-protocol",
+            ),
+            (
+                "/spec/loadBalancerIP",
+                json!("192.0.2.1"),
+                json!(null),
+                "spec.loadBalancerIP",
+            ),
+            ("@subnets", json!(","), json!(null), "aws-load-balancer-subnets"),
+            ("@access-log-enabled", json!("maybe"), json!(null), "access-log-enabled"),
+        ],
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn tags_of_the_user_never_replace_the_controllers_own() {
+    let fixture = Fixture::new(world());
+    let tags = "kubernetes.io/cluster/prod=shared,kubernetes.io/service-name=other/thing,team=a";
+    fixture.annotate("additional-resource-tags", tags);
+    fixture.settle().await;
+    let world = fixture.aws.world();
+    let of_balancer = &world.load_balancers.values().next().unwrap().tags;
+    let of_group = &world.security_groups["sg-new1"].tags;
+    assert_eq!(of_balancer["kubernetes.io/service-name"], "default/web");
+    for tags in [of_balancer, of_group] {
+        assert_eq!(
+            (tags["kubernetes.io/cluster/prod"].as_str(), tags["team"].as_str()),
+            ("owned", "a")
+        );
+    }
+}
