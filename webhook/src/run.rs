@@ -23,9 +23,9 @@ use crate::args::Args;
 use crate::health::{self, Health};
 use crate::metrics::{Metrics, Port, Watched};
 use crate::missed::Check;
-use crate::{kubeconfig, routes};
 use crate::server::{Drained, Server};
 use crate::view::{Clusters, Follow, Freshness, Migrations, Namespaces};
+use crate::{kubeconfig, routes};
 
 /// Connections that the kernel keeps until they are accepted. Past it callers wait a second before they try again, while one that
 /// is accepted is served or refused at once.

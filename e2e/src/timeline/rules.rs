@@ -191,7 +191,7 @@ impl Rules {
             changed: BTreeSet::new(),
             removed_on_purpose: BTreeSet::new(),
             limits: Limits::default(),
-            route_note: "by leases; not built yet".into(),
+            route_note: "by leases; the demo makes no routes".into(),
         }
     }
 

@@ -198,14 +198,8 @@ async fn leases_of_the_manager(ask: &mut Authorizer<'_>, manager: Subject) -> Re
 }
 
 async fn work_of_the_manager(ask: &mut Authorizer<'_>, manager: Subject) -> Result<()> {
-    ask.expect(
-        true,
-        manager,
-        &["list", "watch", "patch", "delete"],
-        "/nodes",
-        ("", ""),
-    )
-    .await?;
+    ask.expect(true, manager, &["list", "watch", "patch", "delete"], "/nodes", ("", ""))
+        .await?;
     ask.expect(false, manager, &["get", "create", "update"], "/nodes", ("", ""))
         .await?;
     ask.expect(true, manager, &["patch"], "/nodes/status", ("", "n"))

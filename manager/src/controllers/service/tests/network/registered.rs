@@ -35,7 +35,10 @@ fn targets_of_groups_in_use_and_of_groups_that_nothing_uses_count_and_those_of_o
         spare: vec![group("i-2", &[]), group("i-3", &["another"])],
         ..Observed::default()
     };
-    assert_eq!(observed.registered(), BTreeSet::from(["i-1", "i-2"].map(InstanceId::new)));
+    assert_eq!(
+        observed.registered(),
+        BTreeSet::from(["i-1", "i-2"].map(InstanceId::new))
+    );
 }
 
 /// AWS deletes the listener before it makes the next one: for a moment no target group is the load balancer's.
