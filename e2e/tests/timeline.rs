@@ -229,7 +229,7 @@ fn a_clean_switch_passes_and_its_proof_line_says_so() {
     for expected in [
         "service",
         "node lifecycle",
-        "by leases; not built yet",
+        "by leases; the demo makes no routes",
         OLD,
         NEW,
         "phase Prepare",

@@ -296,6 +296,18 @@ mod tests {
     }
 
     #[test]
+    fn what_was_left_over_is_looked_for_after_a_start_and_after_a_failure() {
+        let mut memory = Memory::default();
+        assert_eq!(memory.search(true), Search::Earlier);
+        assert_eq!(memory.search(false), Search::Named, "nobody has held it before");
+        memory.fail();
+        assert_eq!(memory.search(true), Search::Now);
+        assert_eq!(memory.search(false), Search::Now);
+        memory.leave_open(BTreeSet::new());
+        assert_eq!(memory.search(true), Search::Named, "it has been looked for");
+    }
+
+    #[test]
     fn an_earlier_service_of_the_same_name_is_known_until_it_is_forgotten() {
         let memories = Memories::default();
         memories.begin("u1", "default/web", Shape::default());

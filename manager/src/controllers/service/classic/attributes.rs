@@ -130,6 +130,19 @@ mod tests {
     }
 
     #[test]
+    fn details_of_what_is_off_are_no_difference() {
+        let of = |timeout, interval| Attributes {
+            connection_draining_timeout: Some(timeout),
+            access_log: Some(AccessLog {
+                emit_interval: Some(interval),
+                ..AccessLog::default()
+            }),
+            ..of_aws()
+        };
+        assert_eq!(differences(&of(120, 5), &of(300, 60)), Vec::<&str>::new());
+    }
+
+    #[test]
     fn details_whose_annotations_are_taken_off_are_as_aws_has_them_by_default() {
         let annotated = |more: &[(&str, &str)]| {
             let on = [("access-log-enabled", "true"), ("connection-draining-enabled", "true")];

@@ -112,6 +112,12 @@ async fn an_error_is_not_absence() {
         fixture.aws.fail_next(action, AwsError::answered(action, code, "no"));
         assert!(fixture.sync().await.is_err(), "{action}");
         assert_eq!(fixture.service().metadata.finalizers.unwrap(), [FINALIZER], "{action}");
+        let read = action.starts_with("Describe");
+        assert_eq!(
+            fixture.aws.writes().is_empty(),
+            read,
+            "{action}: who does not know, does nothing"
+        );
     }
     fixture.sync().await.unwrap();
     assert_eq!(empty(fixture.aws.world()), world());

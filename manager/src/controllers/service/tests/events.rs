@@ -214,6 +214,12 @@ async fn a_group_that_nears_its_quota_is_told_once_and_the_load_balancer_is_made
     fixture.settle().await;
     fixture.annotate("beat", "1");
     fixture.settle().await;
+    // Another network in the place of one: as many rules as before.
+    fixture.change(|service| {
+        let spec = service.spec.as_mut().unwrap();
+        spec.load_balancer_source_ranges.as_mut().unwrap()[0] = "10.9.0.0/16".into();
+    });
+    fixture.settle().await;
     let told = fixture.events();
     let warnings: Vec<&String> = told
         .iter()
@@ -222,6 +228,22 @@ async fn a_group_that_nears_its_quota_is_told_once_and_the_load_balancer_is_made
     assert_eq!(warnings.len(), 1, "{told:?}");
     assert!(warnings[0].contains("9 rules of 10"), "{warnings:?}");
     assert_eq!(fixture.aws.world().load_balancers.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_group_whose_quota_was_set_loses_rules_before_it_gets_others() {
+    let fixture = with_quota(9, true, world());
+    fixture.settle().await;
+    fixture.aws.forget_calls();
+    fixture.change(|service| {
+        let ranges = vec!["10.7.0.0/16".into()];
+        service.spec.as_mut().unwrap().load_balancer_source_ranges = Some(ranges);
+    });
+    fixture.sync().await.unwrap();
+    let writes = fixture.aws.writes();
+    let closed = writes.iter().position(|write| write.starts_with("Revoke"));
+    let opened = writes.iter().position(|write| write.starts_with("Authorize"));
+    assert!(closed.is_some() && closed < opened, "{writes:?}");
 }
 
 #[tokio::test(start_paused = true)]

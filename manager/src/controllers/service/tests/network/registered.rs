@@ -6,6 +6,7 @@ use std::time::Duration;
 use outrigger_aws::InstanceId;
 use outrigger_aws::elbv2::TargetGroup;
 
+use super::super::super::memory::CONFIRMATION;
 use super::super::super::network::observe::{Existing, Group, Observed};
 use super::*;
 
@@ -71,5 +72,44 @@ async fn a_target_that_is_not_ready_stays_one_when_the_change_of_its_only_listen
         assert_eq!(now, ["i-1:30080", "i-2:30080"], "killed at write {k} of {all:?}");
         let left = done.iter().filter(|action| *action == "DeregisterTargets").count();
         assert_eq!(left, 0, "killed at write {k}: {done:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_is_on_its_way_out_is_none_and_comes_back_with_its_node() {
+    let fixture = settled().await;
+    fixture.drop_node("i-2");
+    fixture.sync().await.unwrap();
+    tokio::time::advance(CONFIRMATION).await;
+    fixture.sync().await.unwrap();
+    let draining = behind(&fixture.aws.world(), 80).draining;
+    assert_eq!(draining.len(), 1, "AWS still lists it");
+    fixture.aws.forget_calls();
+    fixture.node("i-2", true);
+    fixture.sync().await.unwrap();
+    assert_eq!(actions(&fixture), ["RegisterTargets", "RegisterTargets"]);
+    assert_eq!(targets(&behind(&fixture.aws.world(), 80)), ["i-1:30080", "i-2:30080"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_someone_registered_with_another_port_leaves_by_that_port_only() {
+    let fixture = settled().await;
+    let before = fixture.aws.world();
+    fixture.aws.change(|world| {
+        for group in world.network.target_groups.values_mut() {
+            group.targets.insert(Target {
+                id: InstanceId::new("i-1"),
+                port: 9999,
+            });
+        }
+    });
+    fixture.annotate("seen", "1");
+    fixture.settle().await;
+    assert_eq!(actions(&fixture), ["DeregisterTargets", "DeregisterTargets"]);
+    for port in [80, 443] {
+        assert_eq!(
+            targets(&behind(&fixture.aws.world(), port)),
+            targets(&behind(&before, port))
+        );
     }
 }

@@ -68,6 +68,13 @@ async fn a_policy_is_set_when_asked_for_and_aws_choice_is_none_to_change() {
     fixture.annotate("ssl-cert", "arn:cert");
     let fixture = settle(fixture).await;
     assert!(listeners(&fixture.aws.world())[&443].settings.ssl_policy.is_some());
+    fixture.annotate("beat", "1");
+    fixture.settle().await;
+    assert_eq!(
+        actions(&fixture),
+        Vec::<String>::new(),
+        "nobody has asked for another one"
+    );
     fixture.annotate("ssl-negotiation-policy", "ELBSecurityPolicy-TLS13-1-2-2021-06");
     fixture.settle().await;
     assert_eq!(actions(&fixture), ["ModifyListener", "ModifyListener"]);
