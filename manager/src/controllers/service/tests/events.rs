@@ -214,19 +214,26 @@ async fn a_group_that_nears_its_quota_is_told_once_and_the_load_balancer_is_made
     fixture.settle().await;
     fixture.annotate("beat", "1");
     fixture.settle().await;
-    // Another network in the place of one: as many rules as before.
-    fixture.change(|service| {
-        let spec = service.spec.as_mut().unwrap();
-        spec.load_balancer_source_ranges.as_mut().unwrap()[0] = "10.9.0.0/16".into();
-    });
-    fixture.settle().await;
+    // Another network in the place of one, twice: as many rules as before, in a group that has an ID by then.
+    for network in ["10.8.0.0/16", "10.9.0.0/16"] {
+        fixture.change(|service| {
+            let spec = service.spec.as_mut().unwrap();
+            spec.load_balancer_source_ranges.as_mut().unwrap()[0] = network.into();
+        });
+        fixture.settle().await;
+    }
     let told = fixture.events();
     let warnings: Vec<&String> = told
         .iter()
         .filter(|event| event.contains("SecurityGroupNearlyFull"))
         .collect();
-    assert_eq!(warnings.len(), 1, "{told:?}");
-    assert!(warnings[0].contains("9 rules of 10"), "{warnings:?}");
+    assert_eq!(warnings.len(), 2, "{told:?}");
+    for (warning, group) in warnings.iter().zip(["of the load balancer", "sg-new1"]) {
+        assert!(
+            warning.contains(group) && warning.contains("9 rules of 10"),
+            "{warnings:?}"
+        );
+    }
     assert_eq!(fixture.aws.world().load_balancers.len(), 1);
 }
 
