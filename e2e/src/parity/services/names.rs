@@ -1,5 +1,7 @@
 //! IDs that AWS makes up, and the names that stand for them in case files: `<subnet-a>`, `<node-1>`, `<sg:NAME>`.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -11,6 +13,8 @@ const ARN: &str = "arn:aws:elasticloadbalancing:us-east-1:123456789012:";
 pub struct Names {
     /// Longest ID first, so that no ID is replaced within another.
     pairs: Vec<(String, String)>,
+    /// The ID that a name stands for: of what was made again, the new one.
+    ids: BTreeMap<String, String>,
 }
 
 impl Names {
@@ -19,7 +23,9 @@ impl Names {
         if id.is_empty() || self.pairs.iter().any(|(known, _)| known == id) {
             return;
         }
-        self.pairs.push((id.to_owned(), format!("<{}>", name.into())));
+        let name = format!("<{}>", name.into());
+        self.ids.insert(name.clone(), id.to_owned());
+        self.pairs.push((id.to_owned(), name));
         self.pairs
             .sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
     }
@@ -43,9 +49,7 @@ impl Names {
 
     /// The ID of a name, without its brackets.
     pub(super) fn id(&self, name: &str) -> Option<&str> {
-        let bracketed = format!("<{name}>");
-        let found = self.pairs.iter().find(|(_, known)| *known == bracketed);
-        found.map(|(id, _)| id.as_str())
+        self.ids.get(&format!("<{name}>")).map(String::as_str)
     }
 
     /// The text with names for IDs.
@@ -61,14 +65,14 @@ impl Names {
 
     /// The text with IDs for names.
     pub(super) fn resolved(&self, text: &str) -> String {
-        let mut pairs: Vec<&(String, String)> = self
-            .pairs
+        let mut ids: Vec<(&String, &String)> = self
+            .ids
             .iter()
-            .filter(|(_, name)| text.contains(name.as_str()))
+            .filter(|(name, _)| text.contains(name.as_str()))
             .collect();
-        pairs.sort_by_key(|(_, name)| std::cmp::Reverse(name.len())); // names contain names
-        let replaced = |text: String, (id, name): &(String, String)| text.replace(name.as_str(), id);
-        pairs.into_iter().fold(text.to_owned(), replaced)
+        ids.sort_by_key(|(name, _)| std::cmp::Reverse(name.len())); // names contain names
+        let replaced = |text: String, (name, id): (&String, &String)| text.replace(name.as_str(), id);
+        ids.into_iter().fold(text.to_owned(), replaced)
     }
 
     /// All texts of a value with IDs for names.
@@ -164,6 +168,9 @@ mod tests {
         names.learn("lb-1", "lb");
         names.learn("sg-1", "sg:k8s-elb-<lb>");
         assert_eq!(names.resolved("<sg:k8s-elb-<lb>> <lb>"), "sg-1 lb-1");
+        names.learn("lb-0", "lb");
+        assert_eq!(names.resolved("<lb>"), "lb-0", "it was made again");
+        assert_eq!(names.named("lb-0 lb-1"), "<lb> <lb>");
         let value = json!({"a": ["subnet-1", 1]});
         assert_eq!(names.name(&value), json!({"a": ["<subnet-a>", 1]}));
         assert_eq!(names.resolve(&names.name(&value)), value);
