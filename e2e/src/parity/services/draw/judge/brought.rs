@@ -22,6 +22,15 @@ pub(super) fn nodes_group_is_untagged(case: &Case) -> bool {
         .any(|(key, value)| key.starts_with("kubernetes.io/cluster/") && value.is_none())
 }
 
+/// The group that is made for a classic load balancer.
+pub(super) const OWN_GROUP: &str = "k8s-elb-<lb>";
+
+/// Whether ours keeps the own group of a classic load balancer until its Service goes, where others have replaced it.
+pub(super) fn own_group_stays(case: &Case) -> bool {
+    let hands_off = case.config.get("DisableSecurityGroupIngress");
+    hands_off.is_some_and(|value| value == "true") && are_named(case)
+}
+
 /// Whether groups of the user are named.
 pub(super) fn are_named(case: &Case) -> bool {
     let patches = case.steps.iter().map(|step| step.patch.to_string());
@@ -32,9 +41,11 @@ pub(super) fn are_named(case: &Case) -> bool {
 }
 
 /// What AWS has after a step; ours without rules for groups that the user brought where v1.37.0 has them not.
-pub(super) fn both_accounts(theirs: &[Outcome], ours: &[Outcome], index: usize) -> (Account, Account) {
+/// With `keeps_own`, also without the own group where v1.37.0 has it not; not so at the end.
+pub(super) fn both_accounts(theirs: &[Outcome], ours: &[Outcome], index: usize, keeps_own: bool) -> (Account, Account) {
     let at = |outcomes: &[Outcome]| accounts(outcomes).get(index).cloned().unwrap_or_default();
     let (theirs, mut mine) = (at(theirs), at(ours));
+    mine.retain(|object, _| !(keeps_own && object.ends_with(OWN_GROUP)) || theirs.contains_key(object));
     mine.retain(|object, fields| {
         let Some(Value::Array(rules)) = fields.get_mut("ingress") else {
             return true;
@@ -55,7 +66,7 @@ impl Both<'_> {
         let (Some(last), true) = (self.ours.last(), deleted) else {
             return Vec::new();
         };
-        let (theirs, account) = self.accounts(self.ours.len() - 1);
+        let (theirs, account) = both_accounts(self.theirs, self.ours, self.ours.len() - 1, false);
         let left = account
             .into_iter()
             .filter(|(object, fields)| theirs.get(object) != Some(fields));

@@ -7,13 +7,15 @@ use serde_json::{Value, json};
 use super::super::super::case::{Action, Step};
 use super::super::super::compare::{self, Problem, SETTERS};
 use super::super::super::outcome::Outcome;
-use super::brought::{self, BROUGHT, NODES_GROUP};
+use super::brought::{self, BROUGHT, NODES_GROUP, OWN_GROUP};
 use super::known::OURS_ONLY;
 use super::targets::is_of_targets;
 use super::{Both, value};
 
 /// What a load balancer made by hand or left behind has already, v1.37.0 asks for again.
 const AGAIN: [&str; 2] = ["CreateTargetGroup", "RegisterTargets"];
+/// Attaches groups to a classic load balancer.
+const APPLY: &str = "ApplySecurityGroupsToLoadBalancer";
 /// Said for a change of Nodes.
 const UPDATED: &str = "UpdatedLoadBalancer";
 
@@ -27,6 +29,9 @@ impl Both<'_> {
             "writes" => !self.same_in_any_order(index),
             "events" => !self.same_reasons(index),
             "reads" => !brought::are_named(self.case),
+            field if brought::own_group_stays(self.case) && field.contains(OWN_GROUP) => {
+                value(&theirs, field) != value(&mine, field)
+            }
             field if self.has_other_node_rules(index) && field.contains(NODES_GROUP) => false,
             field if field.starts_with("aws/") => {
                 let (there, here) = (value(&theirs, field), value(&mine, field));
@@ -65,6 +70,7 @@ impl Both<'_> {
     fn same_in_any_order(&self, index: usize) -> bool {
         let unlike = self.unlike_targets(index);
         let (again, rules) = (self.by_hand(index), self.has_other_node_rules(index));
+        let own = brought::own_group_stays(self.case);
         let items = |outcomes: &[Outcome], theirs: bool| -> Vec<String> {
             let lines = outcomes.get(index).map(|outcome| &outcome.writes).into_iter().flatten();
             let lines = lines.filter(|line| {
@@ -74,6 +80,7 @@ impl Both<'_> {
                     || SETTERS.contains(&action)
                     || action == "ModifyTargetGroupAttributes"
                     || (again && AGAIN.contains(&action))
+                    || (own && line.contains(OWN_GROUP) && action.contains("SecurityGroup") && action != APPLY)
                     || (rules && line.contains("GroupId=<sg:parity-nodes>"));
                 !does_not_count
             });
@@ -112,10 +119,11 @@ fn is_about(item: &str, instances: &BTreeSet<String>) -> bool {
 }
 
 /// Lists whose items are calls of their own, and how they are parted.
-const LISTS: [(&str, &str); 3] = [
+const LISTS: [(&str, &str); 4] = [
     (" IpPermissions=[", ", "),
     (" Instances=[", "} {"),
     (" Targets=[", "} {"),
+    (" Subnets=[", " "),
 ];
 
 fn one_by_one(line: &str) -> Vec<String> {
@@ -123,6 +131,9 @@ fn one_by_one(line: &str) -> Vec<String> {
         let Some((call, rest)) = line.split_once(list) else {
             continue;
         };
+        if call.starts_with("CreateLoadBalancer ") {
+            continue; // one call, whose subnets have an order
+        }
         let (items, rest) = rest.split_once(']').unwrap_or((rest, ""));
         let items = items.split(between).map(|item| item.trim_matches(['{', '}']));
         let counts = items.filter(|item| !BROUGHT.contains(item));

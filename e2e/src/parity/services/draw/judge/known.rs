@@ -16,7 +16,7 @@ pub(super) const FAILS: [&str; 3] = [
     "DeleteLoadBalancerFailed",
 ];
 /// Words of v1.37.0 where it fails and ours does not, and the row's topic.
-const MENDED: [(&str, &str); 6] = [
+const MENDED: [(&str, &str); 7] = [
     ("DuplicateListener", "port from TCP to UDP and back"),
     (
         "DuplicateTargetGroupName",
@@ -28,6 +28,7 @@ const MENDED: [(&str, &str); 6] = [
         "`healthcheck-protocol` in lower case",
     ),
     ("RulesPerSecurityGroupLimitExceeded", "rules of a security group"),
+    ("has to stay in one subnet", "change of subnets"),
     (
         "InvalidTarget",
         "a target that AWS refuses (`InvalidTarget`, `InvalidInstance`)",
@@ -68,6 +69,7 @@ pub fn topics() -> impl Iterator<Item = &'static str> {
         "change of a Node's labels or taints",
         "change of Nodes that changes no target",
         "the same failure again",
+        "own group that others replace, with `DisableSecurityGroupIngress`",
         "targets of Nodes that are missing right after a start",
         "rules of a managed group for TLS ports",
         "node rules: groups without the cluster's tag",

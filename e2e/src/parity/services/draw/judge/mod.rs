@@ -99,7 +99,8 @@ impl Both<'_> {
 
     /// What AWS has after a step: v1.37.0's, and ours.
     fn accounts(&self, index: usize) -> (Account, Account) {
-        brought::both_accounts(self.theirs, self.ours, index)
+        let keeps_own = brought::own_group_stays(self.case);
+        brought::both_accounts(self.theirs, self.ours, index, keeps_own)
     }
 
     /// What AWS has before a step.

@@ -175,6 +175,28 @@ fn targets_that_come_and_go_within_a_step_are_no_difference() {
 }
 
 #[test]
+fn an_own_group_that_others_replace_may_stay_while_hands_are_off_and_not_longer() {
+    let text = |config: &str| {
+        format!(
+            "config: {{{config}}}\nservice: {{spec: {{groups: <sg:shared>}}}}\nsteps: [{{do: create}}, {{do: delete}}]\n"
+        )
+    };
+    let group = json!({"security group k8s-elb-<lb>": {"description": "d"}});
+    let told = |config: &str, aws: Value| {
+        let mut case: Case = serde_saphyr::from_str(&format!("about: a\n{}", text(config))).expect("a case");
+        let gone = || step("2 delete", "Normal DeletedLoadBalancer of c: m", &[], json!({}));
+        case.recorded = Some(vec![step("1 create", ENSURED, &["A x"], json!({})), gone()]);
+        let mut ours = gone();
+        ours.aws = serde_json::from_value(aws).expect("a change");
+        problems(&case, &[step("1 create", ENSURED, &["A x"], group.clone()), ours]).len()
+    };
+    let goes = || json!({"security group k8s-elb-<lb>": null});
+    assert_eq!(told("DisableSecurityGroupIngress: 'true'", goes()), 0);
+    assert_eq!(told("DisableSecurityGroupIngress: 'true'", json!({})), 1);
+    assert_ne!(told("", goes()), 0);
+}
+
+#[test]
 fn rules_are_of_a_protocol_that_ec2_has() {
     let made = |rule: &str| {
         let line = format!("AuthorizeSecurityGroupIngress GroupId=g IpPermissions=[icmp 3-4 from 10.0.0.0/8, {rule}]");
