@@ -40,7 +40,8 @@ pub fn wanted(
     annotations.present_integer("healthcheck-timeout")?;
     check.healthy_threshold = number("healthcheck-healthy-threshold", check.healthy_threshold)?;
     check.unhealthy_threshold = number("healthcheck-unhealthy-threshold", check.unhealthy_threshold)?;
-    if check.port != TRAFFIC_PORT && check.port.parse::<i64>().is_err() {
+    // What does not even fit into 32 bits would be a rule of another port, cut to them, beside a check that AWS refuses.
+    if check.port != TRAFFIC_PORT && check.port.parse::<i32>().is_err() {
         return Err(annotations.wrong("healthcheck-port", "expected a port number or traffic-port"));
     }
     if local && check.port == "0" {
@@ -204,6 +205,7 @@ mod tests {
             ("healthcheck-protocol", ""),
             ("healthcheck-port", "http"),
             ("healthcheck-port", ""),
+            ("healthcheck-port", "99999999999"),
             ("healthcheck-timeout", "bbb"),
             ("healthcheck-interval", "3.5"),
         ] {

@@ -38,7 +38,8 @@ const MENDED: [(&str, &str); 7] = [
 pub(super) const OURS_ONLY: [&str; 2] = ["SecurityGroupNearlyFull", "TargetsRefused"];
 
 /// Numbers of health checks.
-const NUMBERS: [&str; 4] = [
+const NUMBERS: [&str; 5] = [
+    "healthcheck-port",
     "healthcheck-healthy-threshold",
     "healthcheck-unhealthy-threshold",
     "healthcheck-timeout",
