@@ -1,6 +1,7 @@
 //! Thirty new load balancers at once, at AWS's rates: of each kind an account may make ten at once, and then one in five
 //! seconds. All come, and none is asked for too early; who waits is told how long, and that comes true; and who comes
-//! first goes first. While they wait, a Node that joins becomes a target everywhere within seconds.
+//! first goes first. While they wait, a Node that joins becomes a target everywhere within seconds. And a Service that is
+//! changed does not wait until a manager that has just started has looked at all of them.
 //!
 //! `OUTRIGGER_NEW_LOAD_BALANCERS=30` makes more of each kind; each that has to wait takes five seconds.
 
@@ -22,7 +23,7 @@ use outrigger_e2e::kubelets::Kubelet;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use record::{Kind, New, creations, promises, registrations};
+use record::{Kind, New, creations, has_listener, looked_at, promises, registrations};
 
 /// How many of each kind, if not [`USUAL`].
 const NEW: &str = "OUTRIGGER_NEW_LOAD_BALANCERS";
@@ -39,6 +40,8 @@ const SECONDS: Duration = Duration::from_secs(15);
 const EARLY: f64 = 2.0;
 /// And so much later: its look waits for others, of load balancers that get the Node.
 const LATE: f64 = 8.0;
+/// So many, at least, are still to be looked at after a start when a change that somebody made meanwhile is done.
+const WAITING: usize = 8;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn new_load_balancers_come_in_their_turn_and_hold_up_nobody() {
@@ -96,6 +99,40 @@ async fn new_load_balancers_come_in_their_turn_and_hold_up_nobody() {
     everywhere_soon(&calls, &standing, &last.id, joined);
     let all: Vec<&New> = before.iter().chain(&new).collect();
     complete(&calls, &all, &alone.world.instances);
+    manager.stop(LIMIT).await.expect("it ends");
+    a_start_holds_up_nobody(&alone, &all).await;
+}
+
+/// A second manager has all these load balancers to look at, with a small part of AWS's reads. A Service that is changed
+/// meanwhile does not wait for them.
+async fn a_start_holds_up_nobody(alone: &Alone, all: &[&New]) {
+    const SECOND: &str = "second";
+    let flags = [
+        "--leader-elect=false",
+        "--controllers=service-lb-controller",
+        "--aws-api-budget-share=0.1",
+    ];
+    let _manager = alone.manager(SECOND, &flags).expect("the manager starts");
+    let begun = |calls: &[Call]| (looked_at(calls, SECOND, all) > 0).then_some(());
+    let begun = alone.proxy.wait_for("the looks of a start", LIMIT, begun).await;
+    begun.expect("it starts");
+
+    let changed = all.first().expect("one");
+    let ports = json!([{"name": "http", "port": 80}, {"name": "more", "port": 81}]);
+    let patch = json!({"spec": {"ports": ports}});
+    alone.patch_service(&changed.service, &patch).await.expect("patched");
+    let written = |calls: &[Call]| has_listener(calls, SECOND, changed).then(|| looked_at(calls, SECOND, all));
+    let written = alone.proxy.wait_for("the listener", LIMIT, written).await;
+    let looked_at = written.expect("a listener");
+    println!(
+        "the changed Service had its listener when {looked_at} of {} were looked at",
+        all.len()
+    );
+    assert!(
+        looked_at + WAITING <= all.len(),
+        "{looked_at} of {} came before",
+        all.len()
+    );
 }
 
 /// So many of each kind.

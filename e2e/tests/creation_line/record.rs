@@ -139,3 +139,25 @@ pub fn registrations<'a>(calls: &'a [Call], new: &'a New, instance: &'a str) -> 
         about && call.succeeded() && call.parameters.iter().any(|(_, value)| value == instance)
     })
 }
+
+/// How many of them this caller has looked at so far: the attributes of each are read by a call of its own.
+pub fn looked_at(calls: &[Call], caller: &str, of: &[&New]) -> usize {
+    let read = |new: &&&New| {
+        calls.iter().any(|call| {
+            let about = |(_, value): (&str, &str)| value.contains(&new.load_balancer);
+            call.caller == caller
+                && call.action == "DescribeLoadBalancerAttributes"
+                && call.parameters.iter().any(about)
+        })
+    };
+    of.iter().filter(read).count()
+}
+
+/// Whether this caller has given the load balancer another listener.
+pub fn has_listener(calls: &[Call], caller: &str, new: &New) -> bool {
+    calls.iter().any(|call| {
+        call.caller == caller
+            && call.action == "CreateLoadBalancerListeners"
+            && call.parameters.get("LoadBalancerName") == Some(new.load_balancer.as_str())
+    })
+}

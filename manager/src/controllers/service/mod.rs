@@ -88,6 +88,7 @@ use node_sync::NodeSync;
 use reads::Aws;
 use reads::shared::Shared;
 use settings::Settings;
+use shape::Shape;
 use sweep::SweepSettings;
 use sync::{Next, Reconciler};
 use turns::{MAX_WAITING, Turns, is_asked_for};
@@ -221,9 +222,11 @@ async fn reconcile(service: Arc<Service>, context: Arc<Context>) -> Result<Actio
     let key = format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default());
     context.queue.add(&key);
     let of_service = ObjectRef::from_obj(&*service);
+    let seen = Shape::of(&service);
     let asked = || {
+        let memory = context.reconciler.memories.of(sync::uid(&service));
         let service = context.services.get(&of_service);
-        service.is_none_or(|service| is_asked_for(&service, &context.reconciler.memories.of(sync::uid(&service))))
+        service.is_none_or(|service| is_asked_for(&service, &memory, &seen))
     };
     let turn = tokio::select! {
         biased;

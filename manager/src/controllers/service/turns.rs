@@ -80,14 +80,14 @@ impl Turns {
 }
 
 /// Whether somebody waits for a look at this Service: it goes, it has no address yet, or it is not what was looked at
-/// last. Who is none of ours takes no time.
+/// last, or was there when it began to wait (`seen`), if there was no look yet. Who is none of ours takes no time.
 #[must_use]
-pub fn is_asked_for(service: &Service, memory: &Memory) -> bool {
+pub fn is_asked_for(service: &Service, memory: &Memory, seen: &Shape) -> bool {
     match work(service) {
         Work::Nothing | Work::CleanUp => true,
         Work::Ensure => {
-            let looked_at = memory.shape.as_ref();
-            hostname::standing(service).is_none() || looked_at.is_some_and(|shape| *shape != Shape::of(service))
+            let known = memory.shape.as_ref().unwrap_or(seen);
+            hostname::standing(service).is_none() || *known != Shape::of(service)
         }
     }
 }
@@ -173,17 +173,22 @@ mod tests {
         let held = || json!([super::super::names::FINALIZER]);
         let has = || json!({"loadBalancer": {"ingress": [{"hostname": "a.us-east-1.elb.amazonaws.com"}]}});
         let standing = service(json!({"type": "LoadBalancer"}), held(), has());
-        let mut memory = Memory::default();
-        assert!(!is_asked_for(&standing, &memory), "a start");
-        memory.shape = Some(Shape::of(&standing));
-        assert!(!is_asked_for(&standing, &memory), "Nodes have changed");
         let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
-        assert!(is_asked_for(&service(local, held(), has()), &memory), "changed");
+        let changed = service(local, held(), has());
+        let (seen, mut memory) = (Shape::of(&standing), Memory::default());
+        assert!(!is_asked_for(&standing, &memory, &seen), "a start");
+        assert!(is_asked_for(&changed, &memory, &seen), "changed while it waits");
+        memory.shape = Some(seen.clone());
+        assert!(!is_asked_for(&standing, &memory, &seen), "Nodes have changed");
+        assert!(is_asked_for(&changed, &memory, &Shape::of(&changed)), "changed");
         let new = service(json!({"type": "LoadBalancer"}), json!([]), json!({}));
-        assert!(is_asked_for(&new, &Memory::default()), "new");
+        assert!(is_asked_for(&new, &Memory::default(), &Shape::of(&new)), "new");
         let going = service(json!({"type": "ClusterIP"}), held(), has());
-        assert!(is_asked_for(&going, &memory), "it goes");
+        assert!(is_asked_for(&going, &memory, &seen), "it goes");
         let none = service(json!({"type": "ClusterIP"}), json!([]), json!({}));
-        assert!(is_asked_for(&none, &Memory::default()), "none of ours");
+        assert!(
+            is_asked_for(&none, &Memory::default(), &Shape::of(&none)),
+            "none of ours"
+        );
     }
 }
