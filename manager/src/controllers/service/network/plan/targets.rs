@@ -20,13 +20,29 @@ pub(super) struct Goal {
     pub unconfirmed: BTreeSet<InstanceId>,
     /// Targets after the plan.
     pub after: BTreeSet<InstanceId>,
+    /// Instances that are no more, or about to be: where they are targets they stay until their Nodes go, and no other
+    /// group takes them.
+    pub dead: BTreeSet<InstanceId>,
+}
+
+impl Goal {
+    /// The instances that are to be registered with a group that does not have them yet, at this port.
+    fn joining(&self, port: i32) -> impl Iterator<Item = Target> {
+        at(self.wanted.difference(&self.dead), port)
+    }
 }
 
 pub(super) fn goal(following: Following<'_>) -> Goal {
     let registered = following.observed.registered();
     let wanted = targets::wanted(following.candidates, &registered, &following.observed.instances);
     let change = targets::change(&wanted, &registered, following.seen_gone);
+    let dead = following
+        .observed
+        .instances
+        .iter()
+        .filter(|(_, instance)| !instance.living);
     Goal {
+        dead: dead.map(|(id, _)| id.clone()).collect(),
         after: wanted.union(&change.unconfirmed).cloned().collect(),
         unconfirmed: change.unconfirmed,
         wanted,
@@ -35,7 +51,7 @@ pub(super) fn goal(following: Following<'_>) -> Goal {
 
 /// All targets of a group that is made.
 pub(super) fn of_new(goal: &Goal, group: TargetGroupRef, port: i32) -> Option<Planned> {
-    let add = at(&goal.wanted, port);
+    let add: Vec<Target> = goal.joining(port).collect();
     let step = Step::ChangeTargets {
         group,
         add: add.clone(),
@@ -47,9 +63,7 @@ pub(super) fn of_new(goal: &Goal, group: TargetGroupRef, port: i32) -> Option<Pl
 
 /// The changes of a group that stays.
 pub(super) fn of_kept(goal: &Goal, group: &Group, port: i32) -> Option<Planned> {
-    let missing = at(&goal.wanted, port)
-        .into_iter()
-        .filter(|target| !group.targets.contains(target));
+    let missing = goal.joining(port).filter(|target| !group.targets.contains(target));
     let stays = |target: &Target| target.port == port && goal.after.contains(&target.id);
     let leaving = group.targets.iter().filter(|target| !stays(target));
     let (add, remove): (Vec<Target>, Vec<Target>) = (missing.collect(), leaving.cloned().collect());
@@ -68,7 +82,6 @@ pub(super) fn of_kept(goal: &Goal, group: &Group, port: i32) -> Option<Planned> 
     Some(Planned::new(step, reason))
 }
 
-fn at(instances: &BTreeSet<InstanceId>, port: i32) -> Vec<Target> {
-    let target = |id: &InstanceId| Target { id: id.clone(), port };
-    instances.iter().map(target).collect()
+fn at<'a>(instances: impl Iterator<Item = &'a InstanceId>, port: i32) -> impl Iterator<Item = Target> {
+    instances.map(move |id| Target { id: id.clone(), port })
 }

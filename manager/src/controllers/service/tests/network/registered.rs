@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outrigger_aws::InstanceId;
+use outrigger_aws::ec2::InstanceState;
 use outrigger_aws::elbv2::TargetGroup;
 
 use super::super::super::memory::CONFIRMATION;
@@ -112,4 +113,29 @@ async fn an_instance_that_someone_registered_with_another_port_leaves_by_that_po
             targets(&behind(&before, port))
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_is_no_more_stays_a_target_and_joins_no_other_group() {
+    let fixture = settled().await;
+    fixture.aws.change(|world| {
+        let gone = world.instances.get_mut(&InstanceId::new("i-2")).unwrap();
+        gone.state = Some(InstanceState::Terminated);
+    });
+    fixture.change(|service| {
+        let ports = service.spec.as_mut().unwrap().ports.as_mut().unwrap();
+        let mut more = ports[0].clone();
+        (more.name, more.port, more.node_port) = (Some("more".into()), 8080, Some(30090));
+        ports.push(more);
+    });
+    // What is known of instances is not older than this.
+    tokio::time::advance(Duration::from_secs(600)).await;
+    fixture.settle().await;
+    assert_eq!(targets(&behind(&fixture.aws.world(), 80)), ["i-1:30080", "i-2:30080"]);
+    assert_eq!(targets(&behind(&fixture.aws.world(), 8080)), ["i-1:30090"]);
+    assert!(
+        fixture.events().iter().all(|event| !event.contains("TargetsRefused")),
+        "{:?}",
+        fixture.events()
+    );
 }

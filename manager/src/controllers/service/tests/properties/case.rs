@@ -159,6 +159,15 @@ impl Case {
         fixture
     }
 
+    /// Whether there is more of the Service than a controller looks for that has never seen it: a target group that
+    /// nothing uses, or nodes' rules which a controller has left that was told to keep its hands off them.
+    fn has_leftovers(&self) -> bool {
+        let mut edits = self.network_edits.iter();
+        let mut past = self.past.iter();
+        edits.any(|edit| matches!(edit, NetworkEdit::Orphan))
+            || past.any(|past| past.clean_up && past.settings.disable_security_group_ingress)
+    }
+
     /// A controller that has just started, in an account with the case's past.
     pub async fn stage(&self) -> Fixture {
         let mut fixture = self.fixture(self.virgin());
@@ -184,11 +193,7 @@ impl Case {
             self.edits.iter().for_each(|edit| edit.apply(world));
             self.network_edits.iter().for_each(|edit| edit.apply(world));
         });
-        if self
-            .network_edits
-            .iter()
-            .any(|edit| matches!(edit, NetworkEdit::Orphan))
-        {
+        if self.has_leftovers() {
             hold(&fixture);
         }
         fixture.settings = self.settings.clone();
