@@ -71,7 +71,10 @@ pub(super) fn sync(question: Question<'_>, existing: &Existing, goal: &Goal) -> 
     for port in blocked {
         sync.port(port)?;
     }
-    sync.clear();
+    // A group that nothing uses may be the only place that tells who was a target, until a loss is confirmed.
+    if goal.unconfirmed.is_empty() {
+        sync.clear();
+    }
     Ok(sync.steps)
 }
 

@@ -139,3 +139,38 @@ async fn an_instance_that_is_no_more_stays_a_target_and_joins_no_other_group() {
         fixture.events()
     );
 }
+
+/// Somebody leads the listener to a group of their own, and the Service changes its protocol, which needs another listener.
+#[tokio::test(start_paused = true)]
+async fn a_group_that_nothing_uses_any_more_stays_until_a_loss_of_its_targets_is_confirmed() {
+    let fixture = fixture();
+    fixture.node("i-3", true);
+    fixture.change(|service| service.spec.as_mut().unwrap().ports.as_mut().unwrap().truncate(1));
+    let mut fixture = settle(fixture).await;
+    fixture.aws.change(|world| {
+        let mut hand = behind(world, 80);
+        hand.targets.clear();
+        (hand.described.arn, hand.described.name) = ("hand/1".into(), "hand".into());
+        let listener = world.network.listeners.values_mut().next().unwrap();
+        listener.settings.target_group_arn = Some("hand/1".into());
+        world.network.target_groups.insert("hand/1".into(), hand);
+    });
+    fixture.drop_node("i-3");
+    fixture.node("i-2", false);
+    fixture.change(|service| service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].protocol = Some("UDP".into()));
+    fixture.restart();
+    fixture.sync().await.unwrap();
+    let waiting = actions(&fixture);
+    assert!(
+        !waiting.iter().any(|action| action.starts_with("Delete")),
+        "{waiting:?}"
+    );
+    tokio::time::advance(CONFIRMATION).await;
+    fixture.settle().await;
+    assert_eq!(targets(&behind(&fixture.aws.world(), 80)), ["i-1:30080", "i-2:30080"]);
+    assert_eq!(
+        fixture.aws.world().network.target_groups.len(),
+        1,
+        "the others are gone"
+    );
+}

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use outrigger_aws::InstanceId;
+use outrigger_aws::ec2::{Instance, InstanceState};
 use outrigger_aws::fake::World;
 use proptest::prelude::*;
 
@@ -18,7 +19,8 @@ use super::wishes::Kind;
 /// Targets by port.
 type Targets = BTreeMap<i32, BTreeSet<InstanceId>>;
 
-/// The instances of Nodes that may be targets: not excluded, with the wanted labels, of the cluster or not listed.
+/// The instances of Nodes that may be targets: not excluded, with the wanted labels, of the cluster or not listed. One that
+/// is terminated stays where it is a target, but AWS lets it join no group that is made.
 fn may_be_targets(case: &Case, world: &World) -> BTreeSet<InstanceId> {
     let labels = case
         .wish
@@ -29,7 +31,8 @@ fn may_be_targets(case: &Case, world: &World) -> BTreeSet<InstanceId> {
     let labelled = |node: &&NodeState| labels.is_empty() || (node.pool && !labels.contains("nowhere"));
     let ours = |id: &InstanceId| {
         let instance = world.instances.get(id);
-        instance.is_none_or(|instance| names::in_cluster(&instance.tags, "prod"))
+        let living = |instance: &Instance| instance.state != Some(InstanceState::Terminated);
+        instance.is_none_or(|instance| living(instance) && names::in_cluster(&instance.tags, "prod"))
     };
     let nodes = case.nodes.iter().filter(|node| !node.excluded).filter(labelled);
     nodes.map(|node| InstanceId::new(node.id)).filter(ours).collect()
