@@ -54,7 +54,7 @@ pub struct Memory {
     pub failures: u32,
     /// Looks in a row that ended well and left something open.
     pub open: u32,
-    /// Whether the last look left targets that wait to go: what belongs to them goes after them.
+    /// Whether the last look left targets that wait to go, or that AWS has refused: what belongs to them goes after them.
     pub waiting: bool,
     /// The failure that was told last.
     told: Option<(Instant, String)>,

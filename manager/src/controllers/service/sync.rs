@@ -290,7 +290,7 @@ impl Reconciler {
         let open = losing || held || settled.hostname.is_empty() || missing;
         self.memories.update(uid(service), |memory| {
             memory.note_gone(unconfirmed, settled.at);
-            memory.waiting = losing || held;
+            memory.waiting = losing || held || !refused.is_empty();
             if open {
                 memory.leave_open(targets);
                 return Next::After(match (losing, held) {

@@ -123,10 +123,14 @@ impl Observed {
     /// groups are there, and nothing uses them.
     #[must_use]
     pub fn registered(&self) -> BTreeSet<InstanceId> {
+        self.target_groups().flat_map(Group::instances).collect()
+    }
+
+    /// The target groups that the load balancer uses, and those of the Service that nothing uses.
+    pub fn target_groups(&self) -> impl Iterator<Item = &Group> {
         let used = self.load_balancer.iter().flat_map(|existing| &existing.groups);
         let unused = |group: &&Group| group.described.load_balancers.is_empty();
-        let groups = used.chain(self.spare.iter().filter(unused));
-        groups.flat_map(Group::instances).collect()
+        used.chain(self.spare.iter().filter(unused))
     }
 
     /// All security groups that were looked at.

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 
+use outrigger_aws::InstanceId;
 use outrigger_aws::elbv2::{Listener, ListenerSettings};
 
 use super::super::super::error::World;
@@ -71,10 +72,7 @@ pub(super) fn sync(question: Question<'_>, existing: &Existing, goal: &Goal) -> 
     for port in blocked {
         sync.port(port)?;
     }
-    // A group that nothing uses may be the only place that tells who was a target, until a loss is confirmed.
-    if goal.unconfirmed.is_empty() {
-        sync.clear();
-    }
+    sync.clear();
     Ok(sync.steps)
 }
 
@@ -248,6 +246,15 @@ impl<'a> Sync<'a> {
         group.is_some_and(|group| group.described.arn == arn)
     }
 
+    /// Whether a group that nothing uses is the only one that has a target which is to stay, while listeners wait until a
+    /// loss is confirmed: the groups that they will have need to know.
+    fn is_awaited(&self, group: &Group) -> bool {
+        let elsewhere = self.existing.groups.iter().filter(|other| self.is_used(other));
+        let elsewhere: BTreeSet<InstanceId> = elsewhere.flat_map(Group::instances).collect();
+        let mut here = group.instances().into_iter();
+        !self.goal.unconfirmed.is_empty() && here.any(|id| self.goal.wanted.contains(&id) && !elsewhere.contains(&id))
+    }
+
     fn delete(&mut self, group: &Group) {
         if self.gone.insert(group.described.arn.clone()) {
             self.steps.push(deletion(group));
@@ -259,7 +266,7 @@ impl<'a> Sync<'a> {
         let existing = self.existing.groups.iter();
         let spare = self.question.observed.spare.iter().filter(|group| is_free(group));
         for group in existing.chain(spare) {
-            if !self.is_used(group) {
+            if !self.is_used(group) && !self.is_awaited(group) {
                 self.delete(group);
             }
         }

@@ -94,29 +94,33 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
     let targets = targets::goal(question.following());
     let own = groups::own(question)?;
     let groups = groups::wanted(question);
-    let steps = match &observed.load_balancer {
+    let (steps, targets) = match &observed.load_balancer {
         None => {
+            let listeners = first_listeners::of_new(question, &subnets, &targets)?;
+            let targets = targets.without_lost(&listeners, observed);
             let rules = node_rules::of_nodes(question, &subnets, &targets.after)?;
             let mut steps = own.made;
             steps.push(creation(question, &subnets, groups)?);
-            steps.extend(first_listeners::of_new(question, &subnets, &targets)?);
+            steps.extend(listeners);
             steps.extend(balancer_attributes(question, BalancerRef::Created));
             steps.extend(target_groups::attributes_of_new(question));
             steps.extend([own.opened, own.closed, rules.add, rules.remove].concat());
             steps.extend(groups::leftover(question));
-            steps
+            (steps, targets)
         }
         Some(existing) => {
+            let listeners = listeners::sync(question, existing, &targets)?;
+            let targets = targets.without_lost(&listeners, observed);
             let stands_in = observed.stands_in();
             let rules = node_rules::of_nodes(question, &stands_in, &targets.after)?;
             let mut steps = [own.made, own.opened].concat();
             steps.extend(groups::attachment(existing, groups));
             steps.extend(rules.add);
-            steps.extend(listeners::sync(question, existing, &targets)?);
+            steps.extend(listeners);
             let arn = BalancerRef::Arn(existing.described.arn.clone());
             steps.extend(balancer_attributes(question, arn));
             steps.extend([own.closed, rules.remove, groups::leftover(question)].concat());
-            steps
+            (steps, targets)
         }
     };
     Ok(Plan {

@@ -7,7 +7,7 @@ use outrigger_aws::elbv2::Target;
 
 use super::super::super::plan::Planned;
 use super::super::super::targets;
-use super::super::observe::Group;
+use super::super::observe::{Group, Observed};
 use super::super::{Step, TargetGroupRef};
 use super::Following;
 
@@ -26,6 +26,18 @@ pub(super) struct Goal {
 }
 
 impl Goal {
+    /// Takes off those who can join no group and lose by these steps the last one that has them.
+    pub(super) fn without_lost(mut self, steps: &[Planned], observed: &Observed) -> Self {
+        let is_deleted = |group: &&Group| {
+            let deletion = Step::DeleteTargetGroup(group.described.arn.clone()).into();
+            steps.iter().any(|planned| planned.step == deletion)
+        };
+        let left = observed.target_groups().filter(|group| !is_deleted(group));
+        let left: BTreeSet<InstanceId> = left.flat_map(Group::instances).collect();
+        self.after.retain(|id| !self.dead.contains(id) || left.contains(id));
+        self
+    }
+
     /// The instances that are to be registered with a group that does not have them yet, at this port.
     fn joining(&self, port: i32) -> impl Iterator<Item = Target> {
         at(self.wanted.difference(&self.dead), port)
