@@ -174,3 +174,32 @@ async fn a_group_that_nothing_uses_any_more_stays_until_a_loss_of_its_targets_is
         "the others are gone"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_open_for_an_instance_that_is_no_more_is_closed_when_its_last_target_group_goes() {
+    let fixture = fixture();
+    fixture.aws.change(|world| {
+        let mut other = world.security_groups["sg-node"].clone();
+        other.id = "sg-other".into();
+        world.security_groups.insert(other.id.clone(), other);
+        let instance = world.instances.get_mut(&InstanceId::new("i-2")).unwrap();
+        instance.security_groups = vec!["sg-other".into()];
+    });
+    let fixture = settle(fixture).await;
+    assert!(!rules(&fixture.aws.world(), "sg-other").is_empty());
+    fixture.aws.change(|world| {
+        let gone = world.instances.get_mut(&InstanceId::new("i-2")).unwrap();
+        gone.state = Some(InstanceState::Terminated);
+    });
+    fixture.change(|service| {
+        let ports = service.spec.as_mut().unwrap().ports.as_mut().unwrap();
+        ports
+            .iter_mut()
+            .for_each(|port| port.node_port = port.node_port.map(|port| port + 1));
+    });
+    // What is known of instances is not older than this.
+    tokio::time::advance(Duration::from_secs(600)).await;
+    fixture.settle().await;
+    assert_eq!(targets(&behind(&fixture.aws.world(), 80)), ["i-1:30081"]);
+    assert_eq!(rules(&fixture.aws.world(), "sg-other"), [""; 0]);
+}
