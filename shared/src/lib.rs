@@ -20,6 +20,7 @@ pub mod command_line;
 pub mod component;
 pub mod controller;
 pub mod event;
+pub mod kubeconfig;
 pub mod leader_migration;
 pub mod migration;
 pub mod phase_flags;

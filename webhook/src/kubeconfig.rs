@@ -1,34 +1,21 @@
-//! Reading a kubeconfig. It holds tokens and keys, and the parser quotes the lines around a fault: of its words only the
-//! place is told.
+//! Reading a kubeconfig, whose faults are told without what it holds.
 
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use outrigger_shared::kubeconfig::Unusable;
 
 /// The configuration of a client.
 ///
 /// # Errors
 /// When the file cannot be read or used; the message names it.
 pub async fn from_file(file: &Path) -> Result<Config> {
-    let read = read(file).with_context(|| format!("kubeconfig {}", file.display()))?;
+    let read = Kubeconfig::read_from(file).map_err(Unusable::from);
+    let read = read.with_context(|| format!("kubeconfig {}", file.display()))?;
     let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
     config.with_context(|| format!("kubeconfig {}", file.display()))
-}
-
-fn read(file: &Path) -> Result<Kubeconfig> {
-    Kubeconfig::read_from(file).map_err(|error| match error {
-        KubeconfigError::Parse(fault) => {
-            let place = fault.location().map_or_else(String::new, |at| {
-                format!(" at line {}, column {}", at.line(), at.column())
-            });
-            anyhow!("this is no kubeconfig YAML{place}; the text is not shown, as it may hold secrets")
-        }
-        // The words of the error name the path too, and the cause twice.
-        KubeconfigError::ReadConfig(cause, _) => anyhow!(cause).context("cannot read the file"),
-        other => other.into(),
-    })
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Reading a kubeconfig. It holds tokens and keys, and the parser quotes the lines around a fault: of its words only the
-//! place is told.
+//! Reading a kubeconfig, whose faults are told without what it holds.
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use outrigger_shared::kubeconfig::Unusable;
 
 /// The configuration of a client, from the file that `flag` names.
 ///
@@ -13,23 +13,11 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 /// When the file cannot be read or used; the message names flag and path.
 pub(super) async fn from_file(path: &Path, flag: &str) -> Result<Config> {
     let context = || format!("{flag}={}", path.display());
-    let file = read(path).with_context(context)?;
+    let file = Kubeconfig::read_from(path)
+        .map_err(Unusable::from)
+        .with_context(context)?;
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
     config.with_context(context)
-}
-
-fn read(path: &Path) -> Result<Kubeconfig> {
-    Kubeconfig::read_from(path).map_err(|error| match error {
-        KubeconfigError::Parse(fault) => {
-            let place = fault.location().map_or_else(String::new, |at| {
-                format!(" at line {}, column {}", at.line(), at.column())
-            });
-            anyhow!("this is no kubeconfig YAML{place}; the text is not shown, as it may hold secrets")
-        }
-        // The words of the error name the path too, and the cause twice.
-        KubeconfigError::ReadConfig(cause, _) => anyhow!(cause).context("cannot read the file"),
-        other => other.into(),
-    })
 }
 
 #[cfg(test)]
