@@ -278,6 +278,33 @@ fn a_cloud_configuration_that_is_no_text_or_not_there_is_named() {
     );
 }
 
+/// A path that leads to what never ends must not fill the memory.
+#[test]
+fn a_file_that_never_ends_is_refused_with_its_limit() {
+    let files = Files::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let port = format!("--secure-port={port}");
+    for arguments in [
+        &["--cloud-config=/dev/zero"][..],
+        &["--kubeconfig=/dev/zero"],
+        &["--migration-kubeconfig=/dev/zero", "--migration=prod"],
+        &["--leader-migration-config=/dev/zero", "--enable-leader-migration"],
+        &["--client-ca-file=/dev/zero", "--bind-address=127.0.0.1", &port],
+        &[
+            "--tls-cert-file=/dev/zero",
+            "--tls-private-key-file=/dev/zero",
+            "--bind-address=127.0.0.1",
+            &port,
+        ],
+    ] {
+        assert_says(&files.refused(arguments), &["/dev/zero", "1048576 bytes"], arguments[0]);
+    }
+}
+
 const BROKEN_LEADER_MIGRATION: [Case; 15] = [
     ("empty file", "", &["the text is empty", "leaderName"]),
     (

@@ -1,8 +1,22 @@
-//! Why a kubeconfig cannot be used. It holds tokens and keys, and the parser quotes the lines around a fault: of its words
-//! only the place is told.
+//! Reading a kubeconfig, and why it cannot be used. It holds tokens and keys, and the parser quotes the lines around a
+//! fault: of its words only the place is told.
 
-use kube::config::KubeconfigError;
+use std::path::Path;
+
+use kube::config::{Kubeconfig, KubeconfigError};
 use thiserror::Error;
+
+use crate::limited_file;
+
+/// Reads a kubeconfig. Paths in it count from its folder.
+///
+/// # Errors
+/// When it cannot be read, is larger than [`limited_file::MAX_BYTES`], or is no kubeconfig.
+pub fn read(path: &Path) -> Result<Kubeconfig, Unusable> {
+    // The parser's own reader has no limit.
+    limited_file::read(path).map_err(Unusable::File)?;
+    Ok(Kubeconfig::read_from(path)?)
+}
 
 /// A fault of a kubeconfig, in words that show nothing of what it holds.
 #[derive(Debug, Error)]

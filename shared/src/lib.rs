@@ -1,7 +1,7 @@
 //! Types and pure rules that the webhook, the manager and the tools agree on.
 //!
 //! Nothing in here talks to Kubernetes or AWS, and nothing reads a clock: every function is a rule that can be
-//! tested with values alone.
+//! tested with values alone, but for those that read a file.
 //!
 //! | question | module |
 //! |---|---|
@@ -13,6 +13,7 @@
 //! | which lease guards a controller | [`leader_migration`] |
 //! | how is a YAML text inside an object changed without touching the rest of it | [`yaml_text`] |
 //! | how is an Event written | [`event`] |
+//! | how much of a file that an operator names is read | [`limited_file`] |
 //! | annotations, taints, AWS tags, provider IDs, versions | [`annotations`], [`taints`], [`tags`], [`provider_id`], [`version`] |
 
 pub mod annotations;
@@ -22,6 +23,7 @@ pub mod controller;
 pub mod event;
 pub mod kubeconfig;
 pub mod leader_migration;
+pub mod limited_file;
 pub mod migration;
 pub mod phase_flags;
 pub mod provider_id;

@@ -4,16 +4,15 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use outrigger_shared::kubeconfig::Unusable;
+use kube::config::KubeConfigOptions;
+use outrigger_shared::kubeconfig;
 
 /// The configuration of a client.
 ///
 /// # Errors
 /// When the file cannot be read or used; the message names it.
 pub async fn from_file(file: &Path) -> Result<Config> {
-    let read = Kubeconfig::read_from(file).map_err(Unusable::from);
-    let read = read.with_context(|| format!("kubeconfig {}", file.display()))?;
+    let read = kubeconfig::read(file).with_context(|| format!("kubeconfig {}", file.display()))?;
     let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
     config.with_context(|| format!("kubeconfig {}", file.display()))
 }

@@ -11,6 +11,7 @@ pub mod syntax;
 
 use std::path::Path;
 
+use outrigger_shared::limited_file;
 use regex::Regex;
 
 pub use identity::{ClusterId, IdentityError};
@@ -106,7 +107,7 @@ impl CloudConfig {
     /// [`CloudConfigError`], which lists every problem with its line and column.
     pub fn load(path: &Path, strict: bool) -> Result<Self, CloudConfigError> {
         let name = path.display().to_string();
-        let content = std::fs::read(path).map_err(|source| CloudConfigError::Unreadable {
+        let content = limited_file::read(path).map_err(|source| CloudConfigError::Unreadable {
             path: name.clone(),
             source,
         })?;

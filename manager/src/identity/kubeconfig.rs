@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use outrigger_shared::kubeconfig::Unusable;
+use kube::config::KubeConfigOptions;
+use outrigger_shared::kubeconfig;
 
 /// The configuration of a client, from the file that `flag` names.
 ///
@@ -13,9 +13,7 @@ use outrigger_shared::kubeconfig::Unusable;
 /// When the file cannot be read or used; the message names flag and path.
 pub(super) async fn from_file(path: &Path, flag: &str) -> Result<Config> {
     let context = || format!("{flag}={}", path.display());
-    let file = Kubeconfig::read_from(path)
-        .map_err(Unusable::from)
-        .with_context(context)?;
+    let file = kubeconfig::read(path).with_context(context)?;
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
     config.with_context(context)
 }

@@ -10,6 +10,7 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
+use outrigger_shared::limited_file;
 use tokio::time::interval;
 use tokio_util::sync::CancellationToken;
 
@@ -154,7 +155,7 @@ fn unusable(key: &str, reason: &str) {
 }
 
 fn from_file(flag: &'static str, path: &Path) -> Result<Verifier, AuthoritiesError> {
-    let read = std::fs::read_to_string(path).map_err(|error| error.to_string());
+    let read = limited_file::read_text(path).map_err(|error| error.to_string());
     read.and_then(|pem| verifier(&pem)).map_err(|reason| AuthoritiesError {
         flag,
         path: path.to_owned(),

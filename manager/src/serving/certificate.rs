@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use outrigger_certs::{Authority, Validity};
+use outrigger_shared::limited_file;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -175,7 +176,7 @@ impl ResolvesServerCert for Certificates {
 
 fn from_files(certificate: &Path, key: &Path) -> Result<(Vec<u8>, Arc<CertifiedKey>), CertificateError> {
     let read = |path: &Path| {
-        std::fs::read(path).map_err(|source| CertificateError::Unreadable {
+        limited_file::read(path).map_err(|source| CertificateError::Unreadable {
             path: path.to_owned(),
             source,
         })

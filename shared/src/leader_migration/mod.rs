@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::controller::{Controller, Party};
+use crate::limited_file;
 
 mod decode;
 mod error;
@@ -104,9 +105,9 @@ impl LeaderMigrationConfiguration {
     /// Reads a file; see [`Self::from_text`].
     ///
     /// # Errors
-    /// Also when the file cannot be read.
+    /// Also when the file cannot be read, or is larger than [`limited_file::MAX_BYTES`].
     pub fn from_file(path: &std::path::Path) -> Result<Loaded, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::unreadable(path, source))?;
+        let text = limited_file::read_text(path).map_err(|source| ConfigError::unreadable(path, source))?;
         Self::from_text(&path.display().to_string(), &text)
     }
 
