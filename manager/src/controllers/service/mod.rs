@@ -39,6 +39,7 @@ mod node_sync;
 pub mod own_group;
 pub mod patches;
 pub mod plan;
+pub mod question;
 pub mod reads;
 pub mod refused;
 pub mod request;

@@ -5,17 +5,12 @@ mod deletion;
 mod groups;
 mod targets;
 
-use std::collections::BTreeSet;
-
-use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elb::{AccessLog, Attributes, LoadBalancer, NewLoadBalancer};
 
 use super::super::error::World;
 use super::super::plan::{GroupRef, GroupStep, Plan, Planned};
-use super::super::settings::Settings;
-use super::super::subnets;
-use super::super::targets::Candidate;
+use super::super::{question, subnets};
 use super::Step;
 use super::desired::Desired;
 use super::observe::{Existing, Observed};
@@ -23,43 +18,10 @@ use super::observe::{Existing, Observed};
 pub use deletion::{Doomed, is_ours, plan_deletion};
 
 /// What a plan is made from.
-#[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
-    /// What the Service asks for.
-    pub desired: &'a Desired,
-    /// What holds for all Services.
-    pub settings: &'a Settings,
-    /// What AWS has.
-    pub observed: &'a Observed,
-    /// The Nodes that may be targets.
-    pub candidates: &'a [Candidate],
-    /// Targets that an earlier look found gone.
-    pub seen_gone: &'a BTreeSet<InstanceId>,
-}
+pub type Question<'a> = question::Question<'a, &'a Desired, &'a Observed>;
 
 /// What changes of targets are made from.
-#[derive(Debug, Clone, Copy)]
-pub struct Following<'a> {
-    /// What holds for all Services.
-    pub settings: &'a Settings,
-    /// What AWS has.
-    pub observed: &'a Observed,
-    /// The Nodes that may be targets.
-    pub candidates: &'a [Candidate],
-    /// Targets that an earlier look found gone.
-    pub seen_gone: &'a BTreeSet<InstanceId>,
-}
-
-impl<'a> Question<'a> {
-    fn following(self) -> Following<'a> {
-        Following {
-            settings: self.settings,
-            observed: self.observed,
-            candidates: self.candidates,
-            seen_gone: self.seen_gone,
-        }
-    }
-}
+pub type Following<'a> = question::Following<'a, &'a Observed>;
 
 /// The plan for a load balancer whose Service cannot have what it asks for: targets follow the Nodes, and nothing else
 /// changes.

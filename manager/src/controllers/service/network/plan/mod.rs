@@ -8,18 +8,13 @@ mod node_rules;
 mod target_groups;
 mod targets;
 
-use std::collections::BTreeSet;
-
-use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elbv2::{NewNetworkLoadBalancer, SubnetMapping};
 
 use super::super::error::World;
 use super::super::plan::{GroupRef, Plan, Planned};
 use super::super::request::Subnets;
-use super::super::settings::Settings;
-use super::super::subnets;
-use super::super::targets::Candidate;
+use super::super::{question, subnets};
 use super::attributes;
 use super::desired::Desired;
 use super::observe::{Existing, Observed};
@@ -28,40 +23,10 @@ use super::{BalancerRef, Step};
 pub use deletion::{Doomed, plan_deletion};
 
 /// What a plan is made from.
-#[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
-    /// What the Service asks for.
-    pub desired: &'a Desired,
-    /// What holds for all Services.
-    pub settings: &'a Settings,
-    /// What AWS has.
-    pub observed: &'a Observed,
-    /// The Nodes that may be targets.
-    pub candidates: &'a [Candidate],
-    /// Targets that an earlier look found gone.
-    pub seen_gone: &'a BTreeSet<InstanceId>,
-}
+pub type Question<'a> = question::Question<'a, &'a Desired, &'a Observed>;
 
 /// What changes of targets are made from.
-#[derive(Debug, Clone, Copy)]
-pub struct Following<'a> {
-    /// What AWS has.
-    pub observed: &'a Observed,
-    /// The Nodes that may be targets.
-    pub candidates: &'a [Candidate],
-    /// Targets that an earlier look found gone.
-    pub seen_gone: &'a BTreeSet<InstanceId>,
-}
-
-impl<'a> Question<'a> {
-    fn following(self) -> Following<'a> {
-        Following {
-            observed: self.observed,
-            candidates: self.candidates,
-            seen_gone: self.seen_gone,
-        }
-    }
-}
+pub type Following<'a> = question::Following<'a, &'a Observed>;
 
 /// The plan for a load balancer whose Service cannot have what it asks for: the targets of its groups follow the Nodes, and
 /// nothing else changes. Rules of the nodes' groups depend on what the Service asks for, and stay as they are.
