@@ -43,6 +43,7 @@ pub async fn doomed(
         prefix: &prefix(owner),
         service_tag: &format!("{namespace}/{name}"),
         cluster_tags: &cluster_tags,
+        balancer: None,
     };
     if let Some(arn) = &doomed.load_balancer {
         doomed.target_groups = aws.elbv2.target_groups(arn).await?;

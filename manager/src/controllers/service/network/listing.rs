@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::super::names::SERVICE_TAG;
+use super::observe::Existing;
 
 /// How long a listing serves those who look for what an earlier process left.
 const MAX_AGE: Duration = Duration::from_secs(60);
@@ -64,6 +65,8 @@ pub struct Whose<'a> {
     pub service_tag: &'a str,
     /// The cluster's tags.
     pub cluster_tags: &'a Tags,
+    /// Its load balancer, if it has one. What a listing of a while ago says to be in use by it may not be so any more.
+    pub balancer: Option<&'a Existing>,
 }
 
 /// The Service's target groups that no load balancer uses, as AWS describes them now.
@@ -77,8 +80,11 @@ pub async fn unused(
     search: Search,
 ) -> Result<Vec<TargetGroup>, Error> {
     let all = listing.all(elb, search).await?;
-    let likely = |group: &&TargetGroup| group.name.starts_with(whose.prefix) && group.load_balancers.is_empty();
-    let names: Vec<String> = all.iter().filter(likely).map(|group| group.name.clone()).collect();
+    let names: Vec<String> = all
+        .iter()
+        .filter(|group| whose.may_be_unused(group))
+        .map(|group| group.name.clone())
+        .collect();
     if names.is_empty() {
         return Ok(Vec::new());
     }
@@ -98,6 +104,16 @@ pub async fn unused(
 }
 
 impl Whose<'_> {
+    /// Whether a listed group may have no user now: it had none then, or one that is the Service's and is not found to use
+    /// it now.
+    fn may_be_unused(&self, group: &TargetGroup) -> bool {
+        let released = |user: &String| {
+            let balancer = self.balancer.filter(|existing| existing.described.arn == *user);
+            balancer.is_some_and(|existing| !existing.uses(&group.arn))
+        };
+        group.name.starts_with(self.prefix) && group.load_balancers.iter().all(released)
+    }
+
     fn owns(&self, tags: &Tags) -> bool {
         let of_service = tags.get(SERVICE_TAG).map(String::as_str) == Some(self.service_tag);
         of_service

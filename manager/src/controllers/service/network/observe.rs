@@ -87,6 +87,11 @@ impl Existing {
         (group.serves(port) && !desired.ports.iter().any(of_another)).then_some(group)
     }
 
+    /// Whether a target group is one of its own.
+    pub(super) fn uses(&self, arn: &str) -> bool {
+        self.groups.iter().any(|group| group.described.arn == arn)
+    }
+
     fn group_arns(&self) -> BTreeSet<String> {
         self.groups.iter().map(|group| group.described.arn.clone()).collect()
     }
@@ -300,6 +305,7 @@ async fn spare(
             prefix: &desired.prefix,
             service_tag: desired.tags.get(SERVICE_TAG).map(String::as_str).unwrap_or_default(),
             cluster_tags: &desired.cluster_tags,
+            balancer: existing,
         };
         found.extend(listing::unused(look.elbv2.as_ref(), &look.target_groups, whose, search).await?);
     }

@@ -220,11 +220,13 @@ impl<'a> Sync<'a> {
         self.release(listener);
     }
 
-    /// Deletes the target group that a listener had, unless another listener uses it or a port will have it.
+    /// Deletes the target group that a listener had, unless another listener uses it, a port will have it, or what it tells
+    /// of targets is still needed.
     fn release(&mut self, listener: &Listener) {
         self.gone.insert(listener.arn.clone());
         if let Some(group) = self.existing.group_behind(listener)
             && !self.is_used(group)
+            && !self.is_awaited(group)
         {
             self.delete(group);
         }

@@ -175,6 +175,39 @@ async fn a_group_that_nothing_uses_any_more_stays_until_a_loss_of_its_targets_is
     );
 }
 
+/// Somebody takes a target out of one group, and the Service loses the port of the other while it moves the first.
+#[tokio::test(start_paused = true)]
+async fn the_group_of_a_port_that_is_taken_away_stays_until_a_loss_of_its_targets_is_confirmed() {
+    let fixture = fixture();
+    fixture.node("i-3", true);
+    let mut fixture = settle(fixture).await;
+    fixture.aws.change(|world| {
+        let arn = behind(world, 80).described.arn;
+        let group = world.network.target_groups.get_mut(&arn).unwrap();
+        group.targets.retain(|target| target.id != InstanceId::new("i-2"));
+    });
+    fixture.drop_node("i-3");
+    fixture.node("i-2", false);
+    fixture.change(|service| {
+        let ports = service.spec.as_mut().unwrap().ports.as_mut().unwrap();
+        ports.truncate(1);
+        ports[0].node_port = Some(30081);
+    });
+    fixture.restart();
+    fixture.sync().await.unwrap();
+    let waiting = actions(&fixture);
+    assert!(waiting.contains(&"DeleteListener".to_owned()), "{waiting:?}");
+    assert!(!waiting.contains(&"DeleteTargetGroup".to_owned()), "{waiting:?}");
+    tokio::time::advance(CONFIRMATION).await;
+    fixture.settle().await;
+    assert_eq!(targets(&behind(&fixture.aws.world(), 80)), ["i-1:30081", "i-2:30081"]);
+    assert_eq!(
+        fixture.aws.world().network.target_groups.len(),
+        1,
+        "the others are gone"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_open_for_an_instance_that_is_no_more_is_closed_when_its_last_target_group_goes() {
     let fixture = fixture();
