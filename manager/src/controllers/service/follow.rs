@@ -91,13 +91,15 @@ impl Reconciler {
         } else {
             let observed = &network::observe::standing(&look, &name, &candidates).await?;
             network::plan::follow(network::plan::Following {
+                settings: &self.settings,
                 candidates: &self.with_held(&candidates, Some(&observed.registered()), seen_gone),
                 observed,
                 seen_gone,
             })
         };
         self.memories.update(uid(service), |memory| {
-            memory.note_gone(plan.unconfirmed.clone(), now);
+            // What a look at the whole has found gone may stand in groups that are not looked at here.
+            memory.expect_gone(plan.unconfirmed.clone(), &plan.targets, now);
             memory.targets.clone_from(&plan.targets);
         });
         let made = apply(&plan, &self.executor(service, &name)).await?;

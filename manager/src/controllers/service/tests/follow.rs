@@ -4,6 +4,7 @@ use outrigger_aws::Error as AwsError;
 use outrigger_aws::fake::World;
 
 use super::super::error::Error;
+use super::super::memory::CONFIRMATION;
 use super::fixture::{Fixture, LB, world};
 use super::network;
 
@@ -116,5 +117,37 @@ async fn the_targets_of_every_group_of_a_network_load_balancer_follow_the_nodes(
             .iter()
             .all(|action| action.ends_with("RegisterTargets") || action == "DeregisterTargets"),
         "{writes:?}"
+    );
+}
+
+/// Somebody leads the listener to a group of their own, of which the targets are none of the Service's.
+#[tokio::test(start_paused = true)]
+async fn a_loss_that_is_confirmed_stays_so_when_aws_refuses_the_change_that_waited_for_it() {
+    let fixture = network::fixture();
+    fixture.change(|service| service.spec.as_mut().unwrap().ports.as_mut().unwrap().truncate(1));
+    let mut fixture = network::settle(fixture).await;
+    fixture.aws.change(|world| {
+        let mut hand = network::behind(world, 80);
+        hand.targets.clear();
+        (hand.described.arn, hand.described.name) = ("hand/1".into(), "hand".into());
+        let listener = world.network.listeners.values_mut().next().unwrap();
+        listener.settings.target_group_arn = Some("hand/1".into());
+        world.network.target_groups.insert("hand/1".into(), hand);
+    });
+    fixture.drop_node("i-2");
+    fixture.change(|service| service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].node_port = Some(30081));
+    fixture.restart();
+    fixture.sync().await.unwrap();
+    assert_eq!(network::behind(&fixture.aws.world(), 80).described.name, "hand");
+    tokio::time::advance(CONFIRMATION).await;
+    let error = AwsError::answered("ModifyListener", "ValidationError", "no");
+    fixture.aws.fail_next("ModifyListener", error);
+    assert!(matches!(fixture.sync().await, Err(Error::Aws(_))));
+    fixture.sync().await.unwrap();
+    let group = network::behind(&fixture.aws.world(), 80);
+    assert_eq!(
+        network::targets(&group),
+        ["i-1:30081"],
+        "it waits for the same loss again"
     );
 }
