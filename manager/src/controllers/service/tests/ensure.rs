@@ -314,9 +314,8 @@ async fn an_instance_of_another_cluster_is_never_a_target_and_one_that_ec2_lists
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn given_groups_replace_the_own_one_which_then_goes() {
-    let fixture = settled().await;
+/// Gives the load balancer another group than its own.
+async fn replace_own_group(fixture: &Fixture) {
     fixture.aws.change(|world| {
         let mut mine = world.security_groups["sg-node"].clone();
         (mine.id, mine.name) = ("sg-mine".into(), Some("mine".into()));
@@ -325,6 +324,24 @@ async fn given_groups_replace_the_own_one_which_then_goes() {
     });
     fixture.annotate("security-groups", "sg-mine");
     fixture.settle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_own_group_that_was_given_to_another_cluster_stays_when_given_groups_replace_it() {
+    let fixture = settled().await;
+    fixture.aws.change(|world| {
+        let own = world.security_groups.get_mut("sg-new1").unwrap();
+        own.tags = [("kubernetes.io/cluster/other".to_owned(), "owned".to_owned())].into();
+    });
+    replace_own_group(&fixture).await;
+    assert!(fixture.aws.world().security_groups.contains_key("sg-new1"));
+    assert_eq!(fixture.aws.writes().len(), 2, "{:?}", fixture.aws.writes());
+}
+
+#[tokio::test(start_paused = true)]
+async fn given_groups_replace_the_own_one_which_then_goes() {
+    let fixture = settled().await;
+    replace_own_group(&fixture).await;
     assert_eq!(
         fixture.aws.writes(),
         [

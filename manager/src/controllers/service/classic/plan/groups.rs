@@ -10,7 +10,7 @@ use super::super::super::plan::references;
 use super::super::super::{names, own_group, security_groups};
 use super::super::desired::{Desired, Groups};
 use super::super::observe::Observed;
-use super::{Following, GroupRef, GroupStep, Planned, Question};
+use super::{Following, GroupRef, GroupStep, Planned, Question, is_ours};
 
 /// The load balancer's groups in order. Nodes let in the first.
 pub(super) fn wanted(desired: &Desired, own: Option<&SecurityGroup>) -> Vec<GroupRef> {
@@ -111,7 +111,8 @@ pub(super) fn leftover(question: Question<'_>) -> Vec<Planned> {
     let (Groups::Given(given), Some(own)) = (&desired.groups, &observed.own_group) else {
         return Vec::new();
     };
-    if given.contains(&own.id) || security_groups::missing_tags(own, &desired.cluster_tags).is_err() {
+    let foreign = security_groups::missing_tags(own, &desired.cluster_tags).is_err();
+    if foreign || !is_ours(own, given, settings) {
         return Vec::new();
     }
     // With hands off the nodes' groups, a rule there may name the group, and EC2 would refuse to delete it at every look.

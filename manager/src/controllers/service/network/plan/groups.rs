@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use outrigger_aws::ec2::SecurityGroup;
 
+use super::super::super::classic::plan::is_ours;
 use super::super::super::error::World;
 use super::super::super::plan::{GroupRef, GroupStep, Planned, references};
 use super::super::super::{own_group, security_groups};
@@ -74,7 +75,7 @@ pub(super) fn leftover(question: Question<'_>) -> Vec<Planned> {
         return Vec::new();
     };
     let foreign = security_groups::missing_tags(own, &desired.cluster_tags).is_err();
-    if given.contains(&own.id) || foreign || !takes_groups(question) {
+    if foreign || !is_ours(own, given, settings) || !takes_groups(question) {
         return Vec::new();
     }
     let mut steps = Vec::new();

@@ -91,6 +91,19 @@ async fn given_groups_replace_the_managed_one_and_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_managed_group_that_was_given_to_another_cluster_stays_when_given_groups_replace_it() {
+    let fixture = settle(managed()).await;
+    bring(&fixture, "sg-mine");
+    fixture.aws.change(|world| {
+        let own = world.security_groups.get_mut(OWN).unwrap();
+        own.tags = [("kubernetes.io/cluster/other".to_owned(), "owned".to_owned())].into();
+    });
+    fixture.annotate("security-groups", "sg-mine");
+    fixture.settle().await;
+    assert_eq!(actions(&fixture), ["SetSecurityGroups"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_load_balancer_that_is_made_again_with_given_groups_leaves_no_other_behind() {
     let fixture = settle(managed()).await;
     bring(&fixture, "sg-mine");
