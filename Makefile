@@ -29,7 +29,7 @@ TARGETS ?=
 BENCH ?= webhook manager services
 BENCH_OPTIONS ?=
 
-.PHONY: prune help demo demo-incumbent test bench fuzz lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw
+.PHONY: prune help demo demo-incumbent test bench fuzz properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -46,6 +46,11 @@ test: check-languages tools-test binaries ## run every test: unit, property, gol
 fuzz: ## hostile inputs for all readers, for MINUTES=4 in all; TARGETS='admission pem' takes some (fuzz/README.md)
 	@cargo build --locked --workspace --bin outrigger-fuzz
 	@$(CARGO_TARGET_DIR)/debug/outrigger-fuzz run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --out $(RUN)/fuzz $(TARGETS)
+
+# Optimized a little, as the same code runs very often; its outputs stand beside those of the other commands.
+QUICK := --config 'profile.dev.package.outrigger-manager.opt-level=1' --config 'profile.dev.package.outrigger-aws.opt-level=1'
+properties: check-languages ## plans for Services in PLANS=10000 random states of AWS for each property; half an hour
+	@PROPTEST_CASES=$(or $(PLANS),10000) cargo test --locked --workspace --lib --no-fail-fast $(QUICK) -- controllers::service::tests::properties
 
 bench: check-languages tools-bench binaries-bench ## measure webhook, manager and its service controller (BENCH=webhook for one) beside others; UPDATE=1 writes docs/benchmarks.md
 	@for what in $(BENCH); do OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench $$what $(BENCH_OPTIONS) $(if $(UPDATE),--write=docs/benchmarks.md); done

@@ -13,7 +13,7 @@ use super::edits::own_groups;
 use super::network_edits;
 use super::run::Verdict;
 
-/// What belongs to the Service, as it was found before a run and after it.
+/// What belongs to the Service, as it was found at these moments of a run.
 #[derive(Debug, Default)]
 pub struct Ours {
     /// Groups that its load balancer may speak from: its own, wherever the run makes it, and listed ones.
@@ -26,22 +26,22 @@ pub struct Ours {
 
 impl Ours {
     /// What belongs to a Service that wants a load balancer.
-    pub fn of(case: &Case, worlds: [&World; 2]) -> Self {
+    pub fn of(case: &Case, worlds: &[&World]) -> Self {
         let mut ours = Self::doomed(worlds);
         // A tag without a value is made good, as if it were not there.
         let untagged = |id: &String| worlds.iter().any(|world| has_empty_tag(world, id));
         ours.groups
-            .extend(worlds.into_iter().flat_map(own_groups).filter(untagged));
-        ours.sources.extend(worlds.into_iter().flat_map(own_groups));
+            .extend(worlds.iter().copied().flat_map(own_groups).filter(untagged));
+        ours.sources.extend(worlds.iter().copied().flat_map(own_groups));
         ours.sources.extend(case.wish.listed_groups());
         ours.sources.extend(case.settings.elb_security_group.clone());
         ours
     }
 
     /// What belongs to a Service that is deleted: a group that is tagged for others stays, whatever its name.
-    pub fn doomed(worlds: [&World; 2]) -> Self {
+    pub fn doomed(worlds: &[&World]) -> Self {
         let mut ours = Self::default();
-        for world in worlds {
+        for world in worlds.iter().copied() {
             let own = own_groups(world).into_iter();
             ours.target_groups.extend(network_edits::target_groups(world));
             ours.groups

@@ -80,6 +80,9 @@ const NETWORK_ACTIONS: &[&str] = &[
     "SetSecurityGroups",
 ];
 
+/// EC2's code where a security group has no room for more rules.
+const RULES_QUOTA: &str = "RulesPerSecurityGroupLimitExceeded";
+
 const CODES: &[&str] = &[
     "RequestLimitExceeded",
     "Throttling",
@@ -97,6 +100,7 @@ const CODES: &[&str] = &[
     "InvalidTarget",
     "LoadBalancerNotFound",
     "TooManyLoadBalancers",
+    RULES_QUOTA,
     "",
 ];
 
@@ -108,12 +112,19 @@ pub struct Fault {
     skip: usize,
 }
 
-/// An answer that says that the work is done already would be a lie at the first of these actions.
+/// An answer that says that the work is done already would be a lie at the first of these actions, and one that tells of
+/// another thing's quota at the others.
 fn lies(fault: &Fault) -> bool {
     let gone = fault.code.contains("NotFound");
     let there = fault.code.contains("Duplicate");
     let absent = fault.action.starts_with("Delete") || fault.action.starts_with("Describe");
-    (gone && absent) || (there && fault.action == "CreateLoadBalancerPolicy")
+    let of_rules = fault.action == "AuthorizeSecurityGroupIngress";
+    let quota = match fault.code {
+        "TooManyLoadBalancers" => of_rules,
+        RULES_QUOTA => !of_rules,
+        _ => false,
+    };
+    (gone && absent) || (there && fault.action == "CreateLoadBalancerPolicy") || quota
 }
 
 fn faults(kind: Kind) -> impl Strategy<Value = Vec<Fault>> {
@@ -189,6 +200,10 @@ async fn gets_over(staged: [Fixture; 2], faults: &[Fault]) -> Verdict {
         }
         _ => true,
     });
+    // Where rules are over their quota, those that nothing needs are closed before others are opened. If it is something else
+    // that stops the Service, an undisturbed run does not come to the closing.
+    let room = expected != End::Settled && faults.iter().any(|fault| fault.code == RULES_QUOTA);
+    removed.retain(|(action, ..)| !room || action != "RevokeSecurityGroupIngress");
     let place = format!("undisturbed {calm_writes:#?}, with faults {writes:#?}");
     prop_assert!(
         removed.is_subset(&before),
@@ -196,8 +211,22 @@ async fn gets_over(staged: [Fixture; 2], faults: &[Fault]) -> Verdict {
         removed.difference(&before),
         place
     );
-    prop_assert_eq!(end, expected, "{}", &place);
-    same(&stormy.aws.world(), &calm.aws.world(), &place)
+    prop_assert_eq!(&end, &expected, "{}", &place);
+    if room {
+        return Ok(());
+    }
+    let (mut stormy, mut calm) = (stormy.aws.world(), calm.aws.world());
+    if expected != End::Settled {
+        // What was opened for the targets of a moment is closed when all is well again, and here it never is.
+        for group in stormy
+            .security_groups
+            .values_mut()
+            .chain(calm.security_groups.values_mut())
+        {
+            group.ingress.clear();
+        }
+    }
+    same(&stormy, &calm, &place)
 }
 
 /// A field that an answer of AWS lacks.
@@ -335,16 +364,19 @@ async fn stands(case: &Case, holes: &[Hole]) -> Verdict {
         .aws
         .change(|world| holes.iter().for_each(|hole| hole.dig(world)));
     let before = fixture.aws.world();
+    let mut wanted = before.clone();
     for look in 0..6 {
         // It may fail or not; it must not panic, and must leave others alone.
         let _ = fixture.sync().await;
         tokio::time::advance(PAUSE).await;
         if look == 2 {
+            wanted = fixture.aws.world();
             give_up(&fixture, false);
         }
     }
     let after = fixture.aws.world();
-    let mut ours = Ours::of(case, [&before, &after]);
+    // A group that lacks the cluster's tag gets it while the Service wants a load balancer.
+    let mut ours = Ours::of(case, &[&before, &wanted, &after]);
     let made = after
         .security_groups
         .keys()

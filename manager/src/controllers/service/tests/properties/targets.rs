@@ -13,7 +13,7 @@ use super::super::super::names;
 use super::case::{Case, cases};
 use super::cluster::NodeState;
 use super::likeness::targets;
-use super::run::{Verdict, run, to_the_end};
+use super::run::{Verdict, run, to_the_end, waits_for_ec2};
 use super::wishes::Kind;
 
 /// Targets by port.
@@ -41,7 +41,7 @@ fn may_be_targets(case: &Case, world: &World) -> BTreeSet<InstanceId> {
 async fn are_kept(case: &Case) -> Verdict {
     let fixture = case.stage().await;
     let before = fixture.aws.world();
-    let kept = may_be_targets(case, &before);
+    let mut kept = may_be_targets(case, &before);
     let seen: Arc<Mutex<Vec<World>>> = Arc::default();
     let notes = Arc::clone(&seen);
     fixture
@@ -49,6 +49,10 @@ async fn are_kept(case: &Case) -> Verdict {
         .witness(move |_, after| notes.lock().unwrap().push(after.clone()));
     to_the_end(&fixture).await?;
     let after = fixture.aws.world();
+    if fixture.aws.writes().iter().any(|write| waits_for_ec2(write, &before)) {
+        // A new group was to take one that EC2 does not list, and AWS has refused it.
+        kept.retain(|id| before.instances.contains_key(id));
+    }
     let (first, last) = (targets(&before), targets(&after));
     let mut now = targets(&before);
     let place = || format!("{:#?}", fixture.aws.writes());
