@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use outrigger_aws::InstanceId;
 use outrigger_aws::elbv2::Target;
 
-use super::super::super::plan::Planned;
+use super::super::super::plan::{self, Planned};
 use super::super::super::targets;
 use super::super::observe::{Group, Observed};
 use super::super::{Step, TargetGroupRef};
@@ -32,8 +32,10 @@ impl Goal {
             let deletion = Step::DeleteTargetGroup(group.described.arn.clone()).into();
             steps.iter().any(|planned| planned.step == deletion)
         };
-        let left = observed.target_groups().filter(|group| !is_deleted(group));
-        let left: BTreeSet<InstanceId> = left.flat_map(Group::instances).collect();
+        let groups = observed.target_groups().filter(|group| !is_deleted(group));
+        let targets = groups.flat_map(|group| group.targets.iter().map(move |target| (group, target)));
+        let left = targets.filter(|(group, target)| !steps.iter().any(|planned| leaves(planned, group, target)));
+        let left: BTreeSet<&InstanceId> = left.map(|(_, target)| &target.id).collect();
         self.after.retain(|id| !self.dead.contains(id) || left.contains(id));
         self
     }
@@ -41,6 +43,16 @@ impl Goal {
     /// The instances that are to be registered with a group that does not have them yet, at this port.
     fn joining(&self, port: i32) -> impl Iterator<Item = Target> {
         at(self.wanted.difference(&self.dead), port)
+    }
+}
+
+/// Whether a step takes this target out of this group: somebody may have registered it with another port.
+fn leaves(planned: &Planned, group: &Group, target: &Target) -> bool {
+    match &planned.step {
+        plan::Step::Network(Step::ChangeTargets { group: of, remove, .. }) => {
+            *of == TargetGroupRef::Arn(group.described.arn.clone()) && remove.contains(target)
+        }
+        _ => false,
     }
 }
 

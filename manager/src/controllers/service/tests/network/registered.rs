@@ -140,6 +140,34 @@ async fn an_instance_that_is_no_more_stays_a_target_and_joins_no_other_group() {
     );
 }
 
+/// Somebody has registered it with another port, and AWS takes it with no other one any more.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_opened_for_an_instance_that_is_no_more_and_leaves() {
+    let fixture = fixture();
+    fixture.aws.change(|world| {
+        let mut other = world.security_groups["sg-node"].clone();
+        other.id = "sg-other".into();
+        world.security_groups.insert(other.id.clone(), other);
+        let instance = world.instances.get_mut(&InstanceId::new("i-2")).unwrap();
+        instance.security_groups = vec!["sg-other".into()];
+    });
+    fixture.drop_node("i-2");
+    let mut fixture = settle(fixture).await;
+    fixture.aws.change(|world| {
+        let gone = world.instances.get_mut(&InstanceId::new("i-2")).unwrap();
+        gone.state = Some(InstanceState::Terminated);
+        for group in world.network.target_groups.values_mut() {
+            let id = InstanceId::new("i-2");
+            group.targets.insert(Target { id, port: 9 });
+        }
+    });
+    fixture.node("i-2", false);
+    fixture.restart();
+    fixture.settle().await;
+    assert_eq!(actions(&fixture), ["DeregisterTargets", "DeregisterTargets"]);
+    assert_eq!(rules(&fixture.aws.world(), "sg-other"), [""; 0]);
+}
+
 /// Somebody leads the listener to a group of their own, and the Service changes its protocol, which needs another listener.
 #[tokio::test(start_paused = true)]
 async fn a_group_that_nothing_uses_any_more_stays_until_a_loss_of_its_targets_is_confirmed() {
