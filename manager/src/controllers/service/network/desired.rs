@@ -14,7 +14,7 @@ use super::super::request::{self, Subnets};
 use super::super::settings::Settings;
 use super::super::{security_groups, source_ranges};
 use super::attributes;
-use super::names::{self, Owner};
+use super::names::{self, Owner, TargetGroupNames};
 use super::ports::{self, Port};
 
 /// The security groups of a load balancer (`NLBSecurityGroupMode`).
@@ -59,8 +59,8 @@ pub struct Desired {
     pub tags: Tags,
     /// The cluster's tags among them.
     pub cluster_tags: Tags,
-    /// What the names of its target groups begin with.
-    pub prefix: String,
+    /// Which target groups were made for it.
+    pub target_groups: TargetGroupNames,
     /// Labels that a Node must have to be a target.
     pub node_labels: BTreeMap<String, String>,
 }
@@ -106,7 +106,7 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
         networks,
         attributes: attributes::wanted(annotations)?,
         target_group_attributes,
-        prefix: names::prefix(owner),
+        target_groups: TargetGroupNames::of(owner),
         node_labels: annotations.pairs("target-node-labels"),
         tags,
         cluster_tags,

@@ -11,7 +11,7 @@ use super::super::settings::Settings;
 use super::super::{names, request};
 use super::heirs::heirs;
 use super::listing::{self, Search, Whose};
-use super::names::{Owner, prefix, security_group};
+use super::names::{Owner, TargetGroupNames, security_group};
 use super::node_groups::{forgotten, node_groups};
 use super::plan::Doomed;
 
@@ -40,13 +40,14 @@ pub async fn doomed(
     };
     let cluster_tags = names::cluster_tags(&settings.cluster_id, settings.legacy_tags);
     let whose = Whose {
-        prefix: &prefix(owner),
+        names: &TargetGroupNames::of(owner),
         service_tag: &format!("{namespace}/{name}"),
         cluster_tags: &cluster_tags,
         balancer: None,
     };
     if let Some(arn) = &doomed.load_balancer {
         doomed.target_groups = aws.elbv2.target_groups(arn).await?;
+        doomed.target_groups.retain(|group| whose.names.has(&group.name));
     }
     let unused = listing::unused(aws.elbv2.as_ref(), &aws.target_groups, whose, Search::Now).await?;
     doomed.target_groups.extend(unused);

@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::super::names::SERVICE_TAG;
+use super::names::TargetGroupNames;
 use super::observe::Existing;
 
 /// How long a listing serves those who look for what an earlier process left.
@@ -59,8 +60,8 @@ impl Listing {
 /// Whose target groups are looked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Whose<'a> {
-    /// What their names begin with.
-    pub prefix: &'a str,
+    /// Their names.
+    pub names: &'a TargetGroupNames,
     /// Tags of the Service, the cluster's among them.
     pub service_tag: &'a str,
     /// The cluster's tags.
@@ -111,7 +112,7 @@ impl Whose<'_> {
             let balancer = self.balancer.filter(|existing| existing.described.arn == *user);
             balancer.is_some_and(|existing| !existing.uses(&group.arn))
         };
-        group.name.starts_with(self.prefix) && group.load_balancers.iter().all(released)
+        self.names.has(&group.name) && group.load_balancers.iter().all(released)
     }
 
     fn owns(&self, tags: &Tags) -> bool {

@@ -9,6 +9,7 @@ use outrigger_aws::elbv2::TargetHealthCheck;
 /// How many characters of a namespace or name, and of a hash, stand in a name.
 const PART: usize = 8;
 const HASH: usize = 10;
+const EARLIER_HASH: usize = 13;
 
 /// The kind of targets that all groups made here have.
 pub const TARGET_TYPE: &str = "instance";
@@ -55,6 +56,33 @@ pub fn prefix(owner: Owner<'_>) -> String {
     format!("k8s-{}-{}-", short(owner.namespace), short(owner.name))
 }
 
+/// What the names begin with of the target groups that the providers have made for one Service. A load balancer may use
+/// another one to which somebody has led a listener; that one is theirs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetGroupNames {
+    today: String,
+    /// In-tree, before a name had anything of namespace and name that can be read.
+    earlier: String,
+}
+
+impl TargetGroupNames {
+    /// Those of a Service.
+    #[must_use]
+    pub fn of(owner: Owner<'_>) -> Self {
+        let service = format!("{}/{}", owner.namespace, owner.name);
+        Self {
+            today: prefix(owner),
+            earlier: format!("k8s-tg-{}-", digest(&Sha1::digest(service), EARLIER_HASH)),
+        }
+    }
+
+    /// Whether a target group of this name was made for the Service.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        name.starts_with(&self.today) || name.starts_with(&self.earlier)
+    }
+}
+
 /// The name of a target group. It differs for all that cannot be changed on a target group that exists.
 #[must_use]
 pub fn target_group(cluster_id: &str, owner: Owner<'_>, of: TargetGroupPort<'_>) -> String {
@@ -72,7 +100,7 @@ pub fn target_group(cluster_id: &str, owner: Owner<'_>, of: TargetGroupPort<'_>)
     ] {
         hash.update(part.as_bytes());
     }
-    format!("{}{}", prefix(owner), digest(&hash.finalize()))
+    format!("{}{}", prefix(owner), digest(&hash.finalize(), HASH))
 }
 
 /// The name of the security group that is made for a load balancer. The cluster's name is that of the command line,
@@ -83,7 +111,7 @@ pub fn security_group(cluster_name: &str, owner: Owner<'_>) -> String {
     for part in [cluster_name, owner.name, owner.namespace, owner.uid] {
         hash.update(part.as_bytes());
     }
-    format!("{}{}", prefix(owner), digest(&hash.finalize()))
+    format!("{}{}", prefix(owner), digest(&hash.finalize(), HASH))
 }
 
 /// The description of a rule of one load balancer.
@@ -96,9 +124,9 @@ fn short(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).take(PART).collect()
 }
 
-fn digest(bytes: &[u8]) -> String {
+fn digest(bytes: &[u8], length: usize) -> String {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    hex.chars().take(HASH).collect()
+    hex.chars().take(length).collect()
 }
 
 #[cfg(test)]
@@ -142,6 +170,25 @@ mod tests {
         assert_eq!(another, "k8s-another-servicea-f66e09847d");
         let second = named("cluster-a", "default", "service-b", plain, ("", 0));
         assert_eq!(second, "k8s-default-serviceb-196c19c881");
+    }
+
+    #[test]
+    fn target_groups_of_a_service_are_told_by_all_names_that_they_ever_had() {
+        let names = TargetGroupNames::of(owner("default", "service-a", "u"));
+        for own in ["k8s-default-servicea-7fa2e07508", "k8s-tg-2e7989088f097-80-30080"] {
+            assert!(names.has(own), "{own}");
+        }
+        let others = [
+            "k8s-default-serviceb-196c19c881",
+            "k8s-default-service-a",
+            "k8s-tg-0123456789abc-80-30080",
+            "k8s-tg-",
+            "hand",
+            "",
+        ];
+        for other in others {
+            assert!(!names.has(other), "{other}");
+        }
     }
 
     #[test]

@@ -302,7 +302,7 @@ async fn spare(
     }
     if search != Search::Named {
         let whose = Whose {
-            prefix: &desired.prefix,
+            names: &desired.target_groups,
             service_tag: desired.tags.get(SERVICE_TAG).map(String::as_str).unwrap_or_default(),
             cluster_tags: &desired.cluster_tags,
             balancer: existing,

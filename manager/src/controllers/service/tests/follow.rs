@@ -126,19 +126,15 @@ async fn a_loss_that_is_confirmed_stays_so_when_aws_refuses_the_change_that_wait
     let fixture = network::fixture();
     fixture.change(|service| service.spec.as_mut().unwrap().ports.as_mut().unwrap().truncate(1));
     let mut fixture = network::settle(fixture).await;
-    fixture.aws.change(|world| {
-        let mut hand = network::behind(world, 80);
-        hand.targets.clear();
-        (hand.described.arn, hand.described.name) = ("hand/1".into(), "hand".into());
-        let listener = world.network.listeners.values_mut().next().unwrap();
-        listener.settings.target_group_arn = Some("hand/1".into());
-        world.network.target_groups.insert("hand/1".into(), hand);
-    });
+    network::lead_by_hand(&fixture, 80);
     fixture.drop_node("i-2");
     fixture.change(|service| service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].node_port = Some(30081));
     fixture.restart();
     fixture.sync().await.unwrap();
-    assert_eq!(network::behind(&fixture.aws.world(), 80).described.name, "hand");
+    assert_eq!(
+        network::behind(&fixture.aws.world(), 80).described.name,
+        network::BY_HAND
+    );
     tokio::time::advance(CONFIRMATION).await;
     let error = AwsError::answered("ModifyListener", "ValidationError", "no");
     fixture.aws.fail_next("ModifyListener", error);

@@ -18,7 +18,7 @@ pub struct Doomed {
     pub name: String,
     /// Its load balancer's ARN, if it exists.
     pub load_balancer: Option<String>,
-    /// Target groups that it uses, and those of the Service that nothing uses.
+    /// Target groups that were made for the Service: those that the load balancer uses, and those that nothing uses.
     pub target_groups: Vec<TargetGroup>,
     /// The security groups that rules of nodes may stand in.
     pub groups: BTreeMap<String, SecurityGroup>,

@@ -6,6 +6,8 @@
 //!   goes;
 //! - one whose protocol AWS does not change is deleted and made again, for which all else is ready by then;
 //! - a target group whose name is needed for another one, which only changes by hand bring about, is deleted first.
+//!
+//! A target group to which somebody has led a listener by hand is left when the listener is, and stays.
 
 use std::collections::BTreeSet;
 
@@ -37,8 +39,12 @@ enum Work<'a> {
     Add(Option<&'a Group>),
 }
 
-/// All listeners of a load balancer that exists.
-pub(super) fn sync(question: Question<'_>, existing: &Existing, goal: &Goal) -> Result<Vec<Planned>, World> {
+/// All listeners of a load balancer that exists: the steps, and the ARNs of what it has no longer after them.
+pub(super) fn sync(
+    question: Question<'_>,
+    existing: &Existing,
+    goal: &Goal,
+) -> Result<(Vec<Planned>, BTreeSet<String>), World> {
     let ports = &question.desired.ports;
     let mut sync = Sync {
         question,
@@ -73,14 +79,14 @@ pub(super) fn sync(question: Question<'_>, existing: &Existing, goal: &Goal) -> 
         sync.port(port)?;
     }
     sync.clear();
-    Ok(sync.steps)
+    Ok((sync.steps, sync.gone))
 }
 
 struct Sync<'a> {
     question: Question<'a>,
     existing: &'a Existing,
     goal: &'a Goal,
-    /// ARNs of listeners, and target groups, that the steps so far delete or lead elsewhere.
+    /// ARNs of listeners and target groups that the steps so far delete, lead elsewhere or leave.
     gone: BTreeSet<String>,
     steps: Vec<Planned>,
 }
@@ -220,14 +226,23 @@ impl<'a> Sync<'a> {
         self.release(listener);
     }
 
-    /// Deletes the target group that a listener had, unless another listener uses it, a port will have it, or what it tells
-    /// of targets is still needed.
+    /// The listener has its target group no longer.
     fn release(&mut self, listener: &Listener) {
         self.gone.insert(listener.arn.clone());
-        if let Some(group) = self.existing.group_behind(listener)
-            && !self.is_used(group)
-            && !self.is_awaited(group)
-        {
+        if let Some(group) = self.existing.group_behind(listener) {
+            self.leave(group);
+        }
+    }
+
+    /// Deletes a target group, unless a listener uses it, a port will have it, what it tells of targets is still needed, or
+    /// somebody has made it by hand.
+    fn leave(&mut self, group: &Group) {
+        if self.is_used(group) {
+            return;
+        }
+        if !self.question.desired.target_groups.has(&group.described.name) {
+            self.gone.insert(group.described.arn.clone());
+        } else if !self.is_awaited(group) {
             self.delete(group);
         }
     }
@@ -268,9 +283,7 @@ impl<'a> Sync<'a> {
         let existing = self.existing.groups.iter();
         let spare = self.question.observed.spare.iter().filter(|group| is_free(group));
         for group in existing.chain(spare) {
-            if !self.is_used(group) && !self.is_awaited(group) {
-                self.delete(group);
-            }
+            self.leave(group);
         }
     }
 }

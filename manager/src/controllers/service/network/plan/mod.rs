@@ -8,6 +8,8 @@ mod node_rules;
 mod target_groups;
 mod targets;
 
+use std::collections::BTreeSet;
+
 use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elbv2::{NewNetworkLoadBalancer, SubnetMapping};
 
@@ -62,7 +64,7 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
     let (steps, targets) = match &observed.load_balancer {
         None => {
             let listeners = first_listeners::of_new(question, &subnets, &targets)?;
-            let targets = targets.without_lost(&listeners, observed);
+            let targets = targets.without_lost(&listeners, &BTreeSet::new(), observed);
             let rules = node_rules::of_nodes(question, &subnets, &targets.after)?;
             let mut steps = own.made;
             steps.push(creation(question, &subnets, groups)?);
@@ -74,8 +76,8 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
             (steps, targets)
         }
         Some(existing) => {
-            let listeners = listeners::sync(question, existing, &targets)?;
-            let targets = targets.without_lost(&listeners, observed);
+            let (listeners, gone) = listeners::sync(question, existing, &targets)?;
+            let targets = targets.without_lost(&listeners, &gone, observed);
             let stands_in = observed.stands_in();
             let rules = node_rules::of_nodes(question, &stands_in, &targets.after)?;
             let mut steps = [own.made, own.opened].concat();

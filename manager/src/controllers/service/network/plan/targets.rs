@@ -26,13 +26,14 @@ pub(super) struct Goal {
 }
 
 impl Goal {
-    /// Takes off those who can join no group and lose by these steps the last one that has them.
-    pub(super) fn without_lost(mut self, steps: &[Planned], observed: &Observed) -> Self {
-        let is_deleted = |group: &&Group| {
+    /// Takes off those who can join no group and lose by these steps the last one that has them. The load balancer no
+    /// longer has what is `gone`.
+    pub(super) fn without_lost(mut self, steps: &[Planned], gone: &BTreeSet<String>, observed: &Observed) -> Self {
+        let goes = |group: &&Group| {
             let deletion = Step::DeleteTargetGroup(group.described.arn.clone()).into();
-            steps.iter().any(|planned| planned.step == deletion)
+            gone.contains(&group.described.arn) || steps.iter().any(|planned| planned.step == deletion)
         };
-        let groups = observed.target_groups().filter(|group| !is_deleted(group));
+        let groups = observed.target_groups().filter(|group| !goes(group));
         let targets = groups.flat_map(|group| group.targets.iter().map(move |target| (group, target)));
         let left = targets.filter(|(group, target)| !steps.iter().any(|planned| leaves(planned, group, target)));
         let left: BTreeSet<&InstanceId> = left.map(|(_, target)| &target.id).collect();

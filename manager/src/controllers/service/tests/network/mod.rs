@@ -1,5 +1,6 @@
 //! Network load balancers.
 
+mod by_hand;
 mod crash;
 mod create;
 mod deletion;
@@ -10,7 +11,8 @@ mod update;
 
 use std::collections::BTreeMap;
 
-use outrigger_aws::ec2::IpPermission;
+use outrigger_aws::InstanceId;
+use outrigger_aws::ec2::{InstanceState, IpPermission};
 use outrigger_aws::elbv2::Target;
 use outrigger_aws::fake::{FakeListener, FakeNetworkLoadBalancer, FakeTargetGroup, World};
 use outrigger_leader::Permit;
@@ -100,6 +102,61 @@ pub fn rules(world: &World, group: &str) -> Vec<String> {
     let mut all: Vec<String> = world.security_groups[group].ingress.iter().flat_map(each).collect();
     all.sort();
     all
+}
+
+/// The name of the group of [`lead_by_hand`].
+pub const BY_HAND: &str = "by-hand";
+
+/// Somebody leads the listener on a port to a target group of their own, which has no targets.
+pub fn lead_by_hand(fixture: &Fixture, port: i32) {
+    fixture.aws.change(|world| {
+        let mut group = behind(world, port);
+        group.targets.clear();
+        group.tags.clear();
+        let arn = format!("arn:aws:elasticloadbalancing:eu-central-1:123456789012:targetgroup/{BY_HAND}/1");
+        (group.described.arn, group.described.name) = (arn.clone(), BY_HAND.to_owned());
+        world.network.target_groups.insert(arn.clone(), group);
+        let mut all = world.network.listeners.values_mut();
+        let listener = all.find(|listener| listener.settings.port == port).unwrap();
+        listener.settings.target_group_arn = Some(arn);
+    });
+}
+
+/// The names of all target groups, with `own` for those of the Service.
+pub fn group_names(world: &World) -> Vec<String> {
+    let groups = world.network.target_groups.values();
+    let names = groups.map(|group| group.described.name.as_str());
+    let mut names: Vec<String> = names
+        .map(|name| {
+            if name.starts_with("k8s-default-web-") {
+                "own"
+            } else {
+                name
+            }
+            .to_owned()
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+/// A Node's instance has a security group of its own, which nobody else has.
+pub fn own_group_of(fixture: &Fixture, instance: &str, group: &str) {
+    fixture.aws.change(|world| {
+        let mut own = world.security_groups["sg-node"].clone();
+        own.id = group.into();
+        world.security_groups.insert(own.id.clone(), own);
+        let instance = world.instances.get_mut(&InstanceId::new(instance)).unwrap();
+        instance.security_groups = vec![group.into()];
+    });
+}
+
+/// EC2 has terminated an instance, and still lists it.
+pub fn terminate(fixture: &Fixture, instance: &str) {
+    fixture.aws.change(|world| {
+        let gone = world.instances.get_mut(&InstanceId::new(instance)).unwrap();
+        gone.state = Some(InstanceState::Terminated);
+    });
 }
 
 /// What the load balancer's writes did, without names: the actions in order.

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outrigger_aws::InstanceId;
-use outrigger_aws::ec2::InstanceState;
 use outrigger_aws::elbv2::TargetGroup;
 
 use super::super::super::memory::CONFIRMATION;
@@ -118,10 +117,7 @@ async fn an_instance_that_someone_registered_with_another_port_leaves_by_that_po
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_is_no_more_stays_a_target_and_joins_no_other_group() {
     let fixture = settled().await;
-    fixture.aws.change(|world| {
-        let gone = world.instances.get_mut(&InstanceId::new("i-2")).unwrap();
-        gone.state = Some(InstanceState::Terminated);
-    });
+    terminate(&fixture, "i-2");
     fixture.change(|service| {
         let ports = service.spec.as_mut().unwrap().ports.as_mut().unwrap();
         let mut more = ports[0].clone();
@@ -144,18 +140,11 @@ async fn an_instance_that_is_no_more_stays_a_target_and_joins_no_other_group() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_opened_for_an_instance_that_is_no_more_and_leaves() {
     let fixture = fixture();
-    fixture.aws.change(|world| {
-        let mut other = world.security_groups["sg-node"].clone();
-        other.id = "sg-other".into();
-        world.security_groups.insert(other.id.clone(), other);
-        let instance = world.instances.get_mut(&InstanceId::new("i-2")).unwrap();
-        instance.security_groups = vec!["sg-other".into()];
-    });
+    own_group_of(&fixture, "i-2", "sg-other");
     fixture.drop_node("i-2");
     let mut fixture = settle(fixture).await;
+    terminate(&fixture, "i-2");
     fixture.aws.change(|world| {
-        let gone = world.instances.get_mut(&InstanceId::new("i-2")).unwrap();
-        gone.state = Some(InstanceState::Terminated);
         for group in world.network.target_groups.values_mut() {
             let id = InstanceId::new("i-2");
             group.targets.insert(Target { id, port: 9 });
@@ -175,14 +164,7 @@ async fn a_group_that_nothing_uses_any_more_stays_until_a_loss_of_its_targets_is
     fixture.node("i-3", true);
     fixture.change(|service| service.spec.as_mut().unwrap().ports.as_mut().unwrap().truncate(1));
     let mut fixture = settle(fixture).await;
-    fixture.aws.change(|world| {
-        let mut hand = behind(world, 80);
-        hand.targets.clear();
-        (hand.described.arn, hand.described.name) = ("hand/1".into(), "hand".into());
-        let listener = world.network.listeners.values_mut().next().unwrap();
-        listener.settings.target_group_arn = Some("hand/1".into());
-        world.network.target_groups.insert("hand/1".into(), hand);
-    });
+    lead_by_hand(&fixture, 80);
     fixture.drop_node("i-3");
     fixture.node("i-2", false);
     fixture.change(|service| service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].protocol = Some("UDP".into()));
@@ -196,11 +178,7 @@ async fn a_group_that_nothing_uses_any_more_stays_until_a_loss_of_its_targets_is
     tokio::time::advance(CONFIRMATION).await;
     fixture.settle().await;
     assert_eq!(targets(&behind(&fixture.aws.world(), 80)), ["i-1:30080", "i-2:30080"]);
-    assert_eq!(
-        fixture.aws.world().network.target_groups.len(),
-        1,
-        "the others are gone"
-    );
+    assert_eq!(group_names(&fixture.aws.world()), [BY_HAND, "own"]);
 }
 
 /// Somebody takes a target out of one group, and the Service loses the port of the other while it moves the first.
@@ -239,19 +217,10 @@ async fn the_group_of_a_port_that_is_taken_away_stays_until_a_loss_of_its_target
 #[tokio::test(start_paused = true)]
 async fn what_was_open_for_an_instance_that_is_no_more_is_closed_when_its_last_target_group_goes() {
     let fixture = fixture();
-    fixture.aws.change(|world| {
-        let mut other = world.security_groups["sg-node"].clone();
-        other.id = "sg-other".into();
-        world.security_groups.insert(other.id.clone(), other);
-        let instance = world.instances.get_mut(&InstanceId::new("i-2")).unwrap();
-        instance.security_groups = vec!["sg-other".into()];
-    });
+    own_group_of(&fixture, "i-2", "sg-other");
     let fixture = settle(fixture).await;
     assert!(!rules(&fixture.aws.world(), "sg-other").is_empty());
-    fixture.aws.change(|world| {
-        let gone = world.instances.get_mut(&InstanceId::new("i-2")).unwrap();
-        gone.state = Some(InstanceState::Terminated);
-    });
+    terminate(&fixture, "i-2");
     fixture.change(|service| {
         let ports = service.spec.as_mut().unwrap().ports.as_mut().unwrap();
         ports

@@ -20,7 +20,7 @@ pub struct Ours {
     pub sources: BTreeSet<String>,
     /// Groups that were made for its load balancer, and are not said to be somebody else's.
     pub groups: BTreeSet<String>,
-    /// Target groups that its load balancer uses or that are tagged as its own.
+    /// Target groups that its load balancer uses or that are tagged as its own, and that were not made by hand.
     pub target_groups: BTreeSet<String>,
 }
 
@@ -43,7 +43,8 @@ impl Ours {
         let mut ours = Self::default();
         for world in worlds.iter().copied() {
             let own = own_groups(world).into_iter();
-            ours.target_groups.extend(network_edits::target_groups(world));
+            let used = network_edits::target_groups(world).into_iter();
+            ours.target_groups.extend(used.filter(|arn| !by_hand(arn)));
             ours.groups
                 .extend(own.filter(|id| !is_foreign(&world.security_groups[id])));
         }
@@ -59,6 +60,11 @@ impl Ours {
         };
         sources.any(|source| self.sources.contains(source)) || permission.ranges.iter().any(described)
     }
+}
+
+/// Whether a target group was made by hand, by its ARN or the end of it.
+pub fn by_hand(arn: &str) -> bool {
+    arn.contains(&format!("targetgroup/{}", network_edits::BY_HAND))
 }
 
 fn has_empty_tag(world: &World, id: &str) -> bool {
@@ -123,7 +129,9 @@ fn lines(world: &World) -> BTreeSet<String> {
     let listeners = std::mem::take(&mut network.listeners);
     lines.extend(listeners.into_iter().map(|listener| format!("{listener:?}")));
     for mut group in std::mem::take(&mut network.target_groups).into_values() {
-        if group.described.name.starts_with(network_edits::BY_HAND) {
+        if by_hand(&group.described.arn) {
+            // What is in it depends on how long a listener has led to it.
+            lines.insert(group.described.arn);
             continue;
         }
         group.draining.clear();

@@ -10,7 +10,7 @@ use proptest::sample::{Index, select};
 
 use super::super::fixture::{Fixture, LB};
 use super::case::{Case, PAUSE, cases, give_up};
-use super::compare::{Ours, others, same};
+use super::compare::{Ours, by_hand, others, same};
 use super::deletion::{Deletion, deletions};
 use super::network_edits::{balancer, target_groups};
 use super::run::{End, Verdict, run, to_the_end};
@@ -195,12 +195,12 @@ async fn gets_over(staged: [Fixture; 2], faults: &[Fault]) -> Verdict {
     }
     let (calm_writes, writes) = (calm.aws.writes(), stormy.aws.writes());
     let (before, mut removed) = (removals(&calm_writes), removals(&writes));
-    // While the Service fails, targets follow the Nodes also in groups that are about to go, and rules are made for them that
-    // go again; of a security group that is about to go rules may be taken first.
+    // While the Service fails, targets follow the Nodes also in groups that are about to go or to be left, and rules are made
+    // for them that go again; of a security group that is about to go rules may be taken first.
     let goes = |action: &str, from: &String| before.contains(&(action.to_owned(), from.clone(), String::new()));
     let opened = opened(&writes);
     removed.retain(|(action, from, rule)| match action.as_str() {
-        "DeregisterTargets" => !goes("DeleteTargetGroup", from),
+        "DeregisterTargets" => !goes("DeleteTargetGroup", from) && !by_hand(from),
         "RevokeSecurityGroupIngress" => {
             let own = |(group, added): &(String, String)| group == from && (rule.is_empty() || added == rule);
             !goes("DeleteSecurityGroup", from) && !opened.iter().any(own)
