@@ -9,6 +9,9 @@ use super::*;
 /// What earlier in-tree providers called the target group of the Service's first port.
 const EARLIER: &str = "k8s-tg-5887b1109c74d-80-30080";
 
+/// What happens to the Service, and the names of the target groups that are there after it.
+type Case = (fn(&Fixture), &'static [&'static str]);
+
 /// The Service's first port gets another node port, which a target group does not change.
 fn move_first_port(fixture: &Fixture) {
     fixture.change(|service| service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].node_port = Some(30081));
@@ -20,7 +23,7 @@ fn drop_first_port(fixture: &Fixture) {
 
 #[tokio::test(start_paused = true)]
 async fn one_stays_when_its_listener_is_led_back_or_goes_and_when_the_load_balancer_goes() {
-    let cases: [(fn(&Fixture), &[&str]); 3] = [
+    let cases: [Case; 3] = [
         (move_first_port, &[BY_HAND, "own", "own"]),
         (drop_first_port, &[BY_HAND, "own"]),
         (|fixture| fixture.change(delete), &[BY_HAND]),
@@ -76,7 +79,7 @@ async fn nothing_is_opened_for_an_instance_that_is_no_more_and_stays_a_target_th
 /// They did not give tags to all of them.
 #[tokio::test(start_paused = true)]
 async fn one_with_a_name_of_earlier_providers_goes() {
-    let cases: [(fn(&Fixture), &[&str]); 3] = [
+    let cases: [Case; 3] = [
         (move_first_port, &["own", "own"]),
         (drop_first_port, &["own"]),
         (|fixture| fixture.change(delete), &[]),
