@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use outrigger_aws::fake::World;
 use proptest::prelude::*;
 
-use super::super::super::names;
 use super::super::fixture::{Fixture, LB};
 use super::case::{Case, cases, give_up};
 use super::compare::{Ours, others, same};
@@ -52,12 +51,7 @@ async fn leaves_nothing(deletion: &Deletion) -> Verdict {
     )?;
     prop_assert!(!after.load_balancers.contains_key(LB), "the load balancer is left");
     let finalizers = fixture.service().metadata.finalizers.unwrap_or_default();
-    if let End::Stuck(class, text) = end {
-        let hands_off = class == "group in use" && deletion.case.settings.disable_security_group_ingress;
-        prop_assert!(hands_off, "the deletion is stuck: {}", text);
-        prop_assert_eq!(finalizers, [names::FINALIZER], "the Service was let go too early");
-        return Ok(());
-    }
+    prop_assert_eq!(end, End::Settled, "the deletion is stuck");
     prop_assert!(finalizers.is_empty(), "the Service is never let go");
     prop_assert_eq!(
         network_edits::balancer(&after),
