@@ -9,7 +9,10 @@ use std::fmt;
 use outrigger_aws::ec2::{IpPermission, NewSecurityGroup, SecurityGroup};
 use outrigger_aws::{InstanceId, Tags};
 
-use super::{classic, network, security_groups};
+use super::error::World;
+use super::security_groups::rules_from;
+use super::settings::Settings;
+use super::{classic, network};
 
 /// What is to be done, in order, and what is left for later.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -20,6 +23,16 @@ pub struct Plan {
     pub unconfirmed: BTreeSet<InstanceId>,
     /// The targets after the steps.
     pub targets: BTreeSet<InstanceId>,
+    /// What else cannot be had, to be told when the steps are done.
+    pub refused: Option<World>,
+}
+
+/// What was found; or nothing, and why it cannot be had.
+pub fn or_refused<T: Default>(found: Result<T, World>) -> (T, Option<World>) {
+    match found {
+        Ok(found) => (found, None),
+        Err(world) => (T::default(), Some(world)),
+    }
 }
 
 impl Plan {
@@ -155,12 +168,25 @@ impl fmt::Display for GroupRef {
     }
 }
 
-/// Takes away all rules that name a group which is about to be deleted: EC2 keeps it until none does.
+/// Deletes a group that was made for a load balancer, after all rules that name it: EC2 keeps it until none does. Where such
+/// a rule is not ours to touch the group stays, as every deletion would fail; the sweep tells of it.
 #[must_use]
-pub fn references(referencing: &[SecurityGroup], group: &str) -> Vec<Planned> {
+pub fn group_deletion(group: &str, referencing: &[SecurityGroup], settings: &Settings, reason: &str) -> Vec<Planned> {
+    let names = |other: &&SecurityGroup| other.id != group && !rules_from(other, group).is_empty();
+    let hands_off = |other: &SecurityGroup| settings.disable_security_group_ingress || settings.is_frozen(&other.id);
+    if referencing.iter().filter(names).any(hands_off) {
+        return Vec::new();
+    }
+    let mut steps = references(referencing, group);
+    steps.push(Planned::new(GroupStep::Delete(group.to_owned()), reason));
+    steps
+}
+
+/// Takes away all rules that name a group which is about to be deleted.
+fn references(referencing: &[SecurityGroup], group: &str) -> Vec<Planned> {
     let others = referencing.iter().filter(|other| other.id != group);
     let revoke = others.filter_map(|other| {
-        let rules = security_groups::rules_from(other, group);
+        let rules = rules_from(other, group);
         let step = GroupStep::Revoke(other.id.clone(), rules.clone());
         (!rules.is_empty()).then(|| Planned::new(step, "the rule names a group that is about to be deleted"))
     });

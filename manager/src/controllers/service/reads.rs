@@ -206,6 +206,8 @@ pub async fn referencing(look: &Look<'_>, sources: BTreeSet<String>) -> Result<V
 pub struct Vpc {
     /// The subnets that may be chosen from and those that the load balancer has.
     pub subnets: Vec<Subnet>,
+    /// IDs of those that EC2 has found by the names that the annotation lists: it knows wildcards.
+    pub named: BTreeSet<String>,
     /// The VPC's route tables; empty where the annotation lists subnets.
     pub route_tables: Vec<RouteTable>,
     /// The region's zones; empty where the annotation lists subnets.
@@ -258,11 +260,12 @@ async fn discovered(look: &Look<'_>, settings: &Settings) -> Result<Vpc, Error> 
         subnets,
         route_tables,
         zones,
+        named: BTreeSet::new(),
     })
 }
 
 async fn listed(look: &Look<'_>, settings: &Settings, by_id: BTreeSet<String>, names: &[String]) -> Result<Vpc, Error> {
-    let mut found = Vec::new();
+    let (mut found, mut of_names) = (Vec::new(), BTreeSet::new());
     if !by_id.is_empty() {
         found = look.ec2.subnets(&[Filter::new("subnet-id", by_id)]).await?;
     }
@@ -270,11 +273,13 @@ async fn listed(look: &Look<'_>, settings: &Settings, by_id: BTreeSet<String>, n
         let of_vpc = Filter::new("vpc-id", [&settings.vpc_id]);
         let named = [Filter::new("tag:Name", names.iter().cloned()), of_vpc];
         let more = look.ec2.subnets(&named).await?;
+        of_names.extend(more.iter().map(|subnet| subnet.id.clone()));
         let known: BTreeSet<String> = found.iter().map(|subnet| subnet.id.clone()).collect();
         found.extend(more.into_iter().filter(|subnet| !known.contains(&subnet.id)));
     }
     Ok(Vpc {
         subnets: found,
+        named: of_names,
         ..Vpc::default()
     })
 }

@@ -65,7 +65,7 @@ pub struct Difference {
 }
 
 /// The way from `actual` to `wanted`, for a group whose rules are all ours. Descriptions do not count. Rules for
-/// IPv6 clients beside a wanted rule stay: someone has added them by hand.
+/// IPv6 clients and prefix lists beside a wanted rule stay: someone has added them by hand.
 #[must_use]
 pub fn difference(wanted: &[IpPermission], actual: &[IpPermission]) -> Difference {
     let (wanted, have) = (flat(wanted), flat(actual));
@@ -77,11 +77,12 @@ pub fn difference(wanted: &[IpPermission], actual: &[IpPermission]) -> Differenc
         .collect();
     for rule in actual {
         let beside = ports.contains(&(rule.protocol.as_str(), rule.from_port, rule.to_port));
-        let foreign = IpPermission {
-            ranges: Vec::new(),
-            ipv6_ranges: if beside { Vec::new() } else { rule.ipv6_ranges.clone() },
-            ..rule.clone()
-        };
+        let mut foreign = rule.clone();
+        foreign.ranges.clear();
+        if beside {
+            foreign.ipv6_ranges.clear();
+            foreign.prefix_lists.clear();
+        }
         if !(foreign.ipv6_ranges.is_empty() && foreign.groups.is_empty() && foreign.prefix_lists.is_empty()) {
             remove.push(foreign);
         }
@@ -313,10 +314,11 @@ mod tests {
     }
 
     #[test]
-    fn descriptions_and_ipv6_beside_a_wanted_rule_are_left_alone_and_foreign_sources_are_not() {
+    fn descriptions_ipv6_and_prefix_lists_beside_a_wanted_rule_are_left_alone_and_foreign_sources_are_not() {
         let mut described = tcp(80, &["10.0.0.0/8"]);
         described.ranges[0].description = Some("by hand".into());
         described.ipv6_ranges = vec!["::/0".into()];
+        described.prefix_lists = vec!["pl-1".into()];
         let wanted = [tcp(80, &["10.0.0.0/8"])];
         assert_eq!(difference(&wanted, &[described.clone()]), Difference::default());
         described.groups = vec![GroupPair {
@@ -325,7 +327,15 @@ mod tests {
         }];
         let removed = difference(&wanted, &[described]).remove;
         assert_eq!(removed.len(), 1);
-        assert!(removed[0].ipv6_ranges.is_empty() && removed[0].groups.len() == 1);
+        assert!(
+            removed[0].ipv6_ranges.is_empty() && removed[0].prefix_lists.is_empty() && removed[0].groups.len() == 1
+        );
+        let mut elsewhere = tcp(8080, &[]);
+        elsewhere.prefix_lists = vec!["pl-1".into()];
+        assert_eq!(
+            difference(&wanted, &[wanted[0].clone(), elsewhere.clone()]).remove,
+            [elsewhere]
+        );
     }
 
     #[test]

@@ -33,3 +33,11 @@ pub struct Settings {
     /// How many rules a security group may have (`--security-group-rules-quota`).
     pub rules_quota: Quota,
 }
+
+impl Settings {
+    /// Whether a group is the configured one, whose rules are left alone whatever it is used for.
+    #[must_use]
+    pub fn is_frozen(&self, group: &str) -> bool {
+        self.elb_security_group.as_deref() == Some(group)
+    }
+}

@@ -112,20 +112,15 @@ pub fn wanted(
             choose(&vpc.subnets, &vpc.route_tables, &vpc.zones, question)
         }
         Subnets::Listed { ids, names } => {
-            let named = |subnet: &Subnet| subnet.tags.get("Name").is_some_and(|name| names.contains(name));
-            let listed = vpc
-                .subnets
-                .iter()
-                .filter(|subnet| ids.contains(&subnet.id) || named(subnet));
-            let found: Vec<Subnet> = listed.cloned().collect();
+            let by_id = |subnet: &&Subnet| ids.contains(&subnet.id);
+            let wanted = |subnet: &&Subnet| by_id(subnet) || vpc.named.contains(&subnet.id);
             let listed = ids.len() + names.len();
-            if found.len() == listed {
-                Ok(found)
+            // One that is listed by ID and by name counts twice, as in the in-tree provider, and is one.
+            let found = vpc.subnets.iter().filter(by_id).count() + vpc.named.len();
+            if found == listed {
+                Ok(vpc.subnets.iter().filter(wanted).cloned().collect())
             } else {
-                Err(World::SubnetsMissing {
-                    listed,
-                    found: found.len(),
-                })
+                Err(World::SubnetsMissing { listed, found })
             }
         }
     }

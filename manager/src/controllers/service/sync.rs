@@ -162,6 +162,10 @@ impl Reconciler {
         {
             return Ok(later);
         }
+        if let Some(refused) = &looked.plan.refused {
+            self.carry_out(about, &looked).await.doing(tell::ENSURE)?;
+            return Err(Error::World(refused.clone())).doing(tell::ENSURE);
+        }
         // Also when a step fails, or a full target group, which needs the loss confirmed, would keep it from ever being so.
         let unconfirmed = looked.plan.unconfirmed.clone();
         self.memories.update(uid(service), |memory| {
@@ -243,8 +247,10 @@ impl Reconciler {
         }
         let made = made?;
         self.tell_refused(service, &made.refused).await;
-        self.tell_done(service, plan, cause, no_nodes || !made.refused.is_empty())
-            .await;
+        if plan.refused.is_none() {
+            self.tell_done(service, plan, cause, no_nodes || !made.refused.is_empty())
+                .await;
+        }
         Ok(made)
     }
 

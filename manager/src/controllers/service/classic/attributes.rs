@@ -74,12 +74,16 @@ pub fn differences(wanted: &Attributes, actual: &Attributes) -> Vec<&'static str
         actual.access_log.as_ref().unwrap_or(&default),
     );
     compare("access log", log.enabled == now.enabled);
+    let place = |log: &AccessLog| {
+        (
+            log.bucket.clone().unwrap_or_default(),
+            log.prefix.clone().unwrap_or_default(),
+        )
+    };
+    let interval = |log: &AccessLog| log.emit_interval.unwrap_or(EMIT_INTERVAL);
     compare(
         "access log details",
-        !log.enabled
-            || (log.emit_interval.unwrap_or(EMIT_INTERVAL) == now.emit_interval.unwrap_or(EMIT_INTERVAL)
-                && met(log.bucket.as_ref(), now.bucket.as_ref())
-                && log.prefix.as_deref().unwrap_or_default() == now.prefix.as_deref().unwrap_or_default()),
+        !log.enabled || (place(log) == place(now) && interval(log) == interval(now)),
     );
     differ
 }
@@ -146,7 +150,7 @@ mod tests {
     fn details_whose_annotations_are_taken_off_are_as_aws_has_them_by_default() {
         let annotated = |more: &[(&str, &str)]| {
             let on = [("access-log-enabled", "true"), ("connection-draining-enabled", "true")];
-            let all = on.iter().chain([&("access-log-s3-bucket-name", "logs")]).chain(more);
+            let all = on.iter().chain(more);
             let key = |suffix: &str| format!("service.beta.kubernetes.io/aws-load-balancer-{suffix}");
             let mut service = k8s_openapi::api::core::v1::Service::default();
             let all = all.map(|(suffix, value)| (key(suffix), (*value).to_owned()));
@@ -157,6 +161,7 @@ mod tests {
             ("connection-draining-timeout", "120", "connection draining time-out"),
             ("access-log-emit-interval", "5", "access log details"),
             ("access-log-s3-bucket-prefix", "a/b", "access log details"),
+            ("access-log-s3-bucket-name", "logs", "access log details"),
         ];
         let plain = annotated(&[]);
         for (suffix, value, name) in details {

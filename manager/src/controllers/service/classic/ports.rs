@@ -89,15 +89,15 @@ fn listener(port: &ServicePort, node_port: i32, annotations: Annotations<'_>) ->
 }
 
 /// Whether the certificate is for this port: annotation `ssl-ports` lists numbers and names, not trimmed; absent,
-/// empty and `*` mean all ports.
+/// empty and `*` mean all ports. An empty item, as a comma at the end makes one, is the name of a port without a name.
 fn takes_certificate(port: &ServicePort, annotations: Annotations<'_>) -> bool {
     let Some(listed) = annotations.filled("ssl-ports").filter(|listed| *listed != "*") else {
         return true;
     };
-    let name = port.name.as_deref().map(str::to_lowercase);
+    let name = port.name.as_deref().unwrap_or_default().to_lowercase();
     listed.split(',').any(|item| match item.parse::<i64>() {
         Ok(number) => number == i64::from(port.port),
-        Err(_) => name.as_deref() == Some(item),
+        Err(_) => name == item,
     })
 }
 
@@ -153,6 +153,14 @@ mod tests {
         assert_eq!(with("foo,bar", 80, "bar"), "ssl->tcp+cert");
         assert_eq!(with("foo,bar", 80, ""), "tcp->tcp");
         assert_eq!(with("foo, 80", 80, ""), "tcp->tcp");
+        for empty_item in ["443,8443,", ","] {
+            assert_eq!(
+                with(empty_item, 80, ""),
+                "ssl->tcp+cert",
+                "a name for a port without one"
+            );
+            assert_eq!(with(empty_item, 80, "web"), "tcp->tcp");
+        }
     }
 
     #[test]

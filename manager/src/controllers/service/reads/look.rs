@@ -80,6 +80,7 @@ impl<'a> Look<'a> {
         let balancer = self.older_balancer.load(Ordering::Relaxed);
         let older = balancer || self.older_shared.load(Ordering::Relaxed);
         match outcome {
+            Ok(plan) if plan.refused.is_some() => !older && !self.for_targets,
             Ok(plan) if plan.steps.is_empty() => true,
             Ok(plan) if plan.changes_targets_only() => !balancer,
             // What else is to be done may concern what a look for targets has not read.

@@ -256,7 +256,8 @@ impl Judge<'_> {
         let mut found = BTreeMap::new();
         let ours = |group: &&SecurityGroup| {
             let cluster_id = &self.settings.cluster_id;
-            names::in_cluster(&group.tags, cluster_id) && !of_another(&group.tags, cluster_id)
+            let frozen = self.settings.is_frozen(&group.id);
+            !frozen && names::in_cluster(&group.tags, cluster_id) && !of_another(&group.tags, cluster_id)
         };
         for group in self.inventory.groups.iter().filter(ours) {
             for description in group.ingress.iter().flat_map(descriptions) {
@@ -285,8 +286,9 @@ impl Judge<'_> {
             .collect();
         let leftover = |group: &SecurityGroup| {
             let of = self.made_for(group)?;
-            let configured = self.settings.elb_security_group.as_ref() == Some(&group.id);
-            let free = !configured && !used.contains(&group.id) && !self.living.listed.contains(&group.id);
+            let free = !self.settings.is_frozen(&group.id)
+                && !used.contains(&group.id)
+                && !self.living.listed.contains(&group.id);
             let ours = is_owned(&group.tags, &self.settings.cluster_id) && self.in_vpc(group.vpc_id.as_ref());
             let what = What::Group(group.id.clone());
             (free && ours).then_some(Leftover { what, of })

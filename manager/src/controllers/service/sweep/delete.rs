@@ -4,7 +4,7 @@ use outrigger_aws::ec2::{IpPermission, SecurityGroup};
 use outrigger_aws::{Filter, Kind};
 
 use super::super::error::Error;
-use super::super::plan::{GroupStep, Step, references};
+use super::super::plan::{GroupStep, Step, group_deletion};
 use super::super::sync::Reconciler;
 use super::decide::{Inventory, Leftover, What};
 use crate::aws_write;
@@ -73,14 +73,16 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Rules that name a group go before it, where they may be touched.
+    /// Rules that name a group go before it; where they may not be touched it stays.
     async fn delete_group(&self, id: &str) -> Result<(), Error> {
         let naming = [Filter::new("ip-permission.group-id", [id])];
         let referencing = self.aws.ec2.security_groups(&naming).await?;
-        for planned in references(&referencing, id) {
-            if let Step::Group(GroupStep::Revoke(group, rules)) = planned.step
-                && !self.hands_off()
-            {
+        let steps = group_deletion(id, &referencing, &self.settings, "it is left over");
+        if steps.is_empty() {
+            return Err(Error::GroupInUse { group: id.to_owned() });
+        }
+        for planned in steps {
+            if let Step::Group(GroupStep::Revoke(group, rules)) = planned.step {
                 self.revoke(&group, &rules).await?;
             }
         }

@@ -186,6 +186,57 @@ async fn the_proxy_protocol_and_a_tls_policy_are_made_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_tls_policy_that_aws_refuses_keeps_neither_tags_nor_attributes_from_being_set() {
+    let fixture = settled().await;
+    for (suffix, value) in [
+        ("ssl-cert", "arn:cert"),
+        ("ssl-negotiation-policy", "ELBSecurityPolicy-unknown"),
+        ("connection-idle-timeout", "600"),
+        ("additional-resource-tags", "team=web"),
+        ("healthcheck-interval", "30"),
+    ] {
+        fixture.annotate(suffix, value);
+    }
+    let error = outrigger_aws::Error::answered("CreateLoadBalancerPolicy", "PolicyTypeNotFound", "no");
+    fixture.aws.fail_next("CreateLoadBalancerPolicy", error);
+    fixture.sync().await.unwrap_err();
+    let action = |write: &String| write.split(' ').next().unwrap_or_default().to_owned();
+    let writes: Vec<String> = fixture.aws.writes().iter().map(action).collect();
+    let expected = [
+        "DeleteLoadBalancerListeners",
+        "CreateLoadBalancerListeners",
+        "AddTags",
+        "ModifyLoadBalancerAttributes",
+        "CreateLoadBalancerPolicy",
+    ];
+    assert_eq!(writes, expected, "in the order of the in-tree provider");
+}
+
+/// EC2 finds the names, and knows wildcards.
+#[tokio::test(start_paused = true)]
+async fn subnets_are_listed_by_names_with_wildcards_and_one_by_id_and_name() {
+    let mut world = world();
+    for (at, name) in ["prod-public-a1", "prod-public-b1"].into_iter().enumerate() {
+        world.subnets[at].tags.insert("Name".into(), name.into());
+    }
+    let fixture = Fixture::new(world);
+    let subnets = || {
+        let world = fixture.aws.world();
+        let attached = world.load_balancers.get(LB).map(|lb| lb.described.subnets.clone());
+        attached.into_iter().flatten().collect::<Vec<_>>()
+    };
+    fixture.annotate("subnets", "prod-public-*");
+    let error = fixture.sync().await.unwrap_err().to_string();
+    assert!(error.contains("lists 1 subnets, but AWS knows 2"), "{error}");
+    fixture.annotate("subnets", "prod-public-a*");
+    fixture.settle().await;
+    assert_eq!(subnets(), ["subnet-a"]);
+    fixture.annotate("subnets", "subnet-a,prod-public-a1,prod-public-b*");
+    fixture.settle().await;
+    assert_eq!(subnets(), ["subnet-a", "subnet-b"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn another_certificate_makes_the_listener_anew() {
     let fixture = Fixture::new(world());
     fixture.annotate("ssl-cert", "arn:one");

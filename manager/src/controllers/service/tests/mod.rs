@@ -6,6 +6,7 @@ mod ensure;
 mod events;
 mod fixture;
 mod follow;
+mod left_alone;
 mod line;
 mod network;
 mod node_groups;

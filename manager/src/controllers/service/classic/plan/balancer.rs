@@ -14,9 +14,8 @@ use super::super::observe::{Existing, Observed};
 use super::super::{attributes, health_check};
 use super::{GroupRef, Planned, Step};
 
-/// Subnets, groups and tags of a load balancer that exists.
+/// Subnets and groups of a load balancer that exists.
 pub(super) fn placement(
-    desired: &Desired,
     observed: &Observed,
     existing: &Existing,
     wanted: &[Subnet],
@@ -39,10 +38,6 @@ pub(super) fn placement(
         let reason = format!("the load balancer has {} other or no security groups", now.len());
         steps.push(Planned::new(Step::ApplyGroups(groups.to_vec()), reason));
     }
-    let missing = missing_tags(desired, &existing.tags);
-    if !missing.is_empty() {
-        steps.push(Planned::new(Step::AddTags(missing), "tags are missing or differ"));
-    }
     Ok(steps)
 }
 
@@ -60,17 +55,22 @@ fn missing_tags(desired: &Desired, actual: &Tags) -> Tags {
         .collect()
 }
 
-/// Listeners, policies, attributes and health check.
+/// Listeners, policies, tags, attributes and health check, in the order of the in-tree provider: what AWS refuses keeps only
+/// that from being done which comes after it there too.
 pub(super) fn settings(desired: &Desired, existing: &Existing) -> Vec<Planned> {
     let (mut steps, renewed) = listeners(desired, existing);
     steps.extend(proxy_protocol(desired, existing, &renewed));
-    steps.extend(tls_policy(desired, existing, &renewed));
+    let missing = missing_tags(desired, &existing.tags);
+    if !missing.is_empty() {
+        steps.push(Planned::new(Step::AddTags(missing), "tags are missing or differ"));
+    }
     let actual = existing.attributes.as_ref();
     let differ = actual.map(|actual| attributes::differences(&desired.attributes, actual));
     if let Some(differ) = differ.filter(|differ| !differ.is_empty()) {
         let reason = format!("attributes differ: {}", differ.join(", "));
         steps.push(Planned::new(Step::ModifyAttributes(desired.attributes.clone()), reason));
     }
+    steps.extend(tls_policy(desired, existing, &renewed));
     let checked = existing.described.health_check.as_ref();
     if !checked.is_some_and(|check| health_check::same(check, &desired.health_check)) {
         let now = existing

@@ -3,9 +3,9 @@
 use outrigger_aws::ec2::SecurityGroup;
 use outrigger_shared::tags;
 
-use super::super::super::plan::references;
+use super::super::super::plan::group_deletion;
 use super::super::super::settings::Settings;
-use super::{GroupStep, Plan, Planned, Step};
+use super::{Plan, Planned, Step};
 
 /// What is left of a Service at AWS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -36,17 +36,8 @@ pub fn plan_deletion(doomed: &Doomed, settings: &Settings) -> Plan {
         .as_ref()
         .filter(|group| is_ours(group, &doomed.listed, settings))
     {
-        let references = references(&doomed.referencing, &group.id);
-        let hands_off = settings.disable_security_group_ingress;
-        // Rules from before the setting stay, and EC2 keeps the group as long as they do: the Service is not to wait for
-        // that. The sweep tells of the group.
-        if references.is_empty() || !hands_off {
-            steps.extend(references);
-            steps.push(Planned::new(
-                GroupStep::Delete(group.id.clone()),
-                "it was made for the load balancer",
-            ));
-        }
+        let reason = "it was made for the load balancer";
+        steps.extend(group_deletion(&group.id, &doomed.referencing, settings, reason));
     }
     Plan {
         steps,
@@ -58,8 +49,7 @@ pub fn plan_deletion(doomed: &Doomed, settings: &Settings) -> Plan {
 /// shared or as another cluster's. A group without any cluster tag is what a creation cut off in the middle leaves.
 #[must_use]
 pub fn is_ours(group: &SecurityGroup, listed: &[String], settings: &Settings) -> bool {
-    let configured = settings.elb_security_group.as_deref() == Some(group.id.as_str());
-    if configured || listed.contains(&group.id) {
+    if settings.is_frozen(&group.id) || listed.contains(&group.id) {
         return false;
     }
     let pairs = || group.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));

@@ -6,7 +6,7 @@ use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::SecurityGroup;
 
 use super::super::super::error::World;
-use super::super::super::plan::references;
+use super::super::super::plan::group_deletion;
 use super::super::super::{names, own_group, security_groups};
 use super::super::desired::{Desired, Groups};
 use super::super::observe::Observed;
@@ -74,7 +74,8 @@ pub(super) fn of_nodes(
             .zip(known)
             .is_some_and(|(group, source)| security_groups::lets_in_all_from(group, source))
     };
-    let add = wanted.iter().filter(|id| !open(id)).map(|id| {
+    let missing = wanted.iter().filter(|id| !open(id) && !settings.is_frozen(id));
+    let add = missing.map(|id| {
         let step = GroupStep::LetIn {
             node_group: id.clone(),
             from: source.clone(),
@@ -85,6 +86,7 @@ pub(super) fn of_nodes(
     let removable = |group: &&SecurityGroup| {
         all_described
             && known != Some(group.id.as_str())
+            && !settings.is_frozen(&group.id)
             && !wanted.contains(&group.id)
             && names::in_cluster(&group.tags, &settings.cluster_id)
     };
@@ -119,8 +121,6 @@ pub(super) fn leftover(question: Question<'_>) -> Vec<Planned> {
     if settings.disable_security_group_ingress {
         return Vec::new();
     }
-    let mut steps = references(&observed.referencing, &own.id);
     let reason = "the annotations give the load balancer other groups";
-    steps.push(Planned::new(GroupStep::Delete(own.id.clone()), reason));
-    steps
+    group_deletion(&own.id, &observed.referencing, settings, reason)
 }

@@ -9,7 +9,7 @@ use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elb::{AccessLog, Attributes, LoadBalancer, NewLoadBalancer};
 
 use super::super::error::World;
-use super::super::plan::{GroupRef, GroupStep, Plan, Planned};
+use super::super::plan::{GroupRef, GroupStep, Plan, Planned, or_refused};
 use super::super::{question, subnets};
 use super::Step;
 use super::desired::Desired;
@@ -41,10 +41,12 @@ pub fn follow(following: Following<'_>) -> Plan {
         steps: [rules.add, targets.steps].concat(),
         unconfirmed: targets.unconfirmed,
         targets: targets.after,
+        refused: None,
     }
 }
 
-/// The plan for a Service that wants a load balancer.
+/// The plan for a Service that wants a load balancer. Where no rule can be made for one node, all is done that comes before
+/// the nodes' rules, in the order of the in-tree provider: targets come after.
 ///
 /// # Errors
 /// When AWS's world does not allow what is asked for; then nothing is to be done at all.
@@ -66,7 +68,7 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
     let mut steps = groups::own(desired, observed)?;
     let existing = match &observed.load_balancer {
         Some(existing) => {
-            steps.extend(balancer::placement(desired, observed, existing, &subnets, &groups)?);
+            steps.extend(balancer::placement(observed, existing, &subnets, &groups)?);
             existing.clone()
         }
         None => {
@@ -76,15 +78,17 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
     };
     steps.extend(balancer::settings(desired, &existing));
     let targets = targets::change(question.following(), &existing);
-    let rules = groups::of_nodes(question.following(), groups.first(), &targets.after)?;
-    steps.extend(rules.add);
-    steps.extend(targets.steps);
-    steps.extend(rules.remove);
-    steps.extend(groups::leftover(question));
+    let rules = groups::of_nodes(question.following(), groups.first(), &targets.after);
+    let (rules, refused) = or_refused(rules);
+    if refused.is_none() {
+        steps.extend([rules.add, targets.steps, rules.remove].concat());
+        steps.extend(groups::leftover(question));
+    }
     Ok(Plan {
         steps,
         unconfirmed: targets.unconfirmed,
         targets: targets.after,
+        refused,
     })
 }
 

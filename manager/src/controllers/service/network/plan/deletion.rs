@@ -6,7 +6,7 @@ use outrigger_aws::ec2::SecurityGroup;
 use outrigger_aws::elbv2::TargetGroup;
 
 use super::super::super::classic::plan::is_ours;
-use super::super::super::plan::{GroupStep, Plan, Planned, references};
+use super::super::super::plan::{Plan, Planned, group_deletion};
 use super::super::super::settings::Settings;
 use super::super::Step;
 use super::node_rules;
@@ -46,15 +46,12 @@ pub fn plan_deletion(doomed: &Doomed, settings: &Settings) -> Plan {
         steps.push(Planned::new(step, "it was made for the load balancer"));
     }
     if !settings.disable_security_group_ingress {
-        steps.extend(node_rules::removal(&doomed.name, &doomed.groups, &doomed.heirs));
+        steps.extend(node_rules::removal(doomed, settings));
     }
     let own = doomed.own_group.as_ref();
     if let Some(group) = own.filter(|group| is_ours(group, &doomed.listed, settings)) {
-        if !settings.disable_security_group_ingress {
-            steps.extend(references(&doomed.referencing, &group.id));
-        }
-        let step = GroupStep::Delete(group.id.clone());
-        steps.push(Planned::new(step, "it was made for the load balancer"));
+        let reason = "it was made for the load balancer";
+        steps.extend(group_deletion(&group.id, &doomed.referencing, settings, reason));
     }
     Plan {
         steps,

@@ -6,7 +6,7 @@ use outrigger_aws::ec2::SecurityGroup;
 
 use super::super::super::classic::plan::is_ours;
 use super::super::super::error::World;
-use super::super::super::plan::{GroupRef, GroupStep, Planned, references};
+use super::super::super::plan::{GroupRef, Planned, group_deletion};
 use super::super::super::{own_group, security_groups};
 use super::super::Step;
 use super::super::desired::Groups;
@@ -78,11 +78,6 @@ pub(super) fn leftover(question: Question<'_>) -> Vec<Planned> {
     if foreign || !is_ours(own, given, settings) || !takes_groups(question) {
         return Vec::new();
     }
-    let mut steps = Vec::new();
-    if !settings.disable_security_group_ingress {
-        steps.extend(references(&observed.referencing, &own.id));
-    }
     let reason = "the annotations give the load balancer other groups";
-    steps.push(Planned::new(GroupStep::Delete(own.id.clone()), reason));
-    steps
+    group_deletion(&own.id, &observed.referencing, settings, reason)
 }

@@ -14,7 +14,7 @@ use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elbv2::{NewNetworkLoadBalancer, SubnetMapping};
 
 use super::super::error::World;
-use super::super::plan::{GroupRef, Plan, Planned};
+use super::super::plan::{GroupRef, Plan, Planned, or_refused};
 use super::super::request::Subnets;
 use super::super::{question, subnets};
 use super::attributes;
@@ -45,13 +45,15 @@ pub fn follow(following: Following<'_>) -> Plan {
         steps: steps.collect(),
         unconfirmed: goal.unconfirmed,
         targets: goal.after,
+        refused: None,
     }
 }
 
 /// The plan for a Service that wants a load balancer.
 ///
 /// A new load balancer is made in the order of the in-tree provider: traffic comes only after the Service's status names
-/// it. On one that has traffic, what lets it through is opened before, and closed after, all else.
+/// it. On one that has traffic, what lets it through is opened before, and closed after, all else. Where no rule can be made
+/// for one node, all but the nodes' rules is done.
 ///
 /// # Errors
 /// When AWS's world does not allow what is asked for; then nothing is to be done at all.
@@ -61,11 +63,11 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
     let targets = targets::goal(question.following());
     let own = groups::own(question)?;
     let groups = groups::wanted(question);
-    let (steps, targets) = match &observed.load_balancer {
+    let (steps, targets, refused) = match &observed.load_balancer {
         None => {
             let listeners = first_listeners::of_new(question, &subnets, &targets)?;
             let targets = targets.without_lost(&listeners, &BTreeSet::new(), observed);
-            let rules = node_rules::of_nodes(question, &subnets, &targets.after)?;
+            let (rules, refused) = or_refused(node_rules::of_nodes(question, &subnets, &targets.after));
             let mut steps = own.made;
             steps.push(creation(question, &subnets, groups)?);
             steps.extend(listeners);
@@ -73,13 +75,13 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
             steps.extend(target_groups::attributes_of_new(question));
             steps.extend([own.opened, own.closed, rules.add, rules.remove].concat());
             steps.extend(groups::leftover(question));
-            (steps, targets)
+            (steps, targets, refused)
         }
         Some(existing) => {
             let (listeners, gone) = listeners::sync(question, existing, &targets)?;
             let targets = targets.without_lost(&listeners, &gone, observed);
             let stands_in = observed.stands_in();
-            let rules = node_rules::of_nodes(question, &stands_in, &targets.after)?;
+            let (rules, refused) = or_refused(node_rules::of_nodes(question, &stands_in, &targets.after));
             let mut steps = [own.made, own.opened].concat();
             steps.extend(groups::attachment(existing, groups));
             steps.extend(rules.add);
@@ -87,13 +89,14 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
             let arn = BalancerRef::Arn(existing.described.arn.clone());
             steps.extend(balancer_attributes(question, arn));
             steps.extend([own.closed, rules.remove, groups::leftover(question)].concat());
-            (steps, targets)
+            (steps, targets, refused)
         }
     };
     Ok(Plan {
         steps,
         unconfirmed: targets.unconfirmed,
         targets: targets.after,
+        refused,
     })
 }
 
@@ -116,7 +119,9 @@ fn placement(question: Question<'_>) -> Result<Vec<Subnet>, World> {
     if let Subnets::Listed { ids, names } = &desired.subnets {
         let of_name = |subnet: &Subnet| names.iter().position(|name| subnet.tags.get("Name") == Some(name));
         let of_id = |subnet: &Subnet| ids.iter().position(|id| *id == subnet.id);
-        wanted.sort_by_key(|subnet| of_id(subnet).or_else(|| of_name(subnet).map(|at| ids.len() + at)));
+        let place = |subnet: &Subnet| of_id(subnet).or_else(|| of_name(subnet).map(|at| ids.len() + at));
+        // Names with wildcards come last.
+        wanted.sort_by_key(|subnet| place(subnet).unwrap_or(usize::MAX));
     }
     Ok(wanted)
 }

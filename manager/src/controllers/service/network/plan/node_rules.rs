@@ -12,10 +12,11 @@ use outrigger_aws::ec2::{IpPermission, IpRange, SecurityGroup, Subnet};
 use super::super::super::error::World;
 use super::super::super::plan::{GroupRef, GroupStep, Planned};
 use super::super::super::security_groups;
+use super::super::super::settings::Settings;
 use super::super::desired::Desired;
 use super::super::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
 use super::super::ports::UDP;
-use super::Question;
+use super::{Doomed, Question};
 
 const EVERYONE: &str = "0.0.0.0/0";
 
@@ -58,7 +59,7 @@ pub(super) fn of_nodes(
     let all_described = targets.iter().all(|target| observed.instances.contains_key(target));
     let wanted = wanted(desired, subnets);
     let mut rules = NodeRules::default();
-    for group in observed.groups.values() {
+    for group in observed.groups.values().filter(|group| !settings.is_frozen(&group.id)) {
         if open.contains(&group.id) {
             rules.change(&desired.name, group, &wanted);
         } else if all_described {
@@ -69,17 +70,13 @@ pub(super) fn of_nodes(
 }
 
 /// The removal of all rules of a load balancer. A rule that another one needs gets that one's description.
-pub(super) fn removal(
-    load_balancer: &str,
-    groups: &BTreeMap<String, SecurityGroup>,
-    heirs: &BTreeMap<i32, String>,
-) -> Vec<Planned> {
+pub(super) fn removal(doomed: &Doomed, settings: &Settings) -> Vec<Planned> {
     let mut rules = NodeRules::default();
-    let health = rule(HEALTH_RULE, load_balancer);
-    for group in groups.values() {
-        rules.change(load_balancer, group, &none());
+    let health = rule(HEALTH_RULE, &doomed.name);
+    for group in doomed.groups.values().filter(|group| !settings.is_frozen(&group.id)) {
+        rules.change(&doomed.name, group, &none());
         let here = described(group);
-        for (port, heir) in heirs {
+        for (port, heir) in &doomed.heirs {
             let of_port = here.iter().filter(|(key, text)| **text == health && key.1 == *port);
             let handed: BTreeSet<Key> = of_port.map(|(key, _)| key.clone()).collect();
             if !handed.is_empty() {

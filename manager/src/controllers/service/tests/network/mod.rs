@@ -3,7 +3,7 @@
 mod by_hand;
 mod crash;
 mod create;
-mod deletion;
+pub mod deletion;
 mod groups;
 mod node_rules;
 mod registered;
