@@ -34,8 +34,8 @@ pub enum Error {
     },
     /// AWS still holds on to something; to be tried again.
     #[error(
-        "security group {group} cannot be deleted yet: AWS says that it is still in use, by a network interface or by \
-         a rule of another security group"
+        "security group {group} cannot be deleted yet: it is still in use, by a network interface or by a rule of another \
+         security group"
     )]
     GroupInUse {
         /// The group's ID.

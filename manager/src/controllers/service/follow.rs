@@ -99,7 +99,7 @@ impl Reconciler {
         };
         self.memories.update(uid(service), |memory| {
             // What a look at the whole has found gone may stand in groups that are not looked at here.
-            memory.expect_gone(plan.unconfirmed.clone(), &plan.targets, now);
+            memory.note_gone(&plan.unconfirmed, &plan.targets, now);
             memory.targets.clone_from(&plan.targets);
         });
         let made = apply(&plan, &self.executor(service, &name)).await?;

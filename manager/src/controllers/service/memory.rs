@@ -1,7 +1,7 @@
 //! What is remembered of a Service between two looks. Nothing here is needed to be right, only to be quiet: a new
 //! process starts without it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -48,16 +48,16 @@ pub struct Memory {
     pub whole: Option<Instant>,
     /// Targets after the last look that ended well.
     pub targets: BTreeSet<InstanceId>,
-    /// Targets that looked gone, and since when.
-    pub seen_gone: Option<(Instant, BTreeSet<InstanceId>)>,
+    /// Targets that looked gone, each with the first look that found it so.
+    seen_gone: BTreeMap<InstanceId, Instant>,
     /// Failures in a row.
     pub failures: u32,
     /// Looks in a row that ended well and left something open.
     pub open: u32,
     /// Whether the last look left targets that wait to go, or that AWS has refused: what belongs to them goes after them.
     pub waiting: bool,
-    /// The failure that was told last.
-    told: Option<(Instant, String)>,
+    /// What was told last of each kind, and when.
+    told: BTreeMap<&'static str, (Instant, String)>,
     /// Whether the beginning of the deletion was told.
     pub deletion_told: bool,
     /// Whether it was told that the load balancer is being ensured, and not yet that it is.
@@ -85,32 +85,24 @@ impl Memory {
     /// Targets that an earlier look, long enough ago, found gone.
     #[must_use]
     pub fn confirmed_gone(&self, now: Instant) -> BTreeSet<InstanceId> {
-        let old = self
-            .seen_gone
-            .as_ref()
-            .filter(|(at, _)| now.saturating_duration_since(*at) >= CONFIRMATION);
-        old.map(|(_, gone)| gone.clone()).unwrap_or_default()
+        let old = |(_, at): &(&InstanceId, &Instant)| now.saturating_duration_since(**at) >= CONFIRMATION;
+        self.seen_gone.iter().filter(old).map(|(id, _)| id.clone()).collect()
     }
 
-    /// Takes in what a look found gone. The time of the first such look stays while the same ones are gone.
-    pub fn note_gone(&mut self, gone: BTreeSet<InstanceId>, now: Instant) {
-        let since = self
-            .seen_gone
-            .as_ref()
-            .filter(|(_, before)| gone.is_subset(before))
-            .map_or(now, |(at, _)| *at);
-        self.seen_gone = (!gone.is_empty()).then_some((since, gone));
-    }
-
-    /// Takes in what a look found gone whose writes are still to come. A loss that is confirmed by now stays so, should
-    /// the writes fail, as long as none of the `targets` that are to stay are among it.
-    pub fn expect_gone(&mut self, gone: BTreeSet<InstanceId>, targets: &BTreeSet<InstanceId>, now: Instant) {
-        if !gone.is_empty() {
-            return self.note_gone(gone, now);
+    /// Takes in which targets a look found gone that wait to be found so again; `targets` are those that are to stay until
+    /// then. Whoever was found gone before stays so, also when the writes fail or wait that take it away, until it is
+    /// to be a target again.
+    pub fn note_gone(&mut self, gone: &BTreeSet<InstanceId>, targets: &BTreeSet<InstanceId>, now: Instant) {
+        self.seen_gone
+            .retain(|id, _| gone.contains(id) || !targets.contains(id));
+        for id in gone {
+            self.seen_gone.entry(id.clone()).or_insert(now);
         }
-        let still = |(at, before): (Instant, BTreeSet<InstanceId>)| (at, &before - targets);
-        let left = self.seen_gone.take().map(still);
-        self.seen_gone = left.filter(|(_, gone)| !gone.is_empty());
+    }
+
+    /// Takes in that no target is gone any more, or all that were have been taken away.
+    pub fn all_there(&mut self) {
+        self.seen_gone.clear();
     }
 
     /// How thoroughly to look for what a change that was cut off has left: by an earlier process, or just now.
@@ -156,14 +148,14 @@ impl Memory {
         self.settled = None;
     }
 
-    /// Whether this failure is to be told: it is another one than before, or was last told long ago.
-    pub fn tell(&mut self, message: &str, now: Instant) -> bool {
+    /// Whether this failure is to be told: it is another one of its kind than before, or was last told long ago.
+    pub fn tell(&mut self, kind: &'static str, message: &str, now: Instant) -> bool {
         let message = &lasting(message);
         let known = |(at, last): &(Instant, String)| last == message && now.saturating_duration_since(*at) < TELL_AGAIN;
-        if self.told.as_ref().is_some_and(known) {
+        if self.told.get(kind).is_some_and(known) {
             return false;
         }
-        self.told = Some((now, message.to_owned()));
+        self.told.insert(kind, (now, message.to_owned()));
         true
     }
 
@@ -173,7 +165,7 @@ impl Memory {
         self.targets = targets;
         self.failures = 0;
         self.open = 0;
-        self.told = None;
+        self.told.clear();
     }
 }
 
@@ -271,27 +263,36 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_loss_counts_when_it_was_seen_long_enough_ago_and_has_not_grown() {
+    async fn the_loss_of_a_target_counts_when_it_was_seen_long_enough_ago() {
         let ids = |names: &[&str]| names.iter().map(|id| InstanceId::new(*id)).collect::<BTreeSet<_>>();
         let mut memory = Memory::default();
-        memory.note_gone(ids(&["i-1", "i-2"]), Instant::now());
+        memory.note_gone(&ids(&["i-1", "i-2"]), &ids(&["i-1", "i-2", "i-3"]), Instant::now());
         assert!(memory.confirmed_gone(Instant::now()).is_empty());
         tokio::time::advance(CONFIRMATION).await;
-        memory.note_gone(ids(&["i-1"]), Instant::now());
-        assert_eq!(memory.confirmed_gone(Instant::now()), ids(&["i-1"]));
-        memory.note_gone(ids(&["i-1", "i-3"]), Instant::now());
-        assert!(memory.confirmed_gone(Instant::now()).is_empty());
+        memory.note_gone(&ids(&["i-1", "i-3"]), &ids(&["i-1", "i-2", "i-3"]), Instant::now());
+        assert_eq!(
+            memory.confirmed_gone(Instant::now()),
+            ids(&["i-1"]),
+            "i-2 is back, i-3 is new"
+        );
+        memory.note_gone(&ids(&["i-3"]), &ids(&["i-2", "i-3"]), Instant::now());
+        tokio::time::advance(CONFIRMATION).await;
+        assert_eq!(
+            memory.confirmed_gone(Instant::now()),
+            ids(&["i-1", "i-3"]),
+            "i-1 waits to be taken away"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_confirmed_loss_stays_so_until_the_targets_are_gone_or_back() {
         let ids = |names: &[&str]| names.iter().map(|id| InstanceId::new(*id)).collect::<BTreeSet<_>>();
         let mut memory = Memory::default();
-        memory.expect_gone(ids(&["i-1", "i-2"]), &ids(&["i-1", "i-2", "i-3"]), Instant::now());
+        memory.note_gone(&ids(&["i-1", "i-2"]), &ids(&["i-1", "i-2", "i-3"]), Instant::now());
         tokio::time::advance(CONFIRMATION).await;
-        memory.expect_gone(ids(&[]), &ids(&["i-2", "i-3"]), Instant::now());
+        memory.note_gone(&ids(&[]), &ids(&["i-2", "i-3"]), Instant::now());
         assert_eq!(memory.confirmed_gone(Instant::now()), ids(&["i-1"]), "i-2 is back");
-        memory.note_gone(ids(&[]), Instant::now());
+        memory.all_there();
         assert!(memory.confirmed_gone(Instant::now()).is_empty(), "it was taken away");
     }
 
@@ -323,19 +324,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_same_failure_is_told_once_in_ten_minutes() {
         let mut memory = Memory::default();
-        assert!(memory.tell("a", Instant::now()));
-        assert!(!memory.tell("a", Instant::now()));
+        assert!(memory.tell("F", "a", Instant::now()));
+        assert!(!memory.tell("F", "a", Instant::now()));
+        assert!(memory.tell("T", "other", Instant::now()), "of another kind");
+        assert!(!memory.tell("F", "a", Instant::now()));
         let denied = |id| {
             let words = format!("denied. Encoded authorization failure message: {id} on i-1");
             outrigger_aws::Error::answered("RegisterTargets", "AccessDenied", words).with_request_id(Some(id))
         };
-        assert!(memory.tell(&denied("r-1").to_string(), Instant::now()));
+        assert!(memory.tell("F", &denied("r-1").to_string(), Instant::now()));
         assert!(
-            !memory.tell(&denied("r-2").to_string(), Instant::now()),
+            !memory.tell("F", &denied("r-2").to_string(), Instant::now()),
             "another request"
         );
-        assert!(memory.tell("b", Instant::now()));
+        assert!(memory.tell("F", "b", Instant::now()));
         tokio::time::advance(TELL_AGAIN).await;
-        assert!(memory.tell("b", Instant::now()));
+        assert!(memory.tell("F", "b", Instant::now()));
     }
 }

@@ -162,16 +162,14 @@ impl Reconciler {
         {
             return Ok(later);
         }
-        if let Some(refused) = &looked.plan.refused {
-            self.carry_out(about, &looked).await.doing(tell::ENSURE)?;
-            return Err(Error::World(refused.clone())).doing(tell::ENSURE);
-        }
         // Also when a step fails, or a full target group, which needs the loss confirmed, would keep it from ever being so.
-        let unconfirmed = looked.plan.unconfirmed.clone();
         self.memories.update(uid(service), |memory| {
-            memory.expect_gone(unconfirmed, &looked.plan.targets, now);
+            memory.note_gone(&looked.plan.unconfirmed, &looked.plan.targets, now);
         });
         let made = self.carry_out(about, &looked).await.doing(tell::ENSURE)?;
+        if let Some(refused) = looked.plan.refused.clone() {
+            return Err(Error::World(refused)).doing(tell::ENSURE);
+        }
         let refused = made.refused.into_iter().map(|refused| refused.instance).collect();
         let hostname = made.dns_name.or(looked.hostname).unwrap_or_default();
         self.publish(service, &hostname).await.doing(tell::WRITE_STATUS)?;
@@ -225,6 +223,9 @@ impl Reconciler {
         self.memories.begin(uid(service), &namespaced_name(service), shape);
         self.tell_begin(service, cause).await;
         self.hold(service).await.doing(tell::ADD_FINALIZER)?;
+        let nodes = self.nodes.snapshot();
+        self.tell_no_nodes(service, targets::eligible(&nodes).is_empty(), cause)
+            .await;
         Ok(Next::OnChange)
     }
 
@@ -242,7 +243,7 @@ impl Reconciler {
         let began = Instant::now();
         let made = apply(plan, &self.executor(service, about.desired.name())).await;
         if plan.changes_targets_only() || (cause == Cause::Nodes && !plan.steps.is_empty()) {
-            let done = made.as_ref().is_ok_and(|made| made.refused.is_empty());
+            let done = plan.refused.is_none() && made.as_ref().is_ok_and(|made| made.refused.is_empty());
             self.node_sync.ended(began, done);
         }
         let made = made?;
@@ -295,7 +296,9 @@ impl Reconciler {
         let missing = !settled.targets.is_subset(&targets) || !refused.is_empty();
         let open = losing || held || settled.hostname.is_empty() || missing;
         self.memories.update(uid(service), |memory| {
-            memory.note_gone(unconfirmed, settled.at);
+            if !losing {
+                memory.all_there();
+            }
             memory.waiting = losing || held || !refused.is_empty();
             if open {
                 memory.leave_open(targets);

@@ -233,9 +233,9 @@ impl Reconciler {
         let Some(message) = refusals(refused) else {
             return;
         };
-        let news = self
-            .memories
-            .update(uid(service), |memory| memory.tell(&message, Instant::now()));
+        let news = self.memories.update(uid(service), |memory| {
+            memory.tell("TargetsRefused", &message, Instant::now())
+        });
         tracing::warn!(refused = %message, "a load balancer lacks targets");
         if news {
             self.event(service, EventType::Warning, "TargetsRefused", &message)
@@ -268,8 +268,9 @@ impl Reconciler {
             let pause = memory.fail();
             // AWS takes a while to let go of a deleted load balancer's group: no news for the first minute.
             let expected = matches!(*failure.error, Error::GroupInUse { .. }) && memory.failures < 4;
-            let tell =
-                !expected && !matches!(*failure.error, Error::NotLeader(_)) && memory.tell(&message, Instant::now());
+            let tell = !expected
+                && !matches!(*failure.error, Error::NotLeader(_))
+                && memory.tell(reason, &message, Instant::now());
             (pause, tell)
         });
         tracing::warn!(error = %message, ?pause, "the Service is not in its desired state yet");

@@ -28,11 +28,12 @@ pub(super) struct Missing {
 /// Searches until `stop`.
 pub(super) async fn watch(reconciler: &Reconciler, services: &Store<Service>, stop: &CancellationToken) {
     let mut missing = Missing::default();
-    let exists = |name: &str| {
+    let exists = |name: &str, of: &str| {
         let Some((namespace, name)) = name.split_once('/') else {
             return true;
         };
-        services.get(&ObjectRef::new(name).within(namespace)).is_some()
+        let service = services.get(&ObjectRef::new(name).within(namespace));
+        service.is_some_and(|service| uid(&service) == of)
     };
     while stop.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_some() {
         reconciler.delete_vanished(&mut missing, exists).await;
@@ -40,10 +41,15 @@ pub(super) async fn watch(reconciler: &Reconciler, services: &Store<Service>, st
 }
 
 impl Reconciler {
-    /// Deletes what Services had that do not exist, and did not at the last search either.
-    pub(super) async fn delete_vanished(&self, missing: &mut Missing, exists: impl Fn(&str) -> bool) {
+    /// Deletes what Services had that do not exist, by their names and UIDs, and did not at the last search either. A new
+    /// one of the same name may ask for nothing here, and so never come to delete what the earlier one had.
+    pub(super) async fn delete_vanished(&self, missing: &mut Missing, exists: impl Fn(&str, &str) -> bool) {
         let now = Instant::now();
-        let gone = self.memories.names().into_iter().filter(|(name, _)| !exists(name));
+        let gone = self
+            .memories
+            .names()
+            .into_iter()
+            .filter(|(name, uid)| !exists(name, uid));
         let gone: BTreeSet<String> = gone.map(|(_, uid)| uid).collect();
         missing.not_before.retain(|uid, _| gone.contains(uid));
         for uid in gone.intersection(&missing.seen) {

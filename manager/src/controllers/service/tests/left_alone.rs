@@ -180,3 +180,30 @@ async fn a_network_load_balancer_is_made_and_changed_but_for_the_rules_of_nodes(
     assert_eq!(network::listeners(&fixture.aws.world()).len(), 1);
     assert_eq!(network::rules(&fixture.aws.world(), "sg-node"), [""; 0]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn targets_of_a_network_load_balancer_without_an_address_yet_are_lost_after_a_second_look() {
+    let fixture = network::fixture();
+    make_ambiguous(&fixture);
+    assert!(is_ambiguous(&fixture.sync().await));
+    fixture.drop_node("i-1");
+    for _ in 0..2 {
+        tokio::time::advance(super::super::memory::CONFIRMATION).await;
+        assert!(is_ambiguous(&fixture.sync().await));
+    }
+    let targets = network::targets(&network::behind(&fixture.aws.world(), 80));
+    assert_eq!(targets, ["i-2:30080"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_classic_load_balancer_keeps_its_groups_while_no_node_can_let_others_in() {
+    let fixture = Fixture::new(world());
+    fixture.settle().await;
+    make_ambiguous(&fixture);
+    add_group(&fixture, "sg-mine", false);
+    fixture.annotate("security-groups", "sg-mine");
+    tokio::time::advance(std::time::Duration::from_secs(600)).await;
+    fixture.aws.forget_calls();
+    assert!(is_ambiguous(&fixture.sync().await));
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::vanished::Missing;
-use super::fixture::{Fixture, LB, world};
+use super::fixture::{Fixture, LB, UID, world};
 
 async fn settled() -> Fixture {
     let fixture = Fixture::new(world());
@@ -16,18 +16,18 @@ async fn settled() -> Fixture {
 async fn what_a_vanished_service_had_goes_after_a_second_search() {
     let fixture = settled().await;
     let mut missing = Missing::default();
-    fixture.reconciler.delete_vanished(&mut missing, |_| true).await;
-    fixture.reconciler.delete_vanished(&mut missing, |_| false).await;
+    fixture.reconciler.delete_vanished(&mut missing, |_, _| true).await;
+    fixture.reconciler.delete_vanished(&mut missing, |_, _| false).await;
     assert!(fixture.aws.calls().is_empty(), "one search is no proof");
     fixture
         .reconciler
-        .delete_vanished(&mut missing, |name| name != "default/web")
+        .delete_vanished(&mut missing, |name, uid| name != "default/web" && uid != UID)
         .await;
     let world = fixture.aws.world();
     assert!(world.load_balancers.is_empty() && world.security_groups.len() == 1);
     assert!(fixture.events().last().unwrap().contains("DeletedLoadBalancer"));
     fixture.aws.forget_calls();
-    fixture.reconciler.delete_vanished(&mut missing, |_| false).await;
+    fixture.reconciler.delete_vanished(&mut missing, |_, _| false).await;
     assert!(fixture.aws.calls().is_empty(), "it is forgotten");
 }
 
@@ -35,20 +35,20 @@ async fn what_a_vanished_service_had_goes_after_a_second_search() {
 async fn a_deletion_that_fails_is_told_and_tried_again_after_a_pause() {
     let fixture = settled().await;
     let mut missing = Missing::default();
-    fixture.reconciler.delete_vanished(&mut missing, |_| false).await;
+    fixture.reconciler.delete_vanished(&mut missing, |_, _| false).await;
     let denied = outrigger_aws::Error::answered("DeleteLoadBalancer", "AccessDenied", "no");
     fixture.aws.fail_next("DeleteLoadBalancer", denied);
-    fixture.reconciler.delete_vanished(&mut missing, |_| false).await;
+    fixture.reconciler.delete_vanished(&mut missing, |_, _| false).await;
     let told = fixture.events().last().unwrap().clone();
     assert!(
         told.starts_with("Warning DeleteLoadBalancerFailed Error deleting load balancer: "),
         "{told}"
     );
     fixture.aws.forget_calls();
-    fixture.reconciler.delete_vanished(&mut missing, |_| false).await;
+    fixture.reconciler.delete_vanished(&mut missing, |_, _| false).await;
     assert!(fixture.aws.calls().is_empty(), "not at once");
     tokio::time::advance(Duration::from_secs(5)).await;
-    fixture.reconciler.delete_vanished(&mut missing, |_| false).await;
+    fixture.reconciler.delete_vanished(&mut missing, |_, _| false).await;
     assert!(fixture.aws.world().load_balancers.is_empty());
 }
 
@@ -69,6 +69,21 @@ async fn a_new_service_of_the_same_name_has_the_old_ones_load_balancer_deleted_f
         "{writes:?}"
     );
     assert_eq!(fixture.aws.world().load_balancers.len(), 1);
+}
+
+/// It may be another controller's, or none of type LoadBalancer.
+#[tokio::test(start_paused = true)]
+async fn what_a_service_had_goes_when_another_one_of_its_name_wants_nothing_here() {
+    let fixture = settled().await;
+    fixture.change(|service| service.metadata.uid = Some("99999999-1234-1234-1234-123456789abc".into()));
+    fixture.annotate("type", "external");
+    fixture.sync().await.unwrap();
+    let mut missing = Missing::default();
+    for _ in 0..2 {
+        let exists = |_: &str, uid: &str| uid != UID;
+        fixture.reconciler.delete_vanished(&mut missing, exists).await;
+    }
+    assert!(fixture.aws.world().load_balancers.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

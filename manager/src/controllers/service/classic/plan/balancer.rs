@@ -14,12 +14,12 @@ use super::super::observe::{Existing, Observed};
 use super::super::{attributes, health_check};
 use super::{GroupRef, Planned, Step};
 
-/// Subnets and groups of a load balancer that exists.
+/// Subnets and groups of a load balancer that exists; no groups: it keeps those that it has.
 pub(super) fn placement(
     observed: &Observed,
     existing: &Existing,
     wanted: &[Subnet],
-    groups: &[GroupRef],
+    groups: Option<&[GroupRef]>,
 ) -> Result<Vec<Planned>, World> {
     let moves = moves::moves(&existing.described.subnets, wanted, &observed.vpc.subnets)?;
     let of_subnets = moves.into_iter().map(|one| match one {
@@ -34,7 +34,9 @@ pub(super) fn placement(
         .cloned()
         .map(GroupRef::Id)
         .collect();
-    if now != groups.iter().cloned().collect() {
+    if let Some(groups) = groups
+        && now != groups.iter().cloned().collect()
+    {
         let reason = format!("the load balancer has {} other or no security groups", now.len());
         steps.push(Planned::new(Step::ApplyGroups(groups.to_vec()), reason));
     }

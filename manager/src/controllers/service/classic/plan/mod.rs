@@ -65,21 +65,19 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
         &observed.attached(),
         &observed.vpc,
     )?;
-    let mut steps = groups::own(desired, observed)?;
-    let existing = match &observed.load_balancer {
-        Some(existing) => {
-            steps.extend(balancer::placement(observed, existing, &subnets, &groups)?);
-            existing.clone()
-        }
-        None => {
-            steps.push(creation(desired, &subnets, &groups));
-            fresh(desired)
-        }
-    };
-    steps.extend(balancer::settings(desired, &existing));
+    let existing = observed.load_balancer.clone().unwrap_or_else(|| fresh(desired));
     let targets = targets::change(question.following(), &existing);
     let rules = groups::of_nodes(question.following(), groups.first(), &targets.after);
     let (rules, refused) = or_refused(rules);
+    let mut steps = groups::own(desired, observed)?;
+    if observed.load_balancer.is_some() {
+        // Other groups would end the traffic that comes in by those which nodes know.
+        let groups = refused.is_none().then_some(&*groups);
+        steps.extend(balancer::placement(observed, &existing, &subnets, groups)?);
+    } else {
+        steps.push(creation(desired, &subnets, &groups));
+    }
+    steps.extend(balancer::settings(desired, &existing));
     if refused.is_none() {
         steps.extend([rules.add, targets.steps, rules.remove].concat());
         steps.extend(groups::leftover(question));

@@ -233,3 +233,46 @@ async fn what_was_open_for_an_instance_that_is_no_more_is_closed_when_its_last_t
     assert_eq!(targets(&behind(&fixture.aws.world(), 80)), ["i-1:30081"]);
     assert_eq!(rules(&fixture.aws.world(), "sg-other"), [""; 0]);
 }
+
+/// A target group that an earlier process left tells of more targets than the one in use, and the first look fails, so that
+/// only the targets of that one are looked at then.
+#[tokio::test(start_paused = true)]
+async fn a_loss_of_several_groups_is_confirmed_though_not_all_of_it_is_seen_at_each_look() {
+    let fixture = fixture();
+    fixture.drop_node("i-1");
+    fixture.change(|service| service.spec.as_mut().unwrap().ports.as_mut().unwrap().truncate(1));
+    let mut fixture = settle(fixture).await;
+    fixture.aws.change(|world| {
+        let mut left = behind(world, 80);
+        left.described.name = "k8s-default-web-0123456789".into();
+        left.described.arn = format!(
+            "arn:aws:elasticloadbalancing:eu-central-1:1:targetgroup/{}/1",
+            left.described.name
+        );
+        left.described.load_balancers.clear();
+        for id in ["i-1", "i-3"].map(InstanceId::new) {
+            left.targets.insert(Target { id, port: 30080 });
+        }
+        world.network.target_groups.insert(left.described.arn.clone(), left);
+    });
+    fixture.drop_node("i-2");
+    fixture.node("i-1", false);
+    fixture.annotate("healthcheck-protocol", "HTTP");
+    fixture.change(|service| {
+        service.spec.as_mut().unwrap().load_balancer_source_ranges = Some(vec!["10.0.0.0/8".into()]);
+    });
+    fixture.restart();
+    let error = outrigger_aws::Error::answered("AuthorizeSecurityGroupIngress", "AccessDenied", "no");
+    fixture.aws.fail_next("AuthorizeSecurityGroupIngress", error);
+    fixture.sync().await.unwrap_err();
+    for _ in 0..3 {
+        tokio::time::advance(CONFIRMATION).await;
+        fixture.sync().await.unwrap();
+    }
+    let group = behind(&fixture.aws.world(), 80);
+    assert_eq!(
+        (group.described.health_check.protocol.as_str(), targets(&group)),
+        ("HTTP", vec!["i-1:30080".to_owned()])
+    );
+    assert_eq!(group_names(&fixture.aws.world()), ["own"]);
+}
