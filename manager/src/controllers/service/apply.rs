@@ -50,12 +50,14 @@ pub struct Made {
     pub refused: Vec<Refused>,
 }
 
-/// Carries out all steps.
+/// Carries out all steps. AWS holds a target group for a while after its listener has gone, which is no reason for others to
+/// wait: what comes after such a deletion is done all the same.
 ///
 /// # Errors
-/// At the first step that fails, or when the right to write has ended; the steps before it are done.
+/// At the first step that fails otherwise, or when the right to write has ended; the steps before it are done. Of several
+/// failures the first one is told.
 pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> {
-    let mut made = Made::default();
+    let (mut made, mut held) = (Made::default(), None);
     let mut steps: Vec<&Planned> = plan.steps.iter().rev().collect();
     while let Some(planned) = steps.pop() {
         let (action, step) = (planned.step.action(), &planned.step);
@@ -73,9 +75,13 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> 
             );
             continue;
         }
-        done?;
+        match done {
+            Err(error @ Error::TargetGroupInUse { .. }) => held = held.or(Some(error)),
+            Err(error) => return Err(held.unwrap_or(error)),
+            Ok(()) => {}
+        }
     }
-    Ok(made)
+    held.map_or(Ok(made), Err)
 }
 
 impl Executor<'_> {

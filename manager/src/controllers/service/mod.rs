@@ -93,6 +93,7 @@ use shape::Shape;
 use sweep::SweepSettings;
 use sync::{Next, Reconciler};
 use turns::{MAX_WAITING, Turns, is_asked_for};
+use work::{Work, work};
 use writer::ApiWriter;
 use zone_cache::ZoneCache;
 
@@ -229,10 +230,16 @@ async fn reconcile(service: Arc<Service>, context: Arc<Context>) -> Result<Actio
         let service = context.services.get(&of_service);
         service.is_none_or(|service| is_asked_for(&service, &memory, &seen))
     };
+    let turn = async {
+        match work(&service) {
+            Work::CleanUp => context.turns.take_to_delete().await,
+            Work::Nothing | Work::Ensure => context.turns.take(asked).await,
+        }
+    };
     let turn = tokio::select! {
         biased;
         () = context.stop.cancelled() => None,
-        turn = context.turns.take(asked) => Some(turn),
+        turn = turn => Some(turn),
     };
     // It may have changed while it waited; another look is due then anyway, unless it is gone.
     let (Some(_turn), Some(service)) = (turn, context.services.get(&of_service)) else {

@@ -2,7 +2,8 @@
 //!
 //! After a start, and when Nodes have changed, all Services are looked at. Within this manager's share of AWS's reads that
 //! takes minutes for hundreds of load balancers. Whoever makes, changes or deletes a Service in that time is not to wait
-//! for them: looks that nobody asked for leave one worker to the others.
+//! for them: looks that nobody asked for leave one worker to the others. And as one Service after the other is deleted, those
+//! that are to be deleted wait for each other before they have a worker.
 
 use std::time::Duration;
 
@@ -27,13 +28,15 @@ pub struct Turns {
     all: Semaphore,
     /// Those that looks may have that nobody asked for. Who has one of these gets one of `all` soon.
     unasked: Semaphore,
+    /// The one deletion at a time.
+    deletion: Semaphore,
 }
 
 /// A worker; it is given back when this is dropped.
 #[derive(Debug)]
 #[must_use = "the turn ends when this is dropped"]
 pub struct Turn<'a> {
-    _unasked: Option<SemaphorePermit<'a>>,
+    _first: Option<SemaphorePermit<'a>>,
     _worker: Option<SemaphorePermit<'a>>,
 }
 
@@ -45,6 +48,7 @@ impl Turns {
         Self {
             all: Semaphore::new(workers),
             unasked: Semaphore::new((workers - 1).max(1)),
+            deletion: Semaphore::new(1),
         }
     }
 
@@ -55,10 +59,20 @@ impl Turns {
             true => None,
             false => self.among_unasked(asked).await,
         };
-        // Neither is ever closed.
+        self.worker(unasked).await
+    }
+
+    /// The same for a Service that is to be deleted.
+    pub async fn take_to_delete(&self) -> Turn<'_> {
+        let first = self.deletion.acquire().await.ok();
+        self.worker(first).await
+    }
+
+    async fn worker<'a>(&'a self, first: Option<SemaphorePermit<'a>>) -> Turn<'a> {
+        // None of them is ever closed.
         let worker = self.all.acquire().await.ok();
         Turn {
-            _unasked: unasked,
+            _first: first,
             _worker: worker,
         }
     }
@@ -101,6 +115,16 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn those_that_are_to_be_deleted_have_one_worker_together() {
+        let turns = Turns::new(2);
+        let deleted = turns.take_to_delete().await;
+        assert!(turns.take_to_delete().now_or_never().is_none());
+        drop(turns.take(|| true).now_or_never().unwrap());
+        drop(deleted);
+        assert!(turns.take_to_delete().now_or_never().is_some());
+    }
 
     #[tokio::test(start_paused = true)]
     async fn who_is_asked_for_finds_a_worker_while_others_wait() {

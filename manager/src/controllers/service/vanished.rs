@@ -10,9 +10,12 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::annotations::{Annotations, Kind};
 use super::error::Error;
+use super::patches;
 use super::sync::{Next, Reconciler, namespaced_name, uid};
-use super::tell::Failure;
+use super::tell::{self, Doing, Failure};
+use super::work::has_finalizer;
 
 /// Pause between two searches. A Service must be missing in two of them: one that is just being let go is, for a moment,
 /// neither there nor forgotten.
@@ -76,10 +79,18 @@ impl Reconciler {
         Ok(())
     }
 
-    /// A Service that wants nothing, and holds nothing by the finalizer. One that wanted a load balancer a moment ago has
-    /// left one behind.
+    /// A Service that wants nothing. One that wanted a load balancer a moment ago has left one behind, and the finalizer, if
+    /// it has got a class meanwhile.
     pub(super) async fn let_go(&self, service: &Service) -> Result<Next, Failure> {
+        let memory = self.memories.of(uid(service));
+        let before = memory.shape.map(|shape| shape.remains("", "", uid(service)));
+        let had_one = before.is_some_and(|before| Annotations::of(&before).kind() != Kind::Elsewhere);
         self.delete_remains(uid(service)).await?;
+        if had_one && has_finalizer(service) {
+            let release = patches::release(service);
+            let released = self.writer.patch(service, "remove the finalizer", release).await;
+            released.doing(tell::REMOVE_FINALIZER)?;
+        }
         Ok(Next::OnChange)
     }
 

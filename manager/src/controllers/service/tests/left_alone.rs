@@ -207,3 +207,25 @@ async fn a_classic_load_balancer_keeps_its_groups_while_no_node_can_let_others_i
     assert!(is_ambiguous(&fixture.sync().await));
     assert_eq!(fixture.aws.writes(), Vec::<String>::new());
 }
+
+/// Another load balancer has the same group, and targets which this one does not have.
+#[tokio::test(start_paused = true)]
+async fn a_rule_that_names_a_group_of_several_load_balancers_stays_where_this_one_has_no_target() {
+    let fixture = Fixture::new(world());
+    add_group(&fixture, "sg-mine", false);
+    add_group(&fixture, "sg-nodes2", true);
+    fixture.annotate("security-groups", "sg-mine");
+    let rule = all_from("sg-mine");
+    fixture
+        .aws
+        .change(|world| world.security_groups.get_mut("sg-nodes2").unwrap().ingress.push(rule));
+    fixture.settle().await;
+    assert_eq!(
+        fixture.aws.world().security_groups["sg-nodes2"].ingress,
+        [all_from("sg-mine")]
+    );
+    assert_eq!(
+        fixture.aws.world().security_groups["sg-node"].ingress,
+        [all_from("sg-mine")]
+    );
+}

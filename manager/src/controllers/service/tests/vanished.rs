@@ -96,3 +96,17 @@ async fn a_service_that_lost_its_finalizer_and_its_wish_at_once_leaves_nothing_b
     fixture.sync().await.unwrap();
     assert!(fixture.aws.world().load_balancers.is_empty());
 }
+
+/// It has been another type between, which nobody has seen.
+#[tokio::test(start_paused = true)]
+async fn a_service_that_has_got_a_class_is_let_go_with_its_load_balancer() {
+    let fixture = settled().await;
+    fixture.change(|service| service.spec.as_mut().unwrap().load_balancer_class = Some("example.com/other".into()));
+    fixture.sync().await.unwrap();
+    assert!(fixture.aws.world().load_balancers.is_empty());
+    assert_eq!(fixture.service().metadata.finalizers, Some(Vec::new()));
+    fixture.change(|service| service.metadata.finalizers = Some(vec![super::super::names::FINALIZER.into()]));
+    fixture.sync().await.unwrap();
+    let finalizers = fixture.service().metadata.finalizers.unwrap();
+    assert_eq!(finalizers.len(), 1, "it may be the other controller's");
+}

@@ -83,8 +83,14 @@ pub(super) fn of_nodes(
         Planned::new(step, "targets of this group cannot be reached from the load balancer")
     });
     let all_described = targets.iter().all(|target| observed.instances.contains_key(target));
+    // Others may live on rules that name a group which others have too.
+    let is_own = observed
+        .own_group
+        .as_ref()
+        .is_some_and(|own| known == Some(own.id.as_str()));
     let removable = |group: &&SecurityGroup| {
         all_described
+            && is_own
             && known != Some(group.id.as_str())
             && !settings.is_frozen(&group.id)
             && !wanted.contains(&group.id)

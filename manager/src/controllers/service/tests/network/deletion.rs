@@ -53,7 +53,7 @@ async fn what_aws_still_holds_is_tried_again_and_holds_the_service() {
     let group = behind(&fixture.aws.world(), 80).described.arn;
     fixture.aws.change(|world| {
         world.lingering.insert(group, 1);
-        world.lingering.insert("sg-new1".into(), 1);
+        world.lingering.insert("sg-new1".into(), 2);
     });
     fixture.change(delete);
     let error = fixture.sync().await.unwrap_err();

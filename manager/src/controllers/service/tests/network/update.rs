@@ -3,6 +3,7 @@
 use outrigger_aws::InstanceId;
 use serde_json::json;
 
+use super::super::super::error::Error;
 use super::super::super::memory::CONFIRMATION;
 use super::super::fixture::Fixture;
 use super::*;
@@ -298,4 +299,20 @@ async fn local_traffic_is_checked_at_its_own_port() {
     assert_eq!(seen, json!(["HTTP", "32000", "/healthz", 10]));
     assert!(rules(&world, "sg-node").contains(&format!("tcp/32000-32000<-10.0.1.0/24 {HEALTH}")));
     assert_nothing_left_over(&world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_group_that_aws_still_holds_lets_no_other_port_wait() {
+    let fixture = settled().await;
+    let old = behind(&fixture.aws.world(), 80).described.arn;
+    fixture.aws.change(|world| _ = world.lingering.insert(old, 1));
+    for at in 0..2 {
+        port(&fixture, at, |port| port.protocol = Some("UDP".into()));
+    }
+    fixture.annotate("healthcheck-port", "8080");
+    let error = fixture.sync().await.unwrap_err();
+    assert!(matches!(error, Error::TargetGroupInUse { .. }), "{error}");
+    assert_eq!(protocols(&fixture.aws.world()), ["UDP:80->UDP", "UDP:443->UDP"]);
+    fixture.sync().await.unwrap();
+    assert_nothing_left_over(&fixture.aws.world());
 }
