@@ -151,7 +151,7 @@ async fn compete() -> Result<Results> {
         progress: |text: &str| println!("{text}"),
     };
     let course = manager::steady::Course {
-        quiet: Duration::from_secs(1),
+        quiet: Duration::from_secs(2),
         window: Duration::from_secs(2),
         leaving: LEAVING,
     };

@@ -59,7 +59,7 @@ pub async fn measure(
     let mark = cloud.proxy.mark();
     let begin = Instant::now();
     let process = programs.start(contender, cloud, &ground.kubeconfig, &ground.folder)?;
-    let settled = settle(cloud, &process, contender, course.quiet).await?;
+    let settled = settle(cloud, &process, contender, mark, course.quiet).await?;
     let (settled_after, start) = (begin.elapsed(), cloud.calls(mark, contender.name()));
 
     let (mark, usage, requests) = (cloud.proxy.mark(), Usage::of(process.pid())?, ground.requests().await?);
@@ -92,19 +92,18 @@ pub async fn measure(
     Ok((steady, left))
 }
 
-/// Whether the manager has come to rest.
-async fn settle(cloud: &Cloud, process: &Process, contender: Contender, quiet: Duration) -> Result<bool> {
+/// Whether the manager has come to rest: it has called AWS since `begin`, and calls it no more. One that has not called
+/// yet is still starting, however long that takes on a busy machine.
+async fn settle(cloud: &Cloud, process: &Process, contender: Contender, begin: u64, quiet: Duration) -> Result<bool> {
     let deadline = Instant::now() + SETTLE;
-    // A manager needs a moment before its first call.
-    sleep(quiet).await;
-    let mut mark = cloud.proxy.mark();
     while Instant::now() < deadline {
+        let mark = cloud.proxy.mark();
         sleep(quiet).await;
         alive(process)?;
-        if cloud.calls(mark, contender.name()).total() == 0 {
+        let calls = |since| cloud.calls(since, contender.name()).total();
+        if calls(mark) == 0 && calls(begin) > 0 {
             return Ok(true);
         }
-        mark = cloud.proxy.mark();
     }
     Ok(false)
 }
