@@ -233,21 +233,31 @@ pub async fn vpc(
     }
 }
 
-async fn discovered(look: &Look<'_>, settings: &Settings) -> Result<Vpc, Error> {
+/// All subnets of the VPC.
+///
+/// # Errors
+/// When the call failed.
+pub async fn subnets_of_vpc(look: &Look<'_>, settings: &Settings) -> Result<Vec<Subnet>, Error> {
     let vpc_id = &settings.vpc_id;
     let key = BTreeSet::from([vpc_id.clone()]);
-    let ask_subnets = |_| async {
+    let ask = |_| async {
         let subnets = look.ec2.subnets(&[Filter::new("vpc-id", [vpc_id])]).await?;
         Ok(BTreeMap::from([(vpc_id.clone(), Arc::new(subnets))]))
     };
+    let mut subnets = look.shared.subnets.of(&key, look, BTreeSet::new, ask).await?;
+    Ok(subnets.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default())
+}
+
+async fn discovered(look: &Look<'_>, settings: &Settings) -> Result<Vpc, Error> {
+    let vpc_id = &settings.vpc_id;
+    let key = BTreeSet::from([vpc_id.clone()]);
     let ask_tables = |_| async {
         let tables = look.ec2.route_tables(vpc_id).await?;
         Ok(BTreeMap::from([(vpc_id.clone(), Arc::new(tables))]))
     };
-    let shared = &look.shared;
-    let mut subnets = shared.subnets.of(&key, look, BTreeSet::new, ask_subnets).await?;
-    let mut tables = shared.route_tables.of(&key, look, BTreeSet::new, ask_tables).await?;
-    let subnets = subnets.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default();
+    let subnets = subnets_of_vpc(look, settings).await?;
+    let tables = look.shared.route_tables.of(&key, look, BTreeSet::new, ask_tables);
+    let mut tables = tables.await?;
     let route_tables = tables.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default();
     let known = look.zones.known();
     let stale = subnets::has_unknown_zone(&subnets, &known);

@@ -9,7 +9,7 @@ use super::super::annotations::Annotations;
 use super::super::reads::{Aws, Look, group_by_name, network_load_balancer, referencing};
 use super::super::settings::Settings;
 use super::super::{names, request};
-use super::heirs::heirs;
+use super::heirs::{checks_of, heirs};
 use super::listing::{self, Search, Whose};
 use super::names::{Owner, TargetGroupNames, security_group};
 use super::node_groups::{forgotten, node_groups};
@@ -55,9 +55,9 @@ pub async fn doomed(
         let instances = aws.instances.look_up(nodes).await?;
         doomed.groups = node_groups(&look, settings, &instances).await?;
         doomed.groups.extend(forgotten(&look, settings, &doomed.name).await?);
-        let all = aws.target_groups.all(aws.elbv2.as_ref(), Search::Earlier).await?;
-        let (name, groups) = (&doomed.name, &doomed.groups);
-        doomed.heirs = heirs(aws.elbv2.as_ref(), &all, name, groups, &settings.cluster_id).await?;
+        let checks = checks_of(doomed.groups.values(), &doomed.name);
+        // All target groups were listed a moment ago.
+        doomed.heirs = heirs(&look, settings, &doomed.name, &checks, Search::Earlier).await?;
     }
     let own = security_group(&settings.cluster_name, owner);
     doomed.own_group = group_by_name(&look, &settings.vpc_id, &own).await?;

@@ -1,60 +1,126 @@
-//! Who needs a rule for health checks when the load balancer goes that it was made for.
+//! Who needs a rule for health checks when the load balancer that it was made for needs it no more.
 //!
-//! Load balancers whose health checks come in at one port of all nodes need the same rule, and EC2 keeps it once, with the
-//! description of the one that came first. When that one goes, the rule is handed over to another.
+//! Load balancers whose health checks come in at one port of all nodes need the same rules, and EC2 keeps each once, with the
+//! description of the one that came first. When that one goes, or checks at another port, they are handed over: each to one
+//! that checks at this port from this network.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use outrigger_aws::Error;
 use outrigger_aws::ec2::SecurityGroup;
 use outrigger_aws::elbv2::TargetGroup;
-use outrigger_aws::{Elbv2, Error};
 
 use super::super::names::in_cluster;
+use super::super::reads::{Look, subnets_of_vpc};
+use super::super::settings::Settings;
+use super::listing::Search;
 use super::names::{HEALTH_RULE, rule};
 
-/// By port, the name of a load balancer of the cluster that needs the rule of `load_balancer`.
+/// What a health check's AWS setting for its port says if it is the port of the traffic.
+const TRAFFIC_PORT: &str = "traffic-port";
+
+/// The protocol of every rule for health checks.
+pub const PROTOCOL: &str = "tcp";
+
+/// The port that health checks come in at, and the network that they come from.
+pub type Check = (i32, String);
+
+/// By what a rule lets in, the name of a load balancer that needs it.
+pub type Heirs = BTreeMap<Check, String>;
+
+/// The load balancers of the cluster, other than `load_balancer`, that need rules for these checks.
 ///
 /// # Errors
-/// When a call failed. Where no other load balancer has its checks at such a port, none is made.
+/// When a call failed. Without any check, or another load balancer that has its checks at such a port, few are made.
 pub async fn heirs(
-    elb: &dyn Elbv2,
-    all: &[TargetGroup],
+    look: &Look<'_>,
+    settings: &Settings,
     load_balancer: &str,
-    groups: &BTreeMap<String, SecurityGroup>,
-    cluster_id: &str,
-) -> Result<BTreeMap<i32, String>, Error> {
-    let ports = health_ports(load_balancer, groups);
-    let users: BTreeSet<(i32, String)> = all.iter().flat_map(|group| users(group, &ports)).collect();
-    let others = users.iter().filter(|(_, arn)| name_of(arn) != Some(load_balancer));
-    let arns: BTreeSet<String> = others.map(|(_, arn)| arn.clone()).collect();
-    if arns.is_empty() {
-        return Ok(BTreeMap::new());
+    checks: &BTreeSet<Check>,
+    search: Search,
+) -> Result<Heirs, Error> {
+    if checks.is_empty() {
+        return Ok(Heirs::new());
     }
-    let arns: Vec<String> = arns.into_iter().collect();
+    let elb = look.elbv2.as_ref();
+    let all = look.target_groups.all(elb, search).await?;
+    let of_others = users(&all, checks, load_balancer);
+    if of_others.is_empty() {
+        return Ok(Heirs::new());
+    }
+    let arns: Vec<String> = of_others.keys().cloned().collect();
     let tags = elb.tags(&arns).await?;
-    let ours = |arn: &String| tags.get(arn).is_some_and(|tags| in_cluster(tags, cluster_id));
-    let heirs = users.iter().filter(|(_, arn)| ours(arn));
-    Ok(heirs
-        .filter_map(|(port, arn)| Some((*port, name_of(arn)?.to_owned())))
-        .collect())
-}
-
-/// The ports of the rules that are there for the load balancer's health checks.
-fn health_ports(load_balancer: &str, groups: &BTreeMap<String, SecurityGroup>) -> BTreeSet<i32> {
-    let description = rule(HEALTH_RULE, load_balancer);
-    let rules = groups.values().flat_map(|group| &group.ingress);
-    let of_checks = rules.filter(|rule| {
-        let mut descriptions = rule.ranges.iter().map(|range| range.description.as_deref());
-        descriptions.any(|text| text == Some(description.as_str()))
+    let mut balancers = elb.all_load_balancers().await?;
+    balancers.retain(|balancer| balancer.vpc_id.as_ref() == Some(&settings.vpc_id));
+    balancers.retain(|balancer| {
+        let tags = tags.get(&balancer.arn);
+        tags.is_some_and(|tags| in_cluster(tags, &settings.cluster_id))
     });
-    of_checks.filter_map(|rule| rule.from_port).collect()
+    let subnets = subnets_of_vpc(look, settings).await?;
+    let mut heirs = Heirs::new();
+    for balancer in &balancers {
+        let ports = of_others.get(&balancer.arn).into_iter().flatten();
+        for port in ports {
+            let attached = subnets.iter().filter(|subnet| balancer.subnets.contains(&subnet.id));
+            let each = attached.filter_map(|subnet| Some((*port, subnet.cidr_block.clone()?)));
+            for check in each.filter(|check| checks.contains(check)) {
+                heirs.insert(check, balancer.name.clone());
+            }
+        }
+    }
+    Ok(heirs)
 }
 
-/// Load balancers that use a target group whose checks come in at one of these ports.
-fn users(group: &TargetGroup, ports: &BTreeSet<i32>) -> Vec<(i32, String)> {
-    let port = group.health_check.port.parse().ok().filter(|port| ports.contains(port));
-    let users = port.map(|port: i32| group.load_balancers.iter().map(move |arn| (port, arn.clone())));
-    users.into_iter().flatten().collect()
+/// The checks that rules with the load balancer's description let in.
+#[must_use]
+pub fn checks_of<'a>(groups: impl Iterator<Item = &'a SecurityGroup>, load_balancer: &str) -> BTreeSet<Check> {
+    let description = rule(HEALTH_RULE, load_balancer);
+    let each = |group: &'a SecurityGroup| {
+        let of_port = |(port, cidr, text): (i32, &str, &str)| (text == description).then(|| (port, cidr.to_owned()));
+        let tcp = group.ingress.iter().filter(|rule| rule.protocol == PROTOCOL);
+        let rules = tcp.filter(|rule| rule.from_port == rule.to_port).flat_map(|rule| {
+            let port = rule.from_port;
+            let ranges = rule.ranges.iter();
+            ranges.filter_map(move |range| Some((port?, range.cidr.as_str(), range.description.as_deref()?)))
+        });
+        rules.filter_map(of_port).collect::<Vec<_>>()
+    };
+    groups.flat_map(each).collect()
+}
+
+/// Who gets which of the checks; those that nobody needs are left out.
+#[must_use]
+pub fn shares(heirs: &Heirs, checks: impl Iterator<Item = Check>) -> BTreeMap<&String, BTreeSet<Check>> {
+    let mut shares: BTreeMap<&String, BTreeSet<Check>> = BTreeMap::new();
+    for check in checks {
+        if let Some(heir) = heirs.get(&check) {
+            shares.entry(heir).or_default().insert(check);
+        }
+    }
+    shares
+}
+
+/// The load balancers, by ARN, that use target groups with checks at one of these ports, and at which.
+fn users(all: &[TargetGroup], checks: &BTreeSet<Check>, but: &str) -> BTreeMap<String, BTreeSet<i32>> {
+    let ports: BTreeSet<i32> = checks.iter().map(|(port, _)| *port).collect();
+    let mut users: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
+    for group in all {
+        let port = match group.health_check.port.as_str() {
+            TRAFFIC_PORT => Some(group.port),
+            number => number.parse().ok(),
+        };
+        let Some(port) = port.filter(|port| ports.contains(port)) else {
+            continue;
+        };
+        for arn in group
+            .load_balancers
+            .iter()
+            .filter(|arn| name_of(arn).is_some_and(|name| name != but))
+        {
+            users.entry(arn.clone()).or_default().insert(port);
+        }
+    }
+    users
 }
 
 /// The name in a load balancer's ARN: `….:loadbalancer/net/NAME/ID`.

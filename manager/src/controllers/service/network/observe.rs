@@ -11,9 +11,11 @@ use super::super::reads::{Aws, Look, Vpc, group_by_name, network_load_balancer, 
 use super::super::settings::Settings;
 use super::super::targets::{Candidate, NodeInstance};
 use super::desired::{Desired, Groups};
+use super::heirs::{Heirs, heirs};
 use super::listing::{self, Search, Whose};
 use super::names::TARGET_TYPE;
 use super::node_groups::{forgotten, node_groups};
+use super::plan::unneeded_checks;
 use super::ports::Port;
 
 /// What AWS says of a target that is on its way out.
@@ -114,6 +116,8 @@ pub struct Observed {
     pub instances: BTreeMap<InstanceId, NodeInstance>,
     /// The cluster's security groups and those of the instances.
     pub groups: BTreeMap<String, SecurityGroup>,
+    /// Other load balancers that need rules for health checks which are there for this one, as far as it does not need them.
+    pub heirs: Heirs,
 }
 
 impl Observed {
@@ -196,6 +200,8 @@ pub async fn observe(
         if search != Search::Named || !observed.registered().is_subset(&ids) {
             observed.groups.extend(forgotten(look, settings, &desired.name).await?);
         }
+        let unneeded = unneeded_checks(desired, &observed.stands_in(), &observed.groups);
+        observed.heirs = heirs(look, settings, &desired.name, &unneeded, Search::Now).await?;
     }
     Ok(observed)
 }

@@ -4,7 +4,13 @@ use outrigger_aws::ec2::{IpPermission, SecurityGroup};
 use outrigger_aws::{Filter, Kind};
 
 use super::super::error::Error;
+use super::super::network;
+use super::super::network::heirs::{Heirs, checks_of, shares};
+use super::super::network::listing::Search;
+use super::super::network::names::HEALTH_RULE;
+use super::super::network::plan::as_permissions;
 use super::super::plan::{GroupStep, Step, group_deletion};
+use super::super::reads::Look;
 use super::super::sync::Reconciler;
 use super::decide::{Inventory, Leftover, What};
 use crate::aws_write;
@@ -50,12 +56,29 @@ impl Reconciler {
             }
             What::Rules(group, description) => {
                 let group = inventory.groups.iter().find(|other| other.id == *group);
-                let rules = group.map(|group| described(group, description)).unwrap_or_default();
                 if let Some(group) = group.filter(|_| !self.hands_off()) {
-                    self.revoke(&group.id, &rules).await?;
+                    self.delete_rules(group, description).await?;
                 }
             }
             What::Group(id) => self.delete_group(id).await?,
+        }
+        Ok(())
+    }
+
+    /// Rules for health checks that others need too are handed over.
+    async fn delete_rules(&self, group: &SecurityGroup, description: &str) -> Result<(), Error> {
+        let _alone = self.deleting.lock().await;
+        let mut heirs = Heirs::new();
+        if let Some((HEALTH_RULE, load_balancer)) = description.split_once('=') {
+            let checks = checks_of([group].into_iter(), load_balancer);
+            let look = Look::fresh(&self.aws);
+            heirs = network::heirs::heirs(&look, &self.settings, load_balancer, &checks, Search::Now).await?;
+        }
+        self.revoke(&group.id, &described(group, description)).await?;
+        for (heir, checks) in shares(&heirs, heirs.keys().cloned()) {
+            let rules = as_permissions(&checks, heir);
+            let authorize = self.aws.ec2.authorize_ingress(&group.id, &rules);
+            aws_write::write(&self.permit, "AuthorizeSecurityGroupIngress", authorize).await??;
         }
         Ok(())
     }

@@ -193,6 +193,18 @@ async fn what_aws_does_not_let_go_yet_goes_by_the_next_search() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rules_for_health_checks_that_another_load_balancer_needs_are_handed_over() {
+    let fixture = network::heirs::sharing().await;
+    network::heirs::beside(&fixture, "aother", &[1]);
+    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    for _ in 0..2 {
+        sweep(&fixture, &delete, &living(None), &mut found).await;
+    }
+    let handed = network::heirs::of("aother", "10.0.1.0/24");
+    assert_eq!(network::heirs::checks(&fixture), [handed]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn with_the_setting_rules_of_nodes_groups_are_not_touched() {
     let mut fixture = with_network().await;
     fixture.settings.disable_security_group_ingress = true;

@@ -9,6 +9,7 @@ use super::super::super::classic::plan::is_ours;
 use super::super::super::plan::{Plan, Planned, group_deletion};
 use super::super::super::settings::Settings;
 use super::super::Step;
+use super::super::heirs::Heirs;
 use super::node_rules;
 
 /// What is left of a Service at AWS.
@@ -22,8 +23,8 @@ pub struct Doomed {
     pub target_groups: Vec<TargetGroup>,
     /// The security groups that rules of nodes may stand in.
     pub groups: BTreeMap<String, SecurityGroup>,
-    /// Load balancers that need a rule for health checks which is there for this one, by port.
-    pub heirs: BTreeMap<i32, String>,
+    /// Load balancers that need rules for health checks which are there for this one.
+    pub heirs: Heirs,
     /// The group that was made for it, found by name: also when the load balancer is gone or never came to be.
     pub own_group: Option<SecurityGroup>,
     /// Groups with a rule that names that group.

@@ -23,6 +23,7 @@ use super::observe::{Existing, Observed};
 use super::{BalancerRef, Step};
 
 pub use deletion::{Doomed, plan_deletion};
+pub use node_rules::{as_permissions, unneeded_checks};
 
 /// What a plan is made from.
 pub type Question<'a> = question::Question<'a, &'a Desired, &'a Observed>;

@@ -14,6 +14,7 @@ use super::super::super::plan::{GroupRef, GroupStep, Planned};
 use super::super::super::security_groups;
 use super::super::super::settings::Settings;
 use super::super::desired::Desired;
+use super::super::heirs::{Check, Heirs, PROTOCOL, checks_of, shares};
 use super::super::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
 use super::super::ports::UDP;
 use super::{Doomed, Question};
@@ -61,9 +62,10 @@ pub(super) fn of_nodes(
     let mut rules = NodeRules::default();
     for group in observed.groups.values().filter(|group| !settings.is_frozen(&group.id)) {
         if open.contains(&group.id) {
-            rules.change(&desired.name, group, &wanted);
+            rules.change(&desired.name, group, &wanted, &observed.heirs);
         } else if all_described {
-            rules.change(&desired.name, group, &none());
+            // Others with nodes in it find what they need; to hand rules over between those without would have no end.
+            rules.change(&desired.name, group, &none(), &Heirs::new());
         }
     }
     Ok(rules)
@@ -72,21 +74,37 @@ pub(super) fn of_nodes(
 /// The removal of all rules of a load balancer. A rule that another one needs gets that one's description.
 pub(super) fn removal(doomed: &Doomed, settings: &Settings) -> Vec<Planned> {
     let mut rules = NodeRules::default();
-    let health = rule(HEALTH_RULE, &doomed.name);
     for group in doomed.groups.values().filter(|group| !settings.is_frozen(&group.id)) {
-        rules.change(&doomed.name, group, &none());
-        let here = described(group);
-        for (port, heir) in &doomed.heirs {
-            let of_port = here.iter().filter(|(key, text)| **text == health && key.1 == *port);
-            let handed: BTreeSet<Key> = of_port.map(|(key, _)| key.clone()).collect();
-            if !handed.is_empty() {
-                let handed = permissions(&handed, &rule(HEALTH_RULE, heir));
-                let step = GroupStep::Authorize(GroupRef::Id(group.id.clone()), handed);
-                rules.remove.push(Planned::new(step, format!("{heir} needs the rule")));
-            }
-        }
+        rules.change(&doomed.name, group, &none(), &doomed.heirs);
     }
     rules.remove
+}
+
+/// The health checks that rules of these groups let in on behalf of the load balancer, which stands in `subnets`, and that it
+/// does not have any more.
+#[must_use]
+pub fn unneeded_checks(
+    desired: &Desired,
+    subnets: &[Subnet],
+    groups: &BTreeMap<String, SecurityGroup>,
+) -> BTreeSet<Check> {
+    let Some(health) = wanted(desired, subnets).health else {
+        return BTreeSet::new();
+    };
+    let mut checks = checks_of(groups.values(), &desired.name);
+    checks.retain(|check| !health.contains(&key_of(check)));
+    checks
+}
+
+/// The rules of the nodes' groups that let these checks in on behalf of a load balancer.
+#[must_use]
+pub fn as_permissions(checks: &BTreeSet<Check>, load_balancer: &str) -> Vec<IpPermission> {
+    let keys = checks.iter().map(key_of).collect();
+    permissions(&keys, &rule(HEALTH_RULE, load_balancer))
+}
+
+fn key_of((port, cidr): &Check) -> Key {
+    (PROTOCOL.to_owned(), *port, *port, cidr.clone())
 }
 
 fn none() -> Wanted {
@@ -104,7 +122,7 @@ fn wanted(desired: &Desired, subnets: &[Subnet]) -> Wanted {
     let everyone = desired.networks.len() == 1 && desired.networks.contains(EVERYONE);
     let cidrs: BTreeSet<String> = subnets.iter().filter_map(|subnet| subnet.cidr_block.clone()).collect();
     Wanted {
-        health: (udp || !everyone || ports != checked || ports.is_empty()).then(|| keys("tcp", &checked, &cidrs)),
+        health: (udp || !everyone || ports != checked || ports.is_empty()).then(|| keys(PROTOCOL, &checked, &cidrs)),
         client: keys(if udp { "udp" } else { "tcp" }, &ports, &desired.networks),
     }
 }
@@ -118,13 +136,14 @@ fn keys(protocol: &str, ports: &BTreeSet<i32>, cidrs: &BTreeSet<String>) -> BTre
 }
 
 impl NodeRules {
-    fn change(&mut self, load_balancer: &str, group: &SecurityGroup, wanted: &Wanted) {
+    fn change(&mut self, load_balancer: &str, group: &SecurityGroup, wanted: &Wanted, heirs: &Heirs) {
         let (health, client) = (rule(HEALTH_RULE, load_balancer), rule(CLIENT_RULE, load_balancer));
         let mut rules = described(group);
         let empty = BTreeSet::new();
         let all: BTreeSet<&Key> = wanted.health.iter().flatten().chain(&wanted.client).collect();
         if wanted.health.is_some() {
-            self.remove(group, &mut rules, &health, |key| !all.contains(key));
+            let gone = self.remove(group, &mut rules, &health, |key| !all.contains(key));
+            self.hand_over(group, &mut rules, &gone, heirs);
             self.add(group, &mut rules, &health, wanted.health.as_ref().unwrap_or(&empty));
         }
         self.remove(group, &mut rules, &client, |key| !all.contains(key));
@@ -145,7 +164,7 @@ impl NodeRules {
         rules: &mut BTreeMap<Key, String>,
         description: &str,
         unwanted: impl Fn(&Key) -> bool,
-    ) {
+    ) -> BTreeSet<Key> {
         let gone: BTreeSet<Key> = rules
             .iter()
             .filter(|(key, text)| *text == description && unwanted(key))
@@ -156,6 +175,25 @@ impl NodeRules {
             let step = GroupStep::Revoke(group.id.clone(), permissions(&gone, description));
             self.remove
                 .push(Planned::new(step, format!("nothing needs {description} there")));
+        }
+        gone
+    }
+
+    /// What other load balancers need of the rules for health checks that go gets their description at once.
+    fn hand_over(
+        &mut self,
+        group: &SecurityGroup,
+        rules: &mut BTreeMap<Key, String>,
+        gone: &BTreeSet<Key>,
+        heirs: &Heirs,
+    ) {
+        let checks = gone.iter().filter(|key| key.0 == PROTOCOL && key.1 == key.2);
+        let checks = checks.map(|key| (key.1, key.3.clone()));
+        for (heir, checks) in shares(heirs, checks) {
+            let step = GroupStep::Authorize(GroupRef::Id(group.id.clone()), as_permissions(&checks, heir));
+            self.remove.push(Planned::new(step, format!("{heir} needs the rule")));
+            let description = rule(HEALTH_RULE, heir);
+            rules.extend(checks.iter().map(|check| (key_of(check), description.clone())));
         }
     }
 

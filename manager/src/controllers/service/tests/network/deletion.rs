@@ -135,34 +135,3 @@ async fn what_an_earlier_process_left_over_is_found_after_a_start() {
     fixture.settle().await;
     assert_eq!(fixture.aws.world().network.target_groups.len(), 2);
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_rule_that_another_load_balancer_needs_is_handed_over() {
-    let fixture = fixture();
-    fixture.annotate("healthcheck-port", "10256");
-    let fixture = settle(fixture).await;
-    let first = rules(&fixture.aws.world(), "sg-node");
-    assert!(
-        first.contains(&format!("tcp/10256-10256<-10.0.0.0/24 {HEALTH}")),
-        "{first:?}"
-    );
-    fixture.aws.change(|world| {
-        let arn = "arn:aws:elasticloadbalancing:eu-central-1:1:loadbalancer/net/aother/1".to_owned();
-        let mut balancer = balancer(world).clone();
-        (balancer.described.arn, balancer.described.name) = (arn.clone(), "aother".into());
-        world.network.load_balancers.insert(arn.clone(), balancer);
-        let mut group = behind(world, 80);
-        (group.described.arn, group.described.name) = ("other".into(), "k8s-default-other-1".into());
-        world.network.target_groups.insert("other".into(), group);
-        let mut listener = listeners(world)[&80].clone();
-        (listener.load_balancer, listener.settings.target_group_arn) = (arn, Some("other".into()));
-        world.network.listeners.insert("other".into(), listener);
-    });
-    fixture.change(delete);
-    fixture.settle().await;
-    let handed = |subnet: &str| format!("tcp/10256-10256<-{subnet} kubernetes.io/rule/nlb/health=aother");
-    assert_eq!(
-        rules(&fixture.aws.world(), "sg-node"),
-        [handed("10.0.0.0/24"), handed("10.0.1.0/24")]
-    );
-}

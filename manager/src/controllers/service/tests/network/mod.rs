@@ -5,6 +5,7 @@ mod crash;
 mod create;
 pub mod deletion;
 mod groups;
+pub mod heirs;
 mod node_rules;
 mod registered;
 mod update;

@@ -1,0 +1,170 @@
+//! Rules for health checks that several load balancers need, and that EC2 keeps once, with the description of one of them.
+
+use std::collections::BTreeSet;
+
+use outrigger_aws::ec2::{IpPermission, IpRange};
+
+use super::deletion::delete;
+use super::*;
+
+/// A load balancer whose checks come in at the port that all of kube-proxy's answer on.
+pub async fn sharing() -> Fixture {
+    let fixture = fixture();
+    fixture.annotate("healthcheck-port", "10256");
+    let fixture = settle(fixture).await;
+    let before = rules(&fixture.aws.world(), "sg-node");
+    for subnet in ["10.0.0.0/24", "10.0.1.0/24"] {
+        assert!(before.contains(&of(LB, subnet)), "{before:?}");
+    }
+    fixture
+}
+
+pub fn of(load_balancer: &str, subnet: &str) -> String {
+    format!("tcp/10256-10256<-{subnet} kubernetes.io/rule/nlb/health={load_balancer}")
+}
+
+/// The rules for health checks at that port.
+pub fn checks(fixture: &Fixture) -> Vec<String> {
+    let mut rules = rules(&fixture.aws.world(), "sg-node");
+    rules.retain(|rule| rule.starts_with("tcp/10256"));
+    rules
+}
+
+/// Another load balancer like the Service's, in some of its subnets.
+pub fn beside(fixture: &Fixture, name: &str, subnets: &[usize]) {
+    fixture.aws.change(|world| {
+        let arn = format!("arn:aws:elasticloadbalancing:eu-central-1:1:loadbalancer/net/{name}/1");
+        let mut other = balancer(world).clone();
+        (other.described.arn, other.described.name) = (arn.clone(), name.to_owned());
+        let stands_in = subnets.iter().map(|at| world.subnets[*at].id.clone());
+        other.described.subnets = stands_in.collect::<BTreeSet<String>>();
+        world.network.load_balancers.insert(arn.clone(), other);
+        let mut group = behind(world, 80);
+        (group.described.arn, group.described.name) = (name.to_owned(), format!("k8s-default-{name}-1"));
+        world.network.target_groups.insert(name.to_owned(), group);
+        let mut listener = listeners(world)[&80].clone();
+        (listener.load_balancer, listener.settings.target_group_arn) = (arn, Some(name.to_owned()));
+        world.network.listeners.insert(name.to_owned(), listener);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_load_balancer_they_are_handed_over() {
+    let fixture = sharing().await;
+    beside(&fixture, "aother", &[0, 1]);
+    fixture.change(delete);
+    fixture.settle().await;
+    let left = rules(&fixture.aws.world(), "sg-node");
+    assert_eq!(left, [of("aother", "10.0.0.0/24"), of("aother", "10.0.1.0/24")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_goes_to_one_that_is_checked_from_there() {
+    let fixture = sharing().await;
+    beside(&fixture, "afirst", &[1]);
+    beside(&fixture, "asecond", &[0]);
+    fixture.change(delete);
+    fixture.settle().await;
+    assert_eq!(
+        checks(&fixture),
+        [of("asecond", "10.0.0.0/24"), of("afirst", "10.0.1.0/24")]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_is_checked_from_goes() {
+    let fixture = sharing().await;
+    beside(&fixture, "aother", &[1]);
+    fixture.change(delete);
+    fixture.settle().await;
+    assert_eq!(checks(&fixture), [of("aother", "10.0.1.0/24")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_clusters_load_balancer_and_one_of_another_vpc_are_no_heirs() {
+    let fixture = sharing().await;
+    beside(&fixture, "aforeign", &[0]);
+    beside(&fixture, "aremote", &[1]);
+    fixture.aws.change(|world| {
+        for other in world.network.load_balancers.values_mut() {
+            match other.described.name.as_str() {
+                "aforeign" => other.tags.clear(),
+                "aremote" => other.described.vpc_id = Some("vpc-2".into()),
+                _ => {}
+            }
+        }
+    });
+    fixture.change(delete);
+    fixture.settle().await;
+    assert_eq!(checks(&fixture), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_another_port_for_the_checks_they_are_handed_over() {
+    let fixture = sharing().await;
+    beside(&fixture, "aother", &[0, 1]);
+    fixture.annotate("healthcheck-port", "10257");
+    fixture.settle().await;
+    assert_eq!(
+        checks(&fixture),
+        [of("aother", "10.0.0.0/24"), of("aother", "10.0.1.0/24")]
+    );
+    let all = rules(&fixture.aws.world(), "sg-node");
+    assert!(
+        all.contains(&format!("tcp/10257-10257<-10.0.0.0/24 {HEALTH}")),
+        "{all:?}"
+    );
+}
+
+/// Nobody who uses the port has to have nodes in that group: those who have find what they need.
+#[tokio::test(start_paused = true)]
+async fn from_a_group_without_nodes_they_go() {
+    let fixture = sharing().await;
+    beside(&fixture, "aother", &[0, 1]);
+    fixture.aws.change(|world| {
+        let mut group = world.security_groups["sg-node"].clone();
+        (group.id, group.name) = ("sg-old".into(), Some("old".into()));
+        world.security_groups.insert("sg-old".into(), group);
+    });
+    tokio::time::advance(std::time::Duration::from_secs(3600)).await;
+    fixture.annotate("seen", "1");
+    fixture.settle().await;
+    assert_eq!(rules(&fixture.aws.world(), "sg-old"), Vec::<String>::new());
+    assert_eq!(checks(&fixture), [of(LB, "10.0.0.0/24"), of(LB, "10.0.1.0/24")]);
+}
+
+/// A rule of the same text that lets something else in is no rule for checks.
+#[tokio::test(start_paused = true)]
+async fn what_only_looks_like_one_is_not_handed_over() {
+    let fixture = sharing().await;
+    beside(&fixture, "aother", &[0, 1]);
+    fixture.aws.change(|world| {
+        let group = world.security_groups.get_mut("sg-node").unwrap();
+        group.ingress.retain(|rule| rule.from_port != Some(10256));
+        for (protocol, to) in [("udp", 10256), ("tcp", 10300)] {
+            group.ingress.push(IpPermission {
+                protocol: protocol.into(),
+                from_port: Some(10256),
+                to_port: Some(to),
+                ranges: vec![IpRange {
+                    cidr: "10.0.0.0/24".into(),
+                    description: Some(HEALTH.into()),
+                }],
+                ..IpPermission::default()
+            });
+        }
+    });
+    fixture.change(delete);
+    fixture.settle().await;
+    assert_eq!(rules(&fixture.aws.world(), "sg-node"), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_another_load_balancer_at_the_port_nothing_more_is_read() {
+    let fixture = sharing().await;
+    fixture.change(delete);
+    fixture.settle().await;
+    let calls = fixture.aws.calls();
+    assert!(!calls.iter().any(|call| call.action == "DescribeSubnets"), "{calls:?}");
+    assert_eq!(checks(&fixture), Vec::<String>::new());
+}
