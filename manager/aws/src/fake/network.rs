@@ -68,6 +68,8 @@ pub struct Network {
     pub provisioning_looks: u32,
     /// How often a thing of a name was made; numbers the ARNs, so that what is made again has another one.
     pub made: BTreeMap<String, u32>,
+    /// Load balancers that are gone and are still named as users of target groups, by the ARNs of those.
+    pub still_named: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Default for Network {
@@ -80,6 +82,7 @@ impl Default for Network {
             drain_looks: 1,
             provisioning_looks: 1,
             made: BTreeMap::new(),
+            still_named: BTreeMap::new(),
         }
     }
 }
@@ -150,14 +153,12 @@ impl Network {
         missing(action, code, "One or more of the names", name)
     }
 
-    /// The ARNs of the load balancers whose listeners forward to a target group.
+    /// The ARNs of the load balancers whose listeners forward to a target group, or did until a moment ago.
     pub(super) fn users_of(&self, target_group_arn: &str) -> BTreeSet<String> {
         let uses = |l: &&FakeListener| l.settings.target_group_arn.as_deref() == Some(target_group_arn);
-        self.listeners
-            .values()
-            .filter(uses)
-            .map(|l| l.load_balancer.clone())
-            .collect()
+        let users = self.listeners.values().filter(uses).map(|l| &l.load_balancer);
+        let gone = self.still_named.get(target_group_arn).into_iter().flatten();
+        users.chain(gone).cloned().collect()
     }
 
     /// A target group as AWS describes it.

@@ -55,7 +55,7 @@ pub struct Made {
 ///
 /// # Errors
 /// At the first step that fails otherwise, or when the right to write has ended; the steps before it are done. Of several
-/// failures the first one is told.
+/// target groups that AWS holds the first one is told.
 pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> {
     let (mut made, mut held) = (Made::default(), None);
     let mut steps: Vec<&Planned> = plan.steps.iter().rev().collect();
@@ -77,7 +77,9 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> 
         }
         match done {
             Err(error @ Error::TargetGroupInUse { .. }) => held = held.or(Some(error)),
-            Err(error) => return Err(held.unwrap_or(error)),
+            // It may be the reason for this one; what the group is held by goes first.
+            Err(error @ Error::GroupInUse { .. }) => return Err(held.unwrap_or(error)),
+            Err(error) => return Err(error),
             Ok(()) => {}
         }
     }

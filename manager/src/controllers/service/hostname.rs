@@ -40,6 +40,17 @@ pub fn standing(service: &Service) -> Option<Kind> {
     })
 }
 
+/// Whether the Service's address is that of the load balancer of this name. An internal one's begins with a word more.
+#[must_use]
+pub fn is_of(service: &Service, load_balancer: &str) -> bool {
+    let hostname = first(service)
+        .and_then(|first| first.hostname.as_deref())
+        .unwrap_or_default();
+    let name = hostname.strip_prefix("internal-").unwrap_or(hostname);
+    name.strip_prefix(load_balancer)
+        .is_some_and(|rest| rest.starts_with(['-', '.']))
+}
+
 fn first(service: &Service) -> Option<&LoadBalancerIngress> {
     service
         .status

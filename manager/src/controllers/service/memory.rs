@@ -58,6 +58,8 @@ pub struct Memory {
     pub waiting: bool,
     /// What was told last of each kind, and when.
     told: BTreeMap<&'static str, (Instant, String)>,
+    /// Whether a deletion has found anything that the Service had: what is released is then this controller's.
+    pub had: bool,
     /// Whether the beginning of the deletion was told.
     pub deletion_told: bool,
     /// Whether it was told that the load balancer is being ensured, and not yet that it is.

@@ -230,10 +230,19 @@ async fn reconcile(service: Arc<Service>, context: Arc<Context>) -> Result<Actio
         let service = context.services.get(&of_service);
         service.is_none_or(|service| is_asked_for(&service, &memory, &seen))
     };
+    let now = || context.services.get(&of_service);
+    let goes = || now().is_some_and(|service| work(&service) == Work::CleanUp);
     let turn = async {
-        match work(&service) {
-            Work::CleanUp => context.turns.take_to_delete().await,
-            Work::Nothing | Work::Ensure => context.turns.take(asked).await,
+        loop {
+            let to_delete = goes();
+            let turn = match to_delete {
+                true => context.turns.take_to_delete(goes).await,
+                false => context.turns.take(asked).await,
+            };
+            // Who waited for one thing and is to have the other waits with those.
+            if goes() == to_delete {
+                return turn;
+            }
         }
     };
     let turn = tokio::select! {
@@ -242,7 +251,7 @@ async fn reconcile(service: Arc<Service>, context: Arc<Context>) -> Result<Actio
         turn = turn => Some(turn),
     };
     // It may have changed while it waited; another look is due then anyway, unless it is gone.
-    let (Some(_turn), Some(service)) = (turn, context.services.get(&of_service)) else {
+    let (Some(_turn), Some(service)) = (turn, now()) else {
         context.queue.forget(&key);
         return Ok(Action::await_change());
     };

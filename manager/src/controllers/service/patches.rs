@@ -23,13 +23,19 @@ pub fn add_finalizer(service: &Service) -> Value {
 /// and still names a load balancer.
 #[must_use]
 pub fn release(service: &Service) -> Value {
-    let mut patch = json!({
-        "metadata": {"uid": service.metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]},
-    });
+    let mut patch = release_only(service);
     if !hostnames(service).is_empty() {
         patch["status"] = json!({"loadBalancer": {"ingress": null}});
     }
     patch
+}
+
+/// Removes the finalizer, and leaves an address alone that is another controller's.
+#[must_use]
+pub fn release_only(service: &Service) -> Value {
+    json!({
+        "metadata": {"uid": service.metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]},
+    })
 }
 
 /// Sets the load balancer's address.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::InstanceId;
 use outrigger_leader::Permit;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::annotations::{Annotations, Kind};
@@ -29,8 +29,8 @@ use super::shape::Shape;
 use super::targets::{self, Candidate, candidates};
 use super::tell::{self, Doing, Failure};
 use super::work::{Work, has_class, has_finalizer, work};
-use super::writer::Writer;
-use super::{classic, names, network, patches, request, resync};
+use super::writer::{Found, Writer};
+use super::{classic, hostname, names, network, patches, request, resync};
 use crate::node_cache::NodeCache;
 
 /// So long after a look began the address that it wrote may be missing in what is known of the Service: the watch is behind.
@@ -121,7 +121,9 @@ impl Reconciler {
         self.delete_earlier(service).await?;
         self.memories.begin(uid(service), &namespaced_name(service), shape);
         self.tell_begin(service, cause).await;
-        self.hold(service).await.doing(tell::ADD_FINALIZER)?;
+        if self.hold(service).await.doing(tell::ADD_FINALIZER)? == Found::Gone {
+            return Ok(Next::OnChange);
+        }
         let eligible = targets::eligible(&nodes);
         self.tell_no_nodes(service, eligible.is_empty(), cause).await;
         let names = || eligible.iter().map(|node| node.name().to_owned()).collect();
@@ -172,7 +174,12 @@ impl Reconciler {
         }
         let refused = made.refused.into_iter().map(|refused| refused.instance).collect();
         let hostname = made.dns_name.or(looked.hostname).unwrap_or_default();
-        self.publish(service, &hostname).await.doing(tell::WRITE_STATUS)?;
+        if self.publish(service, &hostname).await.doing(tell::WRITE_STATUS)? == Found::Gone {
+            // It may have been forgotten meanwhile. Remembered again, it is found missing, and what was made for it goes.
+            let shape = Shape::of(service);
+            self.memories.begin(uid(service), &namespaced_name(service), shape);
+            return Ok(Next::OnChange);
+        }
         let settled = Settled {
             targets: likely_targets(about.candidates, &looked.plan.targets),
             at: now,
@@ -208,9 +215,9 @@ impl Reconciler {
     }
 
     /// The finalizer comes before anything that would have to be cleaned up.
-    async fn hold(&self, service: &Service) -> Result<(), Error> {
+    async fn hold(&self, service: &Service) -> Result<Found, Error> {
         if has_finalizer(service) {
-            return Ok(());
+            return Ok(Found::There);
         }
         self.writer
             .patch(service, "add the finalizer", patches::add_finalizer(service))
@@ -268,9 +275,9 @@ impl Reconciler {
         }
     }
 
-    async fn publish(&self, service: &Service, hostname: &str) -> Result<(), Error> {
+    async fn publish(&self, service: &Service, hostname: &str) -> Result<Found, Error> {
         if hostname.is_empty() || patches::has_address(service, hostname) {
-            return Ok(());
+            return Ok(Found::There);
         }
         self.writer
             .patch(
@@ -318,7 +325,11 @@ impl Reconciler {
         let (name, shape) = (namespaced_name(service), Shape::of(service));
         self.memories.begin(uid(service), &name, shape);
         self.lines.done(uid(service));
-        let had = self.delete(service).await?;
+        {
+            let alone = self.deleting.lock().await;
+            self.delete(service, &alone).await?;
+        }
+        let had = self.memories.of(uid(service)).had || hostname::is_of(service, &names::load_balancer(uid(service)));
         if !had && has_class(service) {
             // The finalizer is that of the class's own controller, which may still need it.
             self.memories.forget(uid(service));
@@ -333,15 +344,19 @@ impl Reconciler {
     }
 
     /// Deletes what a Service has at AWS, and says whether there was anything.
-    pub(super) async fn delete(&self, service: &Service) -> Result<bool, Failure> {
+    pub(super) async fn delete(&self, service: &Service, _alone: &MutexGuard<'_, ()>) -> Result<bool, Failure> {
         if Annotations::of(service).kind() == Kind::Elsewhere {
             return Ok(false);
         }
+        // Who has waited for others may have no right to write any more, and then reads nothing either.
+        self.permit.check().doing(tell::LOOK_BEFORE_CLEANUP)?;
         let name = names::load_balancer(uid(service));
-        let _alone = self.deleting.lock().await;
         let plan = self.deletion(service, &name).await;
         let plan = plan.doing(tell::LOOK_BEFORE_CLEANUP)?;
         self.tell_deletion(service, &plan).await;
+        if !plan.steps.is_empty() {
+            self.memories.update(uid(service), |memory| memory.had = true);
+        }
         apply(&plan, &self.executor(service, &name)).await.doing(tell::DELETE)?;
         Ok(!plan.steps.is_empty())
     }

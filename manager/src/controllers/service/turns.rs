@@ -57,14 +57,14 @@ impl Turns {
     pub async fn take(&self, asked: impl Fn() -> bool) -> Turn<'_> {
         let unasked = match asked() {
             true => None,
-            false => self.among_unasked(asked).await,
+            false => among(&self.unasked, asked).await,
         };
         self.worker(unasked).await
     }
 
-    /// The same for a Service that is to be deleted.
-    pub async fn take_to_delete(&self) -> Turn<'_> {
-        let first = self.deletion.acquire().await.ok();
+    /// The same for a Service that is to be deleted. `goes` says whether it still is; if not, it waits for a worker only.
+    pub async fn take_to_delete(&self, goes: impl Fn() -> bool) -> Turn<'_> {
+        let first = among(&self.deletion, || !goes()).await;
         self.worker(first).await
     }
 
@@ -76,19 +76,19 @@ impl Turns {
             _worker: worker,
         }
     }
+}
 
-    /// A turn among looks that nobody asked for; `None`: somebody did meanwhile.
-    async fn among_unasked(&self, asked: impl Fn() -> bool) -> Option<SemaphorePermit<'_>> {
-        let mut turn = std::pin::pin!(self.unasked.acquire());
-        loop {
-            tokio::select! {
-                biased;
-                turn = &mut turn => return turn.ok(),
-                () = tokio::time::sleep(LOOK_AGAIN) => {}
-            }
-            if asked() {
-                return None;
-            }
+/// A turn among those who wait for the same; `None`: it does not belong to them any more.
+async fn among(waiting: &Semaphore, leaves: impl Fn() -> bool) -> Option<SemaphorePermit<'_>> {
+    let mut turn = std::pin::pin!(waiting.acquire());
+    loop {
+        tokio::select! {
+            biased;
+            turn = &mut turn => return turn.ok(),
+            () = tokio::time::sleep(LOOK_AGAIN) => {}
+        }
+        if leaves() {
+            return None;
         }
     }
 }
@@ -119,11 +119,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn those_that_are_to_be_deleted_have_one_worker_together() {
         let turns = Turns::new(2);
-        let deleted = turns.take_to_delete().await;
-        assert!(turns.take_to_delete().now_or_never().is_none());
+        let deleted = turns.take_to_delete(|| true).await;
+        assert!(turns.take_to_delete(|| true).now_or_never().is_none());
         drop(turns.take(|| true).now_or_never().unwrap());
         drop(deleted);
-        assert!(turns.take_to_delete().now_or_never().is_some());
+        assert!(turns.take_to_delete(|| true).now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_not_to_be_deleted_any_more_waits_for_no_deletion() {
+        let turns = Turns::new(2);
+        let _deleted = turns.take_to_delete(|| true).await;
+        let waiting = turns.take_to_delete(|| false);
+        assert!(tokio::time::timeout(2 * LOOK_AGAIN, waiting).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

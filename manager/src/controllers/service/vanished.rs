@@ -2,7 +2,7 @@
 //! same name has taken their place. What they had at AWS goes all the same, as far as this process remembers them; what
 //! it does not remember is found by the sweep.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
@@ -12,10 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::annotations::{Annotations, Kind};
 use super::error::Error;
-use super::patches;
+use super::memory::Memory;
 use super::sync::{Next, Reconciler, namespaced_name, uid};
 use super::tell::{self, Doing, Failure};
 use super::work::has_finalizer;
+use super::{hostname, names, patches};
 
 /// Pause between two searches. A Service must be missing in two of them: one that is just being let go is, for a moment,
 /// neither there nor forgotten.
@@ -39,8 +40,17 @@ pub(super) async fn watch(reconciler: &Reconciler, services: &Store<Service>, st
         service.is_some_and(|service| uid(&service) == of)
     };
     while stop.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_some() {
-        reconciler.delete_vanished(&mut missing, exists).await;
+        // Every cluster has this one: without it, it is the list that has vanished.
+        if services.get(&ObjectRef::new("kubernetes").within("default")).is_some() {
+            reconciler.delete_vanished(&mut missing, exists).await;
+        }
     }
+}
+
+/// Whether so many Services are missing at once that an API server which was restored from an old backup is the likelier
+/// reason.
+fn is_sudden(missing: usize, of: usize) -> bool {
+    missing > 3 && missing * 5 > of
 }
 
 impl Reconciler {
@@ -48,15 +58,30 @@ impl Reconciler {
     /// one of the same name may ask for nothing here, and so never come to delete what the earlier one had.
     pub(super) async fn delete_vanished(&self, missing: &mut Missing, exists: impl Fn(&str, &str) -> bool) {
         let now = Instant::now();
-        let gone = self
-            .memories
-            .names()
+        let known = self.memories.names();
+        let of = known.len();
+        let gone: BTreeMap<String, String> = known
             .into_iter()
-            .filter(|(name, uid)| !exists(name, uid));
-        let gone: BTreeSet<String> = gone.map(|(_, uid)| uid).collect();
-        missing.not_before.retain(|uid, _| gone.contains(uid));
-        for uid in gone.intersection(&missing.seen) {
-            if missing.not_before.get(uid).is_some_and(|time| now < *time) {
+            .filter(|(name, uid)| !exists(name, uid))
+            .map(|(name, uid)| (uid, name))
+            .collect();
+        missing.not_before.retain(|uid, _| gone.contains_key(uid));
+        let seen = std::mem::replace(&mut missing.seen, gone.keys().cloned().collect());
+        if is_sudden(gone.len(), of) {
+            if missing.seen != seen {
+                tracing::error!(
+                    missing = gone.len(),
+                    of,
+                    "more than a fifth of the Services are gone without having been let go: what they had at AWS is kept; \
+                     if they are really gone, the sweep finds it"
+                );
+            }
+            return;
+        }
+        for (uid, name) in gone.iter().filter(|(uid, _)| seen.contains(*uid)) {
+            let waits = missing.not_before.get(uid).is_some_and(|time| now < *time);
+            // A deletion before this one may have taken minutes.
+            if waits || exists(name, uid) {
                 continue;
             }
             match self.delete_remains(uid).await {
@@ -68,7 +93,6 @@ impl Reconciler {
                 }
             }
         }
-        missing.seen = gone;
     }
 
     /// Deletes what earlier Services of the same name had, before anything is made for the new one.
@@ -82,33 +106,54 @@ impl Reconciler {
     /// A Service that wants nothing. One that wanted a load balancer a moment ago has left one behind, and the finalizer, if
     /// it has got a class meanwhile.
     pub(super) async fn let_go(&self, service: &Service) -> Result<Next, Failure> {
-        let memory = self.memories.of(uid(service));
-        let before = memory.shape.map(|shape| shape.remains("", "", uid(service)));
+        let before = remains(&self.memories.of(uid(service)), uid(service));
         let had_one = before.is_some_and(|before| Annotations::of(&before).kind() != Kind::Elsewhere);
-        self.delete_remains(uid(service)).await?;
+        self.delete_known(uid(service)).await.map_err(|(_, failure)| failure)?;
         if had_one && has_finalizer(service) {
-            let release = patches::release(service);
+            let release = match hostname::is_of(service, &names::load_balancer(uid(service))) {
+                true => patches::release(service),
+                false => patches::release_only(service),
+            };
             let released = self.writer.patch(service, "remove the finalizer", release).await;
             released.doing(tell::REMOVE_FINALIZER)?;
         }
+        // Not before: what is remembered says that the finalizer is ours to remove.
+        self.memories.forget(uid(service));
         Ok(Next::OnChange)
     }
 
     async fn delete_remains(&self, uid: &str) -> Result<(), Failure> {
-        let memory = self.memories.of(uid);
-        if let (Some(shape), Some((namespace, name))) = (memory.shape, memory.name.split_once('/')) {
-            let remains = shape.remains(namespace, name, uid);
-            match self.delete(&remains).await {
-                Ok(false) => {}
-                Ok(true) => self.tell_deleted(&remains).await,
-                Err(failure) => {
-                    let failure = failure.of_remains();
-                    self.tell_failure(&remains, &failure).await;
-                    return Err(failure);
-                }
-            }
+        if let Err((remains, failure)) = self.delete_known(uid).await {
+            self.tell_failure(&remains, &failure).await;
+            return Err(failure);
         }
         self.memories.forget(uid);
         Ok(())
     }
+
+    /// Deletes what is remembered of a Service. With a failure comes what remains of it.
+    async fn delete_known(&self, uid: &str) -> Result<(), (Service, Failure)> {
+        if remains(&self.memories.of(uid), uid).is_none() {
+            return Ok(());
+        }
+        let alone = self.deleting.lock().await;
+        // Looked at now: who held the lock may have deleted just that.
+        let Some(remains) = remains(&self.memories.of(uid), uid) else {
+            return Ok(());
+        };
+        match self.delete(&remains, &alone).await {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                self.tell_deleted(&remains).await;
+                Ok(())
+            }
+            Err(failure) => Err((remains, failure.of_remains())),
+        }
+    }
+}
+
+/// As much of a Service as is remembered and needed to delete what it had; none: nothing was begun for it.
+fn remains(memory: &Memory, uid: &str) -> Option<Service> {
+    let (namespace, name) = memory.name.split_once('/')?;
+    Some(memory.shape.as_ref()?.remains(namespace, name, uid))
 }

@@ -14,14 +14,24 @@ use crate::events::{About, EventType, Recorder};
 /// What Events of this controller name as their source.
 const COMPONENT: &str = "service-controller";
 
+/// Whether the Service that was to be changed is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// It is, and is changed.
+    There,
+    /// It is gone.
+    Gone,
+}
+
 /// The two writes that a Service gets. Apart from the client, so that tests can watch them.
 #[async_trait]
 pub trait Writer: Send + Sync {
-    /// Sends a strategic merge patch to the Service's subresource `status`. A Service that is gone needs none.
+    /// Sends a strategic merge patch to the Service's subresource `status`, and says whether the Service is there: one that
+    /// is gone needs none.
     ///
     /// # Errors
     /// When the API server refuses; `operation` says what was to be done.
-    async fn patch(&self, service: &Service, operation: &'static str, patch: Value) -> Result<(), Error>;
+    async fn patch(&self, service: &Service, operation: &'static str, patch: Value) -> Result<Found, Error>;
 
     /// Writes an Event about the Service.
     async fn event(&self, service: &Service, kind: EventType, reason: &'static str, message: &str);
@@ -48,15 +58,15 @@ impl ApiWriter {
 
 #[async_trait]
 impl Writer for ApiWriter {
-    async fn patch(&self, service: &Service, operation: &'static str, patch: Value) -> Result<(), Error> {
+    async fn patch(&self, service: &Service, operation: &'static str, patch: Value) -> Result<Found, Error> {
         let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
         let name = service.metadata.name.as_deref().unwrap_or_default();
         let api = Api::<Service>::namespaced(self.client.clone(), namespace);
         tracing::info!(namespace, name, operation, "writing to the API server");
         let (parameters, patch) = (PatchParams::default(), Patch::Strategic(patch));
         match write(&self.permit, api.patch_status(name, &parameters, &patch)).await? {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            result => result.map(drop).map_err(Error::kubernetes(operation)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Found::Gone),
+            result => result.map(|_| Found::There).map_err(Error::kubernetes(operation)),
         }
     }
 

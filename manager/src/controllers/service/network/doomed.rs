@@ -44,6 +44,7 @@ pub async fn doomed(
         service_tag: &format!("{namespace}/{name}"),
         cluster_tags: &cluster_tags,
         balancer: None,
+        gone: doomed.load_balancer.is_none().then_some(doomed.name.as_str()),
     };
     if let Some(arn) = &doomed.load_balancer {
         doomed.target_groups = aws.elbv2.target_groups(arn).await?;

@@ -14,7 +14,7 @@ use super::super::names::in_cluster;
 use super::super::reads::{Look, subnets_of_vpc};
 use super::super::settings::Settings;
 use super::listing::Search;
-use super::names::{HEALTH_RULE, rule};
+use super::names::{HEALTH_RULE, load_balancer, rule};
 
 /// What a health check's AWS setting for its port says if it is the port of the traffic.
 const TRAFFIC_PORT: &str = "traffic-port";
@@ -115,16 +115,10 @@ fn users(all: &[TargetGroup], checks: &BTreeSet<Check>, but: &str) -> BTreeMap<S
         for arn in group
             .load_balancers
             .iter()
-            .filter(|arn| name_of(arn).is_some_and(|name| name != but))
+            .filter(|arn| load_balancer(arn).is_some_and(|name| name != but))
         {
             users.entry(arn.clone()).or_default().insert(port);
         }
     }
     users
-}
-
-/// The name in a load balancer's ARN: `….:loadbalancer/net/NAME/ID`.
-fn name_of(arn: &str) -> Option<&str> {
-    let (_, rest) = arn.split_once(":loadbalancer/net/")?;
-    rest.split('/').next()
 }

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::super::names::SERVICE_TAG;
-use super::names::TargetGroupNames;
+use super::names::{TargetGroupNames, load_balancer};
 use super::observe::Existing;
 
 /// How long a listing serves those who look for what an earlier process left.
@@ -68,6 +68,8 @@ pub struct Whose<'a> {
     pub cluster_tags: &'a Tags,
     /// Its load balancer, if it has one. What a listing of a while ago says to be in use by it may not be so any more.
     pub balancer: Option<&'a Existing>,
+    /// The name of its load balancer, if that is known to be gone: AWS may name it as a user for a while yet.
+    pub gone: Option<&'a str>,
 }
 
 /// The Service's target groups that no load balancer uses, as AWS describes them now.
@@ -90,7 +92,7 @@ pub async fn unused(
         return Ok(Vec::new());
     }
     let mut groups = elb.target_groups_named(&names).await?;
-    groups.retain(|group| group.load_balancers.is_empty());
+    groups.retain(|group| group.load_balancers.iter().all(|user| whose.is_gone(user)));
     let arns: Vec<String> = groups.iter().map(|group| group.arn.clone()).collect();
     if arns.is_empty() {
         return Ok(Vec::new());
@@ -110,9 +112,13 @@ impl Whose<'_> {
     fn may_be_unused(&self, group: &TargetGroup) -> bool {
         let released = |user: &String| {
             let balancer = self.balancer.filter(|existing| existing.described.arn == *user);
-            balancer.is_some_and(|existing| !existing.uses(&group.arn))
+            self.is_gone(user) || balancer.is_some_and(|existing| !existing.uses(&group.arn))
         };
         self.names.has(&group.name) && group.load_balancers.iter().all(released)
+    }
+
+    fn is_gone(&self, load_balancer_arn: &str) -> bool {
+        self.gone.is_some() && load_balancer(load_balancer_arn) == self.gone
     }
 
     fn owns(&self, tags: &Tags) -> bool {

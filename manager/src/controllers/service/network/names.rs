@@ -26,6 +26,13 @@ pub const HEALTH_RULE: &str = "kubernetes.io/rule/nlb/health";
 /// Description of the nodes' rules for path MTU discovery, which all load balancers share.
 pub const MTU_RULE: &str = "kubernetes.io/rule/nlb/mtu";
 
+/// The name in a network load balancer's ARN: `….:loadbalancer/net/NAME/ID`.
+#[must_use]
+pub fn load_balancer(arn: &str) -> Option<&str> {
+    let (_, rest) = arn.split_once(":loadbalancer/net/")?;
+    rest.split('/').next()
+}
+
 /// The Service that a name is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner<'a> {

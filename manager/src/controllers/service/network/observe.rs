@@ -312,6 +312,7 @@ async fn spare(
             service_tag: desired.tags.get(SERVICE_TAG).map(String::as_str).unwrap_or_default(),
             cluster_tags: &desired.cluster_tags,
             balancer: existing,
+            gone: None,
         };
         found.extend(listing::unused(look.elbv2.as_ref(), &look.target_groups, whose, search).await?);
     }

@@ -21,7 +21,7 @@ use super::super::reads::Aws;
 use super::super::reads::shared::Shared;
 use super::super::settings::Settings;
 use super::super::sync::{Next, Reconciler};
-use super::super::writer::Writer;
+use super::super::writer::{Found, Writer};
 use super::super::zone_cache::ZoneCache;
 use crate::events::EventType;
 use crate::instances::Instances;
@@ -37,12 +37,36 @@ pub struct FakeApi {
     pub service: Mutex<Service>,
     pub patches: Mutex<Vec<&'static str>>,
     pub events: Mutex<Vec<String>>,
+    /// What the next patches meet with.
+    pub answers: Mutex<Vec<Answer>>,
+}
+
+/// What a patch meets with other than success.
+#[derive(Clone, Copy)]
+pub enum Answer {
+    /// The Service is gone.
+    Gone,
+    /// The API server refuses it.
+    Refused,
 }
 
 #[async_trait]
 impl Writer for FakeApi {
-    async fn patch(&self, _: &Service, operation: &'static str, patch: Value) -> Result<(), Error> {
+    async fn patch(&self, _: &Service, operation: &'static str, patch: Value) -> Result<Found, Error> {
         self.patches.lock().unwrap().push(operation);
+        let answer = self.answers.lock().unwrap().pop();
+        match answer {
+            Some(Answer::Gone) => {
+                // Whoever else is at work goes on meanwhile.
+                tokio::task::yield_now().await;
+                return Ok(Found::Gone);
+            }
+            Some(Answer::Refused) => {
+                let error = kube::Error::Service("refused".into());
+                return Err(Error::kubernetes(operation)(error));
+            }
+            None => {}
+        }
         let mut service = self.service.lock().unwrap();
         assert_eq!(patch["metadata"]["uid"], json!(service.metadata.uid));
         let finalizers = service.metadata.finalizers.get_or_insert_default();
@@ -55,7 +79,7 @@ impl Writer for FakeApi {
         if let Some(status) = patch.get("status") {
             service.status = Some(serde_json::from_value(status.clone()).unwrap());
         }
-        Ok(())
+        Ok(Found::There)
     }
 
     async fn event(&self, _: &Service, kind: EventType, reason: &'static str, message: &str) {
@@ -89,6 +113,7 @@ impl Fixture {
             service: Mutex::new(service()),
             patches: Mutex::default(),
             events: Mutex::default(),
+            answers: Mutex::default(),
         };
         let (api, nodes, metrics) = (Arc::new(api), NodeCache::new(), Metrics::new());
         let reconciler = reconciler(&aws, &api, &nodes, &settings, &metrics, permit);

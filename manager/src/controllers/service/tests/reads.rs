@@ -14,7 +14,7 @@ use tokio::time::advance;
 use super::super::annotations::PREFIX;
 use super::super::error::Error;
 use super::super::reads::look::MAX_AGE;
-use super::super::writer::Writer;
+use super::super::writer::{Found, Writer};
 use super::super::{names, patches};
 use super::fixture::{Fixture, HOST, LB, service, world};
 use crate::events::EventType;
@@ -24,8 +24,8 @@ struct Anything;
 
 #[async_trait]
 impl Writer for Anything {
-    async fn patch(&self, _: &Service, _: &'static str, _: Value) -> Result<(), Error> {
-        Ok(())
+    async fn patch(&self, _: &Service, _: &'static str, _: Value) -> Result<Found, Error> {
+        Ok(Found::There)
     }
 
     async fn event(&self, _: &Service, _: EventType, _: &'static str, _: &str) {}

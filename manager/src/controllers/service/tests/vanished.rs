@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use super::super::memory::Memories;
+use super::super::shape::Shape;
 use super::super::vanished::Missing;
-use super::fixture::{Fixture, LB, UID, world};
+use super::fixture::{Answer, Fixture, LB, UID, world};
+use super::network::deletion::delete;
 
 async fn settled() -> Fixture {
     let fixture = Fixture::new(world());
@@ -109,4 +112,151 @@ async fn a_service_that_has_got_a_class_is_let_go_with_its_load_balancer() {
     fixture.sync().await.unwrap();
     let finalizers = fixture.service().metadata.finalizers.unwrap();
     assert_eq!(finalizers.len(), 1, "it may be the other controller's");
+}
+
+/// The API server does not take the release: what was deleted by then is no reason to keep the finalizer.
+#[tokio::test(start_paused = true)]
+async fn a_service_with_a_class_is_let_go_by_a_later_look_too() {
+    let class = |fixture: &Fixture| {
+        fixture.change(|service| service.spec.as_mut().unwrap().load_balancer_class = Some("example.com/other".into()));
+    };
+    for deleted in [false, true] {
+        let fixture = settled().await;
+        class(&fixture);
+        if deleted {
+            fixture.change(delete);
+            // Nothing but what is remembered says whose the finalizer is.
+            fixture.change(|service| service.status = None);
+        }
+        fixture.api.answers.lock().unwrap().push(Answer::Refused);
+        assert!(fixture.sync().await.is_err());
+        assert!(fixture.aws.world().load_balancers.is_empty());
+        fixture.sync().await.unwrap();
+        assert_eq!(
+            fixture.service().metadata.finalizers,
+            Some(Vec::new()),
+            "deleted: {deleted}"
+        );
+    }
+}
+
+/// The process that deleted the load balancer died before the release.
+#[tokio::test(start_paused = true)]
+async fn a_service_with_a_class_that_still_names_our_load_balancer_is_let_go() {
+    let mut fixture = settled().await;
+    fixture.change(|service| service.spec.as_mut().unwrap().load_balancer_class = Some("example.com/other".into()));
+    fixture.change(delete);
+    fixture.aws.change(|world| world.load_balancers.clear());
+    fixture.restart();
+    fixture
+        .aws
+        .change(|world| world.security_groups.retain(|id, _| id == "sg-node"));
+    fixture
+        .aws
+        .change(|world| world.security_groups.get_mut("sg-node").unwrap().ingress.clear());
+    fixture.sync().await.unwrap();
+    assert_eq!(fixture.service().metadata.finalizers, Some(Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_address_of_another_controller_stays() {
+    let fixture = settled().await;
+    fixture.change(|service| {
+        service.spec.as_mut().unwrap().load_balancer_class = Some("example.com/other".into());
+        let status = serde_json::json!({"loadBalancer": {"ingress": [{"hostname": "other.example.com"}]}});
+        service.status = Some(serde_json::from_value(status).unwrap());
+    });
+    fixture.sync().await.unwrap();
+    let service = fixture.service();
+    assert_eq!(service.metadata.finalizers, Some(Vec::new()));
+    let address = service.status.unwrap().load_balancer.unwrap().ingress.unwrap()[0]
+        .hostname
+        .clone();
+    assert_eq!(address.unwrap(), "other.example.com");
+}
+
+/// Only the pauses between its tries say how often a failure was counted.
+#[tokio::test(start_paused = true)]
+async fn a_failure_to_let_go_is_counted_once() {
+    let fixture = settled().await;
+    fixture
+        .aws
+        .change(|world| _ = world.lingering.insert("sg-new1".into(), 1));
+    fixture.change(|service| service.spec.as_mut().unwrap().load_balancer_class = Some("example.com/other".into()));
+    let service = fixture.service();
+    fixture.sync().await.unwrap_err();
+    assert_eq!(fixture.reconciler.retry_after(&service), Duration::from_secs(5));
+    assert!(
+        !fixture.events().iter().any(|event| event.contains("Failed")),
+        "AWS takes a while"
+    );
+    fixture.sync().await.unwrap();
+    assert_eq!(fixture.service().metadata.finalizers, Some(Vec::new()));
+}
+
+fn with_others(memories: &Memories, number: usize) {
+    for n in 0..number {
+        memories.begin(&format!("u{n}"), &format!("default/other-{n}"), Shape::default());
+    }
+}
+
+/// An API server that was restored from an old backup has not the Services that were made since.
+#[tokio::test(start_paused = true)]
+async fn many_that_vanish_at_once_lose_nothing() {
+    let fixture = settled().await;
+    with_others(&fixture.reconciler.memories, 12);
+    let mut missing = Missing::default();
+    let exists = |name: &str, _: &str| {
+        !matches!(
+            name,
+            "default/web" | "default/other-0" | "default/other-1" | "default/other-2"
+        )
+    };
+    for _ in 0..3 {
+        fixture.reconciler.delete_vanished(&mut missing, exists).await;
+    }
+    assert!(fixture.aws.calls().is_empty());
+    with_others(&fixture.reconciler.memories, 19);
+    fixture.reconciler.delete_vanished(&mut missing, exists).await;
+    assert!(fixture.aws.world().load_balancers.is_empty(), "four of twenty");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_back_before_its_turn_loses_nothing() {
+    let fixture = settled().await;
+    let mut missing = Missing::default();
+    fixture.reconciler.delete_vanished(&mut missing, |_, _| false).await;
+    let asked = std::cell::Cell::new(0);
+    let exists = |_: &str, _: &str| {
+        asked.set(asked.get() + 1);
+        asked.get() > 1
+    };
+    fixture.reconciler.delete_vanished(&mut missing, exists).await;
+    assert_eq!(asked.get(), 2);
+    assert!(fixture.aws.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_made_for_a_service_that_is_gone_before_it_has_the_finalizer() {
+    let fixture = Fixture::new(world());
+    fixture.api.answers.lock().unwrap().push(Answer::Gone);
+    fixture.sync().await.unwrap();
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+}
+
+/// It goes while its load balancer is made, and is searched for, found missing and forgotten just then.
+#[tokio::test(start_paused = true)]
+async fn what_is_made_for_a_service_that_goes_meanwhile_is_found_again() {
+    let fixture = Fixture::new(world());
+    // The finalizer is added; the address finds nobody.
+    fixture.change(|service| service.metadata.finalizers = Some(vec![super::super::names::FINALIZER.into()]));
+    fixture.api.answers.lock().unwrap().push(Answer::Gone);
+    let forgotten = async { fixture.reconciler.memories.forget(UID) };
+    tokio::join!(fixture.sync(), forgotten).0.unwrap();
+    assert_eq!(fixture.aws.world().load_balancers.len(), 1);
+    let mut missing = Missing::default();
+    for _ in 0..2 {
+        fixture.reconciler.delete_vanished(&mut missing, |_, _| false).await;
+    }
+    assert!(fixture.aws.world().load_balancers.is_empty());
 }

@@ -135,3 +135,26 @@ async fn what_an_earlier_process_left_over_is_found_after_a_start() {
     fixture.settle().await;
     assert_eq!(fixture.aws.world().network.target_groups.len(), 2);
 }
+
+/// AWS tells of a load balancer that is gone as a user of its target groups, and holds them, a while longer.
+#[tokio::test(start_paused = true)]
+async fn target_groups_whose_user_is_gone_are_waited_for() {
+    let fixture = settled().await;
+    fixture.aws.change(|world| {
+        let arn = balancer(world).described.arn.clone();
+        let groups = world.network.target_groups.keys().cloned();
+        let named = groups.map(|group| (group, [arn.clone()].into()));
+        world.network.still_named = named.collect();
+    });
+    fixture.change(delete);
+    for _ in 0..3 {
+        let error = fixture.sync().await.unwrap_err();
+        assert!(matches!(error, Error::TargetGroupInUse { .. }), "{error}");
+        tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    }
+    assert_eq!(fixture.service().metadata.finalizers.unwrap().len(), 1);
+    fixture.aws.change(|world| world.network.still_named.clear());
+    fixture.settle().await;
+    assert!(fixture.aws.world().network.target_groups.is_empty());
+    assert_eq!(fixture.service().metadata.finalizers, Some(Vec::new()));
+}

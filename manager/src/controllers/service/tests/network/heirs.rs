@@ -127,10 +127,13 @@ async fn from_a_group_without_nodes_they_go() {
         world.security_groups.insert("sg-old".into(), group);
     });
     tokio::time::advance(std::time::Duration::from_secs(3600)).await;
-    fixture.annotate("seen", "1");
+    fixture.annotate("healthcheck-port", "10257");
     fixture.settle().await;
     assert_eq!(rules(&fixture.aws.world(), "sg-old"), Vec::<String>::new());
-    assert_eq!(checks(&fixture), [of(LB, "10.0.0.0/24"), of(LB, "10.0.1.0/24")]);
+    assert_eq!(
+        checks(&fixture),
+        [of("aother", "10.0.0.0/24"), of("aother", "10.0.1.0/24")]
+    );
 }
 
 /// A rule of the same text that lets something else in is no rule for checks.
