@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::time::Duration;
 
 use outrigger_aws::ec2::IpPermission;
 use outrigger_aws::{Ec2, Elb, Elbv2, Error as AwsError, Kind};
@@ -14,6 +15,9 @@ use super::reads::shared::Shared;
 use super::refused::Refused;
 use super::security_groups::{self, room};
 use crate::aws_write;
+
+/// The pauses between tries to bring back rules that were taken away to be handed over, in seconds.
+const PATIENCE: [u64; 4] = [1, 2, 4, 8];
 
 /// Writes at AWS, under a permit that is looked at before each.
 pub struct Executor<'a> {
@@ -121,6 +125,7 @@ impl Executor<'_> {
                     .await
             }
             GroupStep::Revoke(id, rules) => self.revoke(id, rules).await,
+            GroupStep::HandOver { group, rules, to } => self.hand_over(group, rules, to).await,
             GroupStep::Delete(id) => self.delete_group(id).await,
         }
     }
@@ -154,6 +159,24 @@ impl Executor<'_> {
             )?;
         }
         Ok(())
+    }
+
+    /// What was revoked has no description any more by which it is found again: it is brought back with some patience, also
+    /// when nobody knows whether it was revoked.
+    async fn hand_over(&self, group: &str, rules: &[IpPermission], to: &[IpPermission]) -> Result<(), Error> {
+        let revoked = self.revoke(group, rules).await;
+        if revoked.is_err() && !is(&revoked, Kind::Transport) {
+            return revoked;
+        }
+        let mut pauses = PATIENCE.iter();
+        loop {
+            let back = self.authorize(group, to).await;
+            let passing = is(&back, Kind::Throttled) || is(&back, Kind::Transport);
+            match pauses.next().filter(|_| passing) {
+                None => return back.and(revoked),
+                Some(pause) => tokio::time::sleep(Duration::from_secs(*pause)).await,
+            }
+        }
     }
 
     /// A group that something still uses is no failure: AWS lets go of a deleted load balancer's interfaces some

@@ -27,6 +27,13 @@ pub fn load_balancer(uid: &str) -> String {
     std::iter::once('a').chain(name).take(LONGEST_NAME).collect()
 }
 
+/// Whether a name is one that both providers give a load balancer: it has 31 of the 32 digits of a UID.
+#[must_use]
+pub fn is_load_balancer(name: &str) -> bool {
+    let digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    name.len() == 32 && name.starts_with('a') && name.chars().all(digit)
+}
+
 /// The name of the security group that is made for a load balancer.
 #[must_use]
 pub fn security_group(load_balancer: &str) -> String {

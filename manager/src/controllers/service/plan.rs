@@ -23,6 +23,8 @@ pub struct Plan {
     pub unconfirmed: BTreeSet<InstanceId>,
     /// The targets after the steps.
     pub targets: BTreeSet<InstanceId>,
+    /// Whether it relies on rules that another load balancer has brought, and that may just be going with it.
+    pub borrowed: bool,
     /// What else cannot be had, to be told when the steps are done.
     pub refused: Option<World>,
 }
@@ -80,6 +82,16 @@ pub enum GroupStep {
         node_group: String,
         /// The load balancer's.
         from: GroupRef,
+    },
+    /// Give ingress rules of a group other descriptions: what they say they are for goes, and others need them. EC2 knows a
+    /// rule by what it lets in, so that it has to go and come back. One step, so that nothing comes in between.
+    HandOver {
+        /// The group.
+        group: String,
+        /// The rules as they are.
+        rules: Vec<IpPermission>,
+        /// The same rules, as they are to be.
+        to: Vec<IpPermission>,
     },
     /// Delete a group.
     Delete(String),
@@ -152,7 +164,7 @@ impl GroupStep {
         match self {
             Self::Create(_) => "CreateSecurityGroup",
             Self::Tag(..) => "CreateTags",
-            Self::Authorize(..) | Self::LetIn { .. } => "AuthorizeSecurityGroupIngress",
+            Self::Authorize(..) | Self::LetIn { .. } | Self::HandOver { .. } => "AuthorizeSecurityGroupIngress",
             Self::Revoke(..) => "RevokeSecurityGroupIngress",
             Self::Delete(_) => "DeleteSecurityGroup",
         }

@@ -145,13 +145,18 @@ impl Reconciler {
             due: self.until_due(service, &memory, now).is_some_and(|left| left.is_zero()),
             no_nodes: eligible.is_empty(),
         };
-        let next = self
+        let ended = self
             .bring_about(&about, memory.search(has_finalizer(service)), now)
             .await;
         if !self.lines.has(uid(service)) {
             self.lines.done(uid(service));
         }
-        next.map_err(|failure| failure.following(cause, names))
+        if self.memories.of(uid(service)).name.is_empty() {
+            // It was found missing and forgotten meanwhile. Remembered again, what was made for it goes.
+            let shape = Shape::of(service);
+            self.memories.begin(uid(service), &namespaced_name(service), shape);
+        }
+        ended.map_err(|failure| failure.following(cause, names))
     }
 
     /// Looks at AWS and does what is needed there, and writes the address.
@@ -175,9 +180,6 @@ impl Reconciler {
         let refused = made.refused.into_iter().map(|refused| refused.instance).collect();
         let hostname = made.dns_name.or(looked.hostname).unwrap_or_default();
         if self.publish(service, &hostname).await.doing(tell::WRITE_STATUS)? == Found::Gone {
-            // It may have been forgotten meanwhile. Remembered again, it is found missing, and what was made for it goes.
-            let shape = Shape::of(service);
-            self.memories.begin(uid(service), &namespaced_name(service), shape);
             return Ok(Next::OnChange);
         }
         let settled = Settled {
@@ -291,6 +293,7 @@ impl Reconciler {
     /// Remembers the look, and says when the next is due: soon, while a loss of targets waits to be confirmed, a
     /// Ready node's instance is not listed by EC2 yet, AWS has refused a target, or the address is not known.
     fn settle(&self, service: &Service, settled: Settled, plan: Plan, refused: &BTreeSet<InstanceId>) -> Next {
+        let only_targets = plan.changes_targets_only();
         let (unconfirmed, targets) = (plan.unconfirmed, &plan.targets - refused);
         if !unconfirmed.is_empty() {
             let service = uid(service);
@@ -301,7 +304,9 @@ impl Reconciler {
         let held = targets.difference(&settled.targets).any(|id| !unconfirmed.contains(id));
         let until_settled = self.settled_at.saturating_duration_since(settled.at);
         let missing = !settled.targets.is_subset(&targets) || !refused.is_empty();
-        let open = losing || held || settled.hostname.is_empty() || missing;
+        // A rule that another load balancer has brought may just be going with it: what has relied on it is looked at again.
+        let borrowed = plan.borrowed && !plan.steps.is_empty() && !only_targets;
+        let open = borrowed || losing || held || settled.hostname.is_empty() || missing;
         self.memories.update(uid(service), |memory| {
             if !losing {
                 memory.all_there();

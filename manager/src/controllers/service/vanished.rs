@@ -27,6 +27,8 @@ const PERIOD: Duration = Duration::from_secs(10);
 pub(super) struct Missing {
     seen: BTreeSet<String>,
     not_before: HashMap<String, Instant>,
+    /// Those that were missing when too many were: what they had is kept.
+    kept: BTreeSet<String>,
 }
 
 /// Searches until `stop`.
@@ -58,24 +60,25 @@ impl Reconciler {
     /// one of the same name may ask for nothing here, and so never come to delete what the earlier one had.
     pub(super) async fn delete_vanished(&self, missing: &mut Missing, exists: impl Fn(&str, &str) -> bool) {
         let now = Instant::now();
-        let known = self.memories.names();
-        let of = known.len();
-        let gone: BTreeMap<String, String> = known
+        let (gone, there): (Vec<_>, Vec<_>) = self
+            .memories
+            .names()
             .into_iter()
-            .filter(|(name, uid)| !exists(name, uid))
-            .map(|(name, uid)| (uid, name))
-            .collect();
+            .partition(|(name, uid)| !exists(name, uid));
+        let mut gone: BTreeMap<String, String> = gone.into_iter().map(|(name, uid)| (uid, name)).collect();
         missing.not_before.retain(|uid, _| gone.contains_key(uid));
+        missing.kept.retain(|uid| gone.contains_key(uid));
+        gone.retain(|uid, _| !missing.kept.contains(uid));
         let seen = std::mem::replace(&mut missing.seen, gone.keys().cloned().collect());
+        let of = gone.len() + there.len();
         if is_sudden(gone.len(), of) {
-            if missing.seen != seen {
-                tracing::error!(
-                    missing = gone.len(),
-                    of,
-                    "more than a fifth of the Services are gone without having been let go: what they had at AWS is kept; \
-                     if they are really gone, the sweep finds it"
-                );
-            }
+            tracing::error!(
+                missing = gone.len(),
+                of,
+                "more than a fifth of the Services are gone without having been let go: what they had at AWS is kept; if they \
+                 are really gone, the sweep finds it"
+            );
+            missing.kept.extend(gone.into_keys());
             return;
         }
         for (uid, name) in gone.iter().filter(|(uid, _)| seen.contains(*uid)) {

@@ -1,16 +1,16 @@
 //! Who needs a rule for health checks when the load balancer that it was made for needs it no more.
 //!
 //! Load balancers whose health checks come in at one port of all nodes need the same rules, and EC2 keeps each once, with the
-//! description of the one that came first. When that one goes, or checks at another port, they are handed over: each to one
-//! that checks at this port from this network.
+//! description of the one that came first. While that one is there they stay, whatever it needs itself. When it goes they are
+//! handed over, each to one that is checked at this port from this network.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use outrigger_aws::Error;
-use outrigger_aws::ec2::SecurityGroup;
+use outrigger_aws::ec2::{IpPermission, IpRange, SecurityGroup};
 use outrigger_aws::elbv2::TargetGroup;
 
-use super::super::names::in_cluster;
+use super::super::names::{in_cluster, is_load_balancer};
 use super::super::reads::{Look, subnets_of_vpc};
 use super::super::settings::Settings;
 use super::listing::Search;
@@ -28,7 +28,7 @@ pub type Check = (i32, String);
 /// By what a rule lets in, the name of a load balancer that needs it.
 pub type Heirs = BTreeMap<Check, String>;
 
-/// The load balancers of the cluster, other than `load_balancer`, that need rules for these checks.
+/// The load balancers of Services of the cluster, other than `load_balancer`, that need rules for these checks.
 ///
 /// # Errors
 /// When a call failed. Without any check, or another load balancer that has its checks at such a port, few are made.
@@ -54,7 +54,7 @@ pub async fn heirs(
     balancers.retain(|balancer| balancer.vpc_id.as_ref() == Some(&settings.vpc_id));
     balancers.retain(|balancer| {
         let tags = tags.get(&balancer.arn);
-        tags.is_some_and(|tags| in_cluster(tags, &settings.cluster_id))
+        is_load_balancer(&balancer.name) && tags.is_some_and(|tags| in_cluster(tags, &settings.cluster_id))
     });
     let subnets = subnets_of_vpc(look, settings).await?;
     let mut heirs = Heirs::new();
@@ -75,17 +75,17 @@ pub async fn heirs(
 #[must_use]
 pub fn checks_of<'a>(groups: impl Iterator<Item = &'a SecurityGroup>, load_balancer: &str) -> BTreeSet<Check> {
     let description = rule(HEALTH_RULE, load_balancer);
-    let each = |group: &'a SecurityGroup| {
-        let of_port = |(port, cidr, text): (i32, &str, &str)| (text == description).then(|| (port, cidr.to_owned()));
-        let tcp = group.ingress.iter().filter(|rule| rule.protocol == PROTOCOL);
-        let rules = tcp.filter(|rule| rule.from_port == rule.to_port).flat_map(|rule| {
-            let port = rule.from_port;
-            let ranges = rule.ranges.iter();
-            ranges.filter_map(move |range| Some((port?, range.cidr.as_str(), range.description.as_deref()?)))
-        });
-        rules.filter_map(of_port).collect::<Vec<_>>()
-    };
-    groups.flat_map(each).collect()
+    let rules = groups.flat_map(|group| &group.ingress);
+    let ranges = rules.flat_map(|rule| rule.ranges.iter().map(move |range| (rule, range)));
+    let described = ranges.filter(|(_, range)| range.description.as_ref() == Some(&description));
+    described.filter_map(|(rule, range)| check(rule, range)).collect()
+}
+
+/// What a rule lets in from one network, if it is shaped as rules for health checks are.
+#[must_use]
+pub fn check(rule: &IpPermission, range: &IpRange) -> Option<Check> {
+    let one_port = rule.protocol == PROTOCOL && rule.from_port == rule.to_port;
+    Some((rule.from_port.filter(|_| one_port)?, range.cidr.clone()))
 }
 
 /// Who gets which of the checks; those that nobody needs are left out.

@@ -200,8 +200,15 @@ pub async fn observe(
         if search != Search::Named || !observed.registered().is_subset(&ids) {
             observed.groups.extend(forgotten(look, settings, &desired.name).await?);
         }
-        let unneeded = unneeded_checks(desired, &observed.stands_in(), &observed.groups);
-        observed.heirs = heirs(look, settings, &desired.name, &unneeded, Search::Now).await?;
+        let unneeded = unneeded_checks(desired, &observed.stands_in(), &observed);
+        let search = match look.is_quick() {
+            true => Search::Earlier,
+            false => Search::Now,
+        };
+        if look.is_quick() && !unneeded.is_empty() {
+            look.was_told_older();
+        }
+        observed.heirs = heirs(look, settings, &desired.name, &unneeded, search).await?;
     }
     Ok(observed)
 }

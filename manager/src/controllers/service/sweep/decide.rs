@@ -127,13 +127,6 @@ impl What {
     }
 }
 
-/// Whether a name is one that both providers give a load balancer: it has 31 of the 32 digits of a UID.
-#[must_use]
-pub fn is_load_balancer_name(name: &str) -> bool {
-    let digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-    name.len() == 32 && name.starts_with('a') && name.chars().all(digit)
-}
-
 /// The beginning of a name such as `k8s-NAMESPACE-NAME-HASH` that target groups and security groups of network load
 /// balancers have; `None` for any other name.
 #[must_use]
@@ -205,7 +198,7 @@ impl Judge<'_> {
     }
 
     fn is_gone(&self, load_balancer: &str) -> bool {
-        is_load_balancer_name(load_balancer) && !self.living.load_balancers.contains(load_balancer)
+        names::is_load_balancer(load_balancer) && !self.living.load_balancers.contains(load_balancer)
     }
 
     fn in_vpc(&self, vpc: Option<&String>) -> bool {

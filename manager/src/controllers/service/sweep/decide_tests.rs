@@ -264,7 +264,7 @@ fn many_load_balancers_without_services_are_rather_services_that_are_missing() {
 
 #[test]
 fn only_names_of_our_form_are_looked_at() {
-    assert!(is_load_balancer_name(GONE));
+    assert!(names::is_load_balancer(GONE));
     for other in [
         "",
         "web",
@@ -272,7 +272,7 @@ fn only_names_of_our_form_are_looked_at() {
         "a0123456789abcdef0123456789abcd",
         "a0123456789abcdeg0123456789abcde",
     ] {
-        assert!(!is_load_balancer_name(other), "{other}");
+        assert!(!names::is_load_balancer(other), "{other}");
     }
     assert_eq!(prefix("k8s-default-servicea-7fa2e07508"), Some("k8s-default-servicea-"));
     assert_eq!(prefix("k8s---a9ace1b206"), Some("k8s---"));

@@ -1,15 +1,20 @@
 //! Deleting what is left over. Each thing goes for itself: what AWS does not let go yet is found again by the next sweep.
 
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::ec2::{IpPermission, SecurityGroup};
+use outrigger_aws::limit::Lane;
 use outrigger_aws::{Filter, Kind};
 
+use super::super::apply::apply;
 use super::super::error::Error;
 use super::super::network;
-use super::super::network::heirs::{Heirs, checks_of, shares};
+use super::super::network::heirs::{Check, check, checks_of, shares};
 use super::super::network::listing::Search;
 use super::super::network::names::HEALTH_RULE;
 use super::super::network::plan::as_permissions;
-use super::super::plan::{GroupStep, Step, group_deletion};
+use super::super::plan::{GroupStep, Plan, Planned, Step, group_deletion};
 use super::super::reads::Look;
 use super::super::sync::Reconciler;
 use super::decide::{Inventory, Leftover, What};
@@ -57,7 +62,8 @@ impl Reconciler {
             What::Rules(group, description) => {
                 let group = inventory.groups.iter().find(|other| other.id == *group);
                 if let Some(group) = group.filter(|_| !self.hands_off()) {
-                    self.delete_rules(group, description).await?;
+                    // Others wait for the lock that this takes.
+                    Lane::Lifecycle.run(self.delete_rules(group, description)).await?;
                 }
             }
             What::Group(id) => self.delete_group(id).await?,
@@ -68,19 +74,33 @@ impl Reconciler {
     /// Rules for health checks that others need too are handed over.
     async fn delete_rules(&self, group: &SecurityGroup, description: &str) -> Result<(), Error> {
         let _alone = self.deleting.lock().await;
-        let mut heirs = Heirs::new();
-        if let Some((HEALTH_RULE, load_balancer)) = description.split_once('=') {
-            let checks = checks_of([group].into_iter(), load_balancer);
-            let look = Look::fresh(&self.aws);
-            heirs = network::heirs::heirs(&look, &self.settings, load_balancer, &checks, Search::Now).await?;
+        let (kind, load_balancer) = description.split_once('=').unwrap_or_default();
+        let mut checks = BTreeSet::new();
+        if kind == HEALTH_RULE {
+            checks = checks_of([group].into_iter(), load_balancer);
         }
-        self.revoke(&group.id, &described(group, description)).await?;
-        for (heir, checks) in shares(&heirs, heirs.keys().cloned()) {
-            let rules = as_permissions(&checks, heir);
-            let authorize = self.aws.ec2.authorize_ingress(&group.id, &rules);
-            aws_write::write(&self.permit, "AuthorizeSecurityGroupIngress", authorize).await??;
+        let (look, settings) = (Look::fresh(&self.aws), &self.settings);
+        let heirs = network::heirs::heirs(&look, settings, load_balancer, &checks, Search::Now).await?;
+        let mut steps = Vec::new();
+        for (heir, checks) in shares(&heirs, checks.into_iter()) {
+            let step = GroupStep::HandOver {
+                group: group.id.clone(),
+                rules: as_permissions(&checks, load_balancer),
+                to: as_permissions(&checks, heir),
+            };
+            steps.push(Planned::new(step, format!("{heir} needs the rule")));
         }
-        Ok(())
+        let rest = described(group, description, |check| !heirs.contains_key(check));
+        if !rest.is_empty() {
+            let step = GroupStep::Revoke(group.id.clone(), rest);
+            steps.push(Planned::new(step, "it is left over"));
+        }
+        let plan = Plan {
+            steps,
+            ..Plan::default()
+        };
+        let nobody = Service::default();
+        apply(&plan, &self.executor(&nobody, load_balancer)).await.map(drop)
     }
 
     fn hands_off(&self) -> bool {
@@ -118,12 +138,14 @@ impl Reconciler {
     }
 }
 
-/// The rules of a group with this description, reduced to the sources that carry it.
-fn described(group: &SecurityGroup, description: &str) -> Vec<IpPermission> {
+/// The rules of a group with this description, reduced to the sources that carry it, but for those that let in a check which
+/// is not `wanted`.
+fn described(group: &SecurityGroup, description: &str, wanted: impl Fn(&Check) -> bool) -> Vec<IpPermission> {
     let with = |rule: &IpPermission| {
         let ranges = rule.ranges.iter();
         let ranges: Vec<_> = ranges
             .filter(|range| range.description.as_deref() == Some(description))
+            .filter(|range| check(rule, range).is_none_or(|check| wanted(&check)))
             .cloned()
             .collect();
         (!ranges.is_empty()).then(|| IpPermission {

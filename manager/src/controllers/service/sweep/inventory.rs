@@ -3,9 +3,10 @@
 
 use outrigger_aws::{Error, Filter, Tags};
 
+use super::super::names::is_load_balancer;
 use super::super::reads::Aws;
 use super::super::settings::Settings;
-use super::decide::{Inventory, is_load_balancer_name, prefix};
+use super::decide::{Inventory, prefix};
 
 /// Lists what there is.
 ///
@@ -16,7 +17,7 @@ pub(super) async fn take(aws: &Aws, settings: &Settings) -> Result<Inventory, Er
     let all = aws.elb.all().await?;
     let names: Vec<String> = all
         .iter()
-        .filter(|lb| is_load_balancer_name(&lb.name))
+        .filter(|lb| is_load_balancer(&lb.name))
         .map(|lb| lb.name.clone())
         .collect();
     let mut tags = aws.elb.tags_of_many(&names).await?;
@@ -28,7 +29,7 @@ pub(super) async fn take(aws: &Aws, settings: &Settings) -> Result<Inventory, Er
         })
         .collect();
     let all = aws.elbv2.all_load_balancers().await?;
-    let named = all.iter().filter(|lb| is_load_balancer_name(&lb.name));
+    let named = all.iter().filter(|lb| is_load_balancer(&lb.name));
     let tags = tags_of(aws, named.map(|lb| lb.arn.clone()).collect()).await?;
     inventory.network = all
         .into_iter()

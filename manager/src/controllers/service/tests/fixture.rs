@@ -48,6 +48,8 @@ pub enum Answer {
     Gone,
     /// The API server refuses it.
     Refused,
+    /// Whoever else is at work goes on before it succeeds.
+    Slow,
 }
 
 #[async_trait]
@@ -65,6 +67,7 @@ impl Writer for FakeApi {
                 let error = kube::Error::Service("refused".into());
                 return Err(Error::kubernetes(operation)(error));
             }
+            Some(Answer::Slow) => tokio::task::yield_now().await,
             None => {}
         }
         let mut service = self.service.lock().unwrap();

@@ -195,12 +195,18 @@ async fn what_aws_does_not_let_go_yet_goes_by_the_next_search() {
 #[tokio::test(start_paused = true)]
 async fn rules_for_health_checks_that_another_load_balancer_needs_are_handed_over() {
     let fixture = network::heirs::sharing().await;
-    network::heirs::beside(&fixture, "aother", &[1]);
+    network::heirs::beside(&fixture, network::heirs::OTHER, &[1]);
     let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    // The other one's Service is there.
+    fixture.change(|service| {
+        service.metadata.name = Some("other".into());
+        service.metadata.uid = Some("0fffffff-ffff-ffff-ffff-ffffffffffff".into());
+    });
+    let living = living(Some(&fixture));
     for _ in 0..2 {
-        sweep(&fixture, &delete, &living(None), &mut found).await;
+        sweep(&fixture, &delete, &living, &mut found).await;
     }
-    let handed = network::heirs::of("aother", "10.0.1.0/24");
+    let handed = network::heirs::of(network::heirs::OTHER, "10.0.1.0/24");
     assert_eq!(network::heirs::checks(&fixture), [handed]);
 }
 

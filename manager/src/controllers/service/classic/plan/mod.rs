@@ -41,6 +41,7 @@ pub fn follow(following: Following<'_>) -> Plan {
         steps: [rules.add, targets.steps].concat(),
         unconfirmed: targets.unconfirmed,
         targets: targets.after,
+        borrowed: false,
         refused: None,
     }
 }
@@ -86,6 +87,7 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
         steps,
         unconfirmed: targets.unconfirmed,
         targets: targets.after,
+        borrowed: false,
         refused,
     })
 }

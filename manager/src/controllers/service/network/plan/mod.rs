@@ -46,6 +46,7 @@ pub fn follow(following: Following<'_>) -> Plan {
         steps: steps.collect(),
         unconfirmed: goal.unconfirmed,
         targets: goal.after,
+        borrowed: false,
         refused: None,
     }
 }
@@ -64,7 +65,7 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
     let targets = targets::goal(question.following());
     let own = groups::own(question)?;
     let groups = groups::wanted(question);
-    let (steps, targets, refused) = match &observed.load_balancer {
+    let (steps, targets, borrowed, refused) = match &observed.load_balancer {
         None => {
             let listeners = first_listeners::of_new(question, &subnets, &targets)?;
             let targets = targets.without_lost(&listeners, &BTreeSet::new(), observed);
@@ -76,7 +77,7 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
             steps.extend(target_groups::attributes_of_new(question));
             steps.extend([own.opened, own.closed, rules.add, rules.remove].concat());
             steps.extend(groups::leftover(question));
-            (steps, targets, refused)
+            (steps, targets, rules.borrowed, refused)
         }
         Some(existing) => {
             let (listeners, gone) = listeners::sync(question, existing, &targets)?;
@@ -90,13 +91,14 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
             let arn = BalancerRef::Arn(existing.described.arn.clone());
             steps.extend(balancer_attributes(question, arn));
             steps.extend([own.closed, rules.remove, groups::leftover(question)].concat());
-            (steps, targets, refused)
+            (steps, targets, rules.borrowed, refused)
         }
     };
     Ok(Plan {
         steps,
         unconfirmed: targets.unconfirmed,
         targets: targets.after,
+        borrowed,
         refused,
     })
 }

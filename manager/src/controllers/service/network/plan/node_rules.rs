@@ -16,6 +16,7 @@ use super::super::super::settings::Settings;
 use super::super::desired::Desired;
 use super::super::heirs::{Check, Heirs, PROTOCOL, checks_of, shares};
 use super::super::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
+use super::super::observe::Observed;
 use super::super::ports::UDP;
 use super::{Doomed, Question};
 
@@ -29,6 +30,8 @@ type Key = (String, i32, i32, String);
 pub(super) struct NodeRules {
     pub add: Vec<Planned>,
     pub remove: Vec<Planned>,
+    /// Whether a rule of another load balancer serves this one too.
+    pub borrowed: bool,
 }
 
 /// The rules that one group should have for one load balancer.
@@ -64,8 +67,7 @@ pub(super) fn of_nodes(
         if open.contains(&group.id) {
             rules.change(&desired.name, group, &wanted, &observed.heirs);
         } else if all_described {
-            // Others with nodes in it find what they need; to hand rules over between those without would have no end.
-            rules.change(&desired.name, group, &none(), &Heirs::new());
+            rules.change(&desired.name, group, &none(), &observed.heirs);
         }
     }
     Ok(rules)
@@ -76,23 +78,32 @@ pub(super) fn removal(doomed: &Doomed, settings: &Settings) -> Vec<Planned> {
     let mut rules = NodeRules::default();
     for group in doomed.groups.values().filter(|group| !settings.is_frozen(&group.id)) {
         rules.change(&doomed.name, group, &none(), &doomed.heirs);
+        let checks = checks_of([group].into_iter(), &doomed.name);
+        for (heir, checks) in shares(&doomed.heirs, checks.into_iter()) {
+            let step = GroupStep::HandOver {
+                group: group.id.clone(),
+                rules: as_permissions(&checks, &doomed.name),
+                to: as_permissions(&checks, heir),
+            };
+            rules.remove.push(Planned::new(step, format!("{heir} needs the rule")));
+        }
     }
     rules.remove
 }
 
 /// The health checks that rules of these groups let in on behalf of the load balancer, which stands in `subnets`, and that it
-/// does not have any more.
+/// does not have any more: at all, or in a group that no candidate is in.
 #[must_use]
-pub fn unneeded_checks(
-    desired: &Desired,
-    subnets: &[Subnet],
-    groups: &BTreeMap<String, SecurityGroup>,
-) -> BTreeSet<Check> {
+pub fn unneeded_checks(desired: &Desired, subnets: &[Subnet], observed: &Observed) -> BTreeSet<Check> {
     let Some(health) = wanted(desired, subnets).health else {
         return BTreeSet::new();
     };
-    let mut checks = checks_of(groups.values(), &desired.name);
+    let instances = observed.instances.values();
+    let used: BTreeSet<&String> = instances.flat_map(|instance| &instance.security_groups).collect();
+    let (here, elsewhere): (Vec<_>, Vec<_>) = observed.groups.values().partition(|group| used.contains(&group.id));
+    let mut checks = checks_of(here.into_iter(), &desired.name);
     checks.retain(|check| !health.contains(&key_of(check)));
+    checks.extend(checks_of(elsewhere.into_iter(), &desired.name));
     checks
 }
 
@@ -105,6 +116,10 @@ pub fn as_permissions(checks: &BTreeSet<Check>, load_balancer: &str) -> Vec<IpPe
 
 fn key_of((port, cidr): &Check) -> Key {
     (PROTOCOL.to_owned(), *port, *port, cidr.clone())
+}
+
+fn check_of((protocol, from, to, cidr): &Key) -> Option<Check> {
+    (protocol == PROTOCOL && from == to).then(|| (*from, cidr.clone()))
 }
 
 fn none() -> Wanted {
@@ -136,14 +151,19 @@ fn keys(protocol: &str, ports: &BTreeSet<i32>, cidrs: &BTreeSet<String>) -> BTre
 }
 
 impl NodeRules {
+    /// A rule for health checks that the load balancer does not need and another one does stays as it is, as long as the
+    /// load balancer is there.
     fn change(&mut self, load_balancer: &str, group: &SecurityGroup, wanted: &Wanted, heirs: &Heirs) {
         let (health, client) = (rule(HEALTH_RULE, load_balancer), rule(CLIENT_RULE, load_balancer));
         let mut rules = described(group);
         let empty = BTreeSet::new();
         let all: BTreeSet<&Key> = wanted.health.iter().flatten().chain(&wanted.client).collect();
         if wanted.health.is_some() {
-            let gone = self.remove(group, &mut rules, &health, |key| !all.contains(key));
-            self.hand_over(group, &mut rules, &gone, heirs);
+            let is_needed = |key: &Key| check_of(key).is_some_and(|check| heirs.contains_key(&check));
+            self.remove(group, &mut rules, &health, |key| !all.contains(key) && !is_needed(key));
+            let of_another = |text: &String| *text != health && text.starts_with(HEALTH_RULE);
+            let checks = wanted.health.iter().flatten();
+            self.borrowed |= checks.filter_map(|key| rules.get(key)).any(of_another);
             self.add(group, &mut rules, &health, wanted.health.as_ref().unwrap_or(&empty));
         }
         self.remove(group, &mut rules, &client, |key| !all.contains(key));
@@ -164,7 +184,7 @@ impl NodeRules {
         rules: &mut BTreeMap<Key, String>,
         description: &str,
         unwanted: impl Fn(&Key) -> bool,
-    ) -> BTreeSet<Key> {
+    ) {
         let gone: BTreeSet<Key> = rules
             .iter()
             .filter(|(key, text)| *text == description && unwanted(key))
@@ -175,25 +195,6 @@ impl NodeRules {
             let step = GroupStep::Revoke(group.id.clone(), permissions(&gone, description));
             self.remove
                 .push(Planned::new(step, format!("nothing needs {description} there")));
-        }
-        gone
-    }
-
-    /// What other load balancers need of the rules for health checks that go gets their description at once.
-    fn hand_over(
-        &mut self,
-        group: &SecurityGroup,
-        rules: &mut BTreeMap<Key, String>,
-        gone: &BTreeSet<Key>,
-        heirs: &Heirs,
-    ) {
-        let checks = gone.iter().filter(|key| key.0 == PROTOCOL && key.1 == key.2);
-        let checks = checks.map(|key| (key.1, key.3.clone()));
-        for (heir, checks) in shares(heirs, checks) {
-            let step = GroupStep::Authorize(GroupRef::Id(group.id.clone()), as_permissions(&checks, heir));
-            self.remove.push(Planned::new(step, format!("{heir} needs the rule")));
-            let description = rule(HEALTH_RULE, heir);
-            rules.extend(checks.iter().map(|check| (key_of(check), description.clone())));
         }
     }
 

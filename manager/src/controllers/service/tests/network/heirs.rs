@@ -4,8 +4,13 @@ use std::collections::BTreeSet;
 
 use outrigger_aws::ec2::{IpPermission, IpRange};
 
+use super::super::super::sync::Next;
 use super::deletion::delete;
 use super::*;
+
+pub const OTHER: &str = "a0ffffffffffffffffffffffffffffff";
+const FIRST: &str = "a1ffffffffffffffffffffffffffffff";
+const SECOND: &str = "a2ffffffffffffffffffffffffffffff";
 
 /// A load balancer whose checks come in at the port that all of kube-proxy's answer on.
 pub async fn sharing() -> Fixture {
@@ -51,45 +56,42 @@ pub fn beside(fixture: &Fixture, name: &str, subnets: &[usize]) {
 #[tokio::test(start_paused = true)]
 async fn with_the_load_balancer_they_are_handed_over() {
     let fixture = sharing().await;
-    beside(&fixture, "aother", &[0, 1]);
+    beside(&fixture, OTHER, &[0, 1]);
     fixture.change(delete);
     fixture.settle().await;
     let left = rules(&fixture.aws.world(), "sg-node");
-    assert_eq!(left, [of("aother", "10.0.0.0/24"), of("aother", "10.0.1.0/24")]);
+    assert_eq!(left, [of(OTHER, "10.0.0.0/24"), of(OTHER, "10.0.1.0/24")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_goes_to_one_that_is_checked_from_there() {
     let fixture = sharing().await;
-    beside(&fixture, "afirst", &[1]);
-    beside(&fixture, "asecond", &[0]);
+    beside(&fixture, FIRST, &[1]);
+    beside(&fixture, SECOND, &[0]);
     fixture.change(delete);
     fixture.settle().await;
-    assert_eq!(
-        checks(&fixture),
-        [of("asecond", "10.0.0.0/24"), of("afirst", "10.0.1.0/24")]
-    );
+    assert_eq!(checks(&fixture), [of(SECOND, "10.0.0.0/24"), of(FIRST, "10.0.1.0/24")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_nobody_is_checked_from_goes() {
     let fixture = sharing().await;
-    beside(&fixture, "aother", &[1]);
+    beside(&fixture, OTHER, &[1]);
     fixture.change(delete);
     fixture.settle().await;
-    assert_eq!(checks(&fixture), [of("aother", "10.0.1.0/24")]);
+    assert_eq!(checks(&fixture), [of(OTHER, "10.0.1.0/24")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_clusters_load_balancer_and_one_of_another_vpc_are_no_heirs() {
     let fixture = sharing().await;
-    beside(&fixture, "aforeign", &[0]);
-    beside(&fixture, "aremote", &[1]);
+    beside(&fixture, FIRST, &[0]);
+    beside(&fixture, SECOND, &[1]);
     fixture.aws.change(|world| {
         for other in world.network.load_balancers.values_mut() {
             match other.described.name.as_str() {
-                "aforeign" => other.tags.clear(),
-                "aremote" => other.described.vpc_id = Some("vpc-2".into()),
+                FIRST => other.tags.clear(),
+                SECOND => other.described.vpc_id = Some("vpc-2".into()),
                 _ => {}
             }
         }
@@ -99,48 +101,114 @@ async fn another_clusters_load_balancer_and_one_of_another_vpc_are_no_heirs() {
     assert_eq!(checks(&fixture), Vec::<String>::new());
 }
 
+/// To hand them over there would be for nothing: who has brought them is there to answer for them.
 #[tokio::test(start_paused = true)]
-async fn with_another_port_for_the_checks_they_are_handed_over() {
+async fn with_another_port_for_the_checks_they_stay_as_long_as_another_one_needs_them() {
     let fixture = sharing().await;
-    beside(&fixture, "aother", &[0, 1]);
+    beside(&fixture, OTHER, &[1]);
     fixture.annotate("healthcheck-port", "10257");
     fixture.settle().await;
-    assert_eq!(
-        checks(&fixture),
-        [of("aother", "10.0.0.0/24"), of("aother", "10.0.1.0/24")]
-    );
+    assert_eq!(checks(&fixture), [of(LB, "10.0.1.0/24")]);
     let all = rules(&fixture.aws.world(), "sg-node");
     assert!(
         all.contains(&format!("tcp/10257-10257<-10.0.0.0/24 {HEALTH}")),
         "{all:?}"
     );
+    fixture.aws.change(|world| {
+        let others = |arn: &String| !arn.contains(OTHER);
+        world.network.load_balancers.retain(|arn, _| others(arn));
+        world
+            .network
+            .listeners
+            .retain(|_, listener| others(&listener.load_balancer));
+    });
+    fixture.annotate("seen", "1");
+    fixture.settle().await;
+    assert_eq!(checks(&fixture), Vec::<String>::new());
 }
 
-/// Nobody who uses the port has to have nodes in that group: those who have find what they need.
+/// Others may have nodes where this Service has none any more.
 #[tokio::test(start_paused = true)]
-async fn from_a_group_without_nodes_they_go() {
+async fn in_a_group_without_nodes_of_the_service_they_stay_as_well() {
     let fixture = sharing().await;
-    beside(&fixture, "aother", &[0, 1]);
     fixture.aws.change(|world| {
         let mut group = world.security_groups["sg-node"].clone();
         (group.id, group.name) = ("sg-old".into(), Some("old".into()));
         world.security_groups.insert("sg-old".into(), group);
     });
-    tokio::time::advance(std::time::Duration::from_secs(3600)).await;
-    fixture.annotate("healthcheck-port", "10257");
-    fixture.settle().await;
-    assert_eq!(rules(&fixture.aws.world(), "sg-old"), Vec::<String>::new());
-    assert_eq!(
-        checks(&fixture),
-        [of("aother", "10.0.0.0/24"), of("aother", "10.0.1.0/24")]
-    );
+    beside(&fixture, OTHER, &[0]);
+    let again = async || {
+        let times = fixture.aws.calls().len().to_string();
+        fixture.annotate("seen", &times);
+        fixture.settle().await;
+        rules(&fixture.aws.world(), "sg-old")
+    };
+    assert_eq!(again().await, [of(LB, "10.0.0.0/24")]);
+    fixture.aws.forget_calls();
+    again().await;
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+    fixture.change(delete);
+    assert_eq!(again().await, [of(OTHER, "10.0.0.0/24")]);
+}
+
+/// A rule that was taken away has no description by which it is found again.
+#[tokio::test(start_paused = true)]
+async fn what_is_handed_over_comes_back_when_aws_is_busy() {
+    for (action, code) in [
+        ("AuthorizeSecurityGroupIngress", "RequestLimitExceeded"),
+        ("RevokeSecurityGroupIngress", "RequestLimitExceeded"),
+    ] {
+        let fixture = sharing().await;
+        beside(&fixture, OTHER, &[0, 1]);
+        fixture.change(delete);
+        let busy = outrigger_aws::Error::answered(action, code, "busy");
+        fixture.aws.fail_next(action, busy);
+        fixture.settle().await;
+        let left = rules(&fixture.aws.world(), "sg-node");
+        assert_eq!(left, [of(OTHER, "10.0.0.0/24"), of(OTHER, "10.0.1.0/24")], "{action}");
+    }
+}
+
+/// The one that has brought them goes while another one is made, which was told that they are there.
+#[tokio::test(start_paused = true)]
+async fn who_relies_on_those_of_another_one_looks_again() {
+    let fixture = fixture();
+    fixture.annotate("healthcheck-port", "10256");
+    let borrowed = |cidr: &str| IpRange {
+        cidr: cidr.into(),
+        description: Some(format!("kubernetes.io/rule/nlb/health={OTHER}")),
+    };
+    fixture.aws.change(|world| {
+        let rule = IpPermission {
+            protocol: "tcp".into(),
+            from_port: Some(10256),
+            to_port: Some(10256),
+            ranges: ["10.0.0.0/24", "10.0.1.0/24"].map(borrowed).into(),
+            ..IpPermission::default()
+        };
+        let group = world.security_groups.get_mut("sg-node").unwrap();
+        group.ingress.push(rule);
+        world.network.provisioning_looks = 0;
+    });
+    let Next::After(pause) = fixture.sync().await.unwrap() else {
+        panic!("nobody looks again");
+    };
+    assert!(pause <= std::time::Duration::from_secs(5), "{pause:?}");
+    assert_eq!(checks(&fixture), [of(OTHER, "10.0.0.0/24"), of(OTHER, "10.0.1.0/24")]);
+    fixture.aws.change(|world| {
+        let group = world.security_groups.get_mut("sg-node").unwrap();
+        group.ingress.retain(|rule| rule.from_port != Some(10256));
+    });
+    tokio::time::advance(pause).await;
+    fixture.sync().await.unwrap();
+    assert_eq!(checks(&fixture), [of(LB, "10.0.0.0/24"), of(LB, "10.0.1.0/24")]);
 }
 
 /// A rule of the same text that lets something else in is no rule for checks.
 #[tokio::test(start_paused = true)]
 async fn what_only_looks_like_one_is_not_handed_over() {
     let fixture = sharing().await;
-    beside(&fixture, "aother", &[0, 1]);
+    beside(&fixture, OTHER, &[0, 1]);
     fixture.aws.change(|world| {
         let group = world.security_groups.get_mut("sg-node").unwrap();
         group.ingress.retain(|rule| rule.from_port != Some(10256));
