@@ -63,7 +63,7 @@ impl Reconciler {
                 let group = inventory.groups.iter().find(|other| other.id == *group);
                 if let Some(group) = group.filter(|_| !self.hands_off()) {
                     // Others wait for the lock that this takes.
-                    Lane::Lifecycle.run(self.delete_rules(group, description)).await?;
+                    Box::pin(Lane::Lifecycle.run(self.delete_rules(group, description))).await?;
                 }
             }
             What::Group(id) => self.delete_group(id).await?,

@@ -83,8 +83,10 @@ async fn what_nobody_is_checked_from_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_clusters_load_balancer_and_one_of_another_vpc_are_no_heirs() {
+async fn another_clusters_load_balancer_and_one_of_another_vpc_or_origin_are_no_heirs() {
     let fixture = sharing().await;
+    // Nobody would take the rules away with this one.
+    beside(&fixture, "made-by-hand", &[0, 1]);
     beside(&fixture, FIRST, &[0]);
     beside(&fixture, SECOND, &[1]);
     fixture.aws.change(|world| {
