@@ -162,17 +162,17 @@ impl Executor<'_> {
     }
 
     /// What was revoked has no description any more by which it is found again: it is brought back with some patience, also
-    /// when nobody knows whether it was revoked.
+    /// when nobody knows whether, or how much of it, was revoked.
     async fn hand_over(&self, group: &str, rules: &[IpPermission], to: &[IpPermission]) -> Result<(), Error> {
         let revoked = self.revoke(group, rules).await;
-        if revoked.is_err() && !is(&revoked, Kind::Transport) {
+        if matches!(revoked, Err(Error::NotLeader(_))) || is(&revoked, Kind::AccessDenied) {
             return revoked;
         }
         let mut pauses = PATIENCE.iter();
         loop {
             let back = self.authorize(group, to).await;
-            let passing = is(&back, Kind::Throttled) || is(&back, Kind::Transport);
-            match pauses.next().filter(|_| passing) {
+            let passing = [Kind::Throttled, Kind::Transport, Kind::Other];
+            match pauses.next().filter(|_| passing.iter().any(|kind| is(&back, *kind))) {
                 None => return back.and(revoked),
                 Some(pause) => tokio::time::sleep(Duration::from_secs(*pause)).await,
             }

@@ -37,7 +37,8 @@ pub fn cause(memory: &Memory, shape: &Shape, held: bool, same_targets: bool) -> 
         None => Cause::Asked,
         Some(before) if before != shape => Cause::Asked,
         Some(_) if memory.failures > 0 => Cause::Again,
-        // What a look leaves open are targets.
+        Some(_) if memory.settled.is_none() && memory.relies => Cause::Again,
+        // What else a look leaves open are targets.
         Some(_) if memory.settled.is_none() && memory.open > 0 => Cause::Nodes,
         Some(_) if memory.settled.is_none() => Cause::Again,
         Some(_) if !same_targets => Cause::Nodes,

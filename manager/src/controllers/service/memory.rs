@@ -58,6 +58,8 @@ pub struct Memory {
     pub waiting: bool,
     /// What was told last of each kind, and when.
     told: BTreeMap<&'static str, (Instant, String)>,
+    /// Whether the last look relied on rules that another load balancer has brought, which may just be going with it.
+    pub relies: bool,
     /// Whether a deletion has found anything that the Service had: what is released is then this controller's.
     pub had: bool,
     /// Whether the beginning of the deletion was told.

@@ -291,7 +291,8 @@ impl Reconciler {
     }
 
     /// Remembers the look, and says when the next is due: soon, while a loss of targets waits to be confirmed, a
-    /// Ready node's instance is not listed by EC2 yet, AWS has refused a target, or the address is not known.
+    /// Ready node's instance is not listed by EC2 yet, AWS has refused a target, the address is not known, or a rule may just
+    /// be going with the load balancer that has brought it.
     fn settle(&self, service: &Service, settled: Settled, plan: Plan, refused: &BTreeSet<InstanceId>) -> Next {
         let only_targets = plan.changes_targets_only();
         let (unconfirmed, targets) = (plan.unconfirmed, &plan.targets - refused);
@@ -304,13 +305,17 @@ impl Reconciler {
         let held = targets.difference(&settled.targets).any(|id| !unconfirmed.contains(id));
         let until_settled = self.settled_at.saturating_duration_since(settled.at);
         let missing = !settled.targets.is_subset(&targets) || !refused.is_empty();
-        // A rule that another load balancer has brought may just be going with it: what has relied on it is looked at again.
-        let borrowed = plan.borrowed && !plan.steps.is_empty() && !only_targets;
-        let open = borrowed || losing || held || settled.hostname.is_empty() || missing;
+        // A rule that another load balancer has brought may just be going with it: who has relied on it when something was made
+        // looks again, until no deletion is under way.
+        let made = !plan.steps.is_empty() && !only_targets;
+        let relied = self.memories.of(uid(service)).relies;
+        let relies = plan.borrowed && (made || (relied && self.deleting.try_lock().is_err()));
+        let open = relies || losing || held || settled.hostname.is_empty() || missing;
         self.memories.update(uid(service), |memory| {
             if !losing {
                 memory.all_there();
             }
+            memory.relies = relies;
             memory.waiting = losing || held || !refused.is_empty();
             if open {
                 memory.leave_open(targets);

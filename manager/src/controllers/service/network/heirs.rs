@@ -28,7 +28,8 @@ pub type Check = (i32, String);
 /// By what a rule lets in, the name of a load balancer that needs it.
 pub type Heirs = BTreeMap<Check, String>;
 
-/// The load balancers of Services of the cluster, other than `load_balancer`, that need rules for these checks.
+/// The load balancers of the cluster, by their names made for Services and other than `load_balancer`, that need rules for
+/// these checks.
 ///
 /// # Errors
 /// When a call failed. Without any check, or another load balancer that has its checks at such a port, few are made.

@@ -95,14 +95,13 @@ pub(super) fn removal(doomed: &Doomed, settings: &Settings) -> Vec<Planned> {
 /// does not have any more: at all, or in a group that no candidate is in.
 #[must_use]
 pub fn unneeded_checks(desired: &Desired, subnets: &[Subnet], observed: &Observed) -> BTreeSet<Check> {
-    let Some(health) = wanted(desired, subnets).health else {
-        return BTreeSet::new();
-    };
+    let health = wanted(desired, subnets).health;
     let instances = observed.instances.values();
     let used: BTreeSet<&String> = instances.flat_map(|instance| &instance.security_groups).collect();
     let (here, elsewhere): (Vec<_>, Vec<_>) = observed.groups.values().partition(|group| used.contains(&group.id));
     let mut checks = checks_of(here.into_iter(), &desired.name);
-    checks.retain(|check| !health.contains(&key_of(check)));
+    // Without a wish for any the rules that are there stay.
+    checks.retain(|check| health.as_ref().is_some_and(|health| !health.contains(&key_of(check))));
     checks.extend(checks_of(elsewhere.into_iter(), &desired.name));
     checks
 }

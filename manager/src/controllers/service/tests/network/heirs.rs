@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use outrigger_aws::Error;
 use outrigger_aws::ec2::{IpPermission, IpRange};
 
 use super::super::super::sync::Next;
@@ -156,19 +157,61 @@ async fn in_a_group_without_nodes_of_the_service_they_stay_as_well() {
 /// A rule that was taken away has no description by which it is found again.
 #[tokio::test(start_paused = true)]
 async fn what_is_handed_over_comes_back_when_aws_is_busy() {
-    for (action, code) in [
-        ("AuthorizeSecurityGroupIngress", "RequestLimitExceeded"),
-        ("RevokeSecurityGroupIngress", "RequestLimitExceeded"),
-    ] {
+    const AUTHORIZE: &str = "AuthorizeSecurityGroupIngress";
+    let handed = [of(OTHER, "10.0.0.0/24"), of(OTHER, "10.0.1.0/24")];
+    for code in ["RequestLimitExceeded", "InternalError"] {
         let fixture = sharing().await;
         beside(&fixture, OTHER, &[0, 1]);
         fixture.change(delete);
-        let busy = outrigger_aws::Error::answered(action, code, "busy");
-        fixture.aws.fail_next(action, busy);
-        fixture.settle().await;
-        let left = rules(&fixture.aws.world(), "sg-node");
-        assert_eq!(left, [of(OTHER, "10.0.0.0/24"), of(OTHER, "10.0.1.0/24")], "{action}");
+        for _ in 0..4 {
+            fixture
+                .aws
+                .fail_next(AUTHORIZE, Error::answered(AUTHORIZE, code, "busy"));
+        }
+        fixture.sync().await.unwrap();
+        assert_eq!(rules(&fixture.aws.world(), "sg-node"), handed, "{code}");
     }
+}
+
+/// The answer to the revocation is lost, and so is the rest of this try.
+#[tokio::test(start_paused = true)]
+async fn what_may_have_been_revoked_comes_back_as_well() {
+    const REVOKE: &str = "RevokeSecurityGroupIngress";
+    for code in ["RequestLimitExceeded", "InternalError"] {
+        let fixture = sharing().await;
+        beside(&fixture, OTHER, &[0, 1]);
+        fixture.change(delete);
+        // Those for clients and for path MTU discovery go first.
+        fixture.aws.plan_next(REVOKE, None);
+        fixture.aws.plan_next(REVOKE, None);
+        fixture.aws.fail_next(REVOKE, Error::answered(REVOKE, code, "busy"));
+        fixture.sync().await.unwrap_err();
+        let writes = fixture.aws.writes();
+        let last = writes.last().unwrap();
+        assert!(last.starts_with("AuthorizeSecurityGroupIngress"), "{writes:?}");
+        assert_eq!(checks(&fixture), [of(LB, "10.0.0.0/24"), of(LB, "10.0.1.0/24")]);
+        fixture.settle().await;
+        assert_eq!(
+            rules(&fixture.aws.world(), "sg-node"),
+            [of(OTHER, "10.0.0.0/24"), of(OTHER, "10.0.1.0/24")]
+        );
+    }
+}
+
+/// The Service is checked where its clients come in, and needs no rule for checks any more.
+#[tokio::test(start_paused = true)]
+async fn without_checks_of_its_own_a_service_keeps_those_of_others_where_it_has_no_nodes_too() {
+    let fixture = sharing().await;
+    fixture.aws.change(|world| {
+        let mut group = world.security_groups["sg-node"].clone();
+        (group.id, group.name) = ("sg-old".into(), Some("old".into()));
+        world.security_groups.insert("sg-old".into(), group);
+    });
+    beside(&fixture, OTHER, &[0]);
+    fixture.annotate("healthcheck-port", "traffic-port");
+    fixture.settle().await;
+    assert_eq!(rules(&fixture.aws.world(), "sg-old"), [of(LB, "10.0.0.0/24")]);
+    assert_eq!(checks(&fixture), [of(LB, "10.0.0.0/24"), of(LB, "10.0.1.0/24")]);
 }
 
 /// The one that has brought them goes while another one is made, which was told that they are there.
@@ -192,10 +235,19 @@ async fn who_relies_on_those_of_another_one_looks_again() {
         group.ingress.push(rule);
         world.network.provisioning_looks = 0;
     });
-    let Next::After(pause) = fixture.sync().await.unwrap() else {
-        panic!("nobody looks again");
+    let again = async || match fixture.sync().await.unwrap() {
+        Next::After(pause) => pause,
+        Next::OnChange => panic!("nobody looks again"),
     };
-    assert!(pause <= std::time::Duration::from_secs(5), "{pause:?}");
+    let mut pause = again().await;
+    assert_eq!(pause, std::time::Duration::from_secs(5));
+    let deletion = fixture.reconciler.deleting.lock().await;
+    for seconds in [10, 20] {
+        tokio::time::advance(pause).await;
+        pause = again().await;
+        assert_eq!(pause, std::time::Duration::from_secs(seconds));
+    }
+    drop(deletion);
     assert_eq!(checks(&fixture), [of(OTHER, "10.0.0.0/24"), of(OTHER, "10.0.1.0/24")]);
     fixture.aws.change(|world| {
         let group = world.security_groups.get_mut("sg-node").unwrap();
