@@ -36,6 +36,15 @@ pub fn checks(fixture: &Fixture) -> Vec<String> {
     rules
 }
 
+/// Another group of the cluster with the same rules, which no node has any more.
+fn with_old_group(fixture: &Fixture) {
+    fixture.aws.change(|world| {
+        let mut group = world.security_groups["sg-node"].clone();
+        (group.id, group.name) = ("sg-old".into(), Some("old".into()));
+        world.security_groups.insert("sg-old".into(), group);
+    });
+}
+
 /// Another load balancer like the Service's, in some of its subnets.
 pub fn beside(fixture: &Fixture, name: &str, subnets: &[usize]) {
     fixture.aws.change(|world| {
@@ -134,11 +143,7 @@ async fn with_another_port_for_the_checks_they_stay_as_long_as_another_one_needs
 #[tokio::test(start_paused = true)]
 async fn in_a_group_without_nodes_of_the_service_they_stay_as_well() {
     let fixture = sharing().await;
-    fixture.aws.change(|world| {
-        let mut group = world.security_groups["sg-node"].clone();
-        (group.id, group.name) = ("sg-old".into(), Some("old".into()));
-        world.security_groups.insert("sg-old".into(), group);
-    });
+    with_old_group(&fixture);
     beside(&fixture, OTHER, &[0]);
     let again = async || {
         let times = fixture.aws.calls().len().to_string();
@@ -202,11 +207,7 @@ async fn what_may_have_been_revoked_comes_back_as_well() {
 #[tokio::test(start_paused = true)]
 async fn without_checks_of_its_own_a_service_keeps_those_of_others_where_it_has_no_nodes_too() {
     let fixture = sharing().await;
-    fixture.aws.change(|world| {
-        let mut group = world.security_groups["sg-node"].clone();
-        (group.id, group.name) = ("sg-old".into(), Some("old".into()));
-        world.security_groups.insert("sg-old".into(), group);
-    });
+    with_old_group(&fixture);
     beside(&fixture, OTHER, &[0]);
     fixture.annotate("healthcheck-port", "traffic-port");
     fixture.settle().await;
