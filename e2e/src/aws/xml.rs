@@ -134,12 +134,8 @@ fn parse(document: &str) -> Result<Element, String> {
                 let element = open.pop().ok_or("an end without a start")?;
                 close(&mut open, element)?;
             }
-            Event::Text(text) => last(&mut open)?
-                .text
-                .push_str(&text.decode().map_err(|error| error.to_string())?),
-            Event::CData(text) => last(&mut open)?
-                .text
-                .push_str(&text.decode().map_err(|error| error.to_string())?),
+            Event::Text(text) => last(&mut open)?.text.push_str(&text),
+            Event::CData(text) => last(&mut open)?.text.push_str(&text),
             Event::GeneralRef(reference) => {
                 let character = resolve(&reference)?;
                 last(&mut open)?.text.push_str(&character);
@@ -160,17 +156,16 @@ fn parse(document: &str) -> Result<Element, String> {
 }
 
 fn begin(start: &BytesStart<'_>) -> Result<Element, String> {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|error| error.to_string());
     let mut element = Element {
-        name: text(start.name().as_ref())?,
+        name: start.name().as_ref().to_owned(),
         ..Element::default()
     };
     for attribute in start.attributes() {
         let attribute = attribute.map_err(|error| error.to_string())?;
-        let value = quick_xml::escape::unescape(&text(&attribute.value)?)
+        let value = quick_xml::escape::unescape(&attribute.value)
             .map_err(|error| error.to_string())?
             .into_owned();
-        element.attributes.push((text(attribute.key.as_ref())?, value));
+        element.attributes.push((attribute.key.as_ref().to_owned(), value));
     }
     Ok(element)
 }
@@ -192,10 +187,9 @@ fn resolve(reference: &BytesRef<'_>) -> Result<String, String> {
     if let Some(character) = reference.resolve_char_ref().map_err(|error| error.to_string())? {
         return Ok(character.to_string());
     }
-    let name = reference.decode().map_err(|error| error.to_string())?;
-    resolve_predefined_entity(&name)
+    resolve_predefined_entity(reference)
         .map(str::to_owned)
-        .ok_or_else(|| format!("unknown entity {name}"))
+        .ok_or_else(|| format!("unknown entity {}", &**reference))
 }
 
 #[cfg(test)]
