@@ -45,6 +45,14 @@ impl Component {
         }
     }
 
+    /// The names under which labels and containers know the component: the full one, then the short one.
+    #[must_use]
+    pub fn names(self) -> Vec<&'static str> {
+        let mut names = vec![self.as_str(), self.short_name()];
+        names.dedup();
+        names
+    }
+
     /// The short name that hyperkube and some provisioners use.
     const fn short_name(self) -> &'static str {
         match self {
@@ -114,13 +122,18 @@ impl Finding<'_> {
     }
 }
 
-const LABELS: [&str; 6] = [
+/// Labels of Pods whose value names a component, by the names of [`Component::names`]. The registration of the webhook for Pods is
+/// rendered from this table, because a selector of Kubernetes cannot say "one of these keys".
+pub const POD_LABELS: [&str; 7] = [
+    "app",
     "component",
     "k8s-app",
-    "app",
+    // Gardener.
+    "role",
+    // Cluster API Nested.
+    "component-name",
     "app.kubernetes.io/component",
     "app.kubernetes.io/name",
-    "role",
 ];
 
 /// Every container of a Pod that runs or seems to run a component. `labels` are the Pod's, where they are at hand.
@@ -177,7 +190,7 @@ fn judge(
         image_strength(component, text(container, "image")),
     ];
     let label = labels.map_or(Strength::None, |labels| {
-        LABELS
+        POD_LABELS
             .iter()
             .map(|key| component.strength(text(labels, key)))
             .max()

@@ -5,6 +5,7 @@
 
 use std::{fs, path::Path};
 
+use outrigger_shared::component::{Component, POD_LABELS};
 use outrigger_webhook::decide::{Kind, kinds};
 use serde_json::Value;
 
@@ -156,5 +157,94 @@ fn the_validating_component_sends_every_kind_with_tags_and_keeps_nothing_waiting
     assert_eq!(
         rules.iter().find(migrations).unwrap()["operations"],
         serde_json::json!(["UPDATE"])
+    );
+}
+
+const REGISTRATION: &str = "base/webhook/mutating-webhook-configuration.yaml";
+const RENDERED: &str = "  # Rendered from that table, up to the end mark: UPDATE_MANIFESTS=1 cargo test -p outrigger-webhook --test manifests\n";
+const END: &str = "  # End of the rendered entries.\n";
+
+/// An entry for Pods whose label `key` has one of `values`. With `Fail` it is for namespaces of control planes only.
+fn pod_entry(prefix: &str, key: &str, values: &[&str], failure_policy: &str) -> String {
+    let name = key.replace(['.', '/'], "-");
+    let control_plane = if failure_policy == "Fail" {
+        "        - key: outrigger.dev/control-plane\n          operator: Exists\n"
+    } else {
+        ""
+    };
+    format!(
+        "  - name: {prefix}-{name}.outrigger.dev
+    admissionReviewVersions: [v1]
+    clientConfig:
+      service:
+        name: outrigger-webhook
+        namespace: outrigger-system
+        path: /mutate
+        port: 443
+    rules:
+      - apiGroups: [\"\"]
+        apiVersions: [v1]
+        resources: [pods]
+        operations: [CREATE]
+        scope: Namespaced
+    failurePolicy: {failure_policy}
+    timeoutSeconds: 3
+    reinvocationPolicy: IfNeeded
+    matchPolicy: Equivalent
+    sideEffects: None
+    namespaceSelector:
+      matchExpressions:
+{control_plane}        - key: kubernetes.io/metadata.name
+          operator: NotIn
+          values: [kube-system, kube-node-lease, outrigger-system]
+    objectSelector:
+      matchExpressions:
+        - key: {key}
+          operator: In
+          values: [{}]
+",
+        values.join(", ")
+    )
+}
+
+/// The entries for Pods: those that let a Pod pass when the webhook is away, and those that keep it waiting.
+fn pod_entries() -> [String; 2] {
+    let old_manager = Component::KubeControllerManager.names();
+    let both: Vec<&str> = [old_manager.clone(), Component::KubeApiserver.names()].concat();
+    let entries = |prefix, values: &[&str], policy| -> String {
+        POD_LABELS
+            .iter()
+            .map(|key| pod_entry(prefix, key, values, policy))
+            .collect()
+    };
+    [
+        entries("pods-by", &both, "Ignore"),
+        entries("kube-controller-manager-pods-by", &old_manager, "Fail"),
+    ]
+}
+
+/// What recognises a component must also be sent: a Pod of an old kube-controller-manager that no entry selects would start with the
+/// in-tree provider while the webhook is away.
+#[test]
+fn pods_are_registered_by_every_label_that_recognises_a_component() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../manifests")
+        .join(REGISTRATION);
+    let text = fs::read_to_string(&path).unwrap();
+    let mut parts = text.split(RENDERED);
+    let mut wanted = parts.next().unwrap().to_owned();
+    let mut rendered = 0;
+    for (entries, part) in pod_entries().iter().zip(parts) {
+        let (_, rest) = part.split_once(END).expect("an end mark");
+        wanted.extend([RENDERED, entries, END, rest]);
+        rendered += 1;
+    }
+    assert_eq!(rendered, 2, "two places with rendered entries in {REGISTRATION}");
+    if std::env::var_os("UPDATE_MANIFESTS").is_some() {
+        fs::write(&path, &wanted).unwrap();
+    }
+    assert!(
+        text == wanted,
+        "{REGISTRATION} is not what the table of labels says; render it: UPDATE_MANIFESTS=1 cargo test -p outrigger-webhook --test manifests"
     );
 }
