@@ -142,17 +142,35 @@ pub async fn dry_run(client: &Client, objects: &[Value]) -> Result<()> {
     Ok(())
 }
 
-async fn apply_one(client: &Client, object: &Value, dry_run: bool) -> Result<()> {
+/// The object as the API server has it.
+///
+/// # Errors
+/// When there is none of this kind and name, or it cannot be read.
+pub async fn get(client: &Client, object: &Value) -> Result<DynamicObject> {
     let parsed: DynamicObject = serde_json::from_value(object.clone())?;
-    let types = parsed.types.clone().context("an object without apiVersion and kind")?;
-    let what = format!("{} {}", types.kind, parsed.name_any());
+    let (api, what) = api_of(client, &parsed).await?;
+    api.get(&parsed.name_any())
+        .await
+        .with_context(|| format!("reading {what}"))
+}
+
+/// Where objects of this kind and namespace are, and what to call this one in an error.
+async fn api_of(client: &Client, object: &DynamicObject) -> Result<(Api<DynamicObject>, String)> {
+    let types = object.types.clone().context("an object without apiVersion and kind")?;
+    let what = format!("{} {}", types.kind, object.name_any());
     let gvk = GroupVersionKind::try_from(&types)?;
     let (resource, capabilities) = resource_of(client, &gvk).await.with_context(|| what.clone())?;
-    let namespace = parsed.namespace().unwrap_or_else(|| "default".to_owned());
-    let api: Api<DynamicObject> = match capabilities {
+    let namespace = object.namespace().unwrap_or_else(|| "default".to_owned());
+    let api = match capabilities {
         Scope::Namespaced => Api::namespaced_with(client.clone(), &namespace, &resource),
         Scope::Cluster => Api::all_with(client.clone(), &resource),
     };
+    Ok((api, what))
+}
+
+async fn apply_one(client: &Client, object: &Value, dry_run: bool) -> Result<()> {
+    let parsed: DynamicObject = serde_json::from_value(object.clone())?;
+    let (api, what) = api_of(client, &parsed).await?;
     let mut params = PatchParams::apply(OPERATOR).force();
     params.dry_run = dry_run;
     api.patch(&parsed.name_any(), &params, &Patch::Apply(object))

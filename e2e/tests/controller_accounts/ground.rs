@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(40);
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 /// The Role that lets the manager ask for tokens.
-const ROLE: &str = "cloud-controller-manager:controller-accounts";
+const ROLE: &str = "outrigger-manager:controller-accounts";
 const SERVICE: &str = "web";
 
 /// Everything that stands. Fields drop in order: callers before those they call.

@@ -16,7 +16,7 @@ async fn with_component(path: &str) -> Vec<Value> {
 /// Who may ask for the accounts' tokens.
 fn subjects(objects: &[Value]) -> &Value {
     let is_it = |object: &&Value| {
-        object["kind"] == "RoleBinding" && object["metadata"]["name"] == "cloud-controller-manager:controller-accounts"
+        object["kind"] == "RoleBinding" && object["metadata"]["name"] == "outrigger-manager:controller-accounts"
     };
     &objects.iter().find(is_it).expect("the binding")["subjects"]
 }
@@ -24,7 +24,7 @@ fn subjects(objects: &[Value]) -> &Value {
 #[tokio::test]
 async fn whoever_the_manager_is_may_ask_for_the_accounts_tokens() {
     let base = with_component("base").await;
-    let account = json!([{"kind": "ServiceAccount", "name": "cloud-controller-manager", "namespace": "kube-system"}]);
+    let account = json!([{"kind": "ServiceAccount", "name": "outrigger-manager", "namespace": "kube-system"}]);
     assert_eq!(subjects(&base), &account);
     let tenant = with_component("overlays/hosted/tenant").await;
     let user = json!([{"kind": "User", "name": "outrigger-manager", "apiGroup": "rbac.authorization.k8s.io"}]);

@@ -8,6 +8,8 @@
 //! | the resource that drives a migration | `definition.rs` |
 //! | who may do what, above all with leases | `rights.rs` |
 //! | controllers with accounts of their own | `accounts.rs` |
+//! | on which Nodes the manager runs | `placement.rs` |
+//! | nothing of a running incumbent changes | `beside_the_incumbent.rs` |
 
 #![allow(
     clippy::expect_used,
@@ -17,7 +19,9 @@
 )]
 
 mod accounts;
+mod beside_the_incumbent;
 mod definition;
+mod placement;
 mod registration;
 mod rights;
 

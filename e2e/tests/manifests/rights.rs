@@ -35,7 +35,7 @@ const TENANT_WEBHOOK: Subject = Subject {
     group: "system:authenticated",
 };
 const OWN_MANAGER: Subject = Subject {
-    user: "system:serviceaccount:kube-system:cloud-controller-manager",
+    user: "system:serviceaccount:kube-system:outrigger-manager",
     group: "system:serviceaccounts",
 };
 const HOSTED_MANAGER: Subject = Subject {

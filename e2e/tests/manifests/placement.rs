@@ -1,0 +1,223 @@
+//! Which Nodes the manager's DaemonSet runs on, as the real DaemonSet controller decides it.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
+use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, ManagementControllerManager, User, Version};
+use outrigger_e2e::process::{Launch, Process, free_port};
+use outrigger_e2e::stage::manifests;
+use outrigger_e2e::tools::{Tool, Tools};
+use serde_json::{Value, json};
+
+use super::rendered;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const ROLE: &str = "node-role.kubernetes.io/";
+const UNINITIALIZED: (&str, &str, &str) = ("node.cloudprovider.kubernetes.io/uninitialized", "true", "NoSchedule");
+
+/// A Node of a distribution: name, role labels below [`ROLE`] with their value, and taints (key, value, effect).
+struct Case {
+    name: &'static str,
+    roles: &'static [&'static str],
+    value: &'static str,
+    taints: &'static [(&'static str, &'static str, &'static str)],
+}
+
+/// Labels and taints as each distribution sets them: kubeadm's constants, kOps' nodelabels, RKE2's and K3s' server
+/// start, Rancher's planner for dedicated roles, RKE1's host labels and taints.
+const CONTROL_PLANES: [Case; 8] = [
+    Case {
+        name: "kubeadm",
+        roles: &["control-plane"],
+        value: "",
+        taints: &[
+            ("node-role.kubernetes.io/control-plane", "", "NoSchedule"),
+            UNINITIALIZED,
+        ],
+    },
+    Case {
+        name: "kubeadm-1-23",
+        roles: &["master"],
+        value: "",
+        taints: &[("node-role.kubernetes.io/master", "", "NoSchedule"), UNINITIALIZED],
+    },
+    Case {
+        name: "kops",
+        roles: &["control-plane"],
+        value: "",
+        taints: &[
+            ("node-role.kubernetes.io/control-plane", "", "NoSchedule"),
+            UNINITIALIZED,
+        ],
+    },
+    Case {
+        name: "rke2",
+        roles: &["control-plane", "etcd", "master"],
+        value: "true",
+        taints: &[("CriticalAddonsOnly", "true", "NoExecute"), UNINITIALIZED],
+    },
+    Case {
+        name: "rke2-by-rancher",
+        roles: &["control-plane", "etcd"],
+        value: "true",
+        taints: &[
+            ("node-role.kubernetes.io/control-plane", "", "NoSchedule"),
+            ("node-role.kubernetes.io/etcd", "", "NoExecute"),
+            UNINITIALIZED,
+        ],
+    },
+    Case {
+        name: "k3s",
+        roles: &["control-plane", "master"],
+        value: "true",
+        taints: &[("CriticalAddonsOnly", "true", "NoExecute")],
+    },
+    Case {
+        name: "rke1",
+        roles: &["controlplane", "etcd"],
+        value: "true",
+        taints: &[
+            ("node-role.kubernetes.io/controlplane", "true", "NoSchedule"),
+            ("node-role.kubernetes.io/etcd", "true", "NoExecute"),
+            UNINITIALIZED,
+        ],
+    },
+    // kOps and kubeadm of 1.20 to 1.23 set both labels; one Pod is wanted.
+    Case {
+        name: "both-labels",
+        roles: &["control-plane", "master"],
+        value: "",
+        taints: &[("node-role.kubernetes.io/master", "", "NoSchedule")],
+    },
+];
+
+const OTHERS: [Case; 3] = [
+    Case {
+        name: "worker",
+        roles: &["worker"],
+        value: "true",
+        taints: &[],
+    },
+    Case {
+        name: "etcd-only",
+        roles: &["etcd"],
+        value: "true",
+        taints: &[("node-role.kubernetes.io/etcd", "true", "NoExecute")],
+    },
+    Case {
+        name: "no-role",
+        roles: &[],
+        value: "",
+        taints: &[],
+    },
+];
+
+fn node(case: &Case) -> Node {
+    let labels: serde_json::Map<String, Value> = case
+        .roles
+        .iter()
+        .map(|role| (format!("{ROLE}{role}"), json!(case.value)))
+        .collect();
+    let taints: Vec<Value> = case
+        .taints
+        .iter()
+        .map(|(key, value, effect)| json!({"key": key, "value": value, "effect": effect}))
+        .collect();
+    serde_json::from_value(json!({"metadata": {"name": case.name, "labels": labels}, "spec": {"taints": taints}}))
+        .expect("a Node")
+}
+
+/// The Node that the DaemonSet controller made a Pod for: it writes the name into the Pod's affinity, and the scheduler
+/// binds it.
+fn node_of(pod: &Pod) -> String {
+    let value = serde_json::to_value(pod).expect("a Pod");
+    let terms = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    let name = value.pointer(&format!("{terms}/0/matchFields/0/values/0"));
+    name.and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn controller_manager(tools: &Tools, server: &ApiServer, run: &std::path::Path) -> Process {
+    let manager = ManagementControllerManager {
+        kubeconfig: server.kubeconfig(&User::admin()).expect("kubeconfig"),
+        service_account_key: server.service_account_key(),
+        certificate_folder: run.join("kcm"),
+        port: free_port().expect("port"),
+    };
+    let program = tools.path(server.version().controller_manager()).expect("binary");
+    let launch = Launch::new("kube-controller-manager", program).arguments(manager.arguments());
+    Process::start(&launch, run).expect("starts")
+}
+
+async fn apply_daemon_set(tools: &Tools, admin: &Client) {
+    let objects = rendered(tools, "base").await;
+    let is_needed = |object: &&Value| {
+        object["kind"] == "DaemonSet"
+            || (object["kind"] == "ServiceAccount" && object["metadata"]["namespace"] == "kube-system")
+    };
+    let needed: Vec<Value> = objects.iter().filter(is_needed).cloned().collect();
+    assert_eq!(needed.len(), 2, "the DaemonSet and its service account");
+    manifests::apply(admin, &needed).await.expect("applied");
+}
+
+/// Waits until the controller has observed the DaemonSet and made all Pods that it wants.
+async fn placed(admin: &Client) -> Vec<String> {
+    let sets: Api<DaemonSet> = Api::namespaced(admin.clone(), "kube-system");
+    let pods: Api<Pod> = Api::namespaced(admin.clone(), "kube-system");
+    let deadline = tokio::time::Instant::now() + LIMIT;
+    loop {
+        let status = sets.get("outrigger-manager").await.expect("the DaemonSet").status;
+        let wanted = status.as_ref().map_or(0, |status| status.desired_number_scheduled);
+        let label = ListParams::default().labels("app.kubernetes.io/name=outrigger-manager");
+        let mut nodes: Vec<String> = pods
+            .list(&label)
+            .await
+            .expect("Pods")
+            .items
+            .iter()
+            .map(node_of)
+            .collect();
+        nodes.sort();
+        let is_observed = status.is_some_and(|status| status.observed_generation.is_some());
+        if is_observed && wanted > 0 && usize::try_from(wanted) == Ok(nodes.len()) {
+            return nodes;
+        }
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{wanted} Pods wanted, {} made: {nodes:?}",
+            nodes.len()
+        );
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_daemon_set_runs_on_the_control_plane_nodes_of_every_distribution_and_nowhere_else() {
+    let wanted = [
+        Tool::Etcd,
+        Tool::ApiServer126,
+        Tool::ControllerManager126,
+        Tool::Kustomize,
+    ];
+    let tools = Tools::load(&wanted).await.expect("tools");
+    let run = tempfile::tempdir().expect("folder");
+    let etcd = Etcd::start(&tools, run.path()).await.expect("etcd");
+    let options = ApiServerOptions::new("placement", Version::V1_26, "127.92.0.0/16");
+    let server = ApiServer::start(&tools, run.path(), &etcd, &options)
+        .await
+        .expect("API server");
+    let admin = server.client(&User::admin(), "manifests-test/1").await.expect("client");
+    let nodes: Api<Node> = Api::all(admin.clone());
+    for case in CONTROL_PLANES.iter().chain(&OTHERS) {
+        nodes.create(&PostParams::default(), &node(case)).await.expect("a Node");
+    }
+
+    let _manager = controller_manager(&tools, &server, run.path());
+    apply_daemon_set(&tools, &admin).await;
+
+    let mut expected: Vec<String> = CONTROL_PLANES.iter().map(|case| case.name.to_owned()).collect();
+    expected.sort();
+    assert_eq!(placed(&admin).await, expected);
+}
