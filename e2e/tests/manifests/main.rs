@@ -7,9 +7,11 @@
 //! | which calls may fail, and how long they may take | `registration.rs` |
 //! | the resource that drives a migration | `definition.rs` |
 //! | who may do what, above all with leases | `rights.rs` |
+//! | who writes the status of a migration | `status_writers.rs` |
 //! | controllers with accounts of their own | `accounts.rs` |
 //! | on which Nodes the manager runs | `placement.rs` |
 //! | nothing of a running incumbent changes | `beside_the_incumbent.rs` |
+//! | where a tenant's manager takes its AWS identity from, and who reaches the webhook | `hosted.rs` |
 
 #![allow(
     clippy::expect_used,
@@ -21,9 +23,11 @@
 mod accounts;
 mod beside_the_incumbent;
 mod definition;
+mod hosted;
 mod placement;
 mod registration;
 mod rights;
+mod status_writers;
 
 use std::path::Path;
 use std::time::Instant;
