@@ -66,7 +66,7 @@ pub struct Desired {
 pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invalid> {
     let annotations = Annotations::of(service);
     preflight(annotations)?;
-    let user_tags = annotations.pairs("additional-resource-tags");
+    let user_tags = request::user_tags(annotations, &settings.cluster_id)?;
     request::refuse_affinity(service)?;
     let ports = ports::checked(service)?;
     let networks = source_ranges::wanted(service)?;

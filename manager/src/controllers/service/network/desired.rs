@@ -77,7 +77,7 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
             "network load balancers take no extra security groups; list them in aws-load-balancer-security-groups";
         return Err(annotations.wrong("extra-security-groups", expected));
     }
-    let user_tags = annotations.pairs("additional-resource-tags");
+    let user_tags = request::user_tags(annotations, &settings.cluster_id)?;
     let target_group_attributes = attributes::of_target_groups(service)?;
     request::refuse_affinity(service)?;
     let listed = ports::checked(service)?;
