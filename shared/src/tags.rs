@@ -27,6 +27,26 @@ pub fn cluster_of_key(key: &str) -> Option<&str> {
     key.strip_prefix(CLUSTER_PREFIX).filter(|id| !id.is_empty())
 }
 
+/// The cluster that a tag names, by the current key or by the legacy one.
+#[must_use]
+pub fn cluster_named<'a>(key: &'a str, value: &'a str) -> Option<&'a str> {
+    cluster_of_key(key).or_else(|| (key == LEGACY_CLUSTER).then_some(value))
+}
+
+/// Another cluster that tags name, if they do not name this one too.
+#[must_use]
+pub fn other_owner<'a>(cluster_id: &str, tags: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<&'a str> {
+    let mut other = None;
+    let named = tags.into_iter().filter_map(|(key, value)| cluster_named(key, value));
+    for cluster in named.filter(|cluster| !cluster.is_empty()) {
+        if cluster == cluster_id {
+            return None;
+        }
+        other = Some(cluster);
+    }
+    other
+}
+
 /// Whether tags put a resource into the cluster.
 #[must_use]
 pub fn belongs_to<'a>(cluster_id: &str, tags: impl IntoIterator<Item = (&'a str, &'a str)>) -> bool {
@@ -63,6 +83,17 @@ mod tests {
         for value in ["shared", "Owned", "", "1"] {
             assert!(!owned_by("prod", [("kubernetes.io/cluster/prod", value)]), "{value}");
         }
+    }
+
+    #[test]
+    fn another_owner_is_named_only_where_the_cluster_itself_is_not() {
+        let own = ("kubernetes.io/cluster/prod", "owned");
+        let other = ("kubernetes.io/cluster/test", "owned");
+        assert_eq!(other_owner("prod", [other]), Some("test"));
+        assert_eq!(other_owner("prod", [("KubernetesCluster", "test")]), Some("test"));
+        assert_eq!(other_owner("prod", [other, own]), None);
+        assert_eq!(other_owner("prod", [other, ("KubernetesCluster", "prod")]), None);
+        assert_eq!(other_owner("prod", [("team", "a"), ("KubernetesCluster", "")]), None);
     }
 
     #[test]

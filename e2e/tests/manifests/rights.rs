@@ -210,6 +210,19 @@ async fn work_of_the_manager(ask: &mut Authorizer<'_>, manager: Subject) -> Resu
         .await?;
     ask.expect(true, manager, &["create"], "/events", ("default", ""))
         .await?;
+    // The namespace whose UID stands for the cluster, and no other.
+    let own = ("kube-system", "kube-system");
+    ask.expect(true, manager, &["get"], "/namespaces", own).await?;
+    ask.expect(
+        false,
+        manager,
+        &["list", "watch", "update", "patch", "delete"],
+        "/namespaces",
+        own,
+    )
+    .await?;
+    ask.expect(false, manager, &["get"], "/namespaces", ("default", "default"))
+        .await?;
     ask.expect(false, manager, &["get", "patch", "delete"], "/events", ("default", ""))
         .await?;
     // The finalizer goes with the status, so no other part of a Service is the manager's to write.

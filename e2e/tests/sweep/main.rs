@@ -1,6 +1,6 @@
 //! Leftovers of two Services whose finalizer somebody took away while no manager ran: a manager names all of them, in its
 //! log and its metric, and deletes nothing; one that is asked to delete does so when two searches have found them.
-//! Whatever has a Service, is another cluster's, or may be, stays.
+//! Whatever has a Service, is another cluster's, or may be, stays; also where that cluster has the same ID.
 //!
 //! A minute is the shortest time between two searches, so that this takes two.
 
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use http::Request;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::Api;
 use kube::api::DeleteParams;
 use outrigger_e2e::alone::{Alone, Manager, Options, differences, node_of};
@@ -53,10 +53,13 @@ async fn leftovers_are_told_and_go_only_where_that_is_asked_for_and_after_two_se
     let maker = alone.manager("maker", &ONLY_SERVICES).expect("the manager starts");
     make(&alone, &maker, ["here-classic", "here-network"], 31080).await;
     others::make(&alone, "default/here-classic").await;
+    let used = others::make_of_same_id(&alone).await;
     let kept = alone.account(&[]).await.expect("an account");
     make(&alone, &maker, ["gone-classic", "gone-network"], 31090).await;
     maker.kill().await.expect("killed");
-    let expected = expected(&alone).await;
+    created_with_uid(&alone).await;
+    let mut expected = expected(&alone).await;
+    expected.insert(("classic-load-balancer".into(), used.name.clone(), others::GONE.into()));
     for name in ["gone-classic", "gone-network"] {
         remove_by_force(&alone, name).await;
     }
@@ -71,6 +74,7 @@ async fn leftovers_are_told_and_go_only_where_that_is_asked_for_and_after_two_se
     searched(&alone, &reporter, 1).await;
     told(&reporter, port, &expected).await;
     searched(&alone, &deleter, 1).await;
+    kept(&deleter, &used).await;
     sleep(QUIET).await;
     unwritten(&alone, begin);
     searched(&alone, &reporter, 2).await;
@@ -87,6 +91,41 @@ async fn leftovers_are_told_and_go_only_where_that_is_asked_for_and_after_two_se
     println!("{lines:#?}");
     assert!(writes.iter().all(|call| call.caller == deleter.name()), "{lines:#?}");
     assert_eq!(by_action(&writes), expected_writes());
+}
+
+/// New load balancers have the UID of the cluster in a tag.
+async fn created_with_uid(alone: &Alone) {
+    let namespaces = Api::<Namespace>::all(alone.client.clone());
+    let uid = namespaces.get("kube-system").await.expect("readable").metadata.uid;
+    let services = alone.list_services().await.expect("listed");
+    let of_service = services
+        .iter()
+        .find(|service| service.metadata.name.as_deref() == Some("here-classic"));
+    let of_service = of_service
+        .and_then(|service| service.metadata.uid.as_deref())
+        .expect("a UID");
+    let name = format!("a{}", &of_service.replace('-', "")[..31]);
+    assert!(uid.is_some());
+    assert_eq!(others::uid_of(alone, &name).await, uid);
+}
+
+/// Waits until a manager has logged why it keeps the load balancer of the other cluster.
+async fn kept(manager: &Manager, used: &others::Used) {
+    let deadline = Instant::now() + LIMIT;
+    let reason = || {
+        let log = manager.log().expect("a log");
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut about = lines.filter(|line| line["id"] == *used.name);
+        about.find_map(|line| Some(line["verdict"].as_str()?.to_owned()))
+    };
+    while reason().is_none() && Instant::now() < deadline {
+        sleep(Duration::from_millis(100)).await;
+    }
+    let reason = reason().expect("a reason");
+    assert!(
+        reason.starts_with("kept: ") && reason.contains(&used.instance),
+        "{reason}"
+    );
 }
 
 /// A classic and a network load balancer.

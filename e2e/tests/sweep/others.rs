@@ -6,7 +6,61 @@ use outrigger_e2e::aws::query::Parameters;
 use outrigger_e2e::aws::xml::Element;
 
 /// Of a Service that does not exist.
-const GONE: &str = "default/gone-long-ago";
+pub const GONE: &str = "default/gone-long-ago";
+
+/// The load balancer of a cluster with the same ID that was created by v1.37.0 and has a target.
+pub struct Used {
+    /// Its name.
+    pub name: String,
+    /// Its target, an instance that is not a Node here.
+    pub instance: String,
+}
+
+/// What another cluster with the same ID has in the same VPC: resources with the UID of that cluster, and a load balancer
+/// without this tag.
+pub async fn make_of_same_id(alone: &Alone) -> Used {
+    let own = &format!("kubernetes.io/cluster/{CLUSTER}");
+    let cluster = [(own.as_str(), "owned"), (UID_TAG, "another-cluster")];
+    let of_service = [cluster[0], cluster[1], service(GONE)];
+    classic(alone, &name('a'), &of_service).await;
+    network(alone, &name('b'), &of_service).await;
+    node_rule(alone, &name('b')).await;
+    target_group(alone, "k8s-default-gonelong-2123456789", &of_service).await;
+    let description = format!("Security group for Kubernetes ELB {} ({GONE})", name('c'));
+    security_group(alone, &(format!("k8s-elb-{}", name('c')), description), &cluster).await;
+
+    let used = name('d');
+    classic(alone, &used, &[(own, "owned"), service(GONE)]).await;
+    let parameters = pairs(&[
+        ("ImageId", "ami-12c6146b"),
+        ("InstanceType", "t3.medium"),
+        ("MinCount", "1"),
+        ("MaxCount", "1"),
+        ("SubnetId", &alone.world.subnets[0].id),
+        ("TagSpecification.1.ResourceType", "instance"),
+        ("TagSpecification.1.Tag.1.Key", own),
+        ("TagSpecification.1.Tag.1.Value", "owned"),
+    ]);
+    let started = ask(alone, Ec2, "RunInstances", parameters).await;
+    let instance = started.find("instanceId").expect("an instance").text.clone();
+    let parameters = pairs(&[
+        ("LoadBalancerName", &used),
+        ("Instances.member.1.InstanceId", &instance),
+    ]);
+    ask(alone, Elb, "RegisterInstancesWithLoadBalancer", parameters).await;
+    Used { name: used, instance }
+}
+
+/// The tag with a cluster's UID.
+const UID_TAG: &str = "outrigger.dev/cluster-uid";
+
+/// The UID in the tags of a classic load balancer.
+pub async fn uid_of(alone: &Alone, load_balancer: &str) -> Option<String> {
+    let parameters = pairs(&[("LoadBalancerNames.member.1", load_balancer)]);
+    let answer = ask(alone, Elb, "DescribeTags", parameters).await;
+    let tag = answer.items("Tags").iter().find(|tag| tag.value("Key") == UID_TAG)?;
+    Some(tag.value("Value").to_owned())
+}
 
 /// Makes one of each kind; `living` is a Service that exists.
 pub async fn make(alone: &Alone, living: &str) {

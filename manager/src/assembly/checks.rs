@@ -40,8 +40,7 @@ pub(super) fn clusters_stay_apart<'a>(
     cluster_id: &str,
 ) -> Result<()> {
     for (key, value) in flags {
-        let named = tags::cluster_of_key(key).or_else(|| (key == tags::LEGACY_CLUSTER).then_some(value));
-        if let Some(other) = named.filter(|other| *other != cluster_id) {
+        if let Some(other) = tags::cluster_named(key, value).filter(|other| *other != cluster_id) {
             bail!("--tags: {key}={value} names the cluster {other:?}, but this one is {cluster_id:?}; take it away");
         }
     }

@@ -51,6 +51,7 @@ pub struct Assembly {
     node_client: Client,
     lifecycle_client: Client,
     service_client: Client,
+    cluster_client: Client,
     route_client: Client,
     nodes: NodeCache,
     instances: Instances,
@@ -99,6 +100,7 @@ impl Assembly {
             // The name that the in-tree controller's client has, too.
             lifecycle_client: cluster.client("cloud-node-lifecycle-controller")?,
             service_client: cluster.client("service-controller")?,
+            cluster_client: cluster.client("cluster-uid")?,
             route_client: cluster.client("route-controller")?,
             node_ipam: Ipam::of(options, &metrics)?,
             tagging_client: cluster.client("tagging-controller")?,

@@ -158,6 +158,7 @@ impl Assembly {
         let config = &self.cloud.config;
         service::Deps {
             client: self.service_client.clone(),
+            cluster: self.cluster_client.clone(),
             nodes: self.nodes.clone(),
             ec2: Arc::clone(&self.cloud.clients.ec2),
             instances: self.instances.clone(),
@@ -165,6 +166,7 @@ impl Assembly {
             elbv2: Arc::clone(&self.cloud.clients.elbv2),
             settings: service::settings::Settings {
                 cluster_id: self.cloud.cluster.id.clone(),
+                cluster_uid: None,
                 legacy_tags: self.cloud.cluster.legacy_tags,
                 vpc_id: self.cloud.vpc_id.clone(),
                 own_subnet_id: self.cloud.subnet_id.clone(),

@@ -7,7 +7,8 @@
 //!   in the end is compared; so may it leave out what AWS refused;
 //! - a step that deletes the load balancer: ours has the same writes in its own order ([`DELETION`]);
 //! - a Service that was never given anything: ours may be silent where v1.37.0 says again what is wrong;
-//! - a Warning: what went wrong is said in words of our own, after the same beginning.
+//! - a Warning: what went wrong is said in words of our own, after the same beginning;
+//! - the tag with the cluster's UID on what ours creates ([`without_cluster_uid`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -31,12 +32,19 @@ pub const SETTERS: [&str; 8] = [
 ];
 
 /// Topics of `docs/parity.md` that say what holds for all cases: see the module's text.
-pub const GENERAL: [&str; 4] = [
+pub const GENERAL: [&str; 5] = [
     "unchanged Service",
     "words of a failure",
     "order of a deletion",
     "a Service that is refused",
+    "tags of new resources",
 ];
+
+/// Key of the tag that ours sets besides, on what it creates.
+const CLUSTER_UID: &str = "outrigger.dev/cluster-uid";
+
+/// Calls that set it.
+const CREATIONS: [&str; 3] = ["CreateLoadBalancer", "CreateSecurityGroup", "CreateTargetGroup"];
 
 /// The order of ours in a deletion: traffic ends first, and a group goes when no rule names it any more.
 const DELETION: [&str; 4] = [
@@ -77,6 +85,34 @@ impl fmt::Display for Problem {
         }
         f.write_str(&self.what)
     }
+}
+
+/// The outcome without that tag. In any other call than a creation it stays, and so is a difference: nothing that is there
+/// gets the tag, or loses it.
+#[must_use]
+pub fn without_cluster_uid(mut outcome: Outcome) -> Outcome {
+    for line in outcome
+        .writes
+        .iter_mut()
+        .filter(|line| CREATIONS.contains(&action(line)))
+    {
+        let key = format!("{CLUSTER_UID}=");
+        while let Some(start) = line.find(&key) {
+            let rest = &line[start..];
+            let end = start + rest.find([' ', ']']).unwrap_or(rest.len());
+            let (before, after) = (&line[..start], &line[end..]);
+            *line = match before.strip_suffix(' ') {
+                Some(before) => format!("{before}{after}"),
+                None => format!("{before}{}", after.trim_start()),
+            };
+        }
+    }
+    for fields in outcome.aws.values_mut().flatten() {
+        if let Some(Value::Object(tags)) = fields.get_mut("tags") {
+            tags.remove(CLUSTER_UID);
+        }
+    }
+    outcome
 }
 
 /// What is wrong with a case; empty when ours is equal to the record, or differs as the case and the page of parity
@@ -302,7 +338,7 @@ mod tests {
 
     use super::super::case::Case;
     use super::super::outcome::{Change, Event, Outcome, ServiceState};
-    use super::{GENERAL, problems, same_events};
+    use super::{GENERAL, problems, same_events, without_cluster_uid};
 
     fn event(kind: &str, reason: &str, message: &str) -> Event {
         Event {
@@ -380,6 +416,36 @@ mod tests {
             ours[1].reads = 1;
         };
         assert_eq!(found("", lenient), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_tag_with_the_clusters_uid_counts_only_where_nothing_is_created() {
+        let uid = "outrigger.dev/cluster-uid=0-1";
+        let outcome = |writes: [&str; 5], tags: serde_json::Value| Outcome {
+            writes: writes.map(str::to_owned).into(),
+            aws: serde_json::from_value(json!({"lb": {"tags": tags}, "gone": null})).expect("a change"),
+            ..Outcome::default()
+        };
+        let lines = |uid: &dyn Fn(&str) -> String| {
+            [
+                format!("CreateTargetGroup Name=a Tags=[kubernetes.io/x=y{}] VpcId=v", uid(" ")),
+                format!("CreateLoadBalancer Tags=[a=b{} team=web]", uid(" ")),
+                format!("CreateSecurityGroup Tags=[{}team=web]", uid("")),
+                "AddTags Tags=[outrigger.dev/cluster-uid=0-1]".to_owned(),
+                "CreateTags Tag=[outrigger.dev/cluster-uid=0-1]".to_owned(),
+            ]
+        };
+        let with = lines(&|before| match before {
+            "" => format!("{uid} "),
+            before => format!("{before}{uid}"),
+        });
+        let without = lines(&|_| String::new());
+        let ours = outcome(
+            with.each_ref().map(String::as_str),
+            json!({"a": "b", "outrigger.dev/cluster-uid": "0-1"}),
+        );
+        let expected = outcome(without.each_ref().map(String::as_str), json!({"a": "b"}));
+        assert_eq!(without_cluster_uid(ours), expected);
     }
 
     #[test]

@@ -384,7 +384,7 @@ impl<'a> Lane<'a> {
         let account = account::besides(account, &progress.before);
         let last = super::outcome::accounts(&progress.outcomes).pop().unwrap_or_default();
         let (writes, reads): (Vec<&Call>, Vec<&Call>) = calls.iter().partition(|call| call.is_write());
-        Ok(Outcome {
+        Ok(compare::without_cluster_uid(Outcome {
             step: label.to_owned(),
             events: named(new_events(said, &progress.said), &progress.names),
             service: state,
@@ -394,7 +394,7 @@ impl<'a> Lane<'a> {
                 .collect(),
             reads: reads.len(),
             aws: super::outcome::change(&last, &account),
-        })
+        }))
     }
 }
 

@@ -227,6 +227,14 @@ impl Ec2 for SdkEc2 {
     async fn fargate_interfaces(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<FargateEni>, Error> {
         self.read_fargate_interfaces(vpc_id, ips).await
     }
+
+    async fn running_instances(&self, vpc_id: &str, tag: &Filter) -> Result<Vec<(InstanceId, Option<i64>)>, Error> {
+        self.read_running(vpc_id, tag).await
+    }
+
+    async fn interfaces_of_group(&self, group_id: &str) -> Result<Vec<String>, Error> {
+        self.read_interfaces_of_group(group_id).await
+    }
 }
 
 #[cfg(test)]

@@ -152,4 +152,10 @@ pub trait Ec2: Send + Sync {
     /// Attached network interfaces of the VPC whose primary private IPv4 address is one of these, at most
     /// [`MAX_FILTER_VALUES`]. Fargate nodes have nothing else that EC2 would show. One call.
     async fn fargate_interfaces(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<FargateEni>, Error>;
+
+    /// Running instances of the VPC that pass a filter by tag, each with the time of its last start in seconds since 1970.
+    async fn running_instances(&self, vpc_id: &str, tag: &Filter) -> Result<Vec<(InstanceId, Option<i64>)>, Error>;
+
+    /// IDs of the network interfaces that have a security group.
+    async fn interfaces_of_group(&self, group_id: &str) -> Result<Vec<String>, Error>;
 }

@@ -25,6 +25,10 @@ impl SdkEc2 {
     /// Instances that pass all filters. Each page is converted before the next one is asked for, since the SDK's form
     /// of an instance is many times larger than ours.
     pub(super) async fn instances(&self, filters: &[Filter]) -> Result<Vec<Instance>, Error> {
+        self.map_instances(filters, |instance| instance).await
+    }
+
+    async fn map_instances<T>(&self, filters: &[Filter], map: impl Fn(Instance) -> T) -> Result<Vec<T>, Error> {
         let mut pages = self
             .client
             .describe_instances()
@@ -35,7 +39,7 @@ impl SdkEc2 {
         let mut instances = Vec::new();
         while let Some(page) = pages.next().await {
             let page = page.map_err(|error| failed("DescribeInstances", error))?;
-            instances.extend(convert::instances(page.reservations));
+            instances.extend(convert::instances(page.reservations).map(&map));
         }
         Ok(instances)
     }
@@ -61,6 +65,40 @@ impl SdkEc2 {
             Filter::new("instance-state-name", LIVING),
         ])
         .await
+    }
+
+    /// Of a large cluster these are thousands, so no more is kept than is asked for.
+    pub(super) async fn read_running(
+        &self,
+        vpc_id: &str,
+        tag: &Filter,
+    ) -> Result<Vec<(InstanceId, Option<i64>)>, Error> {
+        let filters = [
+            tag.clone(),
+            Filter::new("vpc-id", [vpc_id]),
+            Filter::new("instance-state-name", ["running"]),
+        ];
+        self.map_instances(&filters, |instance| (instance.id, instance.launched))
+            .await
+    }
+
+    pub(super) async fn read_interfaces_of_group(&self, group_id: &str) -> Result<Vec<String>, Error> {
+        let filters = [Filter::new("group-id", [group_id])];
+        let mut pages = self
+            .client
+            .describe_network_interfaces()
+            .set_filters(Some(convert::sdk_filters(&filters)))
+            .into_paginator()
+            .page_size(PAGE)
+            .send();
+        let mut found = Vec::new();
+        while let Some(page) = pages.next().await {
+            let page = page.map_err(|error| failed("DescribeNetworkInterfaces", error))?;
+            let interfaces = page.network_interfaces.unwrap_or_default().into_iter();
+            // One without an ID still has the group.
+            found.extend(interfaces.map(|interface| interface.network_interface_id.unwrap_or_default()));
+        }
+        Ok(found)
     }
 
     pub(super) async fn read_fargate_interfaces(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<FargateEni>, Error> {

@@ -1,5 +1,7 @@
 //! EC2 in memory.
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 
 use super::world::{join, same, split};
@@ -166,6 +168,7 @@ fn in_use(world: &World, id: &str) -> bool {
             .values()
             .any(|lb| lb.described.security_groups.iter().any(|group| group == id))
         || world.network.uses_group(id)
+        || world.interfaces.values().any(|groups| groups.contains(id))
         || world
             .instances
             .values()
@@ -430,6 +433,17 @@ impl Ec2 for FakeAws {
 
     async fn fargate_interfaces(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<FargateEni>, Error> {
         self.fargate_enis(vpc_id, ips)
+    }
+
+    async fn running_instances(&self, vpc_id: &str, tag: &Filter) -> Result<Vec<(InstanceId, Option<i64>)>, Error> {
+        self.running(vpc_id, tag)
+    }
+
+    async fn interfaces_of_group(&self, group_id: &str) -> Result<Vec<String>, Error> {
+        self.read("DescribeNetworkInterfaces", format!("group-id={group_id}"), |world| {
+            let has = |(_, groups): &(&String, &BTreeSet<String>)| groups.contains(group_id);
+            Ok(world.interfaces.iter().filter(has).map(|(id, _)| id.clone()).collect())
+        })
     }
 }
 

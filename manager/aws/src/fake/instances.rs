@@ -1,8 +1,9 @@
 //! How EC2 answers when it is asked for instances by plain IDs, and by addresses.
 
 use super::FakeAws;
+use super::ec2::tag_matches;
 use crate::Error;
-use crate::ec2::{FargateEni, Instance, InstanceId, InstanceState, MAX_FILTER_VALUES, MAX_IDS};
+use crate::ec2::{FargateEni, Filter, Instance, InstanceId, InstanceState, MAX_FILTER_VALUES, MAX_IDS};
 
 const DESCRIBE: &str = "DescribeInstances";
 
@@ -66,6 +67,19 @@ impl FakeAws {
                 .filter(|i| i.private_ip.as_ref().is_some_and(|ip| ips.contains(ip)))
                 .cloned()
                 .collect())
+        })
+    }
+
+    pub(super) fn running(&self, vpc_id: &str, tag: &Filter) -> Result<Vec<(InstanceId, Option<i64>)>, Error> {
+        let about = format!("running in {vpc_id} {}={}", tag.name, tag.values.join(","));
+        self.read(DESCRIBE, about, |world| {
+            let passes = |i: &&Instance| {
+                i.state == Some(InstanceState::Running)
+                    && i.vpc_id.as_deref() == Some(vpc_id)
+                    && tag_matches(&i.tags, tag).unwrap_or(false)
+            };
+            let running = world.instances.values().filter(passes);
+            Ok(running.map(|i| (i.id.clone(), i.launched)).collect())
         })
     }
 

@@ -1,6 +1,6 @@
 //! The state of AWS in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ec2::{AvailabilityZone, FargateEni, Instance, IpPermission, RouteTable, SecurityGroup, Subnet};
 use crate::elb::{AccessLog, Attributes, LoadBalancer};
@@ -28,6 +28,8 @@ pub struct World {
     pub topology: BTreeMap<InstanceId, Vec<String>>,
     /// Attached interfaces of Fargate nodes.
     pub fargate: Vec<FargateEni>,
+    /// Network interfaces of others by ID, with their security groups.
+    pub interfaces: BTreeMap<String, BTreeSet<String>>,
     /// Zones.
     pub zones: Vec<AvailabilityZone>,
     /// Subnets.

@@ -22,6 +22,7 @@ pub mod annotations;
 pub mod apply;
 mod cause;
 pub mod classic;
+mod cluster_uid;
 mod creation;
 pub mod desired;
 pub mod error;
@@ -108,6 +109,8 @@ const SETTLING: Duration = memory::CONFIRMATION;
 pub struct Deps {
     /// The API server.
     pub client: Client,
+    /// The same, as the manager itself: where controllers have service accounts, none of them may read a Namespace.
+    pub cluster: Client,
     /// The Nodes; someone else keeps the cache filled.
     pub nodes: NodeCache,
     /// EC2.
@@ -132,10 +135,14 @@ pub struct Deps {
 ///
 /// # Errors
 /// None so far: failures are those of single Services, told by Events on them.
-pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<(), Error> {
+pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Result<(), Error> {
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
         () = deps.nodes.ready() => {}
+    }
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        uid = cluster_uid::read(&deps.cluster) => deps.settings.cluster_uid = uid,
     }
     let services = Api::<Service>::all(deps.client.clone());
     let controller = Controller::new(services, watcher::Config::default());

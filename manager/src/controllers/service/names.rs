@@ -11,6 +11,17 @@ pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 /// Key of the tag that names the Service.
 pub const SERVICE_TAG: &str = "kubernetes.io/service-name";
 
+/// Key of the tag with the UID of the namespace `kube-system`, which tells clusters of the same ID apart. A resource gets it
+/// when it is created, and never later.
+pub const CLUSTER_UID_TAG: &str = "outrigger.dev/cluster-uid";
+
+/// Tags of a classic load balancer, at most:
+/// <https://docs.aws.amazon.com/elasticloadbalancing/2012-06-01/APIReference/API_AddTags.html>
+pub const MOST_CLASSIC_TAGS: usize = 10;
+
+/// Tags of any other resource, at most: <https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html#tag-restrictions>
+pub const MOST_TAGS: usize = 50;
+
 /// Policy that makes a classic load balancer send the proxy protocol.
 pub const PROXY_POLICY: &str = "k8s-proxyprotocol-enabled";
 
@@ -56,6 +67,16 @@ pub fn cluster_tags(cluster_id: &str, legacy: bool) -> Tags {
     of_cluster
 }
 
+/// Tags of a resource to be created: with the cluster's UID, where that is known and AWS allows one tag more.
+#[must_use]
+pub fn creation_tags(wanted: &Tags, cluster_uid: Option<&str>, most: usize) -> Tags {
+    let mut tags = wanted.clone();
+    if let Some(uid) = cluster_uid.filter(|_| tags.len() < most) {
+        tags.insert(CLUSTER_UID_TAG.to_owned(), uid.to_owned());
+    }
+    tags
+}
+
 /// Whether tags put a resource into the cluster.
 #[must_use]
 pub fn in_cluster(of_resource: &Tags, cluster_id: &str) -> bool {
@@ -79,6 +100,17 @@ mod tests {
             security_group_description(&name, "default", "web"),
             "Security group for Kubernetes ELB a12345678123412341234123456789ab (default/web)"
         );
+    }
+
+    #[test]
+    fn the_uid_is_left_out_where_it_is_not_known_or_the_tags_are_full() {
+        let nine: Tags = (0..9).map(|n| (format!("key{n}"), String::new())).collect();
+        let with = creation_tags(&nine, Some("u"), MOST_CLASSIC_TAGS);
+        assert_eq!((with.len(), with[CLUSTER_UID_TAG].as_str()), (10, "u"));
+        assert_eq!(creation_tags(&nine, None, MOST_CLASSIC_TAGS), nine);
+        let ten = cluster_tags("prod", false).into_iter().chain(nine).collect();
+        assert_eq!(creation_tags(&ten, Some("u"), MOST_CLASSIC_TAGS), ten);
+        assert_eq!(creation_tags(&ten, Some("u"), MOST_TAGS).len(), 11);
     }
 
     #[test]

@@ -61,6 +61,17 @@ pub struct Aws {
     pub shared: Shared,
 }
 
+/// Tags that were asked for; `None` where the credentials do not allow to read them, which no action of v1.37.0 needs.
+///
+/// # Errors
+/// When the call failed otherwise.
+pub fn known<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Err(error) if error.kind() == outrigger_aws::Kind::AccessDenied => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
 /// A classic load balancer and its tags.
 ///
 /// # Errors

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::Tags;
+use outrigger_shared::tags;
 
 use super::annotations::Annotations;
 use super::error::Invalid;
@@ -87,6 +88,29 @@ pub fn subnets(annotations: Annotations<'_>) -> Result<Subnets, Invalid> {
     }
     let (ids, names) = listed.into_iter().partition(|item| item.starts_with("subnet-"));
     Ok(Subnets::Listed { ids, names })
+}
+
+/// The tags of annotation `additional-resource-tags`.
+///
+/// # Errors
+/// When one of them names another cluster: that cluster would have a share in the resource, and neither cluster would ever
+/// delete it. Also when it is the tag that tells clusters of the same ID apart.
+pub fn user_tags(annotations: Annotations<'_>, cluster_id: &str) -> Result<BTreeMap<String, String>, Invalid> {
+    const SUFFIX: &str = "additional-resource-tags";
+    let pairs = annotations.pairs(SUFFIX);
+    for (key, value) in &pairs {
+        if let Some(other) = tags::cluster_named(key, value).filter(|other| *other != cluster_id) {
+            let expected = format!(
+                "tag {key}={value} gives the resources to cluster {other:?}, and this one is {cluster_id:?}; remove this tag"
+            );
+            return Err(annotations.wrong(SUFFIX, expected));
+        }
+        if key == names::CLUSTER_UID_TAG {
+            let expected = format!("tag {key} is set by the controller; remove it");
+            return Err(annotations.wrong(SUFFIX, expected));
+        }
+    }
+    Ok(pairs)
 }
 
 /// Tags of what is made for a Service. The user's come first, so that they cannot replace ours.

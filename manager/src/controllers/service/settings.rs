@@ -10,6 +10,8 @@ use super::security_groups::quota::Quota;
 pub struct Settings {
     /// The cluster ID in tags.
     pub cluster_id: String,
+    /// The UID of the namespace `kube-system`, for a tag of new resources; `None`: it could not be read.
+    pub cluster_uid: Option<String>,
     /// Whether resources carry the legacy cluster tag too.
     pub legacy_tags: bool,
     /// The VPC.

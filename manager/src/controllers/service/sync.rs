@@ -21,7 +21,7 @@ use super::memory::{CONFIRMATION, Memories, Memory, Settled};
 use super::network::listing::Search;
 use super::node_sync::NodeSync;
 use super::plan::Plan;
-use super::reads::{Aws, Look, group_by_name, referencing};
+use super::reads::{Aws, Look, group_by_name, known, referencing};
 use super::security_groups::quota;
 use super::security_groups::room::with_room;
 use super::settings::Settings;
@@ -378,6 +378,15 @@ impl Reconciler {
         let network = network::doomed::doomed(&self.aws, service, &self.settings, &nodes).await?;
         let mut plan = network::plan::plan_deletion(&network, &self.settings);
         let classic = self.doomed(Annotations::of(service), name).await?;
+        for tags in [&network.tags, &classic.tags] {
+            if let Some(owner) = classic::plan::other_owner(tags.as_ref(), &self.settings) {
+                tracing::warn!(
+                    name,
+                    owner,
+                    "not deleting the load balancer: its tags name another cluster"
+                );
+            }
+        }
         plan.steps
             .extend(classic::plan::plan_deletion(&classic, &self.settings).steps);
         Ok(plan)
@@ -385,6 +394,10 @@ impl Reconciler {
 
     async fn doomed(&self, annotations: Annotations<'_>, name: &str) -> Result<classic::plan::Doomed, Error> {
         let load_balancer = self.aws.elb.describe(name).await?.is_some();
+        let tags = match load_balancer {
+            true => known(self.aws.elb.describe_tags(name).await)?,
+            false => None,
+        };
         let group = names::security_group(name);
         let look = Look::fresh(&self.aws);
         let own_group = group_by_name(&look, &self.settings.vpc_id, &group).await?;
@@ -397,6 +410,7 @@ impl Reconciler {
         let listed = lists.into_iter().flatten().flatten().collect();
         Ok(classic::plan::Doomed {
             load_balancer,
+            tags,
             own_group,
             referencing,
             listed,

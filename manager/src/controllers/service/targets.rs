@@ -101,7 +101,8 @@ pub fn candidates(nodes: &[Arc<NodeView>], labels: &BTreeMap<String, String>) ->
     candidates
 }
 
-fn instance(node: &NodeView) -> Option<InstanceId> {
+/// The instance that a Node's provider ID names.
+pub(super) fn instance(node: &NodeView) -> Option<InstanceId> {
     let parsed = ProviderId::parse(node.provider_id()?).ok()?;
     parsed.instance().map(|id| InstanceId::new(id.as_str()))
 }

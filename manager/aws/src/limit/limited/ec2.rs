@@ -128,4 +128,14 @@ impl Ec2 for Limited<dyn Ec2> {
         let call = self.inner.fargate_interfaces(vpc_id, ips);
         self.call("DescribeNetworkInterfaces", call).await
     }
+
+    async fn running_instances(&self, vpc_id: &str, tag: &Filter) -> Result<Vec<(InstanceId, Option<i64>)>, Error> {
+        let call = self.inner.running_instances(vpc_id, tag);
+        self.call("DescribeInstances", call).await
+    }
+
+    async fn interfaces_of_group(&self, group_id: &str) -> Result<Vec<String>, Error> {
+        let call = self.inner.interfaces_of_group(group_id);
+        self.call("DescribeNetworkInterfaces", call).await
+    }
 }

@@ -66,6 +66,7 @@ pub struct Desired {
 pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invalid> {
     let annotations = Annotations::of(service);
     preflight(annotations)?;
+    let user_tags = request::user_tags(annotations, &settings.cluster_id)?;
     request::refuse_affinity(service)?;
     let ports = ports::checked(service)?;
     let networks = source_ranges::wanted(service)?;
@@ -80,7 +81,6 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
     let health_check = health_check::wanted(service, annotations, &settings.health_probe, first)?;
     let name = names::load_balancer(service.metadata.uid.as_deref().unwrap_or_default());
     let cluster_tags = names::cluster_tags(&settings.cluster_id, settings.legacy_tags);
-    let user_tags = annotations.pairs("additional-resource-tags");
     Ok(Desired {
         internal: annotations.internal(),
         ingress: security_groups::ingress(ports, &networks),
@@ -128,6 +128,7 @@ fn own_group(
     let (namespace, name) = request::namespaced(service);
     let mut tags = user_tags.clone();
     tags.extend(cluster_tags.clone());
+    let tags = names::creation_tags(&tags, settings.cluster_uid.as_deref(), names::MOST_TAGS);
     NewSecurityGroup {
         name: names::security_group(load_balancer),
         description: names::security_group_description(load_balancer, namespace, name),

@@ -10,6 +10,7 @@ use outrigger_aws::elbv2::Attributes;
 
 use super::super::annotations::Annotations;
 use super::super::error::Invalid;
+use super::super::names::{MOST_TAGS, cluster_tags, creation_tags};
 use super::super::request::{self, Subnets};
 use super::super::settings::Settings;
 use super::super::{security_groups, source_ranges};
@@ -76,19 +77,20 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
             "network load balancers take no extra security groups; list them in aws-load-balancer-security-groups";
         return Err(annotations.wrong("extra-security-groups", expected));
     }
+    let user_tags = request::user_tags(annotations, &settings.cluster_id)?;
     let target_group_attributes = attributes::of_target_groups(service)?;
     request::refuse_affinity(service)?;
     let listed = ports::checked(service)?;
     let networks = source_ranges::wanted(service)?;
-    let cluster_tags = super::super::names::cluster_tags(&settings.cluster_id, settings.legacy_tags);
-    let user_tags = annotations.pairs("additional-resource-tags");
+    let cluster_tags = cluster_tags(&settings.cluster_id, settings.legacy_tags);
     let tags = request::tags(service, &user_tags, &cluster_tags);
-    let ports = ports::wanted(service, listed, settings, &tags)?;
+    let created = |tags: &Tags| creation_tags(tags, settings.cluster_uid.as_deref(), MOST_TAGS);
+    let ports = ports::wanted(service, listed, settings, &created(&tags))?;
     request::refuse_fixed_address(service)?;
     let (namespace, name) = request::namespaced(service);
     let uid = service.metadata.uid.as_deref().unwrap_or_default();
     let owner = Owner { namespace, name, uid };
-    let own_tags = user_tags.into_iter().chain(cluster_tags.clone()).collect();
+    let own_tags = created(&user_tags.into_iter().chain(cluster_tags.clone()).collect());
     Ok(Desired {
         name: super::super::names::load_balancer(uid),
         internal: annotations.internal(),

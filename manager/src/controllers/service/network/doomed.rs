@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::{Error, InstanceId};
 
 use super::super::annotations::Annotations;
-use super::super::reads::{Aws, Look, group_by_name, network_load_balancer, referencing};
+use super::super::classic::plan::other_owner;
+use super::super::reads::{Aws, Look, group_by_name, known, network_load_balancer, referencing};
 use super::super::settings::Settings;
 use super::super::{names, request};
 use super::heirs::{checks_of, heirs};
@@ -47,6 +48,12 @@ pub async fn doomed(
         gone: doomed.load_balancer.is_none().then_some(doomed.name.as_str()),
     };
     if let Some(arn) = &doomed.load_balancer {
+        doomed.tags = known(aws.elbv2.tags(std::slice::from_ref(arn)).await)?
+            .map(|mut tags| tags.remove(arn).unwrap_or_default());
+    }
+    // What another cluster's load balancer uses is not this cluster's to delete either.
+    let other = other_owner(doomed.tags.as_ref(), settings);
+    if let Some(arn) = doomed.load_balancer.as_ref().filter(|_| other.is_none()) {
         doomed.target_groups = aws.elbv2.target_groups(arn).await?;
         doomed.target_groups.retain(|group| whose.names.has(&group.name));
     }

@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Service;
-use outrigger_aws::Tags;
 use outrigger_aws::ec2::{IpPermission, SecurityGroup};
 use outrigger_aws::elb::LoadBalancer;
 use outrigger_aws::elbv2::{NetworkLoadBalancer, TargetGroup};
+use outrigger_aws::{InstanceId, Tags};
 use outrigger_shared::tags;
 
 use super::super::annotations::Annotations;
 use super::super::network::names::{self as network_names, Owner};
 use super::super::settings::Settings;
 use super::super::{names, request};
+use super::guards::{Finding, Kept};
 
 /// Tags of the AWS load balancer controller: what has one of them is that controller's.
 const ELSEWHERE: [&str; 3] = ["elbv2.k8s.aws/", "service.k8s.aws/", "ingress.k8s.aws/"];
@@ -28,6 +29,11 @@ pub struct Inventory {
     pub target_groups: Vec<(TargetGroup, Tags)>,
     /// Security groups of the VPC.
     pub groups: Vec<SecurityGroup>,
+    /// Targets that run and are not Nodes of this cluster, by name of a classic load balancer and by ARN of a network load
+    /// balancer or target group.
+    pub foreign_targets: BTreeMap<String, BTreeSet<String>>,
+    /// Running instances with the cluster's tag that are not Nodes of this cluster, although they had time to join.
+    pub foreign_instances: BTreeSet<InstanceId>,
 }
 
 /// What Services that exist may own, whatever their type and class.
@@ -61,6 +67,12 @@ impl Living {
             }
         }
         living
+    }
+
+    /// Whether a load balancer of this name may be one of theirs.
+    #[must_use]
+    pub fn has_load_balancer(&self, name: &str) -> bool {
+        self.load_balancers.contains(name)
     }
 
     /// Whether this can be all Services of a cluster: every cluster has this one.
@@ -139,39 +151,33 @@ pub fn prefix(name: &str) -> Option<&str> {
 
 /// Everything that is left over, in the order in which it goes.
 #[must_use]
-pub fn leftovers(inventory: &Inventory, living: &Living, settings: &Settings) -> Vec<Leftover> {
+pub fn findings(inventory: &Inventory, living: &Living, settings: &Settings) -> Vec<Finding> {
     let judge = Judge {
         inventory,
         living,
         settings,
     };
     let mut found = judge.load_balancers();
-    found.extend(judge.target_groups(&found));
-    found.extend(judge.rules(&found));
-    found.extend(judge.groups(&found));
+    // What belongs to a load balancer that is kept is not left over.
+    let gone: Vec<Leftover> = found
+        .iter()
+        .filter(|finding| finding.kept.is_none())
+        .map(|finding| finding.leftover.clone())
+        .collect();
+    found.extend(judge.target_groups(&gone));
+    found.extend(judge.rules(&gone));
+    found.extend(judge.groups(&gone));
     found.sort();
     found
 }
 
-/// Whether so many of the cluster's load balancers look left over that the Services rather than the load balancers are
-/// missing: an API server that was restored from an old backup looks like that.
-#[must_use]
-pub fn is_sudden(found: &[Leftover], inventory: &Inventory, settings: &Settings) -> bool {
-    let gone = found
-        .iter()
-        .filter(|leftover| matches!(leftover.what, What::Classic(_) | What::Network(_)));
-    let (gone, of_cluster) = (gone.count(), owned_load_balancers(inventory, &settings.cluster_id));
-    gone > 3 && gone * 5 > of_cluster
-}
-
-fn owned_load_balancers(inventory: &Inventory, cluster_id: &str) -> usize {
-    let classic = inventory.classic.iter().map(|(_, tags)| tags);
-    let network = inventory.network.iter().map(|(_, tags)| tags);
-    classic.chain(network).filter(|tags| is_owned(tags, cluster_id)).count()
-}
-
-/// Whether tags say that the cluster, and this controller rather than another one, owns a thing.
-fn is_owned(of_thing: &Tags, cluster_id: &str) -> bool {
+/// Whether tags say that this cluster, and this controller rather than another one, owns a thing.
+fn is_owned(of_thing: &Tags, settings: &Settings) -> bool {
+    let cluster_id = settings.cluster_id.as_str();
+    let uids = (of_thing.get(names::CLUSTER_UID_TAG), settings.cluster_uid.as_ref());
+    if matches!(uids, (Some(uid), Some(own)) if uid != own) {
+        return false;
+    }
     let elsewhere = |key: &String| ELSEWHERE.iter().any(|prefix| key.starts_with(prefix));
     let pairs = of_thing.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     tags::owned_by(cluster_id, pairs) && !of_thing.keys().any(elsewhere) && !of_another(of_thing, cluster_id)
@@ -193,22 +199,35 @@ impl Judge<'_> {
     /// The Service that tags name, if it does not exist.
     fn service_gone(&self, of_thing: &Tags) -> Option<String> {
         let service = of_thing.get(names::SERVICE_TAG).filter(|name| name.contains('/'))?;
-        let owned = is_owned(of_thing, &self.settings.cluster_id);
+        let owned = is_owned(of_thing, self.settings);
         (owned && !self.living.services.contains(service)).then(|| service.clone())
     }
 
     fn is_gone(&self, load_balancer: &str) -> bool {
-        names::is_load_balancer(load_balancer) && !self.living.load_balancers.contains(load_balancer)
+        names::is_load_balancer(load_balancer) && !self.living.has_load_balancer(load_balancer)
     }
 
     fn in_vpc(&self, vpc: Option<&String>) -> bool {
         vpc == Some(&self.settings.vpc_id)
     }
 
-    fn load_balancers(&self) -> Vec<Leftover> {
-        let leftover = |what, name: &str, vpc: Option<&String>, tags: &Tags| {
+    /// A leftover with the reason why it is kept, if there is one; `targets_of`: the thing that may have targets.
+    fn finding(&self, leftover: Leftover, tags: &Tags, targets_of: Option<&str>) -> Finding {
+        let targets = targets_of.and_then(|id| self.inventory.foreign_targets.get(id));
+        let unknown = self.settings.cluster_uid.is_none() && tags.contains_key(names::CLUSTER_UID_TAG);
+        let kept = match targets {
+            Some(targets) if !targets.is_empty() => Some(Kept::ForeignTargets(targets.clone())),
+            _ => unknown.then_some(Kept::UnknownUid),
+        };
+        Finding { leftover, kept }
+    }
+
+    fn load_balancers(&self) -> Vec<Finding> {
+        let leftover = |what: What, name: &str, vpc: Option<&String>, tags: &Tags| {
             let of = self.service_gone(tags)?;
-            (self.is_gone(name) && self.in_vpc(vpc)).then_some(Leftover { what, of })
+            let id = what.id();
+            let leftover = (self.is_gone(name) && self.in_vpc(vpc)).then_some(Leftover { what, of })?;
+            Some(self.finding(leftover, tags, Some(&id)))
         };
         let classic = self
             .inventory
@@ -224,7 +243,7 @@ impl Judge<'_> {
     }
 
     /// Target groups that no load balancer uses that stays.
-    fn target_groups(&self, gone: &[Leftover]) -> Vec<Leftover> {
+    fn target_groups(&self, gone: &[Leftover]) -> Vec<Finding> {
         let is_leftover = |arn: &String| gone.iter().any(|lb| lb.what == What::Network(arn.clone()));
         let leftover = |(group, tags): &(TargetGroup, Tags)| {
             let of = self.service_gone(tags)?;
@@ -232,13 +251,14 @@ impl Judge<'_> {
             let unused = group.load_balancers.iter().all(is_leftover);
             let ours = self.in_vpc(group.vpc_id.as_ref()) && !self.living.prefixes.contains(prefix);
             let what = What::TargetGroup(group.arn.clone());
-            (unused && ours).then_some(Leftover { what, of })
+            let leftover = (unused && ours).then_some(Leftover { what, of })?;
+            Some(self.finding(leftover, tags, Some(&group.arn)))
         };
         self.inventory.target_groups.iter().filter_map(leftover).collect()
     }
 
     /// Rules for network load balancers in groups of the cluster, and of no other cluster besides.
-    fn rules(&self, gone: &[Leftover]) -> Vec<Leftover> {
+    fn rules(&self, gone: &[Leftover]) -> Vec<Finding> {
         let staying: BTreeSet<&str> = self
             .inventory
             .network
@@ -263,11 +283,12 @@ impl Judge<'_> {
                 }
             }
         }
-        found.into_iter().map(|(what, of)| Leftover { what, of }).collect()
+        let leftovers = found.into_iter().map(|(what, of)| Leftover { what, of });
+        leftovers.map(|leftover| Finding { leftover, kept: None }).collect()
     }
 
     /// Security groups that were made for one load balancer, and that no load balancer has that stays.
-    fn groups(&self, gone: &[Leftover]) -> Vec<Leftover> {
+    fn groups(&self, gone: &[Leftover]) -> Vec<Finding> {
         let goes = |what: What| gone.iter().any(|other| other.what == what);
         let classic = self.inventory.classic.iter().map(|(lb, _)| lb);
         let classic = classic.filter(|lb| !goes(What::Classic(lb.name.clone())));
@@ -282,9 +303,10 @@ impl Judge<'_> {
             let free = !self.settings.is_frozen(&group.id)
                 && !used.contains(&group.id)
                 && !self.living.listed.contains(&group.id);
-            let ours = is_owned(&group.tags, &self.settings.cluster_id) && self.in_vpc(group.vpc_id.as_ref());
+            let ours = is_owned(&group.tags, self.settings) && self.in_vpc(group.vpc_id.as_ref());
             let what = What::Group(group.id.clone());
-            (free && ours).then_some(Leftover { what, of })
+            let leftover = (free && ours).then_some(Leftover { what, of })?;
+            Some(self.finding(leftover, &group.tags, None))
         };
         self.inventory.groups.iter().filter_map(leftover).collect()
     }

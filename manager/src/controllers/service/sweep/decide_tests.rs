@@ -97,11 +97,13 @@ fn node_group(id: &str, description: &str, tags: Tags) -> SecurityGroup {
     }
 }
 
+fn kinds_and_ids(findings: &[Finding]) -> Vec<String> {
+    let what = findings.iter().map(|finding| &finding.leftover.what);
+    what.map(|what| format!("{} {}", what.kind(), what.id())).collect()
+}
+
 fn found(inventory: &Inventory) -> Vec<String> {
-    let all = leftovers(inventory, &living(), &settings());
-    all.iter()
-        .map(|leftover| format!("{} {}", leftover.what.kind(), leftover.what.id()))
-        .collect()
+    kinds_and_ids(&findings(inventory, &living(), &settings()))
 }
 
 #[test]
@@ -133,6 +135,7 @@ fn everything_of_a_service_that_is_gone_is_found_in_the_order_in_which_it_goes()
                 owned(""),
             ),
         ],
+        ..Inventory::default()
     };
     assert_eq!(
         found(&inventory),
@@ -219,7 +222,7 @@ fn target_groups_and_security_groups_that_are_used_or_not_ours_are_kept() {
         groups: vec![of_classic("sg-own", GONE, "default/gone", owned(""))],
         ..Inventory::default()
     };
-    assert!(leftovers(&own, &living(), &configured).is_empty());
+    assert!(findings(&own, &living(), &configured).is_empty());
     assert_eq!(found(&own), ["security-group sg-own"]);
 }
 
@@ -245,21 +248,69 @@ fn rules_of_load_balancers_that_stay_or_of_shared_groups_are_kept() {
 }
 
 #[test]
-fn many_load_balancers_without_services_are_rather_services_that_are_missing() {
-    let of = |gone: usize, all: usize| {
-        let lb = |n: usize| {
-            let service = if n < gone { "default/gone" } else { "default/web" };
-            (classic(&format!("a{n:031x}"), &[]), owned(service))
-        };
-        let inventory = Inventory {
-            classic: (0..all).map(lb).collect(),
-            ..Inventory::default()
-        };
-        is_sudden(&leftovers(&inventory, &living(), &settings()), &inventory, &settings())
+fn what_another_cluster_of_the_same_id_has_made_is_no_leftover() {
+    let with_uid = |uid: &str| {
+        let mut tags = owned("default/gone");
+        tags.insert(names::CLUSTER_UID_TAG.into(), uid.into());
+        tags
     };
-    assert!(!of(3, 3), "few");
-    assert!(of(4, 4) && of(5, 20));
-    assert!(!of(4, 20), "a fifth");
+    let of = |uid: &str| Inventory {
+        classic: vec![(classic(GONE, &[]), with_uid(uid))],
+        network: vec![(network("a1123456789abcdef0123456789abcde"), with_uid(uid))],
+        target_groups: vec![(target_group("k8s-default-gone3-0123456789", &[]), with_uid(uid))],
+        groups: vec![of_classic("sg-own", GONE, "default/gone", with_uid(uid))],
+        ..Inventory::default()
+    };
+    let known = Settings {
+        cluster_uid: Some("u-1".into()),
+        ..settings()
+    };
+    let reasons = |inventory: &Inventory, settings: &Settings| -> Vec<Option<Kept>> {
+        let all = findings(inventory, &living(), settings);
+        all.into_iter().map(|finding| finding.kept).collect()
+    };
+    assert_eq!(reasons(&of("u-1"), &known), vec![None; 4]);
+    assert_eq!(reasons(&of("u-2"), &known), vec![None; 0]);
+    assert_eq!(reasons(&of("u-2"), &settings()), vec![Some(Kept::UnknownUid); 4]);
+}
+
+#[test]
+fn a_load_balancer_with_targets_that_are_no_nodes_is_kept_with_all_that_it_uses() {
+    let nlb = "a1123456789abcdef0123456789abcde";
+    let mut inventory = Inventory {
+        classic: vec![(classic(GONE, &["sg-own"]), owned("default/gone"))],
+        network: vec![(network(nlb), owned("default/gone2"))],
+        target_groups: vec![
+            (
+                target_group("k8s-default-gone2-0123456789", &[nlb]),
+                owned("default/gone2"),
+            ),
+            (
+                target_group("k8s-default-gone3-0123456789", &[]),
+                owned("default/gone3"),
+            ),
+        ],
+        groups: vec![
+            of_classic("sg-own", GONE, "default/gone", owned("")),
+            node_group("sg-node", &format!("kubernetes.io/rule/nlb/client={nlb}"), owned("")),
+        ],
+        ..Inventory::default()
+    };
+    assert_eq!(found(&inventory).len(), 6);
+    let targets = BTreeSet::from(["i-other".to_owned()]);
+    let unattached = "arn:k8s-default-gone3-0123456789".to_owned();
+    for of in [GONE.to_owned(), format!("arn:{nlb}"), unattached.clone()] {
+        inventory.foreign_targets.insert(of, targets.clone());
+    }
+    let findings = findings(&inventory, &living(), &settings());
+    let expected = [
+        format!("classic-load-balancer {GONE}"),
+        format!("network-load-balancer arn:{nlb}"),
+        format!("target-group {unattached}"),
+    ];
+    assert_eq!(kinds_and_ids(&findings), expected);
+    let kept = Some(Kept::ForeignTargets(targets));
+    assert!(findings.iter().all(|finding| finding.kept == kept), "{findings:?}");
 }
 
 #[test]

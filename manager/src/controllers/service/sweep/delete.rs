@@ -15,7 +15,7 @@ use super::super::network::listing::Search;
 use super::super::network::names::HEALTH_RULE;
 use super::super::network::plan::as_permissions;
 use super::super::plan::{GroupStep, Plan, Planned, Step, group_deletion};
-use super::super::reads::Look;
+use super::super::reads::{Look, known};
 use super::super::sync::Reconciler;
 use super::decide::{Inventory, Leftover, What};
 use crate::aws_write;
@@ -116,12 +116,31 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Rules that name a group go before it; where they may not be touched it stays.
+    /// Whether a network interface has a group: an instance or a load balancer of any kind. Where that may not be asked, it
+    /// may.
+    async fn is_used(&self, group: &str) -> Result<bool, Error> {
+        match known(self.aws.ec2.interfaces_of_group(group).await)? {
+            Some(interfaces) => Ok(!interfaces.is_empty()),
+            None => {
+                let action = "ec2:DescribeNetworkInterfaces";
+                tracing::warn!(
+                    group,
+                    action,
+                    "keeping security group and rules that name it: this action is not allowed"
+                );
+                Ok(true)
+            }
+        }
+    }
+
+    /// Rules that name a group go before it; where they may not be touched, or the group is in use, it stays with them.
     async fn delete_group(&self, id: &str) -> Result<(), Error> {
         let naming = [Filter::new("ip-permission.group-id", [id])];
         let referencing = self.aws.ec2.security_groups(&naming).await?;
         let steps = group_deletion(id, &referencing, &self.settings, "it is left over");
-        if steps.is_empty() {
+        let revokes = |planned: &Planned| matches!(planned.step, Step::Group(GroupStep::Revoke(..)));
+        // Without rules to revoke AWS itself says whether the group is in use.
+        if steps.is_empty() || (steps.iter().any(revokes) && self.is_used(id).await?) {
             return Err(Error::GroupInUse { group: id.to_owned() });
         }
         for planned in steps {

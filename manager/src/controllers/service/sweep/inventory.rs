@@ -1,12 +1,19 @@
 //! Reading at AWS what may be left over. Everything of the account and region is listed, since what has no Service any
 //! more is known by nothing but its own name and tags; only what has such a name is asked for its tags.
 
-use outrigger_aws::{Error, Filter, Tags};
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use outrigger_aws::{Error, Filter, InstanceId, Tags};
+use outrigger_shared::tags;
 
 use super::super::names::is_load_balancer;
 use super::super::reads::Aws;
 use super::super::settings::Settings;
-use super::decide::{Inventory, prefix};
+use super::super::sync::Reconciler;
+use super::super::targets::instance;
+use super::decide::{Inventory, What, prefix};
+use super::guards::{Finding, foreign_instances};
 
 /// Lists what there is.
 ///
@@ -53,6 +60,90 @@ pub(super) async fn take(aws: &Aws, settings: &Settings) -> Result<Inventory, Er
         .security_groups(&[Filter::new("vpc-id", [&settings.vpc_id])])
         .await?;
     Ok(inventory)
+}
+
+/// Reads who else may need what looks left over: targets that are registered there, and instances of the cluster. Both are
+/// compared with the Nodes as they are afterwards, as instances join all the time.
+///
+/// # Errors
+/// The first call that failed.
+pub(super) async fn add_foreign(
+    inventory: &mut Inventory,
+    found: &[Finding],
+    reconciler: &Reconciler,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let (aws, settings) = (&reconciler.aws, &reconciler.settings);
+    let mut running = Vec::new();
+    for tag in cluster_filters(settings) {
+        running.extend(aws.ec2.running_instances(&settings.vpc_id, &tag).await?);
+    }
+    let registered = registered(aws, inventory, found).await?;
+    let nodes = reconciler.nodes.snapshot();
+    let nodes: BTreeSet<InstanceId> = nodes.iter().filter_map(|node| instance(node)).collect();
+
+    let all = registered.values().flatten();
+    let others: BTreeSet<InstanceId> = all
+        .filter(|id| is_instance(id) && !nodes.contains(*id))
+        .cloned()
+        .collect();
+    let known = aws.instances.look_up(&others).await?;
+    let living = known.into_iter().filter(|(_, instance)| instance.living);
+    let living: BTreeSet<InstanceId> = living.map(|(id, _)| id).collect();
+
+    inventory.foreign_instances = foreign_instances(&running, &nodes, now);
+    // An address is not known to be a Node's.
+    let is_foreign = |id: &&InstanceId| living.contains(*id) || !is_instance(id);
+    for (of, targets) in registered {
+        let foreign = targets.iter().filter(is_foreign).map(ToString::to_string).collect();
+        inventory.foreign_targets.insert(of, foreign);
+    }
+    Ok(())
+}
+
+fn is_instance(target: &InstanceId) -> bool {
+    target.as_str().starts_with("i-")
+}
+
+fn cluster_filters(settings: &Settings) -> Vec<Filter> {
+    let mut filters = vec![Filter::new("tag-key", [tags::cluster_key(&settings.cluster_id)])];
+    if settings.legacy_tags {
+        let key = format!("tag:{}", tags::LEGACY_CLUSTER);
+        filters.push(Filter::new(key, [&settings.cluster_id]));
+    }
+    filters
+}
+
+/// The targets of load balancers and target groups that look left over, by name and ARN.
+async fn registered(
+    aws: &Aws,
+    inventory: &Inventory,
+    found: &[Finding],
+) -> Result<BTreeMap<String, BTreeSet<InstanceId>>, Error> {
+    let mut registered: BTreeMap<String, BTreeSet<InstanceId>> = BTreeMap::new();
+    for Finding { leftover, .. } in found {
+        let id = leftover.what.id();
+        let mut groups = Vec::new();
+        match &leftover.what {
+            What::Classic(name) => {
+                let of_name = inventory.classic.iter().filter(|(lb, _)| lb.name == *name);
+                let targets = of_name.flat_map(|(lb, _)| lb.instances.iter().cloned());
+                registered.entry(id.clone()).or_default().extend(targets);
+            }
+            What::Network(arn) => {
+                let used = aws.elbv2.target_groups(arn).await?;
+                groups.extend(used.into_iter().map(|group| group.arn));
+            }
+            What::TargetGroup(arn) => groups.push(arn.clone()),
+            What::Rules(..) | What::Group(_) => {}
+        }
+        for group in groups {
+            let targets = aws.elbv2.target_health(&group).await?.into_iter();
+            let of = registered.entry(id.clone()).or_default();
+            of.extend(targets.map(|health| health.target.id));
+        }
+    }
+    Ok(registered)
 }
 
 async fn tags_of(aws: &Aws, arns: Vec<String>) -> Result<impl Fn(&str) -> Tags, Error> {

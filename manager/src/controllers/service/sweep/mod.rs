@@ -8,14 +8,20 @@
 //! Services (all of them) ─▶ living ┐
 //! AWS (reads) ─────────▶ inventory ┴▶ decide (pure) ─▶ log, metric ─▶ delete, what two sweeps have found
 //! ```
+//!
+//! Another cluster may have the same cluster ID in the same VPC: many clusters are called `kubernetes`. The cluster tag does not
+//! tell them apart, so four other facts count: the UID of the cluster in a tag, running instances of the cluster that are not
+//! Nodes, targets that are not Nodes, and the number of load balancers that have a Service. Each fact can only keep a resource.
 
 mod decide;
 mod delete;
+mod guards;
 mod inventory;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::reflector::Store;
 use outrigger_aws::limit::Lane;
@@ -24,10 +30,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::CancellationToken;
 
 use super::error::Error;
+use super::settings::Settings;
 use super::sync::Reconciler;
 use crate::args::Sweep;
 use crate::metrics::Metrics;
-use decide::{Leftover, What};
+use decide::{Inventory, Leftover, What};
+use guards::{Finding, Hold};
 
 pub(super) use decide::Living;
 
@@ -75,7 +83,7 @@ impl SweepMetrics {
             .get()
     }
 
-    fn tell(&self, found: &[Leftover]) {
+    fn tell(&self, found: &[&Leftover]) {
         for kind in What::KINDS {
             let number = found.iter().filter(|leftover| leftover.what.kind() == kind).count();
             let label = vec![("kind".to_owned(), kind.to_owned())];
@@ -85,10 +93,45 @@ impl SweepMetrics {
     }
 }
 
-/// What earlier searches have found.
+/// What the last search has found, each with its verdict.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    before: BTreeSet<Leftover>,
+    before: BTreeMap<Leftover, String>,
+}
+
+impl Found {
+    /// Logs each leftover that is new or has another verdict than before.
+    fn log_changes(&self, verdicts: &BTreeMap<Leftover, String>) {
+        for (leftover, verdict) in verdicts {
+            if self.before.get(leftover) != Some(verdict) {
+                let (kind, id, of) = (leftover.what.kind(), leftover.what.id(), &leftover.of);
+                tracing::warn!(kind, id, of, verdict, "left over at AWS: its Service does not exist");
+            }
+        }
+    }
+}
+
+/// The verdict on a leftover, for the log: it is deleted, or the reason why it is kept.
+fn verdict(finding: &Finding, hold: Option<&Hold>, mode: Sweep) -> String {
+    match (&finding.kept, hold, mode) {
+        (Some(kept), ..) => format!("kept: it {kept}"),
+        (None, Some(Hold::ForeignInstances(_)), _) => "kept: another cluster may have the same cluster ID".to_owned(),
+        (None, Some(Hold::MassLoss { .. }), _) => "kept: mass loss".to_owned(),
+        (None, None, Sweep::Delete) => "deleted when two searches have found it".to_owned(),
+        (None, None, _) => "--load-balancer-sweep=delete would delete it when two searches have found it".to_owned(),
+    }
+}
+
+/// A resource of a cluster with the same ID and another UID is not this cluster's, and shows that two clusters share the ID.
+fn report_other_clusters(inventory: &Inventory, settings: &Settings) {
+    for (uid, resources) in guards::other_uids(inventory, settings) {
+        tracing::warn!(
+            uid,
+            resources,
+            "resources at AWS have this cluster's ID and the UID of another cluster: give each cluster an ID of its own; they are \
+             not touched"
+        );
+    }
 }
 
 /// Searches until `stop`.
@@ -134,33 +177,34 @@ impl Reconciler {
             found.before.clear();
             return Ok(());
         }
-        let inventory = inventory::take(&self.aws, &self.settings).await?;
-        let now = decide::leftovers(&inventory, living, &self.settings);
-        settings.metrics.tell(&now);
-        for leftover in now.iter().filter(|leftover| !found.before.contains(leftover)) {
-            let (kind, id) = (leftover.what.kind(), leftover.what.id());
-            tracing::warn!(
-                kind,
-                id,
-                of = leftover.of,
-                "left over at AWS: its Service does not exist"
-            );
+        let mut inventory = inventory::take(&self.aws, &self.settings).await?;
+        let mut now = decide::findings(&inventory, living, &self.settings);
+        if !now.is_empty() {
+            inventory::add_foreign(&mut inventory, &now, self, Timestamp::now()).await?;
+            now = decide::findings(&inventory, living, &self.settings);
         }
-        let twice: Vec<Leftover> = now
+        let hold = guards::hold(&now, &inventory, living);
+
+        let leftovers: Vec<&Leftover> = now.iter().map(|finding| &finding.leftover).collect();
+        settings.metrics.tell(&leftovers);
+        report_other_clusters(&inventory, &self.settings);
+        let verdicts: BTreeMap<Leftover, String> = now
             .iter()
-            .filter(|leftover| found.before.contains(leftover))
-            .cloned()
+            .map(|finding| (finding.leftover.clone(), verdict(finding, hold.as_ref(), settings.mode)))
             .collect();
-        if settings.mode == Sweep::Delete && decide::is_sudden(&now, &inventory, &self.settings) {
-            tracing::error!(
-                leftovers = now.len(),
-                "more than a fifth of the cluster's load balancers look left over: none is deleted; if their Services are \
-                 really gone, delete them by hand"
-            );
-        } else if settings.mode == Sweep::Delete {
-            self.delete_leftovers(&inventory, &twice).await?;
+        found.log_changes(&verdicts);
+
+        match hold {
+            Some(hold) => tracing::warn!(leftovers = now.len(), "nothing left over at AWS is deleted: {hold}"),
+            None if settings.mode == Sweep::Delete => {
+                let free = now.iter().filter(|finding| finding.kept.is_none());
+                let twice = free.filter(|finding| found.before.contains_key(&finding.leftover));
+                let twice: Vec<Leftover> = twice.map(|finding| finding.leftover.clone()).collect();
+                self.delete_leftovers(&inventory, &twice).await?;
+            }
+            None => {}
         }
-        found.before = now.into_iter().collect();
+        found.before = verdicts;
         Ok(())
     }
 }

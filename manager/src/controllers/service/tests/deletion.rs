@@ -144,3 +144,46 @@ async fn a_classic_load_balancer_goes_even_if_the_annotation_says_network_at_the
     fixture.sync().await.unwrap();
     assert_eq!(empty(fixture.aws.world()), world());
 }
+
+/// The tags of another cluster, of which this one is a copy: the UIDs of the Services are the same, and so are the names.
+fn of_another(tags: &mut outrigger_aws::Tags) {
+    tags.remove("kubernetes.io/cluster/prod");
+    tags.insert("kubernetes.io/cluster/original".into(), "owned".into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_cluster_does_not_delete_what_is_the_originals() {
+    let fixture = settled().await;
+    fixture.aws.change(|world| {
+        of_another(&mut world.load_balancers.get_mut(LB).unwrap().tags);
+        of_another(&mut world.security_groups.get_mut("sg-new1").unwrap().tags);
+    });
+    fixture.change(delete);
+    fixture.sync().await.unwrap();
+    assert_eq!(fixture.aws.writes(), [""; 0]);
+    assert!(
+        fixture.service().metadata.finalizers.unwrap().is_empty(),
+        "the Service goes"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_tags_may_not_be_read_a_deletion_goes_by_the_name() {
+    let fixture = settled().await;
+    let denied = AwsError::answered("DescribeTags", "AccessDenied", "no");
+    fixture.aws.fail_next("DescribeTags", denied);
+    fixture.change(delete);
+    fixture.sync().await.unwrap();
+    assert_eq!(empty(fixture.aws.world()), world());
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_tags_cannot_be_read_for_now_a_deletion_waits() {
+    let fixture = settled().await;
+    fixture
+        .aws
+        .fail_next("DescribeTags", AwsError::unanswered("DescribeTags", "timeout"));
+    fixture.change(delete);
+    assert!(fixture.sync().await.is_err());
+    assert_eq!(fixture.aws.writes(), [""; 0]);
+}

@@ -8,6 +8,7 @@ use outrigger_leader::Permit;
 use serde_json::json;
 
 use super::super::error::{Error, Invalid};
+use super::super::names;
 use super::super::settings::Settings;
 use super::super::sync::Next;
 use super::fixture::{Fixture, HOST, LB, world};
@@ -155,6 +156,45 @@ async fn attributes_and_tags_are_set_when_asked_for_and_left_alone_afterwards() 
     fixture.annotate("beat", "2");
     fixture.sync().await.unwrap();
     assert_eq!(fixture.aws.writes().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_is_created_gets_the_tag_with_the_clusters_uid() {
+    let mut fixture = settled().await;
+    let tags = |fixture: &Fixture| {
+        let world = fixture.aws.world();
+        let uid = |tags: &outrigger_aws::Tags| tags.get(names::CLUSTER_UID_TAG).cloned();
+        let group = uid(&world.security_groups["sg-new1"].tags);
+        (uid(&world.load_balancers[LB].tags), group)
+    };
+    // Made by v1.37.0, or without right to read the UID.
+    fixture.settings.cluster_uid = Some("u-1".into());
+    fixture.restart();
+    fixture.settle().await;
+    assert_eq!((fixture.aws.writes(), tags(&fixture)), (Vec::new(), (None, None)));
+
+    fixture.aws.change(|world| {
+        world.load_balancers.clear();
+        world.security_groups.get_mut("sg-node").unwrap().ingress.clear();
+        world.security_groups.remove("sg-new1");
+        world.groups_made = 0;
+    });
+    fixture.restart();
+    fixture.settle().await;
+    let own = Some("u-1".to_owned());
+    assert_eq!(tags(&fixture), (own.clone(), own));
+
+    // Somebody takes it off, or sets another one.
+    fixture.aws.change(|world| {
+        let key = names::CLUSTER_UID_TAG;
+        world.load_balancers.get_mut(LB).unwrap().tags.remove(key);
+        let group = world.security_groups.get_mut("sg-new1").unwrap();
+        group.tags.insert(key.into(), "u-2".into());
+    });
+    fixture.aws.forget_calls();
+    fixture.restart();
+    fixture.settle().await;
+    assert_eq!(fixture.aws.writes(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]

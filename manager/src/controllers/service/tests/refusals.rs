@@ -161,6 +161,37 @@ fn faults_of_network_load_balancers_are_told_in_this_order() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn tags_that_name_another_cluster_are_refused_before_anything_is_made() {
+    let tags = [
+        ("team=a,kubernetes.io/cluster/other=owned", "\"other\""),
+        ("kubernetes.io/cluster/other=shared", "\"other\""),
+        ("KubernetesCluster=other", "\"other\""),
+        ("outrigger.dev/cluster-uid=u-1", "outrigger.dev/cluster-uid"),
+    ];
+    for kind in ["elb", "nlb"] {
+        for (tags, named) in tags {
+            let fixture = Fixture::new(world());
+            fixture.annotate("type", kind);
+            fixture.annotate("additional-resource-tags", tags);
+            let refused = fixture.sync().await.map(drop).map_err(|error| error.to_string());
+            let told = refused.expect_err(tags);
+            assert!(
+                told.contains("additional-resource-tags") && told.contains(named),
+                "{told}"
+            );
+            let events = fixture.events();
+            assert!(
+                events
+                    .iter()
+                    .any(|event| event.starts_with("Warning SyncLoadBalancerFailed") && event.contains(named)),
+                "{events:?}"
+            );
+            assert_eq!(fixture.aws.writes(), [""; 0]);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn tags_of_the_user_never_replace_the_controllers_own() {
     let fixture = Fixture::new(world());
     let tags = "kubernetes.io/cluster/prod=shared,kubernetes.io/service-name=other/thing,team=a";

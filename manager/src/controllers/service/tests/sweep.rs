@@ -1,11 +1,14 @@
 //! What is left over without a Service.
 
 use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::InstanceId;
+use outrigger_aws::ec2::InstanceState;
+use outrigger_aws::elbv2::Target;
 use outrigger_aws::fake::World;
 use serde_json::json;
 
 use super::super::sweep::{Found, Living, SweepMetrics, SweepSettings};
-use super::fixture::{Fixture, LB, world};
+use super::fixture::{Fixture, LB, instance, world};
 use super::network;
 use crate::args::Sweep;
 
@@ -244,4 +247,216 @@ async fn a_call_that_fails_finds_nothing() {
         .sweep(&settings(Sweep::Delete), &living(None), &mut Found::default())
         .await;
     assert!(sweep.is_err());
+}
+
+/// An instance of the other cluster, which is no Node here. Its tags are those of this cluster, as the ID is the same.
+fn others_instance(fixture: &Fixture, id: &str, launched: i64) {
+    let mut other = instance(id);
+    other.vpc_id = Some("vpc-1".into());
+    other.state = Some(InstanceState::Running);
+    other.launched = Some(launched);
+    fixture
+        .aws
+        .change(|world| _ = world.instances.insert(other.id.clone(), other));
+}
+
+fn a_minute_ago() -> i64 {
+    jiff::Timestamp::now().as_second() - 60
+}
+
+fn uid(n: usize) -> String {
+    format!("{n:08x}-0000-0000-0000-000000000000")
+}
+
+/// A cluster with so many load balancers whose Services exist, and another one of the same ID in the same VPC with so many
+/// whose Services do not exist here. None has targets.
+async fn same_id(own: usize, others: usize) -> (Fixture, Living) {
+    let fixture = Fixture::new(world());
+    fixture.settle().await;
+    fixture.aws.change(|world| {
+        let mut made = world.load_balancers.remove(LB).unwrap();
+        made.described.instances.clear();
+        for n in 0..own + others {
+            let mut more = made.clone();
+            more.described.name = super::super::names::load_balancer(&uid(n));
+            if n >= own {
+                let service = format!("other/web-{n}");
+                more.tags.insert("kubernetes.io/service-name".into(), service);
+            }
+            world.load_balancers.insert(more.described.name.clone(), more);
+        }
+    });
+    fixture.aws.forget_calls();
+    let service = |(namespace, name, uid): (&str, String, String)| -> Service {
+        serde_json::from_value(json!({"metadata": {"namespace": namespace, "name": name, "uid": uid}})).unwrap()
+    };
+    let own = (0..own).map(|n| ("default", format!("web-{n}"), uid(n)));
+    let all = own.chain([
+        ("default", "kubernetes".to_owned(), "u0".to_owned()),
+        ("default", "web".to_owned(), "u1".to_owned()),
+    ]);
+    let services: Vec<Service> = all.map(service).collect();
+    (fixture, Living::of(services.iter()))
+}
+
+/// What three searches write.
+async fn three_sweeps(fixture: &Fixture, living: &Living) -> Vec<String> {
+    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    fixture.aws.forget_calls();
+    for _ in 0..3 {
+        sweep(fixture, &delete, living, &mut found).await;
+        tokio::time::advance(std::time::Duration::from_secs(3600)).await;
+    }
+    fixture.aws.writes()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fifth_as_many_load_balancers_of_another_cluster_of_the_same_id_stay() {
+    let (fixture, living) = same_id(100, 20).await;
+    assert_eq!(three_sweeps(&fixture, &living).await, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_goes_while_instances_of_the_cluster_are_no_nodes() {
+    let (fixture, living) = same_id(100, 3).await;
+    others_instance(&fixture, "i-b", 0);
+    assert_eq!(three_sweeps(&fixture, &living).await, [""; 0]);
+    // It joins: it is this cluster's.
+    fixture.node("i-b", false);
+    assert_eq!(three_sweeps(&fixture, &living).await.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_has_just_started_is_about_to_join() {
+    let (fixture, living) = same_id(100, 3).await;
+    others_instance(&fixture, "i-b", a_minute_ago());
+    assert_eq!(three_sweeps(&fixture, &living).await.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_instances_may_not_be_described_nothing_goes() {
+    let (fixture, living) = same_id(100, 3).await;
+    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    sweep(&fixture, &delete, &living, &mut found).await;
+    let denied = outrigger_aws::Error::answered("DescribeInstances", "UnauthorizedOperation", "no");
+    fixture.aws.fail_next("DescribeInstances", denied);
+    assert!(fixture.reconciler.sweep(&delete, &living, &mut found).await.is_err());
+    assert_eq!(fixture.aws.writes(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_balancer_with_targets_that_are_no_nodes_stays_until_they_are_terminated() {
+    let (fixture, living) = same_id(100, 1).await;
+    let other = super::super::names::load_balancer(&uid(100));
+    // Too young to be counted as another cluster's, and a target all the same.
+    others_instance(&fixture, "i-0123456789abcdef0", a_minute_ago());
+    let id = InstanceId::new("i-0123456789abcdef0");
+    fixture.aws.change(|world| {
+        let balancer = world.load_balancers.get_mut(&other).unwrap();
+        balancer.described.instances.insert(id.clone());
+    });
+    assert_eq!(three_sweeps(&fixture, &living).await, [""; 0]);
+    fixture.aws.change(|world| {
+        let instance = world.instances.get_mut(&id).unwrap();
+        instance.state = Some(InstanceState::Terminated);
+    });
+    assert_eq!(
+        three_sweeps(&fixture, &living).await,
+        [format!("DeleteLoadBalancer {other}")]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_network_load_balancer_with_targets_that_are_no_nodes_stays_with_all_that_it_uses() {
+    let fixture = with_network().await;
+    let arn = network::behind(&fixture.aws.world(), 80).described.arn;
+    others_instance(&fixture, "i-0123456789abcdef0", a_minute_ago());
+    fixture.aws.change(|world| {
+        let group = world.network.target_groups.get_mut(&arn).unwrap();
+        let id = InstanceId::new("i-0123456789abcdef0");
+        group.targets.insert(Target { id, port: 30080 });
+    });
+    assert_eq!(three_sweeps(&fixture, &living(None)).await, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_the_uid_of_another_cluster_stays_and_is_no_leftover() {
+    let (mut fixture, living) = same_id(100, 1).await;
+    let other = super::super::names::load_balancer(&uid(100));
+    let tag = |uid: &str| {
+        fixture.aws.change(|world| {
+            let balancer = world.load_balancers.get_mut(&other).unwrap();
+            let key = super::super::names::CLUSTER_UID_TAG.to_owned();
+            balancer.tags.insert(key, uid.to_owned());
+        });
+    };
+    tag("u-b");
+    assert_eq!(
+        three_sweeps(&fixture, &living).await,
+        [""; 0],
+        "its own UID is not known"
+    );
+    fixture.settings.cluster_uid = Some("u-a".into());
+    fixture.restart();
+    assert_eq!(three_sweeps(&fixture, &living).await, [""; 0]);
+    let report = settings(Sweep::Report);
+    sweep(&fixture, &report, &living, &mut Found::default()).await;
+    assert_eq!(report.metrics.of("classic-load-balancer"), 0);
+    fixture.aws.change(|world| {
+        let balancer = world.load_balancers.get_mut(&other).unwrap();
+        let key = super::super::names::CLUSTER_UID_TAG.to_owned();
+        balancer.tags.insert(key, "u-a".to_owned());
+    });
+    assert_eq!(three_sweeps(&fixture, &living).await.len(), 1);
+}
+
+/// A group that is left over without its load balancer, which a rule of the nodes' group names.
+async fn leftover_group() -> Fixture {
+    let fixture = Fixture::new(world());
+    fixture.settle().await;
+    fixture.aws.change(|world| world.load_balancers.clear());
+    fixture.aws.forget_calls();
+    fixture
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_that_name_a_group_which_somebody_uses_stay() {
+    let fixture = leftover_group().await;
+    fixture.aws.change(|world| {
+        let groups = ["sg-new1".to_owned()].into();
+        world.interfaces.insert("eni-1".into(), groups);
+    });
+    assert_eq!(three_sweeps(&fixture, &living(None)).await, [""; 0]);
+    fixture.aws.change(|world| world.interfaces.clear());
+    assert_eq!(
+        three_sweeps(&fixture, &living(None)).await,
+        [
+            "RevokeSecurityGroupIngress sg-node -1/<-sg-new1",
+            "DeleteSecurityGroup sg-new1"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_stay_where_the_users_of_their_group_may_not_be_asked_for() {
+    let fixture = leftover_group().await;
+    for _ in 0..3 {
+        let denied = outrigger_aws::Error::answered("DescribeNetworkInterfaces", "UnauthorizedOperation", "no");
+        fixture.aws.fail_next("DescribeNetworkInterfaces", denied);
+    }
+    assert_eq!(three_sweeps(&fixture, &living(None)).await, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_leftovers_nobody_is_asked_about_instances() {
+    let fixture = two_clusters().await;
+    sweep(
+        &fixture,
+        &settings(Sweep::Report),
+        &living(Some(&fixture)),
+        &mut Found::default(),
+    )
+    .await;
+    let asked: Vec<_> = fixture.aws.calls().into_iter().map(|call| call.action).collect();
+    assert!(!asked.contains(&"DescribeInstances"), "{asked:?}");
 }

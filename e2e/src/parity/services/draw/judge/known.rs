@@ -48,7 +48,8 @@ const NUMBERS: [&str; 5] = [
 
 /// A wish that ours refuses and v1.37.0 does not: whether a Service has it, and the row's topic.
 type Refused = (fn(&Value) -> bool, &'static str);
-const REFUSED: [Refused; 3] = [
+const REFUSED: [Refused; 4] = [
+    (names_another_cluster, "tags of the user that name another cluster"),
     (has_long_number, "numbers of health checks beyond 32 bits"),
     (has_no_node_port, "no port with a node port"),
     (has_ipv6, "source ranges with IPv6"),
@@ -113,6 +114,20 @@ fn has_long_number(service: &Value) -> bool {
         let text = service["metadata"]["annotations"][format!("{PREFIX}{suffix}")].as_str();
         let number = text.and_then(|text| text.parse::<i64>().ok());
         number.is_some_and(|number| i32::try_from(number).is_err())
+    })
+}
+
+/// All cases are of the cluster `parity`.
+fn names_another_cluster(service: &Value) -> bool {
+    let key = format!("{PREFIX}additional-resource-tags");
+    let text = service["metadata"]["annotations"][key].as_str().unwrap_or_default();
+    text.split(',').any(|pair| {
+        let (key, value) = pair.trim().split_once('=').unwrap_or((pair.trim(), ""));
+        let legacy = key == "KubernetesCluster" && value != "parity";
+        legacy
+            || key
+                .strip_prefix("kubernetes.io/cluster/")
+                .is_some_and(|id| !id.is_empty() && id != "parity")
     })
 }
 

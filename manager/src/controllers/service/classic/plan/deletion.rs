@@ -1,5 +1,6 @@
 //! Steps that delete what a Service has at AWS.
 
+use outrigger_aws::Tags;
 use outrigger_aws::ec2::SecurityGroup;
 use outrigger_shared::tags;
 
@@ -12,6 +13,8 @@ use super::{Plan, Planned, Step};
 pub struct Doomed {
     /// Whether its load balancer exists.
     pub load_balancer: bool,
+    /// That load balancer's tags; `None`: they are not known.
+    pub tags: Option<Tags>,
     /// The group that was made for it, found by name: also when the load balancer is gone or never came to be.
     pub own_group: Option<SecurityGroup>,
     /// Groups with a rule that names that group.
@@ -25,7 +28,7 @@ pub struct Doomed {
 #[must_use]
 pub fn plan_deletion(doomed: &Doomed, settings: &Settings) -> Plan {
     let mut steps = Vec::new();
-    if doomed.load_balancer {
+    if doomed.load_balancer && other_owner(doomed.tags.as_ref(), settings).is_none() {
         steps.push(Planned::new(
             Step::DeleteLoadBalancer,
             "the Service does not want a load balancer any more",
@@ -43,6 +46,15 @@ pub fn plan_deletion(doomed: &Doomed, settings: &Settings) -> Plan {
         steps,
         ..Plan::default()
     }
+}
+
+/// The cluster that a load balancer of our name belongs to, if that is another one: the name is made from the Service's UID,
+/// which a restored copy of a cluster shares with the original. A load balancer without known tags is taken for ours, as
+/// v1.37.0 takes all.
+#[must_use]
+pub fn other_owner<'a>(of_balancer: Option<&'a Tags>, settings: &Settings) -> Option<&'a str> {
+    let pairs = of_balancer?.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    tags::other_owner(&settings.cluster_id, pairs)
 }
 
 /// Whether a group of our name may go: not the configured one, not one that the Service lists, and not marked as
@@ -100,6 +112,7 @@ mod tests {
         });
         let doomed = Doomed {
             load_balancer: true,
+            tags: Some(names::cluster_tags("prod", false)),
             own_group: own,
             referencing: vec![node],
             listed: vec![],
@@ -130,6 +143,26 @@ mod tests {
             ["DeleteLoadBalancer", "DeleteSecurityGroup"]
         );
         assert_eq!(actions(&Doomed::default(), &settings()), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_load_balancer_of_another_cluster_stays() {
+        let of = |tags: Option<Tags>| {
+            let doomed = Doomed {
+                load_balancer: true,
+                tags,
+                ..Doomed::default()
+            };
+            actions(&doomed, &settings())
+        };
+        let (own, other) = (names::cluster_tags("prod", false), names::cluster_tags("other", true));
+        let both = own.clone().into_iter().chain(other.clone()).collect();
+        let deleted = ["DeleteLoadBalancer"];
+        assert_eq!(of(Some(own)), deleted);
+        assert_eq!(of(Some(other)), [""; 0]);
+        assert_eq!(of(Some(both)), deleted, "a user's tag names the other one");
+        assert_eq!(of(Some(Tags::new())), deleted, "somebody took the tags off");
+        assert_eq!(of(None), deleted, "as v1.37.0");
     }
 
     #[test]

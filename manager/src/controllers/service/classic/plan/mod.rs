@@ -10,12 +10,12 @@ use outrigger_aws::elb::{AccessLog, Attributes, LoadBalancer, NewLoadBalancer};
 
 use super::super::error::World;
 use super::super::plan::{GroupRef, GroupStep, Plan, Planned, or_refused};
-use super::super::{question, subnets};
+use super::super::{names, question, subnets};
 use super::Step;
 use super::desired::Desired;
 use super::observe::{Existing, Observed};
 
-pub use deletion::{Doomed, is_ours, plan_deletion};
+pub use deletion::{Doomed, is_ours, other_owner, plan_deletion};
 
 /// What a plan is made from.
 pub type Question<'a> = question::Question<'a, &'a Desired, &'a Observed>;
@@ -76,7 +76,7 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
         let groups = refused.is_none().then_some(&*groups);
         steps.extend(balancer::placement(observed, &existing, &subnets, groups)?);
     } else {
-        steps.push(creation(desired, &subnets, &groups));
+        steps.push(creation(question, &subnets, &groups));
     }
     steps.extend(balancer::settings(desired, &existing));
     if refused.is_none() {
@@ -92,14 +92,15 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
     })
 }
 
-fn creation(desired: &Desired, subnets: &[Subnet], groups: &[GroupRef]) -> Planned {
+fn creation(question: Question<'_>, subnets: &[Subnet], groups: &[GroupRef]) -> Planned {
+    let (desired, uid) = (question.desired, question.settings.cluster_uid.as_deref());
     let new = NewLoadBalancer {
         name: desired.name.clone(),
         internal: desired.internal,
         listeners: desired.listeners.clone(),
         subnets: subnets.iter().map(|subnet| subnet.id.clone()).collect(),
         security_groups: Vec::new(),
-        tags: desired.tags.clone(),
+        tags: names::creation_tags(&desired.tags, uid, names::MOST_CLASSIC_TAGS),
     };
     Planned::new(
         Step::CreateLoadBalancer {

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use outrigger_aws::Tags;
 use outrigger_aws::ec2::SecurityGroup;
 use outrigger_aws::elbv2::TargetGroup;
 
-use super::super::super::classic::plan::is_ours;
+use super::super::super::classic::plan::{is_ours, other_owner};
 use super::super::super::plan::{Plan, Planned, group_deletion};
 use super::super::super::settings::Settings;
 use super::super::Step;
@@ -19,6 +20,8 @@ pub struct Doomed {
     pub name: String,
     /// Its load balancer's ARN, if it exists.
     pub load_balancer: Option<String>,
+    /// That load balancer's tags; `None`: they are not known.
+    pub tags: Option<Tags>,
     /// Target groups that were made for the Service: those that the load balancer uses, and those that nothing uses.
     pub target_groups: Vec<TargetGroup>,
     /// The security groups that rules of nodes may stand in.
@@ -38,7 +41,9 @@ pub struct Doomed {
 #[must_use]
 pub fn plan_deletion(doomed: &Doomed, settings: &Settings) -> Plan {
     let mut steps = Vec::new();
-    if let Some(arn) = &doomed.load_balancer {
+    // The rules of nodes are for the load balancer of this name, and so another cluster's as well.
+    let is_ours_to_delete = other_owner(doomed.tags.as_ref(), settings).is_none();
+    if let Some(arn) = doomed.load_balancer.as_ref().filter(|_| is_ours_to_delete) {
         let step = Step::DeleteLoadBalancer(arn.clone());
         steps.push(Planned::new(step, "the Service does not want a load balancer any more"));
     }
@@ -46,7 +51,7 @@ pub fn plan_deletion(doomed: &Doomed, settings: &Settings) -> Plan {
         let step = Step::DeleteTargetGroup(group.arn.clone());
         steps.push(Planned::new(step, "it was made for the load balancer"));
     }
-    if !settings.disable_security_group_ingress {
+    if is_ours_to_delete && !settings.disable_security_group_ingress {
         steps.extend(node_rules::removal(doomed, settings));
     }
     let own = doomed.own_group.as_ref();

@@ -16,7 +16,7 @@ use outrigger_aws::elbv2::{NewNetworkLoadBalancer, SubnetMapping};
 use super::super::error::World;
 use super::super::plan::{GroupRef, Plan, Planned, or_refused};
 use super::super::request::Subnets;
-use super::super::{question, subnets};
+use super::super::{names, question, subnets};
 use super::attributes;
 use super::desired::Desired;
 use super::observe::{Existing, Observed};
@@ -143,7 +143,11 @@ fn creation(question: Question<'_>, subnets: &[Subnet], groups: Vec<GroupRef>) -
         internal: desired.internal,
         subnets: subnets.iter().enumerate().map(mapping).collect(),
         security_groups: Vec::new(),
-        tags: desired.tags.clone(),
+        tags: names::creation_tags(
+            &desired.tags,
+            question.settings.cluster_uid.as_deref(),
+            names::MOST_TAGS,
+        ),
     };
     let step = Step::CreateLoadBalancer { new, groups };
     Ok(Planned::new(step, "AWS has no load balancer of this name"))

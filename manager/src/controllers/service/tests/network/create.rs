@@ -188,3 +188,27 @@ async fn an_existing_load_balancer_stays_where_it_is() {
     fixture.settle().await;
     assert_eq!(fixture.aws.writes(), Vec::<String>::new());
 }
+
+#[tokio::test(start_paused = true)]
+async fn load_balancer_target_groups_and_security_group_get_the_tag_with_the_clusters_uid() {
+    let mut fixture = managed();
+    fixture.settings.cluster_uid = Some("u-1".into());
+    fixture.restart();
+    let fixture = settle(fixture).await;
+    let world = fixture.aws.world();
+    let has = |tags: &outrigger_aws::Tags| tags.get("outrigger.dev/cluster-uid").is_some_and(|uid| uid == "u-1");
+    assert!(has(&balancer(&world).tags) && has(&world.security_groups["sg-new1"].tags));
+    assert!(world.network.target_groups.values().all(|group| has(&group.tags)));
+    assert!(!listeners(&world).values().any(|listener| has(&listener.tags)));
+
+    // What is there without the tag does not get it.
+    fixture.aws.change(|world| {
+        for group in world.network.target_groups.values_mut() {
+            group.tags.remove("outrigger.dev/cluster-uid");
+        }
+    });
+    let mut fixture = fixture;
+    fixture.restart();
+    let fixture = settle(fixture).await;
+    assert_eq!(actions(&fixture), Vec::<String>::new());
+}

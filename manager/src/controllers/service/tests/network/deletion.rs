@@ -158,3 +158,42 @@ async fn target_groups_whose_user_is_gone_are_waited_for() {
     assert!(fixture.aws.world().network.target_groups.is_empty());
     assert_eq!(fixture.service().metadata.finalizers, Some(Vec::new()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_cluster_does_not_delete_what_is_the_originals() {
+    let fixture = settle(managed()).await;
+    let of_another = |tags: &mut outrigger_aws::Tags| {
+        tags.remove("kubernetes.io/cluster/prod");
+        tags.insert("kubernetes.io/cluster/original".into(), "owned".into());
+    };
+    fixture.aws.change(|world| {
+        world
+            .network
+            .load_balancers
+            .values_mut()
+            .for_each(|lb| of_another(&mut lb.tags));
+        world
+            .network
+            .target_groups
+            .values_mut()
+            .for_each(|group| of_another(&mut group.tags));
+        world
+            .security_groups
+            .values_mut()
+            .for_each(|group| of_another(&mut group.tags));
+    });
+    fixture.change(delete);
+    fixture.sync().await.unwrap();
+    assert_eq!(actions(&fixture), Vec::<String>::new());
+    assert!(finalizers(&fixture).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_tags_may_not_be_read_a_deletion_goes_by_the_name() {
+    let fixture = settle(managed()).await;
+    let denied = AwsError::answered("DescribeTags", "AccessDenied", "no");
+    fixture.aws.fail_next("DescribeTags/v2", denied);
+    fixture.change(delete);
+    fixture.sync().await.unwrap();
+    assert!(is_clean(fixture.aws.world()));
+}
