@@ -14,7 +14,7 @@ use super::network::listing::Search;
 use super::plan::Plan;
 use super::reads::Look;
 use super::reads::look::MAX_AGE;
-use super::sync::Reconciler;
+use super::sync::{Reconciler, uid};
 use super::targets::{self, Candidate};
 use super::{classic, network};
 
@@ -28,6 +28,8 @@ pub(super) struct Looked {
     pub groups: Vec<SecurityGroup>,
     /// Whether attributes were read too.
     pub whole: bool,
+    /// The exact names of target groups that are or will be the Service's.
+    pub given_names: BTreeSet<String>,
 }
 
 /// A Service that is worked on.
@@ -78,7 +80,11 @@ impl Reconciler {
         } = *about;
         match about.desired {
             Desired::Classic(desired) => {
-                let observed = classic::observe::observe(look, desired, &self.settings, candidates).await?;
+                let mut observed = classic::observe::observe(look, desired, &self.settings, candidates).await?;
+                if let Some(existing) = &mut observed.load_balancer {
+                    let set = &self.memories.of(uid(about.service)).tags_set;
+                    existing.tags = std::mem::take(&mut existing.tags).or_set(set);
+                }
                 let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
                 let candidates = &self.with_held(candidates, registered, seen_gone);
                 let plan = classic::plan::plan(classic::plan::Question {
@@ -93,11 +99,14 @@ impl Reconciler {
                     plan,
                     groups: groups.chain(observed.referencing).collect(),
                     whole: look.reads_attributes(),
+                    given_names: BTreeSet::new(),
                     hostname: observed.load_balancer.map(|existing| existing.described.dns_name),
                 })
             }
             Desired::Network(desired) => {
-                let observed = network::observe::observe(look, desired, &self.settings, candidates, search).await?;
+                let given = &self.memories.of(uid(about.service)).given_names;
+                let observed =
+                    network::observe::observe(look, desired, &self.settings, candidates, (search, given)).await?;
                 let registered = observed.registered();
                 let candidates = &self.with_held(candidates, Some(&registered), seen_gone);
                 let plan = network::plan::plan(network::plan::Question {
@@ -110,6 +119,7 @@ impl Reconciler {
                 Ok(Looked {
                     plan,
                     hostname: observed.address(),
+                    given_names: observed.given_names(desired),
                     groups: observed.security_groups(),
                     whole: look.reads_attributes(),
                 })

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use outrigger_aws::InstanceId;
+use outrigger_aws::{InstanceId, Tags};
 use tokio::time::Instant;
 
 use super::network::listing::Search;
@@ -70,6 +70,11 @@ pub struct Memory {
     pub no_nodes_told: bool,
     /// What was told last of groups near their quota.
     pub fullness_told: Vec<Fullness>,
+    /// Tags of the annotation that were set on a classic load balancer. Where tags may not be read, nothing else tells which
+    /// ones are there.
+    pub tags_set: Tags,
+    /// The exact names of the target groups that the Service has had since all was well, for where tags may not be read.
+    pub given_names: BTreeSet<String>,
 }
 
 /// The memories, by the Services' UIDs.

@@ -51,6 +51,7 @@ pub mod source_ranges;
 pub mod subnets;
 pub mod sweep;
 pub mod sync;
+pub mod tag_reads;
 pub mod targets;
 mod tell;
 mod turns;
@@ -92,6 +93,7 @@ use settings::Settings;
 use shape::Shape;
 use sweep::SweepSettings;
 use sync::{Next, Reconciler};
+use tag_reads::TagReads;
 use turns::{MAX_WAITING, Turns, is_asked_for};
 use work::{Work, work};
 use writer::ApiWriter;
@@ -203,6 +205,7 @@ fn reconciler(deps: Deps, permit: Permit) -> Reconciler {
             target_groups: Listing::default(),
             instances,
             zones: ZoneCache::default(),
+            tag_reads: TagReads::default(),
             shared: Shared::default(),
         },
         settings: deps.settings,

@@ -91,6 +91,7 @@ impl Reconciler {
         if let Err(failure) = &result {
             self.tell_failure(service, failure).await;
         }
+        self.tell_unread_tags(service).await;
         result.map_err(|failure| *failure.error)
     }
 
@@ -172,6 +173,7 @@ impl Reconciler {
         // Also when a step fails, or a full target group, which needs the loss confirmed, would keep it from ever being so.
         self.memories.update(uid(service), |memory| {
             memory.note_gone(&looked.plan.unconfirmed, &looked.plan.targets, now);
+            memory.given_names.extend(looked.given_names.iter().cloned());
         });
         let made = self.carry_out(about, &looked).await.doing(tell::ENSURE)?;
         if let Some(refused) = looked.plan.refused.clone() {
@@ -182,6 +184,10 @@ impl Reconciler {
         if self.publish(service, &hostname).await.doing(tell::WRITE_STATUS)? == Found::Gone {
             return Ok(Next::OnChange);
         }
+        self.memories.update(uid(service), |memory| {
+            memory.tags_set = desired.annotated_tags();
+            memory.given_names.clone_from(&looked.given_names);
+        });
         let settled = Settled {
             targets: likely_targets(about.candidates, &looked.plan.targets),
             at: now,
@@ -375,7 +381,8 @@ impl Reconciler {
     async fn deletion(&self, service: &Service, name: &str) -> Result<Plan, Error> {
         let nodes = candidates(&self.nodes.snapshot(), &BTreeMap::new());
         let nodes = nodes.into_iter().map(|candidate| candidate.id).collect();
-        let network = network::doomed::doomed(&self.aws, service, &self.settings, &nodes).await?;
+        let given = &self.memories.of(uid(service)).given_names;
+        let network = network::doomed::doomed(&self.aws, service, &self.settings, &nodes, given).await?;
         let mut plan = network::plan::plan_deletion(&network, &self.settings);
         let classic = self.doomed(Annotations::of(service), name).await?;
         plan.steps

@@ -243,6 +243,20 @@ impl Reconciler {
         }
     }
 
+    /// Emits an Event if AWS has denied reading tags, once in the life of the process: the role is the same for all Services.
+    pub(super) async fn tell_unread_tags(&self, service: &Service) {
+        let Some(denial) = self.aws.tag_reads.take_unreported() else {
+            return;
+        };
+        let message = format!(
+            "The controller's role may not read tags of load balancers, here and for other Services: missing or changed tags \
+             are not repaired, and orphaned resources are kept. All else is done. Allow \
+             elasticloadbalancing:DescribeTags to change that: {denial}"
+        );
+        self.event(service, EventType::Warning, "TagsUnreadable", &message)
+            .await;
+    }
+
     /// Tells that the deletion begins, once.
     pub(super) async fn tell_deletion(&self, service: &Service, plan: &Plan) {
         let told = self.memories.update(uid(service), |memory| {

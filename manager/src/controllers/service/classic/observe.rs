@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use outrigger_aws::ec2::SecurityGroup;
 use outrigger_aws::elb::{Attributes, LoadBalancer};
-use outrigger_aws::{Error, InstanceId, Tags};
+use outrigger_aws::{Error, InstanceId};
 
 use super::super::names;
 use super::super::reads::{Look, Vpc, classic_load_balancer, group_by_name, groups_by_id, referencing, vpc};
 use super::super::settings::Settings;
+use super::super::tag_reads::KnownTags;
 use super::super::targets::{Candidate, NodeInstance};
 use super::desired::{Desired, Groups};
 
@@ -20,7 +21,7 @@ pub struct Existing {
     /// Its attributes, if they were read.
     pub attributes: Option<Attributes>,
     /// Its tags.
-    pub tags: Tags,
+    pub tags: KnownTags,
 }
 
 /// What AWS has for one Service.

@@ -142,6 +142,18 @@ impl Observed {
         used.chain(self.spare.iter().filter(unused))
     }
 
+    /// The exact names of the target groups that are or will be the Service's.
+    #[must_use]
+    pub fn given_names(&self, desired: &Desired) -> BTreeSet<String> {
+        let wanted = desired.ports.iter().map(|port| &port.target_group.name);
+        let used = self.load_balancer.iter().flat_map(|existing| &existing.groups);
+        let used = used.map(|group| &group.described.name);
+        wanted
+            .chain(used.filter(|name| desired.target_groups.has(name)))
+            .cloned()
+            .collect()
+    }
+
     /// All security groups that were looked at.
     #[must_use]
     pub fn security_groups(self) -> Vec<SecurityGroup> {
@@ -168,7 +180,7 @@ impl Observed {
     }
 }
 
-/// Reads what a plan for this Service needs.
+/// Reads what a plan for this Service needs. `given` are exact names that target groups of this Service have had.
 ///
 /// # Errors
 /// The first call that failed.
@@ -177,11 +189,11 @@ pub async fn observe(
     desired: &Desired,
     settings: &Settings,
     candidates: &[Candidate],
-    search: Search,
+    (search, given): (Search, &BTreeSet<String>),
 ) -> Result<Observed, Error> {
     let load_balancer = existing(look, desired, search).await?;
     let mut observed = Observed {
-        spare: spare(look, desired, load_balancer.as_ref(), search).await?,
+        spare: spare(look, desired, load_balancer.as_ref(), (search, given)).await?,
         load_balancer,
         ..Observed::default()
     };
@@ -304,7 +316,7 @@ async fn spare(
     look: &Look<'_>,
     desired: &Desired,
     existing: Option<&Existing>,
-    search: Search,
+    (search, given): (Search, &BTreeSet<String>),
 ) -> Result<Vec<Group>, Error> {
     let served = |port: &&Port| existing.is_some_and(|existing| existing.serving(desired, port).is_some());
     let unserved = desired.ports.iter().filter(|port| !served(port));
@@ -316,12 +328,13 @@ async fn spare(
     if search != Search::Named {
         let whose = Whose {
             names: &desired.target_groups,
+            given,
             service_tag: desired.tags.get(SERVICE_TAG).map(String::as_str).unwrap_or_default(),
             cluster_tags: &desired.cluster_tags,
             balancer: existing,
             gone: None,
         };
-        found.extend(listing::unused(look.elbv2.as_ref(), &look.target_groups, whose, search).await?);
+        found.extend(listing::unused(look, whose, search).await?);
     }
     let mut seen: BTreeSet<String> = existing.map(Existing::group_arns).unwrap_or_default();
     found.retain(|group| seen.insert(group.arn.clone()));

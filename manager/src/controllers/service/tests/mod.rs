@@ -17,5 +17,6 @@ mod refusals;
 mod refused;
 mod shutdown;
 mod sweep;
+mod tags_denied;
 mod takeover;
 mod vanished;

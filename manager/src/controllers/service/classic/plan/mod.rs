@@ -10,6 +10,7 @@ use outrigger_aws::elb::{AccessLog, Attributes, LoadBalancer, NewLoadBalancer};
 
 use super::super::error::World;
 use super::super::plan::{GroupRef, GroupStep, Plan, Planned, or_refused};
+use super::super::tag_reads::KnownTags;
 use super::super::{question, subnets};
 use super::Step;
 use super::desired::Desired;
@@ -125,6 +126,6 @@ fn fresh(desired: &Desired) -> Existing {
             connection_draining_timeout: Some(300),
             idle_timeout: Some(60),
         }),
-        tags: desired.tags.clone(),
+        tags: KnownTags::Read(desired.tags.clone()),
     }
 }
