@@ -62,6 +62,8 @@ pub struct Memory {
     pub relies: bool,
     /// Whether a deletion has found anything that the Service had: what is released is then this controller's.
     pub had: bool,
+    /// Since when the deletion finds the load balancer gone and something else left.
+    pub balancer_gone: Option<Instant>,
     /// Whether the beginning of the deletion was told.
     pub deletion_told: bool,
     /// Whether it was told that the load balancer is being ensured, and not yet that it is.

@@ -42,6 +42,7 @@ pub mod plan;
 pub mod question;
 pub mod reads;
 pub mod refused;
+mod release;
 pub mod request;
 mod resync;
 pub mod security_groups;

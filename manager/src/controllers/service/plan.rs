@@ -146,6 +146,42 @@ impl Step {
         }
     }
 
+    /// Whether it only removes a rule, a security group or a target group.
+    #[must_use]
+    pub fn only_removes(&self) -> bool {
+        match self {
+            Self::Group(step) => matches!(
+                step,
+                GroupStep::Revoke(..) | GroupStep::HandOver { .. } | GroupStep::Delete(_)
+            ),
+            Self::Classic(_) => false,
+            Self::Network(step) => matches!(step, network::Step::DeleteTargetGroup(_)),
+        }
+    }
+
+    /// The action that removes something, and what it is removed from, for people.
+    #[must_use]
+    pub fn removes(&self) -> String {
+        match self {
+            Self::Group(GroupStep::Revoke(id, _) | GroupStep::HandOver { group: id, .. }) => {
+                format!("RevokeSecurityGroupIngress {id}")
+            }
+            Self::Group(GroupStep::Delete(id)) | Self::Network(network::Step::DeleteTargetGroup(id)) => {
+                format!("{} {id}", self.action())
+            }
+            other => other.action().to_owned(),
+        }
+    }
+
+    /// Whether it deletes a load balancer.
+    #[must_use]
+    pub fn deletes_balancer(&self) -> bool {
+        matches!(
+            self,
+            Self::Classic(classic::Step::DeleteLoadBalancer) | Self::Network(network::Step::DeleteLoadBalancer(_))
+        )
+    }
+
     /// Whether it adds or takes away targets.
     #[must_use]
     pub fn is_of_targets(&self) -> bool {

@@ -30,7 +30,7 @@ use super::targets::{self, Candidate, candidates};
 use super::tell::{self, Doing, Failure};
 use super::work::{Work, has_class, has_finalizer, work};
 use super::writer::{Found, Writer};
-use super::{classic, hostname, names, network, patches, request, resync};
+use super::{classic, hostname, names, network, patches, release, request, resync};
 use crate::node_cache::NodeCache;
 
 /// So long after a look began the address that it wrote may be missing in what is known of the Service: the watch is behind.
@@ -341,10 +341,13 @@ impl Reconciler {
         let (name, shape) = (namespaced_name(service), Shape::of(service));
         self.memories.begin(uid(service), &name, shape);
         self.lines.done(uid(service));
-        {
+        let complete = {
             let alone = self.deleting.lock().await;
-            self.delete(service, &alone).await?;
-        }
+            match self.delete(service, &alone).await {
+                Ok(_) => true,
+                Err(failure) => self.end_denied_deletion(service, failure).await?,
+            }
+        };
         let had = self.memories.of(uid(service)).had || hostname::is_of(service, &names::load_balancer(uid(service)));
         if !had && has_class(service) {
             // The finalizer is that of the class's own controller, which may still need it.
@@ -354,7 +357,9 @@ impl Reconciler {
         let release = patches::release(service);
         let released = self.writer.patch(service, "remove the finalizer", release).await;
         released.doing(tell::REMOVE_FINALIZER)?;
-        self.tell_deleted(service).await;
+        if complete {
+            self.tell_deleted(service).await;
+        }
         self.memories.forget(uid(service));
         Ok(Next::OnChange)
     }
@@ -367,9 +372,11 @@ impl Reconciler {
         // Who has waited for others may have no right to write any more, and then reads nothing either.
         self.permit.check().doing(tell::LOOK_BEFORE_CLEANUP)?;
         let name = names::load_balancer(uid(service));
-        let plan = self.deletion(service, &name).await;
+        let plan = self.deletion(service).await;
         let plan = plan.doing(tell::LOOK_BEFORE_CLEANUP)?;
         self.tell_deletion(service, &plan).await;
+        self.memories
+            .update(uid(service), |memory| release::note(memory, &plan));
         if !plan.steps.is_empty() {
             self.memories.update(uid(service), |memory| memory.had = true);
         }
@@ -378,13 +385,15 @@ impl Reconciler {
     }
 
     /// What deletes load balancers of both kinds: the annotation may have changed since one was made.
-    async fn deletion(&self, service: &Service, name: &str) -> Result<Plan, Error> {
+    pub(super) async fn deletion(&self, service: &Service) -> Result<Plan, Error> {
         let nodes = candidates(&self.nodes.snapshot(), &BTreeMap::new());
         let nodes = nodes.into_iter().map(|candidate| candidate.id).collect();
         let given = &self.memories.of(uid(service)).given_names;
         let network = network::doomed::doomed(&self.aws, service, &self.settings, &nodes, given).await?;
         let mut plan = network::plan::plan_deletion(&network, &self.settings);
-        let classic = self.doomed(Annotations::of(service), name).await?;
+        let classic = self
+            .doomed(Annotations::of(service), &names::load_balancer(uid(service)))
+            .await?;
         plan.steps
             .extend(classic::plan::plan_deletion(&classic, &self.settings).steps);
         Ok(plan)

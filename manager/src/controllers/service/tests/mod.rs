@@ -2,6 +2,7 @@
 
 mod crash;
 mod deletion;
+mod denied_deletion;
 mod ensure;
 mod events;
 mod fixture;
