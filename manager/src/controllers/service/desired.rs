@@ -29,6 +29,15 @@ impl Desired {
         }
     }
 
+    /// Whether the Service asks for a load balancer that is only reachable within the VPC.
+    #[must_use]
+    pub fn internal(&self) -> bool {
+        match self {
+            Self::Classic(desired) => desired.internal,
+            Self::Network(desired) => desired.internal,
+        }
+    }
+
     /// The tags of the annotation that are set on a load balancer that exists: on classic ones only.
     #[must_use]
     pub fn annotated_tags(&self) -> Tags {

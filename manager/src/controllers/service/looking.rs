@@ -26,6 +26,8 @@ pub(super) struct Looked {
     pub hostname: Option<String>,
     /// The groups that were looked at.
     pub groups: Vec<SecurityGroup>,
+    /// The scheme of the load balancer that is there.
+    pub scheme: Option<String>,
     /// Whether attributes were read too.
     pub whole: bool,
     /// The exact names of target groups that are or will be the Service's.
@@ -81,9 +83,10 @@ impl Reconciler {
         match about.desired {
             Desired::Classic(desired) => {
                 let mut observed = classic::observe::observe(look, desired, &self.settings, candidates).await?;
+                let memory = self.memories.of(uid(about.service));
+                observed.unchosen_before = memory.unchosen_subnets(Instant::now());
                 if let Some(existing) = &mut observed.load_balancer {
-                    let set = &self.memories.of(uid(about.service)).tags_set;
-                    existing.tags = std::mem::take(&mut existing.tags).or_set(set);
+                    existing.tags = std::mem::take(&mut existing.tags).or_set(&memory.tags_set);
                 }
                 let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
                 let candidates = &self.with_held(candidates, registered, seen_gone);
@@ -94,9 +97,11 @@ impl Reconciler {
                     candidates,
                     seen_gone,
                 })?;
+                let scheme = observed.scheme().map(str::to_owned);
                 let groups = observed.groups.into_values().chain(observed.own_group);
                 Ok(Looked {
                     plan,
+                    scheme,
                     groups: groups.chain(observed.referencing).collect(),
                     whole: look.reads_attributes(),
                     given_names: BTreeSet::new(),
@@ -119,6 +124,7 @@ impl Reconciler {
                 Ok(Looked {
                     plan,
                     hostname: observed.address(),
+                    scheme: observed.scheme().map(str::to_owned),
                     given_names: observed.given_names(desired),
                     groups: observed.security_groups(),
                     whole: look.reads_attributes(),

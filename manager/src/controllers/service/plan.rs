@@ -21,6 +21,8 @@ pub struct Plan {
     pub steps: Vec<Planned>,
     /// Targets that look gone but are too many to be taken away on one look.
     pub unconfirmed: BTreeSet<InstanceId>,
+    /// Attached subnets that are not chosen, but may not be detached on one observation.
+    pub unchosen_subnets: BTreeSet<String>,
     /// The targets after the steps.
     pub targets: BTreeSet<InstanceId>,
     /// Whether it relies on rules that another load balancer has brought, and that may just be going with it.

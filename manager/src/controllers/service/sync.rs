@@ -17,7 +17,7 @@ use super::creation::{Lines, makes_one};
 use super::desired::desired;
 use super::error::Error;
 use super::looking::{About, Looked};
-use super::memory::{CONFIRMATION, Memories, Memory, Settled};
+use super::memory::{CONFIRMATION, Memories, Memory, SUBNET_CONFIRMATION, Settled};
 use super::network::listing::Search;
 use super::node_sync::NodeSync;
 use super::plan::Plan;
@@ -173,8 +173,10 @@ impl Reconciler {
         // Also when a step fails, or a full target group, which needs the loss confirmed, would keep it from ever being so.
         self.memories.update(uid(service), |memory| {
             memory.note_gone(&looked.plan.unconfirmed, &looked.plan.targets, now);
+            memory.note_unchosen(&looked.plan.unchosen_subnets, now);
             memory.given_names.extend(looked.given_names.iter().cloned());
         });
+        self.tell_scheme(service, desired, looked.scheme.as_deref()).await;
         let made = self.carry_out(about, &looked).await.doing(tell::ENSURE)?;
         if let Some(refused) = looked.plan.refused.clone() {
             return Err(Error::World(refused)).doing(tell::ENSURE);
@@ -316,10 +318,14 @@ impl Reconciler {
         let made = !plan.steps.is_empty() && !only_targets;
         let relied = self.memories.of(uid(service)).relies;
         let relies = plan.borrowed && (made || (relied && self.deleting.try_lock().is_err()));
-        let open = relies || losing || held || settled.hostname.is_empty() || missing;
+        let unchosen = !plan.unchosen_subnets.is_empty();
+        let open = relies || losing || held || unchosen || settled.hostname.is_empty() || missing;
         self.memories.update(uid(service), |memory| {
             if !losing {
                 memory.all_there();
+            }
+            if !unchosen {
+                memory.all_chosen();
             }
             memory.relies = relies;
             memory.waiting = losing || held || !refused.is_empty();
@@ -328,6 +334,7 @@ impl Reconciler {
                 return Next::After(match (losing, held) {
                     (true, _) => CONFIRMATION,
                     (false, true) => until_settled.max(CONFIRMATION),
+                    (false, false) if unchosen => SUBNET_CONFIRMATION,
                     (false, false) => memory.look_again_after(),
                 });
             }

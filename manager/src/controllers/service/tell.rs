@@ -7,10 +7,12 @@ use k8s_openapi::api::core::v1::Service;
 use tokio::time::Instant;
 
 use super::cause::Cause;
+use super::desired::Desired;
 use super::error::Error;
 use super::plan::{Plan, Planned, Step};
 use super::refused::Refused;
 use super::security_groups::quota::Fullness;
+use super::subnets::is_internal;
 use super::sync::{Reconciler, uid};
 use crate::events::EventType;
 
@@ -241,6 +243,23 @@ impl Reconciler {
             self.event(service, EventType::Warning, "TargetsRefused", &message)
                 .await;
         }
+    }
+
+    /// Emits an Event if annotation `internal` asks for another scheme than the load balancer has, once.
+    pub(super) async fn tell_scheme(&self, service: &Service, desired: &Desired, scheme: Option<&str>) {
+        let differs = is_internal(scheme, desired.internal()) != desired.internal();
+        let told = self.memories.update(uid(service), |memory| {
+            std::mem::replace(&mut memory.scheme_told, differs)
+        });
+        let Some(scheme) = scheme.filter(|_| differs && !told) else {
+            return;
+        };
+        let message = format!(
+            "Annotation service.beta.kubernetes.io/aws-load-balancer-internal has no effect on a load balancer that exists: \
+             this one stays {scheme}. For another scheme, delete the Service and create it again"
+        );
+        self.event(service, EventType::Warning, "SchemeNotChanged", &message)
+            .await;
     }
 
     /// Emits an Event if AWS has denied reading tags, once in the life of the process: the role is the same for all Services.

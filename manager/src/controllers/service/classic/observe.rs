@@ -39,9 +39,17 @@ pub struct Observed {
     pub groups: BTreeMap<String, SecurityGroup>,
     /// Groups with a rule that names a group of the load balancer.
     pub referencing: Vec<SecurityGroup>,
+    /// Attached subnets that an earlier observation, long enough ago, has not chosen.
+    pub unchosen_before: BTreeSet<String>,
 }
 
 impl Observed {
+    /// The scheme of the load balancer, if it exists.
+    #[must_use]
+    pub fn scheme(&self) -> Option<&str> {
+        self.load_balancer.as_ref()?.described.scheme.as_deref()
+    }
+
     /// The subnets that the load balancer stands in.
     #[must_use]
     pub fn attached(&self) -> BTreeSet<String> {

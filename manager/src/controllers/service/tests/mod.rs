@@ -17,6 +17,7 @@ mod reads;
 mod refusals;
 mod refused;
 mod shutdown;
+mod subnets;
 mod sweep;
 mod tags_denied;
 mod takeover;
