@@ -41,6 +41,7 @@ struct Inner {
     world: World,
     calls: Vec<Call>,
     faults: BTreeMap<&'static str, VecDeque<Option<Error>>>,
+    permanent: BTreeMap<&'static str, Error>,
     writes_left: Option<usize>,
     dead: bool,
     hook: Option<(&'static str, Hook)>,
@@ -111,6 +112,16 @@ impl FakeAws {
     /// The next call of `action` for which nothing is planned yet fails with the error, or gets through.
     pub fn plan_next(&self, action: &'static str, fault: Option<Error>) {
         self.inner().faults.entry(action).or_default().push_back(fault);
+    }
+
+    /// Every call of `action` fails with `error` and has no effect, until [`FakeAws::allow`].
+    pub fn fail_always(&self, action: &'static str, error: Error) {
+        self.inner().permanent.insert(action, error);
+    }
+
+    /// Ends [`FakeAws::fail_always`].
+    pub fn allow(&self, action: &str) {
+        self.inner().permanent.remove(action);
     }
 
     /// The write number `count` from now takes effect, but its answer is lost, and from then on no call gets
@@ -206,6 +217,9 @@ impl Inner {
         };
         self.calls.push(Call { action, about, write });
         admitted?;
+        if let Some(error) = self.permanent.get(action) {
+            return Err(error.clone());
+        }
         match self.faults.get_mut(action).and_then(VecDeque::pop_front).flatten() {
             Some(error) => Err(error),
             None => Ok(()),

@@ -54,12 +54,12 @@ pub struct Made {
     pub refused: Vec<Refused>,
 }
 
-/// Carries out all steps. AWS holds a target group for a while after its listener has gone, which is no reason for others to
-/// wait: what comes after such a deletion is done all the same.
+/// Carries out all steps. A group that is still in use, or a rule or group whose deletion AWS denies, is no reason for others
+/// to wait: the steps after it are done all the same.
 ///
 /// # Errors
 /// At the first step that fails otherwise, or when the right to write has ended; the steps before it are done. Of several
-/// target groups that AWS holds the first one is told.
+/// deletions that AWS holds or denies the first one is told.
 pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> {
     let (mut made, mut held) = (Made::default(), None);
     let mut steps: Vec<&Planned> = plan.steps.iter().rev().collect();
@@ -80,14 +80,22 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> 
             continue;
         }
         match done {
-            Err(error @ Error::TargetGroupInUse { .. }) => held = held.or(Some(error)),
-            // It may be the reason for this one; what the group is held by goes first.
-            Err(error @ Error::GroupInUse { .. }) => return Err(held.unwrap_or(error)),
+            // The first one may be the reason for those after it.
+            Err(error) if leaves_others(&error, step) => held = held.or(Some(error)),
             Err(error) => return Err(error),
             Ok(()) => {}
         }
     }
     held.map_or(Ok(made), Err)
+}
+
+/// Whether the steps after a failed one do not depend on it: AWS holds or denies the deletion of one rule or group.
+fn leaves_others(error: &Error, step: &Step) -> bool {
+    match error {
+        Error::TargetGroupInUse { .. } | Error::GroupInUse { .. } => true,
+        Error::Aws(error) => error.kind() == Kind::AccessDenied && step.only_removes(),
+        _ => false,
+    }
 }
 
 impl Executor<'_> {

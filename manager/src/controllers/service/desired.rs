@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::Tags;
 
 use super::annotations::{Annotations, Kind};
 use super::error::Invalid;
@@ -25,6 +26,24 @@ impl Desired {
         match self {
             Self::Classic(desired) => &desired.name,
             Self::Network(desired) => &desired.name,
+        }
+    }
+
+    /// Whether the Service asks for a load balancer that is only reachable within the VPC.
+    #[must_use]
+    pub fn internal(&self) -> bool {
+        match self {
+            Self::Classic(desired) => desired.internal,
+            Self::Network(desired) => desired.internal,
+        }
+    }
+
+    /// The tags of the annotation that are set on a load balancer that exists: on classic ones only.
+    #[must_use]
+    pub fn annotated_tags(&self) -> Tags {
+        match self {
+            Self::Classic(desired) => desired.annotated_tags.clone(),
+            Self::Network(_) => Tags::new(),
         }
     }
 

@@ -14,7 +14,7 @@ use super::network::listing::Search;
 use super::plan::Plan;
 use super::reads::Look;
 use super::reads::look::MAX_AGE;
-use super::sync::Reconciler;
+use super::sync::{Reconciler, uid};
 use super::targets::{self, Candidate};
 use super::{classic, network};
 
@@ -26,8 +26,12 @@ pub(super) struct Looked {
     pub hostname: Option<String>,
     /// The groups that were looked at.
     pub groups: Vec<SecurityGroup>,
+    /// The scheme of the load balancer that is there.
+    pub scheme: Option<String>,
     /// Whether attributes were read too.
     pub whole: bool,
+    /// The exact names of target groups that are or will be the Service's.
+    pub given_names: BTreeSet<String>,
 }
 
 /// A Service that is worked on.
@@ -78,7 +82,12 @@ impl Reconciler {
         } = *about;
         match about.desired {
             Desired::Classic(desired) => {
-                let observed = classic::observe::observe(look, desired, &self.settings, candidates).await?;
+                let mut observed = classic::observe::observe(look, desired, &self.settings, candidates).await?;
+                let memory = self.memories.of(uid(about.service));
+                observed.unchosen_before = memory.unchosen_subnets(Instant::now());
+                if let Some(existing) = &mut observed.load_balancer {
+                    existing.tags = std::mem::take(&mut existing.tags).or_set(&memory.tags_set);
+                }
                 let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
                 let candidates = &self.with_held(candidates, registered, seen_gone);
                 let plan = classic::plan::plan(classic::plan::Question {
@@ -88,16 +97,21 @@ impl Reconciler {
                     candidates,
                     seen_gone,
                 })?;
+                let scheme = observed.scheme().map(str::to_owned);
                 let groups = observed.groups.into_values().chain(observed.own_group);
                 Ok(Looked {
                     plan,
+                    scheme,
                     groups: groups.chain(observed.referencing).collect(),
                     whole: look.reads_attributes(),
+                    given_names: BTreeSet::new(),
                     hostname: observed.load_balancer.map(|existing| existing.described.dns_name),
                 })
             }
             Desired::Network(desired) => {
-                let observed = network::observe::observe(look, desired, &self.settings, candidates, search).await?;
+                let given = &self.memories.of(uid(about.service)).given_names;
+                let observed =
+                    network::observe::observe(look, desired, &self.settings, candidates, (search, given)).await?;
                 let registered = observed.registered();
                 let candidates = &self.with_held(candidates, Some(&registered), seen_gone);
                 let plan = network::plan::plan(network::plan::Question {
@@ -110,6 +124,8 @@ impl Reconciler {
                 Ok(Looked {
                     plan,
                     hostname: observed.address(),
+                    scheme: observed.scheme().map(str::to_owned),
+                    given_names: observed.given_names(desired),
                     groups: observed.security_groups(),
                     whole: look.reads_attributes(),
                 })

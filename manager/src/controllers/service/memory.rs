@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use outrigger_aws::InstanceId;
+use outrigger_aws::{InstanceId, Tags};
 use tokio::time::Instant;
 
 use super::network::listing::Search;
@@ -20,6 +20,9 @@ const LONGEST_RETRY: Duration = Duration::from_secs(300);
 
 /// How far apart two looks must be for a sudden loss of targets to count.
 pub const CONFIRMATION: Duration = Duration::from_secs(5);
+
+/// How far apart two observations must be for a subnet to be detached: someone who replaces a route table may need so long.
+pub const SUBNET_CONFIRMATION: Duration = Duration::from_secs(60);
 
 /// After this time the same failure is told again.
 const TELL_AGAIN: Duration = Duration::from_secs(600);
@@ -50,6 +53,8 @@ pub struct Memory {
     pub targets: BTreeSet<InstanceId>,
     /// Targets that looked gone, each with the first look that found it so.
     seen_gone: BTreeMap<InstanceId, Instant>,
+    /// Attached subnets that were not chosen, each with the first observation of that.
+    unchosen_subnets: BTreeMap<String, Instant>,
     /// Failures in a row.
     pub failures: u32,
     /// Looks in a row that ended well and left something open.
@@ -62,14 +67,23 @@ pub struct Memory {
     pub relies: bool,
     /// Whether a deletion has found anything that the Service had: what is released is then this controller's.
     pub had: bool,
+    /// Since when the deletion finds the load balancer gone and something else left.
+    pub balancer_gone: Option<Instant>,
     /// Whether the beginning of the deletion was told.
     pub deletion_told: bool,
     /// Whether it was told that the load balancer is being ensured, and not yet that it is.
     pub ensuring_told: bool,
     /// Whether it was told that there are no nodes.
     pub no_nodes_told: bool,
+    /// Whether it was told that annotation `internal` differs from the load balancer's scheme.
+    pub scheme_told: bool,
     /// What was told last of groups near their quota.
     pub fullness_told: Vec<Fullness>,
+    /// Tags of the annotation that were set on a classic load balancer. Where tags may not be read, nothing else tells which
+    /// ones are there.
+    pub tags_set: Tags,
+    /// The exact names of the target groups that the Service has had since all was well, for where tags may not be read.
+    pub given_names: BTreeSet<String>,
 }
 
 /// The memories, by the Services' UIDs.
@@ -107,6 +121,32 @@ impl Memory {
     /// Takes in that no target is gone any more, or all that were have been taken away.
     pub fn all_there(&mut self) {
         self.seen_gone.clear();
+    }
+
+    /// Attached subnets that an earlier observation, long enough ago, has not chosen.
+    #[must_use]
+    pub fn unchosen_subnets(&self, now: Instant) -> BTreeSet<String> {
+        let old = |(_, at): &(&String, &Instant)| now.saturating_duration_since(**at) >= SUBNET_CONFIRMATION;
+        self.unchosen_subnets
+            .iter()
+            .filter(old)
+            .map(|(id, _)| id.clone())
+            .collect()
+    }
+
+    /// Takes in which attached subnets an observation has not chosen. Those that it may detach stay known until that is done.
+    pub fn note_unchosen(&mut self, unconfirmed: &BTreeSet<String>, now: Instant) {
+        let confirmed = self.unchosen_subnets(now);
+        self.unchosen_subnets
+            .retain(|id, _| unconfirmed.contains(id) || confirmed.contains(id));
+        for id in unconfirmed {
+            self.unchosen_subnets.entry(id.clone()).or_insert(now);
+        }
+    }
+
+    /// Takes in that all attached subnets are chosen, or the others have been detached.
+    pub fn all_chosen(&mut self) {
+        self.unchosen_subnets.clear();
     }
 
     /// How thoroughly to look for what a change that was cut off has left: by an earlier process, or just now.

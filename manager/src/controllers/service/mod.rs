@@ -43,6 +43,7 @@ pub mod plan;
 pub mod question;
 pub mod reads;
 pub mod refused;
+mod release;
 pub mod request;
 mod resync;
 pub mod security_groups;
@@ -52,6 +53,7 @@ pub mod source_ranges;
 pub mod subnets;
 pub mod sweep;
 pub mod sync;
+pub mod tag_reads;
 pub mod targets;
 mod tell;
 mod turns;
@@ -93,6 +95,7 @@ use settings::Settings;
 use shape::Shape;
 use sweep::SweepSettings;
 use sync::{Next, Reconciler};
+use tag_reads::TagReads;
 use turns::{MAX_WAITING, Turns, is_asked_for};
 use work::{Work, work};
 use writer::ApiWriter;
@@ -210,6 +213,7 @@ fn reconciler(deps: Deps, permit: Permit) -> Reconciler {
             target_groups: Listing::default(),
             instances,
             zones: ZoneCache::default(),
+            tag_reads: TagReads::default(),
             shared: Shared::default(),
         },
         settings: deps.settings,

@@ -21,6 +21,8 @@ pub struct Plan {
     pub steps: Vec<Planned>,
     /// Targets that look gone but are too many to be taken away on one look.
     pub unconfirmed: BTreeSet<InstanceId>,
+    /// Attached subnets that are not chosen, but may not be detached on one observation.
+    pub unchosen_subnets: BTreeSet<String>,
     /// The targets after the steps.
     pub targets: BTreeSet<InstanceId>,
     /// Whether it relies on rules that another load balancer has brought, and that may just be going with it.
@@ -144,6 +146,42 @@ impl Step {
             Self::Classic(step) => step.action(),
             Self::Network(step) => step.action(),
         }
+    }
+
+    /// Whether it only removes a rule, a security group or a target group.
+    #[must_use]
+    pub fn only_removes(&self) -> bool {
+        match self {
+            Self::Group(step) => matches!(
+                step,
+                GroupStep::Revoke(..) | GroupStep::HandOver { .. } | GroupStep::Delete(_)
+            ),
+            Self::Classic(_) => false,
+            Self::Network(step) => matches!(step, network::Step::DeleteTargetGroup(_)),
+        }
+    }
+
+    /// The action that removes something, and what it is removed from, for people.
+    #[must_use]
+    pub fn removes(&self) -> String {
+        match self {
+            Self::Group(GroupStep::Revoke(id, _) | GroupStep::HandOver { group: id, .. }) => {
+                format!("RevokeSecurityGroupIngress {id}")
+            }
+            Self::Group(GroupStep::Delete(id)) | Self::Network(network::Step::DeleteTargetGroup(id)) => {
+                format!("{} {id}", self.action())
+            }
+            other => other.action().to_owned(),
+        }
+    }
+
+    /// Whether it deletes a load balancer.
+    #[must_use]
+    pub fn deletes_balancer(&self) -> bool {
+        matches!(
+            self,
+            Self::Classic(classic::Step::DeleteLoadBalancer) | Self::Network(network::Step::DeleteLoadBalancer(_))
+        )
     }
 
     /// Whether it adds or takes away targets.

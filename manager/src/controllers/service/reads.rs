@@ -30,7 +30,7 @@ use std::sync::Arc;
 use outrigger_aws::ec2::{AvailabilityZone, MAX_FILTER_VALUES, RouteTable, SecurityGroup, Subnet};
 use outrigger_aws::elb::LoadBalancer;
 use outrigger_aws::elbv2::NetworkLoadBalancer;
-use outrigger_aws::{Ec2, Elb, Elbv2, Error, Filter, Tags};
+use outrigger_aws::{Ec2, Elb, Elbv2, Error, Filter};
 
 use super::annotations::Kind;
 use super::network::listing::Listing;
@@ -38,6 +38,7 @@ use super::node_instances::NodeInstances;
 use super::request::Subnets;
 use super::settings::Settings;
 use super::subnets;
+use super::tag_reads::{KnownTags, TagReads};
 use super::zone_cache::ZoneCache;
 use shared::{Shared, each};
 
@@ -57,34 +58,25 @@ pub struct Aws {
     pub instances: NodeInstances,
     /// Zones of the region.
     pub zones: ZoneCache,
+    /// Whether tags of load balancers may be read.
+    pub tag_reads: TagReads,
     /// What was said that serves several Services.
     pub shared: Shared,
 }
 
-/// Tags that were asked for; `None` where the credentials do not allow to read them, which no action of v1.37.0 needs.
-///
-/// # Errors
-/// When the call failed otherwise.
-pub fn known<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
-    match answer {
-        Err(error) if error.kind() == outrigger_aws::Kind::AccessDenied => Ok(None),
-        answer => answer.map(Some),
-    }
-}
-
-/// A classic load balancer and its tags.
+/// A classic load balancer and its tags, as far as they may be read.
 ///
 /// # Errors
 /// When a call failed.
-pub async fn classic_load_balancer(look: &Look<'_>, name: &str) -> Result<Option<(LoadBalancer, Tags)>, Error> {
+pub async fn classic_load_balancer(look: &Look<'_>, name: &str) -> Result<Option<(LoadBalancer, KnownTags)>, Error> {
     let all = || look.shared.load_balancers(Kind::Classic);
     let many = |names: Vec<String>| async move {
         let found = look.elb.describe_many(&names).await?;
         let names: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
-        let mut tags = look.elb.tags_of_many(&names).await?;
+        let mut tags = look.tag_reads.allowed(look.elb.tags_of_many(&names).await)?;
         let with_tags = found.into_iter().map(|found| {
-            let of_it = tags.remove(&found.name).unwrap_or_default();
-            (found.name.clone(), (found, of_it))
+            let of_it = tags.as_mut().map(|tags| tags.remove(&found.name).unwrap_or_default());
+            (found.name.clone(), (found, KnownTags::of(of_it)))
         });
         Ok(with_tags.collect::<HashMap<_, _>>())
     };
@@ -94,8 +86,8 @@ pub async fn classic_load_balancer(look: &Look<'_>, name: &str) -> Result<Option
     let Some(described) = look.elb.describe(name).await? else {
         return Ok(None);
     };
-    let tags = look.elb.describe_tags(name).await?;
-    Ok(Some((described, tags)))
+    let tags = look.tag_reads.allowed(look.elb.describe_tags(name).await)?;
+    Ok(Some((described, KnownTags::of(tags))))
 }
 
 /// A network load balancer.

@@ -113,6 +113,13 @@ pub fn user_tags(annotations: Annotations<'_>, cluster_id: &str) -> Result<BTree
     Ok(pairs)
 }
 
+/// The tags that come from the annotation, without those that are called like the controller's own.
+#[must_use]
+pub fn annotated_tags(user_tags: BTreeMap<String, String>, cluster_tags: &Tags) -> Tags {
+    let own = |key: &String| key == names::SERVICE_TAG || cluster_tags.contains_key(key);
+    user_tags.into_iter().filter(|(key, _)| !own(key)).collect()
+}
+
 /// Tags of what is made for a Service. The user's come first, so that they cannot replace ours.
 #[must_use]
 pub fn tags(service: &Service, user_tags: &BTreeMap<String, String>, cluster_tags: &Tags) -> Tags {

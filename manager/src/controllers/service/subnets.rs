@@ -15,6 +15,9 @@ use super::settings::Settings;
 /// The type of a zone that classic load balancers can stand in.
 const ORDINARY_ZONE: &str = "availability-zone";
 
+/// AWS's word for the scheme of a load balancer that is only reachable within the VPC.
+const INTERNAL: &str = "internal";
+
 /// What the choice depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
@@ -124,6 +127,54 @@ pub fn wanted(
             }
         }
     }
+}
+
+/// Whether a load balancer is internal: one that exists by its scheme, which AWS never changes, whatever the annotation says
+/// now. Its subnets have to fit that scheme.
+#[must_use]
+pub fn is_internal(scheme: Option<&str>, requested: bool) -> bool {
+    scheme.map_or(requested, |scheme| scheme == INTERNAL)
+}
+
+/// The chosen subnets, with the attached ones that only this observation has not chosen: these stay until a later one has not
+/// chosen them either. While someone replaces a route table, a public subnet is private for a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confirmed {
+    /// The subnets that the load balancer is to have for now, at most one in a zone.
+    pub wanted: Vec<Subnet>,
+    /// Those of them that are not chosen.
+    pub unconfirmed: BTreeSet<String>,
+}
+
+/// Keeps attached subnets that were discovered once and are not `chosen`, unless an earlier observation has not chosen them
+/// either. `all` tells zones.
+#[must_use]
+pub fn confirmed(
+    chosen: Vec<Subnet>,
+    attached: &BTreeSet<String>,
+    unchosen_before: &BTreeSet<String>,
+    all: &[Subnet],
+) -> Confirmed {
+    let is_chosen = |id: &String| chosen.iter().any(|subnet| subnet.id == *id);
+    let unconfirmed: BTreeSet<String> = attached
+        .iter()
+        .filter(|id| !is_chosen(id) && !unchosen_before.contains(*id))
+        .cloned()
+        .collect();
+    let kept: Vec<Subnet> = all
+        .iter()
+        .filter(|subnet| unconfirmed.contains(&subnet.id))
+        .cloned()
+        .collect();
+
+    let mut wanted = chosen;
+    let beside = |subnet: &Subnet| {
+        kept.iter()
+            .any(|kept| kept.availability_zone == subnet.availability_zone)
+    };
+    wanted.retain(|subnet| attached.contains(&subnet.id) || !beside(subnet));
+    wanted.extend(kept);
+    Confirmed { wanted, unconfirmed }
 }
 
 fn none(question: Question<'_>) -> World {
@@ -313,5 +364,28 @@ mod tests {
         ];
         assert_eq!(chosen(&subnets, &[], false, &[]).unwrap(), ["s1", "s4"]);
         assert_eq!(chosen(&subnets, &[], false, &["s2"]).unwrap(), ["s1", "s2", "s4"]);
+    }
+
+    #[test]
+    fn an_attached_subnet_keeps_its_zone_until_it_is_not_chosen_twice() {
+        let [s1, s2, s3, s4] =
+            [("s1", "a"), ("s2", "b"), ("s3", "a"), ("s4", "c")].map(|(id, zone)| subnet(id, zone, &[]));
+        let all = [s1, s2.clone(), s3.clone(), s4.clone()];
+        let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<BTreeSet<_>>();
+        let now = |before: &[&str]| {
+            let chosen = vec![s2.clone(), s3.clone(), s4.clone()];
+            let confirmed = confirmed(chosen, &ids(&["s1", "s2"]), &ids(before), &all);
+            let wanted: BTreeSet<String> = confirmed.wanted.iter().map(|subnet| subnet.id.clone()).collect();
+            (wanted, confirmed.unconfirmed)
+        };
+        assert_eq!(now(&[]), (ids(&["s1", "s2", "s4"]), ids(&["s1"])));
+        assert_eq!(now(&["s1"]), (ids(&["s2", "s3", "s4"]), ids(&[])));
+    }
+
+    #[test]
+    fn the_scheme_of_a_load_balancer_that_exists_counts() {
+        assert!(is_internal(Some("internal"), false));
+        assert!(!is_internal(Some("internet-facing"), true));
+        assert!(is_internal(None, true));
     }
 }

@@ -17,11 +17,11 @@ use super::creation::{Lines, makes_one};
 use super::desired::desired;
 use super::error::Error;
 use super::looking::{About, Looked};
-use super::memory::{CONFIRMATION, Memories, Memory, Settled};
+use super::memory::{CONFIRMATION, Memories, Memory, SUBNET_CONFIRMATION, Settled};
 use super::network::listing::Search;
 use super::node_sync::NodeSync;
 use super::plan::Plan;
-use super::reads::{Aws, Look, group_by_name, known, referencing};
+use super::reads::{Aws, Look, group_by_name, referencing};
 use super::security_groups::quota;
 use super::security_groups::room::with_room;
 use super::settings::Settings;
@@ -30,7 +30,7 @@ use super::targets::{self, Candidate, candidates};
 use super::tell::{self, Doing, Failure};
 use super::work::{Work, has_class, has_finalizer, work};
 use super::writer::{Found, Writer};
-use super::{classic, hostname, names, network, patches, request, resync};
+use super::{classic, hostname, names, network, patches, release, request, resync};
 use crate::node_cache::NodeCache;
 
 /// So long after a look began the address that it wrote may be missing in what is known of the Service: the watch is behind.
@@ -91,6 +91,7 @@ impl Reconciler {
         if let Err(failure) = &result {
             self.tell_failure(service, failure).await;
         }
+        self.tell_unread_tags(service).await;
         result.map_err(|failure| *failure.error)
     }
 
@@ -172,7 +173,10 @@ impl Reconciler {
         // Also when a step fails, or a full target group, which needs the loss confirmed, would keep it from ever being so.
         self.memories.update(uid(service), |memory| {
             memory.note_gone(&looked.plan.unconfirmed, &looked.plan.targets, now);
+            memory.note_unchosen(&looked.plan.unchosen_subnets, now);
+            memory.given_names.extend(looked.given_names.iter().cloned());
         });
+        self.tell_scheme(service, desired, looked.scheme.as_deref()).await;
         let made = self.carry_out(about, &looked).await.doing(tell::ENSURE)?;
         if let Some(refused) = looked.plan.refused.clone() {
             return Err(Error::World(refused)).doing(tell::ENSURE);
@@ -182,6 +186,10 @@ impl Reconciler {
         if self.publish(service, &hostname).await.doing(tell::WRITE_STATUS)? == Found::Gone {
             return Ok(Next::OnChange);
         }
+        self.memories.update(uid(service), |memory| {
+            memory.tags_set = desired.annotated_tags();
+            memory.given_names.clone_from(&looked.given_names);
+        });
         let settled = Settled {
             targets: likely_targets(about.candidates, &looked.plan.targets),
             at: now,
@@ -310,10 +318,14 @@ impl Reconciler {
         let made = !plan.steps.is_empty() && !only_targets;
         let relied = self.memories.of(uid(service)).relies;
         let relies = plan.borrowed && (made || (relied && self.deleting.try_lock().is_err()));
-        let open = relies || losing || held || settled.hostname.is_empty() || missing;
+        let unchosen = !plan.unchosen_subnets.is_empty();
+        let open = relies || losing || held || unchosen || settled.hostname.is_empty() || missing;
         self.memories.update(uid(service), |memory| {
             if !losing {
                 memory.all_there();
+            }
+            if !unchosen {
+                memory.all_chosen();
             }
             memory.relies = relies;
             memory.waiting = losing || held || !refused.is_empty();
@@ -322,6 +334,7 @@ impl Reconciler {
                 return Next::After(match (losing, held) {
                     (true, _) => CONFIRMATION,
                     (false, true) => until_settled.max(CONFIRMATION),
+                    (false, false) if unchosen => SUBNET_CONFIRMATION,
                     (false, false) => memory.look_again_after(),
                 });
             }
@@ -335,10 +348,13 @@ impl Reconciler {
         let (name, shape) = (namespaced_name(service), Shape::of(service));
         self.memories.begin(uid(service), &name, shape);
         self.lines.done(uid(service));
-        {
+        let complete = {
             let alone = self.deleting.lock().await;
-            self.delete(service, &alone).await?;
-        }
+            match self.delete(service, &alone).await {
+                Ok(_) => true,
+                Err(failure) => self.end_denied_deletion(service, failure).await?,
+            }
+        };
         let had = self.memories.of(uid(service)).had || hostname::is_of(service, &names::load_balancer(uid(service)));
         if !had && has_class(service) {
             // The finalizer is that of the class's own controller, which may still need it.
@@ -348,7 +364,9 @@ impl Reconciler {
         let release = patches::release(service);
         let released = self.writer.patch(service, "remove the finalizer", release).await;
         released.doing(tell::REMOVE_FINALIZER)?;
-        self.tell_deleted(service).await;
+        if complete {
+            self.tell_deleted(service).await;
+        }
         self.memories.forget(uid(service));
         Ok(Next::OnChange)
     }
@@ -361,9 +379,11 @@ impl Reconciler {
         // Who has waited for others may have no right to write any more, and then reads nothing either.
         self.permit.check().doing(tell::LOOK_BEFORE_CLEANUP)?;
         let name = names::load_balancer(uid(service));
-        let plan = self.deletion(service, &name).await;
+        let plan = self.deletion(service).await;
         let plan = plan.doing(tell::LOOK_BEFORE_CLEANUP)?;
         self.tell_deletion(service, &plan).await;
+        self.memories
+            .update(uid(service), |memory| release::note(memory, &plan));
         if !plan.steps.is_empty() {
             self.memories.update(uid(service), |memory| memory.had = true);
         }
@@ -372,16 +392,19 @@ impl Reconciler {
     }
 
     /// What deletes load balancers of both kinds: the annotation may have changed since one was made.
-    async fn deletion(&self, service: &Service, name: &str) -> Result<Plan, Error> {
+    pub(super) async fn deletion(&self, service: &Service) -> Result<Plan, Error> {
         let nodes = candidates(&self.nodes.snapshot(), &BTreeMap::new());
         let nodes = nodes.into_iter().map(|candidate| candidate.id).collect();
-        let network = network::doomed::doomed(&self.aws, service, &self.settings, &nodes).await?;
+        let given = &self.memories.of(uid(service)).given_names;
+        let network = network::doomed::doomed(&self.aws, service, &self.settings, &nodes, given).await?;
         let mut plan = network::plan::plan_deletion(&network, &self.settings);
-        let classic = self.doomed(Annotations::of(service), name).await?;
+        let classic = self
+            .doomed(Annotations::of(service), &names::load_balancer(uid(service)))
+            .await?;
         for tags in [&network.tags, &classic.tags] {
             if let Some(owner) = classic::plan::other_owner(tags.as_ref(), &self.settings) {
                 tracing::warn!(
-                    name,
+                    service = namespaced_name(service),
                     owner,
                     "not deleting the load balancer: its tags name another cluster"
                 );
@@ -395,7 +418,7 @@ impl Reconciler {
     async fn doomed(&self, annotations: Annotations<'_>, name: &str) -> Result<classic::plan::Doomed, Error> {
         let load_balancer = self.aws.elb.describe(name).await?.is_some();
         let tags = match load_balancer {
-            true => known(self.aws.elb.describe_tags(name).await)?,
+            true => self.aws.tag_reads.allowed(self.aws.elb.describe_tags(name).await)?,
             false => None,
         };
         let group = names::security_group(name);

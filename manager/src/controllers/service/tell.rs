@@ -7,10 +7,12 @@ use k8s_openapi::api::core::v1::Service;
 use tokio::time::Instant;
 
 use super::cause::Cause;
+use super::desired::Desired;
 use super::error::Error;
 use super::plan::{Plan, Planned, Step};
 use super::refused::Refused;
 use super::security_groups::quota::Fullness;
+use super::subnets::is_internal;
 use super::sync::{Reconciler, uid};
 use crate::events::EventType;
 
@@ -241,6 +243,37 @@ impl Reconciler {
             self.event(service, EventType::Warning, "TargetsRefused", &message)
                 .await;
         }
+    }
+
+    /// Emits an Event if annotation `internal` asks for another scheme than the load balancer has, once.
+    pub(super) async fn tell_scheme(&self, service: &Service, desired: &Desired, scheme: Option<&str>) {
+        let differs = is_internal(scheme, desired.internal()) != desired.internal();
+        let told = self.memories.update(uid(service), |memory| {
+            std::mem::replace(&mut memory.scheme_told, differs)
+        });
+        let Some(scheme) = scheme.filter(|_| differs && !told) else {
+            return;
+        };
+        let message = format!(
+            "Annotation service.beta.kubernetes.io/aws-load-balancer-internal has no effect on a load balancer that exists: \
+             this one stays {scheme}. For another scheme, delete the Service and create it again"
+        );
+        self.event(service, EventType::Warning, "SchemeNotChanged", &message)
+            .await;
+    }
+
+    /// Emits an Event if AWS has denied reading tags, once in the life of the process: the role is the same for all Services.
+    pub(super) async fn tell_unread_tags(&self, service: &Service) {
+        let Some(denial) = self.aws.tag_reads.take_unreported() else {
+            return;
+        };
+        let message = format!(
+            "The controller's role may not read tags of load balancers, here and for other Services: missing or changed tags \
+             are not repaired, and orphaned resources are kept. All else is done. Allow \
+             elasticloadbalancing:DescribeTags to change that: {denial}"
+        );
+        self.event(service, EventType::Warning, "TagsUnreadable", &message)
+            .await;
     }
 
     /// Tells that the deletion begins, once.

@@ -51,6 +51,8 @@ pub struct Desired {
     pub tags: Tags,
     /// The cluster's tags among them.
     pub cluster_tags: Tags,
+    /// The annotation's tags among them.
+    pub annotated_tags: Tags,
     /// Whether backends get the proxy protocol.
     pub proxy_protocol: bool,
     /// AWS's name of the TLS policy for listeners with a certificate.
@@ -90,6 +92,7 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
         attributes,
         health_check,
         tags: request::tags(service, &user_tags, &cluster_tags),
+        annotated_tags: request::annotated_tags(user_tags, &cluster_tags),
         cluster_tags,
         proxy_protocol,
         tls_policy: annotations.get("ssl-negotiation-policy").map(str::to_owned),

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use outrigger_aws::ec2::SecurityGroup;
 use outrigger_aws::elb::{Attributes, LoadBalancer};
-use outrigger_aws::{Error, InstanceId, Tags};
+use outrigger_aws::{Error, InstanceId};
 
 use super::super::names;
 use super::super::reads::{Look, Vpc, classic_load_balancer, group_by_name, groups_by_id, referencing, vpc};
 use super::super::settings::Settings;
+use super::super::tag_reads::KnownTags;
 use super::super::targets::{Candidate, NodeInstance};
 use super::desired::{Desired, Groups};
 
@@ -20,7 +21,7 @@ pub struct Existing {
     /// Its attributes, if they were read.
     pub attributes: Option<Attributes>,
     /// Its tags.
-    pub tags: Tags,
+    pub tags: KnownTags,
 }
 
 /// What AWS has for one Service.
@@ -38,9 +39,17 @@ pub struct Observed {
     pub groups: BTreeMap<String, SecurityGroup>,
     /// Groups with a rule that names a group of the load balancer.
     pub referencing: Vec<SecurityGroup>,
+    /// Attached subnets that an earlier observation, long enough ago, has not chosen.
+    pub unchosen_before: BTreeSet<String>,
 }
 
 impl Observed {
+    /// The scheme of the load balancer, if it exists.
+    #[must_use]
+    pub fn scheme(&self) -> Option<&str> {
+        self.load_balancer.as_ref()?.described.scheme.as_deref()
+    }
+
     /// The subnets that the load balancer stands in.
     #[must_use]
     pub fn attached(&self) -> BTreeSet<String> {

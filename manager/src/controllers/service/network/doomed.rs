@@ -7,7 +7,7 @@ use outrigger_aws::{Error, InstanceId};
 
 use super::super::annotations::Annotations;
 use super::super::classic::plan::other_owner;
-use super::super::reads::{Aws, Look, group_by_name, known, network_load_balancer, referencing};
+use super::super::reads::{Aws, Look, group_by_name, network_load_balancer, referencing};
 use super::super::settings::Settings;
 use super::super::{names, request};
 use super::heirs::{checks_of, heirs};
@@ -15,11 +15,12 @@ use super::listing::{self, Search, Whose};
 use super::names::{Owner, TargetGroupNames, security_group};
 use super::node_groups::{forgotten, node_groups};
 use super::plan::Doomed;
+use super::ports::target_group_names;
 
 /// What is left of a Service's network load balancer.
 ///
 /// All of it is looked for in any case: the annotation may have changed since, and a deletion that was cut off after the load
-/// balancer's own has nothing left that tells of it.
+/// balancer's own has nothing left that tells of it. `given` are exact names that target groups of this Service have had.
 ///
 /// # Errors
 /// The first call that failed.
@@ -28,6 +29,7 @@ pub async fn doomed(
     service: &Service,
     settings: &Settings,
     nodes: &BTreeSet<InstanceId>,
+    given: &BTreeSet<String>,
 ) -> Result<Doomed, Error> {
     let uid = service.metadata.uid.as_deref().unwrap_or_default();
     let (namespace, name) = request::namespaced(service);
@@ -42,14 +44,15 @@ pub async fn doomed(
     let cluster_tags = names::cluster_tags(&settings.cluster_id, settings.legacy_tags);
     let whose = Whose {
         names: &TargetGroupNames::of(owner),
+        given: &(given | &target_group_names(service, settings)),
         service_tag: &format!("{namespace}/{name}"),
         cluster_tags: &cluster_tags,
         balancer: None,
         gone: doomed.load_balancer.is_none().then_some(doomed.name.as_str()),
     };
     if let Some(arn) = &doomed.load_balancer {
-        doomed.tags = known(aws.elbv2.tags(std::slice::from_ref(arn)).await)?
-            .map(|mut tags| tags.remove(arn).unwrap_or_default());
+        let tags = aws.tag_reads.allowed(aws.elbv2.tags(std::slice::from_ref(arn)).await)?;
+        doomed.tags = tags.map(|mut tags| tags.remove(arn).unwrap_or_default());
     }
     // What another cluster's load balancer uses is not this cluster's to delete either.
     let other = other_owner(doomed.tags.as_ref(), settings);
@@ -57,7 +60,7 @@ pub async fn doomed(
         doomed.target_groups = aws.elbv2.target_groups(arn).await?;
         doomed.target_groups.retain(|group| whose.names.has(&group.name));
     }
-    let unused = listing::unused(aws.elbv2.as_ref(), &aws.target_groups, whose, Search::Now).await?;
+    let unused = listing::unused(aws, whose, Search::Now).await?;
     doomed.target_groups.extend(unused);
     if !settings.disable_security_group_ingress {
         let instances = aws.instances.look_up(nodes).await?;

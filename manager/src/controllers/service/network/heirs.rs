@@ -50,13 +50,16 @@ pub async fn heirs(
         return Ok(Heirs::new());
     }
     let arns: Vec<String> = of_others.keys().cloned().collect();
-    let tags = elb.tags(&arns).await?;
+    let tags = look.tag_reads.allowed(elb.tags(&arns).await)?;
     let mut balancers = elb.all_load_balancers().await?;
     balancers.retain(|balancer| balancer.vpc_id.as_ref() == Some(&settings.vpc_id));
-    balancers.retain(|balancer| {
-        let tags = tags.get(&balancer.arn);
-        is_load_balancer(&balancer.name) && tags.is_some_and(|tags| in_cluster(tags, &settings.cluster_id))
-    });
+    balancers.retain(|balancer| is_load_balancer(&balancer.name));
+    // A rule too many harms less than one too few: without tags every such load balancer of the VPC may be the cluster's.
+    let of_cluster = |arn: &str| match &tags {
+        Some(tags) => tags.get(arn).is_some_and(|tags| in_cluster(tags, &settings.cluster_id)),
+        None => true,
+    };
+    balancers.retain(|balancer| of_cluster(&balancer.arn));
     let subnets = subnets_of_vpc(look, settings).await?;
     let mut heirs = Heirs::new();
     for balancer in &balancers {

@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::super::names::SERVICE_TAG;
+use super::super::reads::Aws;
 use super::names::{TargetGroupNames, load_balancer};
 use super::observe::Existing;
 
@@ -62,7 +63,9 @@ impl Listing {
 pub struct Whose<'a> {
     /// Their names.
     pub names: &'a TargetGroupNames,
-    /// Tags of the Service, the cluster's among them.
+    /// The exact names that were given to target groups of this Service, as far as they are known.
+    pub given: &'a BTreeSet<String>,
+    /// The value of the tag that names the Service.
     pub service_tag: &'a str,
     /// The cluster's tags.
     pub cluster_tags: &'a Tags,
@@ -74,15 +77,14 @@ pub struct Whose<'a> {
 
 /// The Service's target groups that no load balancer uses, as AWS describes them now.
 ///
+/// Without the right to read tags only those count whose exact name was given to the Service: the beginning of a name stands
+/// for other Services too, whose namespaces or names begin alike.
+///
 /// # Errors
 /// When a call failed.
-pub async fn unused(
-    elb: &dyn Elbv2,
-    listing: &Listing,
-    whose: Whose<'_>,
-    search: Search,
-) -> Result<Vec<TargetGroup>, Error> {
-    let all = listing.all(elb, search).await?;
+pub async fn unused(aws: &Aws, whose: Whose<'_>, search: Search) -> Result<Vec<TargetGroup>, Error> {
+    let elb = aws.elbv2.as_ref();
+    let all = aws.target_groups.all(elb, search).await?;
     let names: Vec<String> = all
         .iter()
         .filter(|group| whose.may_be_unused(group))
@@ -91,19 +93,30 @@ pub async fn unused(
     if names.is_empty() {
         return Ok(Vec::new());
     }
+
     let mut groups = elb.target_groups_named(&names).await?;
     groups.retain(|group| group.load_balancers.iter().all(|user| whose.is_gone(user)));
     let arns: Vec<String> = groups.iter().map(|group| group.arn.clone()).collect();
     if arns.is_empty() {
         return Ok(Vec::new());
     }
-    let tags = elb.tags(&arns).await?;
-    let ours: BTreeSet<String> = arns
-        .into_iter()
-        .filter(|arn| tags.get(arn).is_some_and(|tags| whose.owns(tags)))
-        .collect();
-    groups.retain(|group| ours.contains(&group.arn));
+
+    let Some(tags) = aws.tag_reads.allowed(elb.tags(&arns).await)? else {
+        return Ok(of_given_names(groups, whose));
+    };
+    groups.retain(|group| tags.get(&group.arn).is_some_and(|tags| whose.owns(tags)));
     Ok(groups)
+}
+
+/// Those of the names that were given to the Service. The others are kept at AWS.
+fn of_given_names(groups: Vec<TargetGroup>, whose: Whose<'_>) -> Vec<TargetGroup> {
+    let (given, kept): (Vec<_>, Vec<_>) = groups.into_iter().partition(|group| whose.given.contains(&group.name));
+    if !kept.is_empty() {
+        let names: Vec<String> = kept.into_iter().map(|group| group.name).collect();
+        let service = whose.service_tag;
+        tracing::warn!(service, target_groups = ?names, "keeping unused target groups whose tags cannot be read");
+    }
+    given
 }
 
 impl Whose<'_> {

@@ -121,6 +121,12 @@ pub struct Observed {
 }
 
 impl Observed {
+    /// The scheme of the load balancer, if it exists.
+    #[must_use]
+    pub fn scheme(&self) -> Option<&str> {
+        self.load_balancer.as_ref()?.described.scheme.as_deref()
+    }
+
     /// The subnets that the load balancer stands in.
     #[must_use]
     pub fn attached(&self) -> BTreeSet<String> {
@@ -140,6 +146,18 @@ impl Observed {
         let used = self.load_balancer.iter().flat_map(|existing| &existing.groups);
         let unused = |group: &&Group| group.described.load_balancers.is_empty();
         used.chain(self.spare.iter().filter(unused))
+    }
+
+    /// The exact names of the target groups that are or will be the Service's.
+    #[must_use]
+    pub fn given_names(&self, desired: &Desired) -> BTreeSet<String> {
+        let wanted = desired.ports.iter().map(|port| &port.target_group.name);
+        let used = self.load_balancer.iter().flat_map(|existing| &existing.groups);
+        let used = used.map(|group| &group.described.name);
+        wanted
+            .chain(used.filter(|name| desired.target_groups.has(name)))
+            .cloned()
+            .collect()
     }
 
     /// All security groups that were looked at.
@@ -168,7 +186,7 @@ impl Observed {
     }
 }
 
-/// Reads what a plan for this Service needs.
+/// Reads what a plan for this Service needs. `given` are exact names that target groups of this Service have had.
 ///
 /// # Errors
 /// The first call that failed.
@@ -177,11 +195,11 @@ pub async fn observe(
     desired: &Desired,
     settings: &Settings,
     candidates: &[Candidate],
-    search: Search,
+    (search, given): (Search, &BTreeSet<String>),
 ) -> Result<Observed, Error> {
     let load_balancer = existing(look, desired, search).await?;
     let mut observed = Observed {
-        spare: spare(look, desired, load_balancer.as_ref(), search).await?,
+        spare: spare(look, desired, load_balancer.as_ref(), (search, given)).await?,
         load_balancer,
         ..Observed::default()
     };
@@ -304,7 +322,7 @@ async fn spare(
     look: &Look<'_>,
     desired: &Desired,
     existing: Option<&Existing>,
-    search: Search,
+    (search, given): (Search, &BTreeSet<String>),
 ) -> Result<Vec<Group>, Error> {
     let served = |port: &&Port| existing.is_some_and(|existing| existing.serving(desired, port).is_some());
     let unserved = desired.ports.iter().filter(|port| !served(port));
@@ -316,12 +334,13 @@ async fn spare(
     if search != Search::Named {
         let whose = Whose {
             names: &desired.target_groups,
+            given,
             service_tag: desired.tags.get(SERVICE_TAG).map(String::as_str).unwrap_or_default(),
             cluster_tags: &desired.cluster_tags,
             balancer: existing,
             gone: None,
         };
-        found.extend(listing::unused(look.elbv2.as_ref(), &look.target_groups, whose, search).await?);
+        found.extend(listing::unused(look, whose, search).await?);
     }
     let mut seen: BTreeSet<String> = existing.map(Existing::group_arns).unwrap_or_default();
     found.retain(|group| seen.insert(group.arn.clone()));

@@ -1,5 +1,7 @@
 //! From the ports of a Service to listeners and target groups.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use outrigger_aws::Tags;
 use outrigger_aws::elbv2::{ListenerSettings, NewTargetGroup, TargetHealthCheck};
@@ -85,6 +87,14 @@ pub fn wanted(
         made.push(Port { listener, target_group });
     }
     Ok(made)
+}
+
+/// The names of the target groups that the Service asks for; none for a Service that is refused.
+#[must_use]
+pub fn target_group_names(service: &Service, settings: &Settings) -> BTreeSet<String> {
+    let wanted = checked(service).and_then(|ports| wanted(service, ports, settings, &Tags::new()));
+    let names = wanted.into_iter().flatten().map(|port| port.target_group.name);
+    names.collect()
 }
 
 fn protocol(port: &ServicePort) -> &str {

@@ -5,13 +5,13 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::api::core::v1::Service;
-use outrigger_aws::Tags;
 use outrigger_aws::ec2::{MAX_FILTER_VALUES, RouteTable, SecurityGroup, Subnet};
 use outrigger_aws::elb::LoadBalancer;
 use outrigger_aws::elbv2::NetworkLoadBalancer;
 
 use super::super::annotations::{Annotations, Kind};
 use super::super::plan::Step;
+use super::super::tag_reads::KnownTags;
 use super::super::work::{Work, work};
 use super::super::{hostname, names};
 use super::ahead::Ahead;
@@ -35,7 +35,7 @@ pub struct Shared {
     /// Those that a filter finds, by the filter.
     pub(super) found: Answers<Arc<Vec<SecurityGroup>>>,
     /// Classic load balancers with their tags.
-    pub(super) classic: Ahead<(LoadBalancer, Tags)>,
+    pub(super) classic: Ahead<(LoadBalancer, KnownTags)>,
     /// Network load balancers.
     pub(super) network: Ahead<NetworkLoadBalancer>,
     services: OnceLock<Services>,

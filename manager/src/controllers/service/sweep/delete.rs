@@ -15,7 +15,7 @@ use super::super::network::listing::Search;
 use super::super::network::names::HEALTH_RULE;
 use super::super::network::plan::as_permissions;
 use super::super::plan::{GroupStep, Plan, Planned, Step, group_deletion};
-use super::super::reads::{Look, known};
+use super::super::reads::Look;
 use super::super::sync::Reconciler;
 use super::decide::{Inventory, Leftover, What};
 use crate::aws_write;
@@ -119,9 +119,9 @@ impl Reconciler {
     /// Whether a network interface has a group: an instance or a load balancer of any kind. Where that may not be asked, it
     /// may.
     async fn is_used(&self, group: &str) -> Result<bool, Error> {
-        match known(self.aws.ec2.interfaces_of_group(group).await)? {
-            Some(interfaces) => Ok(!interfaces.is_empty()),
-            None => {
+        match self.aws.ec2.interfaces_of_group(group).await {
+            Ok(interfaces) => Ok(!interfaces.is_empty()),
+            Err(error) if error.kind() == Kind::AccessDenied => {
                 let action = "ec2:DescribeNetworkInterfaces";
                 tracing::warn!(
                     group,
@@ -130,6 +130,7 @@ impl Reconciler {
                 );
                 Ok(true)
             }
+            Err(error) => Err(error.into()),
         }
     }
 

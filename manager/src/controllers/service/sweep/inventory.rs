@@ -27,7 +27,7 @@ pub(super) async fn take(aws: &Aws, settings: &Settings) -> Result<Inventory, Er
         .filter(|lb| is_load_balancer(&lb.name))
         .map(|lb| lb.name.clone())
         .collect();
-    let mut tags = aws.elb.tags_of_many(&names).await?;
+    let mut tags = unless_denied(aws, aws.elb.tags_of_many(&names).await)?;
     inventory.classic = all
         .into_iter()
         .map(|lb| {
@@ -148,9 +148,14 @@ async fn registered(
 
 async fn tags_of(aws: &Aws, arns: Vec<String>) -> Result<impl Fn(&str) -> Tags, Error> {
     let tags = if arns.is_empty() {
-        std::collections::BTreeMap::new()
+        BTreeMap::new()
     } else {
-        aws.elbv2.tags(&arns).await?
+        unless_denied(aws, aws.elbv2.tags(&arns).await)?
     };
     Ok(move |arn: &str| tags.get(arn).cloned().unwrap_or_default())
+}
+
+/// Tags that may not be read are unknown, so that nothing is the cluster's by them: it is kept, and counts as in use.
+fn unless_denied(aws: &Aws, answer: Result<BTreeMap<String, Tags>, Error>) -> Result<BTreeMap<String, Tags>, Error> {
+    Ok(aws.tag_reads.allowed(answer)?.unwrap_or_default())
 }

@@ -21,6 +21,7 @@ use super::super::reads::Aws;
 use super::super::reads::shared::Shared;
 use super::super::settings::Settings;
 use super::super::sync::{Next, Reconciler};
+use super::super::tag_reads::TagReads;
 use super::super::writer::{Found, Writer};
 use super::super::zone_cache::ZoneCache;
 use crate::events::EventType;
@@ -226,6 +227,7 @@ fn reconciler(
             elbv2: aws.clone(),
             target_groups: Listing::default(),
             zones: ZoneCache::default(),
+            tag_reads: TagReads::default(),
             shared: Shared::default(),
         },
         settings: settings.clone(),

@@ -2,6 +2,7 @@
 
 mod crash;
 mod deletion;
+mod denied_deletion;
 mod ensure;
 mod events;
 mod fixture;
@@ -16,6 +17,8 @@ mod reads;
 mod refusals;
 mod refused;
 mod shutdown;
+mod subnets;
 mod sweep;
+mod tags_denied;
 mod takeover;
 mod vanished;

@@ -35,7 +35,7 @@ const MENDED: [(&str, &str); 7] = [
     ),
 ];
 /// Said by ours only, each with a row of its own.
-pub(super) const OURS_ONLY: [&str; 2] = ["SecurityGroupNearlyFull", "TargetsRefused"];
+pub(super) const OURS_ONLY: [&str; 3] = ["SchemeNotChanged", "SecurityGroupNearlyFull", "TargetsRefused"];
 
 /// Numbers of health checks.
 const NUMBERS: [&str; 5] = [

@@ -9,6 +9,7 @@ use outrigger_aws::elb::{Listener, NewPolicy};
 use super::super::super::error::World;
 use super::super::super::moves::{self, Move};
 use super::super::super::names::{PROXY_POLICY, TLS_POLICY_PREFIX};
+use super::super::super::tag_reads::KnownTags;
 use super::super::desired::Desired;
 use super::super::observe::{Existing, Observed};
 use super::super::{attributes, health_check};
@@ -43,11 +44,16 @@ pub(super) fn placement(
     Ok(steps)
 }
 
-/// Tags to be set. A cluster tag with another value stays: someone has marked the load balancer as shared.
-fn missing_tags(desired: &Desired, actual: &Tags) -> Tags {
-    let differs = |(key, value): &(&String, &String)| match actual.get(*key) {
-        None => true,
-        Some(present) => present != *value && !desired.cluster_tags.contains_key(*key),
+/// Tags to be set. A cluster tag with another value stays: someone has marked the load balancer as shared. Where the tags
+/// may not be read, only those of the annotation are set, as v1.37.0 does it at each sync:
+/// <https://github.com/kubernetes/cloud-provider-aws/blob/v1.37.0/pkg/providers/v1/aws_loadbalancer.go>.
+fn missing_tags(desired: &Desired, actual: &KnownTags) -> Tags {
+    let differs = |(key, value): &(&String, &String)| match actual {
+        KnownTags::Read(tags) => match tags.get(*key) {
+            None => true,
+            Some(present) => present != *value && !desired.cluster_tags.contains_key(*key),
+        },
+        KnownTags::Unknown { set } => desired.annotated_tags.contains_key(*key) && set.get(*key) != Some(*value),
     };
     desired
         .tags

@@ -5,11 +5,16 @@ mod deletion;
 mod groups;
 mod targets;
 
+use std::collections::BTreeSet;
+
 use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elb::{AccessLog, Attributes, LoadBalancer, NewLoadBalancer};
 
 use super::super::error::World;
 use super::super::plan::{GroupRef, GroupStep, Plan, Planned, or_refused};
+use super::super::request::Subnets;
+use super::super::subnets::Confirmed;
+use super::super::tag_reads::KnownTags;
 use super::super::{names, question, subnets};
 use super::Step;
 use super::desired::Desired;
@@ -41,8 +46,7 @@ pub fn follow(following: Following<'_>) -> Plan {
         steps: [rules.add, targets.steps].concat(),
         unconfirmed: targets.unconfirmed,
         targets: targets.after,
-        borrowed: false,
-        refused: None,
+        ..Plan::default()
     }
 }
 
@@ -52,20 +56,9 @@ pub fn follow(following: Following<'_>) -> Plan {
 /// # Errors
 /// When AWS's world does not allow what is asked for; then nothing is to be done at all.
 pub fn plan(question: Question<'_>) -> Result<Plan, World> {
-    let Question {
-        desired,
-        settings,
-        observed,
-        ..
-    } = question;
+    let Question { desired, observed, .. } = question;
     let groups = groups::wanted(desired, observed.own_group.as_ref());
-    let subnets = subnets::wanted(
-        &desired.subnets,
-        desired.internal,
-        settings,
-        &observed.attached(),
-        &observed.vpc,
-    )?;
+    let subnets = placement(question)?;
     let existing = observed.load_balancer.clone().unwrap_or_else(|| fresh(desired));
     let targets = targets::change(question.following(), &existing);
     let rules = groups::of_nodes(question.following(), groups.first(), &targets.after);
@@ -74,9 +67,9 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
     if observed.load_balancer.is_some() {
         // Other groups would end the traffic that comes in by those which nodes know.
         let groups = refused.is_none().then_some(&*groups);
-        steps.extend(balancer::placement(observed, &existing, &subnets, groups)?);
+        steps.extend(balancer::placement(observed, &existing, &subnets.wanted, groups)?);
     } else {
-        steps.push(creation(question, &subnets, &groups));
+        steps.push(creation(question, &subnets.wanted, &groups));
     }
     steps.extend(balancer::settings(desired, &existing));
     if refused.is_none() {
@@ -86,10 +79,34 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
     Ok(Plan {
         steps,
         unconfirmed: targets.unconfirmed,
+        unchosen_subnets: subnets.unconfirmed,
         targets: targets.after,
         borrowed: false,
         refused,
     })
+}
+
+/// The subnets that the load balancer is to have for now.
+fn placement(question: Question<'_>) -> Result<Confirmed, World> {
+    let Question {
+        desired,
+        settings,
+        observed,
+        ..
+    } = question;
+    let attached = observed.attached();
+    let internal = subnets::is_internal(observed.scheme(), desired.internal);
+    let chosen = subnets::wanted(&desired.subnets, internal, settings, &attached, &observed.vpc)?;
+    match desired.subnets {
+        Subnets::Discover => {
+            let before = &observed.unchosen_before;
+            Ok(subnets::confirmed(chosen, &attached, before, &observed.vpc.subnets))
+        }
+        Subnets::Listed { .. } => Ok(Confirmed {
+            wanted: chosen,
+            unconfirmed: BTreeSet::new(),
+        }),
+    }
 }
 
 fn creation(question: Question<'_>, subnets: &[Subnet], groups: &[GroupRef]) -> Planned {
@@ -126,6 +143,6 @@ fn fresh(desired: &Desired) -> Existing {
             connection_draining_timeout: Some(300),
             idle_timeout: Some(60),
         }),
-        tags: desired.tags.clone(),
+        tags: KnownTags::Read(desired.tags.clone()),
     }
 }

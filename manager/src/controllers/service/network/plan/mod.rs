@@ -46,8 +46,7 @@ pub fn follow(following: Following<'_>) -> Plan {
         steps: steps.collect(),
         unconfirmed: goal.unconfirmed,
         targets: goal.after,
-        borrowed: false,
-        refused: None,
+        ..Plan::default()
     }
 }
 
@@ -97,6 +96,7 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
     Ok(Plan {
         steps,
         unconfirmed: targets.unconfirmed,
+        unchosen_subnets: BTreeSet::new(),
         targets: targets.after,
         borrowed,
         refused,
@@ -114,7 +114,7 @@ fn placement(question: Question<'_>) -> Result<Vec<Subnet>, World> {
     } = question;
     let mut wanted = subnets::wanted(
         &desired.subnets,
-        desired.internal,
+        subnets::is_internal(observed.scheme(), desired.internal),
         settings,
         &observed.attached(),
         &observed.vpc,

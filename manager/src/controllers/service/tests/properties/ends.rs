@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::case::{Case, cases};
 use super::compare::{Ours, others, same};
-use super::likeness::{likeness, node_rules, targets};
+use super::likeness::{likeness, node_rules, targets, with_subnets_of};
 use super::run::{End, Verdict, run, to_the_end, waits_for_ec2};
 use super::wishes::Kind;
 
@@ -84,7 +84,8 @@ async fn forgets_its_past(case: &Case, end: &End, after: &outrigger_aws::fake::W
     prop_assert_eq!(class(&clean), class(end));
     let ideal = fresh.aws.world();
     let kind = case.wish.kind();
-    prop_assert_eq!(likeness(after, kind), likeness(&ideal, kind));
+    let mine = with_subnets_of(likeness(after, kind), (after, &ideal));
+    prop_assert_eq!(mine, likeness(&ideal, kind));
     let candidates: BTreeSet<InstanceId> = case
         .nodes
         .iter()

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::super::fixture::{Fixture, LB};
+use super::super::tags_denied::deny;
 use super::case::{Case, PAUSE, cases, give_up};
 use super::compare::{Ours, by_hand, others, same};
 use super::deletion::{Deletion, deletions};
@@ -226,6 +227,42 @@ async fn gets_over(staged: [Fixture; 2], faults: &[Fault]) -> Verdict {
     same(&stormy.aws.world(), &calm.aws.world(), &place)
 }
 
+/// Target groups that are tagged as the Service's, and that its load balancer does not use.
+fn unused(world: &World) -> BTreeSet<String> {
+    let used: BTreeSet<String> = balancer(world)
+        .map(|arn| world.network.listeners_of(&arn))
+        .into_iter()
+        .flat_map(|listeners| listeners.into_values())
+        .filter_map(|listener| listener.settings.target_group_arn.clone())
+        .collect();
+    target_groups(world).difference(&used).cloned().collect()
+}
+
+/// Without what depends on tags: those of a classic load balancer.
+fn without_tags(mut world: World) -> World {
+    if let Some(lb) = world.load_balancers.get_mut(LB) {
+        lb.tags.clear();
+    }
+    world
+}
+
+/// Without the right to read tags all is done that does not depend on them. Target groups that an earlier process has left
+/// over are known by their tags only, and so are the targets that only they have.
+async fn needs_no_tags(staged: [Fixture; 2]) -> Verdict {
+    let [allowed, denied] = staged;
+    deny(&denied);
+    let has_leftovers = !unused(&denied.aws.world()).is_empty();
+    let (expected, end) = (to_the_end(&allowed).await?, to_the_end(&denied).await?);
+    let (writes, allowed_writes) = (denied.aws.writes(), allowed.aws.writes());
+    let place = format!("allowed {allowed_writes:#?}, denied {writes:#?}");
+    prop_assert_eq!(&end, &expected, "{}", &place);
+    if has_leftovers {
+        return Ok(());
+    }
+    let (after, ideal) = (without_tags(denied.aws.world()), without_tags(allowed.aws.world()));
+    same(&after, &ideal, &place)
+}
+
 /// A field that an answer of AWS lacks.
 #[derive(Debug, Clone)]
 enum Hole {
@@ -397,6 +434,21 @@ async fn of_deletion(deletion: &Deletion, faults: &[Fault]) -> Verdict {
 
 proptest! {
     #![proptest_config(super::config())]
+
+    #[test]
+    fn classic_load_balancers_need_no_tags(case in cases(Kind::Classic)) {
+        run(async { Box::pin(needs_no_tags([case.stage().await, case.stage().await])).await })?;
+    }
+
+    #[test]
+    fn network_load_balancers_need_no_tags(case in cases(Kind::Network)) {
+        run(async { Box::pin(needs_no_tags([case.stage().await, case.stage().await])).await })?;
+    }
+
+    #[test]
+    fn deletions_of_network_load_balancers_need_no_tags(deletion in deletions(Kind::Network)) {
+        run(async { Box::pin(needs_no_tags([deletion.stage().await?, deletion.stage().await?])).await })?;
+    }
 
     #[test]
     fn classic_load_balancers_get_over_failed_calls(case in cases(Kind::Classic), faults in faults(Kind::Classic)) {

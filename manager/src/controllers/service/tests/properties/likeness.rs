@@ -42,6 +42,19 @@ pub struct Classic {
     pub proxied: BTreeMap<i32, bool>,
 }
 
+/// The same, with the subnets of `ideal` where that has another scheme: the scheme stays as it was made, and decides which
+/// subnets are chosen.
+pub fn with_subnets_of(like: Likeness, (world, ideal): (&World, &World)) -> Likeness {
+    let of = |world: &World| world.load_balancers.get(LB).map(|lb| lb.described.clone());
+    match (like, of(world), of(ideal)) {
+        (Likeness::Classic(Some(classic)), Some(lb), Some(ideal)) if lb.scheme != ideal.scheme => {
+            let subnets = ideal.subnets;
+            Likeness::Classic(Some(Classic { subnets, ..classic }))
+        }
+        (like, ..) => like,
+    }
+}
+
 fn classic(world: &World) -> Option<Classic> {
     let lb = world.load_balancers.get(LB)?;
     let name = |id: &String| world.security_groups.get(id).and_then(|group| group.name.clone());

@@ -1,0 +1,88 @@
+//! The end of a deletion that AWS denies for good. The load balancer is gone; a security group, rules or target groups are
+//! left, since the role may not delete them or something else uses them. The Service would keep its finalizer, and its
+//! namespace would never end. v1.37.0 releases such a Service after ten minutes at most.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::Kind;
+use tokio::time::Instant;
+
+use super::error::Error;
+use super::memory::Memory;
+use super::plan::Plan;
+use super::sync::{Reconciler, uid};
+use super::tell::Failure;
+use crate::events::EventType;
+
+/// A Service is released so long after its deletion was requested. Its `deletionTimestamp` outlives a change of leaders.
+const RELEASE_AFTER: Duration = Duration::from_secs(1800);
+
+/// So long this process has found the load balancer gone. AWS keeps its network interfaces, and with them its security
+/// group, for some minutes after that, which may have been just now if no process was there for long.
+const WITHOUT_BALANCER: Duration = Duration::from_secs(300);
+
+/// Whether a failed deletion has lasted long enough to be ended.
+fn is_due(service: &Service, memory: &Memory, now: Timestamp) -> bool {
+    let Some(requested) = &service.metadata.deletion_timestamp else {
+        return false;
+    };
+    let lasted = Duration::try_from(now.duration_since(requested.0)).unwrap_or_default();
+    let gone = memory.balancer_gone.map(|since| since.elapsed());
+    lasted >= RELEASE_AFTER && gone.is_some_and(|gone| gone >= WITHOUT_BALANCER)
+}
+
+/// Whether AWS will refuse the same deletion again until someone changes something.
+fn lasts(error: &Error) -> bool {
+    match error {
+        Error::TargetGroupInUse { .. } | Error::GroupInUse { .. } => true,
+        Error::Aws(error) => error.kind() == Kind::AccessDenied && !error.operation().starts_with("Describe"),
+        Error::Invalid(_) | Error::World(_) | Error::Kubernetes { .. } | Error::NotLeader(_) => false,
+    }
+}
+
+/// Takes in what a deletion is about to do.
+pub(super) fn note(memory: &mut Memory, plan: &Plan) {
+    let has_balancer = plan.steps.iter().any(|planned| planned.step.deletes_balancer());
+    match has_balancer {
+        true => memory.balancer_gone = None,
+        false => _ = memory.balancer_gone.get_or_insert_with(Instant::now),
+    }
+}
+
+impl Reconciler {
+    /// Ends a deletion that AWS denies for good, with an Event that names what is left at AWS. Says whether nothing is.
+    ///
+    /// # Errors
+    /// The failure itself, if the deletion is to be tried again.
+    pub(super) async fn end_denied_deletion(&self, service: &Service, failure: Failure) -> Result<bool, Failure> {
+        let memory = self.memories.of(uid(service));
+        if !lasts(&failure.error) || !is_due(service, &memory, Timestamp::now()) {
+            return Err(failure);
+        }
+        let Ok(left) = self.deletion(service).await else {
+            return Err(failure);
+        };
+        if left.steps.iter().any(|planned| planned.step.deletes_balancer()) {
+            return Err(failure);
+        }
+        if left.steps.is_empty() {
+            return Ok(true);
+        }
+
+        let steps: Vec<String> = left.steps.iter().map(|planned| planned.step.removes()).collect();
+        let message = format!(
+            "The load balancer is deleted, and the Service is released after {} minutes without the rest. Left at AWS, by the \
+             action that would delete it: {}. Allow these actions, or end the other use, and delete it by hand or by \
+             --load-balancer-sweep=delete: {}",
+            RELEASE_AFTER.as_secs() / 60,
+            steps.join(", "),
+            failure.error.chain()
+        );
+        tracing::warn!(left = ?steps, "releasing a Service although AWS denies a part of its deletion");
+        self.event(service, EventType::Warning, "DeleteLoadBalancerIncomplete", &message)
+            .await;
+        Ok(false)
+    }
+}
