@@ -36,8 +36,8 @@ pub struct Clients {
 /// (environment, profile, web identity, container, instance metadata; `AWS_ENDPOINT_URL` and its kin).
 ///
 /// No call is sent. A call takes at most 30 s and is tried at most three times, as AWS's SDKs do by default;
-/// `AWS_MAX_ATTEMPTS` changes that number. A throttled call is not repeated: [`crate::limit`] decides when
-/// the next one is sent. `observer` is told of every call that has ended, STS's included.
+/// `AWS_MAX_ATTEMPTS` changes that number. The SDK does not retry a throttled call: [`crate::limit`] does. `observer` is told
+/// of every call that has ended, STS's included.
 ///
 /// # Errors
 /// When a setting cannot be used.

@@ -1,15 +1,15 @@
 //! Reading instances and the interfaces that stand in for them.
 
 use super::adapter::SdkEc2;
-use super::{FargateEni, Filter, Instance, InstanceId, convert};
-use crate::Error;
+use super::{FargateEni, Filter, Instance, InstanceId, InstanceQuery, convert};
 use crate::sdk::failed;
+use crate::{Error, Page};
 
 /// Page size of filtered calls. EC2 counts paged calls in the larger of its two request buckets.
 const PAGE: i32 = 1000;
 
 /// All states but terminated: what counts when a node is looked up by name or address.
-pub(super) const LIVING: [&str; 5] = ["pending", "running", "shutting-down", "stopping", "stopped"];
+const LIVING: [&str; 5] = ["pending", "running", "shutting-down", "stopping", "stopped"];
 
 /// Every state. As a filter it leaves nothing out, but a call that has a filter is not an unfiltered one to EC2.
 const ANY: [&str; 6] = [
@@ -22,22 +22,22 @@ const ANY: [&str; 6] = [
 ];
 
 impl SdkEc2 {
-    /// Instances that pass all filters. Each page is converted before the next one is asked for, since the SDK's form
-    /// of an instance is many times larger than ours.
-    pub(super) async fn instances(&self, filters: &[Filter]) -> Result<Vec<Instance>, Error> {
-        let mut pages = self
+    pub(super) async fn read_instances(
+        &self,
+        query: InstanceQuery<'_>,
+        token: Option<String>,
+    ) -> Result<Page<Instance>, Error> {
+        let answer = self
             .client
             .describe_instances()
-            .set_filters(Some(convert::sdk_filters(filters)))
-            .into_paginator()
-            .page_size(PAGE)
-            .send();
-        let mut instances = Vec::new();
-        while let Some(page) = pages.next().await {
-            let page = page.map_err(|error| failed("DescribeInstances", error))?;
-            instances.extend(convert::instances(page.reservations));
-        }
-        Ok(instances)
+            .set_filters(Some(convert::sdk_filters(&filters(query))))
+            .max_results(PAGE)
+            .set_next_token(token)
+            .send()
+            .await
+            .map_err(|error| failed("DescribeInstances", error))?;
+        let instances = convert::instances(answer.reservations).collect();
+        Ok(Page::new(instances, answer.next_token))
     }
 
     /// EC2 accepts no page size beside IDs; one answer holds them all.
@@ -54,34 +54,45 @@ impl SdkEc2 {
         Ok(convert::instances(answer.reservations).collect())
     }
 
-    pub(super) async fn read_by_private_ip(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<Instance>, Error> {
-        self.instances(&[
-            Filter::new("private-ip-address", ips.iter().cloned()),
-            Filter::new("vpc-id", [vpc_id]),
-            Filter::new("instance-state-name", LIVING),
-        ])
-        .await
-    }
-
-    pub(super) async fn read_fargate_interfaces(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<FargateEni>, Error> {
+    pub(super) async fn read_fargate_interfaces(
+        &self,
+        vpc_id: &str,
+        ips: &[String],
+        token: Option<String>,
+    ) -> Result<Page<FargateEni>, Error> {
         let filters = [
             Filter::new("attachment.status", ["attached"]),
             Filter::new("vpc-id", [vpc_id]),
             Filter::new("private-ip-address", ips.iter().cloned()),
         ];
-        let mut pages = self
+        let answer = self
             .client
             .describe_network_interfaces()
             .set_filters(Some(convert::sdk_filters(&filters)))
-            .into_paginator()
-            .page_size(PAGE)
-            .send();
-        let mut found = Vec::new();
-        while let Some(page) = pages.next().await {
-            let page = page.map_err(|error| failed("DescribeNetworkInterfaces", error))?;
-            let interfaces = page.network_interfaces.unwrap_or_default();
-            found.extend(interfaces.into_iter().map(convert::fargate_eni));
+            .max_results(PAGE)
+            .set_next_token(token)
+            .send()
+            .await
+            .map_err(|error| failed("DescribeNetworkInterfaces", error))?;
+        let interfaces = answer.network_interfaces.unwrap_or_default().into_iter();
+        Ok(Page::new(
+            interfaces.map(convert::fargate_eni).collect(),
+            answer.next_token,
+        ))
+    }
+}
+
+fn filters(query: InstanceQuery<'_>) -> Vec<Filter> {
+    let living = Filter::new("instance-state-name", LIVING);
+    match query {
+        InstanceQuery::Ids(ids) => vec![Filter::new("instance-id", ids.iter().map(InstanceId::as_str))],
+        InstanceQuery::PrivateDnsNames(names) => {
+            vec![Filter::new("private-dns-name", names.iter().cloned()), living]
         }
-        Ok(found)
+        InstanceQuery::PrivateIps { vpc_id, ips } => vec![
+            Filter::new("private-ip-address", ips.iter().cloned()),
+            Filter::new("vpc-id", [vpc_id]),
+            living,
+        ],
     }
 }
