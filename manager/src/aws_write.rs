@@ -150,4 +150,64 @@ mod tests {
         assert!(started.elapsed() <= Duration::from_secs(22), "{:?}", started.elapsed());
         assert!(aws.calls().iter().all(|call| call.about.starts_with("a1")));
     }
+
+    /// Classic load balancers of an AWS that throttles the first write.
+    fn throttled_at_first(aws: &Arc<FakeAws>) -> Arc<dyn Elb> {
+        aws.fail_next(
+            "AttachLoadBalancerToSubnets",
+            Error::answered("A", "Throttling", "Rate exceeded"),
+        );
+        Arc::new(Limited::elb(aws.clone(), Share::default()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_throttled_write_is_sent_again_while_the_permit_lasts() {
+        let aws = Arc::new(FakeAws::default());
+        let elb = throttled_at_first(&aws);
+        let (grantor, permit) = Permit::pair();
+        grantor.extend(Instant::now() + Duration::from_secs(10));
+        let answer = write(&permit, "AttachLoadBalancerToSubnets", elb.attach_subnets("a1", &[])).await;
+        assert_eq!(answer.unwrap().unwrap_err().kind(), Kind::NotFound);
+        assert_eq!(aws.calls().len(), 2);
+        assert!(!grantor.unanswered_within(Duration::from_secs(60)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_throttled_write_is_not_sent_again_once_the_permit_is_closed() {
+        for revoked in [false, true] {
+            let aws = Arc::new(FakeAws::default());
+            let elb = throttled_at_first(&aws);
+            let (grantor, permit) = Permit::pair();
+            grantor.extend(Instant::now() + Duration::from_secs(600));
+            let end = async {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                if revoked { grantor.revoke() } else { grantor.close() }
+            };
+            let started = Instant::now();
+            let call = elb.attach_subnets("a1", &[]);
+            let (answer, ()) = tokio::join!(write(&permit, "AttachLoadBalancerToSubnets", call), end);
+            assert!(answer.is_err());
+            assert!(
+                started.elapsed() < Duration::from_millis(1100),
+                "{:?}",
+                started.elapsed()
+            );
+            assert_eq!(aws.calls().len(), 1, "revoked: {revoked}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_permit_is_asked_before_each_send_also_when_there_is_a_token() {
+        let aws = Arc::new(FakeAws::default());
+        let elb: Arc<dyn Elb> = Arc::new(Limited::elb(aws.clone(), Share::default()));
+        let (grantor, permit) = Permit::pair();
+        grantor.extend(Instant::now() + Duration::from_secs(600));
+        let sent_twice = async {
+            elb.attach_subnets("a1", &[]).await.unwrap_err();
+            grantor.close();
+            elb.attach_subnets("a1", &[]).await
+        };
+        assert!(write(&permit, "AttachLoadBalancerToSubnets", sent_twice).await.is_err());
+        assert_eq!(aws.calls().len(), 1);
+    }
 }

@@ -1,6 +1,7 @@
 //! Which Kubernetes clusters and which AWS account this process talks to.
 
 mod account;
+mod ca_bundle;
 mod door;
 mod kubeconfig;
 mod own;
@@ -13,7 +14,7 @@ use kube::client::ClientBuilder;
 use kube::config::AuthInfo;
 use kube::{Client, Config};
 use outrigger_aws::imds::Metadata;
-use outrigger_aws::{CallObserver, Clients, EndpointOverride, Settings};
+use outrigger_aws::{CallObserver, Clients, EndpointOverride, Proxies, Settings};
 
 use crate::args::Options;
 use crate::cloud_config::overrides::{self, AwsService};
@@ -71,6 +72,8 @@ impl Cloud {
             role_arn: config.role_arn.clone(),
             source_arn: config.source_arn.clone(),
             app_name: String::new(),
+            proxies: Proxies::from_environment(environment)?,
+            ca_bundle: ca_bundle::from_environment(environment)?,
         };
         let clients = outrigger_aws::connect(&settings, observer).await?;
         let cluster = match config.given_cluster(options.general.cluster_id.as_deref())? {

@@ -13,7 +13,7 @@ use crate::elbv2::SdkElbv2;
 use crate::observe::Observing;
 use crate::retry::NotWhenThrottled;
 use crate::role::AssumedRole;
-use crate::{CallObserver, Ec2, Elb, Elbv2, Settings, SettingsError, endpoint};
+use crate::{CallObserver, Ec2, Elb, Elbv2, Settings, SettingsError, endpoint, http};
 
 /// Longest time for one call, its repetitions included.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -36,8 +36,8 @@ pub struct Clients {
 /// (environment, profile, web identity, container, instance metadata; `AWS_ENDPOINT_URL` and its kin).
 ///
 /// No call is sent. A call takes at most 30 s and is tried at most three times, as AWS's SDKs do by default;
-/// `AWS_MAX_ATTEMPTS` changes that number. A throttled call is not repeated: [`crate::limit`] decides when
-/// the next one is sent. `observer` is told of every call that has ended, STS's included.
+/// `AWS_MAX_ATTEMPTS` changes that number. The SDK does not retry a throttled call: [`crate::limit`] does. `observer` is told
+/// of every call that has ended, STS's included.
 ///
 /// # Errors
 /// When a setting cannot be used.
@@ -82,7 +82,7 @@ pub async fn connect(settings: &Settings, observer: Arc<dyn CallObserver>) -> Re
     })
 }
 
-/// Region, time-outs, user agent and the default credentials.
+/// Region, HTTP client, time-outs, user agent and the default credentials.
 async fn base(settings: &Settings) -> Result<SdkConfig, SettingsError> {
     let name = if settings.app_name.is_empty() {
         APP_NAME
@@ -94,6 +94,7 @@ async fn base(settings: &Settings) -> Result<SdkConfig, SettingsError> {
     let loader = aws_config::defaults(BehaviorVersion::latest())
         .region(Region::new(settings.region.clone()))
         .app_name(app_name)
+        .http_client(http::client(settings)?)
         .timeout_config(timeouts);
     Ok(loader.load().await)
 }

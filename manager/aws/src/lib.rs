@@ -9,7 +9,7 @@
 //! - [`Ec2`], [`Elb`], [`Elbv2`]: what the controllers need of AWS and nothing more;
 //! - [`Error`], [`Kind`]: what a failed call means, from one table of AWS's error codes;
 //! - [`imds`]: what the instance metadata service says about the own instance;
-//! - [`connect`]: region, credentials, endpoints and time-outs, then the clients;
+//! - [`connect`]: region, credentials, endpoints, proxies and time-outs, then the clients;
 //! - [`CallObserver`]: is told of every call that has ended, for metrics;
 //! - [`fake`] (feature `fake`): AWS in memory, with a log of calls and injected faults, for tests.
 //!
@@ -24,9 +24,12 @@ mod endpoint;
 mod error;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
+mod http;
 pub mod imds;
 pub mod limit;
 mod observe;
+mod page;
+mod proxy;
 mod retry;
 mod role;
 mod sdk;
@@ -41,5 +44,7 @@ pub use elb::{Elb, LoadBalancer};
 pub use elbv2::Elbv2;
 pub use error::{Error, Kind};
 pub use observe::{Call, CallObserver, Ending, Unobserved};
+pub use page::Page;
+pub use proxy::Proxies;
 pub use settings::{EndpointOverride, Settings, SettingsError};
 pub use tags::Tags;

@@ -6,8 +6,8 @@ use aws_smithy_runtime_api::client::retries::classifiers::{
 };
 use aws_smithy_types::retry::ErrorKind;
 
-/// Throttled calls come back at once: whoever keeps the budget decides when the next one is sent. Broken connections
-/// and AWS's own failures are repeated as ever.
+/// The SDK does not retry a throttled call: [`crate::limit`] does, when the call's bucket has a token again. Broken
+/// connections and AWS's own failures are retried by the SDK.
 #[derive(Debug)]
 pub(crate) struct NotWhenThrottled;
 

@@ -1,5 +1,7 @@
 //! What it takes to reach AWS.
 
+use crate::Proxies;
+
 /// Where and as whom to call AWS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -13,6 +15,11 @@ pub struct Settings {
     pub source_arn: Option<String>,
     /// Name in the user agent of every call, `outrigger-manager` when empty. Letters, digits and `!#$%&'*+-.^_|~`.
     pub app_name: String,
+    /// Proxies of all clients, of STS and single sign-on too.
+    pub proxies: Proxies,
+    /// PEM certificates of the authorities that all clients trust instead of the system's. The HTTP client panics on what is no
+    /// certificate, so they are to be checked before.
+    pub ca_bundle: Option<Vec<u8>>,
 }
 
 /// One `ServiceOverride` section.
@@ -58,6 +65,17 @@ pub enum SettingsError {
     /// The name cannot stand in a user agent.
     #[error("application name {0:?} may hold letters, digits and !#$%&'*+-.^_|~ only")]
     AppName(String),
+    /// A variable names no proxy.
+    #[error("{variable} {value:?} is no proxy: expected http://HOST:PORT or https://HOST:PORT, or unset the variable")]
+    Proxy {
+        /// The variable as it was found.
+        variable: &'static str,
+        /// Its value without user and password.
+        value: String,
+    },
+    /// The HTTP client does not take the TLS settings.
+    #[error("the TLS settings of the AWS clients cannot be used: {0}")]
+    Tls(String),
 }
 
 impl Settings {

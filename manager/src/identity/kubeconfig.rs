@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use kube::Config;
-use kube::config::KubeConfigOptions;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use outrigger_shared::kubeconfig;
 
 /// The configuration of a client, from the file that `flag` names.
@@ -14,8 +14,29 @@ use outrigger_shared::kubeconfig;
 pub(super) async fn from_file(path: &Path, flag: &str) -> Result<Config> {
     let context = || format!("{flag}={}", path.display());
     let file = kubeconfig::read(path).with_context(context)?;
+    let names_proxy = names_proxy(&file);
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-    config.with_context(context)
+    let mut config = config.with_context(context)?;
+
+    // kube takes HTTPS_PROXY for the API server's too, which a Pod's own configuration does not.
+    if !names_proxy {
+        config.proxy_url = None;
+    }
+    Ok(config)
+}
+
+/// Whether the cluster of the current context has a `proxy-url`.
+fn names_proxy(file: &Kubeconfig) -> bool {
+    let current = file.current_context.as_ref();
+    let context = file.contexts.iter().find(|context| Some(&context.name) == current);
+    let name = context.and_then(|context| Some(&context.context.as_ref()?.cluster));
+    let cluster = file.clusters.iter().find(|cluster| Some(&cluster.name) == name);
+    cluster.is_some_and(|cluster| {
+        cluster
+            .cluster
+            .as_ref()
+            .is_some_and(|cluster| cluster.proxy_url.is_some())
+    })
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@ use async_trait::async_trait;
 use aws_sdk_ec2::types::{ResourceType, TagSpecification};
 
 use super::{
-    AvailabilityZone, Ec2, FargateEni, Filter, Instance, InstanceId, IpPermission, MAX_FILTER_VALUES, NewSecurityGroup,
-    RouteTable, SecurityGroup, Subnet, convert, read_instances, topology,
+    AvailabilityZone, Ec2, FargateEni, Filter, Instance, InstanceId, InstanceQuery, IpPermission, NewSecurityGroup,
+    RouteTable, SecurityGroup, Subnet, convert, topology,
 };
 use crate::sdk::failed;
-use crate::{Error, Tags};
+use crate::{Error, Page, Tags};
 
 /// The SDK's EC2 client.
 #[derive(Debug, Clone)]
@@ -37,27 +37,8 @@ fn need_filters(operation: &'static str, filters: &[Filter]) -> Result<(), Error
 
 #[async_trait]
 impl Ec2 for SdkEc2 {
-    async fn instances_by_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error> {
-        let mut found = Vec::with_capacity(ids.len());
-        for chunk in ids.chunks(MAX_FILTER_VALUES) {
-            found.extend(
-                self.instances(&[Filter::new("instance-id", chunk.iter().map(InstanceId::as_str))])
-                    .await?,
-            );
-        }
-        Ok(found)
-    }
-
-    async fn instances_by_private_dns_name(&self, names: &[String]) -> Result<Vec<Instance>, Error> {
-        let mut found = Vec::with_capacity(names.len());
-        for chunk in names.chunks(MAX_FILTER_VALUES) {
-            let filters = [
-                Filter::new("private-dns-name", chunk.iter().cloned()),
-                Filter::new("instance-state-name", read_instances::LIVING),
-            ];
-            found.extend(self.instances(&filters).await?);
-        }
-        Ok(found)
+    async fn instances_page(&self, query: InstanceQuery<'_>, token: Option<String>) -> Result<Page<Instance>, Error> {
+        self.read_instances(query, token).await
     }
 
     async fn availability_zones(&self) -> Result<Vec<AvailabilityZone>, Error> {
@@ -71,40 +52,44 @@ impl Ec2 for SdkEc2 {
             .collect())
     }
 
-    async fn subnets(&self, filters: &[Filter]) -> Result<Vec<Subnet>, Error> {
+    async fn subnets_page(&self, filters: &[Filter], token: Option<String>) -> Result<Page<Subnet>, Error> {
         need_filters("DescribeSubnets", filters)?;
-        let pages = self
+        let answer = self
             .client
             .describe_subnets()
-            .set_filters(Some(convert::sdk_filters(filters)));
-        let subnets = pages
-            .into_paginator()
-            .items()
+            .set_filters(Some(convert::sdk_filters(filters)))
+            .set_next_token(token)
             .send()
-            .collect::<Result<Vec<_>, _>>()
             .await
             .map_err(|error| failed("DescribeSubnets", error))?;
-        Ok(subnets.into_iter().filter_map(convert::subnet).collect())
+        let items = answer
+            .subnets
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(convert::subnet);
+        Ok(Page::new(items.collect(), answer.next_token))
     }
 
-    async fn route_tables(&self, vpc_id: &str) -> Result<Vec<RouteTable>, Error> {
-        self.route_tables_by(&[Filter::new("vpc-id", [vpc_id])]).await
-    }
-
-    async fn security_groups(&self, filters: &[Filter]) -> Result<Vec<SecurityGroup>, Error> {
+    async fn security_groups_page(
+        &self,
+        filters: &[Filter],
+        token: Option<String>,
+    ) -> Result<Page<SecurityGroup>, Error> {
         need_filters("DescribeSecurityGroups", filters)?;
-        let pages = self
+        let answer = self
             .client
             .describe_security_groups()
-            .set_filters(Some(convert::sdk_filters(filters)));
-        let groups = pages
-            .into_paginator()
-            .items()
+            .set_filters(Some(convert::sdk_filters(filters)))
+            .set_next_token(token)
             .send()
-            .collect::<Result<Vec<_>, _>>()
             .await
             .map_err(|error| failed("DescribeSecurityGroups", error))?;
-        Ok(groups.into_iter().filter_map(convert::security_group).collect())
+        let items = answer
+            .security_groups
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(convert::security_group);
+        Ok(Page::new(items.collect(), answer.next_token))
     }
 
     async fn create_security_group(&self, group: &NewSecurityGroup) -> Result<String, Error> {
@@ -171,24 +156,30 @@ impl Ec2 for SdkEc2 {
         call.send().await.map(drop).map_err(|error| failed("CreateTags", error))
     }
 
-    async fn instance_topology(&self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Vec<String>)>, Error> {
-        topology::describe(&self.client, ids).await
+    async fn instance_topology_page(
+        &self,
+        ids: &[InstanceId],
+        token: Option<String>,
+    ) -> Result<Page<(InstanceId, Vec<String>)>, Error> {
+        topology::describe(&self.client, ids, token).await
     }
 
-    async fn route_tables_by(&self, filters: &[Filter]) -> Result<Vec<RouteTable>, Error> {
+    async fn route_tables_page(&self, filters: &[Filter], token: Option<String>) -> Result<Page<RouteTable>, Error> {
         need_filters("DescribeRouteTables", filters)?;
-        let pages = self
+        let answer = self
             .client
             .describe_route_tables()
-            .set_filters(Some(convert::sdk_filters(filters)));
-        let tables = pages
-            .into_paginator()
-            .items()
+            .set_filters(Some(convert::sdk_filters(filters)))
+            .set_next_token(token)
             .send()
-            .collect::<Result<Vec<_>, _>>()
             .await
             .map_err(|error| failed("DescribeRouteTables", error))?;
-        Ok(tables.into_iter().map(convert::route_table).collect())
+        let items = answer
+            .route_tables
+            .unwrap_or_default()
+            .into_iter()
+            .map(convert::route_table);
+        Ok(Page::new(items.collect(), answer.next_token))
     }
 
     async fn create_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<(), Error> {
@@ -220,20 +211,17 @@ impl Ec2 for SdkEc2 {
         self.read_by_plain_id(ids).await
     }
 
-    async fn instances_by_private_ip(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<Instance>, Error> {
-        self.read_by_private_ip(vpc_id, ips).await
+    async fn fargate_interfaces_page(
+        &self,
+        vpc_id: &str,
+        ips: &[String],
+        token: Option<String>,
+    ) -> Result<Page<FargateEni>, Error> {
+        self.read_fargate_interfaces(vpc_id, ips, token).await
     }
 
-    async fn fargate_interfaces(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<FargateEni>, Error> {
-        self.read_fargate_interfaces(vpc_id, ips).await
-    }
-
-    async fn running_instances(&self, vpc_id: &str, tag: &Filter) -> Result<Vec<(InstanceId, Option<i64>)>, Error> {
-        self.read_running(vpc_id, tag).await
-    }
-
-    async fn interfaces_of_group(&self, group_id: &str) -> Result<Vec<String>, Error> {
-        self.read_interfaces_of_group(group_id).await
+    async fn interfaces_of_group_page(&self, group_id: &str, token: Option<String>) -> Result<Page<String>, Error> {
+        self.read_interfaces_of_group(group_id, token).await
     }
 }
 

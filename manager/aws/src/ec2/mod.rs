@@ -19,7 +19,7 @@ pub use network::{
 };
 pub use route::{Route, RouteTarget};
 
-use crate::{Error, Tags};
+use crate::{Error, Page, Tags, page};
 
 /// Most values that EC2 accepts in one filter of a describe call.
 pub const MAX_FILTER_VALUES: usize = 200;
@@ -50,28 +50,91 @@ impl Filter {
     }
 }
 
-/// What the controllers ask of EC2. All reads follow every page.
+/// Which instances a `DescribeInstances` with filters is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstanceQuery<'a> {
+    /// Those of these IDs, in any state, at most [`MAX_FILTER_VALUES`].
+    Ids(&'a [InstanceId]),
+    /// Those, not yet terminated, with one of these private DNS names, at most [`MAX_FILTER_VALUES`].
+    PrivateDnsNames(&'a [String]),
+    /// Those of a VPC, not yet terminated, with one of these primary private IPv4 addresses, at most
+    /// [`MAX_FILTER_VALUES`].
+    PrivateIps {
+        /// The VPC.
+        vpc_id: &'a str,
+        /// The addresses.
+        ips: &'a [String],
+    },
+    /// Those of a VPC that run and pass a filter by tag.
+    Running {
+        /// The VPC.
+        vpc_id: &'a str,
+        /// The filter.
+        tag: &'a Filter,
+    },
+}
+
+/// What the controllers request from EC2.
+///
+/// A method whose name ends in `page` is one call and answers one page: the first without a token, then each with the
+/// token of the one before. The other lists are read to their last page.
 #[async_trait]
 pub trait Ec2: Send + Sync {
+    /// A page of instances.
+    async fn instances_page(&self, query: InstanceQuery<'_>, token: Option<String>) -> Result<Page<Instance>, Error>;
+
     /// The instances of these IDs that EC2 knows, in no particular order. IDs that it does not know are simply
     /// absent: that is no proof of absence, since EC2 is eventually consistent.
     /// Asks by filter `instance-id`, at most [`MAX_FILTER_VALUES`] in a call; no ID: no call.
-    async fn instances_by_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error>;
+    async fn instances_by_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error> {
+        let mut found = Vec::with_capacity(ids.len());
+        for chunk in ids.chunks(MAX_FILTER_VALUES) {
+            let query = InstanceQuery::Ids(chunk);
+            found.extend(page::all("DescribeInstances", |token| self.instances_page(query, token)).await?);
+        }
+        Ok(found)
+    }
 
     /// Instances, not yet terminated, whose private DNS name is one of these.
-    async fn instances_by_private_dns_name(&self, names: &[String]) -> Result<Vec<Instance>, Error>;
+    async fn instances_by_private_dns_name(&self, names: &[String]) -> Result<Vec<Instance>, Error> {
+        let mut found = Vec::with_capacity(names.len());
+        for chunk in names.chunks(MAX_FILTER_VALUES) {
+            let query = InstanceQuery::PrivateDnsNames(chunk);
+            found.extend(page::all("DescribeInstances", |token| self.instances_page(query, token)).await?);
+        }
+        Ok(found)
+    }
 
     /// The zones of the region that are open to this account, with their types.
     async fn availability_zones(&self) -> Result<Vec<AvailabilityZone>, Error>;
 
+    /// A page of the subnets that pass all filters. At least one filter is needed.
+    async fn subnets_page(&self, filters: &[Filter], token: Option<String>) -> Result<Page<Subnet>, Error>;
+
     /// Subnets that pass all filters. At least one filter is needed.
-    async fn subnets(&self, filters: &[Filter]) -> Result<Vec<Subnet>, Error>;
+    async fn subnets(&self, filters: &[Filter]) -> Result<Vec<Subnet>, Error> {
+        page::all("DescribeSubnets", |token| self.subnets_page(filters, token)).await
+    }
 
     /// The route tables of a VPC.
-    async fn route_tables(&self, vpc_id: &str) -> Result<Vec<RouteTable>, Error>;
+    async fn route_tables(&self, vpc_id: &str) -> Result<Vec<RouteTable>, Error> {
+        self.route_tables_by(&[Filter::new("vpc-id", [vpc_id])]).await
+    }
+
+    /// A page of the security groups that pass all filters. At least one filter is needed.
+    async fn security_groups_page(
+        &self,
+        filters: &[Filter],
+        token: Option<String>,
+    ) -> Result<Page<SecurityGroup>, Error>;
 
     /// Security groups that pass all filters. At least one filter is needed.
-    async fn security_groups(&self, filters: &[Filter]) -> Result<Vec<SecurityGroup>, Error>;
+    async fn security_groups(&self, filters: &[Filter]) -> Result<Vec<SecurityGroup>, Error> {
+        page::all("DescribeSecurityGroups", |token| {
+            self.security_groups_page(filters, token)
+        })
+        .await
+    }
 
     /// Makes a security group, tagged in the same call, and returns its ID.
     ///
@@ -100,6 +163,13 @@ pub trait Ec2: Send + Sync {
     /// Sets tags on resources; other tags stay.
     async fn create_tags(&self, resources: &[String], tags: &Tags) -> Result<(), Error>;
 
+    /// A page of the network nodes above each of these instances, at most [`MAX_TOPOLOGY_IDS`].
+    async fn instance_topology_page(
+        &self,
+        ids: &[InstanceId],
+        token: Option<String>,
+    ) -> Result<Page<(InstanceId, Vec<String>)>, Error>;
+
     /// The network nodes above each of these instances, the outermost first: how near instances are to each other.
     /// Instances of types that EC2 does not place in its network are absent. At most [`MAX_TOPOLOGY_IDS`] IDs in a call; no
     /// ID: no call. The account may call this once a second.
@@ -107,10 +177,22 @@ pub trait Ec2: Send + Sync {
     /// # Errors
     /// Of code `UnsupportedOperation` where the region has no topology, and of [`crate::Kind::NotFound`] for the whole
     /// call when one of the IDs does not exist.
-    async fn instance_topology(&self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Vec<String>)>, Error>;
+    async fn instance_topology(&self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Vec<String>)>, Error> {
+        let mut found = Vec::with_capacity(ids.len());
+        for chunk in ids.chunks(MAX_TOPOLOGY_IDS) {
+            let page = |token| self.instance_topology_page(chunk, token);
+            found.extend(page::all("DescribeInstanceTopology", page).await?);
+        }
+        Ok(found)
+    }
+
+    /// A page of the route tables, with their routes, that pass all filters. At least one filter is needed.
+    async fn route_tables_page(&self, filters: &[Filter], token: Option<String>) -> Result<Page<RouteTable>, Error>;
 
     /// Route tables, with their routes, that pass all filters. At least one filter is needed.
-    async fn route_tables_by(&self, filters: &[Filter]) -> Result<Vec<RouteTable>, Error>;
+    async fn route_tables_by(&self, filters: &[Filter]) -> Result<Vec<RouteTable>, Error> {
+        page::all("DescribeRouteTables", |token| self.route_tables_page(filters, token)).await
+    }
 
     /// Adds a route for an IPv4 range to an instance.
     ///
@@ -146,16 +228,52 @@ pub trait Ec2: Send + Sync {
     async fn instances_by_plain_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error>;
 
     /// Instances of the VPC, not yet terminated, whose primary private IPv4 address is one of these, at most
-    /// [`MAX_FILTER_VALUES`]. One call.
-    async fn instances_by_private_ip(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<Instance>, Error>;
+    /// [`MAX_FILTER_VALUES`].
+    async fn instances_by_private_ip(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<Instance>, Error> {
+        let query = InstanceQuery::PrivateIps { vpc_id, ips };
+        page::all("DescribeInstances", |token| self.instances_page(query, token)).await
+    }
+
+    /// A page of [`Ec2::fargate_interfaces`].
+    async fn fargate_interfaces_page(
+        &self,
+        vpc_id: &str,
+        ips: &[String],
+        token: Option<String>,
+    ) -> Result<Page<FargateEni>, Error>;
 
     /// Attached network interfaces of the VPC whose primary private IPv4 address is one of these, at most
-    /// [`MAX_FILTER_VALUES`]. Fargate nodes have nothing else that EC2 would show. One call.
-    async fn fargate_interfaces(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<FargateEni>, Error>;
+    /// [`MAX_FILTER_VALUES`]. Fargate nodes have nothing else that EC2 would show.
+    async fn fargate_interfaces(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<FargateEni>, Error> {
+        page::all("DescribeNetworkInterfaces", |token| {
+            self.fargate_interfaces_page(vpc_id, ips, token)
+        })
+        .await
+    }
 
-    /// Running instances of the VPC that pass a filter by tag, each with the time of its last start in seconds since 1970.
-    async fn running_instances(&self, vpc_id: &str, tag: &Filter) -> Result<Vec<(InstanceId, Option<i64>)>, Error>;
+    /// Running instances of the VPC that pass a filter by tag, each with the time of its last start in seconds since 1970. Of a
+    /// large cluster these are thousands, so no more is kept of each page than is asked for.
+    async fn running_instances(&self, vpc_id: &str, tag: &Filter) -> Result<Vec<(InstanceId, Option<i64>)>, Error> {
+        let query = InstanceQuery::Running { vpc_id, tag };
+        let read = |token| async move {
+            let page = self.instances_page(query, token).await?;
+            let items = page.items.into_iter().map(|instance| (instance.id, instance.launched));
+            Ok(Page {
+                items: items.collect(),
+                next: page.next,
+            })
+        };
+        page::all("DescribeInstances", read).await
+    }
+
+    /// A page of [`Ec2::interfaces_of_group`].
+    async fn interfaces_of_group_page(&self, group_id: &str, token: Option<String>) -> Result<Page<String>, Error>;
 
     /// IDs of the network interfaces that have a security group.
-    async fn interfaces_of_group(&self, group_id: &str) -> Result<Vec<String>, Error>;
+    async fn interfaces_of_group(&self, group_id: &str) -> Result<Vec<String>, Error> {
+        page::all("DescribeNetworkInterfaces", |token| {
+            self.interfaces_of_group_page(group_id, token)
+        })
+        .await
+    }
 }

@@ -1,15 +1,15 @@
 //! Reading instances and the interfaces that stand in for them.
 
 use super::adapter::SdkEc2;
-use super::{FargateEni, Filter, Instance, InstanceId, convert};
-use crate::Error;
+use super::{FargateEni, Filter, Instance, InstanceId, InstanceQuery, convert};
 use crate::sdk::failed;
+use crate::{Error, Page};
 
 /// Page size of filtered calls. EC2 counts paged calls in the larger of its two request buckets.
 const PAGE: i32 = 1000;
 
 /// All states but terminated: what counts when a node is looked up by name or address.
-pub(super) const LIVING: [&str; 5] = ["pending", "running", "shutting-down", "stopping", "stopped"];
+const LIVING: [&str; 5] = ["pending", "running", "shutting-down", "stopping", "stopped"];
 
 /// Every state. As a filter it leaves nothing out, but a call that has a filter is not an unfiltered one to EC2.
 const ANY: [&str; 6] = [
@@ -22,26 +22,22 @@ const ANY: [&str; 6] = [
 ];
 
 impl SdkEc2 {
-    /// Instances that pass all filters. Each page is converted before the next one is asked for, since the SDK's form
-    /// of an instance is many times larger than ours.
-    pub(super) async fn instances(&self, filters: &[Filter]) -> Result<Vec<Instance>, Error> {
-        self.map_instances(filters, |instance| instance).await
-    }
-
-    async fn map_instances<T>(&self, filters: &[Filter], map: impl Fn(Instance) -> T) -> Result<Vec<T>, Error> {
-        let mut pages = self
+    pub(super) async fn read_instances(
+        &self,
+        query: InstanceQuery<'_>,
+        token: Option<String>,
+    ) -> Result<Page<Instance>, Error> {
+        let answer = self
             .client
             .describe_instances()
-            .set_filters(Some(convert::sdk_filters(filters)))
-            .into_paginator()
-            .page_size(PAGE)
-            .send();
-        let mut instances = Vec::new();
-        while let Some(page) = pages.next().await {
-            let page = page.map_err(|error| failed("DescribeInstances", error))?;
-            instances.extend(convert::instances(page.reservations).map(&map));
-        }
-        Ok(instances)
+            .set_filters(Some(convert::sdk_filters(&filters(query))))
+            .max_results(PAGE)
+            .set_next_token(token)
+            .send()
+            .await
+            .map_err(|error| failed("DescribeInstances", error))?;
+        let instances = convert::instances(answer.reservations).collect();
+        Ok(Page::new(instances, answer.next_token))
     }
 
     /// EC2 accepts no page size beside IDs; one answer holds them all.
@@ -58,68 +54,70 @@ impl SdkEc2 {
         Ok(convert::instances(answer.reservations).collect())
     }
 
-    pub(super) async fn read_by_private_ip(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<Instance>, Error> {
-        self.instances(&[
-            Filter::new("private-ip-address", ips.iter().cloned()),
-            Filter::new("vpc-id", [vpc_id]),
-            Filter::new("instance-state-name", LIVING),
-        ])
-        .await
-    }
-
-    /// Of a large cluster these are thousands, so no more is kept than is asked for.
-    pub(super) async fn read_running(
+    pub(super) async fn read_interfaces_of_group(
         &self,
-        vpc_id: &str,
-        tag: &Filter,
-    ) -> Result<Vec<(InstanceId, Option<i64>)>, Error> {
-        let filters = [
-            tag.clone(),
-            Filter::new("vpc-id", [vpc_id]),
-            Filter::new("instance-state-name", ["running"]),
-        ];
-        self.map_instances(&filters, |instance| (instance.id, instance.launched))
-            .await
-    }
-
-    pub(super) async fn read_interfaces_of_group(&self, group_id: &str) -> Result<Vec<String>, Error> {
-        let filters = [Filter::new("group-id", [group_id])];
-        let mut pages = self
+        group_id: &str,
+        token: Option<String>,
+    ) -> Result<Page<String>, Error> {
+        let answer = self
             .client
             .describe_network_interfaces()
-            .set_filters(Some(convert::sdk_filters(&filters)))
-            .into_paginator()
-            .page_size(PAGE)
-            .send();
-        let mut found = Vec::new();
-        while let Some(page) = pages.next().await {
-            let page = page.map_err(|error| failed("DescribeNetworkInterfaces", error))?;
-            let interfaces = page.network_interfaces.unwrap_or_default().into_iter();
-            // One without an ID still has the group.
-            found.extend(interfaces.map(|interface| interface.network_interface_id.unwrap_or_default()));
-        }
-        Ok(found)
+            .set_filters(Some(convert::sdk_filters(&[Filter::new("group-id", [group_id])])))
+            .max_results(PAGE)
+            .set_next_token(token)
+            .send()
+            .await
+            .map_err(|error| failed("DescribeNetworkInterfaces", error))?;
+        let interfaces = answer.network_interfaces.unwrap_or_default().into_iter();
+        // One without an ID still has the group.
+        let ids = interfaces.map(|interface| interface.network_interface_id.unwrap_or_default());
+        Ok(Page::new(ids.collect(), answer.next_token))
     }
 
-    pub(super) async fn read_fargate_interfaces(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<FargateEni>, Error> {
+    pub(super) async fn read_fargate_interfaces(
+        &self,
+        vpc_id: &str,
+        ips: &[String],
+        token: Option<String>,
+    ) -> Result<Page<FargateEni>, Error> {
         let filters = [
             Filter::new("attachment.status", ["attached"]),
             Filter::new("vpc-id", [vpc_id]),
             Filter::new("private-ip-address", ips.iter().cloned()),
         ];
-        let mut pages = self
+        let answer = self
             .client
             .describe_network_interfaces()
             .set_filters(Some(convert::sdk_filters(&filters)))
-            .into_paginator()
-            .page_size(PAGE)
-            .send();
-        let mut found = Vec::new();
-        while let Some(page) = pages.next().await {
-            let page = page.map_err(|error| failed("DescribeNetworkInterfaces", error))?;
-            let interfaces = page.network_interfaces.unwrap_or_default();
-            found.extend(interfaces.into_iter().map(convert::fargate_eni));
+            .max_results(PAGE)
+            .set_next_token(token)
+            .send()
+            .await
+            .map_err(|error| failed("DescribeNetworkInterfaces", error))?;
+        let interfaces = answer.network_interfaces.unwrap_or_default().into_iter();
+        Ok(Page::new(
+            interfaces.map(convert::fargate_eni).collect(),
+            answer.next_token,
+        ))
+    }
+}
+
+fn filters(query: InstanceQuery<'_>) -> Vec<Filter> {
+    let living = Filter::new("instance-state-name", LIVING);
+    match query {
+        InstanceQuery::Ids(ids) => vec![Filter::new("instance-id", ids.iter().map(InstanceId::as_str))],
+        InstanceQuery::PrivateDnsNames(names) => {
+            vec![Filter::new("private-dns-name", names.iter().cloned()), living]
         }
-        Ok(found)
+        InstanceQuery::PrivateIps { vpc_id, ips } => vec![
+            Filter::new("private-ip-address", ips.iter().cloned()),
+            Filter::new("vpc-id", [vpc_id]),
+            living,
+        ],
+        InstanceQuery::Running { vpc_id, tag } => vec![
+            tag.clone(),
+            Filter::new("vpc-id", [vpc_id]),
+            Filter::new("instance-state-name", ["running"]),
+        ],
     }
 }

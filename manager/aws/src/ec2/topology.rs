@@ -2,31 +2,28 @@
 
 use aws_sdk_ec2::types::InstanceTopology;
 
-use super::{InstanceId, MAX_TOPOLOGY_IDS};
-use crate::Error;
+use super::InstanceId;
 use crate::sdk::failed;
+use crate::{Error, Page};
 
 const ACTION: &str = "DescribeInstanceTopology";
 
-/// Asks for the network nodes of instances. EC2 takes no page size beside IDs and pages as it likes.
+/// A page of the network nodes of instances. EC2 takes no page size beside IDs and pages as it likes.
 pub(super) async fn describe(
     client: &aws_sdk_ec2::Client,
     ids: &[InstanceId],
-) -> Result<Vec<(InstanceId, Vec<String>)>, Error> {
-    let mut found = Vec::with_capacity(ids.len());
-    for chunk in ids.chunks(MAX_TOPOLOGY_IDS) {
-        let ids = chunk.iter().map(|id| id.as_str().to_owned()).collect();
-        let pages = client.describe_instance_topology().set_instance_ids(Some(ids));
-        let items = pages
-            .into_paginator()
-            .items()
-            .send()
-            .collect::<Result<Vec<_>, _>>()
-            .await
-            .map_err(|error| failed(ACTION, error))?;
-        found.extend(items.into_iter().filter_map(convert));
-    }
-    Ok(found)
+    token: Option<String>,
+) -> Result<Page<(InstanceId, Vec<String>)>, Error> {
+    let ids = ids.iter().map(|id| id.as_str().to_owned()).collect();
+    let answer = client
+        .describe_instance_topology()
+        .set_instance_ids(Some(ids))
+        .set_next_token(token)
+        .send()
+        .await
+        .map_err(|error| failed(ACTION, error))?;
+    let items = answer.instances.unwrap_or_default().into_iter().filter_map(convert);
+    Ok(Page::new(items.collect(), answer.next_token))
 }
 
 /// An answer without an ID is about nobody; empty names of network nodes would shift the layers, so they end the list.

@@ -6,7 +6,7 @@ use aws_sdk_elasticloadbalancing::types::{LoadBalancerDescription, PolicyAttribu
 
 use super::{Attributes, Elb, HealthCheck, Listener, LoadBalancer, NewLoadBalancer, NewPolicy, convert};
 use crate::sdk::failed;
-use crate::{Error, InstanceId, Tags};
+use crate::{Error, InstanceId, Page, Tags};
 
 /// The SDK's client of classic load balancers.
 #[derive(Debug, Clone)]
@@ -59,17 +59,13 @@ impl Elb for SdkElb {
         found.map(|found| named(OPERATION, names, found)).collect()
     }
 
-    async fn all(&self) -> Result<Vec<LoadBalancer>, Error> {
+    async fn all_page(&self, token: Option<String>) -> Result<Page<LoadBalancer>, Error> {
         const OPERATION: &str = "DescribeLoadBalancers";
-        let mut pages = self.client.describe_load_balancers().into_paginator().send();
-        let mut all = Vec::new();
-        while let Some(page) = pages.next().await {
-            let page = page.map_err(|error| failed(OPERATION, error))?;
-            for found in page.load_balancer_descriptions.unwrap_or_default() {
-                all.push(named(OPERATION, &[], found)?);
-            }
-        }
-        Ok(all)
+        let call = self.client.describe_load_balancers().set_marker(token);
+        let answer = call.send().await.map_err(|error| failed(OPERATION, error))?;
+        let found = answer.load_balancer_descriptions.unwrap_or_default().into_iter();
+        let found: Result<_, _> = found.map(|found| named(OPERATION, &[], found)).collect();
+        Ok(Page::new(found?, answer.next_marker))
     }
 
     async fn create(&self, wanted: &NewLoadBalancer) -> Result<String, Error> {

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 pub use adapter::SdkElb;
 pub use model::{AccessLog, Attributes, HealthCheck, Listener, LoadBalancer, NewLoadBalancer, NewPolicy};
 
-use crate::{Error, InstanceId, Kind, Tags, by_name};
+use crate::{Error, InstanceId, Kind, Page, Tags, by_name, page};
 
 /// Names that one call takes at most. AWS names this number for tags only; for descriptions it is known to be taken.
 pub const MAX_NAMES: usize = 20;
@@ -41,8 +41,14 @@ pub trait Elb: Send + Sync {
         by_name::known(names, MAX_NAMES, ask).await
     }
 
-    /// All classic load balancers of account and region, 400 in a call.
-    async fn all(&self) -> Result<Vec<LoadBalancer>, Error>;
+    /// A page of all classic load balancers of account and region, 400 in a call: the first without a token, then each
+    /// with the token of the one before.
+    async fn all_page(&self, token: Option<String>) -> Result<Page<LoadBalancer>, Error>;
+
+    /// All classic load balancers of account and region.
+    async fn all(&self) -> Result<Vec<LoadBalancer>, Error> {
+        page::all("DescribeLoadBalancers", |token| self.all_page(token)).await
+    }
 
     /// Makes a load balancer, tagged in the same call, and returns its DNS name.
     ///

@@ -5,10 +5,10 @@ use aws_sdk_elasticloadbalancingv2::types::{LoadBalancerSchemeEnum, LoadBalancer
 
 use super::{
     Attributes, Elbv2, HealthCheckChange, Listener, ListenerSettings, NetworkLoadBalancer, NewNetworkLoadBalancer,
-    NewTargetGroup, Target, TargetGroup, TargetHealth, convert,
+    NewTargetGroup, Target, TargetGroup, TargetGroupQuery, TargetHealth, convert,
 };
 use crate::sdk::failed;
-use crate::{Error, Kind, Tags};
+use crate::{Error, Kind, Page, Tags};
 
 /// The SDK's client of network load balancers.
 #[derive(Debug, Clone)]
@@ -48,19 +48,14 @@ impl Elbv2 for SdkElbv2 {
         found.map(|found| convert::network(OPERATION, found)).collect()
     }
 
-    async fn all_load_balancers(&self) -> Result<Vec<NetworkLoadBalancer>, Error> {
+    async fn all_load_balancers_page(&self, token: Option<String>) -> Result<Page<NetworkLoadBalancer>, Error> {
         const OPERATION: &str = "DescribeLoadBalancers";
-        let mut pages = self.client.describe_load_balancers().into_paginator().send();
-        let mut all = Vec::new();
-        while let Some(page) = pages.next().await {
-            let page = page.map_err(|error| failed(OPERATION, error))?;
-            for found in page.load_balancers.unwrap_or_default() {
-                if found.r#type == Some(LoadBalancerTypeEnum::Network) {
-                    all.push(convert::load_balancer(OPERATION, found)?);
-                }
-            }
-        }
-        Ok(all)
+        let call = self.client.describe_load_balancers().set_marker(token);
+        let answer = call.send().await.map_err(|error| failed(OPERATION, error))?;
+        let found = answer.load_balancers.unwrap_or_default().into_iter();
+        let found = found.filter(|found| found.r#type == Some(LoadBalancerTypeEnum::Network));
+        let found: Result<_, _> = found.map(|found| convert::load_balancer(OPERATION, found)).collect();
+        Ok(Page::new(found?, answer.next_marker))
     }
 
     async fn create_load_balancer(&self, new: &NewNetworkLoadBalancer) -> Result<NetworkLoadBalancer, Error> {
@@ -135,18 +130,14 @@ impl Elbv2 for SdkElbv2 {
         added.map_err(|error| failed("AddTags", error))
     }
 
-    async fn listeners(&self, load_balancer_arn: &str) -> Result<Vec<Listener>, Error> {
+    async fn listeners_page(&self, load_balancer_arn: &str, token: Option<String>) -> Result<Page<Listener>, Error> {
         const OPERATION: &str = "DescribeListeners";
         let call = self.client.describe_listeners().load_balancer_arn(load_balancer_arn);
-        let mut pages = call.into_paginator().send();
-        let mut all = Vec::new();
-        while let Some(page) = pages.next().await {
-            let page = page.map_err(|error| failed(OPERATION, error))?;
-            for found in page.listeners.unwrap_or_default() {
-                all.push(convert::listener(OPERATION, found)?);
-            }
-        }
-        Ok(all)
+        let answer = call.set_marker(token).send().await;
+        let answer = answer.map_err(|error| failed(OPERATION, error))?;
+        let found = answer.listeners.unwrap_or_default().into_iter();
+        let found: Result<_, _> = found.map(|found| convert::listener(OPERATION, found)).collect();
+        Ok(Page::new(found?, answer.next_marker))
     }
 
     async fn create_listener(
@@ -191,18 +182,12 @@ impl Elbv2 for SdkElbv2 {
         gone(deleted.map_err(|error| failed("DeleteListener", error)))
     }
 
-    async fn target_groups(&self, load_balancer_arn: &str) -> Result<Vec<TargetGroup>, Error> {
-        let call = self.client.describe_target_groups();
-        self.read_target_groups(call.load_balancer_arn(load_balancer_arn)).await
-    }
-
-    async fn all_target_groups(&self) -> Result<Vec<TargetGroup>, Error> {
-        self.read_target_groups(self.client.describe_target_groups()).await
-    }
-
-    async fn target_groups_once(&self, names: &[String]) -> Result<Vec<TargetGroup>, Error> {
-        let call = self.client.describe_target_groups().set_names(Some(names.to_vec()));
-        self.read_target_groups(call).await
+    async fn target_groups_page(
+        &self,
+        query: TargetGroupQuery<'_>,
+        token: Option<String>,
+    ) -> Result<Page<TargetGroup>, Error> {
+        self.read_target_groups(query, token).await
     }
 
     async fn create_target_group(&self, new: &NewTargetGroup) -> Result<String, Error> {

@@ -16,7 +16,7 @@ pub use model::{
     NewTargetGroup, SubnetMapping, Target, TargetGroup, TargetHealth, TargetHealthCheck,
 };
 
-use crate::{Error, Tags, by_name};
+use crate::{Error, Page, Tags, by_name, page};
 
 /// Targets that one call registers or takes away at most.
 pub const MAX_TARGETS: usize = 100;
@@ -27,7 +27,21 @@ pub const MAX_TAGGED: usize = 20;
 /// Names that one describe takes at most.
 pub const MAX_NAMES: usize = 20;
 
-/// What the service controller asks of network load balancers. Every list is read to its last page.
+/// Which target groups a `DescribeTargetGroups` is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TargetGroupQuery<'a> {
+    /// All of account and region, whatever they are for.
+    All,
+    /// Those that the load balancer of this ARN uses.
+    UsedBy(&'a str),
+    /// Those of these names, at most [`MAX_NAMES`].
+    Names(&'a [String]),
+}
+
+/// What the service controller requests about network load balancers.
+///
+/// A method whose name ends in `page` is one call and answers one page: the first without a token, then each with the
+/// token of the one before. The other lists are read to their last page.
 #[async_trait]
 pub trait Elbv2: Send + Sync {
     /// One call for the network load balancers of at most [`MAX_NAMES`] names.
@@ -46,8 +60,14 @@ pub trait Elbv2: Send + Sync {
         by_name::known(names, MAX_NAMES, ask).await
     }
 
-    /// All network load balancers of account and region, 400 in a call.
-    async fn all_load_balancers(&self) -> Result<Vec<NetworkLoadBalancer>, Error>;
+    /// A page of all network load balancers of account and region. A page holds 400 load balancers of all types, so it may
+    /// be empty.
+    async fn all_load_balancers_page(&self, token: Option<String>) -> Result<Page<NetworkLoadBalancer>, Error>;
+
+    /// All network load balancers of account and region.
+    async fn all_load_balancers(&self) -> Result<Vec<NetworkLoadBalancer>, Error> {
+        page::all("DescribeLoadBalancers", |token| self.all_load_balancers_page(token)).await
+    }
 
     /// Makes a load balancer, tagged in the same call. Made again with the same settings it is the same one.
     ///
@@ -82,8 +102,16 @@ pub trait Elbv2: Send + Sync {
     /// Sets tags of at most [`MAX_TAGGED`] load balancers, target groups or listeners; others stay.
     async fn add_tags(&self, arns: &[String], tags: &Tags) -> Result<(), Error>;
 
+    /// A page of the listeners of a load balancer.
+    async fn listeners_page(&self, load_balancer_arn: &str, token: Option<String>) -> Result<Page<Listener>, Error>;
+
     /// The listeners of a load balancer.
-    async fn listeners(&self, load_balancer_arn: &str) -> Result<Vec<Listener>, Error>;
+    async fn listeners(&self, load_balancer_arn: &str) -> Result<Vec<Listener>, Error> {
+        page::all("DescribeListeners", |token| {
+            self.listeners_page(load_balancer_arn, token)
+        })
+        .await
+    }
 
     /// Makes a listener, tagged in the same call, and returns its ARN.
     ///
@@ -102,17 +130,36 @@ pub trait Elbv2: Send + Sync {
     /// Deletes a listener; deleting one that does not exist succeeds.
     async fn delete_listener(&self, arn: &str) -> Result<(), Error>;
 
+    /// A page of target groups, 400 in a call.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::NotFound`] when AWS does not know the load balancer, or one of the names; it does not say which.
+    async fn target_groups_page(
+        &self,
+        query: TargetGroupQuery<'_>,
+        token: Option<String>,
+    ) -> Result<Page<TargetGroup>, Error>;
+
     /// The target groups that a load balancer uses.
-    async fn target_groups(&self, load_balancer_arn: &str) -> Result<Vec<TargetGroup>, Error>;
+    async fn target_groups(&self, load_balancer_arn: &str) -> Result<Vec<TargetGroup>, Error> {
+        let query = TargetGroupQuery::UsedBy(load_balancer_arn);
+        page::all("DescribeTargetGroups", |token| self.target_groups_page(query, token)).await
+    }
 
-    /// All target groups of account and region, whatever they are for, 400 in a call.
-    async fn all_target_groups(&self) -> Result<Vec<TargetGroup>, Error>;
+    /// All target groups of account and region, whatever they are for.
+    async fn all_target_groups(&self) -> Result<Vec<TargetGroup>, Error> {
+        let query = TargetGroupQuery::All;
+        page::all("DescribeTargetGroups", |token| self.target_groups_page(query, token)).await
+    }
 
-    /// One call for the target groups of at most [`MAX_NAMES`] names.
+    /// The target groups of at most [`MAX_NAMES`] names.
     ///
     /// # Errors
     /// Of [`crate::Kind::NotFound`] when AWS does not know one of them; it does not say which.
-    async fn target_groups_once(&self, names: &[String]) -> Result<Vec<TargetGroup>, Error>;
+    async fn target_groups_once(&self, names: &[String]) -> Result<Vec<TargetGroup>, Error> {
+        let query = TargetGroupQuery::Names(names);
+        page::all("DescribeTargetGroups", |token| self.target_groups_page(query, token)).await
+    }
 
     /// The target groups of these names; names that AWS does not know are absent from the answer.
     async fn target_groups_named(&self, names: &[String]) -> Result<Vec<TargetGroup>, Error> {

@@ -1,28 +1,31 @@
 //! Target groups and their targets by way of the AWS SDK.
 
-use aws_sdk_elasticloadbalancingv2::operation::describe_target_groups::builders::DescribeTargetGroupsFluentBuilder;
 use aws_sdk_elasticloadbalancingv2::types::{ProtocolEnum, TargetTypeEnum};
 
 use super::adapter::{SdkElbv2, made};
-use super::{Attributes, HealthCheckChange, NewTargetGroup, Target, TargetGroup, TargetHealth, convert};
-use crate::Error;
+use super::{
+    Attributes, HealthCheckChange, NewTargetGroup, Target, TargetGroup, TargetGroupQuery, TargetHealth, convert,
+};
 use crate::sdk::failed;
+use crate::{Error, Page};
 
 impl SdkElbv2 {
     pub(super) async fn read_target_groups(
         &self,
-        call: DescribeTargetGroupsFluentBuilder,
-    ) -> Result<Vec<TargetGroup>, Error> {
+        query: TargetGroupQuery<'_>,
+        token: Option<String>,
+    ) -> Result<Page<TargetGroup>, Error> {
         const OPERATION: &str = "DescribeTargetGroups";
-        let mut pages = call.into_paginator().send();
-        let mut all = Vec::new();
-        while let Some(page) = pages.next().await {
-            let page = page.map_err(|error| failed(OPERATION, error))?;
-            for found in page.target_groups.unwrap_or_default() {
-                all.push(convert::target_group(OPERATION, found)?);
-            }
-        }
-        Ok(all)
+        let call = self.client.describe_target_groups().set_marker(token);
+        let call = match query {
+            TargetGroupQuery::All => call,
+            TargetGroupQuery::UsedBy(arn) => call.load_balancer_arn(arn),
+            TargetGroupQuery::Names(names) => call.set_names(Some(names.to_vec())),
+        };
+        let answer = call.send().await.map_err(|error| failed(OPERATION, error))?;
+        let found = answer.target_groups.unwrap_or_default().into_iter();
+        let found: Result<_, _> = found.map(|found| convert::target_group(OPERATION, found)).collect();
+        Ok(Page::new(found?, answer.next_marker))
     }
 
     pub(super) async fn send_create_target_group(&self, new: &NewTargetGroup) -> Result<String, Error> {

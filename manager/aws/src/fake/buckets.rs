@@ -1,4 +1,4 @@
-//! AWS's own request buckets, whole.
+//! AWS's own request buckets, and another tenant of the account.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,11 @@ use crate::Error;
 
 /// What is left in each bucket.
 #[derive(Debug, Default)]
-pub(super) struct Buckets(BTreeMap<String, (f64, Instant)>);
+pub(super) struct Buckets {
+    left: BTreeMap<String, (f64, Instant)>,
+    /// The part of each bucket's refill that another tenant takes all the time.
+    taken: f64,
+}
 
 /// A bucket: name, size, and refill in a second.
 type Bucket = (String, f64, f64);
@@ -59,20 +63,28 @@ fn ec2(action: &str, about: &str) -> Bucket {
 }
 
 impl Buckets {
+    /// Full buckets, of whose refill another tenant takes this part.
+    pub(super) fn beside(taken: f64) -> Self {
+        Self {
+            left: BTreeMap::new(),
+            taken,
+        }
+    }
+
     /// Takes one call's tokens; a refused call costs none.
     pub(super) fn admit(&mut self, action: &'static str, about: &str) -> Result<(), Error> {
         let (buckets, code) = buckets(action, about);
         let now = Instant::now();
         for (name, size, refill) in &buckets {
-            let (left, at) = self.0.entry(name.clone()).or_insert((*size, now));
-            *left = f64::min(*left + (now - *at).as_secs_f64() * refill, *size);
+            let (left, at) = self.left.entry(name.clone()).or_insert((*size, now));
+            *left = f64::min(*left + (now - *at).as_secs_f64() * refill * (1.0 - self.taken), *size);
             *at = now;
             if *left < 1.0 - 1e-6 {
                 return Err(Error::answered(action, code, "Rate exceeded"));
             }
         }
         for (name, ..) in &buckets {
-            if let Some((left, _)) = self.0.get_mut(name) {
+            if let Some((left, _)) = self.left.get_mut(name) {
                 *left -= 1.0;
             }
         }

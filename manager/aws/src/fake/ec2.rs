@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use super::world::{join, same, split};
 use super::{FakeAws, World, routes};
 use crate::ec2::{
-    AvailabilityZone, FargateEni, Filter, Instance, InstanceId, InstanceState, IpPermission, MAX_FILTER_VALUES,
+    AvailabilityZone, FargateEni, Filter, Instance, InstanceId, InstanceQuery, IpPermission, MAX_FILTER_VALUES,
     MAX_TOPOLOGY_IDS, NewSecurityGroup, RouteTable, SecurityGroup, Subnet,
 };
-use crate::{Ec2, Error, Tags};
+use crate::{Ec2, Error, Page, Tags};
 
 fn about(filters: &[Filter]) -> String {
     let texts: Vec<String> = filters
@@ -215,32 +215,14 @@ fn describe_rules(rules: &[IpPermission]) -> String {
 
 #[async_trait]
 impl Ec2 for FakeAws {
-    async fn instances_by_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error> {
-        let mut found = Vec::new();
-        for chunk in ids.chunks(MAX_FILTER_VALUES) {
-            let names: Vec<&str> = chunk.iter().map(InstanceId::as_str).collect();
-            found.extend(self.read("DescribeInstances", names.join(","), |world| {
-                Ok(chunk
-                    .iter()
-                    .filter_map(|id| world.instances.get(id))
-                    .cloned()
-                    .collect::<Vec<_>>())
-            })?);
-        }
-        Ok(found)
-    }
-
-    async fn instances_by_private_dns_name(&self, names: &[String]) -> Result<Vec<Instance>, Error> {
-        self.read("DescribeInstances", names.join(","), |world| {
-            let living = world
-                .instances
-                .values()
-                .filter(|i| i.state != Some(InstanceState::Terminated));
-            Ok(living
-                .filter(|i| i.private_dns_name.as_ref().is_some_and(|n| names.contains(n)))
-                .cloned()
-                .collect())
-        })
+    async fn instances_page(&self, query: InstanceQuery<'_>, token: Option<String>) -> Result<Page<Instance>, Error> {
+        let found = match query {
+            InstanceQuery::Ids(ids) => self.ids(ids),
+            InstanceQuery::PrivateDnsNames(names) => self.private_dns_names(names),
+            InstanceQuery::PrivateIps { vpc_id, ips } => self.private_ips(vpc_id, ips),
+            InstanceQuery::Running { vpc_id, tag } => self.running(vpc_id, tag),
+        };
+        Ok(self.page(found?, token.as_deref()))
     }
 
     async fn availability_zones(&self) -> Result<Vec<AvailabilityZone>, Error> {
@@ -249,28 +231,28 @@ impl Ec2 for FakeAws {
         })
     }
 
-    async fn subnets(&self, filters: &[Filter]) -> Result<Vec<Subnet>, Error> {
-        self.read("DescribeSubnets", about(filters), |world| {
+    async fn subnets_page(&self, filters: &[Filter], token: Option<String>) -> Result<Page<Subnet>, Error> {
+        let found = self.read("DescribeSubnets", about(filters), |world| {
             check("DescribeSubnets", filters)?;
             select(world.subnets.iter().cloned(), filters, subnet_passes)
-        })
+        })?;
+        Ok(self.page(found, token.as_deref()))
     }
 
-    async fn route_tables(&self, vpc_id: &str) -> Result<Vec<RouteTable>, Error> {
-        self.read("DescribeRouteTables", format!("vpc-id={vpc_id}"), |world| {
-            Ok(world.route_tables.get(vpc_id).cloned().unwrap_or_default())
-        })
-    }
-
-    async fn security_groups(&self, filters: &[Filter]) -> Result<Vec<SecurityGroup>, Error> {
-        self.read("DescribeSecurityGroups", about(filters), |world| {
+    async fn security_groups_page(
+        &self,
+        filters: &[Filter],
+        token: Option<String>,
+    ) -> Result<Page<SecurityGroup>, Error> {
+        let found = self.read("DescribeSecurityGroups", about(filters), |world| {
             check("DescribeSecurityGroups", filters)?;
             let mut groups = select(world.security_groups.values().cloned(), filters, group_passes)?;
             for group in &mut groups {
                 group.ingress = join(&group.ingress);
             }
             Ok(groups)
-        })
+        })?;
+        Ok(self.page(found, token.as_deref()))
     }
 
     async fn create_security_group(&self, group: &NewSecurityGroup) -> Result<String, Error> {
@@ -362,13 +344,14 @@ impl Ec2 for FakeAws {
         })
     }
 
-    async fn instance_topology(&self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Vec<String>)>, Error> {
+    async fn instance_topology_page(
+        &self,
+        ids: &[InstanceId],
+        token: Option<String>,
+    ) -> Result<Page<(InstanceId, Vec<String>)>, Error> {
         const ACTION: &str = "DescribeInstanceTopology";
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
         let names: Vec<&str> = ids.iter().map(InstanceId::as_str).collect();
-        self.read(ACTION, names.join(","), |world| {
+        let found = self.read(ACTION, names.join(","), |world| {
             if ids.len() > MAX_TOPOLOGY_IDS {
                 return Err(Error::answered(ACTION, "InvalidParameterValue", "at most 100 IDs"));
             }
@@ -385,17 +368,19 @@ impl Ec2 for FakeAws {
                 .iter()
                 .filter_map(|id| Some((id.clone(), world.topology.get(id)?.clone())));
             Ok(known.collect())
-        })
+        })?;
+        Ok(self.page(found, token.as_deref()))
     }
 
-    async fn route_tables_by(&self, filters: &[Filter]) -> Result<Vec<RouteTable>, Error> {
-        self.read("DescribeRouteTables", about(filters), |world| {
+    async fn route_tables_page(&self, filters: &[Filter], token: Option<String>) -> Result<Page<RouteTable>, Error> {
+        let found: Vec<RouteTable> = self.read("DescribeRouteTables", about(filters), |world| {
             check("DescribeRouteTables", filters)?;
             let tables = world.route_tables.iter();
             let all = tables.flat_map(|(vpc, tables)| tables.iter().map(move |table| (vpc.as_str(), table)));
             let chosen = select(all, filters, |(vpc, table), filter| routes::passes(vpc, table, filter))?;
             Ok(chosen.into_iter().map(|(_, table)| table.clone()).collect())
-        })
+        })?;
+        Ok(self.page(found, token.as_deref()))
     }
 
     async fn create_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<(), Error> {
@@ -427,23 +412,22 @@ impl Ec2 for FakeAws {
         self.plain_ids(ids)
     }
 
-    async fn instances_by_private_ip(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<Instance>, Error> {
-        self.private_ips(vpc_id, ips)
+    async fn fargate_interfaces_page(
+        &self,
+        vpc_id: &str,
+        ips: &[String],
+        token: Option<String>,
+    ) -> Result<Page<FargateEni>, Error> {
+        Ok(self.page(self.fargate_enis(vpc_id, ips)?, token.as_deref()))
     }
 
-    async fn fargate_interfaces(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<FargateEni>, Error> {
-        self.fargate_enis(vpc_id, ips)
-    }
-
-    async fn running_instances(&self, vpc_id: &str, tag: &Filter) -> Result<Vec<(InstanceId, Option<i64>)>, Error> {
-        self.running(vpc_id, tag)
-    }
-
-    async fn interfaces_of_group(&self, group_id: &str) -> Result<Vec<String>, Error> {
-        self.read("DescribeNetworkInterfaces", format!("group-id={group_id}"), |world| {
+    async fn interfaces_of_group_page(&self, group_id: &str, token: Option<String>) -> Result<Page<String>, Error> {
+        let about = format!("group-id={group_id}");
+        let found = self.read("DescribeNetworkInterfaces", about, |world| {
             let has = |(_, groups): &(&String, &BTreeSet<String>)| groups.contains(group_id);
             Ok(world.interfaces.iter().filter(has).map(|(id, _)| id.clone()).collect())
-        })
+        })?;
+        Ok(self.page(found, token.as_deref()))
     }
 }
 

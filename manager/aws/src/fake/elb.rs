@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::world::new_attributes;
 use super::{FakeAws, FakeLoadBalancer, World, refuse};
 use crate::elb::{Attributes, HealthCheck, Listener, LoadBalancer, MAX_NAMES, NewLoadBalancer, NewPolicy};
-use crate::{Elb, Error, InstanceId, Tags};
+use crate::{Elb, Error, InstanceId, Page, Tags};
 
 fn found<'w>(world: &'w mut World, action: &'static str, name: &str) -> Result<&'w mut FakeLoadBalancer, Error> {
     world.load_balancers.get_mut(name).ok_or_else(|| missing(action, name))
@@ -104,10 +104,11 @@ impl Elb for FakeAws {
         })
     }
 
-    async fn all(&self) -> Result<Vec<LoadBalancer>, Error> {
-        self.read("DescribeLoadBalancers", String::new(), |world| {
+    async fn all_page(&self, token: Option<String>) -> Result<Page<LoadBalancer>, Error> {
+        let all = self.read("DescribeLoadBalancers", String::new(), |world| {
             Ok(world.load_balancers.values().map(|lb| lb.described.clone()).collect())
-        })
+        })?;
+        Ok(self.page(all, token.as_deref()))
     }
 
     async fn create(&self, wanted: &NewLoadBalancer) -> Result<String, Error> {

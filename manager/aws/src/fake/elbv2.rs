@@ -9,9 +9,9 @@ use super::network::{FakeListener, FakeNetworkLoadBalancer, Network, new_attribu
 use super::{FakeAws, World, target_groups};
 use crate::elbv2::{
     Attributes, HealthCheckChange, Listener, ListenerSettings, MAX_NAMES, MAX_TAGGED, NetworkLoadBalancer,
-    NewNetworkLoadBalancer, NewTargetGroup, Target, TargetGroup, TargetHealth,
+    NewNetworkLoadBalancer, NewTargetGroup, Target, TargetGroup, TargetGroupQuery, TargetHealth,
 };
-use crate::{Elbv2, Error, Tags};
+use crate::{Elbv2, Error, Page, Tags};
 
 /// An ARN without what all have in common.
 fn short(arn: &str) -> &str {
@@ -181,11 +181,12 @@ impl Elbv2 for FakeAws {
         })
     }
 
-    async fn all_load_balancers(&self) -> Result<Vec<NetworkLoadBalancer>, Error> {
-        self.watch("DescribeLoadBalancers/v2", String::new(), |world| {
+    async fn all_load_balancers_page(&self, token: Option<String>) -> Result<Page<NetworkLoadBalancer>, Error> {
+        let all = self.watch("DescribeLoadBalancers/v2", String::new(), |world| {
             let all = world.network.load_balancers.values_mut();
             Ok(all.filter(|lb| lb.kind == "network").map(Network::look).collect())
-        })
+        })?;
+        Ok(self.page(all, token.as_deref()))
     }
 
     async fn create_load_balancer(&self, new: &NewNetworkLoadBalancer) -> Result<NetworkLoadBalancer, Error> {
@@ -242,8 +243,8 @@ impl Elbv2 for FakeAws {
         })
     }
 
-    async fn listeners(&self, load_balancer_arn: &str) -> Result<Vec<Listener>, Error> {
-        self.watch("DescribeListeners", short(load_balancer_arn).to_owned(), |world| {
+    async fn listeners_page(&self, load_balancer_arn: &str, token: Option<String>) -> Result<Page<Listener>, Error> {
+        let found = self.watch("DescribeListeners", short(load_balancer_arn).to_owned(), |world| {
             world.network.balancer("DescribeListeners", load_balancer_arn)?;
             let all = world.network.listeners.iter();
             let own = all.filter(|(_, listener)| listener.load_balancer == load_balancer_arn);
@@ -252,7 +253,8 @@ impl Elbv2 for FakeAws {
                 settings: listener.settings.clone(),
             });
             Ok(described.collect())
-        })
+        })?;
+        Ok(self.page(found, token.as_deref()))
     }
 
     async fn create_listener(
@@ -284,35 +286,20 @@ impl Elbv2 for FakeAws {
         })
     }
 
-    async fn target_groups(&self, load_balancer_arn: &str) -> Result<Vec<TargetGroup>, Error> {
-        const ACTION: &str = "DescribeTargetGroups";
-        self.watch(ACTION, short(load_balancer_arn).to_owned(), |world| {
-            world.network.balancer(ACTION, load_balancer_arn)?;
-            let all = world.network.target_groups.values();
-            let described = all.map(|group| world.network.describe_group(group));
-            Ok(described
-                .filter(|group| group.load_balancers.contains(load_balancer_arn))
-                .collect())
-        })
-    }
-
-    async fn all_target_groups(&self) -> Result<Vec<TargetGroup>, Error> {
-        self.read("DescribeTargetGroups", String::new(), |world| {
-            let all = world.network.target_groups.values();
-            Ok(all.map(|group| world.network.describe_group(group)).collect())
-        })
-    }
-
-    async fn target_groups_once(&self, names: &[String]) -> Result<Vec<TargetGroup>, Error> {
-        const ACTION: &str = "DescribeTargetGroups";
-        self.read(ACTION, names.join(","), |world| {
-            at_most(ACTION, names, MAX_NAMES)?;
-            let one = |name: &String| match world.network.target_group_named(name) {
-                Some(group) => Ok(world.network.describe_group(group)),
-                None => Err(Network::no_name(ACTION, "TargetGroupNotFound", name)),
-            };
-            names.iter().map(one).collect()
-        })
+    async fn target_groups_page(
+        &self,
+        query: TargetGroupQuery<'_>,
+        token: Option<String>,
+    ) -> Result<Page<TargetGroup>, Error> {
+        let about = match query {
+            TargetGroupQuery::All => String::new(),
+            TargetGroupQuery::UsedBy(arn) => short(arn).to_owned(),
+            TargetGroupQuery::Names(names) => names.join(","),
+        };
+        let found = self.watch("DescribeTargetGroups", about, |world| {
+            target_groups::describe(&mut world.network, query)
+        })?;
+        Ok(self.page(found, token.as_deref()))
     }
 
     async fn create_target_group(&self, new: &NewTargetGroup) -> Result<String, Error> {

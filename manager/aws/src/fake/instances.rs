@@ -13,8 +13,8 @@ fn well_formed(id: &InstanceId) -> bool {
     matches!(digits.len(), 8 | 17) && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-fn check(action: &'static str, ips: &[String]) -> Result<(), Error> {
-    if ips.is_empty() || ips.len() > MAX_FILTER_VALUES {
+fn check<T>(action: &'static str, values: &[T]) -> Result<(), Error> {
+    if values.is_empty() || values.len() > MAX_FILTER_VALUES {
         return Err(Error::answered(
             action,
             "InvalidParameterValue",
@@ -30,6 +30,28 @@ fn names(ids: &[&InstanceId]) -> String {
 }
 
 impl FakeAws {
+    pub(super) fn ids(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error> {
+        let names: Vec<&str> = ids.iter().map(InstanceId::as_str).collect();
+        self.read(DESCRIBE, names.join(","), |world| {
+            check(DESCRIBE, ids)?;
+            Ok(ids.iter().filter_map(|id| world.instances.get(id)).cloned().collect())
+        })
+    }
+
+    pub(super) fn private_dns_names(&self, names: &[String]) -> Result<Vec<Instance>, Error> {
+        self.read(DESCRIBE, names.join(","), |world| {
+            check(DESCRIBE, names)?;
+            let living = world
+                .instances
+                .values()
+                .filter(|i| i.state != Some(InstanceState::Terminated));
+            Ok(living
+                .filter(|i| i.private_dns_name.as_ref().is_some_and(|n| names.contains(n)))
+                .cloned()
+                .collect())
+        })
+    }
+
     /// One bad ID fails the whole call; a malformed one before a missing one, and the message names what it means.
     pub(super) fn plain_ids(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error> {
         let all: Vec<&InstanceId> = ids.iter().collect();
@@ -70,7 +92,7 @@ impl FakeAws {
         })
     }
 
-    pub(super) fn running(&self, vpc_id: &str, tag: &Filter) -> Result<Vec<(InstanceId, Option<i64>)>, Error> {
+    pub(super) fn running(&self, vpc_id: &str, tag: &Filter) -> Result<Vec<Instance>, Error> {
         let about = format!("running in {vpc_id} {}={}", tag.name, tag.values.join(","));
         self.read(DESCRIBE, about, |world| {
             let passes = |i: &&Instance| {
@@ -78,8 +100,7 @@ impl FakeAws {
                     && i.vpc_id.as_deref() == Some(vpc_id)
                     && tag_matches(&i.tags, tag).unwrap_or(false)
             };
-            let running = world.instances.values().filter(passes);
-            Ok(running.map(|i| (i.id.clone(), i.launched)).collect())
+            Ok(world.instances.values().filter(passes).cloned().collect())
         })
     }
 

@@ -23,7 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use network::{FakeListener, FakeNetworkLoadBalancer, FakeTargetGroup, Network};
 pub use world::{FakeLoadBalancer, World};
 
-use crate::Error;
+use crate::{Error, Page};
 
 /// One call as the log keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +47,7 @@ struct Inner {
     hook: Option<(&'static str, Hook)>,
     witness: Option<Witness>,
     buckets: Option<buckets::Buckets>,
+    page_size: Option<usize>,
 }
 
 type Hook = Box<dyn FnOnce() + Send>;
@@ -149,7 +150,26 @@ impl FakeAws {
 
     /// From now on calls are throttled as AWS throttles an account's.
     pub fn throttle_like_aws(&self) {
-        self.inner().buckets = Some(buckets::Buckets::default());
+        self.throttle_beside(0.0);
+    }
+
+    /// The same in an account in which another tenant takes this part of each bucket's refill all the time.
+    pub fn throttle_beside(&self, taken: f64) {
+        self.inner().buckets = Some(buckets::Buckets::beside(taken));
+    }
+
+    /// From now on lists come in pages of so many items; otherwise in one.
+    pub fn page_size(&self, items: usize) {
+        self.inner().page_size = Some(items);
+    }
+
+    /// The page of a list that begins at `token`, the number of items before it.
+    fn page<T>(&self, list: Vec<T>, token: Option<&str>) -> Page<T> {
+        let begin = token.and_then(|token| token.parse().ok()).unwrap_or(0);
+        let end = self.inner().page_size.map_or(list.len(), |size| begin + size);
+        let next = (end < list.len()).then(|| end.to_string());
+        let items = list.into_iter().take(end).skip(begin).collect();
+        Page::new(items, next)
     }
 
     fn read<T>(

@@ -1,10 +1,12 @@
 //! Target groups in memory: AWS's rules for health checks and targets.
 
 use super::World;
+use super::elb::at_most;
 use super::network::{FakeTargetGroup, Network, invalid, new_group_attributes, refused};
 use crate::ec2::InstanceState;
 use crate::elbv2::{
-    HealthCheckChange, MAX_TARGETS, NewTargetGroup, Target, TargetGroup, TargetHealth, TargetHealthCheck,
+    HealthCheckChange, MAX_NAMES, MAX_TARGETS, NewTargetGroup, Target, TargetGroup, TargetGroupQuery, TargetHealth,
+    TargetHealthCheck,
 };
 use crate::{Error, InstanceId};
 
@@ -37,6 +39,31 @@ fn check(action: &'static str, check: &TargetHealthCheck) -> Result<(), Error> {
     within("health check interval", check.interval, 5, 300)?;
     within("healthy threshold", check.healthy_threshold, 2, 10)?;
     within("unhealthy threshold", check.unhealthy_threshold, 2, 10)
+}
+
+pub(super) fn describe(network: &mut Network, query: TargetGroupQuery<'_>) -> Result<Vec<TargetGroup>, Error> {
+    const ACTION: &str = "DescribeTargetGroups";
+    let all = |network: &Network| -> Vec<TargetGroup> {
+        let groups = network.target_groups.values();
+        groups.map(|group| network.describe_group(group)).collect()
+    };
+    match query {
+        TargetGroupQuery::All => Ok(all(network)),
+        TargetGroupQuery::UsedBy(arn) => {
+            network.balancer(ACTION, arn)?;
+            let mut used = all(network);
+            used.retain(|group| group.load_balancers.contains(arn));
+            Ok(used)
+        }
+        TargetGroupQuery::Names(names) => {
+            at_most(ACTION, names, MAX_NAMES)?;
+            let one = |name: &String| match network.target_group_named(name) {
+                Some(group) => Ok(network.describe_group(group)),
+                None => Err(Network::no_name(ACTION, "TargetGroupNotFound", name)),
+            };
+            names.iter().map(one).collect()
+        }
+    }
 }
 
 /// Makes a target group, or finds the one that was made with the same settings.

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
 use super::bucket::Bucket;
@@ -23,14 +24,17 @@ pub(super) struct Gate {
 
 struct State {
     bucket: Bucket,
-    waiting: BTreeSet<(Lane, u64)>,
+    waiting: BTreeSet<Position>,
     came: u64,
 }
+
+/// The position of a call among those that wait: by lane, then by order of arrival.
+pub(super) type Position = (Lane, u64);
 
 /// A place in the queue. Whoever gives up leaves it.
 struct Place<'a> {
     gate: &'a Gate,
-    at: (Lane, u64),
+    at: Position,
 }
 
 impl Drop for Place<'_> {
@@ -57,10 +61,19 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a token and takes it.
-    pub(super) async fn pass(&self, lane: Lane) {
+    /// The position of a call that arrives now. It keeps this one until it ends, however often it is sent.
+    pub(super) fn arrive(&self, lane: Lane) -> Position {
+        let mut state = self.state();
+        state.came += 1;
+        (lane, state.came)
+    }
+
+    /// Waits for a token and takes it. It returns in a poll that began while the call was seen to wait, so that
+    /// [`Turn::is_waiting`](super::Turn::is_waiting) is asked before each time that the call is sent.
+    pub(super) async fn pass(&self, position: Position) {
         let _waiting = Waiting::begin();
-        let place = self.join(lane);
+        let place = self.join(position);
+        yield_now().await;
         loop {
             let mut changed = pin!(self.changed.notified());
             // From here on no change is missed.
@@ -90,11 +103,8 @@ impl Gate {
         state.bucket.expected_wait(Instant::now(), ahead)
     }
 
-    fn join(&self, lane: Lane) -> Place<'_> {
-        let mut state = self.state();
-        state.came += 1;
-        let at = (lane, state.came);
-        state.waiting.insert(at);
+    fn join(&self, at: Position) -> Place<'_> {
+        self.state().waiting.insert(at);
         Place { gate: self, at }
     }
 

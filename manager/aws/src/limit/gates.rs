@@ -8,8 +8,28 @@ use tokio::time::Instant;
 
 use super::gate::Gate;
 use super::lane::Lane;
+use super::retries::Retries;
 use super::shape::Shape;
 use crate::{Error, Kind};
+
+/// The buckets that a call takes a token of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Buckets<'a> {
+    /// Those that are taken to be empty when AWS throttles the call.
+    pub throttling: &'a [&'static str],
+    /// The others.
+    pub others: &'a [&'static str],
+}
+
+impl<'a> Buckets<'a> {
+    /// Buckets any of which may be the empty one.
+    pub(super) fn throttling(throttling: &'a [&'static str]) -> Self {
+        Self {
+            throttling,
+            others: &[],
+        }
+    }
+}
 
 /// Gates by the names of their buckets.
 pub(super) struct Gates {
@@ -32,31 +52,40 @@ impl Gates {
         Arc::clone(gates.entry(bucket).or_insert_with(new))
     }
 
-    /// Waits for a token of this bucket and takes it.
-    pub(super) async fn pass(&self, bucket: &'static str) {
-        self.gate(bucket).pass(Lane::current()).await;
-    }
+    /// Sends a call when there is a token in each of these buckets, and tells their gates what AWS said. A throttled call
+    /// is sent again; meanwhile it keeps its position among the calls that wait.
+    pub(super) async fn call<T, F>(&self, buckets: Buckets<'_>, call: impl Fn() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let arrived = |bucket: &&'static str| {
+            let gate = self.gate(bucket);
+            let position = gate.arrive(Lane::current());
+            (gate, position)
+        };
+        let throttling: Vec<_> = buckets.throttling.iter().map(arrived).collect();
+        let others: Vec<_> = buckets.others.iter().map(arrived).collect();
+        let mut retries = Retries::default();
 
-    /// Sends a call when there is a token in each of these buckets, and tells their gates what AWS said.
-    pub(super) async fn call<T>(
-        &self,
-        buckets: &[&'static str],
-        call: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        let gates: Vec<Arc<Gate>> = buckets.iter().map(|bucket| self.gate(bucket)).collect();
-        for gate in &gates {
-            gate.pass(Lane::current()).await;
-        }
-        let sent = Instant::now();
-        let answer = call.await;
-        for gate in &gates {
-            match &answer {
-                Err(error) if error.kind() == Kind::Throttled => gate.throttled(sent),
-                Err(error) if error.kind() == Kind::Transport => {}
-                _ => gate.answered(sent),
+        loop {
+            for (gate, position) in throttling.iter().chain(&others) {
+                gate.pass(*position).await;
+            }
+            let sent = Instant::now();
+            let answer = call().await;
+
+            for (gate, _) in &throttling {
+                match &answer {
+                    Err(error) if error.kind() == Kind::Throttled => gate.throttled(sent),
+                    Err(error) if error.kind() == Kind::Transport => {}
+                    _ => gate.answered(sent),
+                }
+            }
+            match answer {
+                Err(error) if error.kind() == Kind::Throttled && retries.throttled(Instant::now()) => {}
+                answer => return answer,
             }
         }
-        answer
     }
 
     /// How long a call that comes now in this task's lane, and lets `ahead` others go first that have not come yet, would

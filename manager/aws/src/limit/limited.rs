@@ -6,22 +6,22 @@ mod elbv2;
 
 use std::sync::Arc;
 
-use super::gates::Gates;
+use super::gates::{Buckets, Gates};
 use super::shape::{self, Share};
 use crate::{Ec2, Elb, Elbv2, Error};
 
 /// An [`Ec2`], [`Elb`] or [`Elbv2`] whose calls wait until there is budget for them, in the lane of
 /// [`super::Lane::run`].
 ///
-/// A call that AWS throttles fails, and is not repeated here: whoever made it comes again by himself, and then waits
-/// until the pause is over. Pages after the first are not counted; few reads have any.
+/// Each page of a list is a call. A call that AWS throttles had no effect: it waits until the pause of its bucket is over
+/// and is sent again, up to five times within a minute, and only then fails.
 pub struct Limited<T: ?Sized = dyn Ec2> {
     inner: Arc<T>,
     gates: Gates,
 }
 
 impl Limited<dyn Ec2> {
-    /// Calls of EC2 within this share of the account's budget. EC2 has a bucket for each action.
+    /// Calls of EC2; of the reads only this share of the account's budget is taken. EC2 has a bucket for each action.
     #[must_use]
     pub fn new(inner: Arc<dyn Ec2>, share: Share) -> Self {
         let gates = Gates::new(move |action| shape::of(action, share));
@@ -54,17 +54,16 @@ fn load_balancing(share: Share) -> Gates {
 impl<T: ?Sized> Limited<T> {
     /// Sends a call of an action of Elastic Load Balancing, which has a bucket for each kind of action, and one for all
     /// calls together. That one holds more than the others give, so that AWS's throttling is put down to the kind.
-    async fn balanced<R>(
-        &self,
-        action: &'static str,
-        call: impl Future<Output = Result<R, Error>>,
-    ) -> Result<R, Error> {
+    async fn balanced<R, F>(&self, action: &'static str, call: impl Fn() -> F) -> Result<R, Error>
+    where
+        F: Future<Output = Result<R, Error>>,
+    {
         let kind = shape::kind_of_action(action);
-        let counted = async {
-            self.gates.pass(shape::ALL).await;
-            call.await
+        let buckets = Buckets {
+            throttling: &[kind],
+            others: &[shape::ALL],
         };
-        self.gates.call(&[kind], counted).await
+        self.gates.call(buckets, call).await
     }
 }
 

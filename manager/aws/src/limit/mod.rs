@@ -3,13 +3,15 @@
 //! AWS counts calls in buckets, for the whole account and region: EC2 those of each action in one of its own, Elastic
 //! Load Balancing those of actions of a kind together. Here are buckets of the same shapes, smaller by a [`Share`]:
 //! others in the account keep the rest. Whoever has to wait does so in a [`Lane`]. Where AWS throttles nevertheless,
-//! since the others took more than their part, the calls of that bucket pause and no others do.
+//! since the others took more than their part, the calls of that bucket pause and no others do, and the throttled call is
+//! sent again after the pause.
 
 mod bucket;
 mod gate;
 mod gates;
 mod lane;
 mod limited;
+mod retries;
 mod shape;
 mod turn;
 

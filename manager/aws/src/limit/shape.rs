@@ -1,6 +1,6 @@
 //! How much AWS allows.
 
-/// The part of the account's budget that this process may take.
+/// The part of the account's budget of reads that this process may take.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Share(f64);
 
@@ -30,18 +30,20 @@ pub(super) struct Shape {
 /// say which of its buckets they go into, so both are assumed.
 pub(super) const BY_PLAIN_ID: &str = "DescribeInstances by plain IDs";
 
-/// The share of an action's bucket, as EC2 documents it for an account in one region. At least one call fits in.
+/// What this process may take of an action's bucket, as EC2 documents them for an account in one region:
+/// <https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html>. Only the reads are shared, as
+/// [`load_balancing`] does, and for its reason. At least one call fits in.
 pub(super) fn of(action: &str, share: Share) -> Shape {
     let (size, refill) = match action {
-        BY_PLAIN_ID => (50.0, 10.0),
-        "DescribeInstanceTopology" => (1.0, 1.0),
+        BY_PLAIN_ID => (50.0 * share.0, 10.0 * share.0),
+        "DescribeInstanceTopology" => (share.0, share.0),
+        _ if action.starts_with("Describe") => (100.0 * share.0, 20.0 * share.0),
         "CreateTags" | "DeleteTags" => (100.0, 10.0),
-        _ if action.starts_with("Describe") => (100.0, 20.0),
         _ => (50.0, 5.0),
     };
     Shape {
-        size: f64::max(size * share.0, 1.0),
-        refill: refill * share.0,
+        size: f64::max(size, 1.0),
+        refill,
     }
 }
 
@@ -64,9 +66,10 @@ const TARGETS: &str = "registering and deregistering targets";
 const WRITES: &str = "changes of load balancers";
 
 /// What this process may take of the buckets of one load balancing API, as AWS documents them for an account in one
-/// region. Only the reads are shared: a write is sent when someone has changed something and waits for it, never as a
-/// matter of routine, and AWS allows few enough of them as it is. With a quarter of one new load balancer in five
-/// seconds, thirty new Services would take ten minutes.
+/// region: <https://docs.aws.amazon.com/elasticloadbalancing/latest/userguide/elb-api-throttling.html>. Only the
+/// reads are shared: a write is sent when someone has changed something and waits for it, never as a matter of routine,
+/// and AWS allows few enough of them as it is. With a quarter of one new load balancer in five seconds, thirty new Services
+/// would take ten minutes.
 pub(super) fn load_balancing(bucket: &str, share: Share) -> Shape {
     let (size, refill) = match bucket {
         SLOW => (10.0, 0.2),
@@ -94,16 +97,24 @@ mod tests {
     }
 
     #[test]
-    fn every_action_has_its_share_and_room_for_one_call() {
+    fn reads_have_their_share_with_room_for_one_call_and_writes_the_whole_bucket() {
         let of = |action, share| {
             let shape = of(action, Share::new(share).unwrap());
             (shape.size, shape.refill)
         };
         assert_eq!(of("DescribeInstances", 0.25), (25.0, 5.0));
         assert_eq!(of(BY_PLAIN_ID, 0.5), (25.0, 5.0));
-        assert_eq!(of("CreateTags", 0.25), (25.0, 2.5));
-        assert_eq!(of("CreateRoute", 1.0), (50.0, 5.0));
         assert_eq!(of("DescribeInstanceTopology", 0.25), (1.0, 0.25));
+        for share in [0.1, 0.25, 1.0] {
+            assert_eq!(of("CreateTags", share), (100.0, 10.0));
+            for action in [
+                "CreateRoute",
+                "ModifyInstanceAttribute",
+                "AuthorizeSecurityGroupIngress",
+            ] {
+                assert_eq!(of(action, share), (50.0, 5.0), "{action}");
+            }
+        }
     }
 
     #[test]

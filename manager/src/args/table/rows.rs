@@ -172,7 +172,7 @@ pub(super) const GLOBAL: &[Flag] = &[
 ];
 
 pub(super) const OURS: &[Flag] = &[
-    flag("aws-api-budget-share", Float, "0.25", Works, "Part of the account's budget of EC2 calls, and of reads about load balancers, that this manager may take: greater than 0, at most 1."),
+    flag("aws-api-budget-share", Float, "0.25", Works, "Part of the account's budget of reads of EC2 and about load balancers that this manager may take: greater than 0, at most 1. Writes may take the whole budget."),
     flag("cloud-config-strict", Bool, "true", Works, "Unknown sections and keys of the cloud configuration are an error; false passes over them in silence."),
     flag("cluster-id", Text, "", Works, "Cluster ID; must agree with the cloud configuration's. Without both, the tags of the own instance name it."),
     flag("load-balancer-resync-period", Duration, "30m0s", Works, "After about this time a Service that nobody changed is looked at for changes at AWS, which are undone; 0 turns it off."),

@@ -8,59 +8,59 @@ use super::super::shape;
 use super::Limited;
 use crate::elbv2::{
     Attributes, HealthCheckChange, Listener, ListenerSettings, NetworkLoadBalancer, NewNetworkLoadBalancer,
-    NewTargetGroup, Target, TargetGroup, TargetHealth,
+    NewTargetGroup, Target, TargetGroup, TargetGroupQuery, TargetHealth,
 };
-use crate::{Elbv2, Error, Tags};
+use crate::{Elbv2, Error, Page, Tags};
 
 #[async_trait]
 impl Elbv2 for Limited<dyn Elbv2> {
     async fn load_balancers_once(&self, names: &[String]) -> Result<Vec<NetworkLoadBalancer>, Error> {
-        let call = self.inner.load_balancers_once(names);
+        let call = || self.inner.load_balancers_once(names);
         self.balanced("DescribeLoadBalancers", call).await
     }
 
-    async fn all_load_balancers(&self) -> Result<Vec<NetworkLoadBalancer>, Error> {
-        let call = self.inner.all_load_balancers();
+    async fn all_load_balancers_page(&self, token: Option<String>) -> Result<Page<NetworkLoadBalancer>, Error> {
+        let call = || self.inner.all_load_balancers_page(token.clone());
         self.balanced("DescribeLoadBalancers", call).await
     }
 
     async fn create_load_balancer(&self, new: &NewNetworkLoadBalancer) -> Result<NetworkLoadBalancer, Error> {
-        let call = self.inner.create_load_balancer(new);
+        let call = || self.inner.create_load_balancer(new);
         self.balanced("CreateLoadBalancer", call).await
     }
 
     async fn delete_load_balancer(&self, arn: &str) -> Result<(), Error> {
-        let call = self.inner.delete_load_balancer(arn);
+        let call = || self.inner.delete_load_balancer(arn);
         self.balanced("DeleteLoadBalancer", call).await
     }
 
     async fn set_security_groups(&self, arn: &str, groups: &[String]) -> Result<(), Error> {
-        let call = self.inner.set_security_groups(arn, groups);
+        let call = || self.inner.set_security_groups(arn, groups);
         self.balanced("SetSecurityGroups", call).await
     }
 
     async fn attributes(&self, arn: &str) -> Result<Attributes, Error> {
-        let call = self.inner.attributes(arn);
+        let call = || self.inner.attributes(arn);
         self.balanced("DescribeLoadBalancerAttributes", call).await
     }
 
     async fn modify_attributes(&self, arn: &str, attributes: &Attributes) -> Result<(), Error> {
-        let call = self.inner.modify_attributes(arn, attributes);
+        let call = || self.inner.modify_attributes(arn, attributes);
         self.balanced("ModifyLoadBalancerAttributes", call).await
     }
 
     async fn tags_once(&self, arns: &[String]) -> Result<Vec<(String, Tags)>, Error> {
-        let call = self.inner.tags_once(arns);
+        let call = || self.inner.tags_once(arns);
         self.balanced("DescribeTags", call).await
     }
 
     async fn add_tags(&self, arns: &[String], tags: &Tags) -> Result<(), Error> {
-        let call = self.inner.add_tags(arns, tags);
+        let call = || self.inner.add_tags(arns, tags);
         self.balanced("AddTags", call).await
     }
 
-    async fn listeners(&self, load_balancer_arn: &str) -> Result<Vec<Listener>, Error> {
-        let call = self.inner.listeners(load_balancer_arn);
+    async fn listeners_page(&self, load_balancer_arn: &str, token: Option<String>) -> Result<Page<Listener>, Error> {
+        let call = || self.inner.listeners_page(load_balancer_arn, token.clone());
         self.balanced("DescribeListeners", call).await
     }
 
@@ -70,72 +70,66 @@ impl Elbv2 for Limited<dyn Elbv2> {
         listener: &ListenerSettings,
         tags: &Tags,
     ) -> Result<String, Error> {
-        let call = self.inner.create_listener(load_balancer_arn, listener, tags);
+        let call = || self.inner.create_listener(load_balancer_arn, listener, tags);
         self.balanced("CreateListener", call).await
     }
 
     async fn modify_listener(&self, arn: &str, listener: &ListenerSettings) -> Result<(), Error> {
-        let call = self.inner.modify_listener(arn, listener);
+        let call = || self.inner.modify_listener(arn, listener);
         self.balanced("ModifyListener", call).await
     }
 
     async fn delete_listener(&self, arn: &str) -> Result<(), Error> {
-        let call = self.inner.delete_listener(arn);
+        let call = || self.inner.delete_listener(arn);
         self.balanced("DeleteListener", call).await
     }
 
-    async fn target_groups(&self, load_balancer_arn: &str) -> Result<Vec<TargetGroup>, Error> {
-        let call = self.inner.target_groups(load_balancer_arn);
-        self.balanced("DescribeTargetGroups", call).await
-    }
-
-    async fn all_target_groups(&self) -> Result<Vec<TargetGroup>, Error> {
-        let call = self.inner.all_target_groups();
-        self.balanced("DescribeTargetGroups", call).await
-    }
-
-    async fn target_groups_once(&self, names: &[String]) -> Result<Vec<TargetGroup>, Error> {
-        let call = self.inner.target_groups_once(names);
+    async fn target_groups_page(
+        &self,
+        query: TargetGroupQuery<'_>,
+        token: Option<String>,
+    ) -> Result<Page<TargetGroup>, Error> {
+        let call = || self.inner.target_groups_page(query, token.clone());
         self.balanced("DescribeTargetGroups", call).await
     }
 
     async fn create_target_group(&self, new: &NewTargetGroup) -> Result<String, Error> {
-        let call = self.inner.create_target_group(new);
+        let call = || self.inner.create_target_group(new);
         self.balanced("CreateTargetGroup", call).await
     }
 
     async fn modify_target_group(&self, arn: &str, change: &HealthCheckChange) -> Result<(), Error> {
-        let call = self.inner.modify_target_group(arn, change);
+        let call = || self.inner.modify_target_group(arn, change);
         self.balanced("ModifyTargetGroup", call).await
     }
 
     async fn delete_target_group(&self, arn: &str) -> Result<(), Error> {
-        let call = self.inner.delete_target_group(arn);
+        let call = || self.inner.delete_target_group(arn);
         self.balanced("DeleteTargetGroup", call).await
     }
 
     async fn target_health(&self, target_group_arn: &str) -> Result<Vec<TargetHealth>, Error> {
-        let call = self.inner.target_health(target_group_arn);
+        let call = || self.inner.target_health(target_group_arn);
         self.balanced("DescribeTargetHealth", call).await
     }
 
     async fn register_targets(&self, target_group_arn: &str, targets: &[Target]) -> Result<(), Error> {
-        let call = self.inner.register_targets(target_group_arn, targets);
+        let call = || self.inner.register_targets(target_group_arn, targets);
         self.balanced("RegisterTargets", call).await
     }
 
     async fn deregister_targets(&self, target_group_arn: &str, targets: &[Target]) -> Result<(), Error> {
-        let call = self.inner.deregister_targets(target_group_arn, targets);
+        let call = || self.inner.deregister_targets(target_group_arn, targets);
         self.balanced("DeregisterTargets", call).await
     }
 
     async fn target_group_attributes(&self, arn: &str) -> Result<Attributes, Error> {
-        let call = self.inner.target_group_attributes(arn);
+        let call = || self.inner.target_group_attributes(arn);
         self.balanced("DescribeTargetGroupAttributes", call).await
     }
 
     async fn modify_target_group_attributes(&self, arn: &str, attributes: &Attributes) -> Result<(), Error> {
-        let call = self.inner.modify_target_group_attributes(arn, attributes);
+        let call = || self.inner.modify_target_group_attributes(arn, attributes);
         self.balanced("ModifyTargetGroupAttributes", call).await
     }
 
