@@ -11,13 +11,14 @@
 mod apply;
 mod changes;
 mod condition;
+mod denials;
 mod error;
 mod observe;
 pub mod plan;
 mod report;
 pub mod sightings;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
@@ -30,10 +31,9 @@ use crate::events::Recorder;
 use crate::instances::Instances;
 use crate::metrics::{Metrics, RouteSyncLabels};
 use crate::node_cache::NodeCache;
-use apply::Outcome;
+use apply::{Memory, Outcome};
 pub use error::{Error, Unread};
 use observe::Acquaintances;
-use report::Said;
 use sightings::Sightings;
 
 /// Source of this controller's Events: upstream's, with the underscore.
@@ -73,7 +73,7 @@ pub struct Deps {
 struct State {
     known: Acquaintances,
     sightings: Sightings,
-    said: Mutex<Said>,
+    memory: Memory,
     /// When to look again before the next tick.
     again: Option<Instant>,
 }
@@ -144,7 +144,7 @@ async fn pass(deps: &Deps, state: &mut State, stop: &CancellationToken) -> Resul
         .routes
         .held
         .set(i64::try_from(plan.held).unwrap_or(i64::MAX));
-    let outcome = apply::apply(deps, plan, &observed.members, &state.said, stop).await?;
+    let outcome = apply::apply(deps, plan, &observed.members, &state.memory, stop).await?;
     Ok(Ok(outcome))
 }
 

@@ -89,10 +89,19 @@ pub(super) fn is_full(error: &Error) -> bool {
     error.code() == Some("RouteLimitExceeded")
 }
 
+/// A message without what EC2 appends to a denial, which differs from call to call:
+/// <https://docs.aws.amazon.com/STS/latest/APIReference/API_DecodeAuthorizationMessage.html>.
+fn without_encoded(message: &str) -> &str {
+    let end = message
+        .find("Encoded authorization failure message")
+        .unwrap_or(message.len());
+    message.get(..end).unwrap_or(message).trim_end()
+}
+
 /// A failed write in words, with what helps. Without the request's ID: the same failure must read the same each time.
 pub(super) fn explain(error: &Error, table: &str) -> String {
     let code = error.code().map_or_else(String::new, |code| format!("{code}: "));
-    let told = format!("AWS {}: {code}{}", error.operation(), error.message());
+    let told = format!("AWS {}: {code}{}", error.operation(), without_encoded(error.message()));
     if is_full(error) {
         return format!(
             "route table {table} holds as many routes as AWS allows ({told}): raise the VPC quota \"Routes per route \
@@ -131,6 +140,9 @@ mod tests {
         assert!(explain(&full, "rtb-1").contains("Routes per route table"));
         let denied = Error::answered("CreateRoute", "UnauthorizedOperation", "x").with_request_id(Some("r-1"));
         assert!(!explain(&denied, "rtb-1").contains("r-1"));
+        let encoded = "no. Encoded authorization failure message: aB3-x";
+        let encoded = Error::answered("CreateRoute", "UnauthorizedOperation", encoded);
+        assert!(!explain(&encoded, "rtb-1").contains("aB3-x"));
         assert!(explain(&denied, "rtb-1").ends_with("allow ec2:CreateRoute to the cloud controller manager's role"));
     }
 }
