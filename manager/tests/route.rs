@@ -626,6 +626,66 @@ async fn a_denied_change_of_instances_stops_only_nodes_that_need_one() {
     running.end().await;
 }
 
+fn untag(aws: &FakeAws, id: &str) {
+    aws.change(|world| {
+        let instance = world.instances.get_mut(&InstanceId::new(id)).unwrap();
+        instance.tags = [("kubernetes.io/cluster/other".to_owned(), "owned".to_owned())].into();
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_instance_of_another_cluster_is_not_changed_whatever_a_provider_id_says() {
+    let aws = account(2, vec![table("rtb-1", vec![to("10.0.7.0/24", "i-1")])]);
+    untag(&aws, "i-1");
+    let running = start(Api::with(nodes(2)), aws);
+    pause(60).await;
+    assert_eq!(running.routes("rtb-1"), ["10.0.0.0/24 i-0", "10.0.7.0/24 i-1"]);
+    let about_it: Vec<String> = running.aws.writes();
+    assert!(!about_it.iter().any(|write| write.contains("i-1")), "{about_it:?}");
+    assert_eq!(running.condition("n1"), "True NoRouteCreated");
+    assert_eq!(events(&running, ""), ["Warning FailedToCreateRoute n1"]);
+    assert_eq!(running.condition("n0"), "False RouteCreated");
+
+    // Tagged at last, it gets its route.
+    running.aws.change(|world| {
+        let instance = world.instances.get_mut(&InstanceId::new("i-1")).unwrap();
+        instance.tags = [("KubernetesCluster".to_owned(), "prod".to_owned())].into();
+    });
+    pause(61).await;
+    assert_eq!(running.routes("rtb-1"), ["10.0.0.0/24 i-0", "10.0.1.0/24 i-1"]);
+    assert_eq!(running.condition("n1"), "False RouteCreated");
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_that_the_incumbent_made_to_an_instance_without_the_tag_stays_with_its_condition() {
+    let aws = account(2, vec![table("rtb-1", vec![to("10.0.1.0/24", "i-1")])]);
+    untag(&aws, "i-1");
+    let running = start(Api::with(nodes(2)), aws);
+    pause(60).await;
+    assert_eq!(running.routes("rtb-1"), ["10.0.0.0/24 i-0", "10.0.1.0/24 i-1"]);
+    assert_eq!(running.condition("n1"), "False RouteCreated");
+    assert_eq!(events(&running, ""), Vec::<String>::new());
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_ec2_does_not_say_whose_instance_it_is_nothing_is_changed() {
+    let aws = account(2, vec![table("rtb-1", vec![to("10.0.7.0/24", "i-1")])]);
+    for _ in 0..3 {
+        aws.fail_next(
+            "DescribeInstances",
+            AwsError::answered("DescribeInstances", "RequestLimitExceeded", "slow down"),
+        );
+    }
+    let running = start(Api::with(nodes(2)), aws);
+    pause(9).await;
+    assert!(running.aws.writes().is_empty() && running.api.writes().is_empty());
+    pause(60).await;
+    assert_eq!(running.routes("rtb-1"), ["10.0.0.0/24 i-0", "10.0.1.0/24 i-1"]);
+    running.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_terminated_instance_gets_no_route_and_a_stopped_one_keeps_its_own() {
     let stopped = Route {

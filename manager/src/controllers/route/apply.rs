@@ -276,6 +276,12 @@ impl Writes<'_> {
         ) {
             return Ok(Done::Unrouted(format!("its instance {} is terminated", instance.id)));
         }
+        if !self.deps.instances.in_cluster(instance) {
+            return Ok(Done::Unrouted(report::not_in_cluster(
+                &instance.id,
+                &self.deps.cluster_id,
+            )));
+        }
         let mut missing: Vec<String> = Vec::new();
         let open = |step: &&Step| self.unavailable(step).map(|why| missing.push(why)).is_none();
         let steps: Vec<&Step> = steps.iter().filter(open).collect();

@@ -33,7 +33,7 @@ use crate::metrics::{Metrics, RouteSyncLabels};
 use crate::node_cache::NodeCache;
 use apply::{Memory, Outcome};
 pub use error::{Error, Unread};
-use observe::Acquaintances;
+use observe::Membership;
 use sightings::Sightings;
 
 /// Source of this controller's Events: upstream's, with the underscore.
@@ -71,7 +71,7 @@ pub struct Deps {
 /// What is kept from pass to pass.
 #[derive(Default)]
 struct State {
-    known: Acquaintances,
+    membership: Membership,
     sightings: Sightings,
     memory: Memory,
     /// When to look again before the next tick.
@@ -125,7 +125,7 @@ async fn pass(deps: &Deps, state: &mut State, stop: &CancellationToken) -> Resul
     state.again = None;
     let observed = tokio::select! {
         () = stop.cancelled() => return Ok(Ok(Outcome::default())),
-        observed = observe::observe(deps, &mut state.known) => observed,
+        observed = observe::observe(deps, &mut state.membership) => observed,
     };
     let observed = match observed {
         Ok(observed) => observed,

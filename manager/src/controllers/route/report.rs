@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use outrigger_aws::{Error, Kind};
+use outrigger_aws::{Error, InstanceId, Kind};
+use outrigger_shared::tags;
 use tokio::time::Instant;
 
 /// An Event that still holds is repeated after this time: the API server keeps Events for an hour.
@@ -82,6 +83,15 @@ pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     words
+}
+
+/// Why a Node gets no route to its instance, and how to correct it.
+pub(super) fn not_in_cluster(id: &InstanceId, cluster_id: &str) -> String {
+    format!(
+        "its instance {id} does not have the tag {}: tag the instance if it belongs to this cluster, else delete the \
+         Node, whose provider ID names an instance of others",
+        tags::cluster_key(cluster_id)
+    )
 }
 
 /// Whether a table holds as many routes as AWS allows.
