@@ -27,6 +27,18 @@ pub fn about_node(node: &NodeView) -> About {
     }
 }
 
+/// The cluster as a whole: the Namespace of Events about Nodes, for what concerns no single object.
+#[must_use]
+pub fn about_cluster() -> About {
+    About {
+        api_version: "v1".into(),
+        kind: "Namespace".into(),
+        name: "default".into(),
+        namespace: None,
+        uid: String::new(),
+    }
+}
+
 /// Most Events of one controller that wait to be written. A cold start of thousands of Nodes is told Node by Node;
 /// what is more than this is a flood in which nobody reads each one.
 const WAITING: usize = 8192;

@@ -338,6 +338,32 @@ fn the_document_of_flags_equals_the_table() {
 }
 
 #[test]
+fn the_limits_of_node_deletions_have_defaults_and_bounds() {
+    let breaker = run("").nodes.deletion_breaker;
+    assert_eq!((breaker.minimum, breaker.percent), (3, 10));
+    assert_eq!(
+        (breaker.window, breaker.hold),
+        (Duration::from_secs(300), Duration::from_secs(900))
+    );
+    let limits: Vec<usize> = [0, 39, 40, 1000].map(|nodes| breaker.limit(nodes)).into();
+    assert_eq!(limits, [3, 3, 4, 100]);
+
+    let off = run("--node-deletion-breaker-percent=100 --node-deletion-breaker-hold=0s")
+        .nodes
+        .deletion_breaker;
+    assert_eq!((off.limit(1000), off.hold), (1000, Duration::ZERO));
+    assert_eq!(
+        error("--node-deletion-breaker-window=59s"),
+        "--node-deletion-breaker-window=59s must be at least 1m0s"
+    );
+    for wrong in ["percent=101", "percent=-1", "minimum=0", "hold=-1s"] {
+        let flag = format!("--node-deletion-breaker-{wrong}");
+        let name = flag.split('=').next().unwrap();
+        assert!(error(&flag).contains(name), "{flag}: {}", error(&flag));
+    }
+}
+
+#[test]
 fn the_share_of_the_budget_is_a_part() {
     let share = |line: &str| run(line).general.aws_api_share;
     assert_eq!(Some(share("")), Share::new(0.25));

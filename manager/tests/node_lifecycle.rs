@@ -16,6 +16,7 @@ use outrigger_aws::ec2::FargateEni;
 use outrigger_aws::fake::FakeAws;
 use outrigger_aws::{Error as AwsError, InstanceState};
 use outrigger_leader::Permit;
+use outrigger_manager::args::{self, DeletionBreaker, Request};
 use outrigger_manager::controllers::node_lifecycle::{self, Deps, EVENT_COMPONENT};
 use outrigger_manager::events::Recorder;
 use outrigger_manager::instances::Instances;
@@ -49,6 +50,7 @@ fn start(api: Api, aws: Arc<FakeAws>) -> Running {
         nodes: api.cache.clone(),
         instances: Instances::new(aws.clone(), "prod".into(), "vpc-1".into()),
         monitor_period: Duration::from_secs(5),
+        breaker: default_breaker(),
         metrics: metrics.clone(),
         events: Recorder::new(api.client(), EVENT_COMPONENT),
         permit: Permit::always(),
@@ -60,6 +62,13 @@ fn start(api: Api, aws: Arc<FakeAws>) -> Running {
         metrics,
         stop,
         task,
+    }
+}
+
+fn default_breaker() -> DeletionBreaker {
+    match args::parse(&["--cloud-provider=aws".to_owned()]) {
+        Ok(Request::Run(options)) => options.nodes.deletion_breaker,
+        other => panic!("{other:?}"),
     }
 }
 
@@ -248,6 +257,78 @@ async fn three_nodes_may_always_go() {
         (0..3).all(|n| running.api.node(&format!("i-{n:08x}")).is_none())
     })
     .await;
+    running.end().await;
+}
+
+/// A cluster of `all` Nodes; the first `gone` are not Ready.
+fn cluster(all: usize, gone: usize) -> Api {
+    let nodes = (0..all).map(|n| node(&id(n), if n < gone { "Unknown" } else { "True" }));
+    Api::with(nodes.collect())
+}
+
+fn id(n: usize) -> String {
+    format!("i-{n:08x}")
+}
+
+/// AWS with a terminated instance for each of these Nodes.
+fn terminated(nodes: std::ops::Range<usize>) -> Arc<FakeAws> {
+    let ids: Vec<String> = nodes.map(id).collect();
+    let aws = aws(ids.iter().map(|id| instance(id, id, "10.0.0.1")).collect());
+    ids.iter().for_each(|id| set_state(&aws, id, InstanceState::Terminated));
+    aws
+}
+
+fn left(api: &Api, nodes: std::ops::Range<usize>) -> usize {
+    nodes.filter(|n| api.node(&id(*n)).is_some()).count()
+}
+
+fn breaker_is_open(running: &Running) -> bool {
+    let metrics = running.metrics.encode().unwrap();
+    metrics.contains("outrigger_node_deletion_breaker_open 1")
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_hundred_of_a_thousand_terminated_at_once_are_deleted_within_two_minutes() {
+    let running = start(cluster(1000, 400), terminated(0..400));
+    pause(120).await;
+    assert_eq!(left(&running.api, 0..400), 0, "Nodes whose instance is terminated");
+    assert_eq!(left(&running.api, 400..1000), 600, "Nodes that are Ready");
+    assert!(!breaker_is_open(&running));
+    assert!(running.api.events().iter().all(|event| event.contains("DeletingNode")));
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_hundred_of_a_thousand_absent_at_once_are_kept_and_an_alarm_is_raised() {
+    let running = start(cluster(1000, 400), aws(vec![]));
+    pause(600).await;
+    assert_eq!(left(&running.api, 0..1000), 1000);
+    assert_eq!(running.api.events(), ["Warning TooManyNodesGone default"]);
+    assert!(breaker_is_open(&running));
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_breaker_defers_no_node_whose_instance_is_terminated() {
+    let running = start(cluster(100, 60), terminated(0..30));
+    pause(120).await;
+    assert_eq!(left(&running.api, 0..30), 0, "terminated");
+    assert_eq!(left(&running.api, 30..60), 30, "absent");
+    assert!(breaker_is_open(&running));
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_of_terminated_instances_do_not_open_the_breaker_for_absent_ones() {
+    let running = start(cluster(100, 33), terminated(0..30));
+    eventually("all are deleted", || left(&running.api, 0..33) == 0).await;
+    assert!(
+        !running
+            .api
+            .events()
+            .iter()
+            .any(|event| event.contains("TooManyNodesGone"))
+    );
     running.end().await;
 }
 

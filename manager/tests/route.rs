@@ -481,6 +481,211 @@ async fn a_denied_call_is_tried_once_for_all_nodes_and_told_with_the_permission(
     running.end().await;
 }
 
+/// The next calls of `action` are denied as EC2 denies them.
+fn deny(aws: &FakeAws, action: &'static str, calls: usize) {
+    for call in 0..calls {
+        let message = format!("You are not authorized. Encoded authorization failure message: {call}");
+        aws.fail_next(action, AwsError::answered(action, "UnauthorizedOperation", message));
+    }
+}
+
+fn source_dest_check(aws: &FakeAws, on: impl Fn(&InstanceId) -> bool) {
+    aws.change(|world| {
+        let instances = world.instances.values_mut();
+        instances.for_each(|instance| instance.source_dest_check = Some(on(&instance.id)));
+    });
+}
+
+fn events(running: &Running, reason: &str) -> Vec<String> {
+    let events = running.api.events().into_iter();
+    events.filter(|event| event.contains(reason)).collect()
+}
+
+/// A blackhole of what was once the interface of an instance.
+fn blackhole(cidr: &str) -> Route {
+    Route {
+        destination: Some(cidr.into()),
+        target: RouteTarget::NetworkInterface("eni-1".into()),
+        blackhole: true,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_permission_to_replace_a_route_is_deleted_and_created() {
+    let aws = account(2, vec![table("rtb-1", vec![blackhole("10.0.0.0/24")])]);
+    source_dest_check(&aws, |_| false);
+    deny(&aws, "ReplaceRoute", 50);
+    let running = start(Api::with(nodes(2)), aws);
+    pause(1).await;
+    assert_eq!(running.routes("rtb-1"), ["10.0.0.0/24 i-0", "10.0.1.0/24 i-1"]);
+    assert_eq!(
+        running
+            .aws
+            .writes()
+            .iter()
+            .filter(|write| write.contains("10.0.0.0"))
+            .collect::<Vec<_>>(),
+        [
+            "ReplaceRoute rtb-1 10.0.0.0/24 i-0",
+            "DeleteRoute rtb-1 10.0.0.0/24",
+            "CreateRoute rtb-1 10.0.0.0/24 i-0"
+        ]
+    );
+    assert_eq!(running.condition("n0"), "False RouteCreated");
+    assert_eq!(events(&running, ""), ["Warning RouteActionDenied default"]);
+
+    // The denial is remembered for a while.
+    let break_route = || {
+        running.aws.change(|world| {
+            let routes = &mut world.route_tables.get_mut("vpc-1").unwrap()[0].routes;
+            routes.retain(|route| route.destination.as_deref() != Some("10.0.1.0/24"));
+            routes.push(blackhole("10.0.1.0/24"));
+        });
+    };
+    running.aws.forget_calls();
+    break_route();
+    pause(11).await;
+    assert_eq!(count(&running.aws, "ReplaceRoute"), 0);
+    assert_eq!(running.routes("rtb-1").len(), 2);
+    pause(1800).await;
+    break_route();
+    pause(11).await;
+    assert_eq!(count(&running.aws, "ReplaceRoute"), 1);
+    assert_eq!(running.routes("rtb-1").len(), 2);
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_creating_is_denied_no_further_route_is_deleted_to_be_created_again() {
+    let blackholes = (0..3).map(|n| blackhole(&format!("10.0.{n}.0/24"))).collect();
+    let aws = account(3, vec![table("rtb-1", blackholes)]);
+    source_dest_check(&aws, |_| false);
+    deny(&aws, "CreateRoute", 500);
+    deny(&aws, "ReplaceRoute", 500);
+    let running = start(Api::with(nodes(3)), aws);
+    pause(1).await;
+    assert_eq!(count(&running.aws, "DeleteRoute"), 1, "{:?}", running.aws.writes());
+    pause(60).await;
+    assert!((0..3).all(|n| running.condition(&format!("n{n}")) == "True NoRouteCreated"));
+    assert_eq!(events(&running, "RouteActionDenied").len(), 2, "one for each action");
+    assert_eq!(events(&running, "FailedToCreateRoute").len(), 3, "one for each Node");
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_for_one_table_stops_neither_other_tables_nor_other_actions() {
+    let elsewhere = to("10.0.39.0/24", "i-0");
+    let unwanted = to("10.0.200.0/24", "i-0");
+    let aws = account(
+        40,
+        vec![table("rtb-1", vec![elsewhere, unwanted]), table("rtb-2", vec![])],
+    );
+    source_dest_check(&aws, |_| false);
+    deny(&aws, "CreateRoute", 1);
+    let running = start(Api::with(nodes(40)), aws);
+    pause(1).await;
+    assert_eq!(running.routes("rtb-2").len(), 40, "the other table");
+    assert!(
+        running.routes("rtb-1").contains(&"10.0.39.0/24 i-39".to_owned()),
+        "ReplaceRoute"
+    );
+    pause(6).await;
+    assert_eq!(count(&running.aws, "DeleteRoute"), 1, "DeleteRoute");
+    pause(10).await;
+    assert_eq!(running.routes("rtb-1").len(), 40, "the next pass tries again");
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_deletion_is_called_once_in_a_pass_and_stops_no_creation() {
+    let unwanted = (100..103).map(|n| to(&format!("10.0.{n}.0/24"), "i-0"));
+    let aws = account(3, vec![table("rtb-1", unwanted.collect())]);
+    source_dest_check(&aws, |_| false);
+    deny(&aws, "DeleteRoute", 500);
+    let running = start(Api::with(nodes(3)), aws);
+    pause(9).await;
+    assert_eq!(count(&running.aws, "DeleteRoute"), 1, "{:?}", running.aws.writes());
+    running
+        .aws
+        .change(|world| world.route_tables.get_mut("vpc-1").unwrap()[0].routes.clear());
+    pause(11).await;
+    assert_eq!(running.routes("rtb-1").len(), 3);
+    assert_eq!(events(&running, ""), ["Warning RouteActionDenied default"]);
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_change_of_instances_stops_only_nodes_that_need_one() {
+    let aws = account(40, vec![table("rtb-1", vec![])]);
+    source_dest_check(&aws, |id| id.as_str() == "i-0");
+    deny(&aws, "ModifyInstanceAttribute", 500);
+    let running = start(Api::with(nodes(40)), aws);
+    pause(1).await;
+    assert_eq!(running.routes("rtb-1").len(), 39);
+    assert_eq!(running.condition("n0"), "True NoRouteCreated");
+    running.end().await;
+}
+
+fn untag(aws: &FakeAws, id: &str) {
+    aws.change(|world| {
+        let instance = world.instances.get_mut(&InstanceId::new(id)).unwrap();
+        instance.tags = [("kubernetes.io/cluster/other".to_owned(), "owned".to_owned())].into();
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_instance_of_another_cluster_is_not_changed_whatever_a_provider_id_says() {
+    let aws = account(2, vec![table("rtb-1", vec![to("10.0.7.0/24", "i-1")])]);
+    untag(&aws, "i-1");
+    let running = start(Api::with(nodes(2)), aws);
+    pause(60).await;
+    assert_eq!(running.routes("rtb-1"), ["10.0.0.0/24 i-0", "10.0.7.0/24 i-1"]);
+    let about_it: Vec<String> = running.aws.writes();
+    assert!(!about_it.iter().any(|write| write.contains("i-1")), "{about_it:?}");
+    assert_eq!(running.condition("n1"), "True NoRouteCreated");
+    assert_eq!(events(&running, ""), ["Warning FailedToCreateRoute n1"]);
+    assert_eq!(running.condition("n0"), "False RouteCreated");
+
+    // Tagged at last, it gets its route.
+    running.aws.change(|world| {
+        let instance = world.instances.get_mut(&InstanceId::new("i-1")).unwrap();
+        instance.tags = [("KubernetesCluster".to_owned(), "prod".to_owned())].into();
+    });
+    pause(61).await;
+    assert_eq!(running.routes("rtb-1"), ["10.0.0.0/24 i-0", "10.0.1.0/24 i-1"]);
+    assert_eq!(running.condition("n1"), "False RouteCreated");
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_that_the_incumbent_made_to_an_instance_without_the_tag_stays_with_its_condition() {
+    let aws = account(2, vec![table("rtb-1", vec![to("10.0.1.0/24", "i-1")])]);
+    untag(&aws, "i-1");
+    let running = start(Api::with(nodes(2)), aws);
+    pause(60).await;
+    assert_eq!(running.routes("rtb-1"), ["10.0.0.0/24 i-0", "10.0.1.0/24 i-1"]);
+    assert_eq!(running.condition("n1"), "False RouteCreated");
+    assert_eq!(events(&running, ""), Vec::<String>::new());
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_ec2_does_not_say_whose_instance_it_is_nothing_is_changed() {
+    let aws = account(2, vec![table("rtb-1", vec![to("10.0.7.0/24", "i-1")])]);
+    for _ in 0..3 {
+        aws.fail_next(
+            "DescribeInstances",
+            AwsError::answered("DescribeInstances", "RequestLimitExceeded", "slow down"),
+        );
+    }
+    let running = start(Api::with(nodes(2)), aws);
+    pause(9).await;
+    assert!(running.aws.writes().is_empty() && running.api.writes().is_empty());
+    pause(60).await;
+    assert_eq!(running.routes("rtb-1"), ["10.0.0.0/24 i-0", "10.0.1.0/24 i-1"]);
+    running.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_terminated_instance_gets_no_route_and_a_stopped_one_keeps_its_own() {
     let stopped = Route {

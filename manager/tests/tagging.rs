@@ -270,14 +270,14 @@ async fn a_new_node_whose_instance_is_not_known_yet_is_tagged_when_it_is() {
     for flags in [SINGLE, BATCHED] {
         let running = start(vec![node("i-1")], world(&[]), flags);
         pause(60).await;
-        assert_eq!((running.calls("CreateTags"), running.label("i-1")), (1, None));
+        assert_eq!((running.calls("CreateTags"), running.label("i-1")), (0, None));
         running.aws.change(|world| {
             world
                 .instances
                 .insert(InstanceId::new("i-1"), instance("i-1", "x", "10.0.0.1"));
         });
         eventually("tagged", || running.is_tagged("i-1")).await;
-        assert_eq!(running.calls("CreateTags"), 2);
+        assert_eq!(running.calls("CreateTags"), 1);
         running.end().await;
     }
 }
@@ -302,7 +302,7 @@ async fn what_ec2_does_not_know_is_neither_labelled_nor_tried_again() {
             let name = bad["metadata"]["name"].as_str().unwrap().to_owned();
             let running = start(vec![bad], world(&[]), flags);
             pause(1000).await;
-            assert_eq!((running.calls("CreateTags"), running.label(&name)), (1, None), "{name}");
+            assert_eq!((running.calls("CreateTags"), running.label(&name)), (0, None), "{name}");
             running.api.remove(&name);
             pause(60).await;
             assert_eq!(running.calls("DeleteTags"), 0, "{name} was never tagged");
@@ -322,7 +322,69 @@ async fn leaving_an_instance_that_is_gone_is_a_success() {
         pause(1).await;
         running.api.remove("i-1");
         pause(600).await;
-        assert_eq!(running.calls("DeleteTags"), 1);
+        assert_eq!((running.calls("DeleteTags"), describes(&running.aws)), (0, 1));
+        running.end().await;
+    }
+}
+
+/// Old Nodes of which these lose their instances after EC2 described them and before they are tagged.
+async fn start_and_terminate(ids: &[String], gone: &[&str]) -> Running {
+    let all: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let aws = world(&all);
+    aws.fail_next("CreateTags", refusal("CreateTags", "RequestLimitExceeded"));
+    let running = start(ids.iter().map(|id| old(id)).collect(), aws, BATCHED);
+    eventually("throttled", || running.calls("CreateTags") == 1).await;
+    running.aws.change(|world| {
+        for id in gone {
+            world.instances.remove(&InstanceId::new(*id));
+        }
+    });
+    running.aws.forget_calls();
+    running
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_of_another_cluster_gets_and_loses_no_tags() {
+    for flags in [SINGLE, BATCHED] {
+        let aws = world(&["i-1", "i-2", "i-3"]);
+        let elsewhere = |world: &mut outrigger_aws::fake::World, id: &str| {
+            let tags = [("kubernetes.io/cluster/other".to_owned(), "owned".to_owned())];
+            world.instances.get_mut(&InstanceId::new(id)).unwrap().tags = tags.into();
+        };
+        aws.change(|world| ["i-1", "i-2"].iter().for_each(|id| elsewhere(world, id)));
+        aws.change(|world| {
+            let stranger = world.instances.get_mut(&InstanceId::new("i-2")).unwrap();
+            stranger.tags.extend(TAGS.clone());
+        });
+        let before = (0..2).map(|n| aws.world().instances[&InstanceId::new(format!("i-{}", n + 1))].clone());
+        let before: Vec<_> = before.collect();
+        let running = start(vec![node("i-1"), labelled("i-2", LABEL), node("i-3")], aws, flags);
+        eventually("tagged", || running.is_tagged("i-3")).await;
+        pause(1000).await;
+        assert_eq!(running.label("i-1"), None);
+        ["i-1", "i-2"].iter().for_each(|name| running.api.remove(name));
+        pause(4000).await;
+        assert_eq!(running.aws.writes(), ["CreateTags i-3"]);
+        for instance in before {
+            assert_eq!(running.tags(instance.id.as_str()), instance.tags);
+        }
+        running.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_instance_is_tagged_once_it_has_the_clusters_tag() {
+    for flags in [SINGLE, BATCHED] {
+        let aws = world(&["i-1"]);
+        let set = |tags: Tags| {
+            aws.change(|world| world.instances.get_mut(&InstanceId::new("i-1")).unwrap().tags = tags);
+        };
+        set(Tags::new());
+        let running = start(vec![node("i-1")], Arc::clone(&aws), flags);
+        pause(60).await;
+        assert_eq!(running.calls("CreateTags"), 0);
+        set([("kubernetes.io/cluster/prod".to_owned(), "owned".to_owned())].into());
+        eventually("tagged", || running.is_tagged("i-1")).await;
         running.end().await;
     }
 }
@@ -331,7 +393,7 @@ async fn leaving_an_instance_that_is_gone_is_a_success() {
 async fn a_batch_holds_fifty_and_one_bad_id_costs_it_one_call_more() {
     let ids: Vec<String> = (0..120).map(|n| format!("i-{n:04x}")).collect();
     let known: Vec<&str> = ids.iter().map(String::as_str).filter(|id| *id != "i-0007").collect();
-    let running = start(ids.iter().map(|id| old(id)).collect(), world(&known), BATCHED);
+    let running = start_and_terminate(&ids, &["i-0007"]).await;
     eventually("tagged", || known.iter().all(|id| running.is_tagged(id))).await;
     pause(600).await;
     assert_eq!(running.calls("CreateTags"), 4);
@@ -342,10 +404,11 @@ async fn a_batch_holds_fifty_and_one_bad_id_costs_it_one_call_more() {
 #[tokio::test(start_paused = true)]
 async fn a_batch_whose_refusal_names_nobody_is_sorted_by_one_describe() {
     let ids: Vec<String> = (0..50).map(|n| format!("i-{n:04x}")).collect();
-    let known: Vec<&str> = ids.iter().map(String::as_str).filter(|id| *id > "i-0007").collect();
-    let aws = world(&known);
-    aws.fail_next("CreateTags", refusal("CreateTags", "InvalidInstanceID.NotFound"));
-    let running = start(ids.iter().map(|id| old(id)).collect(), aws, BATCHED);
+    let (gone, known): (Vec<&str>, Vec<&str>) = ids.iter().map(String::as_str).partition(|id| *id <= "i-0007");
+    let running = start_and_terminate(&ids, &gone).await;
+    running
+        .aws
+        .fail_next("CreateTags", refusal("CreateTags", "InvalidInstanceID.NotFound"));
     eventually("tagged", || known.iter().all(|id| running.is_tagged(id))).await;
     assert_eq!((running.calls("CreateTags"), describes(&running.aws)), (2, 1));
     running.end().await;

@@ -7,8 +7,8 @@ use outrigger_aws::limit::Share;
 
 use super::controllers::Selection;
 use super::options::{
-    ANY_ADDRESS, Authentication, General, LeaderElection, Logs, Migration, Nodes, Options, RequestHeader, Routes,
-    Services, Serving, Sweep, Tagging, TlsVersion,
+    ANY_ADDRESS, Authentication, DeletionBreaker, General, LeaderElection, Logs, Migration, Nodes, Options,
+    RequestHeader, Routes, Services, Serving, Sweep, Tagging, TlsVersion,
 };
 use super::parse::CommandLine;
 use super::{configz, node_ipam, tls, validate, value};
@@ -148,6 +148,12 @@ fn nodes(line: &mut CommandLine) -> Nodes {
         concurrent_node_status_updates: line.int("concurrent-node-status-updates"),
         node_status_update_frequency: line.duration("node-status-update-frequency"),
         node_monitor_period: line.duration("node-monitor-period"),
+        deletion_breaker: DeletionBreaker {
+            minimum: line.int("node-deletion-breaker-minimum"),
+            percent: line.int("node-deletion-breaker-percent"),
+            window: line.duration("node-deletion-breaker-window"),
+            hold: line.duration("node-deletion-breaker-hold"),
+        },
     }
 }
 

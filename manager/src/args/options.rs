@@ -171,6 +171,30 @@ pub struct Nodes {
     pub node_status_update_frequency: Duration,
     /// `--node-monitor-period`.
     pub node_monitor_period: Duration,
+    /// `--node-deletion-breaker-*`.
+    pub deletion_breaker: DeletionBreaker,
+}
+
+/// Circuit breaker for the deletion of Nodes whose instances EC2 does not list. It opens when more than both limits
+/// would be deleted within a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeletionBreaker {
+    /// `--node-deletion-breaker-minimum`: Nodes, whatever the size of the cluster.
+    pub minimum: usize,
+    /// `--node-deletion-breaker-percent`, of all Nodes.
+    pub percent: usize,
+    /// `--node-deletion-breaker-window`.
+    pub window: Duration,
+    /// `--node-deletion-breaker-hold`: how long an open breaker allows no deletion.
+    pub hold: Duration,
+}
+
+impl DeletionBreaker {
+    /// How many deletions a window allows in a cluster of this many Nodes.
+    #[must_use]
+    pub fn limit(&self, nodes: usize) -> usize {
+        self.minimum.max(nodes.saturating_mul(self.percent) / 100)
+    }
 }
 
 /// Service controller.

@@ -14,6 +14,9 @@ use super::{tagging, value};
 /// A search for leftovers describes everything of the account's load balancers.
 const SHORTEST_SWEEP: Duration = Duration::from_secs(60);
 
+/// A window must hold several passes of the node lifecycle controller.
+const SHORTEST_WINDOW: Duration = Duration::from_secs(60);
+
 /// Everything wrong with the options as a whole.
 pub(super) fn problems(options: &Options) -> Vec<String> {
     let mut problems = timing(options);
@@ -37,6 +40,14 @@ pub(super) fn problems(options: &Options) -> Vec<String> {
     }
     if options.nodes.node_status_update_frequency.is_zero() {
         problems.push("--node-status-update-frequency must be greater than 0".into());
+    }
+    let window = options.nodes.deletion_breaker.window;
+    if window < SHORTEST_WINDOW {
+        problems.push(format!(
+            "--node-deletion-breaker-window={} must be at least {}",
+            value::go_duration(window),
+            value::go_duration(SHORTEST_WINDOW)
+        ));
     }
     if options.services.sweep_period < SHORTEST_SWEEP {
         problems.push(format!(

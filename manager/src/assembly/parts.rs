@@ -90,6 +90,7 @@ impl Assembly {
             nodes: self.nodes.clone(),
             instances: self.instances.clone(),
             monitor_period: self.options.nodes.node_monitor_period,
+            breaker: self.options.nodes.deletion_breaker,
             metrics: self.metrics.clone(),
             events: Recorder::new(client.clone(), node_lifecycle::EVENT_COMPONENT),
             client,

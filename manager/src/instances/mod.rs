@@ -113,6 +113,19 @@ impl Instances {
         lane.run(confirm::absent(self.0.asker().ec2.as_ref(), ids)).await
     }
 
+    /// Whether an instance has the tag of this cluster. EC2 finds an instance by ID whatever its tags, and a provider ID
+    /// is what somebody wrote, so writes to an instance check it.
+    #[must_use]
+    pub fn in_cluster(&self, instance: &Instance) -> bool {
+        in_cluster(instance, self.cluster_id())
+    }
+
+    /// The cluster's ID in tags.
+    #[must_use]
+    pub fn cluster_id(&self) -> &str {
+        &self.0.asker().cluster_id
+    }
+
     fn resolve(&self, node: &NodeView, target: &Target, answers: &HashMap<Key, Answer>) -> Answer {
         let of = |key: &Key| answers.get(key).cloned().unwrap_or(Answer::Absent);
         let name = match target {

@@ -104,7 +104,8 @@ pub struct Metrics {
     pub lifecycle_pass: Histogram,
     /// `cloud_node_lifecycle_controller_cloud_provider_calls_total`: answers by Node, not calls on the wire.
     pub lifecycle_calls: Family<CloudCallLabels, Counter>,
-    /// `outrigger_node_deletion_breaker_open`: 1 while too many Nodes look gone at once and none is deleted.
+    /// `outrigger_node_deletion_breaker_open`: 1 while deletions are deferred because EC2 does not list the instances of
+    /// too many Nodes.
     pub deletion_breaker_open: Gauge,
     /// `service_controller_loadbalancer_sync_total`.
     pub service_syncs: Counter,
@@ -241,7 +242,7 @@ impl Metrics {
             );
             r.register(
                 "outrigger_node_deletion_breaker_open",
-                "Whether deletions of Nodes are held back since too many look gone at once",
+                "Whether deletions of Nodes are deferred because EC2 does not list the instances of too many",
                 self.deletion_breaker_open.clone(),
             );
             r.register(

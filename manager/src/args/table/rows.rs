@@ -25,6 +25,7 @@ const COUNT_OR_ZERO: Kind = Int {
     max: i32::MAX as i64,
 };
 const MASK: Kind = Int { min: 0, max: 128 };
+const PERCENT: Kind = Int { min: 0, max: 100 };
 const PORT: Kind = Int { min: 0, max: 65_535 };
 
 const NO_WEBHOOKS: &str =
@@ -180,6 +181,10 @@ pub(super) const OURS: &[Flag] = &[
     flag("load-balancer-sweep-period", Duration, "1h0m0s", Works, "Time between two searches for them, at least 1m. Deleted is what two searches have found."),
     flag("migration", Text, "", Works, "Name of the CloudProviderMigration that this manager takes part in; implies leader migration."),
     flag("migration-kubeconfig", Text, "", Works, "Kubeconfig of the cluster where that object lives; empty means this cluster."),
+    flag("node-deletion-breaker-hold", Duration, "15m0s", Works, "After more Nodes than a window allows turn out to have no instance, no such Node is deleted for this time; then the window's number is deleted in each window."),
+    flag("node-deletion-breaker-minimum", COUNT, "3", Works, "This many Nodes whose instances EC2 does not list may be deleted within a window, however small the cluster. Nodes of terminated instances do not count."),
+    flag("node-deletion-breaker-percent", PERCENT, "10", Works, "This percentage of all Nodes may be deleted within a window because EC2 does not list their instances, if it is more than the minimum; 100 turns the breaker off."),
+    flag("node-deletion-breaker-window", Duration, "5m0s", Works, "Time in which these deletions are counted, at least 1m."),
     flag("region", Text, "", Works, "AWS region; goes before Zone and Region of the cloud configuration, AWS_REGION, and the instance metadata service."),
     flag("security-group-rules-quota", COUNT, "60", Works, "How many rules AWS allows in a security group. From four fifths on there is a warning; a number that is set is never gone beyond."),
     flag("tag-resync-period", Duration, "30m0s", Works, "Time between two searches of the tagging controller for tags that were lost, which are set again; at least 1s, 0 turns it off."),

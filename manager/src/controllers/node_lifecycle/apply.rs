@@ -8,17 +8,18 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::error::Error;
-use super::plan::Action;
+use super::plan::{Action, Opened, Reason};
 use super::{Deps, State};
 use crate::api_write::write;
-use crate::events::{About, EventType, about_node};
+use crate::args::value::go_duration;
+use crate::events::{EventType, about_cluster, about_node};
 use crate::node_cache::NodeView;
 use crate::node_patch::{self, Part, WriteError};
 
 /// Does one thing. A write that fails is logged and planned again in the next pass.
 pub(super) async fn apply(deps: &Deps, action: &Action, state: &mut State) -> Result<(), Error> {
     let (node, result) = match action {
-        Action::Delete(node, reason) => (node, delete(deps, node, reason, state).await),
+        Action::Delete(node, reason) => (node, delete(deps, node, *reason, state).await),
         Action::AddShutdownTaint(node) => (
             node,
             patch(deps, node, node_patch::add_taint(node, taints::SHUTDOWN, "NoSchedule")).await,
@@ -51,9 +52,9 @@ async fn patch(deps: &Deps, node: &NodeView, operations: Vec<Value>) -> Result<(
 }
 
 /// The Event comes before the deletion, once for each Node; the deletion holds for this very Node only.
-async fn delete(deps: &Deps, node: &NodeView, reason: &str, state: &mut State) -> Result<(), WriteError> {
+async fn delete(deps: &Deps, node: &NodeView, reason: Reason, state: &mut State) -> Result<(), WriteError> {
     let about = about_node(node);
-    tracing::info!(node = node.name(), reason, "deleting the Node");
+    tracing::info!(node = node.name(), reason = reason.as_str(), "deleting the Node");
     deps.permit.check()?;
     if state.announced.insert(node.uid().to_owned()) {
         let message = format!(
@@ -75,7 +76,7 @@ async fn delete(deps: &Deps, node: &NodeView, reason: &str, state: &mut State) -
     let deleted = write(&deps.permit, nodes.delete(node.name(), &parameters)).await?;
     match deleted.map_err(WriteError::from) {
         Ok(_) => {
-            state.memory.deleted(Instant::now());
+            state.memory.deleted(reason, Instant::now());
             Ok(())
         }
         Err(WriteError::Gone) => Ok(()),
@@ -88,21 +89,22 @@ async fn delete(deps: &Deps, node: &NodeView, reason: &str, state: &mut State) -
     }
 }
 
-/// Tells that the breaker opened: in the log, by metric, and by an Event on the Namespace of Events about Nodes,
+/// Reports that the breaker opened: in the log and by an Event. The Event is about the Namespace of Events about Nodes,
 /// since it concerns no single Node.
-pub(super) async fn alarm(deps: &Deps, held: usize, all: usize) {
+pub(super) fn alarm(deps: &Deps, opened: Opened, all: usize) {
+    let (Opened { deferred, limit }, breaker) = (opened, &deps.breaker);
     let message = format!(
-        "{held} of {all} Nodes look gone at once, which is more than a tenth: none is deleted. Check the AWS \
-         permissions, the region and the cluster ID of the cloud controller manager"
+        "EC2 does not list the instances of {deferred} of {all} Nodes. These Nodes are not deleted for {}, then at most \
+         {limit} in each {}. Check the AWS permissions, the region and the cluster ID of the cloud controller manager",
+        go_duration(breaker.hold),
+        go_duration(breaker.window)
     );
-    tracing::error!(held, all, "{message}");
-    let about = About {
-        api_version: "v1".into(),
-        kind: "Namespace".into(),
-        name: "default".into(),
-        namespace: None,
-        uid: String::new(),
-    };
-    deps.events
-        .record(&deps.permit, &about, EventType::Warning, "TooManyNodesGone", &message);
+    tracing::error!(deferred, all, limit, "{message}");
+    deps.events.record(
+        &deps.permit,
+        &about_cluster(),
+        EventType::Warning,
+        "TooManyNodesGone",
+        &message,
+    );
 }

@@ -1,5 +1,5 @@
-//! The cloud node lifecycle controller: a Node whose instance is gone goes, a Node whose instance is stopped gets
-//! the shutdown taint until it is Ready again.
+//! The cloud node lifecycle controller: a Node whose instance is terminated or does not exist is deleted, a Node whose
+//! instance is stopped gets the shutdown taint until it is Ready again.
 //!
 //! Each pass asks EC2 once about all Nodes that are not Ready. What follows from the answers is decided in [`plan`].
 //! A Fargate Node goes when its network interface is gone for a minute; it cannot be stopped, so it never gets the
@@ -17,6 +17,7 @@ use outrigger_leader::Permit;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use crate::args::DeletionBreaker;
 use crate::events::Recorder;
 use crate::instances::Instances;
 use crate::metrics::Metrics;
@@ -39,6 +40,8 @@ pub struct Deps {
     pub instances: Instances,
     /// From the start of one pass to the next.
     pub monitor_period: Duration,
+    /// Limits of deletions.
+    pub breaker: DeletionBreaker,
     /// Metrics.
     pub metrics: Metrics,
     /// Events, of component [`EVENT_COMPONENT`].
@@ -86,12 +89,12 @@ async fn pass(deps: &Deps, state: &mut State, stop: &CancellationToken) -> Resul
         () = stop.cancelled() => return Ok(()),
         observed = observe::nodes(deps, &state.memory, &mut state.troubles) => observed,
     };
-    let plan = plan::plan(&observed, &mut state.memory, Instant::now());
+    let plan = plan::plan(&observed, &mut state.memory, &deps.breaker, Instant::now());
     deps.metrics
         .deletion_breaker_open
         .set(i64::from(state.memory.is_open()));
-    if plan.opened {
-        apply::alarm(deps, plan.held, observed.len()).await;
+    if let Some(opened) = plan.opened {
+        apply::alarm(deps, opened, observed.len());
     }
     for action in &plan.actions {
         if stop.is_cancelled() {

@@ -1,6 +1,9 @@
-//! Which Nodes go, which get the shutdown taint, and why not the others. Pure: the time is an argument.
+//! Decides which Nodes are deleted and which get the shutdown taint. Pure: the time is an argument.
 //!
-//! An error is not absence, absence is not deletion, and deletion has a breaker.
+//! An error is not absence, and one observation of absence deletes nothing. The deletion of Nodes whose instances EC2
+//! does not list has a circuit breaker: wrong permissions, a wrong region or a wrong cluster ID look like many absent
+//! instances. The breaker does not count terminated instances, since none of these faults makes EC2 report the state
+//! `terminated`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,26 +13,20 @@ use outrigger_aws::InstanceId;
 use outrigger_shared::taints;
 use tokio::time::Instant;
 
+use crate::args::DeletionBreaker;
 use crate::instances::Target;
 use crate::node_cache::NodeView;
 
 /// A Node younger than this is deleted only when EC2 lists its instance as terminated: EC2 may not list a new
 /// instance yet.
 pub const YOUNG: Duration = Duration::from_secs(60);
-/// Time between the two sightings of absence that a deletion needs.
+/// Time between the two observations of absence that a deletion needs.
 pub const APART: Duration = Duration::from_secs(10);
 /// The same for a Node whose absence cannot be confirmed by ID: its instance ID was never known, or it is on Fargate.
 pub const APART_WITHOUT_ID: Duration = Duration::from_secs(60);
 /// How many passes in which EC2 said that the instance is gone a deletion needs. Nothing that EC2 said in between may
 /// contradict.
-pub const SIGHTINGS: u32 = 2;
-/// The breaker counts the Nodes that go within this time.
-pub const WINDOW: Duration = Duration::from_secs(300);
-/// How long an open breaker holds everything back; after that it lets its own limit through in each window, so that
-/// a cluster that really shrank is cleaned up slowly instead of never.
-pub const HOLD: Duration = Duration::from_secs(900);
-/// So many may always go in a window.
-const ALWAYS: usize = 3;
+pub const OBSERVATIONS: u32 = 2;
 
 /// What is known about the instance of a Node that is not Ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,11 +60,43 @@ pub struct Seen {
     pub age: Duration,
 }
 
+/// Why a Node is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// EC2 lists its instance as terminated.
+    Terminated,
+    /// EC2 says that an instance of its ID does not exist.
+    ConfirmedAbsent,
+    /// A Node without a known instance ID; no instance has its name or address.
+    NoInstance,
+    /// A Fargate Node; no attached network interface has its address.
+    NoInterface,
+}
+
+impl Reason {
+    /// Whether the breaker counts the deletion.
+    #[must_use]
+    pub fn is_absence(self) -> bool {
+        self != Self::Terminated
+    }
+
+    /// For the log.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Terminated => "its instance is terminated",
+            Self::ConfirmedAbsent => "EC2 says that its instance does not exist",
+            Self::NoInstance => "no instance of this cluster has its private DNS name or address",
+            Self::NoInterface => "no attached network interface has its address",
+        }
+    }
+}
+
 /// One thing to do.
 #[derive(Debug, Clone)]
 pub enum Action {
-    /// Delete the Node; why.
-    Delete(Arc<NodeView>, &'static str),
+    /// Delete the Node.
+    Delete(Arc<NodeView>, Reason),
     /// Add the shutdown taint.
     AddShutdownTaint(Arc<NodeView>),
     /// Take the shutdown taint off.
@@ -79,10 +108,17 @@ pub enum Action {
 pub struct Plan {
     /// In order.
     pub actions: Vec<Action>,
-    /// How many Nodes look gone while the breaker holds their deletion back.
-    pub held: usize,
-    /// Whether the breaker opened in this pass.
-    pub opened: bool,
+    /// The breaker opened in this pass.
+    pub opened: Option<Opened>,
+}
+
+/// What the breaker found when it opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// How many deletions are deferred.
+    pub deferred: usize,
+    /// How many deletions one window allows.
+    pub limit: usize,
 }
 
 /// What is remembered from pass to pass.
@@ -90,6 +126,7 @@ pub struct Plan {
 pub struct Memory {
     gone: HashMap<String, Gone>,
     ids: HashMap<String, InstanceId>,
+    /// Deletions of Nodes whose instances were absent.
     deleted: Vec<Instant>,
     open_since: Option<Instant>,
 }
@@ -98,7 +135,7 @@ pub struct Memory {
 #[derive(Debug, Clone, Copy)]
 struct Gone {
     since: Instant,
-    sightings: u32,
+    observations: u32,
 }
 
 impl Memory {
@@ -127,9 +164,11 @@ impl Memory {
             .collect()
     }
 
-    /// Counts a deletion that was done, for the breaker.
-    pub fn deleted(&mut self, now: Instant) {
-        self.deleted.push(now);
+    /// Takes in a deletion that succeeded.
+    pub fn deleted(&mut self, reason: Reason, now: Instant) {
+        if reason.is_absence() {
+            self.deleted.push(now);
+        }
     }
 
     /// Whether the breaker is open.
@@ -140,31 +179,32 @@ impl Memory {
 }
 
 /// Plans a pass over all Nodes.
-pub fn plan(seen: &[Seen], memory: &mut Memory, now: Instant) -> Plan {
+pub fn plan(seen: &[Seen], memory: &mut Memory, breaker: &DeletionBreaker, now: Instant) -> Plan {
     let uids: BTreeSet<&str> = seen.iter().map(|seen| seen.node.uid()).collect();
     memory.gone.retain(|uid, _| uids.contains(uid.as_str()));
     memory.ids.retain(|uid, _| uids.contains(uid.as_str()));
+
     let mut plan = Plan::default();
-    let mut gone: Vec<(Arc<NodeView>, &'static str)> = Vec::new();
+    let mut deletions: Vec<(Arc<NodeView>, Reason)> = Vec::new();
     for Seen { node, finding, age } in seen {
         remember(node, finding.as_ref(), memory, now);
         let tainted = node.has_taint(taints::SHUTDOWN);
         match finding {
             None if tainted => plan.actions.push(Action::RemoveShutdownTaint(Arc::clone(node))),
             Some(Finding::Stopped(_)) if !tainted => plan.actions.push(Action::AddShutdownTaint(Arc::clone(node))),
-            Some(finding) => {
-                gone.extend(reason_to_delete(node, finding, *age, memory, now).map(|reason| (Arc::clone(node), reason)))
-            }
+            Some(finding) => deletions
+                .extend(reason_to_delete(node, finding, *age, memory, now).map(|reason| (Arc::clone(node), reason))),
             None => {}
         }
     }
-    gone.sort_by(|a, b| a.0.name().cmp(b.0.name()));
-    let allowed = breaker(gone.len(), seen.len(), memory, now, &mut plan);
-    plan.actions.extend(
-        gone.into_iter()
-            .take(allowed)
-            .map(|(node, reason)| Action::Delete(node, reason)),
-    );
+
+    deletions.sort_by(|a, b| a.0.name().cmp(b.0.name()));
+    let (absent, terminated): (Vec<_>, Vec<_>) = deletions.into_iter().partition(|(_, reason)| reason.is_absence());
+    let (allowed, opened) = allowed(absent.len(), seen.len(), memory, breaker, now);
+    plan.opened = opened;
+    let deletions = terminated.into_iter().chain(absent.into_iter().take(allowed));
+    plan.actions
+        .extend(deletions.map(|(node, reason)| Action::Delete(node, reason)));
     plan
 }
 
@@ -177,9 +217,9 @@ fn remember(node: &NodeView, finding: Option<&Finding>, memory: &mut Memory, now
         Some(Finding::Absent | Finding::ConfirmedAbsent | Finding::Terminated) => {
             let first = Gone {
                 since: now,
-                sightings: 0,
+                observations: 0,
             };
-            memory.gone.entry(node.uid().to_owned()).or_insert(first).sightings += 1;
+            memory.gone.entry(node.uid().to_owned()).or_insert(first).observations += 1;
         }
         // An error says nothing, so it neither starts nor ends an absence.
         Some(Finding::Unknown(_) | Finding::Foreign) => {}
@@ -193,40 +233,53 @@ fn reason_to_delete(
     age: Duration,
     memory: &Memory,
     now: Instant,
-) -> Option<&'static str> {
-    let gone = memory.gone.get(node.uid()).filter(|gone| gone.sightings >= SIGHTINGS)?;
+) -> Option<Reason> {
+    let gone = memory
+        .gone
+        .get(node.uid())
+        .filter(|gone| gone.observations >= OBSERVATIONS)?;
     let absent_for = now.duration_since(gone.since);
     let target = Target::of(node);
     let id_known = target.id().is_some() || memory.ids.contains_key(node.uid());
     match finding {
-        Finding::Terminated => Some("its instance is terminated"),
+        Finding::Terminated => Some(Reason::Terminated),
         _ if age < YOUNG => None,
-        Finding::ConfirmedAbsent if absent_for >= APART => Some("EC2 says that its instance does not exist"),
+        Finding::ConfirmedAbsent if absent_for >= APART => Some(Reason::ConfirmedAbsent),
         Finding::Absent if !id_known && absent_for >= APART_WITHOUT_ID => Some(match target {
-            Target::Fargate(_) => "no attached network interface has its address",
-            _ => "no instance of this cluster has its private DNS name or address",
+            Target::Fargate(_) => Reason::NoInterface,
+            _ => Reason::NoInstance,
         }),
         _ => None,
     }
 }
 
-/// How many of the Nodes that look gone may go. More than 3 and more than a tenth of all within [`WINDOW`]: none,
-/// for a fault at AWS, in permissions or in a region setting looks just like that.
-fn breaker(gone: usize, present: usize, memory: &mut Memory, now: Instant, plan: &mut Plan) -> usize {
-    memory.deleted.retain(|at| now.duration_since(*at) < WINDOW);
+/// How many of the `absent` Nodes may be deleted in this pass, and whether the breaker opened. After the hold an open
+/// breaker allows its limit in each window: a cluster that really shrank is cleaned up slowly instead of never.
+fn allowed(
+    absent: usize,
+    present: usize,
+    memory: &mut Memory,
+    breaker: &DeletionBreaker,
+    now: Instant,
+) -> (usize, Option<Opened>) {
+    memory.deleted.retain(|at| now.duration_since(*at) < breaker.window);
     let recent = memory.deleted.len();
-    let limit = ALWAYS.max((present + recent) / 10);
-    if gone == 0 || recent + gone <= limit {
+    let limit = breaker.limit(present + recent);
+    if absent == 0 || recent + absent <= limit {
         memory.open_since = None;
-        return gone;
+        return (absent, None);
     }
-    plan.opened = memory.open_since.is_none();
+
+    let is_new = memory.open_since.is_none();
     let since = *memory.open_since.get_or_insert(now);
-    let allowed = if now.duration_since(since) >= HOLD {
-        limit.saturating_sub(recent).min(gone)
+    let allowed = if now.duration_since(since) >= breaker.hold {
+        limit.saturating_sub(recent).min(absent)
     } else {
         0
     };
-    plan.held = gone - allowed;
-    allowed
+    let opened = Opened {
+        deferred: absent - allowed,
+        limit,
+    };
+    (allowed, is_new.then_some(opened))
 }

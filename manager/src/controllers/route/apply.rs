@@ -12,11 +12,12 @@ use outrigger_leader::NotLeader;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::denials::{Denials, REPLACE};
 use super::plan::{Deletion, Member, Plan, Step, Work};
 use super::report::{self, Failures, Said};
 use super::{Deps, condition};
 use crate::aws_write::write;
-use crate::events::{EventType, about_node};
+use crate::events::{EventType, about_cluster, about_node};
 use crate::instances::Answer;
 use crate::node_cache::NodeView;
 use crate::node_patch::WriteError;
@@ -35,6 +36,13 @@ pub(super) struct Outcome {
     pub failed: bool,
 }
 
+/// What writes of later passes depend on.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    said: Mutex<Said>,
+    denials: Mutex<Denials>,
+}
+
 /// What came of the work for a Node.
 enum Done {
     Routed,
@@ -49,13 +57,13 @@ enum Done {
 struct Writes<'a> {
     deps: &'a Deps,
     stop: &'a CancellationToken,
-    said: &'a Mutex<Said>,
+    memory: &'a Memory,
     failures: Mutex<Failures>,
     changed: AtomicBool,
     /// AWS asked to slow down: the rest waits for the next pass.
     throttled: AtomicBool,
-    /// Tables that take no further route, and calls that are not allowed, with what to say to the Nodes that are left.
-    closed: Mutex<HashMap<String, String>>,
+    /// Tables that take no further route, with what to say to the Nodes that are left.
+    full: Mutex<HashMap<String, String>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -67,18 +75,19 @@ pub(super) async fn apply(
     deps: &Deps,
     plan: Plan,
     members: &[Member],
-    said: &Mutex<Said>,
+    memory: &Memory,
     stop: &CancellationToken,
 ) -> Result<Outcome, NotLeader> {
     let writes = Writes {
         deps,
         stop,
-        said,
+        memory,
         failures: Mutex::default(),
         changed: AtomicBool::new(false),
         throttled: AtomicBool::new(false),
-        closed: Mutex::default(),
+        full: Mutex::default(),
     };
+    lock(&memory.denials).begin_pass(Instant::now());
     let deletions = stream::iter(plan.deletions).map(Ok);
     deletions
         .try_for_each_concurrent(AT_ONCE, |deletion| writes.delete(deletion))
@@ -89,7 +98,7 @@ pub(super) async fn apply(
         .try_for_each_concurrent(AT_ONCE, |work| writes.node(work, members, &instances))
         .await?;
     let present: HashSet<&str> = members.iter().map(|member| member.node.uid()).collect();
-    lock(said).keep(&present);
+    lock(&memory.said).keep(&present);
     Ok(Outcome {
         changed: writes.changed.load(Ordering::Relaxed),
         failed: lock(&writes.failures).log(),
@@ -101,19 +110,41 @@ impl Writes<'_> {
         self.stop.is_cancelled() || self.throttled.load(Ordering::Relaxed)
     }
 
-    /// One write to AWS, noted.
+    /// One write to AWS, noted. An action that is denied for the resource is answered without a call.
     async fn send(
         &self,
         action: &'static str,
+        resource: &str,
+        about: &str,
         call: impl Future<Output = Result<(), AwsError>>,
     ) -> Result<Result<(), AwsError>, NotLeader> {
+        if let Some(error) = lock(&self.memory.denials).get(action, resource) {
+            return Ok(Err(error));
+        }
+        tracing::info!(action, resource, about, "changing routes");
         let answer = Lane::Initialize.run(write(&self.deps.permit, action, call)).await?;
         match &answer {
             Ok(()) => self.changed.store(true, Ordering::Relaxed),
             Err(error) if error.kind() == Kind::Throttled => self.throttled.store(true, Ordering::Relaxed),
+            Err(error) if error.kind() == Kind::AccessDenied => self.denied(action, resource, error),
             Err(_) => {}
         }
         Ok(answer)
+    }
+
+    fn denied(&self, action: &'static str, resource: &str, error: &AwsError) {
+        let message = lock(&self.memory.denials).add(action, resource, error, Instant::now());
+        if let Some(message) = message {
+            tracing::warn!(action, resource, "{message}");
+            let (events, permit) = (&self.deps.events, &self.deps.permit);
+            events.record(
+                permit,
+                &about_cluster(),
+                EventType::Warning,
+                "RouteActionDenied",
+                &message,
+            );
+        }
     }
 
     async fn delete(&self, deletion: Deletion) -> Result<(), NotLeader> {
@@ -122,9 +153,9 @@ impl Writes<'_> {
         }
         let Deletion { table, cidr, why } = deletion;
         let cidr = cidr.to_string();
-        tracing::info!(table, cidr, why, "deleting a route");
+        let call = self.deps.ec2.delete_route(&table, &cidr);
         match self
-            .send("DeleteRoute", self.deps.ec2.delete_route(&table, &cidr))
+            .send("DeleteRoute", &table, &format!("{cidr}: {why}"), call)
             .await?
         {
             Ok(()) => {}
@@ -172,7 +203,7 @@ impl Writes<'_> {
             Done::Later => Ok(()),
             Done::Bare => self.condition(node, false).await,
             Done::Routed => {
-                lock(self.said).forget(node.uid());
+                lock(&self.memory.said).forget(node.uid());
                 self.condition(node, true).await
             }
             Done::Unrouted(why) => {
@@ -215,7 +246,7 @@ impl Writes<'_> {
     fn tell(&self, node: &NodeView, why: &str) {
         lock(&self.failures).add("a Node has no route", &format!("{}: {why}", node.name()));
         let message = format!("The Node's Pods cannot be reached by a route: {why}");
-        if lock(self.said).is_news(node.uid(), &message, Instant::now()) {
+        if lock(&self.memory.said).is_news(node.uid(), &message, Instant::now()) {
             let (about, permit) = (about_node(node), &self.deps.permit);
             let events = &self.deps.events;
             events.record(permit, &about, EventType::Warning, "FailedToCreateRoute", &message);
@@ -245,19 +276,21 @@ impl Writes<'_> {
         ) {
             return Ok(Done::Unrouted(format!("its instance {} is terminated", instance.id)));
         }
-        if let Some(why) = self.closed("") {
-            return Ok(Done::Unrouted(why));
+        if !self.deps.instances.in_cluster(instance) {
+            return Ok(Done::Unrouted(report::not_in_cluster(
+                &instance.id,
+                &self.deps.cluster_id,
+            )));
         }
-        let mut closed: Vec<String> = Vec::new();
-        let open = |step: &&Step| self.closed(&step.table).map(|why| closed.push(why)).is_none();
+        let mut missing: Vec<String> = Vec::new();
+        let open = |step: &&Step| self.unavailable(step).map(|why| missing.push(why)).is_none();
         let steps: Vec<&Step> = steps.iter().filter(open).collect();
         if self.ends() {
             return Ok(Done::Later);
         }
         if !steps.is_empty() && instance.source_dest_check != Some(false) {
-            tracing::info!(instance = %instance.id, "turning the source/destination check off");
-            let call = self.deps.ec2.disable_source_dest_check(&instance.id);
-            if let Err(error) = self.send("ModifyInstanceAttribute", call).await? {
+            let (id, call) = (&instance.id, self.deps.ec2.disable_source_dest_check(&instance.id));
+            if let Err(error) = self.send("ModifyInstanceAttribute", "", id.as_str(), call).await? {
                 return Ok(self.refused(&error, instance, ""));
             }
         }
@@ -267,34 +300,61 @@ impl Writes<'_> {
             }
             if let Err(error) = self.route(step, instance).await? {
                 match self.refused(&error, instance, &step.table) {
-                    Done::Unrouted(why) => closed.push(why),
+                    Done::Unrouted(why) => missing.push(why),
                     other => return Ok(other),
                 }
             }
         }
-        closed.dedup();
-        Ok(match closed.as_slice() {
+        missing.dedup();
+        Ok(match missing.as_slice() {
             [] => Done::Routed,
-            closed => Done::Unrouted(closed.join("; ")),
+            missing => Done::Unrouted(missing.join("; ")),
         })
     }
 
     async fn route(&self, step: &Step, instance: &Instance) -> Result<Result<(), AwsError>, NotLeader> {
         let (table, cidr, id) = (step.table.as_str(), step.cidr.to_string(), &instance.id);
-        let replaces = step.replaces;
-        tracing::info!(table, cidr, instance = %id, replaces, "making a route");
-        if replaces {
-            self.send("ReplaceRoute", self.deps.ec2.replace_route(table, &cidr, id))
-                .await
-        } else {
-            self.send("CreateRoute", self.deps.ec2.create_route(table, &cidr, id))
-                .await
+        let (ec2, about) = (&self.deps.ec2, format!("{cidr} to {id}"));
+        if step.replaces {
+            let call = ec2.replace_route(table, &cidr, id);
+            match self.send(REPLACE, table, &about, call).await? {
+                Err(error) if error.kind() == Kind::AccessDenied => {}
+                answer => return Ok(answer),
+            }
+            if let Err(error) = self.make_way(table, &cidr).await? {
+                return Ok(Err(error));
+            }
         }
+        let call = ec2.create_route(table, &cidr, id);
+        self.send("CreateRoute", table, &about, call).await
     }
 
-    /// Why a table, or with an empty name all of them, need not be tried for the Nodes that are left.
-    fn closed(&self, table: &str) -> Option<String> {
-        lock(&self.closed).get(table).cloned()
+    /// Deletes the route that another is created for, as v1.37.0 does, unless creating is known to be denied.
+    async fn make_way(&self, table: &str, cidr: &str) -> Result<Result<(), AwsError>, NotLeader> {
+        if let Some(error) = lock(&self.memory.denials).get("CreateRoute", table) {
+            return Ok(Err(error));
+        }
+        let (call, about) = (
+            self.deps.ec2.delete_route(table, cidr),
+            format!("{cidr}: to create it again"),
+        );
+        Ok(match self.send("DeleteRoute", table, &about, call).await? {
+            Err(error) if error.code() == Some("InvalidRoute.NotFound") => Ok(()),
+            answer => answer,
+        })
+    }
+
+    /// Why a step need not be tried: its table is full, or creating routes there is denied.
+    fn unavailable(&self, step: &Step) -> Option<String> {
+        if let Some(why) = lock(&self.full).get(&step.table) {
+            return Some(why.clone());
+        }
+        let denials = lock(&self.memory.denials);
+        if step.replaces && denials.get(REPLACE, &step.table).is_none() {
+            return None;
+        }
+        let denied = denials.get("CreateRoute", &step.table)?;
+        Some(report::explain(&denied, &step.table))
     }
 
     /// What a refused write means for its Node, and for the ones that are left.
@@ -308,8 +368,7 @@ impl Writes<'_> {
                 self.failed(error, instance.id.as_str());
                 return Done::Later;
             }
-            Kind::AccessDenied => _ = lock(&self.closed).insert(String::new(), why.clone()),
-            _ if report::is_full(error) => _ = lock(&self.closed).insert(table.to_owned(), why.clone()),
+            _ if report::is_full(error) => _ = lock(&self.full).insert(table.to_owned(), why.clone()),
             _ => {}
         }
         Done::Unrouted(why)

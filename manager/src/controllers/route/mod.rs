@@ -11,13 +11,14 @@
 mod apply;
 mod changes;
 mod condition;
+mod denials;
 mod error;
 mod observe;
 pub mod plan;
 mod report;
 pub mod sightings;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
@@ -30,10 +31,9 @@ use crate::events::Recorder;
 use crate::instances::Instances;
 use crate::metrics::{Metrics, RouteSyncLabels};
 use crate::node_cache::NodeCache;
-use apply::Outcome;
+use apply::{Memory, Outcome};
 pub use error::{Error, Unread};
-use observe::Acquaintances;
-use report::Said;
+use observe::Membership;
 use sightings::Sightings;
 
 /// Source of this controller's Events: upstream's, with the underscore.
@@ -71,9 +71,9 @@ pub struct Deps {
 /// What is kept from pass to pass.
 #[derive(Default)]
 struct State {
-    known: Acquaintances,
+    membership: Membership,
     sightings: Sightings,
-    said: Mutex<Said>,
+    memory: Memory,
     /// When to look again before the next tick.
     again: Option<Instant>,
 }
@@ -125,7 +125,7 @@ async fn pass(deps: &Deps, state: &mut State, stop: &CancellationToken) -> Resul
     state.again = None;
     let observed = tokio::select! {
         () = stop.cancelled() => return Ok(Ok(Outcome::default())),
-        observed = observe::observe(deps, &mut state.known) => observed,
+        observed = observe::observe(deps, &mut state.membership) => observed,
     };
     let observed = match observed {
         Ok(observed) => observed,
@@ -144,7 +144,7 @@ async fn pass(deps: &Deps, state: &mut State, stop: &CancellationToken) -> Resul
         .routes
         .held
         .set(i64::try_from(plan.held).unwrap_or(i64::MAX));
-    let outcome = apply::apply(deps, plan, &observed.members, &state.said, stop).await?;
+    let outcome = apply::apply(deps, plan, &observed.members, &state.memory, stop).await?;
     Ok(Ok(outcome))
 }
 

@@ -5,37 +5,43 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
+use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::{Filter, RouteTable, RouteTarget};
 use outrigger_aws::limit::Lane;
-use outrigger_aws::{Instance, InstanceId};
 use outrigger_shared::tags;
 use tokio::time::Instant;
 
 use super::Deps;
 use super::error::Unread;
 use super::plan::{Host, Member, Observed, concerns};
+use super::report;
 use crate::instances::{Answer, Target};
 use crate::node_cache::NodeView;
 
 /// How old an answer about the name of a Node without provider ID may be.
 const NAMES_FRESH: Duration = Duration::from_secs(30);
-/// How long it is remembered whether an instance that is no Node belongs to the cluster.
-const STRANGERS_FRESH: Duration = Duration::from_secs(600);
+/// How long it is remembered whether an instance belongs to the cluster.
+const MEMBERSHIP_FRESH: Duration = Duration::from_secs(600);
+/// The same for a Node whose instance has not been tagged yet.
+const UNTAGGED_FRESH: Duration = Duration::from_secs(30);
 
-/// Which instances belong to the cluster, from pass to pass.
+/// Which instances have the cluster's tag, from pass to pass, with when EC2 told.
 #[derive(Debug, Default)]
-pub(super) struct Acquaintances {
-    /// Instances that were Nodes while this process ran.
-    nodes: HashSet<InstanceId>,
-    /// Others, with when EC2 told.
-    strangers: HashMap<InstanceId, (bool, Instant)>,
-}
+pub(super) struct Membership(HashMap<InstanceId, (bool, Instant)>);
 
 /// Reads tables and Nodes. In the steady state that is one call.
-pub(super) async fn observe(deps: &Deps, known: &mut Acquaintances) -> Result<Observed, Unread> {
+pub(super) async fn observe(deps: &Deps, membership: &mut Membership) -> Result<Observed, Unread> {
     let tables = Lane::Refresh.run(tables(deps)).await?;
-    let members = members(deps).await;
-    let former = former(deps, &tables, &members, known).await;
+    let mut members = members(deps, membership).await;
+    let targets = targets(deps, &tables);
+    let failures = membership.refresh(deps, &members, &targets).await;
+    for member in &mut members {
+        membership.check(deps, member, &failures);
+    }
+    let former = targets
+        .into_iter()
+        .filter(|id| membership.get(id) == Some(true))
+        .collect();
     Ok(Observed {
         tables,
         members,
@@ -66,7 +72,8 @@ async fn tables(deps: &Deps) -> Result<Vec<RouteTable>, Unread> {
     Ok(tables)
 }
 
-async fn members(deps: &Deps) -> Vec<Member> {
+/// The Nodes. An instance that EC2 found by the Node's name belongs to the cluster.
+async fn members(deps: &Deps, membership: &mut Membership) -> Vec<Member> {
     let nodes = deps.nodes.snapshot();
     let by_name: Vec<Arc<NodeView>> = nodes
         .iter()
@@ -76,11 +83,13 @@ async fn members(deps: &Deps) -> Vec<Member> {
     let mut named: HashMap<String, Host> = HashMap::new();
     if !by_name.is_empty() {
         let answers = deps.instances.describe(by_name, Lane::Initialize, NAMES_FRESH).await;
-        named.extend(
-            answers
-                .into_iter()
-                .map(|(node, answer)| (node.name().to_owned(), host(answer))),
-        );
+        for (node, answer) in answers {
+            let host = host(answer);
+            if let Host::Instance(id) = &host {
+                membership.0.insert(id.clone(), (true, Instant::now()));
+            }
+            named.insert(node.name().to_owned(), host);
+        }
     }
     nodes
         .into_iter()
@@ -122,61 +131,84 @@ fn ipv4(node: &NodeView) -> Vec<Ipv4Net> {
     parsed.map(|cidr| cidr.trunc()).collect()
 }
 
-/// The instances to which routes in the cluster's range lead, and that are no Nodes but belong to the cluster.
-async fn former(
-    deps: &Deps,
-    tables: &[RouteTable],
-    members: &[Member],
-    known: &mut Acquaintances,
-) -> HashSet<InstanceId> {
-    let nodes: HashSet<&InstanceId> = members
-        .iter()
-        .filter_map(|member| match &member.host {
-            Host::Instance(id) => Some(id),
-            _ => None,
-        })
-        .collect();
-    let strangers: HashSet<&InstanceId> = tables
-        .iter()
-        .flat_map(|table| &table.routes)
+/// The instances to which routes in the cluster's range lead.
+fn targets(deps: &Deps, tables: &[RouteTable]) -> HashSet<InstanceId> {
+    let routes = tables.iter().flat_map(|table| &table.routes);
+    routes
         .filter_map(|route| {
             let cidr: Ipv4Net = route.destination.as_deref()?.parse().ok()?;
             match &route.target {
-                RouteTarget::Instance(id) if concerns(deps.cluster_cidr, cidr) && !nodes.contains(id) => Some(id),
+                RouteTarget::Instance(id) if concerns(deps.cluster_cidr, cidr) => Some(id.clone()),
                 _ => None,
             }
         })
-        .collect();
-    let now = Instant::now();
-    known.nodes.retain(|id| strangers.contains(id));
-    known
-        .strangers
-        .retain(|id, (_, at)| strangers.contains(id) && now.duration_since(*at) < STRANGERS_FRESH);
-    let unknown: Vec<InstanceId> = strangers
-        .iter()
-        .filter(|id| !known.nodes.contains(**id) && !known.strangers.contains_key(**id))
-        .map(|id| (*id).clone())
-        .collect();
-    if !unknown.is_empty() {
-        let answers = deps.instances.by_id(&unknown, Lane::Background, NAMES_FRESH).await;
-        for (id, answer) in answers {
-            // Without an answer the instance stays a stranger for this pass only: its route stays.
-            if let Answer::Found(instance) = answer {
-                known
-                    .strangers
-                    .insert(id, (in_cluster(&instance, &deps.cluster_id), now));
-            }
-        }
-    }
-    let former = strangers
-        .into_iter()
-        .filter(|id| known.nodes.contains(*id) || known.strangers.get(*id).is_some_and(|(belongs, _)| *belongs));
-    let former = former.cloned().collect();
-    known.nodes.extend(nodes.into_iter().cloned());
-    former
+        .collect()
 }
 
-fn in_cluster(instance: &Instance, cluster_id: &str) -> bool {
-    let tags = instance.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    tags::belongs_to(cluster_id, tags)
+impl Membership {
+    fn get(&self, id: &InstanceId) -> Option<bool> {
+        self.0.get(id).map(|(belongs, _)| *belongs)
+    }
+
+    /// Asks EC2 about instances of Nodes with a range and about targets of routes, where nothing is known or the answer
+    /// is old. An old answer stays where EC2 gives no other: a terminated instance belonged to the cluster. Returns what
+    /// failed.
+    async fn refresh(
+        &mut self,
+        deps: &Deps,
+        members: &[Member],
+        targets: &HashSet<InstanceId>,
+    ) -> HashMap<InstanceId, String> {
+        let nodes = members.iter().filter_map(|member| match &member.host {
+            Host::Instance(id) if !member.cidrs.is_empty() => Some(id),
+            _ => None,
+        });
+        let nodes: HashSet<&InstanceId> = nodes.collect();
+        let concerned: HashSet<&InstanceId> = nodes.iter().copied().chain(targets).collect();
+        self.0.retain(|id, _| concerned.contains(id));
+        let now = Instant::now();
+        let is_fresh = |id: &InstanceId| {
+            let is_untagged_node = self.get(id) == Some(false) && nodes.contains(id);
+            let longest = if is_untagged_node {
+                UNTAGGED_FRESH
+            } else {
+                MEMBERSHIP_FRESH
+            };
+            let known = self.0.get(id);
+            known.is_some_and(|(_, at)| now.duration_since(*at) < longest)
+        };
+        let unknown: Vec<InstanceId> = concerned.into_iter().filter(|id| !is_fresh(id)).cloned().collect();
+        if unknown.is_empty() {
+            return HashMap::new();
+        }
+
+        let answers = deps.instances.by_id(&unknown, Lane::Initialize, NAMES_FRESH).await;
+        let mut failures = HashMap::new();
+        for (id, answer) in answers {
+            match answer {
+                Answer::Found(instance) => _ = self.0.insert(id, (deps.instances.in_cluster(&instance), now)),
+                Answer::Failed(error) => _ = failures.insert(id, error.to_string()),
+                _ => {
+                    if let Some((_, at)) = self.0.get_mut(&id) {
+                        *at = now;
+                    }
+                }
+            }
+        }
+        failures
+    }
+
+    /// Notes at a Node that its instance is not one of the cluster, or that this is not known.
+    fn check(&self, deps: &Deps, member: &mut Member, failures: &HashMap<InstanceId, String>) {
+        let Host::Instance(id) = &member.host else {
+            return;
+        };
+        match (self.get(id), failures.get(id)) {
+            (Some(true), _) | (None, None) => {}
+            (Some(false), _) => {
+                member.host = Host::NotInCluster(id.clone(), report::not_in_cluster(id, &deps.cluster_id))
+            }
+            (None, Some(error)) => member.host = Host::Unknown(error.clone()),
+        }
+    }
 }

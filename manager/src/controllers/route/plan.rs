@@ -32,6 +32,9 @@ pub struct Member {
 pub enum Host {
     /// An instance.
     Instance(InstanceId),
+    /// An instance without the cluster's tag, with what to say about it. Its routes and the instance stay unchanged:
+    /// it may be of another cluster or owner, and the provider ID is what somebody wrote.
+    NotInCluster(InstanceId, String),
     /// An instance that is not known now; why.
     Unknown(String),
     /// No instance of EC2: it gets no route, and what leads to its range stays as it is.
@@ -45,7 +48,7 @@ pub struct Observed {
     pub tables: Vec<RouteTable>,
     /// The Nodes.
     pub members: Vec<Member>,
-    /// Instances that are no Nodes, but belong to the cluster: they were Nodes, or have the cluster's tag.
+    /// Targets of routes that have the cluster's tag.
     pub former: HashSet<InstanceId>,
 }
 
@@ -205,7 +208,8 @@ impl<'a> View<'a> {
         view
     }
 
-    /// Each range goes to one Node: where several have it, to the one that its route leads to, else to the oldest.
+    /// Each range goes to one Node: where several have it, to the one that its route leads to, else to the oldest. A Node
+    /// whose instance is not one of the cluster comes last.
     fn divide(&mut self) {
         let mut claimants: HashMap<Ipv4Net, Vec<usize>> = HashMap::new();
         for (place, member) in self.observed.members.iter().enumerate() {
@@ -223,6 +227,7 @@ impl<'a> View<'a> {
                     let member = self.observed.members.get(*place);
                     let created = member.and_then(|member| member.node.metadata.creation_timestamp.clone());
                     (
+                        member.is_some_and(|member| matches!(member.host, Host::NotInCluster(..))),
                         Reverse(self.has_route(*place, cidr)),
                         created,
                         self.name(*place).to_owned(),
@@ -283,6 +288,8 @@ impl<'a> View<'a> {
                 table.id,
                 shown(&route.target)
             )),
+            (Host::NotInCluster(id, _), Some(route)) if route.target == RouteTarget::Instance(id.clone()) => {}
+            (Host::NotInCluster(_, why), _) => work.obstacles.push(why.clone()),
             (Host::Unknown(why), None) => work.waits = Some(why.clone()),
             (Host::Unknown(_), Some(_)) | (Host::Elsewhere, _) => {}
         }

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use outrigger_aws::{Error, Kind};
+use outrigger_aws::{Error, InstanceId, Kind};
+use outrigger_shared::tags;
 use tokio::time::Instant;
 
 /// An Event that still holds is repeated after this time: the API server keeps Events for an hour.
@@ -84,15 +85,33 @@ pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     words
 }
 
+/// Why a Node gets no route to its instance, and how to correct it.
+pub(super) fn not_in_cluster(id: &InstanceId, cluster_id: &str) -> String {
+    format!(
+        "its instance {id} does not have the tag {}: tag the instance if it belongs to this cluster, else delete the \
+         Node, whose provider ID names an instance of others",
+        tags::cluster_key(cluster_id)
+    )
+}
+
 /// Whether a table holds as many routes as AWS allows.
 pub(super) fn is_full(error: &Error) -> bool {
     error.code() == Some("RouteLimitExceeded")
 }
 
+/// A message without what EC2 appends to a denial, which differs from call to call:
+/// <https://docs.aws.amazon.com/STS/latest/APIReference/API_DecodeAuthorizationMessage.html>.
+fn without_encoded(message: &str) -> &str {
+    let end = message
+        .find("Encoded authorization failure message")
+        .unwrap_or(message.len());
+    message.get(..end).unwrap_or(message).trim_end()
+}
+
 /// A failed write in words, with what helps. Without the request's ID: the same failure must read the same each time.
 pub(super) fn explain(error: &Error, table: &str) -> String {
     let code = error.code().map_or_else(String::new, |code| format!("{code}: "));
-    let told = format!("AWS {}: {code}{}", error.operation(), error.message());
+    let told = format!("AWS {}: {code}{}", error.operation(), without_encoded(error.message()));
     if is_full(error) {
         return format!(
             "route table {table} holds as many routes as AWS allows ({told}): raise the VPC quota \"Routes per route \
@@ -131,6 +150,9 @@ mod tests {
         assert!(explain(&full, "rtb-1").contains("Routes per route table"));
         let denied = Error::answered("CreateRoute", "UnauthorizedOperation", "x").with_request_id(Some("r-1"));
         assert!(!explain(&denied, "rtb-1").contains("r-1"));
+        let encoded = "no. Encoded authorization failure message: aB3-x";
+        let encoded = Error::answered("CreateRoute", "UnauthorizedOperation", encoded);
+        assert!(!explain(&encoded, "rtb-1").contains("aB3-x"));
         assert!(explain(&denied, "rtb-1").ends_with("allow ec2:CreateRoute to the cloud controller manager's role"));
     }
 }

@@ -17,6 +17,8 @@ use crate::node_patch::{self, Part, WriteError};
 
 /// How often a batch is sent once more without those that failed it.
 const ROUNDS: usize = 3;
+/// How old the answer may be that says to which cluster an instance belongs.
+const MEMBERSHIP_AGE: Duration = Duration::from_secs(300);
 /// Labels written at the same time for one batch.
 const LABELS_AT_ONCE: usize = 10;
 
@@ -29,6 +31,8 @@ pub(super) enum Verdict {
     Missing,
     /// EC2 does not take the ID for one.
     Invalid,
+    /// The instance does not have the cluster's tag: it may be of another cluster or owner.
+    NotInCluster,
     /// Anything else.
     Failed(Arc<AwsError>),
 }
@@ -42,8 +46,7 @@ pub(super) struct Applied {
 /// Makes one call for the whole batch. EC2 fails a call as a whole for one bad ID: those it names are left out and the
 /// rest is sent once more; where it names none, one describe tells who is there. There are never single calls instead.
 pub(super) async fn apply(deps: &Deps, batch: Batch) -> Result<Applied, NotLeader> {
-    let mut verdicts = Vec::new();
-    let mut open = batch.instances;
+    let (mut open, mut verdicts) = in_cluster(deps, batch.instances).await;
     let mut last = None;
     for round in 0..ROUNDS {
         if open.is_empty() {
@@ -70,6 +73,22 @@ pub(super) async fn apply(deps: &Deps, batch: Batch) -> Result<Applied, NotLeade
     }
     let action = batch.action;
     Ok(Applied { action, verdicts })
+}
+
+/// Those that have the cluster's tag, and verdicts for the others. A provider ID is what somebody wrote, so it does not
+/// say that the instance belongs to the cluster.
+async fn in_cluster(deps: &Deps, ids: Vec<InstanceId>) -> (Vec<InstanceId>, Vec<(InstanceId, Verdict)>) {
+    let answers = deps.instances.by_id(&ids, Lane::Background, MEMBERSHIP_AGE).await;
+    let (mut members, mut others) = (Vec::new(), Vec::new());
+    for id in ids {
+        match answers.get(&id) {
+            Some(Answer::Found(instance)) if deps.instances.in_cluster(instance) => members.push(id),
+            Some(Answer::Found(_)) => others.push((id, Verdict::NotInCluster)),
+            Some(Answer::Failed(error)) => others.push((id, Verdict::Failed(Arc::new(error.clone())))),
+            _ => others.push((id, Verdict::Missing)),
+        }
+    }
+    (members, others)
 }
 
 async fn send(deps: &Deps, action: Action, ids: &[InstanceId]) -> Result<Result<(), AwsError>, NotLeader> {

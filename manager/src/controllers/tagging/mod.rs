@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A Node that goes takes the tags off its instance, unless another Node has it. An instance counts as tagged only when
-//! AWS said so. What EC2 does not know is told once and not tried again; what concerns all calls, such as a missing
+//! AWS said so. An instance without the cluster's tag is not tagged: it may belong to another cluster or owner. What EC2
+//! does not know, or what lacks that tag, is told once and not tried again; what concerns all calls, such as a missing
 //! permission or throttling, pauses all of them.
 
 mod apply;

@@ -8,6 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use outrigger_aws::{Error as AwsError, InstanceId, Kind};
 use outrigger_leader::NotLeader;
 use outrigger_shared::provider_id::ProviderId;
+use outrigger_shared::tags;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
@@ -156,7 +157,13 @@ impl Work {
                     self.book.done(&id, action);
                 }
                 // There is nothing to take tags off.
-                (Verdict::Missing | Verdict::Invalid, Action::Untag) => self.book.done(&id, action),
+                (Verdict::Missing | Verdict::Invalid | Verdict::NotInCluster, Action::Untag) => {
+                    self.book.done(&id, action);
+                }
+                (Verdict::NotInCluster, Action::Tag) => {
+                    self.warn_not_in_cluster(&id);
+                    self.book.missing(&id, self.grace_end(&id));
+                }
                 (Verdict::Missing, Action::Tag) => {
                     self.deps.counts.failed();
                     self.book.missing(&id, self.grace_end(&id));
@@ -176,7 +183,13 @@ impl Work {
             .try_for_each(|(node, written)| self.labelled(&node, written))
     }
 
-    /// Until when EC2 may not know the instance: five minutes after its newest Node was made.
+    fn warn_not_in_cluster(&self, id: &InstanceId) {
+        let nodes = self.book.nodes_of(id);
+        let tag = tags::cluster_key(self.deps.instances.cluster_id());
+        tracing::warn!(instance = %id, ?nodes, tag, "the instance of a Node does not have the cluster's tag: not tagging it");
+    }
+
+    /// Until when EC2 may not know the instance, or it may lack the cluster's tag: five minutes after its newest Node was made.
     fn grace_end(&self, id: &InstanceId) -> Instant {
         let now = Timestamp::now();
         let age = |name: &String| {
@@ -257,7 +270,7 @@ impl Work {
         let awaited = self.book.awaited();
         let answers = self.deps.instances.by_id(&awaited, Lane::Background, MISSING_AGE).await;
         for id in &awaited {
-            if matches!(answers.get(id), Some(Answer::Found(_))) {
+            if matches!(answers.get(id), Some(Answer::Found(found)) if self.deps.instances.in_cluster(found)) {
                 self.book.repair(id);
             }
         }
@@ -274,6 +287,9 @@ impl Work {
             let Some(Answer::Found(found)) = answers.get(id) else {
                 continue;
             };
+            if !self.deps.instances.in_cluster(found) {
+                continue;
+            }
             let has_all = self
                 .deps
                 .tags
@@ -326,6 +342,6 @@ async fn label_done(
 fn say_hopeless(ids: &[InstanceId]) {
     if let Some(first) = ids.first() {
         let instances = ids.len();
-        tracing::warn!(instances, %first, "EC2 does not know these instances of Nodes: they are not tagged, and not tried again");
+        tracing::warn!(instances, %first, "EC2 does not list these instances of Nodes, or they do not have the cluster's tag: they stay untagged");
     }
 }

@@ -177,6 +177,40 @@ fn while_a_nodes_instance_is_not_known_its_routes_stay() {
 }
 
 #[test]
+fn an_instance_without_the_clusters_tag_gets_no_route_and_loses_none() {
+    let stranger = |cidr| {
+        member(
+            "a",
+            Host::NotInCluster(InstanceId::new("i-nat"), "no tag".into()),
+            &[cidr],
+        )
+    };
+    let plan = settled(&world(vec![], vec![stranger(MINE)], &[]));
+    assert!(plan.works[0].steps.is_empty());
+    assert_eq!(plan.works[0].obstacles, ["no tag"]);
+
+    let routes = vec![route(MINE, to("i-nat")), route(OTHER, to("i-nat"))];
+    let plan = settled(&world(routes, vec![stranger(MINE)], &[]));
+    assert!(
+        plan.deletions.is_empty() && plan.works[0].obstacles.is_empty(),
+        "{plan:?}"
+    );
+}
+
+#[test]
+fn a_range_goes_to_the_node_whose_instance_has_the_clusters_tag() {
+    let stranger = member(
+        "a",
+        Host::NotInCluster(InstanceId::new("i-nat"), "no tag".into()),
+        &[MINE],
+    );
+    let members = vec![stranger, member("b", on("i-2"), &[MINE])];
+    let plan = settled(&world(vec![route(MINE, to("i-nat"))], members, &[]));
+    assert_eq!(plan.works[0].obstacles.len(), 1, "the stranger's Node");
+    assert!(plan.works[0].steps.is_empty());
+}
+
+#[test]
 fn nodes_that_do_not_run_on_ec2_are_left_alone_with_their_ranges() {
     let elsewhere = vec![member("a", Host::Elsewhere, &["10.0.1.0/24"])];
     let plan = settled(&world(vec![route("10.0.1.0/24", to("i-old"))], elsewhere, &["i-old"]));
