@@ -131,8 +131,10 @@ async fn serve(options: &Options, cluster: &Cluster, surface: Surface, stop: &Ca
     let reviewer = accesses.client("access-review")?;
     let access = Access::new(authentication.clone(), authorities, Some(reviewer))
         .with_token_reviewer(tokens.client("token-review")?);
+    let metrics = surface.metrics.clone();
     let router = serving::router(surface, Arc::new(access));
-    tokio::spawn(listening.run(router, stop.clone()));
+    let stop = stop.clone();
+    tokio::spawn(async move { listening.run(router, &metrics, stop).await });
     Ok(())
 }
 

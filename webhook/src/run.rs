@@ -12,8 +12,9 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher;
 use kube::{Api, Client, Config};
 use outrigger_certs::{Clients, Reloader, tls};
+use outrigger_serving::{Drained, Server};
 use outrigger_shared::migration::CloudProviderMigration;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,13 +24,9 @@ use crate::args::Args;
 use crate::health::{self, Health};
 use crate::metrics::{Metrics, Port, Watched};
 use crate::missed::Check;
-use crate::server::{Drained, Server};
 use crate::view::{Clusters, Follow, Freshness, Migrations, Namespaces};
 use crate::{kubeconfig, routes};
 
-/// Connections that the kernel keeps until they are accepted. Past it callers wait a second before they try again, while one that
-/// is accepted is served or refused at once.
-const BACKLOG: u32 = 4096;
 /// Time to reach an API server; the answer to a list may take longer.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -63,19 +60,17 @@ pub async fn run(args: Args) -> Result<()> {
     });
     let health = Server {
         tls: None,
-        port: Port::Health,
         router: health::router(health),
         limits: health::limits(),
-        metrics: Arc::clone(&metrics),
+        observer: metrics.of_port(Port::Health),
     };
     let health = tasks.spawn(health.serve(health_listener, stop.clone()));
 
     let admission = Server {
         tls: Some(Arc::new(tls)),
-        port: Port::Admission,
         router: routes::router(reviewer, args.limits.requests()),
         limits: args.limits.connections(),
-        metrics,
+        observer: metrics.of_port(Port::Admission),
     };
     let accepting = CancellationToken::new();
     let serving = tasks.spawn(admission.serve(listener, accepting.clone()));
@@ -97,16 +92,8 @@ pub async fn run(args: Args) -> Result<()> {
 }
 
 fn bind(address: SocketAddr) -> Result<TcpListener> {
-    let listen = || {
-        let socket = match address {
-            SocketAddr::V4(_) => TcpSocket::new_v4()?,
-            SocketAddr::V6(_) => TcpSocket::new_v6()?,
-        };
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(BACKLOG)
-    };
-    listen().with_context(|| format!("cannot listen on {address}; is the port in use?"))
+    outrigger_serving::listen(address, false)
+        .with_context(|| format!("cannot listen on {address}; is the port in use?"))
 }
 
 fn callers(args: &Args) -> Result<tls::Callers> {
