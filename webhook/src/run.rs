@@ -13,6 +13,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, Config};
 use outrigger_certs::{Clients, Reloader, tls};
 use outrigger_serving::{Drained, Server};
+use outrigger_shared::kubeconfig::Programs;
 use outrigger_shared::migration::CloudProviderMigration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -112,7 +113,7 @@ async fn watch(
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) -> Result<Arc<Reviewer>> {
-    let client = client(args.kubeconfig.as_deref())
+    let client = client(args.kubeconfig.as_deref(), Programs::Allowed)
         .await
         .context("cannot use the management cluster")?;
     let migrations = Migrations::new(Arc::clone(metrics));
@@ -141,7 +142,7 @@ async fn watch(
     let lease = |client, index: &Arc<Freshness>, name: &str| follow_lease(args, client, index, name, metrics);
     tasks.spawn(lease(client.clone(), &clusters.own, "management").run(stop.clone()));
     for (name, file) in &args.cluster_kubeconfigs {
-        let client = self::client(Some(file))
+        let client = self::client(Some(file), Programs::Refused)
             .await
             .with_context(|| format!("cannot use the cluster {name:?}"))?;
         let freshness = Arc::<Freshness>::default();
@@ -188,10 +189,10 @@ fn follow_lease(
     }
 }
 
-async fn client(kubeconfig: Option<&Path>) -> Result<Client> {
+async fn client(kubeconfig: Option<&Path>, programs: Programs) -> Result<Client> {
     let mut config = match kubeconfig {
         None => Config::incluster().context("no --kubeconfig, and this is not a Pod with a service account")?,
-        Some(file) => kubeconfig::from_file(file).await?,
+        Some(file) => kubeconfig::from_file(file, programs).await?,
     };
     config.connect_timeout = Some(CONNECT);
     let agent = http::HeaderValue::from_static(concat!("outrigger-webhook/", env!("CARGO_PKG_VERSION")));

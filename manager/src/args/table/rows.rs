@@ -179,7 +179,7 @@ pub(super) const OURS: &[Flag] = &[
     flag("load-balancer-sweep", Text, "report", Works, "What is done with load balancers, target groups, security groups and rules of this cluster whose Service is gone: off, report or delete."),
     flag("load-balancer-sweep-period", Duration, "1h0m0s", Works, "Time between two searches for them, at least 1m. Deleted is what two searches have found."),
     flag("migration", Text, "", Works, "Name of the CloudProviderMigration that this manager takes part in; implies leader migration."),
-    flag("migration-kubeconfig", Text, "", Works, "Kubeconfig of the cluster where that object lives; empty means this cluster."),
+    flag("migration-kubeconfig", Text, "", Works, "Kubeconfig of the cluster where that object lives; empty means this cluster. exec and auth-provider are refused in it, as they start programs."),
     flag("region", Text, "", Works, "AWS region; goes before Zone and Region of the cloud configuration, AWS_REGION, and the instance metadata service."),
     flag("security-group-rules-quota", COUNT, "60", Works, "How many rules AWS allows in a security group. From four fifths on there is a warning; a number that is set is never gone beyond."),
     flag("tag-resync-period", Duration, "30m0s", Works, "Time between two searches of the tagging controller for tags that were lost, which are set again; at least 1s, 0 turns it off."),
