@@ -15,6 +15,7 @@ use kube::config::AuthInfo;
 use kube::{Client, Config};
 use outrigger_aws::imds::Metadata;
 use outrigger_aws::{CallObserver, Clients, EndpointOverride, Proxies, Settings};
+use outrigger_shared::kubeconfig::Programs;
 
 use crate::args::Options;
 use crate::cloud_config::overrides::{self, AwsService};
@@ -132,7 +133,7 @@ impl Cluster {
     /// When the file cannot be used, or there is none and this is no Pod.
     pub async fn of(options: &Options, counted: RestClient) -> Result<Self> {
         let mut config = match &options.general.kubeconfig {
-            Some(path) => from_file(path, "--kubeconfig").await?,
+            Some(path) => from_file(path, "--kubeconfig", Programs::Allowed).await?,
             None => match (Config::incluster(), &options.general.master) {
                 (Ok(config), _) => config,
                 (Err(_), Some(master)) => {
@@ -159,17 +160,17 @@ impl Cluster {
     /// # Errors
     /// When the file cannot be used.
     pub async fn of_migration(options: &Options, own: &Self) -> Result<Self> {
-        own.or_of_file(options.migration.kubeconfig.as_deref(), "--migration-kubeconfig")
-            .await
+        let path = options.migration.kubeconfig.as_deref();
+        own.or_of_file(path, "--migration-kubeconfig", Programs::Refused).await
     }
 
     /// The cluster of the kubeconfig that `flag` names, else this one. Requests are counted and limited as here.
     ///
     /// # Errors
     /// When the file cannot be used.
-    pub async fn or_of_file(&self, path: Option<&Path>, flag: &str) -> Result<Self> {
+    pub async fn or_of_file(&self, path: Option<&Path>, flag: &str, programs: Programs) -> Result<Self> {
         let config = match path {
-            Some(path) => from_file(path, flag).await?,
+            Some(path) => from_file(path, flag, programs).await?,
             None => self.config.clone(),
         };
         Ok(Self { config, ..self.clone() })
@@ -326,5 +327,30 @@ mod tests {
             "POST /api/v1/namespaces/kube-system/serviceaccounts/service-controller/token? authorization: Bearer root";
         let node = |token: &str| format!("GET /api/v1/nodes/n authorization: Bearer {token}");
         assert_eq!(heard, [token.to_owned(), node("own"), node("root")]);
+    }
+    #[tokio::test]
+    async fn only_the_operators_own_kubeconfig_starts_a_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+            clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n\
+            contexts: [{name: c, context: {cluster: c, user: u}}]\n\
+            users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: /nonexistent}}}]\n";
+        std::fs::write(&path, text).unwrap();
+        let flag = |name: &str| format!("--{name}={}", path.display());
+        let line = [
+            "--cloud-provider=aws".to_owned(),
+            flag("kubeconfig"),
+            flag("migration-kubeconfig"),
+        ];
+        let crate::args::Request::Run(options) = crate::args::parse(&line).unwrap() else {
+            panic!("{line:?}");
+        };
+
+        let own = Cluster::of(&options, RestClient::default()).await.unwrap();
+        let refused = Cluster::of_migration(&options, &own).await.err().unwrap();
+        let told = format!("{refused:#}");
+        let expected = format!("{}: user \"u\" has the field exec", flag("migration-kubeconfig"));
+        assert!(told.starts_with(&expected), "{told}");
     }
 }

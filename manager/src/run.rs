@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use outrigger_leader::{CountNodes, Guard, Mode, Observer, Permit, Setup, SlowPath, Timing};
 use outrigger_shared::controller::Controller;
+use outrigger_shared::kubeconfig::Programs;
 use outrigger_shared::leader_migration::LeaderMigrationConfiguration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -117,12 +118,14 @@ async fn serve(options: &Options, cluster: &Cluster, surface: Surface, stop: &Ca
         .or_of_file(
             authentication.token_kubeconfig.as_deref(),
             "--authentication-kubeconfig",
+            Programs::Allowed,
         )
         .await?;
     let accesses = cluster
         .or_of_file(
             authentication.access_kubeconfig.as_deref(),
             "--authorization-kubeconfig",
+            Programs::Allowed,
         )
         .await?;
     let authorities = Authorities::load(authentication)?;
@@ -131,8 +134,10 @@ async fn serve(options: &Options, cluster: &Cluster, surface: Surface, stop: &Ca
     let reviewer = accesses.client("access-review")?;
     let access = Access::new(authentication.clone(), authorities, Some(reviewer))
         .with_token_reviewer(tokens.client("token-review")?);
+    let metrics = surface.metrics.clone();
     let router = serving::router(surface, Arc::new(access));
-    tokio::spawn(listening.run(router, stop.clone()));
+    let stop = stop.clone();
+    tokio::spawn(async move { listening.run(router, &metrics, stop).await });
     Ok(())
 }
 

@@ -318,3 +318,43 @@ proptest! {
         prop_assert_eq!(config.vpc.unwrap_or_default(), value);
     }
 }
+
+#[test]
+fn an_endpoint_without_encryption_gets_a_warning_unless_it_is_on_this_machine() {
+    let warnings = |service: &str, url: &str| {
+        read(&format!(
+            "[ServiceOverride \"a\"]\nService={service}\nRegion=r\nURL={url}\nSigningRegion=r\n"
+        ))
+        .warnings
+    };
+    for url in [
+        "http://vpce-1.example.com",
+        "http://10.0.0.1:5000/x",
+        "http://[fd00::1]",
+        "HTTP://localhost.example.com",
+    ] {
+        let warnings = warnings("EC2", url);
+        assert_eq!(warnings.len(), 1, "{url}: {warnings:?}");
+        assert!(
+            warnings[0].starts_with("aws.conf:1:2: ServiceOverride \"a\": URL ")
+                && warnings[0].contains("use https://"),
+            "{warnings:?}"
+        );
+    }
+    for url in [
+        "https://vpce-1.example.com",
+        "http://127.0.0.1:5000",
+        "http://127.9.9.9",
+        "http://[::1]:5000",
+        "http://localhost:5000",
+    ] {
+        assert_eq!(warnings("EC2", url), Vec::<String>::new(), "{url}");
+    }
+    for metadata in ["ec2imds", "ec2metadata"] {
+        assert_eq!(
+            warnings(metadata, "http://169.254.169.254/latest"),
+            Vec::<String>::new(),
+            "not signed"
+        );
+    }
+}

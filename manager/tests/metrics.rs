@@ -16,6 +16,7 @@ use outrigger_manager::controllers::node_ipam::IpamMetrics;
 use outrigger_manager::controllers::service::sweep::SweepMetrics;
 use outrigger_manager::controllers::tagging::TaggingMetrics;
 use outrigger_manager::metrics::{CloudCallLabels, KindLabel, LeaseLabel, Metrics, ReasonLabel, RouteSyncLabels};
+use outrigger_serving::{Ended, Refused};
 use tower::{Layer as _, ServiceExt as _};
 
 /// All metrics, each family with a value at least.
@@ -61,6 +62,10 @@ async fn filled() -> Metrics {
             ending,
         });
     }
+    let connections = metrics.connections();
+    connections.opened();
+    connections.ended(Ended::Peer);
+    connections.refused(Refused::HandshakeFailed);
     let server = tower::service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(())) });
     let layer = metrics.rest_client().layer(&Uri::from_static("https://server:6443"));
     layer.layer(server).oneshot(Request::new(())).await.unwrap();

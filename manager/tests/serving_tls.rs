@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outrigger_certs::{Authority, Validity};
+use outrigger_manager::metrics::Metrics;
 use outrigger_manager::serving;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -27,7 +28,10 @@ async fn start(more: &[&str]) -> SocketAddr {
         .await
         .unwrap();
     let address = listening.address().unwrap();
-    tokio::spawn(listening.run(axum::Router::new(), CancellationToken::new()));
+    tokio::spawn(async move {
+        let (router, metrics) = (axum::Router::new(), Metrics::new());
+        listening.run(router, &metrics, CancellationToken::new()).await;
+    });
     address
 }
 

@@ -14,6 +14,7 @@
 //! | how is a YAML text inside an object changed without touching the rest of it | [`yaml_text`] |
 //! | how is an Event written | [`event`] |
 //! | how much of a file that an operator names is read | [`limited_file`] |
+//! | how much of other crates' events a log may show | [`log_limits`] |
 //! | annotations, taints, AWS tags, provider IDs, versions | [`annotations`], [`taints`], [`tags`], [`provider_id`], [`version`] |
 
 pub mod annotations;
@@ -24,6 +25,7 @@ pub mod event;
 pub mod kubeconfig;
 pub mod leader_migration;
 pub mod limited_file;
+pub mod log_limits;
 pub mod migration;
 pub mod phase_flags;
 pub mod provider_id;

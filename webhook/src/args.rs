@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
 use outrigger_certs::Source;
+use outrigger_serving::{ConnectionLimits, WhenFull};
 
 use crate::duration;
 use crate::routes::RequestLimits;
-use crate::server::ConnectionLimits;
 
 const MIB: usize = 1024 * 1024;
 
@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Kubeconfig for reading the cloud-controller-manager's lease in the cluster whose Nodes are reviewed at
-    /// /mutate/NAME. May be repeated
+    /// /mutate/NAME; exec and auth-provider are refused in it, as they start programs. May be repeated
     #[arg(long = "cluster-kubeconfig", value_name = "NAME=FILE", value_parser = named_file)]
     pub cluster_kubeconfigs: Vec<(String, PathBuf)>,
     /// Namespace of the cloud-controller-manager's lease
@@ -83,7 +83,8 @@ pub struct Args {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Limits")]
 pub struct Limits {
-    /// Connections served at once; one more is closed at once
+    /// Connections served at once, half of them at most from one address; an eighth of them is for callers on this
+    /// machine. One more is closed at once
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = positive)]
     pub max_connections: usize,
     /// Requests that one HTTP/2 connection may have open at once
@@ -144,6 +145,9 @@ impl Limits {
     pub const fn connections(&self) -> ConnectionLimits {
         ConnectionLimits {
             connections: self.max_connections,
+            reserved: self.max_connections / 8,
+            per_source: self.max_connections.div_ceil(2),
+            when_full: WhenFull::FairShare,
             streams: self.max_streams_per_connection,
             handshake: self.handshake_timeout,
             header: self.header_timeout,

@@ -17,10 +17,10 @@ use axum::routing::get;
 use http::{StatusCode, header};
 use k8s_openapi::jiff::Timestamp;
 use outrigger_certs::Reloader;
+use outrigger_serving::{ConnectionLimits, WhenFull};
 use tokio_util::sync::CancellationToken;
 
 use crate::admit::Reviewer;
-use crate::server::ConnectionLimits;
 
 /// What the probes look at.
 #[derive(Debug)]
@@ -68,12 +68,15 @@ pub fn router(health: Arc<Health>) -> Router {
         .with_state(health)
 }
 
-/// What the health port gives to connections: a kubelet and a few scrapers. Without limits whoever reaches it could use up
-/// the process's file descriptors, and with them the admission port.
+/// The limits of the health port. A kubelet and a few scrapers call it, and no client certificate is needed: idle connections
+/// must neither keep the kubelet out nor use up the process's file descriptors, which the admission port needs too.
 #[must_use]
 pub const fn limits() -> ConnectionLimits {
     ConnectionLimits {
         connections: 128,
+        reserved: 16,
+        per_source: 64,
+        when_full: WhenFull::EndIdle,
         streams: 1,
         handshake: Duration::from_secs(5),
         header: Duration::from_secs(5),

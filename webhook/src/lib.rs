@@ -1,7 +1,7 @@
 //! The mutating admission webhook.
 //!
 //! ```text
-//! TLS ─ server ─ connection ─ routes ─▶ review ──▶ decide ──▶ patch ──▶ review ─▶ AdmissionReview
+//! TLS ── outrigger-serving ── routes ─▶ review ──▶ decide ──▶ patch ──▶ review ─▶ AdmissionReview
 //!       bytes, limits, drain            parse      pure       pure      same UID, always
 //!                                          view: migrations, namespaces, leases (fed by watches)
 //! ```
@@ -13,13 +13,12 @@
 //! | what is known of the clusters | [`view`] |
 //! | which stored objects are not in the form of their phase | [`missed`] |
 //! | which paths are there, and what do errors look like | [`routes`], [`health`] |
-//! | which limits hold, and how does the server end | [`server`], [`body`] |
+//! | which limits hold, and how does the server end | [`outrigger_serving`], [`body`] |
 //! | which flags are there | [`args`] |
 
 pub mod admit;
 pub mod args;
 pub mod body;
-mod connection;
 pub mod decide;
 pub mod duration;
 pub mod health;
@@ -32,5 +31,4 @@ pub mod review;
 pub mod room;
 pub mod routes;
 pub mod run;
-pub mod server;
 pub mod view;

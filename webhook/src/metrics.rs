@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use outrigger_serving::{Ended, Observer, Refused};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -84,36 +85,6 @@ pub enum Port {
     Admission,
     /// Probes and metrics.
     Health,
-}
-
-/// What ended a connection that was served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// The peer, in good order.
-    Peer,
-    /// The peer broke off or broke the protocol; most floods end like this.
-    Error,
-    /// Far more requests were taken back than answered.
-    Flood,
-    /// Nothing was asked for too long.
-    Quiet,
-    /// It was old.
-    Age,
-    /// The server is going.
-    Shutdown,
-}
-
-/// Why a connection was not served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
-    /// The cap was reached.
-    TooManyConnections,
-    /// The handshake failed: wrong protocol, or the caller does not trust our certificate.
-    HandshakeFailed,
-    /// The handshake took too long.
-    HandshakeTimeout,
-    /// The caller has no certificate, or one of another authority or name.
-    ClientCertificate,
 }
 
 /// What is followed in a cluster.
@@ -268,38 +239,13 @@ impl Metrics {
         self.duration.observe(time.as_secs_f64());
     }
 
-    /// Counts a connection as open until the guard is dropped.
+    /// Counts the connections of a port.
     #[must_use]
-    pub fn connection(&self, port: Port) -> OpenConnection {
-        let gauge = self.connections.get_or_create_owned(&Listener { port: port.word() });
-        gauge.inc();
-        OpenConnection(gauge)
-    }
-
-    /// Counts a connection that was served, and what ended it.
-    pub fn ended(&self, port: Port, ended: Ended) {
-        let reason = Word(match ended {
-            Ended::Peer => "peer",
-            Ended::Error => "error",
-            Ended::Flood => "flood",
-            Ended::Quiet => "quiet",
-            Ended::Age => "age",
-            Ended::Shutdown => "shutdown",
-        });
-        let port = port.word();
-        self.connections_ended.get_or_create(&Reason { port, reason }).inc();
-    }
-
-    /// Counts a connection that was not served.
-    pub fn refused(&self, port: Port, reason: Refused) {
-        let reason = Word(match reason {
-            Refused::TooManyConnections => "too_many_connections",
-            Refused::HandshakeFailed => "handshake_failed",
-            Refused::HandshakeTimeout => "handshake_timeout",
-            Refused::ClientCertificate => "client_certificate",
-        });
-        let port = port.word();
-        self.connections_refused.get_or_create(&Reason { port, reason }).inc();
+    pub fn of_port(self: &Arc<Self>, port: Port) -> Arc<dyn Observer> {
+        Arc::new(Connections {
+            metrics: Arc::clone(self),
+            port: port.word(),
+        })
     }
 
     /// Sets what is known of the serving certificate.
@@ -382,13 +328,44 @@ fn known(words: &[&'static str], word: &str) -> Option<&'static str> {
     words.iter().copied().find(|known| *known == word)
 }
 
-/// A connection that is open.
+/// The connections of one port.
 #[derive(Debug)]
-pub struct OpenConnection(Gauge);
+struct Connections {
+    metrics: Arc<Metrics>,
+    port: Word,
+}
 
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.0.dec();
+impl Connections {
+    fn open(&self) -> Gauge {
+        let port = Listener { port: self.port };
+        self.metrics.connections.get_or_create_owned(&port)
+    }
+
+    const fn reason(&self, reason: &'static str) -> Reason {
+        Reason {
+            port: self.port,
+            reason: Word(reason),
+        }
+    }
+}
+
+impl Observer for Connections {
+    fn opened(&self) {
+        self.open().inc();
+    }
+
+    fn closed(&self) {
+        self.open().dec();
+    }
+
+    fn ended(&self, reason: Ended) {
+        let labels = self.reason(reason.as_str());
+        self.metrics.connections_ended.get_or_create(&labels).inc();
+    }
+
+    fn refused(&self, reason: Refused) {
+        let labels = self.reason(reason.as_str());
+        self.metrics.connections_refused.get_or_create(&labels).inc();
     }
 }
 
@@ -414,10 +391,11 @@ mod tests {
     #[test]
     fn an_open_connection_counts_until_it_ends() {
         let metrics = Metrics::new();
-        let open = metrics.connection(Port::Health);
+        let connections = metrics.of_port(Port::Health);
+        connections.opened();
         let shows = |text: &str| metrics.text().unwrap().contains(text);
         assert!(shows(r#"outrigger_webhook_connections{port="health"} 1"#));
-        drop(open);
+        connections.closed();
         assert!(shows(r#"outrigger_webhook_connections{port="health"} 0"#));
     }
 }

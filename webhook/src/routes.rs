@@ -18,13 +18,13 @@ use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use http::{HeaderMap, StatusCode, header};
+use outrigger_serving::Aborted;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::admit::{NotAdmitted, Question, Reviewer};
 use crate::body::{self, BodyError};
-use crate::connection::TakenBack;
 use crate::duration;
 use crate::room::Room;
 
@@ -186,7 +186,7 @@ impl Desk {
         tracing::warn!(class = refusal.class(), %refusal, "a request was not answered with a review");
         let mut response = (refusal.status(), format!("{refusal}\n")).into_response();
         if matches!(refusal, Refusal::Body(BodyError::Broken { .. })) {
-            response.extensions_mut().insert(TakenBack);
+            response.extensions_mut().insert(Aborted);
         }
         if matches!(refusal, Refusal::Body(_)) {
             // What is left of the body is not read, so on HTTP/1.1 nothing more can follow on this connection.

@@ -12,8 +12,10 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher;
 use kube::{Api, Client, Config};
 use outrigger_certs::{Clients, Reloader, tls};
+use outrigger_serving::{Drained, Server};
+use outrigger_shared::kubeconfig::Programs;
 use outrigger_shared::migration::CloudProviderMigration;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,13 +25,9 @@ use crate::args::Args;
 use crate::health::{self, Health};
 use crate::metrics::{Metrics, Port, Watched};
 use crate::missed::Check;
-use crate::server::{Drained, Server};
 use crate::view::{Clusters, Follow, Freshness, Migrations, Namespaces};
 use crate::{kubeconfig, routes};
 
-/// Connections that the kernel keeps until they are accepted. Past it callers wait a second before they try again, while one that
-/// is accepted is served or refused at once.
-const BACKLOG: u32 = 4096;
 /// Time to reach an API server; the answer to a list may take longer.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -63,19 +61,17 @@ pub async fn run(args: Args) -> Result<()> {
     });
     let health = Server {
         tls: None,
-        port: Port::Health,
         router: health::router(health),
         limits: health::limits(),
-        metrics: Arc::clone(&metrics),
+        observer: metrics.of_port(Port::Health),
     };
     let health = tasks.spawn(health.serve(health_listener, stop.clone()));
 
     let admission = Server {
         tls: Some(Arc::new(tls)),
-        port: Port::Admission,
         router: routes::router(reviewer, args.limits.requests()),
         limits: args.limits.connections(),
-        metrics,
+        observer: metrics.of_port(Port::Admission),
     };
     let accepting = CancellationToken::new();
     let serving = tasks.spawn(admission.serve(listener, accepting.clone()));
@@ -97,16 +93,8 @@ pub async fn run(args: Args) -> Result<()> {
 }
 
 fn bind(address: SocketAddr) -> Result<TcpListener> {
-    let listen = || {
-        let socket = match address {
-            SocketAddr::V4(_) => TcpSocket::new_v4()?,
-            SocketAddr::V6(_) => TcpSocket::new_v6()?,
-        };
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(BACKLOG)
-    };
-    listen().with_context(|| format!("cannot listen on {address}; is the port in use?"))
+    outrigger_serving::listen(address, false)
+        .with_context(|| format!("cannot listen on {address}; is the port in use?"))
 }
 
 fn callers(args: &Args) -> Result<tls::Callers> {
@@ -125,7 +113,7 @@ async fn watch(
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) -> Result<Arc<Reviewer>> {
-    let client = client(args.kubeconfig.as_deref())
+    let client = client(args.kubeconfig.as_deref(), Programs::Allowed)
         .await
         .context("cannot use the management cluster")?;
     let migrations = Migrations::new(Arc::clone(metrics));
@@ -154,7 +142,7 @@ async fn watch(
     let lease = |client, index: &Arc<Freshness>, name: &str| follow_lease(args, client, index, name, metrics);
     tasks.spawn(lease(client.clone(), &clusters.own, "management").run(stop.clone()));
     for (name, file) in &args.cluster_kubeconfigs {
-        let client = self::client(Some(file))
+        let client = self::client(Some(file), Programs::Refused)
             .await
             .with_context(|| format!("cannot use the cluster {name:?}"))?;
         let freshness = Arc::<Freshness>::default();
@@ -201,10 +189,10 @@ fn follow_lease(
     }
 }
 
-async fn client(kubeconfig: Option<&Path>) -> Result<Client> {
+async fn client(kubeconfig: Option<&Path>, programs: Programs) -> Result<Client> {
     let mut config = match kubeconfig {
         None => Config::incluster().context("no --kubeconfig, and this is not a Pod with a service account")?,
-        Some(file) => kubeconfig::from_file(file).await?,
+        Some(file) => kubeconfig::from_file(file, programs).await?,
     };
     config.connect_timeout = Some(CONNECT);
     let agent = http::HeaderValue::from_static(concat!("outrigger-webhook/", env!("CARGO_PKG_VERSION")));

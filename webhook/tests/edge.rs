@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use edge_support::{H1, H2, Options, Server, read, request, review, within};
 use k8s_openapi::jiff::Timestamp;
+use outrigger_serving::Drained;
 use outrigger_webhook::health::Health;
-use outrigger_webhook::server::Drained;
 use outrigger_webhook::view::Index;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

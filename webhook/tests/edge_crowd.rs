@@ -8,7 +8,7 @@
 
 mod edge_support;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use edge_support::frames::{HEADERS, frame, post, preface};
 use edge_support::process::Webhook;
 use edge_support::{H1, H2, h2, request, review, within};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::Instant;
 
 const KIB: u64 = 1024;
@@ -190,4 +190,43 @@ async fn a_crowd_at_the_health_port_goes_away_and_does_not_reach_reviews() {
     let refused = r#"outrigger_webhook_connections_refused_total{port="health",reason="too_many_connections"}"#;
     assert!(webhook.metric(refused).await >= 272.0, "128 are let in");
     assert_eq!(webhook.review().await, 200);
+}
+
+/// Opens connections from 16 addresses that send `bytes` and then nothing. The server may refuse some of them.
+async fn hold(server: SocketAddr, number: usize, bytes: &'static [u8]) -> Vec<TcpStream> {
+    let open = (0..number).map(|turn| async move {
+        let socket = TcpSocket::new_v4().unwrap();
+        let source = Ipv4Addr::new(127, 0, 1, u8::try_from(turn % 16).unwrap() + 1);
+        socket.bind((source, 0).into()).unwrap();
+        let mut stream = socket.connect(server).await.ok()?;
+        stream.write_all(bytes).await.ok()?;
+        Some(stream)
+    });
+    futures::future::join_all(open).await.into_iter().flatten().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_from_many_addresses_delays_neither_probes_nor_reviews() {
+    let webhook = Webhook::ready(&["--handshake-timeout=60s", "--header-timeout=60s"]).await;
+    for (port, bytes) in [
+        (webhook.health, &b""[..]),
+        (webhook.health, b"GET /healthz HTTP/1.1\r\nhost: loc"),
+        (webhook.health, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"),
+        (webhook.admission, b""),
+        (webhook.admission, b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc"),
+    ] {
+        let held = hold(port, 700, bytes).await;
+        for _ in 0..3 {
+            let begin = Instant::now();
+            let probe = webhook.get("/healthz").await;
+            assert!(
+                probe.is_some_and(|answer| answer.starts_with("HTTP/1.1 200")),
+                "{bytes:?}"
+            );
+            assert_eq!(webhook.review().await, 200, "{bytes:?}");
+            println!("{bytes:?}: {:?}", begin.elapsed());
+            assert!(begin.elapsed() < Duration::from_secs(1), "{bytes:?}");
+        }
+        drop(held);
+    }
 }

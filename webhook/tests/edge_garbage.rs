@@ -8,7 +8,7 @@ mod edge_support;
 use std::time::Duration;
 
 use edge_support::{H1, H2, Options, Server, read, request, review, within};
-use outrigger_webhook::server::Drained;
+use outrigger_serving::Drained;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -4,12 +4,15 @@
 
 mod edge_support;
 
+use std::fs::File;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use edge_support::process::{Api, Webhook, play};
+use outrigger_shared::log_limits;
+use serde_json::Value;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_process_follows_its_cluster_and_ends_politely() {
@@ -65,4 +68,29 @@ fn a_start_without_a_certificate_fails_and_names_the_file() {
         !output.status.success() && text.contains("tls.crt") && text.contains("mount"),
         "{text}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_filter_shows_what_is_sent_on_a_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let file = File::create(&log).unwrap();
+    let webhook = Webhook::logging(play(Arc::default()).await, &["--log=trace"], file.into());
+    webhook.shows("/readyz", "200 OK").await;
+    assert_eq!(webhook.review().await, 200);
+
+    let text = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().any(|line| line["level"] == "DEBUG"), "{text}");
+    for line in &lines {
+        let target = line["target"].as_str().unwrap();
+        assert!(line["level"] != "TRACE" || target.starts_with("outrigger"), "{line}");
+        let limited = log_limits::CONNECTIONS
+            .iter()
+            .any(|limited| target.starts_with(limited));
+        assert!(
+            !limited || ["INFO", "WARN", "ERROR"].contains(&line["level"].as_str().unwrap()),
+            "{line}"
+        );
+    }
 }

@@ -1,5 +1,7 @@
 //! `[ServiceOverride "LABEL"]`: which endpoint serves an AWS API in a region.
 
+use std::net::IpAddr;
+
 use super::Findings;
 use super::read::given;
 use super::syntax::{Entry, Place};
@@ -191,6 +193,18 @@ fn required(draft: &Draft, findings: &mut Findings<'_>) -> bool {
     complete
 }
 
+/// Whether signed requests leave this machine without encryption. Requests to the instance metadata service are not signed.
+fn unencrypted(draft: &Draft) -> bool {
+    let Ok(url) = draft.url.parse::<http::Uri>() else {
+        return false;
+    };
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let address: Option<IpAddr> = host.parse().ok();
+    let loopback = address.is_some_and(|address| address.is_loopback()) || host.eq_ignore_ascii_case("localhost");
+    let metadata = [AwsService::Imds.name(), AwsService::Imds.old_name()].contains(&draft.service.as_str());
+    url.scheme_str() == Some("http") && !loopback && !metadata
+}
+
 fn known(draft: &Draft, findings: &mut Findings<'_>) {
     let url_ok = draft
         .url
@@ -199,6 +213,13 @@ fn known(draft: &Draft, findings: &mut Findings<'_>) {
     if !draft.url.is_empty() && !url_ok {
         let text = format!("URL {:?} is not an http or https URL", draft.url);
         findings.error(draft.place, &format!("ServiceOverride {:?}: {text}", draft.label));
+    }
+    if unencrypted(draft) {
+        let text = format!(
+            "URL {:?} is not encrypted: others on the network can read the signed requests and repeat them; use https://",
+            draft.url
+        );
+        findings.warning(draft.place, &format!("ServiceOverride {:?}: {text}", draft.label));
     }
     let names = || AwsService::ALL.into_iter().map(AwsService::name);
     let ours = names()

@@ -5,15 +5,15 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use outrigger_shared::kubeconfig;
+use outrigger_shared::kubeconfig::{self, Programs};
 
 /// The configuration of a client, from the file that `flag` names.
 ///
 /// # Errors
-/// When the file cannot be read or used; the message names flag and path.
-pub(super) async fn from_file(path: &Path, flag: &str) -> Result<Config> {
+/// When the file cannot be read or used, or starts a program and must not; the message names flag and path.
+pub(super) async fn from_file(path: &Path, flag: &str, programs: Programs) -> Result<Config> {
     let context = || format!("{flag}={}", path.display());
-    let file = kubeconfig::read(path).with_context(context)?;
+    let file = kubeconfig::read(path, programs).with_context(context)?;
     let names_proxy = names_proxy(&file);
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
     let mut config = config.with_context(context)?;
@@ -61,7 +61,7 @@ mod tests {
             ),
         ] {
             std::fs::write(&path, text).unwrap();
-            let error = from_file(&path, "--kubeconfig").await;
+            let error = from_file(&path, "--kubeconfig", Programs::Allowed).await;
             let told = error.map_or_else(|error| format!("{error:#} {error:?}"), |_| String::new());
             assert!(told.starts_with("--kubeconfig="), "{case}: {told}");
             assert!(!told.contains(SECRET), "{case}: {told}");

@@ -1,10 +1,12 @@
 //! Logs on stderr: text, or JSON with `--logging-format=json`. `RUST_LOG` wins over `--v` at the start; what is PUT to
-//! `/debug/flags/v` wins over both.
+//! `/debug/flags/v` wins over both. [`log_limits`] holds for each of them.
 
 mod json;
 
 use std::fmt;
 
+use outrigger_shared::log_limits;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::JsonFields;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -41,23 +43,30 @@ impl Verbosity {
     }
 }
 
-/// Which levels of which crates a value of `--v` shows. Nothing ever shows what is sent on a connection: there are
-/// tokens in it.
+/// Which levels of which crates a value of `--v` shows.
 fn directives(verbosity: u32) -> &'static str {
     match verbosity {
         0..=3 => "info,kube_runtime=error,kube_client=error",
         4..=5 => {
             "info,kube_runtime=error,outrigger=debug,outrigger_manager=debug,outrigger_leader=debug,outrigger_aws=debug"
         }
-        _ => "debug,h2=info,hyper=info,hyper_util=info,rustls=info,aws_smithy_runtime=info,aws_smithy_runtime_api=info",
+        _ => "debug",
     }
+}
+
+/// The most that any filter can show: never what is sent on a connection, as there are tokens and signatures in it.
+fn limits() -> Targets {
+    Targets::new()
+        .with_default(LevelFilter::DEBUG)
+        .with_target(log_limits::OWN, LevelFilter::TRACE)
+        .with_targets(log_limits::CONNECTIONS.map(|target| (target, LevelFilter::INFO)))
 }
 
 /// Starts logging for the whole process. A second call does nothing: it happens in tests.
 pub fn start(options: Logs) -> Verbosity {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(directives(options.verbosity)));
     let (filter, handle) = reload::Layer::new(filter);
-    let registry = tracing_subscriber::registry().with(filter);
+    let registry = tracing_subscriber::registry().with(filter).with(limits());
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let _ = if options.json {
         log_panics();

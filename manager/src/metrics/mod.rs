@@ -4,11 +4,13 @@
 //! controllers ─▶ Metrics, Queue ┐
 //! AWS clients ─▶ aws            ├─▶ catalog ─▶ OpenMetrics ─▶ text: Prometheus' format
 //! API clients ─▶ rest           │      └─▶ docs/metrics.md
-//! /proc/self  ─▶ process        ┘
+//! /proc/self  ─▶ process        ┤
+//! HTTPS port  ─▶ connections    ┘
 //! ```
 
 mod aws;
 mod catalog;
+mod connections;
 mod edges;
 mod process;
 mod queue;
@@ -21,6 +23,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outrigger_aws::CallObserver;
+use outrigger_serving::Observer;
 use prometheus_client::encoding::{EncodeLabelSet, text as open_metrics};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -30,6 +33,7 @@ use tokio::time::Instant;
 
 use aws::AwsCalls;
 pub use catalog::{Catalog, Row};
+use connections::Connections;
 use process::Process;
 use queue::Queues;
 pub use queue::{Queue, QueueLabel, Working};
@@ -84,6 +88,7 @@ pub struct Metrics {
     aws: AwsCalls,
     rest: RestClient,
     process: Process,
+    connections: Connections,
     /// `leader_election_master_status`: 1 while this process holds the Lease.
     pub leader: Family<LeaseLabel, Gauge>,
     /// `leader_election_slowpath_total`: renewals that had to read the Lease first.
@@ -163,6 +168,7 @@ impl Metrics {
             aws: AwsCalls::default(),
             rest: RestClient::default(),
             process: Process::default(),
+            connections: Connections::default(),
             routes: Routes::default(),
             leader: Family::default(),
             leader_slow_path: Family::default(),
@@ -188,6 +194,7 @@ impl Metrics {
             metrics.aws.register(catalog);
             metrics.rest.register(catalog);
             metrics.process.register(catalog);
+            metrics.connections.register(catalog);
             metrics.routes.register(catalog);
         });
         metrics
@@ -308,6 +315,12 @@ impl Metrics {
     #[must_use]
     pub fn aws_observer(&self) -> Arc<dyn CallObserver> {
         Arc::new(self.aws.clone())
+    }
+
+    /// Counts connections to the HTTPS port.
+    #[must_use]
+    pub fn connections(&self) -> Arc<dyn Observer> {
+        self.connections.observer()
     }
 
     /// What counts requests to API servers.

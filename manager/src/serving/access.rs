@@ -13,12 +13,13 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInf
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use outrigger_serving::PeerCertificates;
 use rustls::pki_types::UnixTime;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::authorities::Authorities;
-use super::callers::{Peer, Said};
+use super::callers::Said;
 use crate::args::Authentication;
 
 /// How long the API server may take for a review.
@@ -48,7 +49,7 @@ pub(super) struct Asked<'a> {
     /// The bearer token.
     pub(super) token: Option<&'a str>,
     /// The certificates of the connection.
-    pub(super) peer: Option<&'a Peer>,
+    pub(super) peer: Option<&'a PeerCertificates>,
     pub(super) headers: &'a HeaderMap,
 }
 

@@ -4,16 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use outrigger_serving::PeerCertificates;
 use rustls::RootCertStore;
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::UnixTime;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
 use super::access::User;
-
-/// The certificates that a caller showed, its own first.
-#[derive(Debug, Clone)]
-pub(super) struct Peer(pub(super) Arc<[CertificateDer<'static>]>);
 
 /// Verifies certificates against one set of authorities.
 pub(super) type Verifier = Arc<dyn ClientCertVerifier>;
@@ -68,7 +65,7 @@ pub(super) fn verifier(pem: &str) -> Result<Verifier, String> {
 
 impl Trust {
     /// Judges a caller: a front proxy first, then a user.
-    pub(super) fn judge(&self, peer: Option<&Peer>, headers: &HeaderMap, now: UnixTime) -> Said {
+    pub(super) fn judge(&self, peer: Option<&PeerCertificates>, headers: &HeaderMap, now: UnixTime) -> Said {
         let Some((own, intermediates)) = peer.and_then(|peer| peer.0.split_first()) else {
             return Said::Nothing;
         };

@@ -1,15 +1,14 @@
 //! HTTPS: health, metrics, settings, and who may read them.
 //!
 //! ```text
-//! listener ─▶ TLS (certificate) ─▶ access (who may) ─▶ routes: /healthz /livez /readyz
-//!                                                        /metrics /configz /debug
+//! outrigger-serving: TLS (certificate) ─▶ access (authorization) ─▶ routes: /healthz /livez /readyz
+//!                                                                           /metrics /configz /debug
 //! ```
 
 mod access;
 mod authorities;
 mod callers;
 mod certificate;
-mod connections;
 mod debug;
 mod handshake;
 mod health;
@@ -20,13 +19,16 @@ mod tls;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use outrigger_serving::{ConnectionLimits, Server, WhenFull};
 use rustls::ServerConfig;
 use rustls::version::{TLS12, TLS13};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{Serving, TlsVersion};
+use crate::metrics::Metrics;
 pub use access::Access;
 pub use authorities::{Authorities, AuthoritiesError};
 pub use certificate::CertificateError;
@@ -35,8 +37,8 @@ use handshake::AnyCaller;
 pub use health::Health;
 pub use routes::{Surface, router};
 
-/// Connections that wait to be accepted, at most.
-const BACKLOG: u32 = 1024;
+/// The streams of a connection where `--http2-max-streams-per-connection` is 0. Scrapers use one.
+const STREAMS: u32 = 100;
 
 /// HTTPS cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +65,7 @@ pub struct Listening {
     listener: TcpListener,
     tls: Arc<ServerConfig>,
     certificates: Arc<Certificates>,
-    max_streams: Option<u32>,
+    limits: ConnectionLimits,
 }
 
 /// Binds the socket and loads or makes the certificate, so that a wrong setting ends the start, not a later moment.
@@ -102,26 +104,31 @@ pub async fn bind_to(options: &Serving, address: SocketAddr) -> Result<Listening
     if options.http2 {
         config.alpn_protocols.insert(0, b"h2".to_vec());
     }
-    let listener = listen(address, options.share_port).map_err(|source| ServingError::Bind { address, source })?;
+    let listener = outrigger_serving::listen(address, options.share_port)
+        .map_err(|source| ServingError::Bind { address, source })?;
     Ok(Listening {
         listener,
         tls: Arc::new(config),
         certificates,
-        max_streams: options.http2_max_streams,
+        limits: limits(options),
     })
 }
 
-/// `SO_REUSEADDR` is set in any case, as Go does; a port that others share needs `SO_REUSEPORT` on every side.
-fn listen(address: SocketAddr, share_port: bool) -> std::io::Result<TcpListener> {
-    let socket = if address.is_ipv4() {
-        TcpSocket::new_v4()?
-    } else {
-        TcpSocket::new_v6()?
-    };
-    socket.set_reuseaddr(true)?;
-    socket.set_reuseport(share_port)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
+/// The limits of the port. Probes and scrapers call it, from the control plane's machines; anyone in the network can reach it, and
+/// the paths of the probes need no credentials.
+fn limits(options: &Serving) -> ConnectionLimits {
+    ConnectionLimits {
+        connections: 256,
+        reserved: 32,
+        per_source: 64,
+        when_full: WhenFull::EndIdle,
+        streams: options.http2_max_streams.unwrap_or(STREAMS),
+        handshake: Duration::from_secs(5),
+        header: Duration::from_secs(5),
+        idle: Duration::from_secs(60),
+        age: Duration::from_secs(600),
+        drain: Duration::from_secs(1),
+    }
 }
 
 /// The files of the flags; without any, those of the certificate folder, if they are there.
@@ -146,10 +153,15 @@ impl Listening {
         self.listener.local_addr()
     }
 
-    /// Serves until `stop`, then lets open requests end, for at most a second. Certificate files that change are
-    /// taken up without dropping a connection.
-    pub async fn run(self, router: axum::Router, stop: CancellationToken) {
-        let serve = connections::serve(self.listener, self.tls, router, self.max_streams, stop.clone());
-        tokio::join!(serve, self.certificates.watch(stop));
+    /// Serves until `stop`, then lets open requests end, for at most a second. Certificate files that change are loaded without
+    /// ending a connection. Connections are counted in `metrics`.
+    pub async fn run(self, router: axum::Router, metrics: &Metrics, stop: CancellationToken) {
+        let server = Server {
+            tls: Some(self.tls),
+            router,
+            limits: self.limits,
+            observer: metrics.connections(),
+        };
+        tokio::join!(server.serve(self.listener, stop.clone()), self.certificates.watch(stop));
     }
 }

@@ -111,12 +111,13 @@ impl Served {
         let (verbosity, log) = Verbosity::detached();
         let surface = Surface {
             health: health.clone(),
-            metrics,
+            metrics: metrics.clone(),
             configz: options.configz,
             verbosity: options.profiling.then_some(verbosity),
         };
         let router = serving::router(surface, access);
-        let task = tokio::spawn(listening.run(router, stop.clone()));
+        let stopping = stop.clone();
+        let task = tokio::spawn(async move { listening.run(router, &metrics, stopping).await });
         Self {
             address,
             health,

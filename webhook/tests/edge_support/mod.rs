@@ -22,10 +22,10 @@ use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::jiff::Timestamp;
 use outrigger_certs::{Authority, Issued, Reloader, Source, Validity, bundle, tls, write};
+use outrigger_serving::{self as serving, ConnectionLimits, Drained, WhenFull};
 use outrigger_webhook::admit::Reviewer;
 use outrigger_webhook::metrics::{Metrics, Port};
 use outrigger_webhook::routes::{self, RequestLimits};
-use outrigger_webhook::server::{self, ConnectionLimits, Drained};
 use outrigger_webhook::view::{Clusters, Index, Migrations, Namespaces};
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
@@ -51,6 +51,9 @@ impl Default for Options {
         Self {
             connections: ConnectionLimits {
                 connections: 64,
+                reserved: 8,
+                per_source: 32,
+                when_full: WhenFull::FairShare,
                 streams: 100,
                 handshake: 5 * second,
                 header: 5 * second,
@@ -135,12 +138,11 @@ impl Server {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        let server = server::Server {
+        let server = serving::Server {
             tls: Some(Arc::new(config)),
-            port: Port::Admission,
             router: routes::router(Arc::clone(&reviewer), options.requests),
             limits: options.connections,
-            metrics: Arc::clone(&reviewer.metrics),
+            observer: reviewer.metrics.of_port(Port::Admission),
         };
         let task = tokio::spawn(server.serve(listener, stop.clone()));
         Self {

@@ -124,6 +124,11 @@ fn free_address() -> SocketAddr {
 impl Webhook {
     /// Starts it with `more` flags.
     pub fn start(api: SocketAddr, more: &[&str]) -> Self {
+        Self::logging(api, more, Stdio::null())
+    }
+
+    /// Starts it with `more` flags and a place for its log.
+    pub fn logging(api: SocketAddr, more: &[&str], log: Stdio) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let authority = Authority::new(
             "test",
@@ -146,7 +151,7 @@ impl Webhook {
             .arg(format!("--cluster-kubeconfig=prod={}", file.display()))
             .args(["--server-name=localhost", "--shutdown-delay=200ms"])
             .args(more)
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .unwrap();
         Self {

@@ -1,13 +1,8 @@
-//! Accepts connections, bounds them, and lets them end well.
-//!
-//! ```text
-//! listener ─accept─▶ over the cap? close ─▶ task: handshake (bounded) ─▶ connection::serve ─▶ end
-//!                                                                         ▲ stop: finish, then abort
-//! ```
+//! Accepts connections, limits them, and ends them in good order.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -17,40 +12,21 @@ use hyper_util::server::conn::auto::Builder;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connection::{self, Version};
-use crate::metrics::{Metrics, Port, Refused};
+use crate::connection::{Connection, Version};
+use crate::slots::{Caller, Place, Slot, Slots};
+use crate::{ConnectionLimits, Observer, PeerCertificates, Refused};
 
-/// What one server gives to connections. Requests have limits of their own ([`crate::routes::RequestLimits`]).
-#[derive(Debug, Clone)]
-pub struct ConnectionLimits {
-    /// Connections served at once; one more is closed at once.
-    pub connections: usize,
-    /// Requests that one HTTP/2 connection may have open at once.
-    pub streams: u32,
-    /// Time for the TLS handshake.
-    pub handshake: Duration,
-    /// Time for the headers of a request, and for a connection's first request to begin.
-    pub header: Duration,
-    /// A connection without a request for this long is ended.
-    pub idle: Duration,
-    /// A connection of this age, or up to a fifth less, is ended once its requests are answered. API servers keep connections for as long as
-    /// they can, so without it a replica that joins gets no work.
-    pub age: Duration,
-    /// Time that open requests get when the server, or a connection, is told to end.
-    pub drain: Duration,
-}
-
-/// The largest header block: what Go's servers, such as the API server, take is more; what they send is far less.
+/// The largest header block. hyper's own limit for HTTP/2 is the same; API servers and kubelets send far less.
+/// <https://docs.rs/hyper/latest/hyper/server/conn/http2/struct.Builder.html#method.max_header_list_size>
 const MAX_HEADER_BYTES: usize = 16 * 1024;
-/// How often a silent HTTP/2 peer is asked whether it is still there, and how long it may take to say so.
+/// How often a silent HTTP/2 peer is asked for a sign of life, and how long it may take to answer.
 const PING: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
-/// The pause after an accept that failed for want of file descriptors or memory.
+/// The pause after an accept that failed for want of file descriptors or memory: the next one fails at once, too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How a server ended.
@@ -58,55 +34,56 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub enum Drained {
     /// Every request that was open got its answer.
     Clean,
-    /// Some connections were still open when their time was over, and were cut.
+    /// Some connections were still open when their time was over, and were ended.
     Cut,
 }
 
 /// What a server serves, and how.
 #[derive(Debug)]
 pub struct Server {
-    /// Its settings; `None` serves plain HTTP.
+    /// Certificate, versions and protocols; `None` serves plain HTTP/1.1.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Which of the process's ports it is, for metrics.
-    pub port: Port,
-    /// What answers requests.
+    /// Answers requests.
     pub router: Router,
-    /// What connections get.
+    /// Limits of connections.
     pub limits: ConnectionLimits,
-    /// Counts.
-    pub metrics: Arc<Metrics>,
+    /// Counts connections.
+    pub observer: Arc<dyn Observer>,
 }
 
 impl Server {
     /// Serves until `stop`, then takes no more connections and gives the open ones [`ConnectionLimits::drain`] to finish.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> Drained {
         let tasks = TaskTracker::new();
-        // Beneath `stop`: at the end of the drain what is left is cut with it.
+        // Ends the connections that are left at the end of the drain.
         let abort = CancellationToken::new();
-        let door = Arc::new(Door {
-            acceptor: self.tls.map(TlsAcceptor::from),
-            port: self.port,
-            slots: Arc::new(Semaphore::new(self.limits.connections)),
+        let acceptor = Arc::new(Acceptor {
+            tls: self.tls.map(TlsAcceptor::from),
+            slots: Slots::new(self.limits),
             http: Http::new(&self.limits, &tasks),
             router: self.router,
             limits: self.limits,
-            metrics: self.metrics,
-            admitted: AtomicU64::new(0),
+            observer: self.observer,
             stop: stop.clone(),
             abort: abort.clone(),
         });
+
         while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
             match accepted {
-                Ok((stream, _)) => door.admit(stream, &tasks),
+                Ok((stream, peer)) => acceptor.admit(stream, peer, &tasks),
                 Err(error) => pause_after(&error).await,
             }
         }
+
         drop(listener);
         tasks.close();
-        if timeout(door.limits.drain, tasks.wait()).await.is_ok() {
+        if timeout(acceptor.limits.drain, tasks.wait()).await.is_ok() {
             return Drained::Clean;
         }
-        tracing::warn!(open = tasks.len(), "cutting connections that did not end in time");
+        tracing::warn!(
+            open = tasks.len(),
+            "ending connections whose requests were not answered in time"
+        );
         abort.cancel();
         tasks.wait().await;
         Drained::Cut
@@ -114,7 +91,7 @@ impl Server {
 }
 
 async fn pause_after(error: &io::Error) {
-    // A peer that gave up before it was accepted is its own affair; anything else will come again at once.
+    // A peer that gave up before it was accepted needs no pause; any other error repeats at once.
     if !matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
@@ -124,79 +101,113 @@ async fn pause_after(error: &io::Error) {
     }
 }
 
-struct Door {
-    acceptor: Option<TlsAcceptor>,
-    port: Port,
-    slots: Arc<Semaphore>,
+struct Acceptor {
+    tls: Option<TlsAcceptor>,
+    slots: Arc<Slots>,
     http: Http,
     router: Router,
     limits: ConnectionLimits,
-    metrics: Arc<Metrics>,
-    admitted: AtomicU64,
+    observer: Arc<dyn Observer>,
     stop: CancellationToken,
     abort: CancellationToken,
 }
 
-impl Door {
-    fn admit(self: &Arc<Self>, stream: TcpStream, tasks: &TaskTracker) {
-        // Closing at once tells the API server to apply the failure policy now; waiting would use up its time-out.
-        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
-            self.metrics.refused(self.port, Refused::TooManyConnections);
+impl Acceptor {
+    fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr, tasks: &TaskTracker) {
+        // Closing at once tells the caller now; waiting would use up its timeout.
+        let Some(slot) = self.slots.take(Caller::of(peer, stream.local_addr().ok())) else {
+            self.observer.refused(Refused::TooManyConnections);
             return;
         };
-        let door = Arc::clone(self);
+        let acceptor = Arc::clone(self);
         tasks.spawn(async move {
-            let abort = door.abort.clone();
-            abort.run_until_cancelled(door.serve(stream, slot)).await;
+            let abort = acceptor.abort.clone();
+            abort.run_until_cancelled(acceptor.hold(stream, slot)).await;
         });
     }
 
-    async fn serve(self: Arc<Self>, stream: TcpStream, _slot: OwnedSemaphorePermit) {
-        let _open = self.metrics.connection(self.port);
+    async fn hold(self: Arc<Self>, stream: TcpStream, slot: Slot) {
+        let _open = Open::new(&self.observer);
+        // In a box: each layer around a future holds it twice, and a crowd that only connects gets no further than this one.
+        let serving = Box::pin(self.serve(stream, slot.place()));
+        if slot.run(serving).await.is_none() {
+            self.observer.refused(Refused::TooManyConnections);
+        }
+    }
+
+    async fn serve(&self, stream: TcpStream, place: &Place) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
-        let Some(acceptor) = &self.acceptor else {
-            return Box::pin(self.converse(stream, Version::One)).await;
+        let Some(tls) = &self.tls else {
+            return Box::pin(self.converse(stream, Version::One, None, place)).await;
         };
-        let handshake = timeout(self.limits.handshake, acceptor.accept(stream));
+        let handshake = timeout(self.limits.handshake, tls.accept(stream));
         match self.stop.run_until_cancelled(handshake).await {
             None => {}
-            Some(Err(_)) => self.metrics.refused(self.port, Refused::HandshakeTimeout),
+            Some(Err(_)) => self.observer.refused(Refused::HandshakeTimeout),
             Some(Ok(Err(error))) => {
-                // Port scans and probes end here too, so this is no error of ours.
+                // Port scans and probes without TLS end here too, so this is no error of ours.
                 tracing::debug!(%error, "TLS handshake failed");
-                self.metrics.refused(self.port, why(&error));
+                self.observer.refused(refusal(&error));
             }
             Some(Ok(Ok(stream))) => {
-                let version = Version::negotiated(stream.get_ref().1.alpn_protocol());
+                let session = stream.get_ref().1;
+                let version = Version::negotiated(session.alpn_protocol());
+                let certificates = session.peer_certificates();
+                let peer = certificates
+                    .map(|shown| PeerCertificates(shown.iter().map(|one| one.clone().into_owned()).collect()));
                 // In a box, because it is ten times as large as the handshake, which is all that most of a crowd get to.
-                Box::pin(self.converse(stream, version)).await;
+                Box::pin(self.converse(stream, version, peer, place)).await;
             }
         }
     }
 
-    async fn converse<S: AsyncRead + AsyncWrite + Unpin + 'static>(&self, stream: S, version: Version) {
-        let age = spread(self.limits.age, self.admitted.fetch_add(1, Ordering::Relaxed));
-        let limits = ConnectionLimits {
-            age,
-            ..self.limits.clone()
+    async fn converse<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+        &self,
+        stream: S,
+        version: Version,
+        peer: Option<PeerCertificates>,
+        place: &Place,
+    ) {
+        let age = spread(self.limits.age, place.number());
+        let connection = Connection {
+            stream,
+            peer,
+            place: place.clone(),
+            limits: ConnectionLimits { age, ..self.limits },
         };
         let http = self.http.builder(version);
-        let ended = connection::serve(stream, http, self.router.clone(), &limits, &self.stop).await;
-        self.metrics.ended(self.port, ended);
+        let ended = connection.serve(http, self.router.clone(), &self.stop).await;
+        self.observer.ended(ended);
     }
 }
 
-/// Four fifths to the whole of `age`, by turns: connections that began together, at the start of an API server, do not all
-/// end together.
+/// An open connection, for the observer.
+struct Open<'a>(&'a Arc<dyn Observer>);
+
+impl<'a> Open<'a> {
+    fn new(observer: &'a Arc<dyn Observer>) -> Self {
+        observer.opened();
+        Self(observer)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.closed();
+    }
+}
+
+/// Four fifths to the whole of `age`, by turns: connections that begin together, at the start of an API server, do not end
+/// together.
 fn spread(age: Duration, number: u64) -> Duration {
     const TURNS: u32 = 8;
     let turn = u32::try_from(number % u64::from(TURNS)).unwrap_or(0);
     age - age / 5 * turn / TURNS
 }
 
-fn why(error: &io::Error) -> Refused {
+fn refusal(error: &io::Error) -> Refused {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match tls {
         Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => {
@@ -206,7 +217,7 @@ fn why(error: &io::Error) -> Refused {
     }
 }
 
-/// One builder per protocol: ALPN has already told which it is, so no connection is kept waiting for its first bytes.
+/// One builder per protocol: ALPN has chosen it. A builder for both reads the first bytes of a connection without any limit of time.
 struct Http {
     one: Builder<Tracked>,
     two: Builder<Tracked>,
@@ -243,7 +254,7 @@ impl Http {
     }
 }
 
-/// Runs the tasks of HTTP/2 streams where the drain waits for them.
+/// Spawns the tasks of HTTP/2 streams such that the drain waits for them.
 #[derive(Debug, Clone)]
 pub(crate) struct Tracked(TaskTracker);
 

@@ -19,8 +19,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use crate::metrics::Ended;
-use crate::server::{ConnectionLimits, Tracked};
+use crate::server::Tracked;
+use crate::slots::Place;
+use crate::{ConnectionLimits, Ended, PeerCertificates};
 
 /// Which HTTP the TLS handshake agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,45 +36,53 @@ impl Version {
     }
 }
 
-/// Serves requests until the peer or a limit ends the connection, or `stop` does. The caller cuts it by dropping.
-pub(crate) async fn serve<S>(
-    stream: S,
-    http: &Builder<Tracked>,
-    router: Router,
-    limits: &ConnectionLimits,
-    stop: &CancellationToken,
-) -> Ended
-where
-    S: AsyncRead + AsyncWrite + Unpin + 'static,
-{
-    let activity = Arc::new(Activity::new(Instant::now()));
-    let watched = Arc::clone(&activity);
-    let service = service_fn(move |request| answer(router.clone(), request, Arc::clone(&watched)));
-    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
-    let reason = loop {
-        let now = Instant::now();
-        let verdict = activity.verdict(limits, now);
-        let until = match verdict {
-            Verdict::Wait(until) => until,
-            Verdict::End(reason) => break reason,
+/// A connection after its handshake.
+pub(crate) struct Connection<S> {
+    pub(crate) stream: S,
+    pub(crate) peer: Option<PeerCertificates>,
+    pub(crate) place: Place,
+    pub(crate) limits: ConnectionLimits,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Connection<S> {
+    /// Serves requests until the peer or a limit ends the connection, or `stop` does. The caller ends it at once by dropping.
+    pub(crate) async fn serve(self, http: &Builder<Tracked>, router: Router, stop: &CancellationToken) -> Ended {
+        let (limits, peer) = (self.limits, self.peer);
+        let activity = Arc::new(Activity::new(Instant::now(), self.place));
+        let watched = Arc::clone(&activity);
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            if let Some(peer) = &peer {
+                request.extensions_mut().insert(peer.clone());
+            }
+            answer(router.clone(), request, Arc::clone(&watched))
+        });
+        let mut connection = pin!(http.serve_connection(TokioIo::new(self.stream), service));
+
+        let reason = loop {
+            let now = Instant::now();
+            let until = match activity.verdict(&limits, now) {
+                Verdict::Wait(until) => until,
+                Verdict::End(reason) => break reason,
+            };
+            tokio::select! {
+                ended = connection.as_mut() => return log(ended),
+                // Ended at once: the peer has shown that it does not wait for answers.
+                () = activity.flooded.notified() => return Ended::Flood,
+                () = stop.cancelled() => break Ended::Shutdown,
+                () = sleep_until(until) => {}
+            }
         };
+
+        tracing::trace!(?reason, "ending a connection");
+        // GOAWAY on HTTP/2; on HTTP/1.1 the end after the answer that is under way.
+        connection.as_mut().graceful_shutdown();
+        // A shutdown of the server has its own clock, which ends all connections; this one is for a peer that does not leave.
         tokio::select! {
-            ended = connection.as_mut() => return log(ended),
-            // Cut, not ended politely: the other side has shown that it does not wait for answers.
-            () = activity.flooded.notified() => return Ended::Flood,
-            () = stop.cancelled() => break Ended::Shutdown,
-            () = sleep_until(until) => {}
+            ended = connection => { log(ended); }
+            () = sleep_until(Instant::now() + limits.drain) => {}
         }
-    };
-    tracing::trace!(?reason, "ending a connection");
-    // GOAWAY on HTTP/2; on HTTP/1.1 the end after the answer that is under way.
-    connection.as_mut().graceful_shutdown();
-    // A shutdown of the server has its own clock, which cuts all connections; this one is for a peer that will not go.
-    tokio::select! {
-        ended = connection => { log(ended); }
-        () = sleep_until(Instant::now() + limits.drain) => {}
+        reason
     }
-    reason
 }
 
 fn log(ended: Result<(), Box<dyn std::error::Error + Send + Sync>>) -> Ended {
@@ -95,23 +104,25 @@ async fn answer(
     let answer = router.oneshot(request.map(Body::new)).await;
     open.answered = answer
         .as_ref()
-        .is_ok_and(|answer| answer.extensions().get::<TakenBack>().is_none());
+        .is_ok_and(|answer| answer.extensions().get::<Aborted>().is_none());
     answer
 }
 
-/// Marks the answer to a request whose caller broke it off: nobody will read it.
+/// An extension of the answer to a request that its caller aborted: nobody reads the answer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct TakenBack;
+pub struct Aborted;
 
-/// Requests that a caller may take back before their answer, beyond as many as it has let be answered. An API server takes one back
-/// when its own caller has gone; to open and reset streams without end is a known way to keep a server busy for nothing.
-const MAY_TAKE_BACK: u64 = 100;
+/// Requests that a caller may abort beyond as many as were answered. An API server aborts a request when its own caller has
+/// gone; streams opened and reset without end keep a server busy for nothing (CVE-2023-44487,
+/// <https://nvd.nist.gov/vuln/detail/CVE-2023-44487>).
+const MAY_ABORT: u64 = 100;
 
-/// What a connection has been doing, so that one that does nothing, or nothing good, can be told from one that works.
+/// The requests of a connection, which tell when it ends.
 #[derive(Debug)]
 struct Activity {
     counts: Mutex<Counts>,
     flooded: Notify,
+    place: Place,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -130,8 +141,9 @@ enum Verdict {
 }
 
 impl Activity {
-    const fn new(now: Instant) -> Self {
+    const fn new(now: Instant, place: Place) -> Self {
         Self {
+            place,
             counts: Mutex::new(Counts {
                 born: now,
                 last: now,
@@ -149,6 +161,9 @@ impl Activity {
 
     fn begin(self: Arc<Self>) -> OpenRequest {
         self.with(|counts| {
+            if counts.open == 0 {
+                self.place.busy();
+            }
             counts.open += 1;
             counts.begun += 1;
         });
@@ -163,6 +178,9 @@ impl Activity {
             counts.open -= 1;
             counts.answered += u64::from(answered);
             counts.last = Instant::now();
+            if counts.open == 0 {
+                self.place.idle();
+            }
             counts.is_flood()
         });
         if flooded {
@@ -176,13 +194,13 @@ impl Activity {
 }
 
 impl Counts {
-    /// Whether far more requests were taken back than answered.
+    /// Whether far more requests were aborted than answered.
     const fn is_flood(&self) -> bool {
-        let taken_back = self.begun - self.answered - self.open as u64;
-        taken_back > MAY_TAKE_BACK + self.answered
+        let aborted = self.begun - self.answered - self.open as u64;
+        aborted > MAY_ABORT + self.answered
     }
 
-    /// When to look again, or that the connection's time is over.
+    /// When to check again, or that the connection's time is over.
     fn verdict(&self, limits: &ConnectionLimits, now: Instant) -> Verdict {
         let old = self.born + limits.age;
         let quiet = if self.begun == 0 {
@@ -198,7 +216,7 @@ impl Counts {
         }
         let end = if self.open > 0 { old } else { old.min(quiet) };
         // A request that begins or ends moves the deadline later, never earlier, except that the last open request
-        // ending starts the idle time; looking once per idle time is exact enough for that.
+        // ending starts the idle time; a check once per idle time is exact enough for that.
         Verdict::Wait(end.min(now + limits.idle.max(Duration::from_millis(1))))
     }
 }
@@ -217,17 +235,19 @@ impl Drop for OpenRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::WhenFull;
+    use crate::slots::{Caller, Slot, Slots};
 
     fn limits() -> ConnectionLimits {
-        ConnectionLimits {
-            connections: 1,
-            streams: 1,
-            handshake: Duration::from_secs(1),
-            header: Duration::from_secs(5),
-            idle: Duration::from_secs(60),
-            age: Duration::from_secs(600),
-            drain: Duration::from_secs(10),
-        }
+        crate::slots::tests::limits(WhenFull::EndIdle)
+    }
+
+    /// Of a connection with a slot of its own.
+    fn activity(now: Instant) -> (Slot, Activity) {
+        let caller = Caller::of("127.0.0.1:1".parse().unwrap(), None);
+        let slot = Slots::new(limits()).take(caller).unwrap();
+        let activity = Activity::new(now, slot.place().clone());
+        (slot, activity)
     }
 
     fn at(born: Instant, seconds: u64) -> Instant {
@@ -237,14 +257,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_never_asks_ends_after_the_header_time() {
         let born = Instant::now();
-        let activity = Activity::new(born);
+        let (_slot, activity) = activity(born);
         assert_eq!(activity.verdict(&limits(), at(born, 4)), Verdict::Wait(at(born, 5)));
         assert_eq!(activity.verdict(&limits(), at(born, 5)), Verdict::End(Ended::Quiet));
     }
 
     #[tokio::test(start_paused = true)]
     async fn idle_time_counts_from_the_end_of_the_last_request() {
-        let activity = Arc::new(Activity::new(Instant::now()));
+        let (_slot, activity) = activity(Instant::now());
+        let activity = Arc::new(activity);
         let open = Arc::clone(&activity).begin();
         tokio::time::advance(Duration::from_secs(300)).await;
         assert!(matches!(activity.verdict(&limits(), Instant::now()), Verdict::Wait(_)));
@@ -263,23 +284,25 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_old_connection_ends_even_when_it_is_busy() {
         let born = Instant::now();
-        let activity = Arc::new(Activity::new(born));
+        let (_slot, activity) = activity(born);
+        let activity = Arc::new(activity);
         let _open = Arc::clone(&activity).begin();
         assert!(matches!(activity.verdict(&limits(), at(born, 599)), Verdict::Wait(_)));
         assert_eq!(activity.verdict(&limits(), at(born, 600)), Verdict::End(Ended::Age));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_taken_back_are_a_flood_when_they_are_far_more_than_those_answered() {
-        let activity = Arc::new(Activity::new(Instant::now()));
+    async fn aborted_requests_are_a_flood_when_they_are_far_more_than_those_answered() {
+        let (_slot, activity) = activity(Instant::now());
+        let activity = Arc::new(activity);
         let answer = || Arc::clone(&activity).begin().answered = true;
-        let take_back = || drop(Arc::clone(&activity).begin());
+        let abort = || drop(Arc::clone(&activity).begin());
         let is_flood = || activity.with(|counts| counts.is_flood());
         (0..10).for_each(|_| answer());
-        (0..MAY_TAKE_BACK + 10).for_each(|_| take_back());
+        (0..MAY_ABORT + 10).for_each(|_| abort());
         let open = Arc::clone(&activity).begin();
         assert!(!is_flood());
-        take_back();
+        abort();
         assert!(is_flood());
         tokio::time::timeout(Duration::from_secs(1), activity.flooded.notified())
             .await

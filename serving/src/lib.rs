@@ -1,0 +1,161 @@
+//! The HTTP server of the webhook's ports and of the manager's port.
+//!
+//! ```text
+//! listener ─accept─▶ slots ──▶ task: handshake (bounded) ─▶ connection ─▶ router
+//!                      │ none free: end an idle connection, or refuse this one
+//! ```
+//!
+//! | question | module |
+//! |---|---|
+//! | which limits are there | [`ConnectionLimits`] |
+//! | how are connections accepted, and how does the server end | [`Server`] |
+//! | which connection is served when there are too many | `slots` |
+//! | when does a connection end | `connection` |
+
+mod connection;
+mod server;
+mod slots;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use tokio::net::{TcpListener, TcpSocket};
+
+pub use connection::Aborted;
+pub use server::{Drained, Server};
+
+/// Connections that the kernel keeps until they are accepted. Past it callers wait a second before they retry, while an
+/// accepted connection is served or refused at once.
+const BACKLOG: u32 = 4096;
+
+/// The limits of one server. Requests have limits of their own.
+#[derive(Debug, Clone, Copy)]
+pub struct ConnectionLimits {
+    /// Connections served at once.
+    pub connections: usize,
+    /// How many of `connections` only callers on this machine can use: the kubelet's probe of a Pod in the host's network
+    /// must not depend on other callers.
+    pub reserved: usize,
+    /// Connections served at once from one address, except addresses of this machine.
+    pub per_source: usize,
+    /// What happens to a connection for which there is no slot.
+    pub when_full: WhenFull,
+    /// Requests that one HTTP/2 connection may have open at once.
+    pub streams: u32,
+    /// Time for the TLS handshake.
+    pub handshake: Duration,
+    /// Time for the headers of a request, and for a connection's first request to begin.
+    pub header: Duration,
+    /// A connection without a request for this long is ended.
+    pub idle: Duration,
+    /// A connection of this age, or up to a fifth less, is ended once its requests are answered. API servers keep connections for as long as
+    /// they can, so without it a replica that joins gets no work.
+    pub age: Duration,
+    /// Time that open requests get when the server, or a connection, is told to end.
+    pub drain: Duration,
+}
+
+/// What happens to a connection for which there is no slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It gets the slot of a connection without any request so far, if the source of that one holds more connections than its
+    /// own source. Otherwise it is refused: the caller is an API server, which applies the failure policy at once.
+    FairShare,
+    /// It gets the slot of the oldest connection without an open request, of the source with the most connections. For
+    /// probes and scrapers, which use a connection at once: no number of idle connections keeps them out.
+    EndIdle,
+}
+
+/// What ended a connection that was served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The peer, in good order.
+    Peer,
+    /// The peer broke off or broke the protocol; most floods end like this.
+    Error,
+    /// Far more requests were aborted than answered.
+    Flood,
+    /// There was no request for too long.
+    Quiet,
+    /// The connection was too old.
+    Age,
+    /// The server shuts down.
+    Shutdown,
+}
+
+impl Ended {
+    /// The label in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Peer => "peer",
+            Self::Error => "error",
+            Self::Flood => "flood",
+            Self::Quiet => "quiet",
+            Self::Age => "age",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
+/// Why a connection was not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// There was no slot, or a newer connection got its slot.
+    TooManyConnections,
+    /// The handshake failed: wrong protocol, or the caller does not trust our certificate.
+    HandshakeFailed,
+    /// The handshake took too long.
+    HandshakeTimeout,
+    /// The caller has no certificate, or one of another authority or name.
+    ClientCertificate,
+}
+
+impl Refused {
+    /// The label in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::TooManyConnections => "too_many_connections",
+            Self::HandshakeFailed => "handshake_failed",
+            Self::HandshakeTimeout => "handshake_timeout",
+            Self::ClientCertificate => "client_certificate",
+        }
+    }
+}
+
+/// Counts connections. Each connection is either refused or ended, and opened and closed if it was accepted.
+pub trait Observer: fmt::Debug + Send + Sync + 'static {
+    /// A connection was accepted.
+    fn opened(&self);
+    /// An accepted connection is closed.
+    fn closed(&self);
+    /// A connection that was served has ended.
+    fn ended(&self, reason: Ended);
+    /// A connection was not served.
+    fn refused(&self, reason: Refused);
+}
+
+/// The caller's certificate and its intermediates, leaf first: an extension of each request whose connection has one.
+#[derive(Debug, Clone)]
+pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
+
+/// Binds a port. `SO_REUSEADDR` is set in any case, as Go does; processes that share a port need `SO_REUSEPORT` on each side.
+///
+/// # Errors
+/// When the address cannot be bound.
+pub fn listen(address: SocketAddr, share_port: bool) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    if share_port {
+        socket.set_reuseport(true)?;
+    }
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
