@@ -59,7 +59,7 @@ pub struct Made {
 ///
 /// # Errors
 /// At the first step that fails otherwise, or when the right to write has ended; the steps before it are done. Of several
-/// deletions that AWS holds or denies the first one is told.
+/// deletions that AWS holds or denies the first one is returned.
 pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> {
     let (mut made, mut held) = (Made::default(), None);
     let mut steps: Vec<&Planned> = plan.steps.iter().rev().collect();

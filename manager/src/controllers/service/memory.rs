@@ -75,7 +75,7 @@ pub struct Memory {
     pub ensuring_told: bool,
     /// Whether it was told that there are no nodes.
     pub no_nodes_told: bool,
-    /// Whether it was told that annotation `internal` differs from the load balancer's scheme.
+    /// Whether an Event said that annotation `internal` differs from the load balancer's scheme.
     pub scheme_told: bool,
     /// What was told last of groups near their quota.
     pub fullness_told: Vec<Fullness>,
@@ -134,7 +134,7 @@ impl Memory {
             .collect()
     }
 
-    /// Takes in which attached subnets an observation has not chosen. Those that it may detach stay known until that is done.
+    /// Records which attached subnets an observation has not chosen. Those that may be detached stay known until that is done.
     pub fn note_unchosen(&mut self, unconfirmed: &BTreeSet<String>, now: Instant) {
         let confirmed = self.unchosen_subnets(now);
         self.unchosen_subnets
@@ -144,7 +144,7 @@ impl Memory {
         }
     }
 
-    /// Takes in that all attached subnets are chosen, or the others have been detached.
+    /// Records that all attached subnets are chosen, or the others have been detached.
     pub fn all_chosen(&mut self) {
         self.unchosen_subnets.clear();
     }

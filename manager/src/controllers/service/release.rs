@@ -1,6 +1,6 @@
 //! The end of a deletion that AWS denies for good. The load balancer is gone; a security group, rules or target groups are
 //! left, since the role may not delete them or something else uses them. The Service would keep its finalizer, and its
-//! namespace would never end. v1.37.0 releases such a Service after ten minutes at most.
+//! namespace would never be deleted. v1.37.0 removes the finalizer at the next try.
 
 use std::time::Duration;
 
@@ -16,12 +16,13 @@ use super::sync::{Reconciler, uid};
 use super::tell::Failure;
 use crate::events::EventType;
 
-/// A Service is released so long after its deletion was requested. Its `deletionTimestamp` outlives a change of leaders.
+/// Time from the request of the deletion to the removal of the finalizer. The `deletionTimestamp` outlives a change of leaders.
 const RELEASE_AFTER: Duration = Duration::from_secs(1800);
 
-/// So long this process has found the load balancer gone. AWS keeps its network interfaces, and with them its security
-/// group, for some minutes after that, which may have been just now if no process was there for long.
-const WITHOUT_BALANCER: Duration = Duration::from_secs(300);
+/// Time for which this process has observed that the load balancer is gone. AWS releases its network interfaces, and with
+/// them its security group, some minutes later; v1.37.0 waits up to 10 minutes for that:
+/// <https://github.com/kubernetes/cloud-provider-aws/blob/v1.37.0/pkg/providers/v1/aws_loadbalancer.go>.
+const WITHOUT_BALANCER: Duration = Duration::from_secs(600);
 
 /// Whether a failed deletion has lasted long enough to be ended.
 fn is_due(service: &Service, memory: &Memory, now: Timestamp) -> bool {
@@ -42,7 +43,7 @@ fn lasts(error: &Error) -> bool {
     }
 }
 
-/// Takes in what a deletion is about to do.
+/// Records since when deletions find the load balancer gone.
 pub(super) fn note(memory: &mut Memory, plan: &Plan) {
     let has_balancer = plan.steps.iter().any(|planned| planned.step.deletes_balancer());
     match has_balancer {
@@ -52,7 +53,7 @@ pub(super) fn note(memory: &mut Memory, plan: &Plan) {
 }
 
 impl Reconciler {
-    /// Ends a deletion that AWS denies for good, with an Event that names what is left at AWS. Says whether nothing is.
+    /// Ends a deletion that AWS denies for good, with an Event that names what is left at AWS. Returns whether nothing is left.
     ///
     /// # Errors
     /// The failure itself, if the deletion is to be tried again.

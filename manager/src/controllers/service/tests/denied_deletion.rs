@@ -99,7 +99,7 @@ async fn a_group_that_others_use_holds_the_service_half_an_hour() {
     });
     delete(&fixture, 31);
     fixture.restart();
-    assert!(!is_released(&fixture, 5).await);
+    assert!(!is_released(&fixture, 10).await);
     assert!(is_released(&fixture, 3).await);
     assert!(incomplete(&fixture)[0].contains("DeleteSecurityGroup sg-new1"));
 }
