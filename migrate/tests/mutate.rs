@@ -223,3 +223,34 @@ fn out_writes_the_objects_beside_the_report() {
     let run = mutate(&["-f", "control-plane.yaml", MIGRATIONS, "--out=no/such/folder/file"]);
     assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""));
 }
+
+#[test]
+fn objects_that_the_registration_leaves_out_are_counted() {
+    let object = |namespace: &str| {
+        format!(
+            "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: kcm, namespace: {namespace}}}\nspec:\n  \
+             selector: {{matchLabels: {{a: b}}}}\n  template:\n    metadata: {{labels: {{a: b}}}}\n    spec:\n      containers:\n      - \
+             {{name: kube-controller-manager, image: \"registry.k8s.io/kube-controller-manager:v1.26.9\", command: \
+             [kube-controller-manager, --cloud-provider=aws]}}\n"
+        )
+    };
+    let migration = "apiVersion: outrigger.dev/v1alpha1\nkind: CloudProviderMigration\nmetadata: {name: m}\nspec: {clusterID: m, \
+        phase: Prepare, targets: [{profile: HostedControlPlane, namespaceSelector: {matchExpressions: [{key: \
+        kubernetes.io/metadata.name, operator: In, values: [kube-system, tenant]}]}}]}\n";
+    let run = |namespace: &str| {
+        let text = format!("{migration}{}", object(namespace));
+        outrigger_with(&["mutate", "-f", "-", "--namespace-labels=a=b"], text.as_bytes())
+    };
+    let own = run("kube-system");
+    assert!(
+        own.stderr.contains("note: 1 of these objects are in kube-system"),
+        "{}",
+        own.seen()
+    );
+    let other = run("tenant");
+    assert!(
+        other.stdout.contains("changed") && !other.stderr.contains("kube-system"),
+        "{}",
+        other.seen()
+    );
+}

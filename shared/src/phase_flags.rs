@@ -1,10 +1,10 @@
 //! **The table: which flags does a component get in which phase and version.**
 //!
-//! | phase | kube-controller-manager | kube-apiserver | kubelet, any version | AWS's cloud-controller-manager |
+//! | phase | kube-controller-manager | kube-apiserver | kubelet | AWS's cloud-controller-manager |
 //! |---|---|---|---|---|
 //! | InTree | its original form | untouched | untouched | untouched |
 //! | Prepare | in-tree only: `--enable-leader-migration`, by version as below | untouched | untouched | `--enable-leader-migration` from 1.22 on, but with `downtime` |
-//! | Migrate | `--cloud-provider=external`; `--enable-leader-migration`, `--leader-migration-config` and `--cloud-config` removed; the volume plugin by version as below | `--cloud-provider`, `--cloud-config` by version as below, never added | `--cloud-provider=external`, added where there is none; `--cloud-config` removed: nothing reads it with `external`, and it is unknown from 1.34 on | as in Prepare |
+//! | Migrate | `--cloud-provider=external`; `--enable-leader-migration`, `--leader-migration-config` and `--cloud-config` removed; the volume plugin by version as below | `--cloud-provider`, `--cloud-config` by version as below, never added | `--cloud-provider=external`, added where there is none; `--cloud-config` removed: nothing reads it with `external`, and it is unknown from 1.34 on. Refused where it is `aws` and CSI migration is off: up to 1.22 without `CSIMigrationAWS=true`, in 1.23 and 1.24 with `false` | as in Prepare |
 //! | Complete | as in Migrate | as in Migrate | as in Migrate | untouched |
 //!
 //! | version | leader migration in Prepare | `--external-cloud-volume-plugin=aws` (then `--cloud-config` stays) | kube-apiserver | how known |
@@ -26,7 +26,7 @@
 //! A cloud-controller-manager without leader migration runs service, route and node lifecycle beside an in-tree
 //! kube-controller-manager; ours with `--migration` needs no flag for that and is untouched.
 //! With `spec.leaderMigration` Prepare sets `--leader-migration-config` too, where the file can be brought.
-//! Kubermatic's kube-controller-manager gets no leader migration: Prepare is untouched with `downtime`, refused without.
+//! Kubermatic's control planes are never changed: Kubermatic writes their flags itself.
 
 use crate::{
     command_line::{CommandLine, Flag, Unreadable},
@@ -35,9 +35,13 @@ use crate::{
     version::KubernetesVersion,
 };
 
+mod csi_migration;
 mod own_configuration;
+mod starts;
 
+pub use csi_migration::volumes_warning;
 pub use own_configuration::OwnConfiguration;
+pub use starts::{gates_warning, is_named_by_host, is_removed_gate};
 
 /// The flags that the rules are about.
 pub mod flag {
@@ -174,11 +178,6 @@ pub enum Refusal {
         "version {0} has no leader migration; set spec.downtime: true and stop every old manager first, or upgrade to 1.22"
     )]
     NoLeaderMigration(KubernetesVersion),
-    /// Kubermatic starts a manager of its own, without leader migration.
-    #[error(
-        "Kubermatic's kube-controller-manager gets no leader migration; set spec.downtime: true and stop every old manager first"
-    )]
-    KubermaticNeedsDowntime,
     /// The flag is unknown before 1.21, and a gate before 1.22.
     #[error("without --enable-leader-migration it runs beside the kube-controller-manager; {0}")]
     ManagerVersion(String),
@@ -195,6 +194,11 @@ pub enum Refusal {
     /// Without leader election, leader migration is ignored.
     #[error("--leader-elect=false makes leader migration void; remove it, or set spec.downtime: true")]
     LeaderElectionOff,
+    /// An external kubelet has no provider, and the in-tree volume plugin mounts nothing without one.
+    #[error(
+        "an external kubelet of {0} cannot mount in-tree EBS volumes; install the EBS CSI driver and set --feature-gates=CSIMigrationAWS=true on it first"
+    )]
+    EbsNeedsProvider(KubernetesVersion),
     /// The built-in list would do without the file, but under another lease than the manager's.
     #[error("put spec.leaderMigration on its machines as a file; set --leader-migration-config")]
     OwnConfiguration,
@@ -218,7 +222,7 @@ pub fn changes(
         (Component::KubeControllerManager, Phase::Migrate | Phase::Complete) => external(original, circumstances)?,
         (Component::KubeApiserver, Phase::Migrate) if circumstances.both_in_one_object => Vec::new(),
         (Component::KubeApiserver, Phase::Migrate | Phase::Complete) => api_server(original, circumstances.version)?,
-        (Component::Kubelet, Phase::Migrate | Phase::Complete) => kubelet(original)?,
+        (Component::Kubelet, Phase::Migrate | Phase::Complete) => kubelet(original, circumstances.version)?,
         (Component::CloudControllerManager, Phase::Complete) => Vec::new(),
         (Component::CloudControllerManager, Phase::Prepare | Phase::Migrate) => manager(original, circumstances)?,
     };
@@ -386,9 +390,10 @@ fn api_server(line: &CommandLine, version: Option<KubernetesVersion>) -> Result<
 }
 
 /// kubelet, from Migrate on. `external` is legal in every version.
-fn kubelet(line: &CommandLine) -> Result<Vec<Change>, Refusal> {
+fn kubelet(line: &CommandLine, version: Option<KubernetesVersion>) -> Result<Vec<Change>, Refusal> {
     const NODE: &str = "the cloud-controller-manager initializes the Node";
     in_tree_provider(line)?;
+    csi_migration::check(line, version)?;
     Ok(vec![
         Change::Set(flag::CLOUD_PROVIDER, EXTERNAL, NODE),
         Change::Remove(flag::CLOUD_CONFIG, "nothing in the process reads it any more"),

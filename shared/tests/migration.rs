@@ -315,9 +315,47 @@ fn settings_that_do_not_do_what_they_seem_to_are_reported() {
                     field: "objectSelector",
                     ..
                 },
+                Problem::NodesElsewhere {
+                    nodes: 0,
+                    hosted: 1,
+                    ..
+                },
             ]
         ),
         "{problems:#?}"
     );
     assert!(problems.iter().all(|problem| problem.to_string().contains("spec.")));
+}
+
+#[test]
+fn a_target_of_nodes_beside_a_hosted_control_plane_is_reported() {
+    let problems = |namespace: serde_json::Value| {
+        let targets = json!([
+            {"profile": "Nodes"},
+            {"profile": "HostedControlPlane", "namespaceSelector": namespace},
+        ]);
+        let spec = CloudProviderMigrationSpec {
+            targets: serde_json::from_value(targets).unwrap(),
+            ..CloudProviderMigrationSpec::new("prod")
+        };
+        spec.problems()
+    };
+    let name = "kubernetes.io/metadata.name";
+    let hosted = problems(json!({"matchLabels": {name: "tenant-prod"}}));
+    assert!(
+        matches!(
+            hosted[..],
+            [Problem::NodesElsewhere {
+                nodes: 0,
+                hosted: 1,
+                ..
+            }]
+        ),
+        "{hosted:?}"
+    );
+    assert_eq!(problems(json!({"matchLabels": {name: "kube-system"}})), []);
+    let one_of =
+        |names: serde_json::Value| json!({"matchExpressions": [{"key": name, "operator": "In", "values": names}]});
+    assert_eq!(problems(one_of(json!(["kube-system"]))), []);
+    assert_eq!(problems(one_of(json!(["kube-system", "tenant-prod"]))).len(), 1);
 }

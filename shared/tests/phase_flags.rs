@@ -8,7 +8,10 @@ use outrigger_shared::{
         Form,
     },
     migration::Phase::{self, Complete, InTree, Migrate, Prepare},
-    phase_flags::{Circumstances, OwnConfiguration, Refusal, changes, controller_manager_row, shortcoming},
+    phase_flags::{
+        Circumstances, OwnConfiguration, Refusal, changes, controller_manager_row, gates_warning, is_named_by_host,
+        shortcoming,
+    },
     version::KubernetesVersion,
 };
 use serde_json::json;
@@ -551,4 +554,52 @@ fn a_manager_whose_default_list_misses_its_names_is_warned_about() {
     ] {
         assert!(!warned(component, flags, &circumstances), "{component} {flags}");
     }
+}
+
+#[test]
+fn a_kubelet_that_mounts_in_tree_volumes_keeps_its_provider() {
+    let aws = "--cloud-provider=aws";
+    let with = |gates: &str| format!("{aws} --feature-gates={gates}");
+    for (flags, minor, is_refused) in [
+        (aws.to_owned(), 22, true),
+        (with("CSIMigrationAWS=true"), 22, false),
+        (with("AllBeta=true"), 21, false),
+        (with("AllBeta=true,CSIMigrationAWS=false"), 21, true),
+        (aws.to_owned(), 23, false),
+        (with("CSIMigrationAWS=false"), 24, true),
+        (with("AllBeta=false"), 23, true),
+        (with("CSIMigrationAWS=false"), 25, false),
+        ("--cloud-provider=external".to_owned(), 22, false),
+        (String::new(), 22, false),
+    ] {
+        let result = after(Kubelet, &flags, &at(Migrate, minor));
+        let refused = matches!(result, Err(Refusal::EbsNeedsProvider(_)));
+        assert_eq!(refused, is_refused, "{flags} 1.{minor}");
+        assert_eq!(after(Kubelet, &flags, &at(Prepare, minor)), Ok(flags.clone()));
+    }
+}
+
+#[test]
+fn what_a_component_comes_back_with_is_told() {
+    let line = |flags: &str| {
+        CommandLine::of_container(&json!({ "args": flags.split_whitespace().collect::<Vec<_>>() })).unwrap()
+    };
+    let by_host = |flags: &str, phase| is_named_by_host(Kubelet, &line(flags), &at(phase, 26)).unwrap();
+    assert!(by_host("--cloud-provider=aws", Prepare));
+    assert!(by_host("--hostname-override=", Migrate));
+    for (flags, phase) in [
+        ("--cloud-provider=aws", InTree),
+        ("--cloud-provider=external", Migrate),
+        ("--cloud-provider=aws --hostname-override=$(NODE)", Migrate),
+        ("--cloud-provider=aws --hostname-override=a", Migrate),
+    ] {
+        assert!(!by_host(flags, phase), "{flags} {phase}");
+    }
+    assert!(!is_named_by_host(KubeApiserver, &line(""), &at(Migrate, 26)).unwrap());
+    let gates = |flags: &str, minor| gates_warning(&line(flags), &at(Prepare, minor)).unwrap().is_some();
+    assert!(gates("--feature-gates=A=true,CSIMigrationAWS=true", 27));
+    assert!(gates("--feature-gates=ControllerManagerLeaderMigration=true", 31));
+    assert!(gates("--feature-gates=CSIMigrationAWS=false", 25));
+    assert!(!gates("--feature-gates=CSIMigrationAWS=true", 26));
+    assert!(!gates("--feature-gates=Other=true", 31));
 }

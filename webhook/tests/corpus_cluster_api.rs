@@ -137,12 +137,12 @@ const IN_MIGRATE: &[Expected] = &[
     (
         "rke2controlplane-aws",
         "/spec",
-        &[("agentConfig/kubelet/extraArgs", "external")],
+        &[("agentConfig/kubelet/extraArgs", "-")],
     ),
     (
         "rke2controlplane-aws-v1beta1",
         "/spec",
-        &[("agentConfig/kubelet/extraArgs", "external")],
+        &[("agentConfig/kubelet/extraArgs", "-")],
     ),
 ];
 
@@ -187,13 +187,12 @@ fn real_objects_have_the_expected_values_in_migrate() {
             );
         }
         if name.starts_with("rke2controlplane") {
-            let server = &after["spec"]["serverConfig"];
-            assert_eq!(server["cloudProviderName"], "external", "{name}");
+            // The name gives kubelet and kube-controller-manager `external`, and disables RKE2's own cloud controller.
             assert_eq!(
-                server["disableComponents"]["kubernetesComponents"],
-                json!(["cloudController"]),
+                object["spec"]["serverConfig"]["cloudProviderName"], "external",
                 "{name}"
             );
+            assert_eq!(after, *object, "{name}: external already, so nothing is added");
         }
     }
     for name in REFUSED {

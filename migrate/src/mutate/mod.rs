@@ -64,9 +64,23 @@ pub fn run(args: &MutateArgs, stdin: &mut dyn Read, out: &mut dyn Write, err: &m
                 .to_owned(),
         );
     }
+    notes.extend(not_sent(&report.entries));
     print(args, &report, &notes, out, err)?;
     let refused = report.count(Outcome::Refused) > 0;
     Ok(if refused { End::Refused } else { End::Well })
+}
+
+/// The webhook's registration in `manifests/base` leaves kube-system out.
+fn not_sent(entries: &[Entry<'_>]) -> Option<String> {
+    let would_change = |entry: &&Entry<'_>| matches!(entry.decision.outcome, Outcome::Changed | Outcome::Audited);
+    let of_kube_system = |entry: &&Entry<'_>| entry.namespace.as_deref() == Some("kube-system");
+    let count = entries.iter().filter(would_change).filter(of_kube_system).count();
+    (count > 0).then(|| {
+        format!(
+            "note: {count} of these objects are in kube-system, which manifests/base does not send to the webhook: ConfigMaps and \
+             HelmCharts need manifests/components/kube-system, other kinds a webhook entry of your own"
+        )
+    })
 }
 
 fn operation(args: &MutateArgs) -> Result<Operation, Error> {

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
 
-use super::{CloudProviderMigrationSpec, Target};
+use super::{CloudProviderMigrationSpec, Profile, Target};
 use crate::{
     controller::Controller,
     leader_migration::Warning,
@@ -66,6 +66,19 @@ pub enum Problem {
         /// The profile.
         profile: String,
     },
+    /// The Nodes of the API server that holds a hosted control plane are another cluster's.
+    #[error(
+        "spec.targets[{nodes}] of profile Nodes selects no Node of this API server, as spec.targets[{hosted}] of profile {profile} \
+         selects a control plane that is hosted here; Nodes get the taint where the tenant's API server calls /mutate/NAME"
+    )]
+    NodesElsewhere {
+        /// Position of the target of profile Nodes in `spec.targets`.
+        nodes: usize,
+        /// Position of the target of the control plane.
+        hosted: usize,
+        /// Its profile.
+        profile: String,
+    },
     /// An operator that label selectors do not have, or one without the values it needs.
     #[error("spec.targets[{index}].{field} is invalid: {cause}; it matches nothing until it is corrected")]
     InvalidSelector {
@@ -98,7 +111,17 @@ impl CloudProviderMigrationSpec {
         for (index, target) in self.targets.iter().enumerate() {
             target_problems(index, target, &mut problems);
         }
+        problems.extend(self.nodes_problem());
         problems
+    }
+
+    /// A target of Nodes beside one of a hosted control plane.
+    fn nodes_problem(&self) -> Option<Problem> {
+        let mut targets = self.targets.iter();
+        let nodes = targets.position(|target| target.profile == Profile::Nodes)?;
+        let hosted = self.targets.iter().position(Target::hosts_a_control_plane)?;
+        let profile = format!("{:?}", self.targets.get(hosted)?.profile);
+        Some(Problem::NodesElsewhere { nodes, hosted, profile })
     }
 
     /// Why `spec.leaderMigration.leaderName` cannot be used; with such a name no file is written.

@@ -11,8 +11,10 @@ use crate::annotations::NAMESPACE_NAME_LABEL;
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
+const KUBE_SYSTEM: &str = "kube-system";
+
 /// Namespaces that only a target that names them reaches, besides the webhook's own.
-const PROTECTED: [&str; 2] = ["kube-system", "kube-node-lease"];
+const PROTECTED: [&str; 2] = [KUBE_SYSTEM, "kube-node-lease"];
 
 /// An object as far as selectors look at it.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +58,27 @@ impl Target {
             None => Selected::Yes,
             Some(namespace) => self.selects_namespace(namespace, candidate.namespace_labels, candidate.own_namespace),
         }
+    }
+
+    /// Whether the target is about a control plane in a management cluster, so that the Nodes of the API server that holds it
+    /// are not the migrated cluster's. A target that names kube-system alone is about the cluster's own workloads.
+    #[must_use]
+    pub fn hosts_a_control_plane(&self) -> bool {
+        let selector = self.namespace_selector.as_ref();
+        let is_own = selector.is_some_and(|selector| {
+            let label = selector
+                .match_labels
+                .iter()
+                .flatten()
+                .any(|(key, name)| key == NAMESPACE_NAME_LABEL && name == KUBE_SYSTEM);
+            let expression = selector.match_expressions.iter().flatten().any(|expression| {
+                expression.key == NAMESPACE_NAME_LABEL
+                    && expression.operator == "In"
+                    && expression.values.as_deref() == Some(&[KUBE_SYSTEM.to_owned()])
+            });
+            label || expression
+        });
+        self.profile.in_management_cluster() && !is_own
     }
 
     /// Whether no object at all is selected: a profile that needs selectors has none, or an empty one.

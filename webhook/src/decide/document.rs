@@ -156,9 +156,11 @@ impl Document {
         Ok(())
     }
 
-    /// Notes something to tell whoever writes the object.
+    /// Notes something to tell whoever writes the object, once.
     pub fn warn(&mut self, warning: String) {
-        self.warnings.push(warning);
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
     }
 
     /// What was noted.

@@ -221,6 +221,12 @@ pub(super) fn arguments_beside(
 ) -> Result<(), Obstacle> {
     let shape = shape.of(document.get(path));
     let mut line = document.arguments(path, shape)?;
+    warn_of_flags(
+        document,
+        component,
+        &with_provider(&line, component, provider)?,
+        situation,
+    )?;
     let reasons = flags(&mut line, component, situation, provider)?;
     document.set_arguments(path, shape, &line, reasons)?;
     Ok(())
@@ -235,18 +241,53 @@ pub(super) fn flags(
 ) -> Result<Vec<String>, Obstacle> {
     let because = |reason: Refusal| Obstacle::of_flags(component, reason);
     let unreadable = |reason: Unreadable| because(reason.into());
-    let mut whole = line.clone();
+    let whole = with_provider(line, component, provider)?;
     let has_own = line.value(flag::CLOUD_PROVIDER).map_err(unreadable)?.is_some();
     let provider = provider.filter(|_| !has_own);
-    if let Some(provider) = provider {
-        whole.set(flag::CLOUD_PROVIDER, provider).map_err(unreadable)?;
-    }
     let mut changes = phase_flags::changes(component, &whole, &situation.circumstances()).map_err(because)?;
     changes.retain(|change| provider.is_none() || !matches!(change, Change::Set(flag::CLOUD_PROVIDER, ..)));
     for change in &changes {
         change.apply(line).map_err(unreadable)?;
     }
     Ok(changes.iter().map(|change| format!("{component}: {change}")).collect())
+}
+
+/// The list with the provider that another field gives the component, unless the list names one.
+pub(super) fn with_provider(
+    line: &CommandLine,
+    component: Component,
+    provider: Option<&str>,
+) -> Result<CommandLine, Obstacle> {
+    let unreadable = |reason: Unreadable| Obstacle::of_flags(component, reason.into());
+    let mut whole = line.clone();
+    let has_own = line.value(flag::CLOUD_PROVIDER).map_err(unreadable)?.is_some();
+    if let Some(provider) = provider.filter(|_| !has_own) {
+        whole.set(flag::CLOUD_PROVIDER, provider).map_err(unreadable)?;
+    }
+    Ok(whole)
+}
+
+/// Tells what the flags of a phase do not see to: EBS volumes and feature gates. `whole` is all that the component gets.
+pub(super) fn warn_of_flags(
+    document: &mut Document,
+    component: Component,
+    whole: &CommandLine,
+    situation: &Situation<'_>,
+) -> Result<(), Obstacle> {
+    let warning = phase_flags::volumes_warning(component, whole, &situation.circumstances());
+    let warning = warning.map_err(|reason| Obstacle::of_flags(component, reason.into()))?;
+    if let Some(warning) = warning {
+        document.warn(warning.to_owned());
+    }
+    // Below 1.27 the gates are those of the EBS volumes, which other warnings of these objects are about.
+    let circumstances = situation.circumstances();
+    if circumstances.version.is_some_and(|version| version.minor >= 27)
+        && let Some(warning) = phase_flags::gates_warning(whole, &circumstances)
+            .map_err(|reason| Obstacle::of_flags(component, reason.into()))?
+    {
+        document.warn(format!("{component}: {warning}"));
+    }
+    Ok(())
 }
 
 impl Situation<'_> {

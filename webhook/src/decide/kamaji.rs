@@ -1,53 +1,131 @@
-//! Kamaji's TenantControlPlane: one Deployment runs all components, with the arguments that stand here.
+//! Kamaji's TenantControlPlane: one Deployment runs all components, with the arguments that stand here. Kamaji writes the
+//! Deployment again whenever it differs from this object, so this is where the flags belong.
 //!
-//! Kamaji writes the Deployment again whenever it differs from this object, so this is where the flags belong.
+//! Cluster API's KamajiControlPlane has the same lists, and its controller writes the TenantControlPlane from it
+//! (<https://github.com/clastix/cluster-api-control-plane-provider-kamaji>). A TenantControlPlane that it owns is left alone.
+//! KThreesControlPlane, of Cluster API's K3s provider, has no rules and is refused, so that a target says something.
 
-use outrigger_shared::{component::Component, migration::Profile};
+use outrigger_shared::{
+    component::Component,
+    migration::{Phase, Profile},
+};
 use serde_json::Value;
 
 use super::{
-    Kind,
+    Draft, Input, Kind, Migration,
     arguments::Shape,
     document::Document,
     durable::{self, Obstacle, Rules, Situation},
 };
 use crate::patch::Path;
 
-pub(super) const KINDS: &[Kind] = &[Kind {
-    group: "kamaji.clastix.io",
-    versions: &["v1alpha1"],
-    kind: "TenantControlPlane",
-    plural: "tenantcontrolplanes",
+pub(super) const KINDS: &[Kind] = &[
+    Kind {
+        group: "kamaji.clastix.io",
+        versions: &["v1alpha1"],
+        kind: "TenantControlPlane",
+        plural: "tenantcontrolplanes",
+        namespaced: true,
+        on_update: true,
+        profiles: &[Profile::HostedControlPlane],
+        is_concerned: |_| true,
+        draft: tenant,
+    },
+    Kind {
+        versions: &["v1alpha1", "v1alpha2"],
+        kind: "KamajiControlPlane",
+        plural: "kamajicontrolplanes",
+        draft: |input, migration| durable::draft(input, migration, &CLUSTER_API),
+        ..CONTROL_PLANE
+    },
+    Kind {
+        versions: &["v1beta1", "v1beta2"],
+        kind: "KThreesControlPlane",
+        plural: "kthreescontrolplanes",
+        draft: k3s,
+        ..CONTROL_PLANE
+    },
+];
+
+const CONTROL_PLANE: Kind = Kind {
+    group: "controlplane.cluster.x-k8s.io",
+    versions: &[],
+    kind: "",
+    plural: "",
     namespaced: true,
     on_update: true,
-    profiles: &[Profile::HostedControlPlane],
+    profiles: &[Profile::ClusterAPI],
     is_concerned: |_| true,
-    draft: |input, migration| durable::draft(input, migration, &RULES),
-}];
+    draft: k3s,
+};
 
-const RULES: Rules = Rules {
+const TENANT: Rules = Rules {
     triggers: &["/spec"],
-    besides: &[],
+    besides: &["replicas"],
     version: &["/spec/kubernetes/version"],
     both_in_one_object: true,
-    is_external,
-    form,
+    is_external: |object| is_external(object, OF_TENANT),
+    form: |document, situation| form(document, situation, OF_TENANT),
     warnings: durable::no_warnings,
 };
 
-fn extra_args(component: &str) -> Path {
-    Path::new(&["spec", "controlPlane", "deployment", "extraArgs", component])
+const CLUSTER_API: Rules = Rules {
+    version: &["/spec/version"],
+    is_external: |object| is_external(object, OF_CLUSTER_API),
+    form: |document, situation| form(document, situation, OF_CLUSTER_API),
+    ..TENANT
+};
+
+/// Where an object has the argument list of a component.
+type Place = fn(&str) -> Path;
+
+const OF_TENANT: Place = |component| Path::new(&["spec", "controlPlane", "deployment", "extraArgs", component]);
+const OF_CLUSTER_API: Place = |component| Path::new(&["spec", component, "extraArgs"]);
+
+fn is_external(object: &Value, place: Place) -> bool {
+    durable::is_external(object, &place("controllerManager"), Shape::Dashed)
 }
 
-fn is_external(object: &Value) -> bool {
-    durable::is_external(object, &extra_args("controllerManager"), Shape::Dashed)
-}
-
-fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
+fn form(document: &mut Document, situation: &Situation<'_>, place: Place) -> Result<(), Obstacle> {
     let mut component = |field, component| {
-        let path = extra_args(field);
+        let path = place(field);
         durable::arguments(document, &path, Shape::Dashed, component, situation)
     };
     component("controllerManager", Component::KubeControllerManager)?;
     component("apiServer", Component::KubeApiserver)
+}
+
+fn tenant(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
+    let owners = input
+        .object
+        .pointer("/metadata/ownerReferences")
+        .and_then(Value::as_array);
+    let is_owned = |owner: &Value| owner.get("kind").is_some_and(|kind| kind == "KamajiControlPlane");
+    let draft = durable::draft(input, migration, &TENANT);
+    if owners.into_iter().flatten().any(is_owned) && !draft.patch.is_empty() && migration.spec.phase > Phase::InTree {
+        return refused(
+            "nothing is changed: select its KamajiControlPlane by a target of profile ClusterAPI instead, which writes this object \
+             again",
+        );
+    }
+    draft
+}
+
+fn k3s(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
+    if migration.spec.phase == Phase::InTree || !input.may_act(&["/spec"], &["replicas"]) {
+        return Draft {
+            reasons: vec!["there is nothing to say about it now".to_owned()],
+            ..Draft::default()
+        };
+    }
+    refused(
+        "nothing is changed: a KThreesControlPlane has no rules here; write the flags of the phase into \
+         kthreesConfigSpec.serverConfig.kubeControllerManagerArgs and agentConfig.kubeletArgs, and select only its Nodes",
+    )
+}
+
+fn refused(reason: &str) -> Draft {
+    let mut draft = Draft::default();
+    draft.refuse(reason.to_owned());
+    draft
 }

@@ -7,6 +7,7 @@
 use outrigger_shared::{
     component::{Component, Form},
     migration::{Phase, Profile},
+    phase_flags,
     yaml_text::YamlText,
 };
 use serde_json::Value;
@@ -138,6 +139,12 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
             )));
         }
     };
+    let manager = Place {
+        document: number,
+        path: &CONTROLLER_MANAGER,
+    };
+    let line = yaml_arguments::read(&text, manager, shape)?;
+    durable::warn_of_flags(document, Component::KubeControllerManager, &line, &situation)?;
     let mut component = |path, component| {
         let place = Place { document: number, path };
         yaml_arguments::arguments(&mut text, place, shape, component, &situation)
@@ -155,7 +162,7 @@ fn warnings(_: &Value, situation: &Situation<'_>) -> Vec<String> {
     vec!["running static Pods keep their flags, kubeadm reads this at join and upgrade; on each control-plane node `kubeadm upgrade node phase control-plane` applies it (--dry-run shows it)".to_owned()]
 }
 
-fn kubelet_warnings(object: &Value, _: &Situation<'_>) -> Vec<String> {
+fn kubelet_warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
     let text = object
         .pointer("/data/kubelet")
         .and_then(Value::as_str)
@@ -170,12 +177,50 @@ fn kubelet_warnings(object: &Value, _: &Situation<'_>) -> Vec<String> {
         .iter()
         .filter_map(Value::as_object)
         .flat_map(|fields| fields.keys());
-    fields
+    let mut warnings = kubelet_settings(&text, situation);
+    let unknown = fields
         .filter(|field| names.contains(&field.as_str()))
         .map(|field| {
             format!("data.kubelet has {field}, which is no field of KubeletConfiguration; remove it and start the kubelet with --cloud-provider=external (nodeRegistration.kubeletExtraArgs)")
-        })
-        .collect()
+        });
+    warnings.extend(unknown);
+    warnings
+}
+
+/// Settings of every kubelet that cannot be right for all, or with which none starts.
+fn kubelet_settings(text: &YamlText, situation: &Situation<'_>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if situation.migration.spec.phase == Phase::InTree {
+        return warnings;
+    }
+    for document in text.documents() {
+        let id = document.get("providerID").and_then(Value::as_str).unwrap_or_default();
+        if !id.is_empty() {
+            warnings.push(format!(
+                "remove providerID {id:?} from data.kubelet: every Node would have the provider ID of one instance"
+            ));
+        }
+        let gates = document.get("featureGates").and_then(Value::as_object);
+        for (gate, setting) in gates.into_iter().flatten() {
+            warnings.extend(gate_warning(gate, setting, situation));
+        }
+    }
+    warnings
+}
+
+fn gate_warning(gate: &str, setting: &Value, situation: &Situation<'_>) -> Option<String> {
+    let version = situation.version?;
+    if phase_flags::is_removed_gate(gate, version) {
+        return Some(format!(
+            "remove featureGates.{gate} from data.kubelet: a kubelet of {version} does not know it and does not start"
+        ));
+    }
+    (gate == "CSIMigrationAWS" && *setting == Value::Bool(false)).then(|| {
+        format!(
+            "install the EBS CSI driver and remove featureGates.CSIMigrationAWS=false from data.kubelet: an external kubelet of \
+             {version} mounts no in-tree EBS volume, and from 1.25 on it does not start"
+        )
+    })
 }
 
 #[cfg(test)]

@@ -7,6 +7,11 @@
 //! This file turns the feature on, so that Kubermatic's webhook must be called after ours; the registration has a
 //! configuration of its own for that.
 //!
+//! **Its workloads are never changed.** Kubermatic's seed-controller-manager writes the Deployments of a control plane one
+//! after the other and waits after each write for a changed object; a webhook that brings the same form back makes that an
+//! error (`pkg/reconciling/ensure.go` of <https://github.com/kubermatic/reconciler>). The kube-controller-manager's
+//! Deployment comes before that of Kubermatic's cloud-controller-manager, so none would be started.
+//!
 //! **There is no way back.** Kubermatic refuses any update that takes the feature off. So it is turned on only by an update of a
 //! cluster for which Kubermatic would accept it, the first time is recorded in an annotation, and no phase turns it off.
 
@@ -17,7 +22,7 @@ use outrigger_shared::{
 };
 use serde_json::{Value, json};
 
-use super::{Draft, Input, Kind, Migration, Operation, annotation};
+use super::{Draft, Input, Kind, Migration, Operation, annotation, matching};
 use crate::patch::{Builder, NotAnObject, Path};
 
 pub(super) const KINDS: &[Kind] = &[of_group("kubermatic.k8c.io"), of_group("kubermatic.k8s.io")];
@@ -34,6 +39,51 @@ const fn of_group(group: &'static str) -> Kind {
         is_concerned: |input| input.object.pointer("/spec/cloud").is_some_and(Value::is_object),
         draft,
     }
+}
+
+/// What becomes of a workload or Pod that Kubermatic writes; none if it does not. `pod` is the Pod or its template.
+pub(super) fn workload(input: &Input<'_>, migration: &Migration<'_>, pod: &Value) -> Option<Draft> {
+    const REASON: &str = "Kubermatic writes this object, and its reconcile would stop at a change before it starts its \
+        cloud-controller-manager; select its Cluster with profile Kubermatic";
+    if matching::selects(input, migration, Profile::Kubermatic) {
+        return Some(Draft {
+            reasons: vec![
+                "Kubermatic writes its workloads itself: they follow spec.features.externalCloudProvider of its Cluster".to_owned(),
+            ],
+            ..Draft::default()
+        });
+    }
+    if migration.spec.phase == Phase::InTree || !is_written_by_kubermatic(input, pod) {
+        return None;
+    }
+    let mut draft = Draft::default();
+    draft.refuse(format!("nothing is changed: {REASON}"));
+    Some(draft)
+}
+
+/// Kubermatic's Cluster is the owner, or its prober starts the component, or the labels and the namespace are Kubermatic's.
+fn is_written_by_kubermatic(input: &Input<'_>, pod: &Value) -> bool {
+    let owners = input
+        .object
+        .pointer("/metadata/ownerReferences")
+        .and_then(Value::as_array);
+    let is_cluster = |owner: &Value| {
+        let group = owner.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        owner.get("kind").is_some_and(|kind| kind == "Cluster") && group.starts_with("kubermatic.k8")
+    };
+    let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
+    let is_probed = |container: &Value| {
+        let program = container.pointer("/command/0").and_then(Value::as_str);
+        program.is_some_and(|program| program.rsplit('/').next() == Some("http-prober"))
+    };
+    let has_label = |object: &Value| {
+        let app = object.pointer("/metadata/labels/app").and_then(Value::as_str);
+        matches!(app, Some("controller-manager" | "apiserver"))
+    };
+    let is_user_cluster = input.namespace.is_some_and(|name| name.starts_with("cluster-"));
+    owners.into_iter().flatten().any(is_cluster)
+        || containers.into_iter().flatten().any(is_probed)
+        || is_user_cluster && (has_label(input.object) || has_label(pod))
 }
 
 const FEATURE: &str = "/spec/features/externalCloudProvider";
@@ -56,6 +106,14 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
         return unchanged("the update does not change /spec");
     }
     let spec = migration.spec;
+    if let Err(reason) = refuse_other_clouds(input.object) {
+        let mut draft = unchanged("phase InTree leaves the cluster as it is");
+        if spec.phase > Phase::InTree {
+            draft = Draft::default();
+            draft.refuse(reason);
+        }
+        return draft;
+    }
     if spec.phase < Phase::Migrate {
         return before_migrate(input, migration);
     }
@@ -102,11 +160,15 @@ fn before_migrate(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
 const WITHOUT_LEADER_MIGRATION: &str = "Kubermatic has no leader migration, so this cluster goes over only with a gap in control; \
      accept it by spec.downtime: true, else Migrate changes nothing";
 
-fn may_turn_on(object: &Value, migration: &Migration<'_>) -> Result<(), String> {
+fn refuse_other_clouds(object: &Value) -> Result<(), String> {
     let cloud = object.pointer("/spec/cloud/aws");
     if cloud.is_none_or(Value::is_null) {
         return Err("spec.cloud has no aws; this migration is for AWS, correct spec.targets".to_owned());
     }
+    Ok(())
+}
+
+fn may_turn_on(object: &Value, migration: &Migration<'_>) -> Result<(), String> {
     if !migration.spec.downtime {
         return Err(WITHOUT_LEADER_MIGRATION.to_owned());
     }

@@ -21,12 +21,7 @@ pub(super) enum Match<'a> {
 /// Finds the migration that has a target of one of the profiles for the object.
 pub(super) fn find<'a>(input: &Input<'a>, profiles: &[Profile]) -> Match<'a> {
     let labels = labels_of(input.object);
-    let candidate = Candidate {
-        namespace: input.namespace,
-        namespace_labels: input.namespace_labels,
-        labels: &labels,
-        own_namespace: input.own_namespace,
-    };
+    let candidate = candidate(input, &labels);
     let mut unknown = false;
     let mut found: Vec<&'a Migration<'a>> = Vec::new();
     for migration in input.migrations.iter().filter(|migration| may_ask(input, migration)) {
@@ -50,8 +45,28 @@ pub(super) fn find<'a>(input: &Input<'a>, profiles: &[Profile]) -> Match<'a> {
     }
 }
 
+/// Whether a target of the profile selects the object.
+pub(super) fn selects(input: &Input<'_>, migration: &Migration<'_>, profile: Profile) -> bool {
+    let labels = labels_of(input.object);
+    let candidate = candidate(input, &labels);
+    let targets = migration.spec.targets.iter();
+    targets
+        .filter(|target| target.profile == profile)
+        .any(|target| target.selects(&candidate) == Selected::Yes)
+}
+
+fn candidate<'a>(input: &Input<'a>, labels: &'a Labels) -> Candidate<'a> {
+    Candidate {
+        namespace: input.namespace,
+        namespace_labels: input.namespace_labels,
+        labels,
+        own_namespace: input.own_namespace,
+    }
+}
+
 /// A named path is the cluster of one migration. On the unnamed one, the Nodes are those of the API server that holds
-/// the migrations, so a cluster whose control plane is hosted there has no Node among them.
+/// the migrations, so a cluster whose control plane is hosted there has no Node among them. A target in kube-system alone is
+/// about the cluster's own workloads: no hosted control plane is there.
 fn may_ask(input: &Input<'_>, migration: &Migration<'_>) -> bool {
     match input.path_migration {
         Some(name) => migration.name == name,
@@ -59,7 +74,7 @@ fn may_ask(input: &Input<'_>, migration: &Migration<'_>) -> bool {
             .spec
             .targets
             .iter()
-            .any(|target| target.profile.in_management_cluster()),
+            .any(outrigger_shared::migration::Target::hosts_a_control_plane),
         None => true,
     }
 }

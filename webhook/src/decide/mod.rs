@@ -20,7 +20,9 @@
 //! | the way back in either | `pod_undo.rs` |
 //! | Node | `node.rs` |
 //! | Rancher's Cluster of RKE2 and K3s, of RKE1 | `rancher_rke2.rs`, `rancher_rke1.rs` |
+//! | `cloud-provider` in files, commands and user data beside the argument lists | `outside_text.rs` |
 //! | how Rancher merges the configuration of a machine | `machine_config.rs` |
+//! | what RKE2 passes to its components for `cloud-provider-name`, by release | `rke2_provider.rs` |
 //! | Kubermatic's Cluster and the Machines of its user clusters | `kubermatic.rs`, `machine.rs` |
 //! | tags of AWS resources, and where a cluster's key must not be | `tags/` |
 //! | what is refused, where an operator asks for it | `validate.rs` |
@@ -49,12 +51,14 @@ mod machine;
 mod machine_config;
 mod matching;
 mod node;
+mod outside_text;
 mod pod;
 mod pod_spec;
 mod pod_undo;
 mod rancher_rke1;
 mod rancher_rke2;
 mod rancher_warnings;
+mod rke2_provider;
 pub mod tags;
 mod validate;
 mod workload;

@@ -9,7 +9,7 @@ use outrigger_shared::{
 };
 use serde_json::{Value, json};
 
-use super::{Draft, Input, Kind, Migration, Operation};
+use super::{Draft, Input, Kind, Migration, Operation, annotation};
 use crate::patch::{Builder, NotAnObject, Path};
 
 pub(super) const KINDS: &[Kind] = &[Kind {
@@ -68,6 +68,9 @@ fn obstacle(input: &Input<'_>, migration: &Migration<'_>) -> Option<&'static str
     if !provider_id.is_empty() {
         return Some("the Node has a provider ID, so it is initialized");
     }
+    if is_no_instance(input.object) {
+        return Some("the Node is no EC2 instance, so no cloud-controller-manager would take the taint off");
+    }
     if taints_of(input.object)
         .iter()
         .any(|taint| taint.get("key").is_some_and(|key| key == taints::UNINITIALIZED))
@@ -82,6 +85,20 @@ fn obstacle(input: &Input<'_>, migration: &Migration<'_>) -> Option<&'static str
         }
         (NodeTaint::WhenManagerReady, None) => Some("whether a cloud-controller-manager is ready is not known"),
     }
+}
+
+/// Nodes that other programs stand for: kwok's, virtual-kubelet's, and those of EKS that are no instances.
+fn is_no_instance(node: &Value) -> bool {
+    const LABELS: [(&str, &[&str]); 2] = [
+        ("type", &["kwok", "virtual-kubelet"]),
+        ("eks.amazonaws.com/compute-type", &["hybrid", "fargate"]),
+    ];
+    let labels = node.pointer("/metadata/labels");
+    let is_labelled = |(key, values): &(&str, &[&str])| {
+        let value = labels.and_then(|labels| labels.get(*key)?.as_str());
+        value.is_some_and(|value| values.contains(&value))
+    };
+    annotation(node, "kwok.x-k8s.io/node").is_some() || LABELS.iter().any(is_labelled)
 }
 
 fn taints_of(node: &Value) -> &[Value] {

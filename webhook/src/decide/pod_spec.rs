@@ -10,7 +10,7 @@ use outrigger_shared::{
     command_line::{CommandLine, Edit, List, Unreadable},
     component::{self, Certainty, Component, Finding, Form},
     leader_migration::{FILE, TooOld},
-    migration::{Phase, Problem, Profile},
+    migration::{Phase, Problem},
     phase_flags::{self, Circumstances, OwnConfiguration, Refusal, flag},
     version::KubernetesVersion,
 };
@@ -157,7 +157,7 @@ fn to_phase(
     let mut line = current.clone();
     // When the owner has rewritten the line since, what stands there is the original.
     let restored = line.undo(edits);
-    let row = row(migration, finding, &current, &line, looked.old)?;
+    let row = row(migration, finding, &current, &line, looked.old);
     let circumstances = Circumstances {
         phase: row,
         version: version(migration, finding),
@@ -171,6 +171,11 @@ fn to_phase(
             .warnings
             .push(format!("container {:?}: {shortcoming}", finding.name));
     }
+    let told = what_to_see_to(finding.component, &line, &circumstances)?;
+    let told = told
+        .into_iter()
+        .map(|text| format!("container {:?}: {text}", finding.name));
+    draft.warnings.extend(told);
     if row != migration.spec.phase && !migration.spec.downtime {
         draft.warnings.push(format!(
             "container {:?} gets the flags of {row}, as the migration is not Prepared yet; wait for that condition or set spec.downtime",
@@ -201,6 +206,25 @@ fn to_phase(
         file,
         reasons,
     })
+}
+
+/// What the flags of a phase do not see to.
+fn what_to_see_to(
+    component: Component,
+    line: &CommandLine,
+    circumstances: &Circumstances,
+) -> Result<Vec<String>, Unreadable> {
+    const NAME: &str = "set --hostname-override to the private DNS name of the instance, unless the host has that name: an \
+        external kubelet names its Node by the host";
+    let volumes = phase_flags::volumes_warning(component, line, circumstances)?;
+    let name = phase_flags::is_named_by_host(component, line, circumstances)?.then_some(NAME);
+    let gates = phase_flags::gates_warning(line, circumstances)?;
+    Ok(volumes
+        .into_iter()
+        .chain(name)
+        .map(str::to_owned)
+        .chain(gates)
+        .collect())
 }
 
 /// The file that a kube-controller-manager's new command line asks for.
@@ -248,9 +272,9 @@ fn row(
     current: &CommandLine,
     original: &CommandLine,
     old: Option<&Value>,
-) -> Result<Phase, Refusal> {
+) -> Phase {
     if finding.component != Component::KubeControllerManager {
-        return Ok(migration.spec.phase);
+        return migration.spec.phase;
     }
     let is_external = |form: &Form| matches!(form, Form::External { .. });
     let stored = old
@@ -258,24 +282,13 @@ fn row(
         .and_then(component::controller_manager_form);
     let stays_external = is_external(&Form::of_command_line(current)) || stored.as_ref().is_some_and(is_external);
     let original = Form::of_command_line(original);
-    let row = phase_flags::controller_manager_row(
+    phase_flags::controller_manager_row(
         migration.spec.phase,
         &original,
         stays_external,
         migration.prepared,
         migration.spec.downtime,
-    );
-    let in_tree = matches!(original, Form::InTree { .. });
-    match row {
-        Phase::Prepare if in_tree && is_kubermatic(migration) && migration.spec.downtime => Ok(Phase::InTree),
-        Phase::Prepare if in_tree && is_kubermatic(migration) => Err(Refusal::KubermaticNeedsDowntime),
-        row => Ok(row),
-    }
-}
-
-fn is_kubermatic(migration: &Migration<'_>) -> bool {
-    let mut targets = migration.spec.targets.iter();
-    targets.any(|target| target.profile == Profile::Kubermatic)
+    )
 }
 
 fn holds_both(findings: &[Finding<'_>]) -> bool {

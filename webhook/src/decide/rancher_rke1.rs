@@ -14,7 +14,7 @@
 //! The same kind stands for clusters that Rancher imports or that EKS runs; they have no such part and are left alone.
 
 use outrigger_shared::{
-    command_line::{CommandLine, Unreadable},
+    command_line::{CommandLine, Flag, Unreadable},
     component::{Component, Form},
     migration::{Phase, Profile},
     phase_flags::{self, Refusal, flag},
@@ -154,6 +154,7 @@ fn arguments(
     let because = |reason: Refusal| Obstacle::of_flags(component, reason);
     let unreadable = |reason: Unreadable| because(reason.into());
     let whole = whole_line(original, name)?;
+    durable::warn_of_flags(document, component, &whole, situation)?;
     let changes = phase_flags::changes(component, &whole, &situation.circumstances()).map_err(because)?;
     let path = service(name, "extraArgs");
     let mut own = document.arguments(&path, Shape::Map)?;
@@ -185,7 +186,7 @@ fn arguments(
 
 fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
     if situation.row < Phase::Migrate {
-        return Vec::new();
+        return names(object, situation);
     }
     let services = ["kubeController", "kubeApi", "kubelet", "scheduler"];
     let is_set = |name: &str| {
@@ -202,12 +203,53 @@ fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
         .map(|name| format!("services.{name}"))
         .collect();
     let mut warnings: Vec<String> = csi_migration_off(keys).into_iter().collect();
+    warnings.extend(names(object, situation));
     if !is_external(object) && provider(object).is_ok_and(|provider| provider == Some(AWS)) {
         warnings.push(
             "useInstanceMetadataHostname becomes true, so no machine may be registered with --node-name; register such machines \
              again without it"
                 .to_owned(),
         );
+    }
+    warnings
+}
+
+/// Names that win over the host name of the instance metadata. The in-tree provider does not use them; an external kubelet
+/// does.
+fn names(object: &Value, situation: &Situation<'_>) -> Vec<String> {
+    if situation.row == Phase::InTree || is_external(object) {
+        return Vec::new();
+    }
+    const OVERRIDE: Flag = Flag::text("hostname-override");
+    let mut warnings = Vec::new();
+    let kubelet = whole_line(object, "kubelet");
+    if kubelet.is_ok_and(|line| !matches!(line.value(OVERRIDE), Ok(None))) {
+        warnings.push(
+            "remove hostname-override from services.kubelet before Migrate: an external kubelet obeys it, so every Node would have \
+             that name"
+                .to_owned(),
+        );
+    }
+    let nodes = object
+        .pointer(CONFIG)
+        .and_then(|config| config.get("nodes")?.as_array());
+    let named = nodes.into_iter().flatten().enumerate().filter_map(|(index, node)| {
+        let name = node.get("hostnameOverride")?.as_str()?;
+        let is_of_instance = name.is_empty() || name.ends_with(".internal") || name.starts_with("i-");
+        (!is_of_instance).then(|| format!("nodes[{index}]"))
+    });
+    let named: Vec<String> = named.collect();
+    if !named.is_empty() {
+        let more = named.len().saturating_sub(3);
+        let rest = if more == 0 {
+            String::new()
+        } else {
+            format!(" and {more} more")
+        };
+        let named = named.into_iter().take(3).collect::<Vec<_>>().join(", ");
+        warnings.push(format!(
+            "set hostnameOverride of {named}{rest} to the private DNS name of the instance: an external kubelet names its Node by it"
+        ));
     }
     warnings
 }

@@ -4,15 +4,17 @@
 //! | phase | kube-controller-manager-arg of control planes | the rest |
 //! |---|---|---|
 //! | Prepare | `enable-leader-migration` | untouched |
-//! | Migrate | `cloud-provider=external`, no leader migration | `kubelet-arg` of every machine: `cloud-provider=external`; `disable-cloud-controller: true` on every server; `cloud-provider-name` as below |
+//! | Migrate | `cloud-provider=external`, no leader migration | `kubelet-arg` of every machine: `cloud-provider=external`; `disable-cloud-controller: true` on every server; `cloud-provider-name` as below; from 1.29 on `kube-apiserver-arg` as below |
 //! | Complete | same | same, and `cloud-provider` in an existing `kube-apiserver-arg` by the version's rule |
 //!
-//! `cloud-provider-name: aws` means three things. Up to 1.26 it is the in-tree provider of kubelet and
-//! kube-controller-manager; from 1.27 on there is none any more, and releases since late 2024 read it only as
-//! `node-name-from-cloud-provider-metadata`; and in all of them it gives Nodes the name that AWS knows. Arguments win over it,
-//! so the arguments alone hand the cluster over. The name becomes `external` only up to 1.26 and only where Rancher does not
+//! `cloud-provider-name: aws` has two meanings: the provider of kubelet, kube-controller-manager and kube-apiserver, in the
+//! releases that [`super::rke2_provider`] lists, and in all releases the name that AWS knows for each Node. Arguments win over
+//! it, so the arguments alone hand the cluster over. The name becomes `external` only up to 1.26 and only where Rancher does not
 //! make the machines itself: a machine of a pool has a host name that AWS does not know, so its Node would come back under that
 //! name and no cloud-controller-manager would find its instance.
+//!
+//! kube-apiserver of 1.29 to 1.32 does not start with `aws`. Where RKE2 passes it, `kube-apiserver-arg` gets
+//! `cloud-provider=external`; such an argument of the operator stays.
 //!
 //! The HelmChart of the cloud-controller-manager in `additionalManifest` gets its flags too ([`super::helm_chart`]).
 //!
@@ -20,8 +22,8 @@
 //! the embedded cloud controller the kubelet no longer gets `external` by itself, so its list says it. K3s has no
 //! `cloud-provider-name`.
 //!
-//! Rancher keeps its pod security argument in `kube-apiserver-arg` of `machineGlobalConfig`, so that key is edited where it
-//! is and never added: an API server that names no provider is left as it is. The tags of machines are Rancher's own work.
+//! Rancher keeps its pod security argument in `kube-apiserver-arg` of `machineGlobalConfig`, so the key is edited where it
+//! counts: an API server that gets no provider is left as it is. The tags of machines are Rancher's own work.
 
 use outrigger_shared::{
     command_line::{CommandLine, Unreadable},
@@ -40,6 +42,7 @@ use super::{
     helm_chart,
     machine_config::{MachineConfig, Place, Roles},
     rancher_warnings,
+    rke2_provider::{self, AWS, EXTERNAL, LAST_IN_TREE},
 };
 use crate::patch::Path;
 
@@ -53,7 +56,7 @@ pub(super) const KINDS: &[Kind] = &[Kind {
     profiles: &[Profile::RancherRKE2],
     // Clusters that Rancher imports or that a cloud runs have no such part.
     is_concerned: |input| input.object.pointer("/spec/rkeConfig").is_some_and(Value::is_object),
-    draft: |input, migration| durable::draft(input, migration, &RULES),
+    draft: |input, migration| rke2_provider::with_ending(input, migration, &RULES, ending),
 }];
 
 const RULES: Rules = Rules {
@@ -77,12 +80,6 @@ const RULES: Rules = Rules {
 pub(super) const ADDITIONAL_MANIFEST: [&str; 3] = ["spec", "rkeConfig", "additionalManifest"];
 const NAME: &str = "cloud-provider-name";
 const DISABLE: &str = "disable-cloud-controller";
-const AWS: &str = "aws";
-const EXTERNAL: &str = "external";
-
-/// The last minor of which `cloud-provider-name: aws` is the in-tree provider.
-const LAST_IN_TREE: KubernetesVersion = KubernetesVersion::v1(26);
-
 pub(super) fn control_plane(roles: Roles) -> bool {
     roles.control_plane
 }
@@ -117,63 +114,79 @@ impl<'a> Cluster<'a> {
         names.map(|name| name.filter(|name| *name != "")).collect()
     }
 
-    /// The provider that a component of these machines gets without an argument.
-    fn provider(&self, class: fn(Roles) -> bool) -> Option<&'static str> {
+    /// The name that counts for these machines: `aws` where some have it, `external` where all have it.
+    fn name(&self, class: fn(Roles) -> bool) -> Option<&'static str> {
         let names = self.names(class);
-        let is_in_tree = self.version.is_none_or(|version| version.minor <= LAST_IN_TREE.minor);
         if names.iter().flatten().any(|name| **name == AWS) {
-            is_in_tree.then_some(AWS)
-        } else {
-            let all = names.iter().all(|name| name.is_some_and(|name| name == EXTERNAL));
-            all.then_some(EXTERNAL)
+            return Some(AWS);
         }
+        let all = names.iter().all(|name| name.is_some_and(|name| name == EXTERNAL));
+        all.then_some(EXTERNAL)
+    }
+
+    /// The provider that a component of these machines gets without an argument.
+    fn provider(&self, component: Component, class: fn(Roles) -> bool) -> Option<&'static str> {
+        rke2_provider::passed(self.name(class), component, self.version)
     }
 
     /// Whether Nodes get other names when `cloud-provider-name` becomes `external`, which is then what it becomes.
     pub fn name_changes(&self) -> bool {
-        self.provider(Roles::any) == Some(AWS) && self.version.is_some() && !self.has_pools
+        self.has_in_tree_version() && self.version.is_some() && self.name(Roles::any) == Some(AWS) && !self.has_pools
     }
 
-    /// Whether no server runs the embedded cloud controller.
+    /// Whether an in-tree AWS provider exists in the version; an unknown one may have it.
+    fn has_in_tree_version(&self) -> bool {
+        self.version.is_none_or(|version| version.minor <= LAST_IN_TREE.minor)
+    }
+
+    /// Whether no server runs the embedded cloud controller. In RKE2 a provider's name disables it as well.
     pub fn is_disabled(&self) -> bool {
         let values = self.config.values(DISABLE, Roles::is_server);
-        values.into_iter().all(|value| value.is_some_and(is_true))
+        let is_named = self.names(Roles::is_server).iter().all(Option::is_some);
+        is_named || values.into_iter().all(|value| value.is_some_and(is_true))
+    }
+
+    /// Whether `cloud-provider-name` stays `aws`, and kube-apiserver gets it in later releases.
+    pub fn keeps_aws(&self) -> bool {
+        self.name(control_plane) == Some(AWS) && !self.name_changes()
     }
 
     /// The list of a place, after what the component gets without it. RKE2 and K3s put their own values first.
-    fn whole_line(&self, place: Option<Place>, key: &str, class: fn(Roles) -> bool) -> Result<CommandLine, Obstacle> {
-        let path = place.unwrap_or(Place::Global).path().child(key);
+    fn whole_line(&self, place: Option<Place>, target: &Target) -> Result<CommandLine, Obstacle> {
+        let path = place.unwrap_or(Place::Global).path().child(target.key);
         let found = place
-            .and_then(|place| self.config.value(place, key))
+            .and_then(|place| self.config.value(place, target.key))
             .filter(|value| !value.is_null());
         let own = Shape::Bare.read(found, &path)?;
-        let provider = self.provider(class).filter(|_| key != KUBE_APISERVER.key);
+        let provider = self.provider(target.component, target.class);
         let provider = provider.map(|name| format!("{}={name}", flag::CLOUD_PROVIDER.name));
         let items = provider
             .into_iter()
             .chain(own.items().unwrap_or_default().iter().cloned());
-        CommandLine::bare(items.collect::<Vec<_>>()).map_err(|reason| KUBE_CONTROLLER_MANAGER.because(reason.into()))
+        CommandLine::bare(items.collect::<Vec<_>>()).map_err(|reason| target.because(reason.into()))
     }
 
     /// Whether every control plane runs an external kube-controller-manager.
     fn is_external(&self) -> bool {
         let Target { key, class, .. } = KUBE_CONTROLLER_MANAGER;
         self.config.counting(key, class).into_iter().all(|place| {
-            let line = self.whole_line(place, key, class);
+            let line = self.whole_line(place, &KUBE_CONTROLLER_MANAGER);
             line.is_ok_and(|line| matches!(Form::of_command_line(&line), Form::External { .. }))
         })
     }
 
     /// Whether any control plane runs a kube-controller-manager with the in-tree provider, or one that cannot be read.
-    fn may_be_in_tree(&self) -> bool {
+    pub fn may_be_in_tree(&self) -> bool {
         let Target { key, class, .. } = KUBE_CONTROLLER_MANAGER;
-        self.config.counting(key, class).into_iter().any(|place| {
-            let Ok(line) = self.whole_line(place, key, class) else {
-                return true;
-            };
-            line.value(flag::CLOUD_PROVIDER)
-                .map_or(true, |provider| provider.as_deref() == Some(AWS))
-        })
+        let mut places = self.config.counting(key, class).into_iter();
+        self.has_in_tree_version()
+            && places.any(|place| {
+                let Ok(line) = self.whole_line(place, &KUBE_CONTROLLER_MANAGER) else {
+                    return true;
+                };
+                line.value(flag::CLOUD_PROVIDER)
+                    .map_or(true, |provider| provider.as_deref() == Some(AWS))
+            })
     }
 
     /// Another cloud's name, if there is one.
@@ -195,7 +208,7 @@ impl<'a> Cluster<'a> {
         let Target { key, class, .. } = KUBE_CONTROLLER_MANAGER;
         let is_named = self.names(class).iter().any(Option::is_some);
         let says = |place| -> Result<bool, Obstacle> {
-            let line = self.whole_line(place, key, class)?;
+            let line = self.whole_line(place, &KUBE_CONTROLLER_MANAGER)?;
             let value = line.value(flag::CLOUD_PROVIDER);
             Ok(value
                 .map_err(|reason| KUBE_CONTROLLER_MANAGER.because(reason.into()))?
@@ -244,12 +257,18 @@ impl Target {
     fn write(&self, document: &mut Document, cluster: &Cluster<'_>, situation: &Situation<'_>) -> Result<(), Obstacle> {
         let places = cluster.config.counting(self.key, self.class);
         for place in places {
-            let whole = cluster.whole_line(place, self.key, self.class)?;
-            let changes = phase_flags::changes(self.component, &whole, &situation.circumstances())
-                .map_err(|reason| self.because(reason))?;
+            let whole = cluster.whole_line(place, self)?;
+            durable::warn_of_flags(document, self.component, &whole, situation)?;
             let place = place.unwrap_or(Place::Global);
             let path = place.path().child(self.key);
             let mut own = document.arguments(&path, Shape::Bare)?;
+            let changes = if self.component == Component::KubeApiserver {
+                let passed = cluster.provider(self.component, self.class);
+                rke2_provider::api_server_changes(&own, passed, situation)
+            } else {
+                phase_flags::changes(self.component, &whole, &situation.circumstances())
+            };
+            let changes = changes.map_err(|reason| self.because(reason))?;
             for change in &changes {
                 let unreadable = |reason: Unreadable| self.because(reason.into());
                 change.apply(&mut own).map_err(unreadable)?;
@@ -273,6 +292,28 @@ fn is_true(value: &Value) -> bool {
 pub(super) fn is_external(object: &Value) -> bool {
     let version = object.pointer(RULES.version[0]).and_then(Value::as_str);
     Cluster::of(object, version.and_then(|text| text.parse().ok())).is_external()
+}
+
+/// The components that end at their start in the version.
+fn ending(object: &Value, version: KubernetesVersion) -> Vec<Component> {
+    let cluster = Cluster::of(object, Some(version));
+    let ends = |target: &Target| {
+        let mut places = cluster.config.counting(target.key, target.class).into_iter();
+        places.any(|place| {
+            let line = cluster.whole_line(place, target);
+            let provider = line
+                .ok()
+                .and_then(|line| line.value(flag::CLOUD_PROVIDER).ok())
+                .flatten();
+            rke2_provider::ends(target.component, provider.as_deref(), version)
+        })
+    };
+    let targets = [KUBE_CONTROLLER_MANAGER, KUBE_APISERVER, KUBELET];
+    targets
+        .iter()
+        .filter(|target| ends(target))
+        .map(|target| target.component)
+        .collect()
 }
 
 /// Whether nothing stands in the way of the form of the situation.

@@ -40,11 +40,32 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
     let manifest = object
         .pointer("/spec/rkeConfig/additionalManifest")
         .and_then(Value::as_str);
-    warnings.extend(helm_chart::manifest_warnings(manifest.unwrap_or_default(), situation));
+    // Beside a kube-controller-manager that is external nothing runs twice.
+    let row = if cluster.may_be_in_tree() {
+        situation.row
+    } else {
+        Phase::Complete
+    };
+    let situation_of_chart = Situation { row, ..*situation };
+    warnings.extend(helm_chart::manifest_warnings(
+        manifest.unwrap_or_default(),
+        &situation_of_chart,
+    ));
+    warnings.extend(later_releases(&cluster, situation));
     if !was_external && has_form(object, situation) {
         warnings.extend(before_the_switch(&cluster, situation.row));
     }
     warnings
+}
+
+/// What an upgrade does to a name that stays `aws`, once nothing else is left to do.
+fn later_releases(cluster: &Cluster<'_>, situation: &Situation<'_>) -> Option<String> {
+    let is_before = situation.version.is_some_and(|version| version.minor < 29);
+    (situation.row == Phase::Complete && is_before && cluster.keeps_aws()).then(|| {
+        "cloud-provider-name stays aws; kube-apiserver of RKE2 before 1.29.11, 1.30.7, 1.31.3 ends with it, unless its argument \
+         is cloud-provider=external: upgrade before you delete the migration, which adds it"
+            .to_owned()
+    })
 }
 
 /// What the operator has to see to when a cluster is going to be external.

@@ -3,7 +3,7 @@
 use outrigger_shared::migration::Profile;
 use serde_json::Value;
 
-use super::{Draft, Input, Kind, Migration, pod_spec};
+use super::{Draft, Input, Kind, Migration, kubermatic, pod_spec};
 use crate::patch::Path;
 
 const fn row(kind: &'static str, plural: &'static str) -> Kind {
@@ -42,6 +42,9 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
             reasons: vec!["the update does not change spec".to_owned()],
             ..Draft::default()
         };
+    }
+    if let Some(draft) = kubermatic::workload(input, migration, object) {
+        return draft;
     }
     let old = input.old_object.and_then(template);
     pod_spec::draft(migration, &Path::new(&["spec", "template"]), object, old)

@@ -10,7 +10,7 @@
 //! nodeRegistration stay as they are: the kubelet itself adds the one of uninitialized Nodes, and a list where there was
 //! none would take kubeadm's own taint away.
 
-use outrigger_shared::{component::Component, migration::Phase};
+use outrigger_shared::{component::Component, migration::Phase, phase_flags};
 use serde_json::Value;
 
 use super::{
@@ -134,6 +134,7 @@ impl Kubeadm {
         refuse_other_clouds(document, &kubelets)?;
         let all: Vec<_> = lists.iter().map(|(_, list)| list.clone()).collect();
         let cloud_configs = leftovers::cloud_configs(document, &all);
+        self.warn_of_names(document, &lists, situation)?;
         for (component, (path, shape)) in &lists {
             durable::arguments(document, path, *shape, *component, situation)?;
             let items = document.get(path).and_then(Value::as_array).map_or(0, Vec::len);
@@ -171,6 +172,38 @@ impl Kubeadm {
             add(Component::Kubelet, self.kubelet("joinConfiguration"));
         }
         lists
+    }
+
+    /// A kubelet that becomes external is named by its host, unless kubeadm gives it a name.
+    fn warn_of_names(
+        &self,
+        document: &mut Document,
+        lists: &[(Component, (Path, Shape))],
+        situation: &Situation<'_>,
+    ) -> Result<(), Obstacle> {
+        let mut unnamed = Vec::new();
+        for configuration in ["initConfiguration", "joinConfiguration"] {
+            let path = self.kubelet(configuration);
+            let Some((component, (_, shape))) = lists.iter().find(|(_, (other, _))| *other == path) else {
+                continue;
+            };
+            let line = document.arguments(&path, shape.of(document.get(&path)))?;
+            let by_host = phase_flags::is_named_by_host(*component, &line, &situation.circumstances());
+            let by_host = by_host.map_err(|reason| Obstacle::of_flags(*component, reason.into()))?;
+            let name = document.get(&join(self.home, &[configuration, "nodeRegistration", "name"]));
+            let is_named = name.and_then(Value::as_str).is_some_and(|name| !name.is_empty());
+            if by_host && !is_named {
+                unnamed.push(configuration);
+            }
+        }
+        if !unnamed.is_empty() {
+            document.warn(format!(
+                "set nodeRegistration.name in {} to the private DNS name of the instance, unless the host has that name: an \
+                 external kubelet names its Node by the host",
+                unnamed.join(", ")
+            ));
+        }
+        Ok(())
     }
 
     fn with_scheduler(&self, mut lists: Vec<(Path, Shape)>, document: &Document) -> Vec<(Path, Shape)> {

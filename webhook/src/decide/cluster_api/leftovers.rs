@@ -57,8 +57,8 @@ pub(super) fn warn_of_cloud_configs(
     }
 }
 
-/// `CSIMigrationAWS=false` keeps EBS volumes with the in-tree plugin. Up to 1.22 that is the default; from 1.25 on the
-/// gate cannot be off, so that a component with it does not start.
+/// `CSIMigrationAWS=false` keeps EBS volumes with the in-tree plugin. Up to 1.22 that is the default; in 1.25 and
+/// 1.26 the gate cannot be off, so that a component with it does not start; later ones do not know it.
 pub(super) fn warn_of_gates(document: &mut Document, lists: &[(Path, Shape)], version: Option<KubernetesVersion>) {
     const GATE: &str = "CSIMigrationAWS";
     let is_off = |list: &&(Path, Shape)| {
@@ -73,7 +73,8 @@ pub(super) fn warn_of_gates(document: &mut Document, lists: &[(Path, Shape)], ve
     let is_off: Vec<String> = lists.iter().filter(is_off).map(|(path, _)| holder(path)).collect();
     const FIX: &str = "install the EBS CSI driver, then remove the gate";
     let what = match version.map(|version| version.minor) {
-        Some(..=22) => return,
+        // Refused with in-tree kubelets, or unknown to every component.
+        Some(..=22 | 27..) => return,
         Some(23 | 24) => "EBS volumes may not attach beside an external provider",
         Some(_) => "a component with it does not start in this version",
         None => "from 1.23 on EBS volumes may not attach, from 1.25 on the component does not start",

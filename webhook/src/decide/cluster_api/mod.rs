@@ -15,6 +15,7 @@ use super::{
     arguments::Shape,
     document::Document,
     durable::{self, Obstacle, Rules},
+    outside_text,
 };
 use crate::patch::Path;
 
@@ -36,7 +37,7 @@ const RULES: Rules = Rules {
     both_in_one_object: true,
     is_external: |_| false,
     form: |_, _| Ok(()),
-    warnings: durable::no_warnings,
+    warnings: outside_text::warnings,
 };
 
 const fn row(

@@ -1,8 +1,8 @@
 //! RKE2ControlPlane, RKE2Config and their templates, of Cluster API's RKE2 provider.
 //!
-//! `serverConfig.cloudProviderName` gives kube-controller-manager and kubelet their `--cloud-provider`; `extraArgs` come
-//! after it, and the last one counts. kube-apiserver gets nothing from it. So in Prepare only kube-controller-manager's
-//! `extraArgs` change, and from Migrate on:
+//! `serverConfig.cloudProviderName` gives kube-controller-manager, kubelet and kube-apiserver their `--cloud-provider`, in the
+//! releases that [`crate::decide::rke2_provider`] lists; `extraArgs` come after it, and the last one counts. So in Prepare
+//! only kube-controller-manager's `extraArgs` change, and from Migrate on:
 //!
 //! | `cloudProviderName` | becomes | kube-controller-manager |
 //! |---|---|---|
@@ -11,10 +11,19 @@
 //! | `external` | stays | as above |
 //! | none | stays where kube-controller-manager's `extraArgs` name a provider, else refused | |
 //!
+//! kube-apiserver of 1.29 to 1.32 does not start with `aws`: where it gets that from the name, its `extraArgs` get
+//! `cloud-provider=external`, and one that is there stays.
+//!
 //! RKE2's own cloud controller is disabled, as it would give Nodes provider IDs of its own, which are for ever. The kubelet
-//! then gets `external` from nobody, so its `extraArgs` say it. `nodeTaints` stay as they are.
+//! then gets `external` from nobody, so its `extraArgs` say it. An object that is external already by its name needs neither:
+//! any name disables the controller, and the kubelet gets it. `nodeTaints` stay as they are.
 
-use outrigger_shared::{component::Component, migration::Phase, phase_flags::flag, version::KubernetesVersion};
+use outrigger_shared::{
+    component::Component,
+    migration::Phase,
+    phase_flags::{self, flag},
+    version::KubernetesVersion,
+};
 use serde_json::{Value, json};
 
 use super::{BOOTSTRAP, CONTROL_PLANE, RULES, config, join, leftovers, refuse_other_clouds, row, template, values};
@@ -24,6 +33,7 @@ use crate::{
         arguments::Shape,
         document::Document,
         durable::{self, Obstacle, Rules, Situation},
+        rke2_provider::{self, AWS, EXTERNAL, LAST_IN_TREE},
     },
     patch::Path,
 };
@@ -32,12 +42,20 @@ pub(in crate::decide) const KINDS: &[Kind] = &[
     row(
         (CONTROL_PLANE, "RKE2ControlPlane", "rke2controlplanes"),
         true,
-        |input, migration| durable::draft(input, migration, &CONTROL_PLANES),
+        |input, migration| {
+            rke2_provider::with_ending(input, migration, &CONTROL_PLANES, |object, version| {
+                ending(object, version, SPEC)
+            })
+        },
     ),
     row(
         (CONTROL_PLANE, "RKE2ControlPlaneTemplate", "rke2controlplanetemplates"),
         true,
-        |input, migration| durable::draft(input, migration, &CONTROL_PLANE_TEMPLATES),
+        |input, migration| {
+            rke2_provider::with_ending(input, migration, &CONTROL_PLANE_TEMPLATES, |object, version| {
+                ending(object, version, TEMPLATE)
+            })
+        },
     ),
     row((BOOTSTRAP, "RKE2Config", "rke2configs"), true, |input, migration| {
         config(input, migration, "RKE2ControlPlane", &CONFIGS)
@@ -75,11 +93,6 @@ const CONFIG_TEMPLATES: Rules = Rules {
     ..RULES
 };
 
-const AWS: &str = "aws";
-const EXTERNAL: &str = "external";
-/// From here on no component has the in-tree AWS provider.
-const WITHOUT_AWS: KubernetesVersion = KubernetesVersion::v1(27);
-
 fn kubelet(home: &[&str]) -> Path {
     join(home, &["agentConfig", "kubelet", "extraArgs"])
 }
@@ -100,12 +113,30 @@ fn provider_name(home: &[&str]) -> Path {
 fn is_external(object: &Value, home: &[&str]) -> bool {
     let arguments = (extra_args(home, "kubeControllerManager"), Shape::Bare);
     let own = values(object, &arguments, flag::CLOUD_PROVIDER).pop();
-    let named = || {
-        object
-            .pointer(provider_name(home).pointer().as_str())
-            .and_then(Value::as_str)
+    own.as_deref().or_else(|| name_of(object, home)) == Some(EXTERNAL)
+}
+
+fn name_of<'a>(object: &'a Value, home: &[&str]) -> Option<&'a str> {
+    object.pointer(provider_name(home).pointer().as_str())?.as_str()
+}
+
+/// The components that end at their start in the version.
+fn ending(object: &Value, version: KubernetesVersion, home: &[&str]) -> Vec<Component> {
+    let lists = [
+        (
+            Component::KubeControllerManager,
+            extra_args(home, "kubeControllerManager"),
+        ),
+        (Component::KubeApiserver, extra_args(home, "kubeAPIServer")),
+        (Component::Kubelet, kubelet(home)),
+    ];
+    let ends = |(component, path): (Component, Path)| {
+        let own = values(object, &(path, Shape::Bare), flag::CLOUD_PROVIDER).pop();
+        let named = || rke2_provider::passed(name_of(object, home), component, Some(version));
+        let provider = own.as_deref().or_else(named);
+        rke2_provider::ends(component, provider, version).then_some(component)
     };
-    own.as_deref().or_else(named) == Some(EXTERNAL)
+    lists.into_iter().filter_map(ends).collect()
 }
 
 fn control_plane(document: &mut Document, situation: &Situation<'_>, home: &[&str]) -> Result<(), Obstacle> {
@@ -113,31 +144,61 @@ fn control_plane(document: &mut Document, situation: &Situation<'_>, home: &[&st
         return Ok(());
     }
     refuse_other_clouds(document, &[(kubelet(home), Shape::Bare)])?;
-    let manager = extra_args(home, "kubeControllerManager");
+    let was_external = is_external(document.whole(), home);
     let name = named_provider(document, home)?;
-    let by_arguments = values(document.whole(), &(manager.clone(), Shape::Bare), flag::CLOUD_PROVIDER).pop();
+    controller_manager(document, situation, home, name)?;
+    api_server(document, situation, home, name)?;
+    check_kubelet(document, situation, home, name)?;
+    if situation.row < Phase::Migrate {
+        return Ok(());
+    }
+    // Any name disables RKE2's own controller.
+    if !was_external || name.is_none() {
+        disable_own_controller(document, home)?;
+    }
+    warn_of_config_map(document, home);
+    let given = name.filter(|name| was_external && *name == EXTERNAL);
+    kubelet_arguments(document, situation, home, given)?;
+    let lists = [
+        &extra_args(home, "kubeControllerManager"),
+        &extra_args(home, "kubeAPIServer"),
+        &extra_args(home, "kubeScheduler"),
+        &kubelet(home),
+    ];
+    let lists = lists.map(|path| (path.clone(), Shape::Bare));
+    leftovers::warn_of_gates(document, &lists, situation.version);
+    Ok(())
+}
+
+/// kube-controller-manager, by its own list or by the name.
+fn controller_manager(
+    document: &mut Document,
+    situation: &Situation<'_>,
+    home: &[&str],
+    name: Option<&'static str>,
+) -> Result<(), Obstacle> {
+    let list = extra_args(home, "kubeControllerManager");
+    let by_arguments = values(document.whole(), &(list.clone(), Shape::Bare), flag::CLOUD_PROVIDER).pop();
     if name.is_none() && by_arguments.is_none() {
         return Err(Obstacle::Other(format!(
             "{} is not set, so RKE2 runs its own cloud controller, whose Nodes no other one can take over; correct spec.targets, or set it to aws or external",
             provider_name(home).pointer()
         )));
     }
-    let is_gone = situation.version.is_some_and(|version| version >= WITHOUT_AWS);
-    let derived = name.filter(|name| *name == EXTERNAL || !is_gone);
-    durable::arguments_beside(
-        document,
-        &manager,
-        Shape::Bare,
-        Component::KubeControllerManager,
-        situation,
-        derived,
-    )?;
-    let api_server = extra_args(home, "kubeAPIServer");
-    durable::arguments(document, &api_server, Shape::Bare, Component::KubeApiserver, situation)?;
-    if situation.row < Phase::Migrate {
-        return Ok(());
-    }
-    if name == Some(AWS) && derived == Some(AWS) && by_arguments.as_deref() != Some(EXTERNAL) {
+    let component = Component::KubeControllerManager;
+    // In Migrate the name follows the phase by itself, but not one that only names Nodes.
+    let follows = name == Some(EXTERNAL)
+        || situation
+            .version
+            .is_none_or(|version| version.minor <= LAST_IN_TREE.minor);
+    let given = if situation.row < Phase::Migrate || follows {
+        rke2_provider::passed(name, component, situation.version)
+    } else {
+        None
+    };
+    durable::arguments_beside(document, &list, Shape::Bare, component, situation, given)?;
+    let is_overridden = by_arguments.as_deref() == Some(EXTERNAL);
+    if situation.row >= Phase::Migrate && name == Some(AWS) && follows && !is_overridden {
         let why = "RKE2 gives it to kube-controller-manager and kubelet";
         document.set(
             &provider_name(home),
@@ -146,17 +207,27 @@ fn control_plane(document: &mut Document, situation: &Situation<'_>, home: &[&st
         )?;
         warn_of_names(document, home);
     }
-    disable_own_controller(document, home)?;
-    warn_of_config_map(document, home);
-    machine(document, situation, home)?;
-    let lists = [
-        &manager,
-        &api_server,
-        &extra_args(home, "kubeScheduler"),
-        &kubelet(home),
-    ];
-    let lists = lists.map(|path| (path.clone(), Shape::Bare));
-    leftovers::warn_of_gates(document, &lists, situation.version);
+    Ok(())
+}
+
+/// kube-apiserver, whose own list wins over the name that is there by now.
+fn api_server(
+    document: &mut Document,
+    situation: &Situation<'_>,
+    home: &[&str],
+    name: Option<&str>,
+) -> Result<(), Obstacle> {
+    let component = Component::KubeApiserver;
+    let path = extra_args(home, "kubeAPIServer");
+    let mut own = document.arguments(&path, Shape::Bare)?;
+    let passed = rke2_provider::passed(name, component, situation.version);
+    let because = |reason| Obstacle::of_flags(component, reason);
+    let changes = rke2_provider::api_server_changes(&own, passed, situation).map_err(because)?;
+    for change in &changes {
+        change.apply(&mut own).map_err(|reason| because(reason.into()))?;
+    }
+    let reasons = changes.iter().map(|change| format!("{component}: {change}"));
+    document.set_arguments(&path, Shape::Bare, &own, reasons)?;
     Ok(())
 }
 
@@ -195,15 +266,47 @@ fn disable_own_controller(document: &mut Document, home: &[&str]) -> Result<(), 
     Ok(())
 }
 
-/// The kubelet of any machine.
+/// The kubelet of a machine that is no control plane.
 fn machine(document: &mut Document, situation: &Situation<'_>, home: &[&str]) -> Result<(), Obstacle> {
     if situation.row == Phase::InTree {
         return Ok(());
     }
-    let list = (kubelet(home), Shape::Bare);
-    refuse_other_clouds(document, std::slice::from_ref(&list))?;
-    durable::arguments(document, &list.0, Shape::Bare, Component::Kubelet, situation)?;
-    Ok(())
+    refuse_other_clouds(document, &[(kubelet(home), Shape::Bare)])?;
+    kubelet_arguments(document, situation, home, None)
+}
+
+/// Refuses what the kubelet of a control plane cannot do, by its arguments or by the name.
+fn check_kubelet(
+    document: &mut Document,
+    situation: &Situation<'_>,
+    home: &[&str],
+    name: Option<&str>,
+) -> Result<(), Obstacle> {
+    let component = Component::Kubelet;
+    let own = document.arguments(&kubelet(home), Shape::Bare)?;
+    let given = rke2_provider::passed(name, component, situation.version);
+    let whole = durable::with_provider(&own, component, given)?;
+    durable::warn_of_flags(document, component, &whole, situation)?;
+    let changes = phase_flags::changes(component, &whole, &situation.circumstances());
+    changes
+        .map(drop)
+        .map_err(|reason| Obstacle::of_flags(component, reason))
+}
+
+fn kubelet_arguments(
+    document: &mut Document,
+    situation: &Situation<'_>,
+    home: &[&str],
+    given: Option<&str>,
+) -> Result<(), Obstacle> {
+    durable::arguments_beside(
+        document,
+        &kubelet(home),
+        Shape::Bare,
+        Component::Kubelet,
+        situation,
+        given,
+    )
 }
 
 /// `aws` names Nodes by instance metadata, and a cloud-controller-manager finds instances by that name.

@@ -14,9 +14,10 @@
 //! the object's original form as much as to any later one; taking it out of a template would replace every machine once
 //! more, and an instance without it is a stranger to both managers. The EBS driver's argument is restored in InTree.
 
+use outrigger_shared::migration::Phase;
 use serde_json::Value;
 
-use super::{Draft, Input, Kind, Migration, Operation, annotation, machine};
+use super::{Draft, Input, Kind, Migration, Operation, annotation, machine, outside_text};
 
 mod add;
 mod cluster_api;
@@ -102,7 +103,8 @@ impl TagRow {
             let found = object.pointer(field.pointer).and_then(Value::as_str);
             found.is_some_and(|found| field.values.contains(&found))
         });
-        on_aws && (matches!(self.policy, Policy::Add(_)) || !find::places(self, object).is_empty())
+        let says_more = || is_in_tree_class(object) || outside_text::user_data(object, Phase::Prepare).is_some();
+        on_aws && (matches!(self.policy, Policy::Add(_)) || !find::places(self, object).is_empty() || says_more())
     }
 }
 
@@ -116,10 +118,34 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
         draft.reasons.push(text.clone());
         draft.warnings.push(text);
     }
+    draft.warnings.extend(beside_tags(input, migration));
     if (row.group, row.kind) == MACHINE && machine::is_marked_anew(input) {
         draft.warnings.extend(machine::completion(input, migration));
     }
     draft
+}
+
+/// What a migration means for such an object besides its tags.
+fn beside_tags(input: &Input<'_>, migration: &Migration<'_>) -> Vec<String> {
+    const IN_TREE: &str = "install the EBS CSI driver before Migrate: without the in-tree provider, volumes of kubernetes.io/aws-ebs \
+        are made and mounted by CSI migration alone";
+    let phase = migration.spec.phase;
+    let is_new = input.operation == Operation::Create || input.asks_for_phase() || input.changes("/spec", &[]);
+    if phase == Phase::InTree || !is_new || input.is_being_deleted() {
+        return Vec::new();
+    }
+    let class = is_in_tree_class(input.object).then(|| IN_TREE.to_owned());
+    class
+        .into_iter()
+        .chain(outside_text::user_data(input.object, phase))
+        .collect()
+}
+
+/// A StorageClass of the in-tree EBS plugin.
+fn is_in_tree_class(object: &Value) -> bool {
+    object
+        .get("provisioner")
+        .is_some_and(|name| name == "kubernetes.io/aws-ebs")
 }
 
 /// Besides its tags it can carry Kubermatic's mark of completion, and the first row that has something to say is the only one.

@@ -82,7 +82,7 @@ pub(super) const ROWS: &[TagRow] = &[
         plural: "storageclasses",
         on_aws: Some(FieldIs {
             pointer: "/provisioner",
-            values: EBS_DRIVER,
+            values: &["ebs.csi.aws.com", "kubernetes.io/aws-ebs"],
         }),
         ..CLASS
     },

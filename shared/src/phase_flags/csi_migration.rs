@@ -1,0 +1,67 @@
+//! EBS volumes of the in-tree plugin beside an external kubelet.
+//!
+//! The in-tree plugin of a kubelet mounts a volume by means of the kubelet's own cloud provider (`NewAttacher` of
+//! `pkg/volume/awsebs/attacher.go` in Kubernetes 1.22). A kubelet with `--cloud-provider=external` has none, so each mount
+//! fails, unless CSI migration hands the volume to the EBS CSI driver. The gate `CSIMigrationAWS` is off by default up to
+//! 1.22, on by default in 1.23 and 1.24, and locked to on from 1.25.
+
+use super::{AWS, Circumstances, Refusal, beta_gate_is_off, feature_gate, flag};
+use crate::{
+    command_line::{CommandLine, Unreadable},
+    component::Component,
+    migration::Phase,
+    version::KubernetesVersion,
+};
+
+/// Whether an in-tree EBS volume stays with the in-tree plugin; none of it is known without a version.
+fn is_off(line: &CommandLine, version: KubernetesVersion) -> Result<bool, Unreadable> {
+    Ok(match version.minor {
+        ..=22 => {
+            let own = feature_gate(line, "CSIMigrationAWS")?;
+            let setting = if own.is_some() {
+                own
+            } else {
+                feature_gate(line, "AllBeta")?
+            };
+            setting != Some(true)
+        }
+        23 | 24 => beta_gate_is_off(line, "CSIMigrationAWS")?,
+        _ => false,
+    })
+}
+
+fn is_in_tree(line: &CommandLine) -> Result<bool, Unreadable> {
+    Ok(line.value(flag::CLOUD_PROVIDER)?.as_deref() == Some(AWS))
+}
+
+/// A kubelet that mounts in-tree EBS volumes by its provider keeps it.
+pub(super) fn check(line: &CommandLine, version: Option<KubernetesVersion>) -> Result<(), Refusal> {
+    let Some(version) = version else { return Ok(()) };
+    if is_in_tree(line)? && is_off(line, version)? {
+        return Err(Refusal::EbsNeedsProvider(version));
+    }
+    Ok(())
+}
+
+/// What to do about EBS volumes before the kubelets become external, for a warning.
+///
+/// # Errors
+/// When the command line cannot be read.
+pub fn volumes_warning(
+    component: Component,
+    line: &CommandLine,
+    circumstances: &Circumstances,
+) -> Result<Option<&'static str>, Unreadable> {
+    const FIRST: &str = "before Migrate, install the EBS CSI driver and set the gate CSIMigrationAWS=true on kubelets too: an \
+        external kubelet of this version mounts no in-tree EBS volume";
+    let concerns = match component {
+        Component::Kubelet => circumstances.phase == Phase::Prepare,
+        Component::KubeControllerManager => matches!(circumstances.phase, Phase::Prepare | Phase::Migrate),
+        _ => false,
+    };
+    let Some(version) = circumstances.version.filter(|_| concerns) else {
+        return Ok(None);
+    };
+    let is_concerned = is_in_tree(line)? && is_off(line, version)?;
+    Ok(is_concerned.then_some(FIRST))
+}

@@ -1,0 +1,202 @@
+//! **What RKE2 passes to its components for `cloud-provider-name`**, by release.
+//!
+//! | RKE2 | kube-controller-manager, kubelet | kube-apiserver |
+//! |---|---|---|
+//! | up to 1.28 | `--cloud-provider=NAME` | `--cloud-provider=NAME`, not checked there |
+//! | 1.29.0 to 1.29.10, 1.30.0 to 1.30.6, 1.31.0 to 1.31.2 | `--cloud-provider=NAME` | `--cloud-provider=NAME`; it does not start with `aws` |
+//! | 1.29.11, 1.30.7, 1.31.3 and later | the same; `aws` only names Nodes | the same, but for `aws` |
+//! | 1.31.12, 1.32.8, 1.33.0 and later | the same; `aws` only names Nodes | nothing |
+//!
+//! Read in `pkg/podexecutor/staticpod.go` (`APIServer`) and `pkg/rke2/rke2_linux.go` of <https://github.com/rancher/rke2> at
+//! each tag from v1.26.0+rke2r1 to v1.36.3+rke2r1. The arguments of an operator come after it, and the last value counts.
+//! kube-controller-manager and kubelet do not start with `aws` from 1.27 on, and kube-apiserver checks the value from 1.29 on
+//! (`pkg/kubeapiserver/options/cloudprovider.go` of Kubernetes 1.29). A name of any value disables RKE2's own cloud controller.
+
+use outrigger_shared::{
+    command_line::CommandLine,
+    component::Component,
+    migration::{Mode, Phase},
+    phase_flags::{self, Change, Refusal, flag},
+    version::KubernetesVersion,
+};
+use serde_json::Value;
+
+use super::{
+    Draft, Input, Migration,
+    durable::{self, Rules, Situation},
+};
+
+pub(super) const AWS: &str = "aws";
+pub(super) const EXTERNAL: &str = "external";
+
+/// The last minor of which `aws` is the in-tree provider.
+pub(super) const LAST_IN_TREE: KubernetesVersion = KubernetesVersion::v1(26);
+
+/// The first releases, by minor and patch, in which `aws` only names Nodes.
+const ONLY_A_NAME: [(u32, u32); 4] = [(29, 11), (30, 7), (31, 3), (32, 0)];
+/// The first releases, by minor and patch, in which kube-apiserver gets nothing from the name.
+const NOT_TO_THE_API_SERVER: [(u32, u32); 3] = [(31, 12), (32, 8), (33, 0)];
+
+/// The minors whose kube-apiserver checks the value. From 1.33 on it has no such flag.
+const CHECKED: std::ops::RangeInclusive<u32> = 29..=32;
+
+/// Whether the release is one of a table or a later one. A version without its patch counts as the first of its minor.
+fn is_since(version: KubernetesVersion, table: &[(u32, u32)]) -> bool {
+    let own = table.iter().find(|(minor, _)| *minor == version.minor);
+    match own {
+        Some((_, patch)) => version.patch.unwrap_or_default() >= *patch,
+        None => table.iter().all(|(minor, _)| *minor < version.minor),
+    }
+}
+
+/// Whether `cloud-provider-name: aws` is a provider, not only a way to name Nodes. An unknown version may be any.
+pub(super) fn aws_is_passed(version: Option<KubernetesVersion>) -> bool {
+    version.is_none_or(|version| !is_since(version, &ONLY_A_NAME))
+}
+
+/// What RKE2 passes to the component for the name.
+pub(super) fn passed<'a>(
+    name: Option<&'a str>,
+    component: Component,
+    version: Option<KubernetesVersion>,
+) -> Option<&'a str> {
+    let reaches = match component {
+        Component::KubeApiserver => version.is_none_or(|version| !is_since(version, &NOT_TO_THE_API_SERVER)),
+        _ => true,
+    };
+    name.filter(|name| reaches && (*name != AWS || aws_is_passed(version)))
+}
+
+/// Whether kube-apiserver starts with `aws`.
+fn ends_with_aws(component: Component, version: KubernetesVersion) -> bool {
+    match component {
+        Component::KubeApiserver => CHECKED.contains(&version.minor),
+        _ => version.minor > LAST_IN_TREE.minor,
+    }
+}
+
+/// The changes of kube-apiserver's own list. An argument is the only way to override `aws` where the API server would end
+/// with it: there the argument is written, and is never removed. From 1.29 on the two components need not wait for each
+/// other, as no kube-controller-manager of these versions is in-tree.
+pub(super) fn api_server_changes(
+    own: &CommandLine,
+    passed: Option<&str>,
+    situation: &Situation<'_>,
+) -> Result<Vec<Change>, Refusal> {
+    const OVERRIDE: &str = "RKE2 gives it aws from cloud-provider-name, with which it does not start in this version";
+    let is_checked = situation
+        .version
+        .is_some_and(|version| version.minor >= *CHECKED.start());
+    let circumstances = phase_flags::Circumstances {
+        both_in_one_object: !is_checked,
+        ..situation.circumstances()
+    };
+    let needs_override = passed == Some(AWS)
+        && situation.row >= Phase::Migrate
+        && situation
+            .version
+            .is_some_and(|version| ends_with_aws(Component::KubeApiserver, version));
+    if !needs_override {
+        return phase_flags::changes(Component::KubeApiserver, own, &circumstances);
+    }
+    let is_written = own.value(flag::CLOUD_PROVIDER)?.as_deref() == Some(EXTERNAL);
+    let change = Change::Set(flag::CLOUD_PROVIDER, EXTERNAL, OVERRIDE);
+    Ok(if is_written { Vec::new() } else { vec![change] })
+}
+
+/// Whether the component ends at its start with the provider that the name and its arguments give it.
+pub(super) fn ends(component: Component, provider: Option<&str>, version: KubernetesVersion) -> bool {
+    provider == Some(AWS) && ends_with_aws(component, version)
+}
+
+/// A rule that finds the components of an object that end at their start in a version.
+pub(super) type Ending = fn(&Value, KubernetesVersion) -> Vec<Component>;
+
+/// Warns of a version, newly written or not, whose components do not start with the object as it will be stored.
+pub(super) fn with_ending(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules, ending: Ending) -> Draft {
+    let mut draft = durable::draft(input, migration, rules);
+    if !input.may_act(rules.triggers, rules.besides) {
+        return draft;
+    }
+    let mut stored = input.object.clone();
+    let is_stored = migration.spec.mode != Mode::Audit && json_patch::patch(&mut stored, &draft.patch).is_ok();
+    let stored = if is_stored { &stored } else { input.object };
+    let own = rules
+        .version
+        .iter()
+        .find_map(|pointer| stored.pointer(pointer)?.as_str()?.parse().ok());
+    let Some(version) = own.or_else(|| migration.spec.version()) else {
+        return draft;
+    };
+    let mut components = ending(stored, version);
+    components.sort();
+    components.dedup();
+    if !components.is_empty() {
+        let names: Vec<String> = components.iter().map(ToString::to_string).collect();
+        draft.warnings.push(format!(
+            "in {version} these do not start with the provider aws, which cloud-provider-name or an argument gives them: {}; \
+             give each the argument cloud-provider=external, or stay on 1.26",
+            names.join(", ")
+        ));
+    }
+    draft
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(text: &str) -> Option<KubernetesVersion> {
+        Some(text.parse().unwrap())
+    }
+
+    #[test]
+    fn each_release_passes_the_name_as_its_source_does() {
+        const MANAGER: Component = Component::KubeControllerManager;
+        const SERVER: Component = Component::KubeApiserver;
+        for (text, aws, aws_to_the_server, other_to_the_server) in [
+            ("v1.26.15+rke2r1", true, true, true),
+            ("v1.28.15+rke2r1", true, true, true),
+            ("v1.29.0+rke2r1", true, true, true),
+            ("v1.29.10+rke2r1", true, true, true),
+            ("v1.29.11+rke2r1", false, false, true),
+            ("v1.30.6+rke2r1", true, true, true),
+            ("v1.30.7+rke2r1", false, false, true),
+            ("v1.31.2+rke2r1", true, true, true),
+            ("v1.31.3+rke2r1", false, false, true),
+            ("v1.31.11+rke2r1", false, false, true),
+            ("v1.31.12+rke2r1", false, false, false),
+            ("v1.32.0+rke2r1", false, false, true),
+            ("v1.32.7+rke2r1", false, false, true),
+            ("v1.32.8+rke2r1", false, false, false),
+            ("v1.33.0+rke2r1", false, false, false),
+            ("v1.36.3+rke2r1", false, false, false),
+            ("1.30", true, true, true),
+            ("1.32", false, false, true),
+        ] {
+            let is_passed = |name, component| passed(Some(name), component, version(text)).is_some();
+            assert_eq!(is_passed(AWS, MANAGER), aws, "{text}");
+            assert_eq!(is_passed(AWS, SERVER), aws_to_the_server, "{text}");
+            assert_eq!(is_passed(EXTERNAL, SERVER), other_to_the_server, "{text}");
+            assert!(is_passed(EXTERNAL, MANAGER), "{text}");
+        }
+        assert_eq!(passed(Some(AWS), SERVER, None), Some(AWS));
+        assert_eq!(passed(None, SERVER, None), None);
+    }
+
+    #[test]
+    fn aws_ends_an_api_server_from_1_29_and_the_others_from_1_27() {
+        for (text, server, manager) in [
+            ("1.26.15", false, false),
+            ("1.28.3", false, true),
+            ("1.29.0", true, true),
+            ("1.32.7", true, true),
+            ("1.33.0", false, true),
+        ] {
+            let ends = |component| ends(component, Some(AWS), text.parse().unwrap());
+            assert_eq!(ends(Component::KubeApiserver), server, "{text}");
+            assert_eq!(ends(Component::Kubelet), manager, "{text}");
+        }
+        assert!(!ends(Component::Kubelet, Some(EXTERNAL), KubernetesVersion::v1(30)));
+    }
+}
