@@ -26,8 +26,8 @@ pub(super) const KINDS: &[Kind] = &[Kind {
 }];
 
 const RULES: Rules = Rules {
-    triggers: &["/spec"],
-    besides: &[],
+    triggers: &["/spec/kubernetes", "/spec/controlPlane/deployment"],
+    besides: &["replicas", "strategy"],
     version: &["/spec/kubernetes/version"],
     both_in_one_object: true,
     is_external,
@@ -44,6 +44,10 @@ fn is_external(object: &Value) -> bool {
 }
 
 fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
+    let situation = &Situation {
+        controllers: Some(durable::KUBEADM_CONTROLLERS),
+        ..*situation
+    };
     let mut component = |field, component| {
         let path = extra_args(field);
         durable::arguments(document, &path, Shape::Dashed, component, situation)

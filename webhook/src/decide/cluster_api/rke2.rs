@@ -124,6 +124,10 @@ fn control_plane(document: &mut Document, situation: &Situation<'_>, home: &[&st
     }
     let is_gone = situation.version.is_some_and(|version| version >= WITHOUT_AWS);
     let derived = name.filter(|name| *name == EXTERNAL || !is_gone);
+    let situation = &Situation {
+        named_elsewhere: name.is_some(),
+        ..*situation
+    };
     durable::arguments_beside(
         document,
         &manager,
