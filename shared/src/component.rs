@@ -2,7 +2,8 @@
 //! runs as.
 //!
 //! Names alone deceive (an operator's container may well be called `controller-manager`), so a container is changed
-//! only on two pieces of evidence, of which one has the full name, and never when its executable is another program.
+//! only on two pieces of evidence, of which one has the full name, and never when its executable is another program. Where that
+//! program has the component among its arguments, nothing is changed, but it is not overlooked.
 
 use serde_json::Value;
 
@@ -95,6 +96,8 @@ enum Strength {
 pub enum Certainty {
     /// It looks like it, by one piece of evidence: enough for a warning.
     Suspected,
+    /// It names the component, but starts it by a program of which nothing is known, so its flags may not be those that are seen.
+    Wrapped,
     /// Sure enough to read and change its flags.
     Recognized,
 }
@@ -158,7 +161,15 @@ pub fn find<'a>(pod_spec: &'a Value, labels: Option<&Value>) -> Vec<Finding<'a>>
             container,
         })
     };
-    containers.iter().enumerate().filter_map(judge).collect()
+    let mut findings: Vec<Finding<'a>> = containers.iter().enumerate().filter_map(judge).collect();
+    let recognized: Vec<Component> = findings
+        .iter()
+        .filter(|finding| finding.certainty == Certainty::Recognized)
+        .map(|finding| finding.component)
+        .collect();
+    // Beside the component itself, a container that only has its name among the words is a sidecar.
+    findings.retain(|finding| finding.certainty != Certainty::Wrapped || !recognized.contains(&finding.component));
+    findings
 }
 
 /// Whether a Pod is only the picture of a static Pod: the process runs from a file on the node, so a change here would
@@ -181,11 +192,17 @@ fn judge(
 ) -> Option<Certainty> {
     let executable = line.and_then(|line| executable(component, line));
     let provider = line.map_or(Provider::Unknown, |line| provider(component, line));
-    if executable == Some(Strength::None) || provider == Provider::Foreign {
+    if provider == Provider::Foreign {
+        return None;
+    }
+    let wrapped = line
+        .filter(|_| executable == Some(Strength::None))
+        .map(|line| later_strength(component, line));
+    if wrapped == Some(Strength::None) {
         return None;
     }
     let own = [
-        executable.unwrap_or(Strength::None),
+        wrapped.or(executable).unwrap_or(Strength::None),
         component.strength(without_revision(text(container, "name"))),
         image_strength(component, text(container, "image")),
     ];
@@ -205,11 +222,20 @@ fn judge(
     let seen = all().filter(|strength| **strength > Strength::None).count();
     let full = all().any(|strength| *strength == Strength::Full);
     let seen_on_itself = own.iter().any(|strength| *strength > Strength::None);
-    match (full && seen_on_itself, seen) {
-        (false, _) => None,
-        (true, 1) => Some(Certainty::Suspected),
-        (true, _) => Some(Certainty::Recognized),
+    match (full && seen_on_itself, seen, wrapped) {
+        // Its name among the arguments of another program is no evidence by itself.
+        (false, ..) | (true, 1, Some(_)) => None,
+        (true, 1, None) => Some(Certainty::Suspected),
+        (true, _, Some(_)) => Some(Certainty::Wrapped),
+        (true, _, None) => Some(Certainty::Recognized),
     }
+}
+
+/// How well a word behind another program names the component.
+fn later_strength(component: Component, line: &CommandLine) -> Strength {
+    let names = line.later_names();
+    let strengths = names.iter().map(|name| component.strength(name));
+    strengths.max().unwrap_or(Strength::None)
 }
 
 /// What the executable says; none where it cannot be told. In a shell script only a program that it starts counts.
@@ -314,7 +340,10 @@ impl Form {
         // With leader election off, leader migration is ignored and every controller starts at once.
         let leader_migration = on(flag::ENABLE_LEADER_MIGRATION, false)? && on(flag::LEADER_ELECT, true)?;
         Ok(match line.value(flag::CLOUD_PROVIDER)?.as_deref() {
-            None | Some("") => Self::NoProvider,
+            None | Some("") => {
+                line.no_config_file()?;
+                Self::NoProvider
+            }
             Some("external") => Self::External { leader_migration },
             Some(_) => Self::InTree { leader_migration },
         })
@@ -330,6 +359,13 @@ pub fn controller_manager_form(pod_spec: &Value) -> Option<Form> {
         .iter()
         .filter(|finding| finding.component == Component::KubeControllerManager);
     let finding = found.max_by_key(|finding| finding.certainty)?;
+    if finding.certainty == Certainty::Wrapped {
+        let reason = format!(
+            "container {:?} starts a kube-controller-manager by a program that is not known; start it itself",
+            finding.name
+        );
+        return Some(Form::Unreadable { reason });
+    }
     let executable_is_known = CommandLine::to_read(finding.container)
         .and_then(|line| line.locate())
         .is_ok_and(|located| located.program.is_some());

@@ -1,6 +1,6 @@
 //! **The table: which flags does a component get in which phase and version.**
 //!
-//! | phase | kube-controller-manager | kube-apiserver | kubelet | AWS's cloud-controller-manager |
+//! | phase | kube-controller-manager with `aws` | kube-apiserver | kubelet | AWS's cloud-controller-manager |
 //! |---|---|---|---|---|
 //! | InTree | its original form | untouched | untouched | untouched |
 //! | Prepare | in-tree only: `--enable-leader-migration`, by version as below | untouched | untouched | `--enable-leader-migration` from 1.22 on, but with `downtime` |
@@ -9,10 +9,10 @@
 //!
 //! | version | leader migration in Prepare | `--external-cloud-volume-plugin=aws` (then `--cloud-config` stays) | kube-apiserver | how known |
 //! |---|---|---|---|---|
-//! | below 1.20 | refused | refused | `aws` becomes `external` | read: the flags came in 1.21 |
-//! | 1.20 | refused: only with `downtime` | set | `aws` becomes `external` | read: releases 1.20 have no such flags |
-//! | 1.21 | refused: needs a feature gate, and its lists know no `*` | set | `aws` becomes `external` | read: gate alpha, off in 1.21 |
-//! | 1.22 | added | set | `aws` becomes `external` | read: gate beta, on from 1.22 |
+//! | below 1.20 | refused | refused | refused, the kubelet's too | read: the flags came in 1.21 |
+//! | 1.20 | refused: only with `downtime` | set, but with `CSIMigrationAWS=true` | `aws` becomes `external` | read: releases 1.20 have no such flags |
+//! | 1.21 | refused: needs a feature gate, and its lists know no `*` | as above | `aws` becomes `external` | read: gate alpha, off in 1.21 |
+//! | 1.22 | added | as above | `aws` becomes `external` | read: gate beta, on from 1.22 |
 //! | 1.23, 1.24 | added | only with `CSIMigrationAWS=false`, else removed | `aws` becomes `external` | read: `CSIMigrationAWS` on from 1.23 |
 //! | 1.25, 1.26 | added | removed: EBS volumes are CSI's | `aws` becomes `external` | **run: 1.26**; 1.25 read: `CSIMigrationAWS` locked from 1.25 |
 //! | 1.27, 1.28 | the in-tree AWS provider is gone | removed: an error | `aws` becomes `external` | read: provider removed in 1.27 |
@@ -22,26 +22,46 @@
 //! Run means that the tests start these binaries of that version; read, that the fact is from the release's change log or
 //! source. Read as well: the kubelet's `--cloud-config` removed in 1.34, and the names of a manager's controllers, which
 //! differ from its default list from 1.28 on. Where an
-//! object holds both components, the API server's part moves in Complete, so that the two never roll together.
+//! object holds both components, the API server's part moves in Complete up to 1.28, so that the two never roll together.
+//! A kube-controller-manager that is external from the start, or has no provider, was never AWS's: nothing is added to it, and
+//! what an external one must not have is removed. Where `spec.leaderMigration` gives node IPAM to the cloud-controller-manager,
+//! `--controllers` gets `-nodeipam` from Migrate on. Before Migrate, [`fatal`] names flags with which a component does not start.
 //! A cloud-controller-manager without leader migration runs service, route and node lifecycle beside an in-tree
 //! kube-controller-manager; ours with `--migration` needs no flag for that and is untouched.
 //! With `spec.leaderMigration` Prepare sets `--leader-migration-config` too, where the file can be brought.
 //! Kubermatic's control planes are never changed: Kubermatic writes their flags itself.
 
+use std::borrow::Cow;
+
 use crate::{
     command_line::{CommandLine, Flag, Unreadable},
-    component::{Component, Form},
+    component::Component,
     migration::Phase,
     version::KubernetesVersion,
 };
 
+mod controller_manager;
 mod csi_migration;
+mod fatal;
+mod gates;
+mod lease;
+mod node_ipam;
 mod own_configuration;
+mod refusal;
+mod script;
 mod starts;
 
-pub use csi_migration::volumes_warning;
-pub use own_configuration::OwnConfiguration;
-pub use starts::{gates_warning, is_named_by_host, is_removed_gate};
+use self::controller_manager::{Provider, external, prepare};
+pub use self::{
+    controller_manager::{controller_manager_row, nothing_to_add},
+    csi_migration::volumes_warning,
+    fatal::fatal,
+    lease::other_lease,
+    node_ipam::NodeIpam,
+    own_configuration::OwnConfiguration,
+    refusal::Refusal,
+    starts::{gates_warning, is_named_by_host, is_removed_gate},
+};
 
 /// The flags that the rules are about.
 pub mod flag {
@@ -63,14 +83,19 @@ pub mod flag {
     pub const LEADER_ELECT: Flag = Flag::boolean("leader-elect");
     /// Feature gates, `A=true,B=false`; repeated flags add up.
     pub const FEATURE_GATES: Flag = Flag::text("feature-gates");
+    /// Which controllers run; repeated flags add up, and of the items about one controller the first counts.
+    pub const CONTROLLERS: Flag = Flag::text("controllers");
+    /// Whether node IPAM runs; off by default.
+    pub const ALLOCATE_NODE_CIDRS: Flag = Flag::boolean("allocate-node-cidrs");
 
     /// Those that a migration changes.
-    pub(super) const ALL: [Flag; 5] = [
+    pub(super) const ALL: [Flag; 6] = [
         CLOUD_PROVIDER,
         CLOUD_CONFIG,
         EXTERNAL_CLOUD_VOLUME_PLUGIN,
         ENABLE_LEADER_MIGRATION,
         LEADER_MIGRATION_CONFIG,
+        CONTROLLERS,
     ];
 }
 
@@ -90,13 +115,26 @@ pub struct Circumstances {
     pub downtime: bool,
     /// Whether the migration has a leader migration configuration of its own, and how its file gets to the component.
     pub own_configuration: OwnConfiguration,
+    /// Which manager runs node IPAM from Migrate on.
+    pub node_ipam: NodeIpam,
+    /// Another field of the object may name the component's provider, so a list without one is no proof that it has none.
+    pub named_elsewhere: bool,
+}
+
+impl Circumstances {
+    /// In one object with a kube-controller-manager, the API server's part waits for Complete while its flag has no effect.
+    /// From 1.29 on the flag ends the process, and no such object is in-tree any more, so nothing waits.
+    fn api_server_waits(&self) -> bool {
+        let has_no_effect = self.version.is_none_or(|version| version < KubernetesVersion::v1(29));
+        self.both_in_one_object && has_no_effect
+    }
 }
 
 /// One change, with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The flag gets this value; added if it is not there.
-    Set(Flag, &'static str, &'static str),
+    Set(Flag, Cow<'static, str>, &'static str),
     /// The flag goes.
     Remove(Flag, &'static str),
 }
@@ -147,63 +185,6 @@ impl std::fmt::Display for Change {
     }
 }
 
-/// Why a component does not get its phase's flags.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// The flags say too little.
-    #[error(transparent)]
-    Unreadable(#[from] Unreadable),
-    /// A shell script is never rewritten: what a shell makes of it cannot be known.
-    #[error("its flags are inside a shell script, which is never rewritten; it has {found}; {advice}")]
-    Script {
-        /// The flags of a migration that stand in the script.
-        found: String,
-        /// What to do.
-        advice: String,
-    },
-    /// Every row depends on it.
-    #[error("its Kubernetes version is not known from the image's tag; set spec.kubernetesVersion")]
-    VersionUnknown,
-    /// Outside of the table.
-    #[error("version {0} is older than 1.20 and not supported; upgrade the component first")]
-    TooOld(KubernetesVersion),
-    /// Another cloud.
-    #[error("--cloud-provider is {0:?}, not \"aws\"; this migration is for AWS, correct spec.targets")]
-    ForeignProvider(String),
-    /// The provider that the flag names is not in this version.
-    #[error("--cloud-provider=aws is an error in {0}; 1.26 is the last version with the in-tree AWS provider")]
-    ProviderGone(KubernetesVersion),
-    /// 1.20 and below have no leader migration.
-    #[error(
-        "version {0} has no leader migration; set spec.downtime: true and stop every old manager first, or upgrade to 1.22"
-    )]
-    NoLeaderMigration(KubernetesVersion),
-    /// The flag is unknown before 1.21, and a gate before 1.22.
-    #[error("without --enable-leader-migration it runs beside the kube-controller-manager; {0}")]
-    ManagerVersion(String),
-    /// 1.21 has it as an alpha feature without a built-in list.
-    #[error(
-        "leader migration is alpha in 1.21: it needs a feature gate, and no list of it serves both managers; upgrade to 1.22 or set spec.downtime: true"
-    )]
-    NeedsGateAndFile,
-    /// Asking for it with the gate off ends the process.
-    #[error(
-        "--feature-gates turns ControllerManagerLeaderMigration off, so --enable-leader-migration would be an error; remove that gate"
-    )]
-    GateOff,
-    /// Without leader election, leader migration is ignored.
-    #[error("--leader-elect=false makes leader migration void; remove it, or set spec.downtime: true")]
-    LeaderElectionOff,
-    /// An external kubelet has no provider, and the in-tree volume plugin mounts nothing without one.
-    #[error(
-        "an external kubelet of {0} cannot mount in-tree EBS volumes; install the EBS CSI driver and set --feature-gates=CSIMigrationAWS=true on it first"
-    )]
-    EbsNeedsProvider(KubernetesVersion),
-    /// The built-in list would do without the file, but under another lease than the manager's.
-    #[error("put spec.leaderMigration on its machines as a file; set --leader-migration-config")]
-    OwnConfiguration,
-}
-
 /// The changes that bring a component from its original command line to the form of a phase; empty when it has it.
 ///
 /// # Errors
@@ -214,13 +195,17 @@ pub fn changes(
     circumstances: &Circumstances,
 ) -> Result<Vec<Change>, Refusal> {
     if let Some(script) = original.script() {
-        return in_script(component, &script, circumstances);
+        return script::in_script(component, original, &script, circumstances);
+    }
+    // Such an API server is left to its operator: no flag is ever added to it.
+    if component == Component::KubeControllerManager && circumstances.phase != Phase::InTree {
+        original.no_config_file()?;
     }
     let wanted = match (component, circumstances.phase) {
         (_, Phase::InTree) | (Component::KubeApiserver | Component::Kubelet, Phase::Prepare) => Vec::new(),
         (Component::KubeControllerManager, Phase::Prepare) => prepare(original, circumstances)?,
         (Component::KubeControllerManager, Phase::Migrate | Phase::Complete) => external(original, circumstances)?,
-        (Component::KubeApiserver, Phase::Migrate) if circumstances.both_in_one_object => Vec::new(),
+        (Component::KubeApiserver, Phase::Migrate) if circumstances.api_server_waits() => Vec::new(),
         (Component::KubeApiserver, Phase::Migrate | Phase::Complete) => api_server(original, circumstances.version)?,
         (Component::Kubelet, Phase::Migrate | Phase::Complete) => kubelet(original, circumstances.version)?,
         (Component::CloudControllerManager, Phase::Complete) => Vec::new(),
@@ -235,137 +220,13 @@ pub fn changes(
     Ok(needed)
 }
 
-/// Nothing is changed in a script; the refusal says what its owner has to write. The API server may do without any flag.
-fn in_script(
-    component: Component,
-    script: &CommandLine,
-    circumstances: &Circumstances,
-) -> Result<Vec<Change>, Refusal> {
-    let untouched = matches!(
-        (component, circumstances.phase),
-        (_, Phase::InTree)
-            | (Component::KubeApiserver | Component::Kubelet, Phase::Prepare)
-            | (Component::CloudControllerManager, Phase::Complete)
-    );
-    if untouched {
-        return Ok(Vec::new());
-    }
-    let circumstances = &Circumstances {
-        own_configuration: circumstances.own_configuration.where_nothing_is_changed(),
-        ..*circumstances
-    };
-    let needed = changes(component, script, circumstances);
-    if component == Component::KubeApiserver && needed.as_ref().is_ok_and(Vec::is_empty) {
-        return Ok(Vec::new());
-    }
-    let steps = |changes: Vec<Change>| changes.iter().map(Change::in_words).collect::<Vec<_>>().join(", ");
-    let advice = match needed {
-        Ok(changes) if changes.is_empty() => "nothing seems to be missing".to_owned(),
-        Ok(changes) => format!("there, {}", steps(changes)),
-        Err(refusal) => refusal.to_string(),
-    };
-    let found = flag::ALL.iter().flat_map(|flag| {
-        let values = script.values(*flag).unwrap_or_default();
-        values.into_iter().map(|value| format!("--{}={value}", flag.name))
-    });
-    let found = found.collect::<Vec<_>>();
-    Err(Refusal::Script {
-        found: if found.is_empty() {
-            "none of the flags of a migration".to_owned()
-        } else {
-            found.join(", ")
-        },
-        advice,
-    })
-}
-
 fn is_done(change: &Change, line: &CommandLine) -> Result<bool, Unreadable> {
     Ok(match change {
         Change::Set(flag, value, _) if *flag == flag::ENABLE_LEADER_MIGRATION => {
             line.boolean(*flag)? == Some(*value == "true")
         }
-        Change::Set(flag, value, _) => line.value(*flag)?.as_deref() == Some(value),
+        Change::Set(flag, value, _) => line.value(*flag)?.as_deref() == Some(value.as_ref()),
         Change::Remove(flag, _) => line.value(*flag)?.is_none(),
-    })
-}
-
-/// kube-controller-manager, phase Prepare.
-fn prepare(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Change>, Refusal> {
-    if in_tree_provider(line)?.is_none() {
-        return Ok(Vec::new());
-    }
-    let version = circumstances.version.ok_or(Refusal::VersionUnknown)?;
-    if version < KubernetesVersion::v1(22) && circumstances.downtime {
-        return Ok(Vec::new());
-    }
-    match version.minor {
-        ..=20 => return Err(Refusal::NoLeaderMigration(version)),
-        21 => return Err(Refusal::NeedsGateAndFile),
-        22..=26 => {}
-        _ => return Err(Refusal::ProviderGone(version)),
-    }
-    if line.boolean(flag::LEADER_ELECT)? == Some(false) {
-        return if circumstances.downtime {
-            Ok(Vec::new())
-        } else {
-            Err(Refusal::LeaderElectionOff)
-        };
-    }
-    if version.minor <= 23 && beta_gate_is_off(line, "ControllerManagerLeaderMigration")? {
-        return Err(Refusal::GateOff);
-    }
-    const WHY: &str = "the cloud controllers go under the migration lease";
-    let mut changes = vec![Change::Set(flag::ENABLE_LEADER_MIGRATION, "true", WHY)];
-    changes.extend(circumstances.own_configuration.file(line)?);
-    Ok(changes)
-}
-
-/// kube-controller-manager, phases Migrate and Complete.
-fn external(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Change>, Refusal> {
-    const IDLE: &str = "an external kube-controller-manager would hold the migration lease for nothing";
-    in_tree_provider(line)?;
-    let version = circumstances.version.ok_or(Refusal::VersionUnknown)?;
-    if version < KubernetesVersion::v1(20) {
-        return Err(Refusal::TooOld(version));
-    }
-    let mut changes = vec![
-        Change::Set(
-            flag::CLOUD_PROVIDER,
-            EXTERNAL,
-            "the cloud controllers run in the cloud-controller-manager",
-        ),
-        Change::Remove(flag::ENABLE_LEADER_MIGRATION, IDLE),
-        Change::Remove(flag::LEADER_MIGRATION_CONFIG, IDLE),
-    ];
-    if needs_volume_plugin(line, version)? {
-        const WHY: &str = "in-tree EBS volumes still need the provider in this version";
-        changes.push(Change::Set(flag::EXTERNAL_CLOUD_VOLUME_PLUGIN, AWS, WHY));
-    } else {
-        const WHY: &str = "EBS volumes are CSI's in this version";
-        changes.push(Change::Remove(flag::EXTERNAL_CLOUD_VOLUME_PLUGIN, WHY));
-        changes.push(Change::Remove(
-            flag::CLOUD_CONFIG,
-            "nothing in the process reads it any more",
-        ));
-    }
-    Ok(changes)
-}
-
-/// The in-tree AWS provider, if the line names it.
-fn in_tree_provider(line: &CommandLine) -> Result<Option<&'static str>, Refusal> {
-    match line.value(flag::CLOUD_PROVIDER)?.as_deref() {
-        None | Some("" | EXTERNAL) => Ok(None),
-        Some(AWS) => Ok(Some(AWS)),
-        Some(other) => Err(Refusal::ForeignProvider(other.to_owned())),
-    }
-}
-
-/// CSI migration for EBS is off by default up to 1.22, can be off in 1.23 and 1.24, and is always on from 1.25.
-fn needs_volume_plugin(line: &CommandLine, version: KubernetesVersion) -> Result<bool, Unreadable> {
-    Ok(match version.minor {
-        ..=22 => true,
-        23 | 24 => beta_gate_is_off(line, "CSIMigrationAWS")?,
-        _ => false,
     })
 }
 
@@ -375,11 +236,21 @@ fn api_server(line: &CommandLine, version: Option<KubernetesVersion>) -> Result<
     if provider.is_none() && line.value(flag::CLOUD_CONFIG)?.is_none() {
         return Ok(Vec::new());
     }
-    let version = version.ok_or(Refusal::VersionUnknown)?;
+    let Some(version) = version else {
+        // Right up to 1.32; the warning of `fatal` is for later versions.
+        return if matches!(provider.as_deref(), None | Some("" | EXTERNAL)) {
+            Ok(Vec::new())
+        } else {
+            Err(Refusal::VersionUnknown)
+        };
+    };
+    if version < KubernetesVersion::v1(20) && provider.as_deref() == Some(AWS) {
+        return Err(Refusal::TooOld(version));
+    }
     const NO_EFFECT: &str = "the flag has no effect here, and its value follows the other components";
     const GONE: &str = "the flag is an error or unknown in this version";
     Ok(match (version.minor, provider.as_deref()) {
-        (..=28, Some(AWS)) => vec![Change::Set(flag::CLOUD_PROVIDER, EXTERNAL, NO_EFFECT)],
+        (..=28, Some(AWS)) => vec![Change::Set(flag::CLOUD_PROVIDER, EXTERNAL.into(), NO_EFFECT)],
         (..=28, _) => Vec::new(),
         (29..=32, _) => vec![Change::Remove(flag::CLOUD_PROVIDER, GONE)],
         (33.., _) => vec![
@@ -392,10 +263,15 @@ fn api_server(line: &CommandLine, version: Option<KubernetesVersion>) -> Result<
 /// kubelet, from Migrate on. `external` is legal in every version.
 fn kubelet(line: &CommandLine, version: Option<KubernetesVersion>) -> Result<Vec<Change>, Refusal> {
     const NODE: &str = "the cloud-controller-manager initializes the Node";
-    in_tree_provider(line)?;
+    let provider = Provider::of(line)?;
+    if let Some(version) = version.filter(|version| *version < KubernetesVersion::v1(20))
+        && provider != Provider::External
+    {
+        return Err(Refusal::TooOld(version));
+    }
     csi_migration::check(line, version)?;
     Ok(vec![
-        Change::Set(flag::CLOUD_PROVIDER, EXTERNAL, NODE),
+        Change::Set(flag::CLOUD_PROVIDER, EXTERNAL.into(), NODE),
         Change::Remove(flag::CLOUD_CONFIG, "nothing in the process reads it any more"),
     ])
 }
@@ -424,7 +300,7 @@ fn manager(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Chan
         ))),
         Some(_) => Ok(vec![Change::Set(
             flag::ENABLE_LEADER_MIGRATION,
-            "true",
+            "true".into(),
             "the cloud controllers would run beside those of the kube-controller-manager",
         )]),
     }
@@ -453,47 +329,4 @@ pub fn shortcoming(
     }
     let is_covered = line.value(flag::MIGRATION)?.is_some() || line.value(flag::LEADER_MIGRATION_CONFIG)?.is_some();
     Ok(Some(NAMES).filter(|_| !is_covered))
-}
-
-/// A feature gate's setting on the command line; the last one counts. None if it is not set there.
-fn feature_gate(line: &CommandLine, gate: &str) -> Result<Option<bool>, Unreadable> {
-    let values = line.values(flag::FEATURE_GATES)?;
-    let settings = values.iter().flat_map(|value| value.split(','));
-    let mut ours = settings
-        .filter_map(|setting| setting.split_once('='))
-        .filter(|(name, _)| name.trim() == gate);
-    Ok(ours
-        .next_back()
-        .and_then(|(_, value)| crate::command_line::read_boolean(value.trim())))
-}
-
-/// Whether a gate that is beta and on by default is turned off, by its own name or with all others by `AllBeta=false`.
-fn beta_gate_is_off(line: &CommandLine, gate: &str) -> Result<bool, Unreadable> {
-    let own = feature_gate(line, gate)?;
-    let setting = if own.is_some() {
-        own
-    } else {
-        feature_gate(line, "AllBeta")?
-    };
-    Ok(setting == Some(false))
-}
-
-/// The row whose flags a kube-controller-manager gets. In Migrate and Complete an in-tree one becomes external only on
-/// evidence (`prepared`) or with `downtime`; until then it gets the row of Prepare, so that a hasty change of phase
-/// cannot skip the evidence. One that cannot be read may be in-tree, so its owner is told the same. One that is external already (`stays_external`) is never turned back by a lack of evidence.
-#[must_use]
-pub fn controller_manager_row(
-    phase: Phase,
-    original: &Form,
-    stays_external: bool,
-    prepared: bool,
-    downtime: bool,
-) -> Phase {
-    let may_be_in_tree = matches!(original, Form::InTree { .. } | Form::Unreadable { .. });
-    let must_wait = may_be_in_tree && !stays_external && !prepared && !downtime;
-    if phase >= Phase::Migrate && must_wait {
-        Phase::Prepare
-    } else {
-        phase
-    }
 }

@@ -32,6 +32,16 @@ impl KubernetesVersion {
         }
     }
 
+    /// Whether a component of this version can belong to a cluster of that one. Nothing is more than three minors behind its
+    /// API server (<https://kubernetes.io/releases/version-skew-policy/>), so what seems to be is no version of Kubernetes, as the
+    /// `1.4.2` of a company's own numbering. How far the cluster has been upgraded since cannot be known.
+    #[must_use]
+    pub const fn fits_cluster(self, cluster: Self) -> bool {
+        const MAX_BEHIND: u32 = 3;
+        const MAX_MINOR: u32 = 99;
+        self.minor.saturating_add(MAX_BEHIND) >= cluster.minor && self.minor <= MAX_MINOR
+    }
+
     /// The version that an image reference tells by its tag: `registry.k8s.io/kube-apiserver:v1.26.13@sha256:…`.
     /// A port of the registry is no tag; a digest alone, or a tag such as `latest`, tells nothing.
     #[must_use]
@@ -98,6 +108,21 @@ mod tests {
             ("v1.7.3_coreos.0", version(7, Some(3))),
         ] {
             assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_component_is_at_most_three_minors_behind_its_cluster() {
+        let cluster = version(26, None);
+        for (minor, fits) in [
+            (4, false),
+            (22, false),
+            (23, true),
+            (26, true),
+            (40, true),
+            (120, false),
+        ] {
+            assert_eq!(version(minor, Some(2)).fits_cluster(cluster), fits, "1.{minor}");
         }
     }
 

@@ -3,7 +3,7 @@
 
 use outrigger_shared::{
     component::{
-        Certainty::{Recognized, Suspected},
+        Certainty::{Recognized, Suspected, Wrapped},
         Component::{self, CloudControllerManager, KubeApiserver, KubeControllerManager, Kubelet},
         Form, controller_manager_form, find, is_mirror_pod,
     },
@@ -169,6 +169,68 @@ fn other_programs_are_never_taken_for_a_component() {
 }
 
 #[test]
+fn wrappers_are_looked_through_and_unknown_ones_are_not_overlooked() {
+    let container = |command: &[&str]| json!({"name": "kube-controller-manager", "image": "registry.k8s.io/kube-controller-manager:v1.26.13", "command": command});
+    let component = "/usr/local/bin/kube-controller-manager";
+    let aws = "--cloud-provider=aws";
+    for wrapper in [
+        &["/usr/local/bin/kube-log-runner", "-log-file=/var/log/kcm.log"][..],
+        &["kube-log-runner", "-log-file", "/var/log/kcm.log", "-also-stdout"],
+        &["/vault/vault-env"],
+        &["nice", "-n", "-5"],
+        &["nice", "-10"],
+        &["ionice", "-c2", "-n", "0"],
+        &["timeout", "-s", "TERM", "--kill-after=5s", "1h"],
+        &["gosu", "65534:65534"],
+        &["su-exec", "nobody"],
+        &["setpriv", "--reuid", "1000", "--clear-groups", "--"],
+        &["chroot", "--userspec=0:0", "/host"],
+        &["tini", "--", "nice", "-n5", "env", "A=b"],
+    ] {
+        let command = [wrapper, &[component, aws]].concat();
+        assert_eq!(
+            judged(container(&command), json!({})),
+            Some((KubeControllerManager, Recognized)),
+            "{command:?}"
+        );
+        let in_tree = Form::InTree {
+            leader_migration: false,
+        };
+        assert_eq!(form(&command), in_tree, "{command:?}");
+    }
+    for command in [
+        &["/entrypoint.sh", "kube-controller-manager", aws][..],
+        &["/opt/my-init", "--flag", component, aws],
+        &["supervise", "--", component],
+    ] {
+        assert_eq!(
+            judged(container(command), json!({})),
+            Some((KubeControllerManager, Wrapped)),
+            "{command:?}"
+        );
+        assert!(matches!(form(command), Form::Unreadable { .. }), "{command:?}");
+        // Its name among the words alone is nothing.
+        assert_eq!(
+            judged(json!({"name": "x", "image": "y", "command": command}), json!({})),
+            None
+        );
+        let labels = json!({"app": "kube-controller-manager"});
+        assert_eq!(
+            judged(json!({"name": "x", "command": command}), labels),
+            Some((KubeControllerManager, Wrapped))
+        );
+    }
+    let sidecar = json!({"name": "logs", "command": ["tail", "-F", "/var/log/kube-controller-manager"]});
+    let pod = json!({"containers": [container(&[component, aws]), sidecar]});
+    let labels = json!({"component": "kube-controller-manager"});
+    assert_eq!(
+        find(&pod, Some(&labels)).len(),
+        1,
+        "beside the component it is a sidecar"
+    );
+}
+
+#[test]
 fn a_finding_tells_its_version_and_place() {
     let spec = json!({ "containers": [
         {"name": "sidecar", "image": "x"},
@@ -244,7 +306,8 @@ fn each_form_is_told_by_its_flags() {
 #[test]
 fn what_cannot_be_told_is_unreadable_with_a_reason() {
     for tokens in [
-        &["sh", "-c", "kube-controller-manager --cloud-provider=external"][..],
+        &["hyperkube", "kube-controller-manager", "--openshift-config=/c"][..],
+        &["sh", "-c", "kube-controller-manager --cloud-provider=external"],
         &["/http-prober", "-command", "{}"],
         &["kube-controller-manager", "--cloud-provider=$(P)"],
         &[

@@ -9,8 +9,8 @@ use outrigger_shared::{
     },
     migration::Phase::{self, Complete, InTree, Migrate, Prepare},
     phase_flags::{
-        Circumstances, OwnConfiguration, Refusal, changes, controller_manager_row, gates_warning, is_named_by_host,
-        shortcoming,
+        Circumstances, NodeIpam, OwnConfiguration, Refusal, changes, controller_manager_row, fatal, gates_warning,
+        is_named_by_host, nothing_to_add, other_lease, shortcoming,
     },
     version::KubernetesVersion,
 };
@@ -23,6 +23,8 @@ fn at(phase: Phase, minor: u32) -> Circumstances {
         both_in_one_object: false,
         downtime: false,
         own_configuration: OwnConfiguration::None,
+        node_ipam: NodeIpam::Stays,
+        named_elsewhere: false,
     }
 }
 
@@ -227,6 +229,16 @@ fn migrate_keeps_the_volume_plugin_and_its_configuration_where_ebs_needs_them() 
         ("AllBeta=false", 24, true),
         ("AllBeta=false,CSIMigrationAWS=true", 24, false),
         ("CSIMigrationAWS=true", 23, false),
+        ("CSIMigrationAWS=true", 22, false),
+        (
+            "CSIMigration=true,CSIMigrationAWS=true,InTreePluginAWSUnregister=true",
+            20,
+            false,
+        ),
+        ("AllBeta=true", 21, false),
+        ("CSIMigration=false,CSIMigrationAWS=true", 22, true),
+        ("CSIMigrationAWS=false", 22, true),
+        ("CSIMigration=false", 24, true),
         ("CSIMigrationAWS=false", 25, false),
     ] {
         let flags = format!("--cloud-provider=aws --cloud-config=/c --feature-gates={gates}");
@@ -238,6 +250,267 @@ fn migrate_keeps_the_volume_plugin_and_its_configuration_where_ebs_needs_them() 
         );
         assert_eq!(result.contains("--cloud-config=/c"), needed, "{gates} 1.{minor}");
     }
+}
+
+#[test]
+fn what_never_had_the_in_tree_provider_is_given_nothing() {
+    for phase in [Migrate, Complete] {
+        for minor in [18, 20, 22, 23, 26, 30] {
+            for flags in [
+                "--cloud-provider=external",
+                "--cloud-provider=external --feature-gates=CSIMigrationAWS=false",
+                "--cloud-provider=",
+                "--v=2",
+            ] {
+                let run = after(KubeControllerManager, flags, &at(phase, minor));
+                assert_eq!(run, Ok(flags.to_owned()), "{phase} 1.{minor}");
+                let line = CommandLine::of_container(
+                    &json!({"command": ["kube-controller-manager"], "args": flags.split(' ').collect::<Vec<_>>()}),
+                );
+                let why = nothing_to_add(&line.unwrap(), &at(phase, minor)).unwrap();
+                assert!(why.is_some_and(|why| why.contains("nothing is added")), "{flags}");
+            }
+        }
+    }
+    // What an external one has of leader migration goes all the same, and what still reads its volumes stays.
+    let run = |flags: &str, minor| after(KubeControllerManager, flags, &at(Migrate, minor)).unwrap();
+    assert_eq!(
+        run("--cloud-provider=external --enable-leader-migration", 22),
+        "--cloud-provider=external"
+    );
+    let volumes = "--cloud-provider=external --external-cloud-volume-plugin=aws --cloud-config=/c";
+    assert_eq!(run(volumes, 22), volumes);
+    let foreign = "--cloud-provider=external --external-cloud-volume-plugin=openstack";
+    for minor in [22, 26] {
+        assert_eq!(
+            after(KubeControllerManager, foreign, &at(Migrate, minor)),
+            Err(Refusal::ForeignVolumePlugin("openstack".to_owned()))
+        );
+    }
+    // Where another field may name the provider, none in the list is no proof.
+    let elsewhere = Circumstances {
+        named_elsewhere: true,
+        ..at(Migrate, 27)
+    };
+    assert_eq!(
+        after(KubeControllerManager, "--v=2", &elsewhere),
+        Ok("--v=2 --cloud-provider=external".to_owned())
+    );
+}
+
+#[test]
+fn node_ipam_leaves_the_old_manager_where_the_list_gives_it_to_the_new_one() {
+    let moves = |default_controllers| Circumstances {
+        node_ipam: NodeIpam::Moves { default_controllers },
+        ..at(Migrate, 26)
+    };
+    let all = moves(Some("*"));
+    let aws = "--cloud-provider=aws";
+    let external = "--cloud-provider=external";
+    for (flags, expected) in [
+        ("", "--controllers=*,-nodeipam"),
+        ("--controllers=*,-csrsigning", "--controllers=*,-csrsigning,-nodeipam"),
+        ("--controllers=*,nodeipam", "--controllers=*,-nodeipam"),
+        ("--controllers=node-ipam-controller,*", "--controllers=*,-nodeipam"),
+        (
+            "--controllers=* --controllers=-csrsigning,x",
+            "--controllers=* --controllers=-csrsigning,x,-nodeipam",
+        ),
+        ("--controllers=-nodeipam,*", "--controllers=-nodeipam,*"),
+        (
+            "--controllers=*,-node-ipam-controller",
+            "--controllers=*,-node-ipam-controller",
+        ),
+        ("--controllers=service,route", "--controllers=service,route"),
+    ] {
+        let run = after(KubeControllerManager, &format!("{aws} {flags}"), &all);
+        assert_eq!(run, Ok(format!("{external} {expected}")), "{flags}");
+    }
+    let kubeadm = moves(Some("*,bootstrapsigner,tokencleaner"));
+    assert_eq!(
+        after(KubeControllerManager, aws, &kubeadm),
+        Ok(format!(
+            "{external} --controllers=*,bootstrapsigner,tokencleaner,-nodeipam"
+        ))
+    );
+    let refused = |flags: &str, circumstances: &Circumstances| {
+        matches!(
+            after(KubeControllerManager, flags, circumstances),
+            Err(Refusal::NodeIpam(_))
+        )
+    };
+    assert!(refused(aws, &moves(None)), "what it runs is not known");
+    assert!(refused(
+        "--cloud-provider=aws --controllers=*,nodeipam --controllers=x",
+        &all
+    ));
+    // One that is external already runs node IPAM only with a range.
+    assert_eq!(after(KubeControllerManager, external, &all), Ok(external.to_owned()));
+    let allocates = "--cloud-provider=external --allocate-node-cidrs=true";
+    assert_eq!(
+        after(KubeControllerManager, allocates, &all),
+        Ok(format!("{allocates} --controllers=*,-nodeipam"))
+    );
+    let prepare = Circumstances { phase: Prepare, ..all };
+    assert_eq!(
+        after(KubeControllerManager, aws, &prepare),
+        Ok(format!("{aws} --enable-leader-migration"))
+    );
+}
+
+#[test]
+fn an_external_one_of_unknown_version_lacks_nothing() {
+    let unknown = Circumstances {
+        version: None,
+        ..at(Migrate, 26)
+    };
+    let run = |flags: &str| after(KubeControllerManager, flags, &unknown);
+    assert_eq!(
+        run("--cloud-provider=external"),
+        Ok("--cloud-provider=external".to_owned())
+    );
+    assert_eq!(
+        run("--cloud-provider=external --enable-leader-migration"),
+        Ok("--cloud-provider=external".to_owned())
+    );
+    for depends in ["--cloud-config=/c", "--external-cloud-volume-plugin=aws"] {
+        assert_eq!(
+            run(&format!("--cloud-provider=external {depends}")),
+            Err(Refusal::VersionUnknown),
+            "{depends}"
+        );
+    }
+    let api_server = "--cloud-provider=external";
+    assert_eq!(after(KubeApiserver, api_server, &unknown), Ok(api_server.to_owned()));
+}
+
+#[test]
+fn what_is_older_than_the_table_is_refused_for_every_component() {
+    for component in [KubeControllerManager, KubeApiserver, Kubelet] {
+        let run = |flags: &str| after(component, flags, &at(Migrate, 18));
+        assert_eq!(
+            run("--cloud-provider=aws"),
+            Err(Refusal::TooOld(KubernetesVersion::v1(18))),
+            "{component}"
+        );
+        let external = "--cloud-provider=external".to_owned();
+        assert_eq!(run(&external), Ok(external.clone()), "{component}");
+    }
+    let prepare = after(KubeControllerManager, "--cloud-provider=aws", &at(Prepare, 4));
+    assert_eq!(prepare, Err(Refusal::TooOld(KubernetesVersion::v1(4))));
+}
+
+#[test]
+fn flags_that_end_the_process_are_named() {
+    for (component, minor, flags, expected) in [
+        (KubeApiserver, 28, "--cloud-provider=aws", None),
+        (
+            KubeApiserver,
+            29,
+            "--cloud-provider=aws",
+            Some("remove --cloud-provider=aws "),
+        ),
+        (KubeApiserver, 32, "--cloud-provider=external --cloud-config=/c", None),
+        (
+            KubeApiserver,
+            33,
+            "--cloud-provider=external --cloud-config=/c",
+            Some("remove --cloud-provider and --cloud-config "),
+        ),
+        (KubeControllerManager, 26, "--cloud-provider=aws", None),
+        (KubeControllerManager, 27, "--cloud-provider=aws", Some("keep 1.26")),
+        (KubeControllerManager, 36, "--cloud-provider=external", None),
+        (
+            KubeControllerManager,
+            27,
+            "--cloud-provider=external --external-cloud-volume-plugin=aws",
+            Some("remove --external-cloud-volume-plugin "),
+        ),
+        (Kubelet, 27, "--cloud-provider=aws", Some("keep 1.26")),
+        (Kubelet, 34, "--cloud-config=/c", Some("remove --cloud-config ")),
+        (Kubelet, 33, "--cloud-config=/c", None),
+    ] {
+        let line = CommandLine::of_container(&json!({"args": flags.split(' ').collect::<Vec<_>>()})).unwrap();
+        let found = fatal(component, &line, Some(KubernetesVersion::v1(minor))).unwrap();
+        assert_eq!(found.is_some(), expected.is_some(), "{component} 1.{minor} {flags}");
+        assert!(
+            found.unwrap_or_default().starts_with(expected.unwrap_or_default()),
+            "{flags}"
+        );
+        assert_eq!(fatal(component, &line, None), Ok(None));
+    }
+}
+
+#[test]
+fn another_main_lease_than_the_migrations_is_named() {
+    let told = |flags: &[&str], expected| {
+        let line = CommandLine::of_container(&json!({ "args": flags })).unwrap();
+        other_lease(KubeControllerManager, &line, expected)
+            .unwrap()
+            .unwrap_or_default()
+    };
+    let stock = "kube-controller-manager";
+    assert_eq!(told(&[], stock), "");
+    assert_eq!(told(&["--leader-elect-resource-name=mine"], "mine"), "");
+    assert_eq!(told(&["--leader-elect-resource-namespace=kube-system"], stock), "");
+    assert!(told(&["--leader-elect-resource-name", "mine"], stock).contains("kubeControllerManagerLease: mine"));
+    assert!(told(&[], "mine").contains("kubeControllerManagerLease: kube-controller-manager"));
+    assert!(told(&["--leader-elect-resource-namespace=foo"], stock).contains("--leader-elect-resource-namespace=foo"));
+}
+
+#[test]
+fn a_script_that_hides_its_flags_is_never_said_to_lack_nothing() {
+    for (script, hides) in [
+        ("kube-controller-manager $KCM_ARGS", "$KCM_ARGS"),
+        (
+            "exec kube-controller-manager --cloud-provider=external ${MORE}",
+            "${MORE}",
+        ),
+        ("kube-controller-manager `cat /flags`", "`cat"),
+        (". /env; kube-controller-manager", "`.`"),
+        ("source /env && kube-controller-manager", "`source`"),
+        ("eval kube-controller-manager", "`eval`"),
+        (
+            "exec hyperkube kube-controller-manager --openshift-config=/c",
+            "--openshift-config",
+        ),
+        (
+            "exec kube-controller-manager --config=/c --cloud-provider=external",
+            "--config",
+        ),
+    ] {
+        for circumstances in [at(Prepare, 26), at(Migrate, 26)] {
+            let line = CommandLine::of_container(&json!({ "command": ["/bin/bash", "-ec", script] })).unwrap();
+            let Err(refusal @ Refusal::Hidden { .. }) = changes(KubeControllerManager, &line, &circumstances) else {
+                panic!("{script}")
+            };
+            let message = refusal.to_string();
+            assert!(message.starts_with("look at its running process"), "{message}");
+            assert!(message.contains(hides), "{message}");
+            assert!(!message.contains("nothing seems to be missing"), "{message}");
+        }
+    }
+    let told = |command: &[&str], phase| {
+        let line = CommandLine::of_container(&json!({ "command": command })).unwrap();
+        changes(KubeControllerManager, &line, &at(phase, 26))
+            .unwrap_err()
+            .to_string()
+    };
+    let file = told(&["/bin/sh", "/start.sh", "kube-controller-manager"], Prepare);
+    assert!(file.contains("the script /start.sh is not in the object"), "{file}");
+    let assumed = told(&["sh", "-c", "kube-controller-manager $ARGS"], Prepare);
+    assert!(
+        assumed.contains("if that has --cloud-provider=aws, write --enable-leader-migration=true"),
+        "{assumed}"
+    );
+    let with_file = told(
+        &["hyperkube", "kube-controller-manager", "--openshift-config=/c"],
+        Migrate,
+    );
+    assert!(
+        with_file.contains("--openshift-config names a file with flags"),
+        "{with_file}"
+    );
 }
 
 #[test]
@@ -301,6 +574,18 @@ fn beside_a_controller_manager_the_api_server_moves_in_complete() {
         both_in_one_object: true,
         ..at(phase, 26)
     };
+    for (minor, gone) in [(28, false), (29, true), (33, true)] {
+        let now = Circumstances {
+            version: Some(KubernetesVersion::v1(minor)),
+            ..together(Migrate)
+        };
+        let after = after(KubeApiserver, "--cloud-provider=external", &now).unwrap();
+        assert_eq!(
+            after.is_empty(),
+            gone,
+            "1.{minor} ends with the flag, so it does not wait"
+        );
+    }
     let flags = "--cloud-provider=aws";
     assert_eq!(after(KubeApiserver, flags, &together(Migrate)), Ok(flags.to_owned()));
     assert_eq!(
@@ -408,10 +693,10 @@ fn list_after(component: Component, mut line: CommandLine) -> Vec<String> {
 #[test]
 fn the_rows_apply_to_provisioners_lists_of_flags() {
     let own = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
-    let config = CommandLine::bare(own(&["enable-leader-migration", "v=2"])).unwrap();
+    let config = CommandLine::bare(own(&["cloud-provider=aws", "enable-leader-migration", "v=2"])).unwrap();
     assert_eq!(
         list_after(KubeControllerManager, config),
-        ["v=2", "cloud-provider=external"]
+        ["cloud-provider=external", "v=2"]
     );
     let extra = CommandLine::dashed(own(&["--cloud-provider=aws", "--cloud-config=/c"])).unwrap();
     assert_eq!(list_after(KubeControllerManager, extra), ["--cloud-provider=external"]);
@@ -450,7 +735,7 @@ fn the_owner_of_a_shell_script_is_told_what_it_has_and_what_is_missing() {
         &at(Migrate, 26),
     );
     assert!(message.contains("nothing seems to be missing"), "{message}");
-    let message = told(Kubelet, "kubelet $ARGS", &at(Migrate, 26));
+    let message = told(Kubelet, "kubelet --v=2", &at(Migrate, 26));
     assert!(
         message.contains("it has none of the flags of a migration; there, write --cloud-provider=external"),
         "{message}"

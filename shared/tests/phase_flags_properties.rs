@@ -5,7 +5,7 @@ use outrigger_shared::{
     command_line::{CommandLine, Edit, Flag, List},
     component::Component::{self, CloudControllerManager, KubeApiserver, KubeControllerManager, Kubelet},
     migration::Phase::{self, Complete, InTree, Migrate, Prepare},
-    phase_flags::{Circumstances, OwnConfiguration, changes, flag},
+    phase_flags::{Circumstances, NodeIpam, OwnConfiguration, changes, flag},
     version::KubernetesVersion,
 };
 use proptest::prelude::*;
@@ -193,6 +193,14 @@ fn at(phase: Phase, minor: u32, downtime: bool) -> Circumstances {
         both_in_one_object: false,
         downtime,
         own_configuration: OwnConfiguration::None,
+        node_ipam: if minor % 2 == 0 {
+            NodeIpam::Moves {
+                default_controllers: Some("*"),
+            }
+        } else {
+            NodeIpam::Stays
+        },
+        named_elsewhere: false,
     }
 }
 
@@ -254,7 +262,9 @@ fn is_legal(component: Component, minor: u32, stored: &Stored) -> bool {
 fn others(stored: &Stored) -> Vec<String> {
     let is_other = |token: &String| {
         let text = token.replace('_', "-");
-        !["cloud", "leader-migration"].iter().any(|ours| text.contains(ours))
+        !["cloud", "leader-migration", "controllers", "nodeipam"]
+            .iter()
+            .any(|ours| text.contains(ours))
             && !["aws", "external", "gce"].contains(&&*text)
     };
     stored.tokens().into_iter().filter(is_other).collect()

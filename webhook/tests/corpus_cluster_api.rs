@@ -86,6 +86,13 @@ const ALL: &[(&str, &str)] = &[
     (JOIN, "external"),
     (API_SERVER, "-"),
 ];
+/// A kube-controller-manager without a cloud provider runs no cloud controllers and is given none.
+const WITHOUT_PROVIDER: &[(&str, &str)] = &[
+    (MANAGER, "-"),
+    (INIT, "external"),
+    (JOIN, "external"),
+    (API_SERVER, "-"),
+];
 const WORKER: &[(&str, &str)] = &[(JOIN, "external"), (MANAGER, "-"), (API_SERVER, "-"), (INIT, "-")];
 /// kube-apiserver moves in Complete.
 const WITH_API_SERVER: &[(&str, &str)] = &[
@@ -101,16 +108,16 @@ const IN_MIGRATE: &[Expected] = &[
     ("kcp-external-cloud-provider", PLANE, ALL),
     ("kcp-flatcar-ignition", PLANE, ALL),
     ("kcp-intree-cloud-provider", PLANE, WITH_API_SERVER),
-    ("kcp-taints-v1beta2", PLANE, ALL),
+    ("kcp-taints-v1beta2", PLANE, WITHOUT_PROVIDER),
     ("kcptemplate-capa-topology-v1beta2", TEMPLATE, ALL),
     ("kcptemplate-clusterclass", TEMPLATE, ALL),
-    ("kcptemplate-turtles-v1beta2", TEMPLATE, ALL),
-    ("kcptemplate-v1beta1", TEMPLATE, ALL),
-    ("kcptemplate-v1beta2", TEMPLATE, ALL),
+    ("kcptemplate-turtles-v1beta2", TEMPLATE, WITHOUT_PROVIDER),
+    ("kcptemplate-v1beta1", TEMPLATE, WITHOUT_PROVIDER),
+    ("kcptemplate-v1beta2", TEMPLATE, WITHOUT_PROVIDER),
     (
         "kubeadmconfig-cp0-v1beta2",
         "/spec",
-        &[(MANAGER, "external"), (INIT, "external"), (JOIN, "-")],
+        &[(MANAGER, "-"), (INIT, "external"), (JOIN, "-")],
     ),
     ("kubeadmconfig-machinepool", "/spec", WORKER),
     (

@@ -2,6 +2,21 @@
 
 use super::{CommandLine, Unreadable};
 
+impl CommandLine {
+    /// The base names of the words behind the program that are no flags; none where no program is known.
+    pub(crate) fn later_names(&self) -> Vec<String> {
+        let inner = self.wrapped().ok().flatten().map(|wrapped| wrapped.inner);
+        let line = inner.as_ref().unwrap_or(self);
+        let Ok(located) = line.locate_outside() else {
+            return Vec::new();
+        };
+        let tokens = line.tokens();
+        let words = tokens.get(located.flags_from..).unwrap_or_default().iter();
+        let names = words.filter(|word| !word.starts_with('-'));
+        names.map(|word| base_name(word).to_owned()).collect()
+    }
+}
+
 /// Where a component's own words begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
@@ -15,8 +30,8 @@ pub struct Located {
 const SHELLS: [&str; 5] = ["sh", "bash", "ash", "dash", "zsh"];
 
 impl CommandLine {
-    /// Unwraps `tini --`, `go-runner [flags]`, `env K=V` and `hyperkube`, in any order and depth, until a word that is
-    /// none of them; then the JSON of `http-prober`. A provisioner's list of flags has no program.
+    /// Unwraps `tini --`, `go-runner [flags]`, `env K=V`, `hyperkube` and [`WRAPPERS`], in any order and depth, until a word
+    /// that is none of them; then the JSON of `http-prober`. A provisioner's list of flags has no program.
     ///
     /// # Errors
     /// For a shell script, and for JSON that is not as it should be.
@@ -56,13 +71,98 @@ impl CommandLine {
                 shell if SHELLS.contains(&shell) => return Walked::Shell(position + 1),
                 "env" if splits_a_text(rest) => return Walked::Shell(position + 1),
                 "tini" | "tini-static" | "dumb-init" | "catatonit" => flags_of_init(rest),
-                "go-runner" | "hyperkube" => leading_flags(rest),
+                "hyperkube" => leading_flags(rest),
                 "env" => settings_of_env(rest),
-                other => return program(Some(other), position + 1),
+                other => match WRAPPERS.iter().find(|wrapper| wrapper.names.contains(&other)) {
+                    Some(wrapper) => wrapper.own_words(rest),
+                    None => return program(Some(other), position + 1),
+                },
             };
             starter = Some((*word).to_owned());
             position += 1 + skipped;
         }
+    }
+}
+
+/// A program that starts the one behind its own words, with the same process or the same arguments.
+struct Wrapper {
+    names: &'static [&'static str],
+    /// Its flags whose value is the next word.
+    with_value: &'static [&'static str],
+    /// How many words without a dash are its own.
+    words: usize,
+}
+
+const fn wrapper(names: &'static [&'static str], with_value: &'static [&'static str], words: usize) -> Wrapper {
+    Wrapper {
+        names,
+        with_value,
+        words,
+    }
+}
+
+/// The flags are those of util-linux, coreutils, `su-exec`, `gosu`, Kubernetes and Bank-Vaults.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.31.0/staging/src/k8s.io/component-base/logs/kube-log-runner/kube-log-runner.go>
+const WRAPPERS: [Wrapper; 11] = [
+    wrapper(
+        &["go-runner", "kube-log-runner"],
+        &[
+            "-log-file",
+            "--log-file",
+            "-flush-interval",
+            "-log-file-size",
+            "-log-file-age",
+        ],
+        0,
+    ),
+    wrapper(&["nice"], &["-n", "--adjustment"], 0),
+    wrapper(&["ionice"], &["-c", "--class", "-n", "--classdata"], 0),
+    wrapper(&["timeout"], &["-k", "--kill-after", "-s", "--signal"], 1),
+    wrapper(&["gosu", "su-exec"], &[], 1),
+    wrapper(
+        &["setpriv"],
+        &[
+            "--ambient-caps",
+            "--inh-caps",
+            "--bounding-set",
+            "--ruid",
+            "--euid",
+            "--reuid",
+            "--rgid",
+            "--egid",
+            "--regid",
+            "--groups",
+            "--securebits",
+            "--pdeathsig",
+            "--selinux-label",
+            "--apparmor-profile",
+        ],
+        0,
+    ),
+    wrapper(&["chroot"], &["--userspec", "--groups"], 1),
+    wrapper(&["vault-env"], &[], 0),
+    wrapper(&["nohup", "setsid"], &[], 0),
+    wrapper(&["stdbuf"], &["-i", "-o", "-e", "--input", "--output", "--error"], 0),
+    wrapper(&["taskset"], &[], 1),
+];
+
+impl Wrapper {
+    /// How many of the words behind the wrapper are its own.
+    fn own_words(&self, rest: &[&str]) -> usize {
+        let (mut length, mut words) = (0, self.words);
+        while let Some(word) = rest.get(length) {
+            length += match *word {
+                "--" => return (length + 1 + words).min(rest.len()),
+                word if self.with_value.contains(&word) => 2,
+                word if word.starts_with('-') => 1,
+                _ if words > 0 => {
+                    words -= 1;
+                    1
+                }
+                _ => break,
+            };
+        }
+        length.min(rest.len())
     }
 }
 

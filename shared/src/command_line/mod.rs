@@ -68,6 +68,14 @@ pub enum Unreadable {
         /// As written.
         token: String,
     },
+    /// A file that is not part of the object may name any flag.
+    #[error(
+        "look at its running process (ps -ef on its node): --{flag} names a file with flags that cannot be read here; write --cloud-provider itself"
+    )]
+    ConfigFile {
+        /// The flag that names the file, without dashes.
+        flag: &'static str,
+    },
     /// A flag without its value, or followed by what looks like another flag.
     #[error("--{flag} needs a value and is followed by none; correct the command line")]
     NoValue {

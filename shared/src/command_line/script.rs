@@ -1,9 +1,16 @@
 //! What stands in a shell script: enough to say what to write there, never enough to rewrite it.
 
-use super::{CommandLine, Style, locate::Walked};
+use super::{CommandLine, Flag, Style, Unreadable, locate::Walked};
+use crate::phase_flags::flag;
 
 /// Longest script that is looked at, in words.
 const MAX_WORDS: usize = 4096;
+
+/// Longest text of a script in a message, in characters.
+const MAX_SHOWN: usize = 40;
+
+/// Flags of a kube-controller-manager that name a file with more flags.
+const CONFIG_FILES: [&str; 2] = ["openshift-config", "config"];
 
 impl CommandLine {
     /// The words of the shell script that the container runs, as a line of flags that can be read. It is a guess: a shell
@@ -21,6 +28,62 @@ impl CommandLine {
         Some(Self::new(Style::Dashed, None, Some(words.map(str::to_owned).collect())))
     }
 
+    /// What keeps the script's flags from being read here: variables, other files, a configuration file. None where all that
+    /// it does is in sight, and where no shell runs.
+    #[must_use]
+    pub fn script_hides(&self) -> Option<String> {
+        let Walked::Shell(position) = self.walk() else {
+            return None;
+        };
+        let tokens = self.tokens();
+        let rest = tokens.get(position..).unwrap_or_default();
+        // `-c` and `-ec` of a shell, `-S` of env.
+        let is_text = |token: &&str| {
+            let letters = token.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
+            letters.is_some_and(|letters| letters.ends_with('c') || letters.starts_with('S'))
+        };
+        if !rest
+            .iter()
+            .any(|token| is_text(token) || token.starts_with("--split-string"))
+        {
+            let file = rest.iter().find(|token| !token.starts_with('-')).copied();
+            let file = file.unwrap_or("that it reads");
+            return Some(format!("the script {} is not in the object", shortened(file)));
+        }
+        let text = rest.join(" ");
+        if let Some(from) = text.find(['$', '`']) {
+            let rest = text.get(from..).unwrap_or_default();
+            let ends = |character: char| character.is_whitespace() || matches!(character, ';' | '"' | '\'');
+            let word = rest.split(ends).next().unwrap_or_default();
+            return Some(format!("the script uses {}", shortened(word)));
+        }
+        let ends = |character: char| character.is_whitespace() || matches!(character, ';' | '"' | '\'' | '&' | '|');
+        let mut words = text.split(ends).filter(|word| !word.is_empty()).take(MAX_WORDS);
+        if let Some(word) = words.find(|word| matches!(*word, "source" | "." | "eval")) {
+            return Some(format!("the script uses `{word}`"));
+        }
+        let file = self.script()?.config_file()?;
+        Some(format!("--{file} names a file with flags"))
+    }
+
+    /// The flag that names a file with more of the component's flags, as OpenShift's do.
+    fn config_file(&self) -> Option<&'static str> {
+        let has = |name: &&&'static str| self.value(Flag::text(**name)).ok().flatten().is_some();
+        CONFIG_FILES.iter().find(has).copied()
+    }
+
+    /// An error where a file that is not seen here may name the cloud provider: it has flags, and the line names none.
+    ///
+    /// # Errors
+    /// In that case, and when the line cannot be read.
+    pub fn no_config_file(&self) -> Result<(), Unreadable> {
+        if !self.style.has_program() || self.value(flag::CLOUD_PROVIDER)?.is_some() {
+            return Ok(());
+        }
+        self.config_file()
+            .map_or(Ok(()), |flag| Err(Unreadable::ConfigFile { flag }))
+    }
+
     /// Whether the script starts this program: by `exec`, or as a subcommand of hyperkube.
     #[must_use]
     pub fn script_runs(&self, program: &str) -> bool {
@@ -32,4 +95,12 @@ impl CommandLine {
             starts && base(word).as_deref() == Some(program)
         })
     }
+}
+
+fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(MAX_SHOWN).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
 }

@@ -69,6 +69,30 @@ impl LeaderMigrationConfiguration {
     }
 }
 
+impl LeaderMigrationConfiguration {
+    /// The file for a cloud-controller-manager from 1.28 on, whose built-in list names service and route otherwise than the
+    /// process does. Each controller stands there once, under the name that it registers.
+    #[must_use]
+    pub fn for_cloud_controller_manager(&self) -> File {
+        let shared = Controller::SHARED.into_iter();
+        let listed = shared.map(|controller| {
+            let component = self.component_of(controller).unwrap_or(ANY_COMPONENT);
+            leader(controller.canonical_name(), component)
+        });
+        let node_ipam = self
+            .component_of(Controller::NodeIpam)
+            .map(|component| leader(Controller::NodeIpam.canonical_name(), component));
+        File {
+            api_version: "v1",
+            has_lock: false,
+            config: Self {
+                leader_name: self.leader_name.clone(),
+                controller_leaders: listed.chain(node_ipam).collect(),
+            },
+        }
+    }
+}
+
 fn leader(name: &str, component: &str) -> ControllerLeader {
     ControllerLeader {
         name: name.to_owned(),

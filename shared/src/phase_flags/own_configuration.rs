@@ -50,7 +50,13 @@ impl OwnConfiguration {
         const BROUGHT: &str = "spec.leaderMigration as a file, which the Pod template brings";
         const REPLACED: &str = "spec.leaderMigration as a file, in place of the owner's, of which nothing is known";
         let owners = line.value(flag::LEADER_MIGRATION_CONFIG)?;
-        let set = |why| Some(Change::Set(flag::LEADER_MIGRATION_CONFIG, leader_migration::FILE, why));
+        let set = |why| {
+            Some(Change::Set(
+                flag::LEADER_MIGRATION_CONFIG,
+                leader_migration::FILE.into(),
+                why,
+            ))
+        };
         match (self, owners.filter(|path| !path.is_empty())) {
             (Self::None, _) | (Self::ByHand, Some(_)) => Ok(None),
             (Self::ByHand, None) => Err(Refusal::OwnConfiguration),

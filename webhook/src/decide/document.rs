@@ -68,6 +68,8 @@ pub(super) struct Document {
     entries: Vec<Entry>,
     reasons: Vec<String>,
     warnings: Vec<String>,
+    notes: Vec<String>,
+    fatal: Vec<String>,
 }
 
 impl Document {
@@ -161,6 +163,28 @@ impl Document {
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }
+    }
+
+    /// Notes why something stays as it is.
+    pub fn note(&mut self, note: String) {
+        self.notes.push(note);
+    }
+
+    /// Those notes.
+    pub fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Notes flags with which a component does not start. They matter only while the phase leaves them there.
+    pub fn note_fatal(&mut self, warning: String) {
+        if !self.fatal.contains(&warning) {
+            self.fatal.push(warning);
+        }
+    }
+
+    /// Those flags.
+    pub fn fatal(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.fatal)
     }
 
     /// What was noted.

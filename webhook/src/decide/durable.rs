@@ -9,7 +9,7 @@ use outrigger_shared::{
     command_line::{CommandLine, Unreadable},
     component::{Component, Form},
     migration::Phase,
-    phase_flags::{self, Change, Circumstances, OwnConfiguration, Refusal, flag},
+    phase_flags::{self, Change, Circumstances, NodeIpam, OwnConfiguration, Refusal, flag},
     version::KubernetesVersion,
     yaml_text,
 };
@@ -66,7 +66,15 @@ pub(super) struct Situation<'a> {
     pub version: Option<KubernetesVersion>,
     /// One object carries both components, so the API server moves in Complete.
     pub both_in_one_object: bool,
+    /// What `--controllers` is where the object does not write it; none if that is not known.
+    pub controllers: Option<&'static str>,
+    /// Another field may name the provider of a component whose list names none.
+    pub named_elsewhere: bool,
 }
+
+/// What kubeadm and Kamaji write for `--controllers`. A value of the object's own replaces it.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.26.13/cmd/kubeadm/app/phases/controlplane/manifests.go>
+pub(super) const KUBEADM_CONTROLLERS: &str = "*,bootstrapsigner,tokencleaner";
 
 /// What the shared part must know of a kind.
 #[derive(Clone, Copy, Debug)]
@@ -97,9 +105,7 @@ pub(super) fn no_warnings(_: &Value, _: &Situation<'_>) -> Vec<String> {
 pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules) -> Draft {
     let mut draft = Draft::default();
     if !input.may_act(rules.triggers, rules.besides) {
-        draft
-            .reasons
-            .push(format!("the update does not change {}", rules.triggers.join(", ")));
+        draft.reasons.push(input.why_not(rules.triggers));
         return draft;
     }
     let entries = match undo_entries(input.object) {
@@ -112,11 +118,16 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules)
             return draft;
         }
     };
-    if migration.spec.phase == Phase::InTree && entries.is_empty() {
-        draft.reasons.push("phase InTree leaves objects as they are".to_owned());
-        return draft;
-    }
     let situation = situation(input, migration, rules);
+    if migration.spec.phase == Phase::InTree {
+        draft
+            .warnings
+            .extend(fatal_in_tree(input.object, &entries, rules, &situation));
+        if entries.is_empty() {
+            draft.reasons.push("phase InTree leaves objects as they are".to_owned());
+            return draft;
+        }
+    }
     draft.warnings.extend((rules.warnings)(input.object, &situation));
     if situation.row != migration.spec.phase {
         draft.warnings.push(format!(
@@ -145,11 +156,62 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules)
     draft
 }
 
+/// What an update of an unchangeable part becomes where the stored object has the form of a phase from its creation: an owner
+/// that applies its own manifest again finds that part as it is stored. None where the owner changes that part itself, or
+/// nothing was changed at the creation.
+pub(super) fn kept(input: &Input<'_>, part: &Path) -> Option<Draft> {
+    let old = input.old_object.filter(|_| !input.is_being_deleted())?;
+    let noted = undo_entries(old).ok().filter(|entries| !entries.is_empty())?;
+    let own = undo_entries(input.object).ok()?;
+    let entries = if own.is_empty() { &noted } else { &own };
+    let at = part.pointer();
+    let stored = old.pointer(at.as_str())?;
+    let was = Document::restored(old, &noted);
+    let is = Document::restored(input.object, entries);
+    if was.whole().pointer(at.as_str()) != is.whole().pointer(at.as_str()) {
+        return None;
+    }
+
+    let mut value = input.object.clone();
+    document::write(&mut value, part, stored.clone()).ok()?;
+    write_undo(&mut value, &noted).ok()?;
+    let mut builder = Builder::default();
+    builder.value(&Path::default(), input.object, &value);
+    let patch = builder.finish();
+    let why = if patch.is_empty() {
+        "it is as it is stored"
+    } else {
+        "as it is stored, since this part cannot be changed after the creation"
+    };
+    Some(Draft {
+        patch,
+        reasons: vec![format!("{at}: {why}")],
+        ..Draft::default()
+    })
+}
+
+/// Flags with which a component would not start in the object's version. The form of Prepare reads every list; what it would
+/// change or refuse counts for nothing here.
+fn fatal_in_tree(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situation<'_>) -> Vec<String> {
+    let mut document = Document::restored(object, entries);
+    let situation = Situation {
+        row: Phase::Prepare,
+        ..*situation
+    };
+    let _refused_or_not = (rules.form)(&mut document, &situation);
+    document.fatal()
+}
+
 fn formed(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situation<'_>) -> Result<Draft, Obstacle> {
     let mut document = Document::restored(object, entries);
     let stays_external = situation.row < Phase::Migrate && !entries.is_empty() && (rules.is_external)(document.whole());
     (rules.form)(&mut document, situation)?;
     let mut warnings = document.warnings();
+    let fatal = document.fatal();
+    if situation.row == Phase::Prepare {
+        warnings.extend(fatal);
+    }
+    let notes = document.notes();
     if stays_external {
         warnings.push(format!(
             "it is external also without what annotation {} records; if it was in-tree before, another hand has moved what was recorded: restore it by hand",
@@ -168,6 +230,7 @@ fn formed(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situatio
     } else if reasons.is_empty() {
         reasons = vec!["original fields restored".to_owned()];
     }
+    reasons.extend(notes);
     Ok(Draft {
         patch,
         warnings,
@@ -195,6 +258,8 @@ fn situation<'a>(input: &Input<'_>, migration: &'a Migration<'a>, rules: &Rules)
         row,
         version: own.or_else(|| spec.version()),
         both_in_one_object: rules.both_in_one_object,
+        controllers: None,
+        named_elsewhere: false,
     }
 }
 
@@ -227,9 +292,37 @@ pub(super) fn arguments_beside(
         &with_provider(&line, component, provider)?,
         situation,
     )?;
+    look_at(document, &line, component, situation, provider);
     let reasons = flags(&mut line, component, situation, provider)?;
     document.set_arguments(path, shape, &line, reasons)?;
     Ok(())
+}
+
+/// Notes what to tell about the flags that a component has without the situation's.
+pub(super) fn look_at(
+    document: &mut Document,
+    line: &CommandLine,
+    component: Component,
+    situation: &Situation<'_>,
+    provider: Option<&str>,
+) {
+    // A line that cannot be read is an obstacle of its flags, which says so.
+    if let Ok(Some(fatal)) = phase_flags::fatal(component, line, situation.version) {
+        document.note_fatal(fatal);
+    }
+    let spec = situation.migration.spec;
+    if situation.row == Phase::Prepare && !spec.downtime {
+        let expected = spec.kube_controller_manager_lease.as_str();
+        if let Ok(Some(other)) = phase_flags::other_lease(component, line, expected) {
+            document.warn(other);
+        }
+    }
+    if component == Component::KubeControllerManager
+        && provider.is_none()
+        && let Ok(Some(why)) = phase_flags::nothing_to_add(line, &situation.circumstances())
+    {
+        document.note(format!("{component}: {why}"));
+    }
 }
 
 /// Gives a component's command line the flags of the situation; says why. `provider` is what another field gives it.
@@ -299,6 +392,8 @@ impl Situation<'_> {
             both_in_one_object: self.both_in_one_object,
             downtime: self.migration.spec.downtime,
             own_configuration: OwnConfiguration::by_hand(self.migration.spec),
+            node_ipam: NodeIpam::of(self.migration.spec, self.controllers),
+            named_elsewhere: self.named_elsewhere,
         }
     }
 }

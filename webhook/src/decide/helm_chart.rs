@@ -68,6 +68,11 @@ fn is_managers(object: &Value) -> bool {
     let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     match text("/kind") {
         "HelmChart" => {
+            // The archive itself counts before any name of it; then only the object's name tells what is in it.
+            // https://docs.rke2.io/reference/helm (chartContent overrides chart)
+            if !text("/spec/chartContent").is_empty() && text("/metadata/name") == CHART {
+                return true;
+            }
             // A name in a repository, an oci:// reference, or an archive's URL.
             let chart = text("/spec/chart").trim_end_matches('/');
             let last = chart.rsplit('/').next().unwrap_or(chart);

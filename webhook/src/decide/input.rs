@@ -105,6 +105,14 @@ impl<'a> Input<'a> {
         is_occasion && !self.is_being_deleted()
     }
 
+    /// Why [`Self::may_act`] says no.
+    pub(super) fn why_not(&self, triggers: &[&str]) -> String {
+        if self.is_being_deleted() {
+            return "the object is being deleted".to_owned();
+        }
+        format!("the update does not change {}", triggers.join(", "))
+    }
+
     pub(super) fn is_being_deleted(&self) -> bool {
         let time = self.object.pointer("/metadata/deletionTimestamp");
         time.is_some_and(|time| !time.is_null())

@@ -60,8 +60,8 @@ const CONTROL_PLANE: Kind = Kind {
 };
 
 const TENANT: Rules = Rules {
-    triggers: &["/spec"],
-    besides: &["replicas"],
+    triggers: &["/spec/kubernetes", "/spec/controlPlane/deployment"],
+    besides: &["replicas", "strategy"],
     version: &["/spec/kubernetes/version"],
     both_in_one_object: true,
     is_external: |object| is_external(object, OF_TENANT),
@@ -70,6 +70,8 @@ const TENANT: Rules = Rules {
 };
 
 const CLUSTER_API: Rules = Rules {
+    triggers: &["/spec"],
+    besides: &["replicas"],
     version: &["/spec/version"],
     is_external: |object| is_external(object, OF_CLUSTER_API),
     form: |document, situation| form(document, situation, OF_CLUSTER_API),
@@ -87,6 +89,10 @@ fn is_external(object: &Value, place: Place) -> bool {
 }
 
 fn form(document: &mut Document, situation: &Situation<'_>, place: Place) -> Result<(), Obstacle> {
+    let situation = &Situation {
+        controllers: Some(durable::KUBEADM_CONTROLLERS),
+        ..*situation
+    };
     let mut component = |field, component| {
         let path = place(field);
         durable::arguments(document, &path, Shape::Dashed, component, situation)

@@ -123,6 +123,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     let version = text.get(number, &["kubernetesVersion"]).and_then(Value::as_str);
     let situation = Situation {
         version: version.and_then(|version| version.parse().ok()).or(situation.version),
+        controllers: Some(durable::KUBEADM_CONTROLLERS),
         ..*situation
     };
     // v1beta4 has lists of name and value, the versions before have maps.
@@ -147,6 +148,8 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     durable::warn_of_flags(document, Component::KubeControllerManager, &line, &situation)?;
     let mut component = |path, component| {
         let place = Place { document: number, path };
+        let line = yaml_arguments::read(&text, place, shape)?;
+        durable::look_at(document, &line, component, &situation, None);
         yaml_arguments::arguments(&mut text, place, shape, component, &situation)
     };
     let mut reasons = component(&CONTROLLER_MANAGER, Component::KubeControllerManager)?;

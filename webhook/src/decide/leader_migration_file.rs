@@ -98,6 +98,15 @@ pub(super) fn by_hand(spec: &CloudProviderMigrationSpec, version: Option<Kuberne
     ))
 }
 
+/// The file for a cloud-controller-manager from 1.28 on, whose owner brings it.
+pub(super) fn for_manager(spec: &CloudProviderMigrationSpec) -> String {
+    let config = spec.leader_migration.clone().unwrap_or_default();
+    format!(
+        "the leader migration file for a cloud-controller-manager from 1.28 on: {}",
+        config.for_cloud_controller_manager().one_line()
+    )
+}
+
 /// What is in the way of the file; none if it can be brought.
 pub(super) fn obstacle(pod: &Value, container: &Value) -> Option<String> {
     let volumes = match list(pod.pointer("/spec/volumes")) {

@@ -15,7 +15,7 @@
 //! | HelmChart of the cloud-controller-manager, alone or in a manifest | `helm_chart.rs`, `helm_warnings.rs` |
 //! | Deployment, StatefulSet, DaemonSet | `workload.rs` |
 //! | Pod | `pod.rs` |
-//! | the command lines in either | `pod_spec.rs` |
+//! | the command lines in either | `pod_spec.rs`, `pod_row.rs` |
 //! | the file of `spec.leaderMigration` in either | `leader_migration_file.rs` |
 //! | the way back in either | `pod_undo.rs` |
 //! | Node | `node.rs` |
@@ -26,6 +26,7 @@
 //! | Kubermatic's Cluster and the Machines of its user clusters | `kubermatic.rs`, `machine.rs` |
 //! | tags of AWS resources, and where a cluster's key must not be | `tags/` |
 //! | what is refused, where an operator asks for it | `validate.rs` |
+//! | how long a warning may be | `warning.rs` |
 
 use std::collections::BTreeMap;
 
@@ -53,6 +54,7 @@ mod matching;
 mod node;
 mod outside_text;
 mod pod;
+mod pod_row;
 mod pod_spec;
 mod pod_undo;
 mod rancher_rke1;
@@ -61,6 +63,7 @@ mod rancher_warnings;
 mod rke2_provider;
 pub mod tags;
 mod validate;
+mod warning;
 mod workload;
 mod yaml_arguments;
 
@@ -207,23 +210,27 @@ impl Decision {
     fn of(draft: Draft, migration: &Migration<'_>, kind: &Kind) -> Self {
         let Draft {
             mut patch,
-            warnings,
+            warnings: warnings_of_draft,
             mut reasons,
             refused,
         } = draft;
-        let mut warnings: Vec<String> = warnings
-            .into_iter()
-            .map(|text| format!("outrigger: migration {}: {text}", migration.name))
-            .collect();
+        let (mut warnings, mut whole) = (Vec::new(), Vec::new());
+        for text in warnings_of_draft {
+            let warning = warning::of_migration(migration.name, &text);
+            if !warning.ends_with(&text) && !reasons.contains(&text) {
+                whole.push(text);
+            }
+            warnings.push(warning);
+        }
         let audits = migration.spec.mode == Mode::Audit && !patch.is_empty();
         if audits {
             patch.clear();
-            let wishes = reasons
-                .iter()
-                .map(|reason| format!("outrigger: migration {} would change: {reason}", migration.name));
-            warnings.extend(wishes.collect::<Vec<_>>());
+            let wishes = reasons.iter().map(|reason| warning::of_audit(migration.name, reason));
+            warnings.extend(wishes);
             reasons.push("spec.mode is Audit, so nothing is changed".to_owned());
         }
+        // What is shortened for a client is there as a whole.
+        reasons.extend(whole);
         let outcome = match (audits, patch.is_empty(), refused) {
             (true, ..) => Outcome::Audited,
             (_, false, _) => Outcome::Changed,

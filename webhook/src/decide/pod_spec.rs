@@ -11,7 +11,7 @@ use outrigger_shared::{
     component::{self, Certainty, Component, Finding, Form},
     leader_migration::{FILE, TooOld},
     migration::{Phase, Problem},
-    phase_flags::{self, Circumstances, OwnConfiguration, Refusal, flag},
+    phase_flags::{self, Circumstances, NodeIpam, OwnConfiguration, Refusal, flag},
     version::KubernetesVersion,
 };
 use serde_json::Value;
@@ -19,6 +19,7 @@ use serde_json::Value;
 use super::{
     Draft, Migration,
     leader_migration_file::{self, Wish},
+    pod_row,
     pod_undo::{self, Undo},
 };
 use crate::patch::{Builder, Path};
@@ -44,6 +45,9 @@ enum Obstacle {
     Name(#[from] Problem),
     #[error("{0}")]
     File(String),
+    /// Leader migration would guard too little, and the file that it needs is its owner's to bring.
+    #[error("{0}")]
+    ManagerNames(&'static str),
 }
 
 /// Whether a Pod (or template) runs, or seems to run, a component.
@@ -76,6 +80,7 @@ pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Op
     for finding in &findings {
         let edits = before.edits(finding.name);
         if migration.spec.phase == Phase::InTree && edits.is_empty() {
+            draft.warnings.extend(pod_row::fatal_in_tree(migration, finding));
             continue;
         }
         let looked = Looked {
@@ -124,11 +129,8 @@ struct Looked<'a> {
 /// The container's new command line; none when it stays as it is, and then the draft says why.
 fn rewrite(migration: &Migration<'_>, looked: &Looked<'_>, edits: &[Edit], draft: &mut Draft) -> Option<Rewritten> {
     let finding = looked.finding;
-    if finding.certainty == Certainty::Suspected {
-        draft.refuse(format!(
-            "container {:?} may be a {}, but only one of program, name, image and labels says so; it is not changed",
-            finding.name, finding.component
-        ));
+    if let Some(doubt) = doubt(finding) {
+        draft.refuse(doubt);
         return None;
     }
     let result = CommandLine::of_container(finding.container)
@@ -136,7 +138,13 @@ fn rewrite(migration: &Migration<'_>, looked: &Looked<'_>, edits: &[Edit], draft
         .and_then(|current| to_phase(migration, looked, current, edits, draft));
     let refuse = |obstacle: Obstacle| {
         draft.refuse(format!("container {:?} is not changed: {obstacle}", finding.name));
-        let is_script = matches!(obstacle, Obstacle::Flags(Refusal::Script { .. }));
+        if matches!(obstacle, Obstacle::ManagerNames(_)) {
+            draft.reasons.push(leader_migration_file::for_manager(migration.spec));
+        }
+        let is_script = matches!(
+            obstacle,
+            Obstacle::Flags(Refusal::Script { .. } | Refusal::Hidden { .. })
+        );
         if is_script && finding.component == Component::KubeControllerManager && migration.spec.phase == Phase::Prepare
         {
             let file = leader_migration_file::by_hand(migration.spec, version(migration, finding));
@@ -144,6 +152,25 @@ fn rewrite(migration: &Migration<'_>, looked: &Looked<'_>, edits: &[Edit], draft
         }
     };
     result.map_err(refuse).ok()
+}
+
+/// Why it is not sure enough that the container runs the component with the flags that are seen.
+fn doubt(finding: &Finding<'_>) -> Option<String> {
+    let Finding { name, component, .. } = finding;
+    match finding.certainty {
+        Certainty::Recognized => None,
+        Certainty::Suspected => Some(format!(
+            "container {name:?} may be a {component}, but only one of program, name, image and labels says so; it is not changed"
+        )),
+        Certainty::Wrapped => {
+            let program = CommandLine::of_container(finding.container).and_then(|line| line.locate());
+            let program = program.ok().and_then(|located| located.program).unwrap_or_default();
+            let program: String = program.chars().take(40).collect();
+            Some(format!(
+                "container {name:?} is not changed: nothing is known of {program:?}, by which it starts a {component}; start that itself, or change its flags by hand"
+            ))
+        }
+    }
 }
 
 fn to_phase(
@@ -157,31 +184,31 @@ fn to_phase(
     let mut line = current.clone();
     // When the owner has rewritten the line since, what stands there is the original.
     let restored = line.undo(edits);
-    let row = row(migration, finding, &current, &line, looked.old);
+    let row = pod_row::row(migration, finding, &current, &line, looked.old)?;
     let circumstances = Circumstances {
         phase: row,
         version: version(migration, finding),
         both_in_one_object: holds_both(looked.all),
         downtime: migration.spec.downtime,
         own_configuration: OwnConfiguration::brought(migration.spec),
+        node_ipam: NodeIpam::of(migration.spec, Some("*")),
+        named_elsewhere: false,
     };
     let changes = phase_flags::changes(finding.component, &line, &circumstances)?;
     if let Some(shortcoming) = phase_flags::shortcoming(finding.component, &line, &circumstances)? {
-        draft
-            .warnings
-            .push(format!("container {:?}: {shortcoming}", finding.name));
+        return Err(Obstacle::ManagerNames(shortcoming));
     }
+    let warnings = pod_row::warnings(migration, finding, &line, &circumstances)?;
+    draft.warnings.extend(warnings);
     let told = what_to_see_to(finding.component, &line, &circumstances)?;
     let told = told
         .into_iter()
         .map(|text| format!("container {:?}: {text}", finding.name));
     draft.warnings.extend(told);
-    if row != migration.spec.phase && !migration.spec.downtime {
-        draft.warnings.push(format!(
-            "container {:?} gets the flags of {row}, as the migration is not Prepared yet; wait for that condition or set spec.downtime",
-            finding.name
-        ));
-    }
+    let nothing_to_add = match finding.component {
+        Component::KubeControllerManager => phase_flags::nothing_to_add(&line, &circumstances)?,
+        _ => None,
+    };
     for change in &changes {
         change.apply(&mut line)?;
     }
@@ -191,10 +218,14 @@ fn to_phase(
         draft.warnings.extend(problems.iter().map(ToString::to_string));
     }
     let reasons = if same_lists(&current, &line) {
-        vec![format!("container {:?} has the form of {row}", finding.name)]
+        let why = nothing_to_add.map(|why| format!(": {why}")).unwrap_or_default();
+        vec![format!("container {:?} has the form of {row}{why}", finding.name)]
     } else {
         let restored = Some("original command line restored".to_owned()).filter(|_| restored && !edits.is_empty());
-        let steps = restored.into_iter().chain(changes.iter().map(ToString::to_string));
+        let steps = restored
+            .into_iter()
+            .chain(changes.iter().map(ToString::to_string))
+            .chain(nothing_to_add.map(str::to_owned));
         steps
             .map(|step| format!("container {:?}: {step}", finding.name))
             .collect()
@@ -251,44 +282,22 @@ fn file(
     Ok(Wish::Text(config.for_kube_controller_manager(version)?.yaml()))
 }
 
-/// A cloud-controller-manager has a version of its own, which the cluster's does not tell.
-fn version(migration: &Migration<'_>, finding: &Finding<'_>) -> Option<KubernetesVersion> {
+/// A cloud-controller-manager has a version of its own, which the cluster's does not tell. An image's tag that cannot be a
+/// version of Kubernetes tells none.
+pub(super) fn version(migration: &Migration<'_>, finding: &Finding<'_>) -> Option<KubernetesVersion> {
     let own = finding.version();
+    let cluster = migration.spec.version();
     if finding.component == Component::CloudControllerManager {
         return own;
     }
-    own.or_else(|| migration.spec.version())
+    own.filter(|own| cluster.is_none_or(|cluster| own.fits_cluster(cluster)))
+        .or(cluster)
 }
 
 fn same_lists(one: &CommandLine, other: &CommandLine) -> bool {
     [List::Command, List::Args]
         .into_iter()
         .all(|list| one.list(list) == other.list(list))
-}
-
-fn row(
-    migration: &Migration<'_>,
-    finding: &Finding<'_>,
-    current: &CommandLine,
-    original: &CommandLine,
-    old: Option<&Value>,
-) -> Phase {
-    if finding.component != Component::KubeControllerManager {
-        return migration.spec.phase;
-    }
-    let is_external = |form: &Form| matches!(form, Form::External { .. });
-    let stored = old
-        .and_then(|old| old.get("spec"))
-        .and_then(component::controller_manager_form);
-    let stays_external = is_external(&Form::of_command_line(current)) || stored.as_ref().is_some_and(is_external);
-    let original = Form::of_command_line(original);
-    phase_flags::controller_manager_row(
-        migration.spec.phase,
-        &original,
-        stays_external,
-        migration.prepared,
-        migration.spec.downtime,
-    )
 }
 
 fn holds_both(findings: &[Finding<'_>]) -> bool {

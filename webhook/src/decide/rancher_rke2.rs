@@ -328,6 +328,10 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     let original = document.whole().clone();
     let cluster = Cluster::of(&original, situation.version);
     cluster.refuse_other_clouds()?;
+    let situation = &Situation {
+        named_elsewhere: cluster.names(control_plane).iter().any(Option::is_some),
+        ..*situation
+    };
     // Beside no in-tree kube-controller-manager the new one needs no guard.
     if cluster.may_be_in_tree() {
         helm_chart::in_manifest(document, &Path::new(&ADDITIONAL_MANIFEST), situation)?;

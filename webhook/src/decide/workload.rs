@@ -31,15 +31,18 @@ pub(super) fn is_concerned(input: &Input<'_>) -> bool {
     template(input.object).is_some_and(pod_spec::is_concerned)
 }
 
-/// A phase permits, it never triggers: an update acts only when it changes the spec, or when the operator asks for it by
-/// annotation. So whoever touches labels, annotations or status never rolls a control plane.
+/// What the rules are about. A change of `replicas`, `paused` or `strategy` beside it starts no rollout.
+const TRIGGERS: [&str; 1] = ["/spec/template"];
+
+/// A phase permits, it never triggers: an update acts only when it changes the template, or when the operator asks for it by
+/// annotation. So a write of labels, annotations, status or replicas never rolls a control plane.
 pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     let Some(object) = template(input.object) else {
         return Draft::default();
     };
-    if !input.may_act(&["/spec"], &[]) {
+    if !input.may_act(&TRIGGERS, &[]) {
         return Draft {
-            reasons: vec!["the update does not change spec".to_owned()],
+            reasons: vec![input.why_not(&TRIGGERS)],
             ..Draft::default()
         };
     }

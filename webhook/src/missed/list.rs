@@ -85,7 +85,9 @@ impl Scope {
 #[must_use]
 pub fn is_checked(kind: &Kind) -> bool {
     let is_node = kind.profiles.contains(&Profile::Nodes);
-    let is_changed = kind.on_update && !tags::only_warns_on_update(kind);
+    // Its updates only keep what it got at its creation.
+    let is_fixed = kind.kind == "KubeadmControlPlaneTemplate";
+    let is_changed = kind.on_update && !is_fixed && !tags::only_warns_on_update(kind);
     !is_node && kind.kind != "ConfigMap" && (is_changed || kind.kind == "Pod")
 }
 

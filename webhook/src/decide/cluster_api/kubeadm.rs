@@ -38,7 +38,7 @@ pub(in crate::decide) const KINDS: &[Kind] = &[
             "KubeadmControlPlaneTemplate",
             "kubeadmcontrolplanetemplates",
         ),
-        false,
+        true,
         |input, migration| fixed_template(input, migration, "KubeadmControlPlane", &CONTROL_PLANE_TEMPLATES),
     ),
     row(
@@ -128,6 +128,10 @@ impl Kubeadm {
         if situation.row == Phase::InTree {
             return Ok(());
         }
+        let situation = &Situation {
+            controllers: Some(durable::KUBEADM_CONTROLLERS),
+            ..*situation
+        };
         let lists = self.lists(document);
         let of = |kind: Component| lists.iter().filter(move |(component, _)| *component == kind);
         let kubelets: Vec<_> = of(Component::Kubelet).map(|(_, list)| list.clone()).collect();

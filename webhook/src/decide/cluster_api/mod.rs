@@ -29,10 +29,10 @@ pub(super) use self::{class::KINDS as CLASS, kubeadm::KINDS as KUBEADM, rke2::KI
 const CONTROL_PLANE: &str = "controlplane.cluster.x-k8s.io";
 const BOOTSTRAP: &str = "bootstrap.cluster.x-k8s.io";
 
-/// What the kinds have in common. Autoscalers write `replicas`.
+/// What the kinds have in common. Autoscalers write `replicas`; how machines are replaced is no part of their form.
 const RULES: Rules = Rules {
     triggers: &["/spec"],
-    besides: &["replicas"],
+    besides: &["replicas", "rolloutStrategy", "remediationStrategy", "remediation"],
     version: &[],
     both_in_one_object: true,
     is_external: |_| false,
@@ -100,7 +100,8 @@ fn config(input: &Input<'_>, migration: &Migration<'_>, control_plane: &str, rul
     durable::draft(input, migration, rules)
 }
 
-/// A template of control planes that its API does not let change.
+/// A template of control planes that its API does not let change. What it got at its creation stays, also where its owner
+/// applies the manifest again that never had it.
 fn fixed_template(input: &Input<'_>, migration: &Migration<'_>, kind: &str, rules: &Rules) -> Draft {
     if input.operation != Operation::Update {
         return durable::draft(input, migration, rules);
@@ -112,11 +113,13 @@ fn fixed_template(input: &Input<'_>, migration: &Migration<'_>, kind: &str, rule
     } else {
         Vec::new()
     };
-    Draft {
+    let kept = durable::kept(input, &Path::new(&["spec", "template", "spec"]));
+    let mut draft = kept.unwrap_or_else(|| Draft {
         reasons: vec![reason],
-        warnings,
         ..Draft::default()
-    }
+    });
+    draft.warnings.extend(warnings);
+    draft
 }
 
 /// Objects for machines of another cloud are none of this migration's: their references and provider IDs tell.

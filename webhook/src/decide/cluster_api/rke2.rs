@@ -185,6 +185,10 @@ fn controller_manager(
             provider_name(home).pointer()
         )));
     }
+    let situation = &Situation {
+        named_elsewhere: name.is_some(),
+        ..*situation
+    };
     let component = Component::KubeControllerManager;
     // In Migrate the name follows the phase by itself, but not one that only names Nodes.
     let follows = name == Some(EXTERNAL)

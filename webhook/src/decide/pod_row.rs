@@ -1,0 +1,116 @@
+//! Which row of the table of phases a container gets, and what to tell about its flags.
+
+use outrigger_shared::{
+    command_line::{CommandLine, Unreadable},
+    component::{self, Certainty, Component, Finding, Form},
+    migration::{Phase, Profile},
+    phase_flags::{self, Circumstances, Refusal},
+};
+use serde_json::Value;
+
+use super::{Migration, pod_spec::version};
+
+/// The migration's phase, or Prepare while the evidence for it is missing. `old` is the Pod or template as it is stored.
+pub(super) fn row(
+    migration: &Migration<'_>,
+    finding: &Finding<'_>,
+    current: &CommandLine,
+    original: &CommandLine,
+    old: Option<&Value>,
+) -> Result<Phase, Refusal> {
+    let Migration { spec, prepared, .. } = migration;
+    let component = finding.component;
+    let current = Form::of_command_line(current);
+    let original = Form::of_command_line(original);
+    let waits = match (component, &original) {
+        // It keeps leader migration in Migrate, and loses it in Complete.
+        (Component::CloudControllerManager, _) if spec.phase == Phase::Migrate => return Ok(spec.phase),
+        // It becomes external also where it names no provider.
+        (Component::CloudControllerManager, _) | (Component::Kubelet, Form::NoProvider) => Form::InTree {
+            leader_migration: false,
+        },
+        (_, form) => form.clone(),
+    };
+    let stored = old.and_then(|old| stored_form(old, component));
+    let stays = has_left(component, &original, &current)
+        || stored.is_some_and(|stored| has_left(component, &original, &stored));
+    let row = phase_flags::controller_manager_row(spec.phase, &waits, stays, *prepared, spec.downtime);
+    if component != Component::KubeControllerManager {
+        return Ok(row);
+    }
+    let in_tree = matches!(original, Form::InTree { .. });
+    match row {
+        Phase::Prepare if in_tree && is_kubermatic(migration) && spec.downtime => Ok(Phase::InTree),
+        Phase::Prepare if in_tree && is_kubermatic(migration) => Err(Refusal::KubermaticNeedsDowntime),
+        row => Ok(row),
+    }
+}
+
+/// Whether the component is external already, so that a lack of evidence does not turn it back. An API server may have lost
+/// its flag.
+fn has_left(component: Component, original: &Form, now: &Form) -> bool {
+    match (component, now) {
+        (Component::CloudControllerManager, _) => false,
+        (_, Form::External { .. }) => true,
+        (Component::KubeApiserver, Form::NoProvider) => matches!(original, Form::InTree { .. }),
+        _ => false,
+    }
+}
+
+fn stored_form(old: &Value, component: Component) -> Option<Form> {
+    let spec = old.get("spec")?;
+    if component == Component::KubeControllerManager {
+        return component::controller_manager_form(spec);
+    }
+    let findings = component::find(spec, old.pointer("/metadata/labels"));
+    let finding = findings.iter().find(|finding| finding.component == component)?;
+    let line = CommandLine::of_container(finding.container).ok()?;
+    Some(Form::of_command_line(&line))
+}
+
+fn is_kubermatic(migration: &Migration<'_>) -> bool {
+    let mut targets = migration.spec.targets.iter();
+    targets.any(|target| target.profile == Profile::Kubermatic)
+}
+
+/// What to tell about the flags that a container has without the phase's.
+pub(super) fn warnings(
+    migration: &Migration<'_>,
+    finding: &Finding<'_>,
+    original: &CommandLine,
+    circumstances: &Circumstances,
+) -> Result<Vec<String>, Unreadable> {
+    let Finding { component, name, .. } = *finding;
+    let spec = migration.spec;
+    let row = circumstances.phase;
+    let mut warnings = Vec::new();
+    if row < Phase::Migrate {
+        warnings.extend(phase_flags::fatal(component, original, circumstances.version)?);
+    }
+    if row == Phase::Prepare && !spec.downtime {
+        let expected = spec.kube_controller_manager_lease.as_str();
+        warnings.extend(phase_flags::other_lease(component, original, expected)?);
+    }
+    let mut warnings: Vec<String> = warnings
+        .into_iter()
+        .map(|warning| format!("container {name:?}: {warning}"))
+        .collect();
+    if row != spec.phase && !spec.downtime {
+        warnings.push(format!(
+            "container {name:?} gets the flags of {row}, as the migration is not Prepared yet; wait for that condition or set spec.downtime"
+        ));
+    }
+    Ok(warnings)
+}
+
+/// In InTree nothing is changed, but a version in which the flags end the process is told all the same.
+pub(super) fn fatal_in_tree(migration: &Migration<'_>, finding: &Finding<'_>) -> Option<String> {
+    if finding.certainty != Certainty::Recognized {
+        return None;
+    }
+    let line = CommandLine::of_container(finding.container).ok()?;
+    let warning = phase_flags::fatal(finding.component, &line, version(migration, finding));
+    // A line that cannot be read is told from Prepare on.
+    let warning = warning.ok().flatten()?;
+    Some(format!("container {:?}: {warning}", finding.name))
+}
