@@ -144,7 +144,7 @@ const IN_MIGRATE: &[Expected] = &[
     (
         "rke2controlplane-aws",
         "/spec",
-        &[("agentConfig/kubelet/extraArgs", "-")],
+        &[("agentConfig/kubelet/extraArgs", "external")],
     ),
     (
         "rke2controlplane-aws-v1beta1",
