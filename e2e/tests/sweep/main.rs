@@ -74,7 +74,7 @@ async fn leftovers_are_told_and_go_only_where_that_is_asked_for_and_after_two_se
     searched(&alone, &reporter, 1).await;
     told(&reporter, port, &expected).await;
     searched(&alone, &deleter, 1).await;
-    kept(&deleter, &used).await;
+    logs_why_it_keeps(&deleter, &used).await;
     sleep(QUIET).await;
     unwritten(&alone, begin);
     searched(&alone, &reporter, 2).await;
@@ -110,7 +110,7 @@ async fn created_with_uid(alone: &Alone) {
 }
 
 /// Waits until a manager has logged why it keeps the load balancer of the other cluster.
-async fn kept(manager: &Manager, used: &others::Used) {
+async fn logs_why_it_keeps(manager: &Manager, used: &others::Used) {
     let deadline = Instant::now() + LIMIT;
     let reason = || {
         let log = manager.log().expect("a log");

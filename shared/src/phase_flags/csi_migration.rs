@@ -5,30 +5,13 @@
 //! fails, unless CSI migration hands the volume to the EBS CSI driver. The gate `CSIMigrationAWS` is off by default up to
 //! 1.22, on by default in 1.23 and 1.24, and locked to on from 1.25.
 
-use super::{AWS, Circumstances, Refusal, beta_gate_is_off, feature_gate, flag};
+use super::{AWS, Circumstances, Refusal, flag, gates::csi_migration_is_on};
 use crate::{
     command_line::{CommandLine, Unreadable},
     component::Component,
     migration::Phase,
     version::KubernetesVersion,
 };
-
-/// Whether an in-tree EBS volume stays with the in-tree plugin; none of it is known without a version.
-fn is_off(line: &CommandLine, version: KubernetesVersion) -> Result<bool, Unreadable> {
-    Ok(match version.minor {
-        ..=22 => {
-            let own = feature_gate(line, "CSIMigrationAWS")?;
-            let setting = if own.is_some() {
-                own
-            } else {
-                feature_gate(line, "AllBeta")?
-            };
-            setting != Some(true)
-        }
-        23 | 24 => beta_gate_is_off(line, "CSIMigrationAWS")?,
-        _ => false,
-    })
-}
 
 fn is_in_tree(line: &CommandLine) -> Result<bool, Unreadable> {
     Ok(line.value(flag::CLOUD_PROVIDER)?.as_deref() == Some(AWS))
@@ -37,7 +20,7 @@ fn is_in_tree(line: &CommandLine) -> Result<bool, Unreadable> {
 /// A kubelet that mounts in-tree EBS volumes by its provider keeps it.
 pub(super) fn check(line: &CommandLine, version: Option<KubernetesVersion>) -> Result<(), Refusal> {
     let Some(version) = version else { return Ok(()) };
-    if is_in_tree(line)? && is_off(line, version)? {
+    if is_in_tree(line)? && !csi_migration_is_on(line, version)? {
         return Err(Refusal::EbsNeedsProvider(version));
     }
     Ok(())
@@ -62,6 +45,6 @@ pub fn volumes_warning(
     let Some(version) = circumstances.version.filter(|_| concerns) else {
         return Ok(None);
     };
-    let is_concerned = is_in_tree(line)? && is_off(line, version)?;
+    let is_concerned = is_in_tree(line)? && !csi_migration_is_on(line, version)?;
     Ok(is_concerned.then_some(FIRST))
 }

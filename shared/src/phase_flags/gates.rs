@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// A feature gate's setting on the command line; the last one counts. None if it is not set there.
-fn feature_gate(line: &CommandLine, gate: &str) -> Result<Option<bool>, Unreadable> {
+pub(super) fn feature_gate(line: &CommandLine, gate: &str) -> Result<Option<bool>, Unreadable> {
     let values = line.values(flag::FEATURE_GATES)?;
     let settings = values.iter().flat_map(|value| value.split(','));
     let mut ours = settings

@@ -1,6 +1,6 @@
 //! Flags of a component that a migration does not change, but that decide how it comes back.
 
-use super::{Circumstances, EXTERNAL, feature_gate, flag};
+use super::{Circumstances, EXTERNAL, flag, gates::feature_gate};
 use crate::{
     command_line::{CommandLine, Flag, Unreadable},
     component::Component,

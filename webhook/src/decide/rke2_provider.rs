@@ -100,7 +100,7 @@ pub(super) fn api_server_changes(
         return phase_flags::changes(Component::KubeApiserver, own, &circumstances);
     }
     let is_written = own.value(flag::CLOUD_PROVIDER)?.as_deref() == Some(EXTERNAL);
-    let change = Change::Set(flag::CLOUD_PROVIDER, EXTERNAL, OVERRIDE);
+    let change = Change::Set(flag::CLOUD_PROVIDER, EXTERNAL.into(), OVERRIDE);
     Ok(if is_written { Vec::new() } else { vec![change] })
 }
 

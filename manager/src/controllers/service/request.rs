@@ -96,18 +96,18 @@ pub fn subnets(annotations: Annotations<'_>) -> Result<Subnets, Invalid> {
 /// When one of them names another cluster: that cluster would have a share in the resource, and neither cluster would ever
 /// delete it. Also when it is the tag that tells clusters of the same ID apart.
 pub fn user_tags(annotations: Annotations<'_>, cluster_id: &str) -> Result<BTreeMap<String, String>, Invalid> {
-    const SUFFIX: &str = "additional-resource-tags";
-    let pairs = annotations.pairs(SUFFIX);
+    let pairs = annotations.pairs("additional-resource-tags");
+    let wrong = |expected: String| Err(annotations.wrong("additional-resource-tags", expected));
     for (key, value) in &pairs {
         if let Some(other) = tags::cluster_named(key, value).filter(|other| *other != cluster_id) {
             let expected = format!(
                 "tag {key}={value} gives the resources to cluster {other:?}, and this one is {cluster_id:?}; remove this tag"
             );
-            return Err(annotations.wrong(SUFFIX, expected));
+            return wrong(expected);
         }
         if key == names::CLUSTER_UID_TAG {
             let expected = format!("tag {key} is set by the controller; remove it");
-            return Err(annotations.wrong(SUFFIX, expected));
+            return wrong(expected);
         }
     }
     Ok(pairs)
