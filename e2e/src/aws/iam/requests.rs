@@ -55,13 +55,17 @@ pub(super) enum TagsOf {
 /// Everything that has to be allowed for a call.
 pub(super) fn needed(service: &Service, query: &Query) -> Vec<Needed> {
     let reads = query.action.starts_with("Describe");
-    match service {
-        _ if reads => vec![of(service, query, Resource::Any)],
+    let mut needed = match service {
+        _ if reads => Vec::new(),
         Service::Ec2 => ec2(query),
         Service::Elb => classic(query),
         Service::ElbV2 => network(query),
-        Service::Sts | Service::Other(_) => vec![of(service, query, Resource::Any)],
+        Service::Sts | Service::Other(_) => Vec::new(),
+    };
+    if needed.is_empty() {
+        needed.push(of(service, query, Resource::Any));
     }
+    needed
 }
 
 fn of(service: &Service, query: &Query, resource: Resource) -> Needed {
@@ -256,6 +260,14 @@ mod tests {
     fn a_read_names_no_resource() {
         let form = "Action=DescribeTags&LoadBalancerNames.member.1=a";
         assert_eq!(lines(&Service::Elb, form), ["elasticloadbalancing:DescribeTags * [] -"]);
+    }
+
+    #[test]
+    fn a_call_without_a_resource_is_evaluated_too() {
+        for service in [Service::Ec2, Service::Elb, Service::ElbV2] {
+            let needed = lines(&service, "Action=DeleteTags");
+            assert_eq!(needed, [format!("{}:DeleteTags * [] -", service.scope())]);
+        }
     }
 
     #[test]
