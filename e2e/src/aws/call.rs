@@ -53,6 +53,8 @@ pub enum Answer {
     Aws,
     /// The rate limits.
     Throttle,
+    /// The IAM policy.
+    Denial,
     /// An injected fault answered instead of AWS. AWS may still have done the work: see [`Outcome::forwarded`].
     Fault,
 }

@@ -1,9 +1,9 @@
 //! A simulated AWS: moto as the state of the account, and in front of it a proxy that records every call, limits
-//! rates as AWS does, injects faults, and corrects moto where it is not AWS.
+//! rates as AWS does, evaluates an IAM policy, injects faults, and corrects moto where it is not AWS.
 //!
 //! ```text
-//! controllers ──▶ Proxy ── limits ── faults ── gaps ──▶ Moto
-//!                   │              └─ Fleet, if there is one: thousands of instances
+//! controllers ──▶ Proxy ── limits ── IAM ── faults ── gaps ──▶ Moto
+//!                   │                     └─ Fleet, if there is one: thousands of instances
 //!                   └─ ledger: who called what, when, with which answer
 //! ```
 //!
@@ -15,6 +15,7 @@ pub mod call;
 pub mod fault;
 mod fleet;
 mod gaps;
+pub mod iam;
 mod ledger;
 mod moto;
 mod proxy;

@@ -30,6 +30,7 @@ use super::call::{Answer, Call, Caller, Outcome};
 use super::fault::{Fault, FaultHandle, Kind, Rule, Rules, When};
 use super::fleet::Fleet;
 use super::gaps::{Gaps, Reply, Upstream};
+use super::iam::{self, Denial, Policy};
 use super::ledger::Ledger;
 use super::query::{Identity, Parameters, Query};
 use super::service::Service;
@@ -67,6 +68,7 @@ struct Shared {
     ledger: Ledger,
     limits: Mutex<Limits>,
     limited: AtomicBool,
+    policy: Mutex<Option<Arc<Policy>>>,
     rules: Arc<Rules>,
     gaps: Gaps,
     fleet: Mutex<Option<Arc<Fleet>>>,
@@ -92,6 +94,7 @@ impl Proxy {
             ledger: Ledger::new(file),
             limits: Mutex::default(),
             limited: AtomicBool::new(false),
+            policy: Mutex::default(),
             rules: Arc::default(),
             gaps: Gaps::default(),
             fleet: Mutex::default(),
@@ -117,6 +120,11 @@ impl Proxy {
     pub fn set_limits(&self, on: bool) {
         *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner) = Limits::default();
         self.shared.limited.store(on, Ordering::SeqCst);
+    }
+
+    /// Evaluates every call against this policy from now on; or allows all again.
+    pub fn set_policy(&self, policy: Option<Arc<Policy>>) {
+        *self.shared.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy;
     }
 
     /// Answers DescribeInstances from a fleet from now on, without moto; or from moto again.
@@ -331,6 +339,10 @@ impl Shared {
             let refused = error_response(&call.service, status, code, message);
             return Done::not_forwarded(Answer::Throttle, Some(refused));
         }
+        if let Some(denial) = self.denial(call, &query, headers).await {
+            let refused = error_response(&call.service, denial.status, denial.code, &denial.message);
+            return Done::not_forwarded(Answer::Denial, Some(refused));
+        }
         let rules = self.rules.hitting(&call.caller, &call.action);
         for rule in &rules {
             if let Some(done) = before(rule, &call.service).await {
@@ -358,6 +370,16 @@ impl Shared {
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         !self.limited.load(Ordering::SeqCst)
             || limits.admit(&call.service, &call.action, &call.parameters, self.started.elapsed())
+    }
+
+    async fn denial(&self, call: &Call, query: &Query, headers: &HeaderMap) -> Option<Denial> {
+        let policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let way = Way {
+            shared: self,
+            service: &call.service,
+            headers,
+        };
+        iam::evaluate(&policy, &way, &call.service, query).await
     }
 
     fn fleet(&self) -> Option<Arc<Fleet>> {

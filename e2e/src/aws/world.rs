@@ -114,6 +114,20 @@ impl World {
         Ok(added)
     }
 
+    /// Tags everything of the cluster.
+    ///
+    /// # Errors
+    /// When moto refuses.
+    pub async fn tag_all(&self, moto: &Moto, tag: (&str, &str)) -> Result<(), AwsError> {
+        let subnets = self.subnets.iter().map(|subnet| &subnet.id);
+        let instances = self.instances.iter().map(|instance| &instance.id);
+        let others = [&self.security_group_id, &self.route_table_id];
+        for id in subnets.chain(instances).chain(others) {
+            Ec2(moto).tag(id, &[tag]).await?;
+        }
+        Ok(())
+    }
+
     /// Terminates instances. moto shows them as `terminated` from then on.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -22,6 +23,7 @@ use super::aws::{Instance, ScriptedEc2};
 use super::case::{self, Address, Case, Group, Outcome, Taint};
 use super::compare;
 use super::subject::Subject;
+use crate::aws::iam::roles::Role;
 
 /// Requests under way at the same time.
 const AT_ONCE: usize = 10;
@@ -36,6 +38,19 @@ const EVENTS: &str = "default";
 /// # Errors
 /// When something of the harness does not come about, or a call came that the scripted EC2 does not know.
 pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<BTreeMap<String, Outcome>> {
+    run_as(subject, None, cases, folder).await
+}
+
+/// As [`run`], with a manager that may do only what a role allows.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_as(
+    subject: Subject,
+    role: Option<&Role>,
+    cases: &[Case],
+    folder: &Path,
+) -> Result<BTreeMap<String, Outcome>> {
     let tools = Tools::load(&subject.tools()).await?;
     let etcd = Etcd::start(&tools, folder).await?;
     let (slow, quick): (Vec<Group>, Vec<Group>) = case::groups(cases).into_iter().partition(Group::is_slow);
@@ -46,7 +61,8 @@ pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<BTre
     let lanes = lanes.iter().enumerate().map(|(number, groups)| {
         let (tools, etcd) = (&tools, &etcd);
         async move {
-            let lane = Lane::start(subject, tools, etcd, folder, number).await?;
+            let mut lane = Lane::start(subject, tools, etcd, folder, number).await?;
+            lane.role = role.cloned();
             let mut outcomes = BTreeMap::new();
             for (index, group) in groups.iter().enumerate() {
                 outcomes.extend(lane.run(index, group).await?);
@@ -60,6 +76,7 @@ pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<BTre
 /// An API server on which groups run one after the other.
 struct Lane<'a> {
     subject: Subject,
+    role: Option<Role>,
     tools: &'a Tools,
     api: ApiServer,
     nodes: Api<Node>,
@@ -74,6 +91,7 @@ impl<'a> Lane<'a> {
         let client: Client = api.client(&User::admin(), "parity").await?;
         Ok(Self {
             subject,
+            role: None,
             tools,
             api,
             nodes: Api::all(client.clone()),
@@ -89,7 +107,7 @@ impl<'a> Lane<'a> {
         world
             .instances
             .extend(bystanders.iter().map(|(_, instance)| instance.clone()));
-        let ec2 = ScriptedEc2::start(world).await?;
+        let ec2 = ScriptedEc2::start(world, self.role.as_ref().map(|role| Arc::clone(&role.policy))).await?;
         let objects = group.cases.iter().map(object);
         let objects = objects.chain(bystanders.into_iter().map(|(node, _)| Ok(node)));
         stream::iter(objects.collect::<Result<Vec<Node>>>()?)

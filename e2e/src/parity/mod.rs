@@ -20,7 +20,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 pub use case::{Case, Outcome};
-pub use harness::run;
+pub use harness::{run, run_as};
 pub use subject::Subject;
 
 /// What the cases of a folder are about.

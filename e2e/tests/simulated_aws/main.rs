@@ -7,6 +7,7 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod iam;
 mod network;
 
 use std::path::Path;

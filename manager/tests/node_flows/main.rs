@@ -7,6 +7,7 @@
 )]
 
 mod complete;
+mod denied;
 mod fargate;
 mod lanes;
 #[path = "../node_support/mod.rs"]

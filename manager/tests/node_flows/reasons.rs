@@ -68,7 +68,7 @@ fn cases() -> Vec<Case> {
         (
             "AccessDenied",
             new_node("i-1"),
-            Box::new(move |aws| keep_failing(aws, zones, "UnauthorizedOperation")),
+            Box::new(move |aws| keep_failing(aws, "DescribeInstances", "UnauthorizedOperation")),
         ),
         (
             "Throttled",

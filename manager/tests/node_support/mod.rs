@@ -26,6 +26,7 @@ struct Inner {
     version: u64,
     writes: Vec<String>,
     events: Vec<String>,
+    messages: Vec<String>,
     faults: Vec<(String, u16)>,
     latency: Duration,
     lost: Vec<String>,
@@ -112,6 +113,11 @@ impl Api {
         self.inner().events.clone()
     }
 
+    /// The Events as `Type Reason name: message`.
+    pub fn messages(&self) -> Vec<String> {
+        self.inner().messages.clone()
+    }
+
     /// The next request whose method and path start with `start` fails with this status.
     pub fn fail_next(&self, start: &str, status: u16) {
         self.inner().faults.push((start.into(), status));
@@ -187,9 +193,10 @@ impl Api {
             ("POST", "namespaces") => {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 let about = text(&body["involvedObject"]["name"]);
-                self.inner()
-                    .events
-                    .push(format!("{} {} {about}", text(&body["type"]), text(&body["reason"])));
+                let mut inner = self.inner();
+                let event = format!("{} {} {about}", text(&body["type"]), text(&body["reason"]));
+                inner.messages.push(format!("{event}: {}", text(&body["message"])));
+                inner.events.push(event);
                 (201, body.clone())
             }
             ("GET", "nodes") => {

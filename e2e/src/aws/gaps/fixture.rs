@@ -13,7 +13,7 @@ use crate::aws::xml::{Element, XmlError};
 
 /// Answers by action; refuses what it was not told.
 #[derive(Debug, Default)]
-pub(super) struct Script {
+pub(in crate::aws) struct Script {
     answers: BTreeMap<&'static str, String>,
     always: Option<String>,
     asked: Mutex<Vec<Query>>,
@@ -29,13 +29,13 @@ impl Script {
     }
 
     /// A good answer to this action.
-    pub(super) fn on(mut self, action: &'static str, body: &str) -> Self {
+    pub(in crate::aws) fn on(mut self, action: &'static str, body: &str) -> Self {
         self.answers.insert(action, body.to_owned());
         self
     }
 
     /// What it was asked so far.
-    pub(super) fn asked(&self) -> Vec<Query> {
+    pub(in crate::aws) fn asked(&self) -> Vec<Query> {
         self.asked.lock().expect("not poisoned").clone()
     }
 }

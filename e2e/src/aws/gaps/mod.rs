@@ -36,7 +36,7 @@ mod elb;
 mod elb_subnets;
 mod elbv2;
 #[cfg(test)]
-mod fixture;
+pub(super) mod fixture;
 mod groups;
 mod tags;
 

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::aws::Service;
+use crate::aws::iam::{self, Policy};
 use crate::aws::query::Query;
 
 use super::answer::{REQUEST_ID, answer};
@@ -29,19 +30,21 @@ pub struct ScriptedEc2 {
 #[derive(Debug)]
 struct Shared {
     world: World,
+    policy: Option<Arc<Policy>>,
     unknown: Mutex<BTreeSet<String>>,
 }
 
 impl ScriptedEc2 {
-    /// Listens and answers from `world`.
+    /// Listens and answers from `world` what the policy allows; without one, everything.
     ///
     /// # Errors
     /// When no port of loopback can be had.
-    pub async fn start(world: World) -> Result<Self> {
+    pub async fn start(world: World, policy: Option<Arc<Policy>>) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("the scripted EC2")?;
         let url = format!("http://{}", listener.local_addr().context("the scripted EC2")?);
         let shared = Arc::new(Shared {
             world,
+            policy,
             unknown: Mutex::default(),
         });
         let router = Router::new().fallback(handle).with_state(Arc::clone(&shared));
@@ -73,6 +76,16 @@ impl Drop for ScriptedEc2 {
 
 async fn handle(State(shared): State<Arc<Shared>>, form: Bytes) -> Response {
     let query = Query::parse(&form);
+    let denial = shared
+        .policy
+        .as_ref()
+        .and_then(|policy| iam::evaluate_read(policy, &Service::Ec2, &query));
+    if let Some(denial) = denial {
+        return respond(
+            denial.status,
+            Service::Ec2.error_body(denial.status, denial.code, &denial.message, REQUEST_ID),
+        );
+    }
     let (status, body) = match answer(&shared.world, &query) {
         Ok(answer) => (200, answer.document()),
         Err(refusal) => {
@@ -84,6 +97,10 @@ async fn handle(State(shared): State<Arc<Shared>>, form: Bytes) -> Response {
             (refusal.status, body)
         }
     };
+    respond(status, body)
+}
+
+fn respond(status: u16, body: String) -> Response {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (status, [(header::CONTENT_TYPE, "text/xml")], body).into_response()
 }

@@ -68,6 +68,17 @@ fn in_order(field: &str, value: Value) -> Value {
     }
 }
 
+/// The same without a tag.
+pub(super) fn without_tag(mut account: Account, key: &str) -> Account {
+    for fields in account.values_mut() {
+        if let Some(Value::Object(tags)) = fields.get_mut("tags") {
+            tags.remove(key);
+        }
+        fields.retain(|_, value| !says_nothing(value));
+    }
+    account
+}
+
 /// What is in `account` and was not, or not so, in `before`. Objects that are gone say so.
 pub(super) fn besides(account: Account, before: &Account) -> Account {
     let gone = before.keys().filter(|object| !account.contains_key(*object));

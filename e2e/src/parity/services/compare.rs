@@ -68,6 +68,11 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// Whether it concerns the objects after a step, and not Events or calls.
+    pub fn is_of_the_end_state(&self) -> bool {
+        self.step.is_empty() || self.field == "service" || self.field.starts_with("aws/")
+    }
+
     fn of_case(what: impl Into<String>) -> Self {
         Self {
             step: String::new(),

@@ -16,6 +16,8 @@ use crate::tools::Tools;
 
 /// The cluster's ID in its AWS tags.
 pub(super) const CLUSTER_ID: &str = "parity";
+/// The tag of a cluster's resources before Kubernetes 1.6, which kOps still sets; its value is the cluster's ID.
+pub(super) const LEGACY_TAG: &str = "KubernetesCluster";
 /// Nodes that are there, and one that can be added.
 const INSTANCES: usize = 7;
 /// A security group that no cluster owns: for `ElbSecurityGroup` and annotations.
@@ -32,6 +34,8 @@ pub(super) struct Ground {
     pub(super) baseline: Account,
     /// Whether a case has stopped instances.
     stopped: AtomicBool,
+    /// Whether the cluster's resources carry [`LEGACY_TAG`] too.
+    pub(super) legacy_tags: bool,
     moto: Moto,
 }
 
@@ -46,7 +50,7 @@ pub(super) struct Case {
 
 impl Ground {
     /// Starts a moto in a folder of its own and fills it.
-    pub(super) async fn start(tools: &Tools, folder: &Path) -> Result<Self> {
+    pub(super) async fn start(tools: &Tools, folder: &Path, legacy_tags: bool) -> Result<Self> {
         let moto = Moto::start(tools, folder).await?;
         let world = World::seed(&moto, CLUSTER_ID, INSTANCES).await?;
         let proxy = Proxy::start(&moto, &[], Some(&folder.join("aws-calls.jsonl"))).await?;
@@ -64,8 +68,12 @@ impl Ground {
             names,
             baseline: Account::new(),
             stopped: AtomicBool::new(false),
+            legacy_tags,
             moto,
         };
+        if legacy_tags {
+            ground.world.tag_all(&ground.moto, (LEGACY_TAG, CLUSTER_ID)).await?;
+        }
         ground.group(SHARED_GROUP, &[]).await?;
         ground.baseline = account::read(&ground.proxy, &mut ground.names).await?;
         Ok(ground)
@@ -183,6 +191,10 @@ impl Ground {
         let id = text(&made, "groupId")?;
         for (key, value) in tags {
             self.tag(&id, key, Some(value)).await?;
+        }
+        let own = format!("kubernetes.io/cluster/{CLUSTER_ID}");
+        if self.legacy_tags && tags.iter().any(|(key, _)| *key == own) {
+            self.tag(&id, LEGACY_TAG, Some(CLUSTER_ID)).await?;
         }
         Ok(id)
     }

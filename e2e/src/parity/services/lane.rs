@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -16,6 +17,7 @@ use super::manager::{self, CLUSTER_NAME};
 use super::names::Names;
 use super::outcome::{Account, Event, Outcome, ServiceState};
 use super::{account, compare, writes};
+use crate::aws::iam::roles::Role;
 use crate::aws::{Call, Caller};
 use crate::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use crate::parity::Subject;
@@ -85,6 +87,15 @@ impl Ran {
 /// # Errors
 /// When something of the harness does not come about.
 pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<Ran> {
+    run_as(subject, None, cases, folder).await
+}
+
+/// As [`run`], with a manager that may do only what a role allows. A step is over when AWS and the Service are as recorded,
+/// whatever the Events and the calls are.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_as(subject: Subject, role: Option<&Role>, cases: &[Case], folder: &Path) -> Result<Ran> {
     let mut wanted = subject.tools();
     wanted.push(Tool::MotoPython);
     let tools = Tools::load(&wanted).await?;
@@ -93,7 +104,7 @@ pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<Ran>
     let lanes = lanes.iter().enumerate().map(|(number, groups)| {
         let (tools, etcd) = (&tools, &etcd);
         async move {
-            let lane = Lane::start(subject, tools, etcd, folder, number).await?;
+            let lane = Lane::start(subject, role, tools, etcd, folder, number).await?;
             let mut ran = Ran::default();
             for (index, cases) in groups.iter().enumerate() {
                 lane.group(index, cases, &mut ran).await?;
@@ -141,6 +152,7 @@ fn lanes(cases: &[Case]) -> Vec<Vec<Vec<Case>>> {
 /// An API server and a moto on which managers run one after the other.
 struct Lane<'a> {
     subject: Subject,
+    role: Option<Role>,
     tools: &'a Tools,
     ground: Ground,
     cluster: Cluster,
@@ -167,15 +179,24 @@ struct Progress<'a> {
 }
 
 impl<'a> Lane<'a> {
-    async fn start(subject: Subject, tools: &'a Tools, etcd: &Etcd, folder: &Path, number: usize) -> Result<Self> {
+    async fn start(
+        subject: Subject,
+        role: Option<&Role>,
+        tools: &'a Tools,
+        etcd: &Etcd,
+        folder: &Path,
+        number: usize,
+    ) -> Result<Self> {
         let name = format!("parity-services-{number}");
         let options = ApiServerOptions::new(&name, Version::V1_36, format!("127.{}.0.0/16", 110 + number));
         let api = ApiServer::start(tools, folder, etcd, &options).await?;
         let folder = api.home().to_owned();
-        let ground = Ground::start(tools, &folder).await?;
+        let legacy_tags = role.is_some_and(|role| role.legacy_tags);
+        let ground = Ground::start(tools, &folder, legacy_tags).await?;
         let cluster = Cluster::start(api.client(&User::admin(), "parity").await?, &ground).await?;
         Ok(Self {
             subject,
+            role: role.cloned(),
             tools,
             ground,
             cluster,
@@ -207,12 +228,15 @@ impl<'a> Lane<'a> {
         let clean = self.ground.prepare(&Aws::default()).await?;
         self.warm_up(&running).await.context("the first Service of a manager")?;
         self.ground.clear(clean).await?;
+        let policy = self.role.as_ref().map(|role| Arc::clone(&role.policy));
+        self.ground.proxy.set_policy(policy);
         for case in cases {
             match self.case(&running, case).await {
                 Ok(outcome) => drop(ran.outcomes.insert(case.name.clone(), outcome)),
                 Err(error) => ran.failed.push(format!("case {}: {error:#}", case.name)),
             }
         }
+        self.ground.proxy.set_policy(None);
         running.process.stop(Duration::from_secs(5)).await?;
         Ok(())
     }
@@ -260,7 +284,7 @@ impl<'a> Lane<'a> {
     /// Makes the Service.
     async fn begin<'c>(&self, case: &'c Case, prepared: &ground::Case) -> Result<(Progress<'c>, u64)> {
         let mut names = prepared.names.clone();
-        let before = account::read(&self.ground.proxy, &mut names).await?;
+        let before = self.account(case, &mut names).await?;
         let mark = self.ground.proxy.mark();
         let manifest = names.resolve(&case.manifest());
         let service = self.cluster.create(&manifest).await?;
@@ -357,7 +381,12 @@ impl<'a> Lane<'a> {
             let outcome = self.outcome(&label, progress, &calls, &said, state).await?;
             progress.outcomes.push(outcome);
             let index = progress.outcomes.len() - 1;
-            let equal = || compare::problems_of_step(progress.case, &progress.outcomes, index).is_empty();
+            let equal = || {
+                let problems = compare::problems_of_step(progress.case, &progress.outcomes, index);
+                !problems
+                    .iter()
+                    .any(|problem| self.role.is_none() || problem.is_of_the_end_state())
+            };
             let loses = recorded.is_some_and(|outcome| outcome.writes.iter().any(|line| takes_targets_away(line)));
             let told = if loses || action == Some(Action::Nodes) {
                 look.quiet > CONFIRMED
@@ -372,6 +401,16 @@ impl<'a> Lane<'a> {
         }
     }
 
+    /// The account, without the tag that only some roles need.
+    async fn account(&self, case: &Case, names: &mut Names) -> Result<Account> {
+        let account = account::read(&self.ground.proxy, names).await?;
+        let legacy_tags = self.role.as_ref().is_some_and(|role| role.legacy_tags);
+        if !legacy_tags || case.config.contains_key(manager::LEGACY_TAG_KEY) {
+            return Ok(account);
+        }
+        Ok(account::without_tag(account, ground::LEGACY_TAG))
+    }
+
     async fn outcome(
         &self,
         label: &str,
@@ -380,7 +419,7 @@ impl<'a> Lane<'a> {
         said: &Said,
         state: Option<ServiceState>,
     ) -> Result<Outcome> {
-        let account = account::read(&self.ground.proxy, &mut progress.names).await?;
+        let account = self.account(progress.case, &mut progress.names).await?;
         let account = account::besides(account, &progress.before);
         let last = super::outcome::accounts(&progress.outcomes).pop().unwrap_or_default();
         let (writes, reads): (Vec<&Call>, Vec<&Call>) = calls.iter().partition(|call| call.is_write());

@@ -12,6 +12,8 @@ use crate::parity::Subject;
 use crate::process::Process;
 use crate::tools::Tools;
 
+/// The key of the cloud config for the tag that clusters had before Kubernetes 1.6.
+pub(super) const LEGACY_TAG_KEY: &str = "KubernetesClusterTag";
 /// `--cluster-name`, which is not the cluster's ID: names of security groups contain it.
 pub(super) const CLUSTER_NAME: &str = "parity-name";
 
@@ -24,7 +26,12 @@ pub(super) fn start(
     ground: &Ground,
     config: &BTreeMap<String, String>,
 ) -> Result<(Process, Caller)> {
-    let launch = subject.launch(tools, folder, kubeconfig, &render(config, &ground.names))?;
+    let mut config = config.clone();
+    if ground.legacy_tags {
+        let id = || CLUSTER_ID.to_owned();
+        config.entry(LEGACY_TAG_KEY.to_owned()).or_insert_with(id);
+    }
+    let launch = subject.launch(tools, folder, kubeconfig, &render(&config, &ground.names))?;
     let cluster_name = format!("--cluster-name={CLUSTER_NAME}");
     let mut launch = launch.arguments(["--controllers=service-lb-controller", &cluster_name, "-v=2"]);
     if subject == Subject::Ours {
@@ -48,7 +55,7 @@ fn render(config: &BTreeMap<String, String>, names: &Names) -> String {
         ("VPC".to_owned(), id("vpc")),
         ("SubnetID".to_owned(), id("subnet-a")),
     ]);
-    if !config.contains_key("KubernetesClusterTag") {
+    if !config.contains_key(LEGACY_TAG_KEY) {
         keys.insert("KubernetesClusterID".to_owned(), CLUSTER_ID.to_owned());
     }
     keys.extend(config.iter().map(|(key, value)| (key.clone(), names.resolved(value))));

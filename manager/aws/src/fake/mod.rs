@@ -17,7 +17,7 @@ mod routes;
 mod target_groups;
 mod world;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use network::{FakeListener, FakeNetworkLoadBalancer, FakeTargetGroup, Network};
@@ -48,6 +48,7 @@ struct Inner {
     witness: Option<Witness>,
     buckets: Option<buckets::Buckets>,
     page_size: Option<usize>,
+    denied: BTreeSet<String>,
 }
 
 type Hook = Box<dyn FnOnce() + Send>;
@@ -172,6 +173,13 @@ impl FakeAws {
         Page::new(items, next)
     }
 
+    /// No policy allows this IAM action (`ec2:CreateTags`) from now on. The message does not name it: AWS names it only
+    /// where the caller may know it.
+    pub fn deny(&self, action: &str) {
+        let action = action.split_once(':').map_or(action, |(_, action)| action);
+        self.inner().denied.insert(action.to_owned());
+    }
+
     fn read<T>(
         &self,
         action: &'static str,
@@ -221,6 +229,16 @@ impl FakeAws {
 }
 
 impl Inner {
+    /// An action of the same name is one permission in both APIs of load balancers.
+    fn allowed(&self, action: &'static str) -> Result<(), Error> {
+        let name = action.strip_suffix("/v2").unwrap_or(action);
+        if !self.denied.contains(name) {
+            return Ok(());
+        }
+        let message = "You are not authorized to perform this operation.";
+        Err(Error::answered(name, "UnauthorizedOperation", message))
+    }
+
     fn testify(&mut self, before: Option<World>) {
         if let Some((witness, before)) = self.witness.as_mut().zip(before) {
             witness(&before, &self.world);
@@ -233,7 +251,7 @@ impl Inner {
         }
         let admitted = match &mut self.buckets {
             Some(buckets) => buckets.admit(action, &about),
-            None => Ok(()),
+            None => self.allowed(action),
         };
         self.calls.push(Call { action, about, write });
         admitted?;

@@ -72,6 +72,24 @@ pub(super) fn report_waiting(deps: &Deps, node: &NodeView, waiting: &Waiting) {
     );
 }
 
+/// Reports on the Node that a label is missing because the role does not allow a call.
+pub(super) fn report_denied(deps: &Deps, node: &NodeView, label: &str, error: &outrigger_aws::Error) {
+    let (operation, code) = (error.operation(), error.code().unwrap_or_default());
+    let message = format!(
+        "The Node has no label {label}: AWS {operation}: {code}: {}: allow ec2:{operation} to the cloud controller \
+         manager's role",
+        error.message()
+    );
+    tracing::warn!(
+        node = node.name(),
+        operation,
+        "call denied; the Node has no label {label}"
+    );
+    let about = about_node(node);
+    deps.events
+        .record(&deps.permit, &about, EventType::Warning, "LabelUnavailable", &message);
+}
+
 /// Tells on the Node that its addresses are left alone.
 pub(super) fn report_stopped(deps: &Deps, node: &NodeView) {
     let message = "The addresses of this Node differ from those of its instance and were written back twice by \

@@ -10,11 +10,13 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use outrigger_aws::ec2::MAX_FILTER_VALUES;
+use outrigger_aws::{Error as AwsError, Kind as AwsKind};
 use outrigger_shared::taints;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::desired::ZONE_ID;
 use super::observe::{self, Seen, ZoneIds};
 use super::retry::Waitlist;
 use super::tally::Tally;
@@ -234,19 +236,30 @@ async fn initialize_group(work: &Work<'_>, nodes: Vec<Arc<NodeView>>, done: Outc
                 return;
             };
             let _working = deps.metrics.queue(QUEUE).start(node.name());
-            let done = initialize_one(deps, (Arc::clone(&node), host), zones).await;
-            let outcome = match (done, failed) {
-                (Err(Waiting::UnknownZone(_)), Some(error)) => Err(Waiting::Cloud(error.clone())),
-                (done, _) => done,
-            };
+            let outcome = initialize_one(deps, (Arc::clone(&node), host), (zones, failed.as_ref())).await;
             tell((node, outcome));
         })
         .await;
 }
 
-async fn initialize_one(deps: &Deps, (node, host): Seen, zones: &HashMap<String, String>) -> Result<(), Waiting> {
+async fn initialize_one(
+    deps: &Deps,
+    (node, host): Seen,
+    (zones, failed): (&HashMap<String, String>, Option<&AwsError>),
+) -> Result<(), Waiting> {
     let host = host?;
-    let wanted = desired::desired(&node, &host, &deps.place, Some(zones))?;
+    let wanted = match desired::desired(&node, &host, &deps.place, Some(zones)) {
+        Err(Waiting::UnknownZone(zone)) => match failed {
+            // Only a label needs the zone's ID; a role without this permission must not keep the Node tainted.
+            Some(error) if error.kind() == AwsKind::AccessDenied => {
+                apply::report_denied(deps, &node, ZONE_ID, error);
+                desired::desired(&node, &host, &deps.place, None)?
+            }
+            Some(error) => return Err(Waiting::Cloud(error.clone())),
+            None => return Err(Waiting::UnknownZone(zone)),
+        },
+        wanted => wanted?,
+    };
     let addresses = addresses::first_addresses(&node, &host, &deps.place.families)?;
     let plan = plan::initialize(&node, &wanted, &addresses);
     apply::initialize(deps, &node, &plan).await.map_err(Waiting::Write)

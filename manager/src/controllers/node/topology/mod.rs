@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outrigger_aws::InstanceId;
+use outrigger_aws::{InstanceId, Kind as AwsKind};
 use outrigger_leader::NotLeader;
 use outrigger_shared::taints;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -121,10 +121,17 @@ async fn step(
         }
         Err(error) => match memory.failed(&asked, &error, Instant::now()) {
             Say::Nothing => {}
-            Say::RegionOff(error) => tracing::warn!(
-                error,
-                "EC2 does not tell its network topology here; Nodes get no labels of it for a day"
-            ),
+            Say::RegionOff(message) => {
+                tracing::warn!(
+                    error = message,
+                    "EC2 does not tell its network topology here; Nodes get no labels of it for a day"
+                );
+                if error.kind() == AwsKind::AccessDenied
+                    && let Some(first) = asked.first()
+                {
+                    apply::report_denied(deps, &first.node, &plan::label(1), &error);
+                }
+            }
             Say::Failing(error) => tracing::warn!(error, "EC2's network topology cannot be asked; it is tried again"),
         },
     }

@@ -12,6 +12,7 @@ mod line;
 mod network;
 mod node_groups;
 mod node_looks;
+mod permissions;
 mod properties;
 mod reads;
 mod refusals;

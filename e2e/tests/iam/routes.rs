@@ -1,0 +1,210 @@
+//! Routes of a few Nodes under a role.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use outrigger_e2e::aws::iam::roles::Role;
+use outrigger_e2e::aws::query::Parameters;
+use outrigger_e2e::aws::{Caller, Instance, Moto, Proxy, Service, World};
+use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_e2e::process::{Launch, Process};
+use outrigger_e2e::run_folder::RunFolder;
+use outrigger_e2e::stage::Binaries;
+use outrigger_e2e::tools::{Tool, Tools};
+use serde_json::json;
+
+use super::Differing;
+
+/// Cases, in the order in which they run.
+pub const CASES: [&str; 4] = ["created", "deleted-by-hand", "blackhole", "removed"];
+const CLUSTER: &str = "parity";
+const NODES: usize = 6;
+const PERIOD: Duration = Duration::from_secs(2);
+/// After this a case differs.
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// Fields drop in order: callers before those they call.
+struct Stage {
+    manager: Process,
+    nodes: Api<Node>,
+    legacy_tags: bool,
+    proxy: Proxy,
+    world: World,
+    moto: Moto,
+    _api: ApiServer,
+    _etcd: Etcd,
+}
+
+/// Runs all cases and says which differ.
+pub async fn run(role: &Role) -> Differing {
+    let folder = RunFolder::new("outrigger-iam-").expect("folder");
+    let mut stage = Stage::build(folder.path(), role).await;
+    let mut differing = Differing::new();
+    for case in CASES {
+        let wanted = stage.act(case).await;
+        if let Some(there) = stage.differs_from(&wanted).await {
+            let line = format!("wanted {wanted:?}\n    there  {there:?}\n{}", stage.manager.log_tail());
+            differing.insert(case.to_owned(), vec![line]);
+        }
+    }
+    differing
+}
+
+impl Stage {
+    async fn build(run: &Path, role: &Role) -> Self {
+        let wanted = [Tool::Etcd, Tool::ApiServer136, Tool::MotoPython];
+        let tools = Tools::load(&wanted).await.expect("tools");
+        let moto = Moto::start(&tools, run).await.expect("moto");
+        let world = World::seed(&moto, CLUSTER, NODES).await.expect("an account");
+        tag(&world, &moto, role.legacy_tags).await;
+        let proxy = Proxy::start(&moto, &[], Some(&run.join("aws-calls.jsonl"))).await;
+        let proxy = proxy.expect("the proxy");
+        proxy.set_policy(Some(role.policy.clone()));
+        let etcd = Etcd::start(&tools, run).await.expect("etcd");
+        let options = ApiServerOptions::new("iam-routes", Version::V1_36, "127.93.0.0/16");
+        let api = ApiServer::start(&tools, run, &etcd, &options).await;
+        let api = api.expect("the API server");
+        let client = api.client(&User::admin(), "iam-routes").await.expect("a client");
+        let nodes: Api<Node> = Api::all(client);
+        for (number, machine) in world.instances.iter().enumerate() {
+            create(&nodes, number, machine).await;
+        }
+        Self {
+            manager: manager(run, &api, &world, &proxy),
+            nodes,
+            legacy_tags: role.legacy_tags,
+            proxy,
+            world,
+            moto,
+            _api: api,
+            _etcd: etcd,
+        }
+    }
+
+    /// Does what a case is about, and returns the routes that are to be there.
+    async fn act(&mut self, case: &str) -> BTreeMap<String, String> {
+        match case {
+            "deleted-by-hand" => {
+                let table = self.world.route_table_id.as_str();
+                let range = range(2);
+                let call = Parameters::from_iter([("RouteTableId", table), ("DestinationCidrBlock", range.as_str())]);
+                // A route that the role has not let arise cannot be deleted.
+                let _ = self.moto.call(&Service::Ec2, "DeleteRoute", call).await;
+            }
+            "blackhole" => {
+                let new = self.world.add_instances(&self.moto, 1).await.expect("one more");
+                let new = new.first().expect("one more").clone();
+                tag(&self.world, &self.moto, self.legacy_tags).await;
+                let old = self.world.instances.first().expect("there").id.clone();
+                self.world.terminate(&self.moto, &[&old]).await.expect("terminated");
+                self.proxy.instances_terminated(&[&old]);
+                self.delete(0).await;
+                create(&self.nodes, 0, &new).await;
+                self.world.instances.swap_remove(0); // the new one takes the place
+            }
+            "removed" => {
+                self.delete(3).await;
+                let mut wanted = self.wanted();
+                wanted.remove(&range(3));
+                return wanted;
+            }
+            _ => {}
+        }
+        self.wanted()
+    }
+
+    fn wanted(&self) -> BTreeMap<String, String> {
+        let machines = self.world.instances.iter().enumerate();
+        machines
+            .map(|(number, machine)| (range(number), machine.id.clone()))
+            .collect()
+    }
+
+    /// `None` as soon as the routes are as wanted.
+    async fn differs_from(&self, wanted: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
+        let started = Instant::now();
+        loop {
+            let there = self.routes().await;
+            if there == *wanted {
+                return None;
+            }
+            assert!(self.manager.exit().is_none(), "{}", self.manager.log_tail());
+            if started.elapsed() > LIMIT {
+                return Some(there);
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    }
+
+    async fn routes(&self) -> BTreeMap<String, String> {
+        let call = Parameters::from_iter([("RouteTableId", self.world.route_table_id.as_str())]);
+        let answer = self.moto.call(&Service::Ec2, "DescribeRouteTables", call).await;
+        let answer = answer.expect("moto answers");
+        let routes = answer.items("routeSet").iter();
+        let routes = routes.filter(|route| !route.value("instanceId").is_empty());
+        routes
+            .map(|route| {
+                let range = route.value("destinationCidrBlock").to_owned();
+                (range, route.value("instanceId").to_owned())
+            })
+            .collect()
+    }
+
+    async fn delete(&self, number: usize) {
+        let deleted = self.nodes.delete(&name(number), &DeleteParams::default()).await;
+        deleted.expect("the Node is deleted");
+    }
+}
+
+/// Gives all resources of the cluster the tag on which kOps' role depends.
+async fn tag(world: &World, moto: &Moto, legacy_tags: bool) {
+    if legacy_tags {
+        let tagged = world.tag_all(moto, ("KubernetesCluster", CLUSTER)).await;
+        tagged.expect("moto tags");
+    }
+}
+
+fn name(number: usize) -> String {
+    format!("node-{number}")
+}
+
+fn range(number: usize) -> String {
+    format!("10.200.{number}.0/24")
+}
+
+async fn create(nodes: &Api<Node>, number: usize, machine: &Instance) {
+    let node = json!({
+        "metadata": {"name": name(number)},
+        "spec": {"providerID": machine.provider_id(), "podCIDR": range(number), "podCIDRs": [range(number)]},
+    });
+    let node = serde_json::from_value(node).expect("a Node");
+    nodes.create(&PostParams::default(), &node).await.expect("created");
+}
+
+fn manager(run: &Path, api: &ApiServer, world: &World, proxy: &Proxy) -> Process {
+    let config = run.join("cloud.conf");
+    std::fs::write(&config, world.cloud_config(proxy.url())).expect("written");
+    let caller = Caller::new("outrigger-manager");
+    proxy.add_caller(&caller);
+    let kubeconfig = api.kubeconfig(&User::admin()).expect("kubeconfig");
+    let binary = Binaries::one("outrigger-manager").expect("built");
+    let mut launch = Launch::new("outrigger-manager", binary).arguments([
+        "--cloud-provider=aws".to_owned(),
+        format!("--cloud-config={}", config.display()),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--cluster-name={CLUSTER}"),
+        "--controllers=node-route-controller".to_owned(),
+        "--aws-api-budget-share=1".to_owned(),
+        "--cluster-cidr=10.200.0.0/16".to_owned(),
+        format!("--route-reconciliation-period={}s", PERIOD.as_secs()),
+        "--secure-port=0".to_owned(),
+    ]);
+    for (variable, value) in caller.environment(proxy.url()) {
+        launch = launch.environment(variable, value);
+    }
+    Process::start(&launch, run).expect("the manager starts")
+}

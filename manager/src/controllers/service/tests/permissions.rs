@@ -1,0 +1,215 @@
+//! Each permission of the manual is removed in turn: an Event names the action, and other work is done.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use kube::runtime::watcher::Event;
+use serde_json::json;
+
+use super::super::settings::Settings;
+use super::fixture::{Fixture, world};
+use outrigger_aws::ec2::{AvailabilityZone, SecurityGroup, Subnet};
+use outrigger_leader::Permit;
+
+/// The manual's table of permissions.
+const MANUAL: &str = include_str!("../../../../../docs/aws-permissions.md");
+/// Rows of the table that are about Services.
+const ROWS: [&str; 4] = [
+    "| service |",
+    "| service, both kinds |",
+    "| service, classic |",
+    "| service, network |",
+];
+
+/// The permissions that Services need, from the manual.
+fn permissions() -> Vec<String> {
+    let rows = MANUAL
+        .lines()
+        .filter(|line| ROWS.iter().any(|row| line.starts_with(row)));
+    let actions = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    let mut actions: Vec<String> = actions.map(str::to_owned).collect();
+    actions.push("ec2:DescribeInstances".to_owned());
+    actions.push("ec2:DescribeAvailabilityZones".to_owned());
+    actions.sort();
+    actions
+}
+
+fn bare(action: &str) -> &str {
+    action.split_once(':').map_or(action, |(_, bare)| bare)
+}
+
+/// The kind of load balancer.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Classic,
+    Network,
+}
+
+/// Two more groups, and a third zone with a subnet.
+fn fixture(kind: Kind) -> Fixture {
+    let mut world = world();
+    let tags = world.security_groups["sg-node"].tags.clone();
+    let group = SecurityGroup {
+        id: "sg-extra".into(),
+        name: Some("extra".into()),
+        ..world.security_groups["sg-node"].clone()
+    };
+    world.security_groups.insert(group.id.clone(), group);
+    world.zones.push(AvailabilityZone {
+        name: "eu-central-1c".into(),
+        id: None,
+        zone_type: Some("availability-zone".into()),
+    });
+    world.subnets.push(Subnet {
+        id: "subnet-c".into(),
+        vpc_id: Some("vpc-1".into()),
+        availability_zone: Some("eu-central-1c".into()),
+        cidr_block: None,
+        tags,
+    });
+    let settings = Settings {
+        cluster_id: "prod".into(),
+        cluster_name: "prod".into(),
+        vpc_id: "vpc-1".into(),
+        resync_period: Some(Duration::from_secs(1800)),
+        nlb_security_groups_managed: true,
+        ..Settings::default()
+    };
+    let fixture = Fixture::with(world, settings, Permit::always());
+    match kind {
+        Kind::Classic => {
+            for (annotation, value) in [
+                ("proxy-protocol", "*"),
+                ("ssl-cert", "arn:cert"),
+                ("ssl-ports", "443"),
+                ("ssl-negotiation-policy", "ELBSecurityPolicy-TLS-1-2-2017-01"),
+                ("subnets", "subnet-a,subnet-b"),
+            ] {
+                fixture.annotate(annotation, value);
+            }
+        }
+        Kind::Network => fixture.annotate("type", "nlb"),
+    }
+    fixture
+}
+
+/// Several passes, whatever they come to.
+async fn passes(fixture: &Fixture) {
+    for _ in 0..4 {
+        let _ = fixture.sync().await; // what was denied is told by Events
+        tokio::time::advance(Duration::from_secs(60)).await;
+    }
+}
+
+/// A life that needs every permission.
+async fn life(fixture: &Fixture, kind: Kind) {
+    passes(fixture).await;
+    let changes: &[(&str, &str)] = match kind {
+        Kind::Classic => &[
+            ("connection-idle-timeout", "120"),
+            ("additional-resource-tags", "a=b"),
+            ("healthcheck-interval", "30"),
+            ("extra-security-groups", "sg-extra"),
+            ("subnets", "subnet-b,subnet-c"),
+        ],
+        Kind::Network => &[
+            ("cross-zone-load-balancing-enabled", "true"),
+            ("healthcheck-healthy-threshold", "5"),
+            ("target-group-attributes", "preserve_client_ip.enabled=false"),
+            ("ssl-cert", "arn:cert"),
+            ("ssl-ports", "443"),
+        ],
+    };
+    for (annotation, value) in changes {
+        fixture.annotate(annotation, value);
+        passes(fixture).await;
+    }
+    fixture.change(|service| {
+        let spec = service.spec.as_mut().unwrap();
+        spec.ports.as_mut().unwrap()[0].port = 81;
+        spec.load_balancer_source_ranges = Some(vec!["10.0.0.0/8".into()]);
+    });
+    passes(fixture).await;
+    if kind == Kind::Network {
+        fixture.annotate("security-groups", "sg-extra");
+        passes(fixture).await;
+    }
+    fixture.node("i-3", true);
+    fixture.nodes.observe(Event::Apply(
+        serde_json::from_value(json!({
+            "metadata": {"name": "i-2", "labels": {"node.kubernetes.io/exclude-from-external-load-balancers": "true"}},
+            "spec": {"providerID": "aws:///eu-central-1a/i-2"},
+        }))
+        .unwrap(),
+    ));
+    passes(fixture).await;
+    // Tags that somebody else has removed.
+    fixture.aws.change(|world| {
+        for balancer in world.load_balancers.values_mut() {
+            balancer.tags.clear();
+        }
+        for group in world.security_groups.values_mut() {
+            if group.id != "sg-node" && group.id != "sg-extra" {
+                group.tags.clear();
+            }
+        }
+    });
+    passes(fixture).await;
+    fixture.change(|service| {
+        let now = json!("2026-01-01T00:00:00Z");
+        service.metadata.deletion_timestamp = Some(serde_json::from_value(now).unwrap());
+    });
+    passes(fixture).await;
+}
+
+struct Lived {
+    called: BTreeSet<String>,
+    events: Vec<String>,
+}
+
+async fn lived(kind: Kind, denied: Option<&str>) -> Lived {
+    let fixture = fixture(kind);
+    if let Some(action) = denied {
+        fixture.aws.deny(action);
+    }
+    life(&fixture, kind).await;
+    let calls = fixture.aws.calls().into_iter();
+    let bare = |action: &str| action.strip_suffix("/v2").unwrap_or(action).to_owned();
+    Lived {
+        called: calls.map(|call| bare(call.action)).collect(),
+        events: fixture.events(),
+    }
+}
+
+/// Whether an Event names the action, and not another whose name begins alike.
+fn names(event: &str, action: &str) -> bool {
+    let mut words = event.split(|c: char| !c.is_ascii_alphanumeric());
+    words.any(|word| word == bare(action))
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_permission_that_is_missing_is_named_by_an_event() {
+    let mut silent = Vec::new();
+    let mut reached = BTreeSet::new();
+    for kind in [Kind::Classic, Kind::Network] {
+        let all = lived(kind, None).await;
+        let needed = permissions().into_iter();
+        for action in needed.filter(|action| all.called.contains(bare(action))) {
+            let lived = lived(kind, Some(&action)).await;
+            if !lived.events.iter().any(|event| names(event, &action)) {
+                silent.push(format!("{action}: {:?}", lived.events));
+            }
+            reached.insert(action);
+        }
+    }
+    assert!(silent.is_empty(), "no Event names these:\n{}", silent.join("\n"));
+
+    let all = permissions().into_iter();
+    let unreached: Vec<String> = all.filter(|action| !reached.contains(action)).collect();
+    // Tags of a new security group are part of CreateSecurityGroup, which `e2e/tests/iam` covers.
+    assert_eq!(
+        unreached,
+        ["ec2:CreateTags"],
+        "the life of the Services has to need all others"
+    );
+}
