@@ -24,7 +24,7 @@ pub async fn make_of_same_id(alone: &Alone) -> Used {
     let of_service = [cluster[0], cluster[1], service(GONE)];
     classic(alone, &name('a'), &of_service).await;
     network(alone, &name('b'), &of_service).await;
-    node_rule(alone, &name('b')).await;
+    node_rule(alone, &name('b'), "30089").await;
     target_group(alone, "k8s-default-gonelong-2123456789", &of_service).await;
     let description = format!("Security group for Kubernetes ELB {} ({GONE})", name('c'));
     security_group(alone, &(format!("k8s-elb-{}", name('c')), description), &cluster).await;
@@ -74,7 +74,7 @@ pub async fn make(alone: &Alone, living: &str) {
     classic(alone, &name('5'), &[(own, "owned"), service(living)]).await;
     classic(alone, "made-by-hand", &[(own, "owned"), service(GONE)]).await;
     network(alone, &name('6'), &[(other, "owned"), service(GONE)]).await;
-    node_rule(alone, &name('6')).await;
+    node_rule(alone, &name('6'), "30080").await;
     target_group(
         alone,
         "k8s-default-gonelong-0123456789",
@@ -152,14 +152,14 @@ async fn security_group(alone: &Alone, (name, description): &(String, String), o
     }
 }
 
-/// In the group of the cluster's nodes, for a load balancer that exists.
-async fn node_rule(alone: &Alone, load_balancer: &str) {
+/// In the group of the cluster's nodes, for a load balancer that exists. EC2 takes one rule of a port and network only.
+async fn node_rule(alone: &Alone, load_balancer: &str, port: &str) {
     let description = format!("kubernetes.io/rule/nlb/client={load_balancer}");
     let parameters = pairs(&[
         ("GroupId", &alone.world.security_group_id),
         ("IpPermissions.1.IpProtocol", "tcp"),
-        ("IpPermissions.1.FromPort", "30080"),
-        ("IpPermissions.1.ToPort", "30080"),
+        ("IpPermissions.1.FromPort", port),
+        ("IpPermissions.1.ToPort", port),
         ("IpPermissions.1.IpRanges.1.CidrIp", "0.0.0.0/0"),
         ("IpPermissions.1.IpRanges.1.Description", &description),
     ]);
