@@ -340,6 +340,7 @@ mod tests {
         let flag = |name: &str| format!("--{name}={}", path.display());
         let line = [
             "--cloud-provider=aws".to_owned(),
+            "--migration=prod".to_owned(),
             flag("kubeconfig"),
             flag("migration-kubeconfig"),
         ];

@@ -193,7 +193,7 @@ fn at(phase: Phase, minor: u32, downtime: bool) -> Circumstances {
         both_in_one_object: false,
         downtime,
         own_configuration: OwnConfiguration::None,
-        node_ipam: if minor % 2 == 0 {
+        node_ipam: if minor.is_multiple_of(2) {
             NodeIpam::Moves {
                 default_controllers: Some("*"),
             }

@@ -68,7 +68,7 @@ impl CommandLine {
 
     /// The flag that names a file with more of the component's flags, as OpenShift's do.
     fn config_file(&self) -> Option<&'static str> {
-        let has = |name: &&&'static str| self.value(Flag::text(**name)).ok().flatten().is_some();
+        let has = |name: &&&'static str| self.value(Flag::text(name)).ok().flatten().is_some();
         CONFIG_FILES.iter().find(has).copied()
     }
 

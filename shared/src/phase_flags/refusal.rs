@@ -49,11 +49,6 @@ pub enum Refusal {
         "version {0} has no leader migration; set spec.downtime: true and stop every old manager first, or upgrade to 1.22"
     )]
     NoLeaderMigration(KubernetesVersion),
-    /// Kubermatic starts a manager of its own, without leader migration.
-    #[error(
-        "Kubermatic's kube-controller-manager gets no leader migration; set spec.downtime: true and stop every old manager first"
-    )]
-    KubermaticNeedsDowntime,
     /// The flag is unknown before 1.21, and a gate before 1.22.
     #[error("without --enable-leader-migration it runs beside the kube-controller-manager; {0}")]
     ManagerVersion(String),

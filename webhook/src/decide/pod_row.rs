@@ -3,8 +3,8 @@
 use outrigger_shared::{
     command_line::{CommandLine, Unreadable},
     component::{self, Certainty, Component, Finding, Form},
-    migration::{Phase, Profile},
-    phase_flags::{self, Circumstances, Refusal},
+    migration::Phase,
+    phase_flags::{self, Circumstances},
 };
 use serde_json::Value;
 
@@ -17,14 +17,14 @@ pub(super) fn row(
     current: &CommandLine,
     original: &CommandLine,
     old: Option<&Value>,
-) -> Result<Phase, Refusal> {
+) -> Phase {
     let Migration { spec, prepared, .. } = migration;
     let component = finding.component;
     let current = Form::of_command_line(current);
     let original = Form::of_command_line(original);
     let waits = match (component, &original) {
         // It keeps leader migration in Migrate, and loses it in Complete.
-        (Component::CloudControllerManager, _) if spec.phase == Phase::Migrate => return Ok(spec.phase),
+        (Component::CloudControllerManager, _) if spec.phase == Phase::Migrate => return spec.phase,
         // It becomes external also where it names no provider.
         (Component::CloudControllerManager, _) | (Component::Kubelet, Form::NoProvider) => Form::InTree {
             leader_migration: false,
@@ -34,16 +34,7 @@ pub(super) fn row(
     let stored = old.and_then(|old| stored_form(old, component));
     let stays = has_left(component, &original, &current)
         || stored.is_some_and(|stored| has_left(component, &original, &stored));
-    let row = phase_flags::controller_manager_row(spec.phase, &waits, stays, *prepared, spec.downtime);
-    if component != Component::KubeControllerManager {
-        return Ok(row);
-    }
-    let in_tree = matches!(original, Form::InTree { .. });
-    match row {
-        Phase::Prepare if in_tree && is_kubermatic(migration) && spec.downtime => Ok(Phase::InTree),
-        Phase::Prepare if in_tree && is_kubermatic(migration) => Err(Refusal::KubermaticNeedsDowntime),
-        row => Ok(row),
-    }
+    phase_flags::controller_manager_row(spec.phase, &waits, stays, *prepared, spec.downtime)
 }
 
 /// Whether the component is external already, so that a lack of evidence does not turn it back. An API server may have lost
@@ -66,11 +57,6 @@ fn stored_form(old: &Value, component: Component) -> Option<Form> {
     let finding = findings.iter().find(|finding| finding.component == component)?;
     let line = CommandLine::of_container(finding.container).ok()?;
     Some(Form::of_command_line(&line))
-}
-
-fn is_kubermatic(migration: &Migration<'_>) -> bool {
-    let mut targets = migration.spec.targets.iter();
-    targets.any(|target| target.profile == Profile::Kubermatic)
 }
 
 /// What to tell about the flags that a container has without the phase's.

@@ -184,7 +184,7 @@ fn to_phase(
     let mut line = current.clone();
     // When the owner has rewritten the line since, what stands there is the original.
     let restored = line.undo(edits);
-    let row = pod_row::row(migration, finding, &current, &line, looked.old)?;
+    let row = pod_row::row(migration, finding, &current, &line, looked.old);
     let circumstances = Circumstances {
         phase: row,
         version: version(migration, finding),

@@ -55,11 +55,7 @@ pub(super) fn aws_is_passed(version: Option<KubernetesVersion>) -> bool {
 }
 
 /// What RKE2 passes to the component for the name.
-pub(super) fn passed<'a>(
-    name: Option<&'a str>,
-    component: Component,
-    version: Option<KubernetesVersion>,
-) -> Option<&'a str> {
+pub(super) fn passed(name: Option<&str>, component: Component, version: Option<KubernetesVersion>) -> Option<&str> {
     let reaches = match component {
         Component::KubeApiserver => version.is_none_or(|version| !is_since(version, &NOT_TO_THE_API_SERVER)),
         _ => true,

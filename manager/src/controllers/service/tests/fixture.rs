@@ -186,7 +186,7 @@ impl Fixture {
 
     pub async fn sync(&self) -> Result<Next, Error> {
         let service = self.service();
-        self.reconciler.reconcile(&service).await
+        Box::pin(self.reconciler.reconcile(&service)).await
     }
 
     pub fn events(&self) -> Vec<String> {
