@@ -91,7 +91,7 @@ impl Condition {
                 .is_some_and(|(of, _)| of.eq_ignore_ascii_case(family)),
             None => key.eq_ignore_ascii_case(known),
         };
-        if !KNOWN.iter().any(|known| is_known(known)) {
+        if !KNOWN.iter().any(is_known) {
             return Err(PolicyError::Key(key.to_owned()));
         }
         if let Some(variable) = values.iter().find(|value| value.contains("${")) {
