@@ -205,6 +205,7 @@ async fn the_newest_manager_starts(bench: &Bench) -> Result<()> {
 
 /// A kube-apiserver 1.36 that still names a provider does not start; the webhook takes that out.
 async fn the_newest_api_server_loses_what_it_refuses(bench: &Bench) -> Result<()> {
+    bench.set_prepared("newest", "True").await?;
     let mut workload = Workload::api_server("newest");
     workload.image = "registry.k8s.io/kube-apiserver:v1.36.0".to_owned();
     let stored = bench

@@ -84,7 +84,6 @@ fn workloads(flags: &[String]) -> Vec<Workload> {
             [wrapper[1..].iter().map(|&t| t.to_owned()).collect(), flags.to_vec()].concat(),
         ),
         ("entry-point-of-the-image", Vec::new(), flags.to_vec()),
-        ("in-json", program("/http-prober-bin/http-prober"), in_json(flags)),
     ];
     shapes
         .into_iter()
@@ -92,7 +91,7 @@ fn workloads(flags: &[String]) -> Vec<Workload> {
         .collect()
 }
 
-/// http-prober waits for an endpoint and then becomes the program that an argument names as JSON.
+/// Kubermatic's form: http-prober waits for an endpoint and then becomes the program that an argument names as JSON.
 fn in_json(flags: &[String]) -> Vec<String> {
     let inner = json!({"command": "/usr/local/bin/kube-controller-manager", "args": flags});
     let before = [
@@ -131,6 +130,7 @@ pub async fn through_the_phases_and_back(bench: &Bench) -> Result<Lines> {
         before.insert(workload.name.clone(), stored.body);
     }
     bench.change(MIGRATION, json!({"phase": "Prepare"})).await?;
+    kubermatics_own_is_refused(bench).await.context("Kubermatic's")?;
     metadata_alone_changes_nothing(bench, &workloads[0]).await?;
     let prepare = to_prepare(bench, &workloads).await.context("Prepare")?;
     bench.set_prepared(MIGRATION, "False").await?;
@@ -165,6 +165,18 @@ pub async fn through_the_phases_and_back(bench: &Bench) -> Result<Lines> {
         );
     }
     Ok(Lines { prepare, external })
+}
+
+/// Kubermatic's seed-controller-manager waits for the objects that it writes, so a changed one stops its reconcile.
+async fn kubermatics_own_is_refused(bench: &Bench) -> Result<()> {
+    let program = vec!["/http-prober-bin/http-prober".to_owned()];
+    let workload = Workload::new(MIGRATION, "in-json").running(program, in_json(&original(bench)?));
+    let path = objects::deployments(MIGRATION);
+    let stored = bench.create(&path, &workload.deployment()).await?.granted()?;
+    ensure!(line(&stored.body) == workload.line(), "{}", stored.body);
+    let is_named = |text: &String| text.contains("Kubermatic writes this object");
+    ensure!(stored.warnings.iter().any(is_named), "{:?}", stored.warnings);
+    Ok(())
 }
 
 /// Labels, annotations that are not ours, and the same object again: nobody asked for a rollout.
