@@ -28,7 +28,7 @@ struct Case {
 
 /// Labels and taints as each distribution sets them: kubeadm's constants, kOps' nodelabels, RKE2's and K3s' server
 /// start, Rancher's planner for dedicated roles, RKE1's host labels and taints.
-const CONTROL_PLANES: [Case; 8] = [
+const CONTROL_PLANES: [Case; 7] = [
     Case {
         name: "kubeadm",
         roles: &["control-plane"],
@@ -40,7 +40,7 @@ const CONTROL_PLANES: [Case; 8] = [
     },
     Case {
         name: "kubeadm-1-23",
-        roles: &["master"],
+        roles: &["control-plane", "master"],
         value: "",
         taints: &[("node-role.kubernetes.io/master", "", "NoSchedule"), UNINITIALIZED],
     },
@@ -84,13 +84,6 @@ const CONTROL_PLANES: [Case; 8] = [
             ("node-role.kubernetes.io/etcd", "true", "NoExecute"),
             UNINITIALIZED,
         ],
-    },
-    // kOps and kubeadm of 1.20 to 1.23 set both labels; one Pod is wanted.
-    Case {
-        name: "both-labels",
-        roles: &["control-plane", "master"],
-        value: "",
-        taints: &[("node-role.kubernetes.io/master", "", "NoSchedule")],
     },
 ];
 
