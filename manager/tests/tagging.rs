@@ -434,6 +434,22 @@ async fn tags_that_were_lost_come_back() {
     }
 }
 
+/// The instance is described before it is tagged, to see whose it is. What EC2 said then does not say that tags were lost.
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_was_tagged_a_moment_ago_has_lost_nothing() {
+    for flags in [SINGLE, BATCHED] {
+        let running = start(vec![labelled("i-1", LABEL)], world(&["i-1", "i-2"]), flags);
+        // The next search for lost tags is 100 s later.
+        pause(1700).await;
+        running.api.put(node("i-2"));
+        eventually("tagged", || running.is_tagged("i-2")).await;
+        pause(600).await;
+        assert!(running.is_tagged("i-1"), "the search was made");
+        assert_eq!(running.calls("CreateTags"), 2, "one for each");
+        running.end().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn how_soon_lost_tags_come_back_is_the_operators_choice() {
     for (resync_period, describes_in_an_hour) in [(Some(Duration::from_secs(60)), 55..=61), (None, 0..=1)] {

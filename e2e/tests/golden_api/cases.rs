@@ -93,6 +93,9 @@ impl Case {
         if self.namespace().is_some() && self.input.namespace_labels.is_none() {
             return Some("an API server always knows the labels of a namespace");
         }
+        if !self.input.object["metadata"]["deletionTimestamp"].is_null() {
+            return Some("only an API server sets metadata.deletionTimestamp");
+        }
         let own_name = |(name, labels): (&str, BTreeMap<String, String>)| {
             labels
                 .get("kubernetes.io/metadata.name")

@@ -52,6 +52,8 @@ pub(super) struct Work {
     /// When each reason of a failure was logged last.
     said: HashMap<String, Instant>,
     under_way: JoinSet<Outcome>,
+    /// When AWS last set or removed tags: what EC2 said before is no evidence of lost tags.
+    last_written: Option<Instant>,
     queue: Queue,
 }
 
@@ -73,6 +75,7 @@ impl Work {
             is_refused: false,
             said: HashMap::new(),
             under_way: JoinSet::new(),
+            last_written: None,
             queue,
             deps,
         }
@@ -153,6 +156,7 @@ impl Work {
         for (id, verdict) in verdicts {
             match (verdict, action) {
                 (Verdict::Done, _) => {
+                    self.last_written = Some(Instant::now());
                     self.recovered();
                     self.book.done(&id, action);
                 }
@@ -280,7 +284,10 @@ impl Work {
     /// Looks for tags that were lost, and for instances that appeared against all hope, once in `period`.
     pub(super) async fn look_for_drift(&mut self, period: Duration) {
         let settled = self.book.settled();
-        let age = period / DRIFT_AGE;
+        let since_write = self.last_written.map_or(Duration::MAX, |written| written.elapsed());
+        // Younger than the write, so not of the same moment either.
+        let since_write = since_write.saturating_sub(Duration::from_millis(1));
+        let age = since_write.min(period / DRIFT_AGE);
         let answers = self.deps.instances.by_id(&settled, Lane::Background, age).await;
         let mut lost = 0;
         for id in &settled {
