@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
-use outrigger_e2e::aws::{Caller, Fault, Instance, Moto, Proxy, World};
+use outrigger_e2e::aws::{Call, Caller, Fault, Instance, Moto, Proxy, World};
 use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_e2e::process::{Launch, Process};
 use outrigger_e2e::stage::Binaries;
@@ -32,6 +32,8 @@ const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 const THROTTLED: Duration = Duration::from_secs(75);
 /// Before and after, everything is done within this.
 const SOON: Duration = Duration::from_secs(30);
+/// The longest pause between two calls of a throttled action (`manager/aws/src/limit/bucket.rs`), and a second for the call.
+const PAUSE: Duration = Duration::from_secs(11);
 /// From the first good answer of AWS until everything that waited is done.
 const RECOVERY: Duration = Duration::from_secs(10);
 
@@ -97,8 +99,10 @@ async fn a_minute_of_throttled_aws_costs_nothing_but_the_minute() {
     let lines = lines_by_cause(&stand.manager, began);
     let calls = stand.proxy.calls_since(mark).len();
     println!("{calls} calls while throttled; lines by cause: {lines:#?}");
+    let answers = stand.proxy.mark();
     drop(fault);
 
+    stand.first_good_answer(answers).await;
     let recovered = Instant::now();
     stand
         .until("recovery", RECOVERY, |node, role| match role {
@@ -204,6 +208,18 @@ impl Stand {
                 self.manager.log_tail()
             );
             tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Waits for the first call that AWS answers.
+    async fn first_good_answer(&self, mark: u64) {
+        let deadline = Instant::now() + PAUSE;
+        while !self.proxy.calls_since(mark).iter().any(Call::succeeded) {
+            assert!(
+                Instant::now() < deadline,
+                "no call within {PAUSE:?} of the last throttled one"
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 

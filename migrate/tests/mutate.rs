@@ -162,7 +162,11 @@ fn an_update_acts_only_on_what_it_changes() {
         report["objects"][1]["decision"].clone()
     };
     assert_eq!(decision(&text), "unchanged");
-    assert_eq!(decision(&text.replace("replicas: 1", "replicas: 2")), "changed");
+    assert_eq!(decision(&text.replace("replicas: 1", "replicas: 2")), "unchanged");
+    assert_eq!(
+        decision(&text.replace("--leader-elect=true", "--leader-elect=true\n        - --v=2")),
+        "changed"
+    );
     std::fs::write(
         &new,
         text.replace("name: kube-controller-manager\n  namespace", "name: other\n  namespace"),

@@ -87,7 +87,8 @@ impl Case {
 
     /// What the API cannot show, or this test not.
     pub fn why_not(&self) -> Option<&'static str> {
-        if matches!(self.kind.kind, "ConfigMap" | "HelmChartConfig") {
+        let brings_its_archive = self.kind.kind == "HelmChart" && self.input.object["spec"]["chart"].is_null();
+        if brings_its_archive || matches!(self.kind.kind, "ConfigMap" | "HelmChartConfig") {
             return Some("the rules know it by its name, and here every object has a name of its own");
         }
         if self.namespace().is_some() && self.input.namespace_labels.is_none() {
