@@ -17,7 +17,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use outrigger_e2e::alone::{Alone, Manager, Options};
 use outrigger_e2e::aws::query::Parameters;
-use outrigger_e2e::aws::{Call, Service};
+use outrigger_e2e::aws::{Call, Fault, Service, When};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -118,7 +118,11 @@ impl Stand<'_> {
             let numbered = whom.iter().enumerate();
             parameters.extend(numbered.map(|(number, id)| (format!("ResourceId.{}", number + 1), id.clone())));
             let mark = self.alone.proxy.mark();
+            // Moto changes one instance after the other: a describe in between would see a part.
+            let held = Fault::on("DescribeInstances").hold(When::BeforeForwarding);
+            let held = self.alone.proxy.add_fault(held);
             self.ec2(by_hand, parameters).await;
+            drop(held);
             let back = async || self.tagged("key1", "value1").await.is_superset(&whom);
             self.eventually(&format!("back after {by_hand} by hand"), back).await;
             let calls = self.calls("CreateTags", mark);
