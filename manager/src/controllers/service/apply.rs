@@ -54,17 +54,29 @@ pub struct Made {
     pub refused: Vec<Refused>,
 }
 
-/// Carries out all steps. A group that is still in use, or a rule or group whose deletion AWS denies, is no reason for others
-/// to wait: the steps after it are done all the same.
+/// Carries out all steps. A group that is still in use, or an action that AWS denies, stops only those of the steps after it
+/// that need it.
 ///
 /// # Errors
-/// At the first step that fails otherwise, or when the right to write has ended; the steps before it are done. Of several
-/// deletions that AWS holds or denies the first one is returned.
+/// At the first step that fails otherwise, or when the right to write has ended; the steps before it are done. Of several steps
+/// that AWS holds or denies the error of the first one is returned.
 pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> {
     let (mut made, mut held) = (Made::default(), None);
+    let mut missing: Vec<&Step> = Vec::new();
     let mut steps: Vec<&Planned> = plan.steps.iter().rev().collect();
     while let Some(planned) = steps.pop() {
         let (action, step) = (planned.step.action(), &planned.step);
+        if missing.iter().any(|missing| step.needs(missing)) {
+            tracing::warn!(
+                action,
+                load_balancer = executor.load_balancer,
+                ?step,
+                "left out: AWS has denied what it needs"
+            );
+            missing.push(step);
+            continue;
+        }
+
         tracing::info!(action, load_balancer = executor.load_balancer, ?step, reason = %planned.reason, "writing to AWS");
         if is_creation(step) {
             executor.lines.done(executor.uid);
@@ -79,21 +91,32 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> 
             );
             continue;
         }
+
         match done {
-            // The first one may be the reason for those after it.
-            Err(error) if leaves_others(&error, step) => held = held.or(Some(error)),
-            Err(error) => return Err(error),
             Ok(()) => {}
+            Err(error) if leaves_others(&error) => {
+                let text = error.chain();
+                tracing::warn!(
+                    action,
+                    load_balancer = executor.load_balancer,
+                    error = text,
+                    "a step was not done"
+                );
+                missing.push(step);
+                // The first one may be the reason for those after it.
+                held = held.or(Some(error));
+            }
+            Err(error) => return Err(error),
         }
     }
     held.map_or(Ok(made), Err)
 }
 
-/// Whether the steps after a failed one do not depend on it: AWS holds or denies the deletion of one rule or group.
-fn leaves_others(error: &Error, step: &Step) -> bool {
+/// Whether the steps after a failed one may go on: AWS holds what is to be deleted, or denies an action.
+fn leaves_others(error: &Error) -> bool {
     match error {
         Error::TargetGroupInUse { .. } | Error::GroupInUse { .. } => true,
-        Error::Aws(error) => error.kind() == Kind::AccessDenied && step.only_removes(),
+        Error::Aws(error) => error.kind() == Kind::AccessDenied,
         _ => false,
     }
 }

@@ -24,6 +24,7 @@ mod cause;
 pub mod classic;
 mod cluster_uid;
 mod creation;
+mod dependencies;
 pub mod desired;
 pub mod error;
 mod follow;

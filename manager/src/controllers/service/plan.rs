@@ -148,19 +148,6 @@ impl Step {
         }
     }
 
-    /// Whether it only removes a rule, a security group or a target group.
-    #[must_use]
-    pub fn only_removes(&self) -> bool {
-        match self {
-            Self::Group(step) => matches!(
-                step,
-                GroupStep::Revoke(..) | GroupStep::HandOver { .. } | GroupStep::Delete(_)
-            ),
-            Self::Classic(_) => false,
-            Self::Network(step) => matches!(step, network::Step::DeleteTargetGroup(_)),
-        }
-    }
-
     /// The action that removes something, and what it is removed from, for people.
     #[must_use]
     pub fn removes(&self) -> String {

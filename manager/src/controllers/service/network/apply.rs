@@ -36,7 +36,7 @@ impl Executor<'_> {
                 self.write(action, elb.modify_attributes(&arn, attributes)).await
             }
             Step::DeleteLoadBalancer(arn) => self.write(action, elb.delete_load_balancer(arn)).await,
-            Step::CreateListener { .. } | Step::ModifyListener { .. } | Step::DeleteListener(_) => {
+            Step::CreateListener { .. } | Step::ModifyListener { .. } | Step::DeleteListener { .. } => {
                 self.listener_step(step, made).await
             }
             Step::CreateTargetGroup(_)
@@ -64,7 +64,7 @@ impl Executor<'_> {
                 let listener = forwarding(listener, group, made)?;
                 self.write(action, elb.modify_listener(arn, &listener)).await
             }
-            Step::DeleteListener(arn) => self.write(action, elb.delete_listener(arn)).await,
+            Step::DeleteListener { arn, .. } => self.write(action, elb.delete_listener(arn)).await,
             _ => Ok(()),
         }
     }

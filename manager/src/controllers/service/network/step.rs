@@ -78,7 +78,12 @@ pub enum Step {
         group: TargetGroupRef,
     },
     /// Delete a listener.
-    DeleteListener(String),
+    DeleteListener {
+        /// The listener.
+        arn: String,
+        /// The port that is free afterwards.
+        port: i32,
+    },
     /// Delete a target group.
     DeleteTargetGroup(String),
     /// Delete the load balancer and its listeners.
@@ -100,7 +105,7 @@ impl Step {
             Self::ChangeTargets { .. } => "RegisterTargets",
             Self::CreateListener { .. } => "CreateListener",
             Self::ModifyListener { .. } => "ModifyListener",
-            Self::DeleteListener(_) => "DeleteListener",
+            Self::DeleteListener { .. } => "DeleteListener",
             Self::DeleteTargetGroup(_) => "DeleteTargetGroup",
             Self::DeleteLoadBalancer(_) => "DeleteLoadBalancer",
         }

@@ -3,6 +3,7 @@
 mod crash;
 mod deletion;
 mod denied_deletion;
+mod denied_settings;
 mod ensure;
 mod events;
 mod fixture;

@@ -63,8 +63,8 @@ fn missing_tags(desired: &Desired, actual: &KnownTags) -> Tags {
         .collect()
 }
 
-/// Listeners, policies, tags, attributes and health check, in the order of the in-tree provider: what AWS refuses keeps only
-/// that from being done which comes after it there too.
+/// Listeners, policies, tags, attributes and health check, in the order of the in-tree provider: what AWS refuses for another
+/// reason than a missing permission keeps only that from being done which comes after it there too.
 pub(super) fn settings(desired: &Desired, existing: &Existing) -> Vec<Planned> {
     let (mut steps, renewed) = listeners(desired, existing);
     steps.extend(proxy_protocol(desired, existing, &renewed));

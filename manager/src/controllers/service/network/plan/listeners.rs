@@ -164,7 +164,7 @@ impl<'a> Sync<'a> {
     }
 
     fn renew(&mut self, listener: &Listener, port: &Port, usable: Option<&'a Group>) -> Result<(), World> {
-        let gone = || Step::DeleteListener(listener.arn.clone());
+        let gone = || deletion_of(listener);
         if let Some(other) = self.in_the_way(port) {
             self.push(
                 gone(),
@@ -219,10 +219,7 @@ impl<'a> Sync<'a> {
     }
 
     fn remove(&mut self, listener: &Listener) {
-        self.push(
-            Step::DeleteListener(listener.arn.clone()),
-            "no port of the Service asks for this listener",
-        );
+        self.push(deletion_of(listener), "no port of the Service asks for this listener");
         self.release(listener);
     }
 
@@ -285,6 +282,13 @@ impl<'a> Sync<'a> {
         for group in existing.chain(spare) {
             self.leave(group);
         }
+    }
+}
+
+fn deletion_of(listener: &Listener) -> Step {
+    Step::DeleteListener {
+        arn: listener.arn.clone(),
+        port: listener.settings.port,
     }
 }
 

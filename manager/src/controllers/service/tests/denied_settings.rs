@@ -1,0 +1,163 @@
+//! Actions that AWS denies for good while a load balancer is made or changed: all that does not need them is done, and nothing
+//! goes before what takes its place is there.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+
+use super::super::error::Error;
+use super::fixture::{Fixture, LB, world};
+use super::network;
+
+/// Passes until nothing changes any more, and what the last one came to.
+async fn passes(fixture: &Fixture) -> Result<(), Error> {
+    let mut last = Ok(());
+    for _ in 0..5 {
+        last = fixture.sync().await.map(|_| ());
+        tokio::time::advance(Duration::from_secs(60)).await;
+    }
+    last
+}
+
+fn deny(fixture: &Fixture, action: &str) {
+    fixture.aws.deny(&format!("elasticloadbalancing:{action}"));
+}
+
+fn is_named(fixture: &Fixture, action: &str) -> bool {
+    let events = fixture.events();
+    events
+        .iter()
+        .any(|event| event.starts_with("Warning") && event.contains(action))
+}
+
+/// The port at this place of the list.
+fn port(service: &mut Service, at: usize, port: i32, node_port: i32) {
+    let entry = &mut service.spec.as_mut().unwrap().ports.as_mut().unwrap()[at];
+    (entry.port, entry.node_port) = (port, Some(node_port));
+}
+
+fn node_ports(fixture: &Fixture, description: &str) -> Vec<i32> {
+    let world = fixture.aws.world();
+    let rules = world.security_groups["sg-node"].ingress.iter();
+    let ours = rules.filter(|rule| {
+        let mut descriptions = rule.ranges.iter().filter_map(|range| range.description.as_deref());
+        descriptions.any(|of| of == description)
+    });
+    ours.filter_map(|rule| rule.from_port).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_classic_load_balancer_gets_its_instances_and_listeners_without_its_settings() {
+    for action in [
+        "CreateLoadBalancerPolicy",
+        "SetLoadBalancerPoliciesForBackendServer",
+        "SetLoadBalancerPoliciesOfListener",
+        "ModifyLoadBalancerAttributes",
+        "ConfigureHealthCheck",
+    ] {
+        let fixture = Fixture::new(world());
+        for (annotation, value) in [
+            ("proxy-protocol", "*"),
+            ("ssl-cert", "arn:cert"),
+            ("ssl-ports", "443"),
+            ("ssl-negotiation-policy", "ELBSecurityPolicy-TLS-1-2-2017-01"),
+            ("connection-idle-timeout", "120"),
+        ] {
+            fixture.annotate(annotation, value);
+        }
+        deny(&fixture, action);
+        passes(&fixture).await.unwrap_err();
+        let before = fixture.aws.world().load_balancers[LB].clone();
+        assert_eq!(before.described.instances.len(), 2, "{action}");
+        assert!(is_named(&fixture, action), "{action}: {:?}", fixture.events());
+
+        fixture.change(|service| port(service, 0, 81, 30081));
+        passes(&fixture).await.unwrap_err();
+        let after = fixture.aws.world().load_balancers[LB].clone();
+        let ports: Vec<i32> = after.described.listeners.iter().map(|listener| listener.port).collect();
+        assert!(ports.contains(&81) && !ports.contains(&80), "{action}: {ports:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_network_load_balancer_gets_its_targets_and_listeners_without_its_settings() {
+    for (action, annotation, value) in [
+        ("ModifyTargetGroup", "healthcheck-healthy-threshold", "5"),
+        (
+            "ModifyTargetGroupAttributes",
+            "target-group-attributes",
+            "preserve_client_ip.enabled=false",
+        ),
+        (
+            "ModifyLoadBalancerAttributes",
+            "cross-zone-load-balancing-enabled",
+            "true",
+        ),
+    ] {
+        let fixture = network::settled().await;
+        deny(&fixture, action);
+        fixture.annotate(annotation, value);
+        fixture.change(|service| port(service, 0, 81, 30081));
+        passes(&fixture).await.unwrap_err();
+        let world = fixture.aws.world();
+        let ports: Vec<i32> = network::listeners(&world).into_keys().collect();
+        assert!(ports.contains(&81) && !ports.contains(&80), "{action}: {ports:?}");
+        assert_eq!(network::targets(&network::behind(&world, 81)).len(), 2, "{action}");
+        assert!(is_named(&fixture, action), "{action}: {:?}", fixture.events());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_replaced_is_not_removed() {
+    let fixture = network::settled().await;
+    deny(&fixture, "CreateListener");
+    fixture.change(|service| {
+        port(service, 0, 81, 30080);
+        port(service, 1, 443, 31443);
+    });
+    passes(&fixture).await.unwrap_err();
+    let world = fixture.aws.world();
+    let ports: Vec<i32> = network::listeners(&world).into_keys().collect();
+    assert_eq!(ports, [80, 443]);
+    assert_eq!(
+        network::targets(&network::behind(&world, 443)),
+        ["i-1:31443", "i-2:31443"],
+        "another port is served"
+    );
+    assert!(is_named(&fixture, "CreateListener"), "{:?}", fixture.events());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_way_stays_open_as_long_as_a_listener_uses_it() {
+    let fixture = network::settled().await;
+    let before = node_ports(&fixture, network::CLIENT);
+    let old = before[0];
+    deny(&fixture, "ModifyListener");
+    fixture.change(|service| port(service, 0, 80, 31080));
+    passes(&fixture).await.unwrap_err();
+    let open = node_ports(&fixture, network::CLIENT);
+    assert!(
+        open.contains(&old) && open.contains(&31080),
+        "before {before:?}, after {open:?}"
+    );
+    let world = fixture.aws.world();
+    assert_eq!(network::targets(&network::behind(&world, 80)).len(), 2);
+    assert_eq!(world.network.target_groups.len(), 3, "the old target group is in use");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_is_led_to_no_target_group_to_which_no_way_is_open() {
+    let fixture = network::settled().await;
+    let group = network::behind(&fixture.aws.world(), 80).described.arn;
+    fixture.aws.deny("ec2:AuthorizeSecurityGroupIngress");
+    fixture.change(|service| port(service, 0, 80, 31080));
+    passes(&fixture).await.unwrap_err();
+    assert_eq!(network::behind(&fixture.aws.world(), 80).described.arn, group);
+
+    let fixture = network::settled().await;
+    let group = network::behind(&fixture.aws.world(), 80).described.arn;
+    deny(&fixture, "RegisterTargets");
+    fixture.change(|service| port(service, 0, 80, 31080));
+    passes(&fixture).await.unwrap_err();
+    assert_eq!(network::behind(&fixture.aws.world(), 80).described.arn, group);
+}
