@@ -29,7 +29,7 @@ TARGETS ?=
 BENCH ?= webhook manager services
 BENCH_OPTIONS ?=
 
-.PHONY: prune help demo demo-incumbent test bench fuzz properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw iam
+.PHONY: prune help demo demo-incumbent test bench house fuzz properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw iam
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -68,6 +68,9 @@ parity-draw: check-languages tools-test binaries ## give COUNT Services drawn fr
 
 iam: check-languages tools-test binaries ## run all recorded cases under the IAM roles of e2e/iam, or under ROLES=kOps,CAPA; half an hour
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_IAM=all $(if $(ROLES),OUTRIGGER_IAM_ROLES=$(ROLES)) cargo test --locked -p outrigger-e2e --test iam --no-fail-fast -- --nocapture
+
+house: check-languages ## print the sizes of files and functions, and the import cycles
+	@cargo run --locked --quiet -p outrigger-structure
 
 lint: check-languages ## formatting, clippy with warnings denied, cargo-deny
 	@cargo fmt --all --check

@@ -1,0 +1,14 @@
+//! The structure of the project's own sources: modules, imports, import cycles, and sizes.
+//!
+//! `make house` prints the figures; `tests/architecture.rs` holds the rules of ARCHITECTURE.md against the sources.
+
+pub mod cycles;
+pub mod imports;
+pub mod packages;
+pub mod rules;
+pub mod sizes;
+pub mod sources;
+
+pub use imports::Imports;
+pub use packages::Package;
+pub use sources::{Module, Source};

@@ -1,0 +1,70 @@
+//! Prints the figures of the project's own sources.
+
+#![allow(clippy::print_stdout, reason = "a program that prints a report")]
+
+use std::path::Path;
+
+use anyhow::Result;
+use outrigger_structure::{Imports, cycles, packages, sizes, sources};
+
+fn main() -> Result<()> {
+    let root = std::env::current_dir()?;
+    report(&root)
+}
+
+fn report(root: &Path) -> Result<()> {
+    let packages = packages::read(root)?;
+    let sources = sources::read(root, &packages)?;
+    let imports = Imports::of(&sources);
+
+    println!("package                 files   lines without tests");
+    for package in &packages {
+        let files = sources
+            .files
+            .iter()
+            .filter(|file| file.package == package.name && !file.is_test);
+        let lines: Vec<usize> = files.map(sizes::lines_without_tests).collect();
+        println!(
+            "{:<22} {:>6} {:>8}",
+            package.name,
+            lines.len(),
+            lines.iter().sum::<usize>()
+        );
+    }
+    let files = || sources.files.iter().filter(|file| !file.is_test);
+    let lines: Vec<usize> = files().map(sizes::lines_without_tests).collect();
+    println!("{:<22} {:>6} {:>8}", "all", lines.len(), lines.iter().sum::<usize>());
+
+    let functions: Vec<sizes::Function> = files().flat_map(sizes::functions).collect();
+    let sum = |of: fn(&sizes::Function) -> usize| functions.iter().map(of).sum::<usize>();
+    println!("\nmedian / 90th percentile / largest");
+    println!("lines of a file:     {:?}", sizes::spread(lines));
+    println!(
+        "lines of a function: {:?}",
+        sizes::spread(functions.iter().map(|function| function.lines).collect())
+    );
+    println!("\nlines in bodies of functions: {}", sum(|function| function.body));
+    println!(
+        "  blank:    {:.1} %",
+        percent(sum(|function| function.blank), sum(|function| function.body))
+    );
+    println!(
+        "  comments: {:.1} %",
+        percent(sum(|function| function.comments), sum(|function| function.body))
+    );
+
+    println!("\nimport cycles");
+    for cycle in cycles::of(&imports) {
+        let names: Vec<String> = cycle
+            .iter()
+            .map(|file| sources.files[*file].path.display().to_string())
+            .collect();
+        println!("{:>4} files: {}", cycle.len(), names.join(" "));
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "lines of a program are few")]
+fn percent(part: usize, whole: usize) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
+}

@@ -1,0 +1,206 @@
+//! The rules of ARCHITECTURE.md. Each function returns one line for each violation.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path};
+
+use crate::packages::Package;
+use crate::sources::Sources;
+use crate::{Imports, cycles};
+
+/// The most files of an import cycle that needs no exception.
+pub const MOST_FILES_OF_A_CYCLE: usize = 5;
+
+/// Modules of these names decide, and do nothing else.
+pub const DECIDING: [&str; 5] = ["decide", "desired", "gate", "plan", "timeline"];
+
+/// What a deciding module must not import: the network, files, processes, clocks and logs.
+const IO: [&[&str]; 15] = [
+    &["axum"],
+    &["hyper"],
+    &["hyper_util"],
+    &["jiff", "Timestamp", "now"],
+    &["kube", "Api"],
+    &["kube", "Client"],
+    &["std", "env"],
+    &["std", "fs"],
+    &["std", "net"],
+    &["std", "process"],
+    &["std", "time", "Instant", "now"],
+    &["std", "time", "SystemTime"],
+    &["tokio"],
+    &["tokio_rustls"],
+    &["tracing"],
+];
+
+/// Values of modules of [`IO`]: an instant that somebody else has taken.
+const VALUES: [&[&str]; 3] = [
+    &["std", "net", "IpAddr"],
+    &["std", "net", "Ipv4Addr"],
+    &["tokio", "time", "Instant"],
+];
+
+/// An exception of a rule.
+pub struct Exception {
+    /// The file, below the root of the project.
+    pub file: &'static str,
+    /// What is excepted: the number of files of a cycle, or a path that is imported.
+    pub what: &'static str,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// No import cycle has more than [`MOST_FILES_OF_A_CYCLE`] files. An exception names a file of a cycle and its size; one that is
+/// larger than it has to be is a violation too.
+#[must_use]
+pub fn cycles(sources: &Sources, imports: &Imports, exceptions: &[Exception]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut unused: BTreeSet<&str> = exceptions.iter().map(|exception| exception.file).collect();
+    for cycle in cycles::of(imports) {
+        if cycle.len() <= MOST_FILES_OF_A_CYCLE {
+            continue;
+        }
+        let files: Vec<String> = cycle.iter().map(|file| name(&sources.files[*file].path)).collect();
+        let excepted = exceptions
+            .iter()
+            .find(|exception| files.iter().any(|file| file == exception.file));
+        let size = cycle.len().to_string();
+        match excepted {
+            Some(exception) => {
+                unused.remove(exception.file);
+                if exception.what != size {
+                    let what = exception.what;
+                    found.push(format!(
+                        "{}: its import cycle has {size} files, the exception says {what}",
+                        exception.file
+                    ));
+                }
+            }
+            None => found.push(format!("an import cycle of {size} files: {}", files.join(", "))),
+        }
+    }
+    found.extend(
+        unused
+            .into_iter()
+            .map(|file| format!("{file}: is in no such import cycle any more: delete the exception")),
+    );
+    found
+}
+
+/// Deciding modules import no IO, and no file of the project that does.
+#[must_use]
+pub fn purity(sources: &Sources, imports: &Imports, exceptions: &[Exception]) -> Vec<String> {
+    let mut found = BTreeSet::new();
+    for (file, source) in sources.files.iter().enumerate() {
+        if source.is_test || !is_deciding(&source.path) {
+            continue;
+        }
+        let direct = io_of(imports, file).map(|io| (name(&source.path), io));
+        found.extend(direct);
+        for target in imports.files.get(&file).into_iter().flatten() {
+            if io_of(imports, *target).next().is_some() {
+                found.insert((name(&source.path), name(&sources.files[*target].path)));
+            }
+        }
+    }
+
+    let pair = |exception: &Exception| (exception.file.to_owned(), exception.what.to_owned());
+    let excepted: BTreeSet<(String, String)> = exceptions.iter().map(pair).collect();
+    let new = found
+        .difference(&excepted)
+        .map(|(file, io)| format!("{file}: a deciding module imports {io}"));
+    let old = excepted.difference(&found);
+    let old = old.map(|(file, io)| format!("{file}: does not import {io} any more: delete the exception"));
+    new.chain(old).collect()
+}
+
+/// What of [`IO`] a file imports.
+fn io_of(imports: &Imports, file: usize) -> impl Iterator<Item = String> {
+    let paths = imports.external.get(&file).into_iter().flatten();
+    let is_value =
+        |path: &[String]| VALUES.iter().any(|value| is_below(path, value)) && !path.ends_with(&["now".to_owned()]);
+    let paths = paths.filter(move |path| !is_value(path));
+    paths.filter_map(|path| IO.iter().find(|io| is_below(path, io)).map(|io| io.join("::")))
+}
+
+/// The folders below `parent` do not import each other, nor the files in them.
+#[must_use]
+pub fn separate_folders(sources: &Sources, imports: &Imports, parent: &str) -> Vec<String> {
+    let of = |file: usize| {
+        let inside = sources.files[file].path.strip_prefix(parent).ok()?;
+        // A module's file beside its folder belongs to the folder.
+        Path::new(inside.components().next()?.as_os_str())
+            .file_stem()
+            .map(|stem| stem.to_string_lossy().into_owned())
+    };
+    let mut found = Vec::new();
+    for (from, targets) in &imports.files {
+        for to in targets {
+            let (Some(a), Some(b)) = (of(*from), of(*to)) else {
+                continue;
+            };
+            // The parent's own `mod.rs` lists them all.
+            if a != b && a != "mod" && b != "mod" {
+                found.push(format!(
+                    "{}: imports {}",
+                    name(&sources.files[*from].path),
+                    name(&sources.files[*to].path)
+                ));
+            }
+        }
+    }
+    found
+}
+
+/// Packages depend on those that the table allows, and on no others: `| package | depends on |`, each in backquotes.
+#[must_use]
+pub fn packages(packages: &[Package], table: &str) -> Vec<String> {
+    let allowed = rows(table);
+    let mut found = Vec::new();
+    for package in packages {
+        let Some(allowed) = allowed.get(&package.name) else {
+            found.push(format!("{}: has no row in the table of packages", package.name));
+            continue;
+        };
+        for extra in package.dependencies.difference(allowed) {
+            found.push(format!(
+                "{}: depends on {extra}, which the table of packages does not allow",
+                package.name
+            ));
+        }
+        for missing in allowed.difference(&package.dependencies) {
+            found.push(format!(
+                "{}: does not depend on {missing}, as the table of packages says",
+                package.name
+            ));
+        }
+    }
+    found
+}
+
+/// The words in backquotes of each row of a Markdown table: the first one, and all others.
+fn rows(table: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut rows = BTreeMap::new();
+    for line in table.lines().filter(|line| line.starts_with("| `")) {
+        let mut words = line.split('`').skip(1).step_by(2).map(str::to_owned);
+        if let Some(first) = words.next() {
+            rows.insert(first, words.collect());
+        }
+    }
+    rows
+}
+
+fn is_deciding(path: &Path) -> bool {
+    let mut parts = path.components().filter_map(|part| match part {
+        Component::Normal(part) => Path::new(part).file_stem(),
+        _ => None,
+    });
+    parts.any(|part| DECIDING.iter().any(|name| part == *name))
+}
+
+fn is_below(path: &[String], io: &[&str]) -> bool {
+    path.iter().map(String::as_str).zip(io).filter(|(a, b)| a == *b).count() == io.len()
+}
+
+fn name(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,192 @@
+//! Each rule is violated once by a small project.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use outrigger_structure::packages::Root;
+use outrigger_structure::rules::{self, Exception};
+use outrigger_structure::sources::{self, Sources};
+use outrigger_structure::{Imports, Package};
+
+/// A package of one library with these files.
+fn project(files: &[(&str, &str)]) -> (Sources, Imports) {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (path, text) in files {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("create");
+        std::fs::write(path, text).expect("write");
+    }
+    let sources = sources::read(folder.path(), &[package("one", &[])]).expect("sources");
+    let imports = Imports::of(&sources);
+    (sources, imports)
+}
+
+fn package(name: &str, dependencies: &[&str]) -> Package {
+    Package {
+        name: name.to_owned(),
+        folder: PathBuf::new(),
+        roots: vec![Root {
+            file: PathBuf::from("src/lib.rs"),
+            name: name.to_owned(),
+            is_test: false,
+        }],
+        dependencies: dependencies.iter().map(|name| (*name).to_owned()).collect(),
+    }
+}
+
+fn exception(file: &'static str, what: &'static str) -> Exception {
+    Exception {
+        file,
+        what,
+        reason: "a test",
+    }
+}
+
+fn imported<'a>(sources: &'a Sources, imports: &Imports, file: &str) -> BTreeSet<&'a Path> {
+    let at = sources
+        .files
+        .iter()
+        .position(|source| source.path == Path::new(file))
+        .expect("the file");
+    let targets = imports.files.get(&at).into_iter().flatten();
+    targets.map(|target| sources.files[*target].path.as_path()).collect()
+}
+
+#[test]
+fn an_import_leads_to_the_file_that_defines_the_item() {
+    let (sources, imports) = project(&[
+        ("src/lib.rs", "pub mod a; pub mod b;"),
+        (
+            "src/a.rs",
+            "use crate::b::{Thing, deep::Other as Renamed}; fn f() { super::b::deep::g() }",
+        ),
+        ("src/b/mod.rs", "pub mod deep; mod hidden; pub use hidden::Thing;"),
+        (
+            "src/b/deep.rs",
+            "pub struct Other; pub fn g() {} #[cfg(test)] mod tests { use crate::a; fn h() { crate::a::f() } }",
+        ),
+        ("src/b/hidden.rs", "pub struct Thing;"),
+    ]);
+    let expected = BTreeSet::from([Path::new("src/b/deep.rs"), Path::new("src/b/hidden.rs")]);
+    assert_eq!(imported(&sources, &imports, "src/a.rs"), expected);
+    assert_eq!(
+        imported(&sources, &imports, "src/b/deep.rs"),
+        BTreeSet::new(),
+        "tests do not count"
+    );
+    assert_eq!(
+        imported(&sources, &imports, "src/b/mod.rs"),
+        BTreeSet::from([Path::new("src/b/hidden.rs")])
+    );
+}
+
+#[test]
+fn a_large_import_cycle_is_a_violation() {
+    let next = |at: usize| {
+        (
+            format!("src/m{at}.rs"),
+            format!("use crate::m{}::f; pub fn f() {{}}", (at + 1) % 6),
+        )
+    };
+    let mut files: Vec<(String, String)> = (0..6).map(next).collect();
+    files.push((
+        "src/lib.rs".to_owned(),
+        (0..6).map(|at| format!("mod m{at};")).collect(),
+    ));
+    let files: Vec<(&str, &str)> = files
+        .iter()
+        .map(|(path, text)| (path.as_str(), text.as_str()))
+        .collect();
+    let (sources, imports) = project(&files);
+
+    let found = rules::cycles(&sources, &imports, &[]);
+    assert!(
+        found.len() == 1 && found[0].contains("an import cycle of 6 files: src/m0.rs, src/m1.rs"),
+        "{found:?}"
+    );
+    assert_eq!(
+        rules::cycles(&sources, &imports, &[exception("src/m3.rs", "6")]),
+        Vec::<String>::new()
+    );
+    let found = rules::cycles(&sources, &imports, &[exception("src/m3.rs", "7")]);
+    assert!(
+        found.len() == 1 && found[0].contains("has 6 files, the exception says 7"),
+        "{found:?}"
+    );
+    let found = rules::cycles(
+        &sources,
+        &imports,
+        &[exception("src/m3.rs", "6"), exception("src/lib.rs", "8")],
+    );
+    assert!(
+        found.len() == 1 && found[0].starts_with("src/lib.rs: is in no such import cycle"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_decision_that_imports_io_is_a_violation() {
+    let (sources, imports) = project(&[
+        ("src/lib.rs", "mod plan; mod reads; mod names;"),
+        (
+            "src/plan.rs",
+            "use tokio::time::Instant; use crate::{names, reads}; fn f(now: Instant) { tracing::warn!(\"\"); Instant::now(); }",
+        ),
+        ("src/reads.rs", "use std::fs;"),
+        ("src/names.rs", "pub const NAME: &str = \"name\";"),
+    ]);
+    let found = rules::purity(&sources, &imports, &[]);
+    let expected = ["src/reads.rs", "tokio", "tracing"];
+    let expected = expected.map(|io| format!("src/plan.rs: a deciding module imports {io}"));
+    assert_eq!(found, expected);
+    let exceptions = [
+        exception("src/plan.rs", "src/reads.rs"),
+        exception("src/plan.rs", "tokio"),
+        exception("src/plan.rs", "tracing"),
+        exception("src/plan.rs", "hyper"),
+    ];
+    let found = rules::purity(&sources, &imports, &exceptions);
+    assert_eq!(
+        found,
+        ["src/plan.rs: does not import hyper any more: delete the exception"]
+    );
+}
+
+#[test]
+fn a_folder_that_imports_its_neighbour_is_a_violation() {
+    let (sources, imports) = project(&[
+        ("src/lib.rs", "mod controllers;"),
+        ("src/controllers/mod.rs", "pub mod node; pub mod route;"),
+        ("src/controllers/node.rs", "pub mod plan;"),
+        (
+            "src/controllers/node/plan.rs",
+            "use super::super::route::apply; use crate::controllers::node;",
+        ),
+        ("src/controllers/route/mod.rs", "pub mod apply;"),
+        ("src/controllers/route/apply.rs", ""),
+    ]);
+    let found = rules::separate_folders(&sources, &imports, "src/controllers");
+    assert_eq!(
+        found,
+        ["src/controllers/node/plan.rs: imports src/controllers/route/apply.rs"]
+    );
+}
+
+#[test]
+fn a_package_that_depends_on_another_one_than_the_table_says_is_a_violation() {
+    let table = "| crate | depends on |\n|---|---|\n| `one` | `two`, `three` |\n| `two` | |\n";
+    let packages = [
+        package("one", &["two", "four"]),
+        package("two", &[]),
+        package("four", &[]),
+    ];
+    let found = rules::packages(&packages, table);
+    assert_eq!(
+        found,
+        [
+            "one: depends on four, which the table of packages does not allow",
+            "one: does not depend on three, as the table of packages says",
+            "four: has no row in the table of packages",
+        ]
+    );
+}
