@@ -31,18 +31,18 @@
 //! With `spec.leaderMigration` Prepare sets `--leader-migration-config` too, where the file can be brought.
 //! Kubermatic's control planes are never changed: Kubermatic writes their flags itself.
 
-use std::borrow::Cow;
-
 use crate::{
-    command_line::{CommandLine, Flag, Unreadable},
+    command_line::{CommandLine, Unreadable},
     component::Component,
     migration::Phase,
     version::KubernetesVersion,
 };
 
+mod change;
 mod controller_manager;
 mod csi_migration;
 mod fatal;
+pub mod flag;
 mod gates;
 mod lease;
 mod node_ipam;
@@ -51,8 +51,8 @@ mod refusal;
 mod script;
 mod starts;
 
-use self::controller_manager::{Provider, external, prepare};
 pub use self::{
+    change::{Change, Circumstances},
     controller_manager::{controller_manager_row, nothing_to_add},
     csi_migration::volumes_warning,
     fatal::fatal,
@@ -62,128 +62,10 @@ pub use self::{
     refusal::Refusal,
     starts::{gates_warning, is_named_by_host, is_removed_gate},
 };
-
-/// The flags that the rules are about.
-pub mod flag {
-    use crate::command_line::Flag;
-
-    /// Which cloud provider the component builds.
-    pub const CLOUD_PROVIDER: Flag = Flag::text("cloud-provider");
-    /// That provider's configuration file.
-    pub const CLOUD_CONFIG: Flag = Flag::text("cloud-config");
-    /// Lets an external kube-controller-manager keep the in-tree volume plugin.
-    pub const EXTERNAL_CLOUD_VOLUME_PLUGIN: Flag = Flag::text("external-cloud-volume-plugin");
-    /// Runs the cloud controllers under the migration lease.
-    pub const ENABLE_LEADER_MIGRATION: Flag = Flag::boolean("enable-leader-migration");
-    /// The leader migration configuration's file.
-    pub const LEADER_MIGRATION_CONFIG: Flag = Flag::text("leader-migration-config");
-    /// Our manager's own: the migration that it takes part in. It guards more than `--enable-leader-migration` does.
-    pub const MIGRATION: Flag = Flag::text("migration");
-    /// Whether the component competes for a lease at all; on by default.
-    pub const LEADER_ELECT: Flag = Flag::boolean("leader-elect");
-    /// Feature gates, `A=true,B=false`; repeated flags add up.
-    pub const FEATURE_GATES: Flag = Flag::text("feature-gates");
-    /// Which controllers run; repeated flags add up, and of the items about one controller the first counts.
-    pub const CONTROLLERS: Flag = Flag::text("controllers");
-    /// Whether node IPAM runs; off by default.
-    pub const ALLOCATE_NODE_CIDRS: Flag = Flag::boolean("allocate-node-cidrs");
-
-    /// Those that a migration changes.
-    pub(super) const ALL: [Flag; 6] = [
-        CLOUD_PROVIDER,
-        CLOUD_CONFIG,
-        EXTERNAL_CLOUD_VOLUME_PLUGIN,
-        ENABLE_LEADER_MIGRATION,
-        LEADER_MIGRATION_CONFIG,
-        CONTROLLERS,
-    ];
-}
-
-const AWS: &str = "aws";
-const EXTERNAL: &str = "external";
-
-/// What the rules depend on, besides the flags themselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Circumstances {
-    /// The phase whose row applies.
-    pub phase: Phase,
-    /// The component's own version; none when nothing tells it.
-    pub version: Option<KubernetesVersion>,
-    /// The object holds the kube-controller-manager and the kube-apiserver.
-    pub both_in_one_object: bool,
-    /// The cluster is migrated with all old managers stopped, so leader migration is not needed.
-    pub downtime: bool,
-    /// Whether the migration has a leader migration configuration of its own, and how its file gets to the component.
-    pub own_configuration: OwnConfiguration,
-    /// Which manager runs node IPAM from Migrate on.
-    pub node_ipam: NodeIpam,
-    /// Another field of the object may name the component's provider, so a list without one is no proof that it has none.
-    pub named_elsewhere: bool,
-}
-
-impl Circumstances {
-    /// In one object with a kube-controller-manager, the API server's part waits for Complete while its flag has no effect.
-    /// From 1.29 on the flag ends the process, and no such object is in-tree any more, so nothing waits.
-    fn api_server_waits(&self) -> bool {
-        let has_no_effect = self.version.is_none_or(|version| version < KubernetesVersion::v1(29));
-        self.both_in_one_object && has_no_effect
-    }
-}
-
-/// One change, with its reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// The flag gets this value; added if it is not there.
-    Set(Flag, Cow<'static, str>, &'static str),
-    /// The flag goes.
-    Remove(Flag, &'static str),
-}
-
-impl Change {
-    /// Carries the change out.
-    ///
-    /// # Errors
-    /// When the command line cannot be read.
-    pub fn apply(&self, line: &mut CommandLine) -> Result<(), Unreadable> {
-        match self {
-            Self::Set(flag, value, _) => line.set(*flag, value),
-            Self::Remove(flag, _) => line.remove(*flag),
-        }
-    }
-
-    /// What to do, for somebody who does it by hand.
-    fn in_words(&self) -> String {
-        match self {
-            Self::Set(flag, value, _) => format!("write --{}={value}", flag.name),
-            Self::Remove(flag, _) => format!("remove --{}", flag.name),
-        }
-    }
-
-    /// Which flag it is about.
-    #[must_use]
-    pub const fn flag(&self) -> Flag {
-        match self {
-            Self::Set(flag, ..) | Self::Remove(flag, _) => *flag,
-        }
-    }
-
-    /// Why.
-    #[must_use]
-    pub const fn reason(&self) -> &'static str {
-        match self {
-            Self::Set(_, _, reason) | Self::Remove(_, reason) => reason,
-        }
-    }
-}
-
-impl std::fmt::Display for Change {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Set(flag, value, reason) => write!(formatter, "--{}={value}: {reason}", flag.name),
-            Self::Remove(flag, reason) => write!(formatter, "--{} removed: {reason}", flag.name),
-        }
-    }
-}
+use self::{
+    controller_manager::{Provider, external, prepare},
+    flag::{AWS, EXTERNAL},
+};
 
 /// The changes that bring a component from its original command line to the form of a phase; empty when it has it.
 ///
