@@ -54,26 +54,26 @@ pub struct Made {
     pub refused: Vec<Refused>,
 }
 
-/// Carries out all steps. A group that is still in use, or an action that AWS denies, stops only those of the steps after it
-/// that need it.
+/// Carries out all steps. A group that is still in use, or an action that AWS denies, stops only the later steps that depend on
+/// it.
 ///
 /// # Errors
-/// At the first step that fails otherwise, or when the right to write has ended; the steps before it are done. Of several steps
-/// that AWS holds or denies the error of the first one is returned.
+/// At the first step that fails for another reason, or when the right to write has ended; the steps before it are done. Of several
+/// steps that AWS denies or defers, the error of the first one is returned.
 pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> {
     let (mut made, mut held) = (Made::default(), None);
-    let mut missing: Vec<&Step> = Vec::new();
+    let mut omitted: Vec<&Step> = Vec::new();
     let mut steps: Vec<&Planned> = plan.steps.iter().rev().collect();
     while let Some(planned) = steps.pop() {
         let (action, step) = (planned.step.action(), &planned.step);
-        if missing.iter().any(|missing| step.needs(missing)) {
+        if omitted.iter().any(|omitted| step.depends_on(omitted)) {
             tracing::warn!(
                 action,
                 load_balancer = executor.load_balancer,
                 ?step,
-                "left out: AWS has denied what it needs"
+                "omitted a step: AWS has denied an earlier one that it depends on"
             );
-            missing.push(step);
+            omitted.push(step);
             continue;
         }
 
@@ -94,16 +94,16 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> 
 
         match done {
             Ok(()) => {}
-            Err(error) if leaves_others(&error) => {
+            Err(error) if is_isolated(&error) => {
                 let text = error.chain();
                 tracing::warn!(
                     action,
                     load_balancer = executor.load_balancer,
                     error = text,
-                    "a step was not done"
+                    "AWS has denied or deferred a step"
                 );
-                missing.push(step);
-                // The first one may be the reason for those after it.
+                omitted.push(step);
+                // The first error may be the reason for later ones.
                 held = held.or(Some(error));
             }
             Err(error) => return Err(error),
@@ -112,8 +112,8 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> 
     held.map_or(Ok(made), Err)
 }
 
-/// Whether the steps after a failed one may go on: AWS holds what is to be deleted, or denies an action.
-fn leaves_others(error: &Error) -> bool {
+/// Whether later steps may be carried out after this error: AWS still uses what is to be deleted, or denies an action.
+fn is_isolated(error: &Error) -> bool {
     match error {
         Error::TargetGroupInUse { .. } | Error::GroupInUse { .. } => true,
         Error::Aws(error) => error.kind() == Kind::AccessDenied,

@@ -1,33 +1,33 @@
-//! Which steps of a plan still make sense when AWS has denied an earlier one. Pure: no IO, no clock.
+//! Which steps of a plan depend on an earlier one that AWS has denied. Pure: no IO, no clock.
 //!
-//! A denied action stops no work that does not need it:
+//! A denied action stops only the work that depends on it:
 //!
-//! - a step that only sets something, or only removes something, is missed by hardly any other;
-//! - a step that removes something waits for the steps before it that open, make or fill what takes its place;
-//! - a listener is led to a target group only if the group has been made and filled, and the way to it is open.
+//! - hardly any step depends on one that only sets or only removes something;
+//! - a step that removes something depends on the steps before it that create its replacement, fill it, or let traffic reach it;
+//! - a listener forwards to a target group only after the group has been created and filled, and its rules have been added.
 
 use super::plan::{GroupRef, GroupStep, Step};
 use super::{classic, network};
 
 impl Step {
-    /// Whether this step must not be carried out, as an earlier step of the same plan was not: AWS would refuse it, or it would
-    /// take away what serves until the earlier one is done.
+    /// Whether this step must be left out because an earlier step of the same plan was: AWS would refuse it, or traffic would be
+    /// cut off.
     #[must_use]
-    pub fn needs(&self, missing: &Self) -> bool {
-        match missing {
-            Self::Classic(step) => self.needs_classic(step),
-            Self::Network(step) => self.needs_network(step),
+    pub fn depends_on(&self, omitted: &Self) -> bool {
+        match omitted {
+            Self::Classic(step) => self.depends_on_classic(step),
+            Self::Network(step) => self.depends_on_network(step),
             Self::Group(GroupStep::Tag(..)) => false,
             Self::Group(GroupStep::Create(_)) => self.names_created_group() || self.removes_something(),
-            Self::Group(GroupStep::Authorize(..) | GroupStep::LetIn { .. }) => self.needs_open_ways(),
-            // Rules that have lost their old descriptions let the same in.
+            Self::Group(GroupStep::Authorize(..) | GroupStep::LetIn { .. }) => self.depends_on_access(),
+            // A rule with its old description allows the same traffic.
             Self::Group(GroupStep::Revoke(..) | GroupStep::HandOver { .. } | GroupStep::Delete(_)) => false,
         }
     }
 
-    fn needs_classic(&self, missing: &classic::Step) -> bool {
+    fn depends_on_classic(&self, omitted: &classic::Step) -> bool {
         use classic::Step as Classic;
-        match missing {
+        match omitted {
             Classic::CreateLoadBalancer { .. } | Classic::DeleteLoadBalancer => true,
             Classic::AddTags(_)
             | Classic::SetBackendPolicies(..)
@@ -48,7 +48,7 @@ impl Step {
                 }
                 _ => false,
             },
-            // AWS knows a backend, and takes policies for it, as soon as a listener uses it.
+            // AWS accepts policies only for the ports of listeners that exist, and of their backends.
             Classic::CreateListeners(listeners) => match self {
                 Self::Classic(Classic::SetBackendPolicies(port, _)) => {
                     listeners.iter().any(|listener| listener.instance_port == *port)
@@ -59,25 +59,25 @@ impl Step {
                 _ => self.removes_something(),
             },
             Classic::AttachSubnets(_) | Classic::Register { .. } => self.removes_something(),
-            Classic::ApplyGroups(_) => self.needs_open_ways(),
+            Classic::ApplyGroups(_) => self.depends_on_access(),
         }
     }
 
-    fn needs_network(&self, missing: &network::Step) -> bool {
+    fn depends_on_network(&self, omitted: &network::Step) -> bool {
         use network::Step as Network;
-        match missing {
+        match omitted {
             Network::CreateLoadBalancer { .. } | Network::DeleteLoadBalancer(_) => true,
             Network::ModifyAttributes(..)
             | Network::ModifyTargetGroupAttributes(..)
             | Network::ModifyTargetGroup(..)
             | Network::DeleteTargetGroup(_) => false,
-            Network::SetSecurityGroups(..) => self.needs_open_ways(),
+            Network::SetSecurityGroups(..) => self.depends_on_access(),
             Network::CreateTargetGroup(new) => {
                 let created = network::TargetGroupRef::Created(new.name.clone());
                 self.target_group() == Some(&created) || self.removes_something()
             }
             Network::ChangeTargets { group, .. } => {
-                (self.leads() && self.target_group() == Some(group)) || self.removes_something()
+                (self.forwards() && self.target_group() == Some(group)) || self.removes_something()
             }
             Network::CreateListener { .. } | Network::ModifyListener { .. } => self.removes_something(),
             // AWS allows one listener for each port.
@@ -88,12 +88,12 @@ impl Step {
         }
     }
 
-    /// Whether traffic would be cut off if it were carried out before what lets traffic in.
-    fn needs_open_ways(&self) -> bool {
+    /// Whether traffic would be cut off if this step came before the rules and groups that allow it.
+    fn depends_on_access(&self) -> bool {
         self.removes_something() || matches!(self, Self::Network(network::Step::ModifyListener { .. }))
     }
 
-    /// Whether something is gone afterwards.
+    /// Whether the step removes something.
     fn removes_something(&self) -> bool {
         match self {
             Self::Group(step) => matches!(
@@ -117,15 +117,15 @@ impl Step {
         }
     }
 
-    /// Whether a listener leads to a target group afterwards.
-    fn leads(&self) -> bool {
+    /// Whether the step makes a listener forward to a target group.
+    fn forwards(&self) -> bool {
         matches!(
             self,
             Self::Network(network::Step::CreateListener { .. } | network::Step::ModifyListener { .. })
         )
     }
 
-    /// The target group that it names.
+    /// The target group that the step names.
     fn target_group(&self) -> Option<&network::TargetGroupRef> {
         match self {
             Self::Network(
@@ -138,7 +138,7 @@ impl Step {
         }
     }
 
-    /// Whether it names the security group that an earlier step of its plan makes.
+    /// Whether the step names the security group that an earlier step of its plan creates.
     fn names_created_group(&self) -> bool {
         match self {
             Self::Group(GroupStep::Authorize(group, _) | GroupStep::LetIn { from: group, .. }) => {

@@ -1,5 +1,5 @@
-//! Actions that AWS denies for good while a load balancer is made or changed: all that does not need them is done, and nothing
-//! goes before what takes its place is there.
+//! Actions that AWS denies permanently while a load balancer is created or changed: all steps that do not depend on them are done, and
+//! nothing is removed before its replacement serves.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::super::error::Error;
 use super::fixture::{Fixture, LB, world};
 use super::network;
 
-/// Passes until nothing changes any more, and what the last one came to.
+/// Reconciles until nothing changes any more; returns the result of the last pass.
 async fn passes(fixture: &Fixture) -> Result<(), Error> {
     let mut last = Ok(());
     for _ in 0..5 {
@@ -108,7 +108,7 @@ async fn a_network_load_balancer_gets_its_targets_and_listeners_without_its_sett
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_replaced_is_not_removed() {
+async fn a_listener_without_a_replacement_is_not_removed() {
     let fixture = network::settled().await;
     deny(&fixture, "CreateListener");
     fixture.change(|service| {
@@ -128,7 +128,7 @@ async fn what_cannot_be_replaced_is_not_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_way_stays_open_as_long_as_a_listener_uses_it() {
+async fn rules_stay_as_long_as_a_listener_uses_their_port() {
     let fixture = network::settled().await;
     let before = node_ports(&fixture, network::CLIENT);
     let old = before[0];
@@ -146,7 +146,7 @@ async fn a_way_stays_open_as_long_as_a_listener_uses_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listener_is_led_to_no_target_group_to_which_no_way_is_open() {
+async fn a_listener_forwards_to_no_target_group_that_traffic_cannot_reach() {
     let fixture = network::settled().await;
     let group = network::behind(&fixture.aws.world(), 80).described.arn;
     fixture.aws.deny("ec2:AuthorizeSecurityGroupIngress");
