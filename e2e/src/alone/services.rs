@@ -21,12 +21,16 @@ const LOOK: Duration = Duration::from_millis(50);
 pub struct Told {
     /// The Service's name.
     pub service: String,
+    /// Whether it is a Warning.
+    pub warning: bool,
     /// Why.
     pub reason: String,
     /// For people.
     pub message: String,
-    /// When; in whole seconds, as the API keeps it.
+    /// When first; in whole seconds, as the API keeps it.
     pub at: Timestamp,
+    /// How often.
+    pub count: i32,
 }
 
 impl Alone {
@@ -143,9 +147,11 @@ impl Alone {
             let of_service = about.kind.as_deref() == Some("Service");
             of_service.then_some(Told {
                 service: about.name?,
+                warning: event.type_.as_deref() == Some("Warning"),
                 reason: event.reason?,
                 message: event.message?,
                 at: event.first_timestamp?.0,
+                count: event.count.unwrap_or(1),
             })
         };
         // The API server lists by name, and an Event's name ends with its time.

@@ -1,5 +1,6 @@
 //! AWS's rate limits: token buckets per account and region, as AWS documents them for EC2 ("Request throttling for the
-//! Amazon EC2 API") and for Elastic Load Balancing. Pure: the time is an argument.
+//! Amazon EC2 API") and for Elastic Load Balancing; and another tenant of the account, who uses them too. Pure: the time
+//! is an argument.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,6 +27,39 @@ pub struct Bucket {
     rate: Rate,
     tokens: f64,
     filled: Duration,
+    tenant: Option<Tenant>,
+}
+
+/// Another user of a bucket, who calls at an even pace. A call without a token is repeated until there is one, and gets
+/// the first.
+#[derive(Debug, Clone)]
+struct Tenant {
+    interval: Duration,
+    next: Duration,
+    unanswered: f64,
+}
+
+impl Tenant {
+    /// One who takes this part of the refill.
+    fn taking(share: f64, rate: Rate, now: Duration) -> Option<Self> {
+        let interval = Duration::try_from_secs_f64((share * rate.refill).recip()).ok()?;
+        Some(Self {
+            interval,
+            next: now + interval,
+            unanswered: 0.0,
+        })
+    }
+
+    /// When the next call comes, if it is by now.
+    fn due(&mut self, now: Duration) -> Option<Duration> {
+        let at = self.next;
+        if at > now {
+            return None;
+        }
+        self.next += self.interval;
+        self.unanswered += 1.0;
+        Some(at)
+    }
 }
 
 impl Bucket {
@@ -35,13 +69,35 @@ impl Bucket {
             rate,
             tokens: rate.size,
             filled: now,
+            tenant: None,
         }
     }
 
+    /// The same beside another tenant, who takes this part of the refill from now on: none of it, if 0.
+    pub fn beside(share: f64, rate: Rate, now: Duration) -> Self {
+        Self {
+            tenant: Tenant::taking(share, rate, now),
+            ..Self::full(rate, now)
+        }
+    }
+
+    /// Counts the tokens of the time up to `now`, and takes those of the other tenant.
     fn fill(&mut self, now: Duration) {
+        while let Some(at) = self.tenant.as_mut().and_then(|tenant| tenant.due(now)) {
+            self.refill(at);
+        }
+        self.refill(now);
+    }
+
+    fn refill(&mut self, now: Duration) {
         let elapsed = now.saturating_sub(self.filled).as_secs_f64();
         self.tokens = self.rate.size.min(elapsed.mul_add(self.rate.refill, self.tokens));
         self.filled = self.filled.max(now);
+        if let Some(tenant) = &mut self.tenant {
+            let answered = tenant.unanswered.min(self.tokens.floor());
+            tenant.unanswered -= answered;
+            self.tokens -= answered;
+        }
     }
 
     /// Takes one token, if there is one.
@@ -59,17 +115,24 @@ impl Bucket {
 #[derive(Debug, Default)]
 pub struct Limits {
     buckets: BTreeMap<String, Bucket>,
+    taken: f64,
 }
 
 impl Limits {
+    /// Full buckets, of each of which another tenant takes this part of the refill all the time.
+    pub fn beside(taken: f64) -> Self {
+        Self {
+            buckets: BTreeMap::new(),
+            taken,
+        }
+    }
+
     /// Whether AWS would take this call now. A refused call costs no tokens.
     pub fn admit(&mut self, service: &Service, action: &str, parameters: &Parameters, now: Duration) -> bool {
         let names = buckets_of(service, action, parameters);
         for (name, rate) in &names {
-            let bucket = self
-                .buckets
-                .entry(name.clone())
-                .or_insert_with(|| Bucket::full(*rate, now));
+            let new = || Bucket::beside(self.taken, *rate, now);
+            let bucket = self.buckets.entry(name.clone()).or_insert_with(new);
             bucket.fill(now);
             if bucket.tokens < 1.0 {
                 return false;
@@ -192,6 +255,34 @@ mod tests {
             burst(&mut limits, &Service::Ec2, "DescribeInstanceTopology", &none, 0),
             1
         );
+    }
+
+    #[test]
+    fn another_tenant_leaves_what_it_does_not_take() {
+        // Every millisecond one call, in a full bucket of 10 that refills by one in five seconds.
+        let taken = |share: f64, seconds: u64| {
+            let mut bucket = Bucket::beside(share, rate(10.0, 0.2), Duration::ZERO);
+            let calls = (0..=seconds * 1000).map(Duration::from_millis);
+            calls.filter(|now| bucket.take(*now)).count()
+        };
+        assert_eq!(taken(0.0, 101), 30);
+        assert_eq!(taken(0.5, 101), 20);
+        assert_eq!(taken(1.0, 101), 10);
+    }
+
+    #[test]
+    fn another_tenant_who_takes_less_than_the_refill_leaves_an_unused_bucket_full() {
+        let mut limits = Limits::beside(0.5);
+        let none = Parameters::default();
+        let elb = Service::Elb;
+        assert_eq!(burst(&mut limits, &elb, "CreateLoadBalancer", &none, 0), 10);
+        assert_eq!(burst(&mut limits, &elb, "CreateLoadBalancer", &none, 20), 2, "of four");
+        assert_eq!(
+            burst(&mut limits, &elb, "CreateLoadBalancer", &none, 1000),
+            9,
+            "less its last"
+        );
+        assert_eq!(burst(&mut limits, &elb, "CreateLoadBalancer", &none, 1005), 1);
     }
 
     #[test]

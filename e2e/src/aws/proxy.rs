@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fs::File;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -66,8 +65,7 @@ struct Shared {
     callers: Mutex<BTreeMap<String, String>>,
     started: Instant,
     ledger: Ledger,
-    limits: Mutex<Limits>,
-    limited: AtomicBool,
+    limits: Mutex<Option<Limits>>,
     policy: Mutex<Option<Arc<Policy>>>,
     rules: Arc<Rules>,
     gaps: Gaps,
@@ -93,7 +91,6 @@ impl Proxy {
             started: Instant::now(),
             ledger: Ledger::new(file),
             limits: Mutex::default(),
-            limited: AtomicBool::new(false),
             policy: Mutex::default(),
             rules: Arc::default(),
             gaps: Gaps::default(),
@@ -118,8 +115,17 @@ impl Proxy {
 
     /// Limits rates as AWS does, with full buckets from now; or no longer.
     pub fn set_limits(&self, on: bool) {
-        *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner) = Limits::default();
-        self.shared.limited.store(on, Ordering::SeqCst);
+        self.limit(on.then(Limits::default));
+    }
+
+    /// Limits rates as AWS does, with full buckets from now, in an account in which another tenant takes this part of each
+    /// bucket's refill all the time.
+    pub fn set_limits_beside(&self, taken: f64) {
+        self.limit(Some(Limits::beside(taken)));
+    }
+
+    fn limit(&self, limits: Option<Limits>) {
+        *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
     /// Evaluates every call against this policy from now on; or allows all again.
@@ -368,8 +374,10 @@ impl Shared {
 
     fn admits(&self, call: &Call) -> bool {
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        !self.limited.load(Ordering::SeqCst)
-            || limits.admit(&call.service, &call.action, &call.parameters, self.started.elapsed())
+        let now = self.started.elapsed();
+        limits
+            .as_mut()
+            .is_none_or(|limits| limits.admit(&call.service, &call.action, &call.parameters, now))
     }
 
     async fn denial(&self, call: &Call, query: &Query, headers: &HeaderMap) -> Option<Denial> {
