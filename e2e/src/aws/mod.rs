@@ -42,6 +42,9 @@ pub use world::{Instance, Subnet, World};
 /// The region of every simulated world. moto names load balancers after this one whatever it is asked.
 pub const REGION: &str = "us-east-1";
 
+/// The local zone of every simulated world, beside moto's availability zones.
+pub const LOCAL_ZONE: &str = "us-east-1-bos-1a";
+
 /// What went wrong with the simulated AWS.
 #[derive(Debug, Error)]
 pub enum AwsError {

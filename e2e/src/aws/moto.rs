@@ -14,7 +14,7 @@ use crate::tools::{Tool, Tools};
 use super::query::{Parameters, Query};
 use super::service::Service;
 use super::xml::Element;
-use super::{AwsError, REGION};
+use super::{AwsError, LOCAL_ZONE, REGION};
 
 /// A running moto with one account. The harness itself calls it directly, past the proxy, so that its own calls are
 /// neither recorded nor limited.
@@ -45,7 +45,7 @@ impl Moto {
         let port = free_port()?;
         let url = format!("http://127.0.0.1:{port}");
         let launch = Launch::new("moto", program)
-            .arguments(["-m", "moto.server", "--host", "127.0.0.1", "--port", &port.to_string()])
+            .arguments(["-c", &server(), "--host", "127.0.0.1", "--port", &port.to_string()])
             .environment("PYTHONUNBUFFERED", "1")
             .environment("AWS_DEFAULT_REGION", REGION);
         let process = Process::start(&launch, run)?;
@@ -86,6 +86,17 @@ impl Moto {
             .await?;
         good(action, &response)
     }
+}
+
+/// Starts moto's server. moto has no local zones: this adds one.
+fn server() -> String {
+    format!(
+        "from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend, Zone\n\
+         from moto.server import main\n\
+         zone = Zone('{LOCAL_ZONE}', '{REGION}', 'use1-bos1-az1', 'local-zone')\n\
+         RegionsAndZonesBackend.zones['{REGION}'].append(zone)\n\
+         main()\n"
+    )
 }
 
 /// A good answer's body.

@@ -4,7 +4,7 @@ use super::moto::Moto;
 use super::query::Parameters;
 use super::service::Service;
 use super::xml::Element;
-use super::{AwsError, REGION};
+use super::{AwsError, LOCAL_ZONE, REGION};
 
 /// Any image will do.
 const IMAGE: &str = "ami-12c6146b";
@@ -211,20 +211,17 @@ impl Ec2<'_> {
             .map(|_| ())
     }
 
-    /// The default subnets of the region's first two zones, tagged. The others are deleted: both AWS providers also put
-    /// load balancers into subnets that carry no cluster's tag.
+    /// The default subnets of the region's first two availability zones, tagged. The others are deleted: both AWS providers
+    /// also put load balancers into subnets that carry no cluster's tag, and AWS makes no default subnet in a local zone.
     async fn subnets(&self, vpc: &str, cluster_id: &str) -> Result<Vec<Subnet>, AwsError> {
         let answer = self.call("DescribeSubnets", &filter("vpc-id", vpc)).await?;
-        let mut subnets: Vec<Subnet> = answer
-            .items("subnetSet")
-            .iter()
-            .map(|item| Subnet {
-                id: item.value("subnetId").to_owned(),
-                zone: item.value("availabilityZone").to_owned(),
-            })
-            .collect();
+        let subnets = answer.items("subnetSet").iter().map(|item| Subnet {
+            id: item.value("subnetId").to_owned(),
+            zone: item.value("availabilityZone").to_owned(),
+        });
+        let (local, mut subnets): (Vec<Subnet>, Vec<Subnet>) = subnets.partition(|subnet| subnet.zone == LOCAL_ZONE);
         subnets.sort_by(|a, b| a.zone.cmp(&b.zone));
-        for other in subnets.iter().skip(2) {
+        for other in local.iter().chain(subnets.iter().skip(2)) {
             self.call("DeleteSubnet", &[("SubnetId", &other.id)]).await?;
         }
         subnets.truncate(2);

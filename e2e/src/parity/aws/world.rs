@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::aws::LOCAL_ZONE;
+
 /// The ID of the cases' cluster.
 pub const CLUSTER_ID: &str = "parity";
 /// The cluster's VPC.
@@ -15,7 +17,7 @@ pub const ZONES: [(&str, &str, &str); 4] = [
     ("us-east-1a", "use1-az1", "availability-zone"),
     ("us-east-1b", "use1-az2", "availability-zone"),
     ("us-east-1c", "use1-az3", "availability-zone"),
-    ("us-east-1-bos-1a", "use1-bos1-az1", "local-zone"),
+    (LOCAL_ZONE, "use1-bos1-az1", "local-zone"),
 ];
 
 /// What the account has, and how calls fail.

@@ -96,9 +96,12 @@ pub struct Subnet {
     /// Its tags.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
-    /// Without a route to the internet.
+    /// With a route table of its own, without a route to the internet. The VPC's main table has one.
     #[serde(default)]
     pub private: bool,
+    /// With a route table of its own that has a route to the internet.
+    #[serde(default)]
+    pub public: bool,
 }
 
 /// A security group: `<sg:NAME>` in the case.

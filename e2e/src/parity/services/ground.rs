@@ -169,16 +169,30 @@ impl Ground {
             for (key, value) in &subnet.tags {
                 self.tag(&id, key, Some(value)).await?;
             }
-            if subnet.private {
-                let vpc = [("VpcId", self.world.vpc_id.as_str())];
-                let table = text(&self.ec2("CreateRouteTable", &vpc).await?, "routeTableId")?;
-                let parameters = [("RouteTableId", table.as_str()), ("SubnetId", id.as_str())];
-                let made = self.ec2("AssociateRouteTable", &parameters).await?;
-                let association = text(&made, "associationId")?;
-                case.tables.extend([association, table]);
+            if subnet.private || subnet.public {
+                case.tables.extend(self.own_table(&id, subnet.public).await?);
             }
         }
         Ok(())
+    }
+
+    /// Gives a subnet a route table of its own. Its association and the table.
+    async fn own_table(&self, subnet: &str, public: bool) -> Result<[String; 2]> {
+        let vpc = [("VpcId", self.world.vpc_id.as_str())];
+        let table = text(&self.ec2("CreateRouteTable", &vpc).await?, "routeTableId")?;
+        if public {
+            let gateways = self.ec2("DescribeInternetGateways", &[]).await?;
+            let gateway = text(&gateways, "internetGatewayId")?;
+            let route = [
+                ("RouteTableId", table.as_str()),
+                ("DestinationCidrBlock", "0.0.0.0/0"),
+                ("GatewayId", &gateway),
+            ];
+            self.ec2("CreateRoute", &route).await?;
+        }
+        let parameters = [("RouteTableId", table.as_str()), ("SubnetId", subnet)];
+        let made = self.ec2("AssociateRouteTable", &parameters).await?;
+        Ok([text(&made, "associationId")?, table])
     }
 
     async fn group(&self, name: &str, tags: &[(&str, &str)]) -> Result<String> {
