@@ -21,6 +21,7 @@ mod moto;
 mod proxy;
 pub mod query;
 mod service;
+mod serving;
 mod world;
 pub mod xml;
 
