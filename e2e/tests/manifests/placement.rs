@@ -26,11 +26,11 @@ struct Case {
     taints: &'static [(&'static str, &'static str, &'static str)],
 }
 
-/// Labels and taints as each distribution sets them: kubeadm's constants, kOps' nodelabels, RKE2's and K3s' server
-/// start, Rancher's planner for dedicated roles, RKE1's host labels and taints.
-const CONTROL_PLANES: [Case; 7] = [
+/// Labels and taints as each distribution sets them: kubeadm's constants and kOps' nodelabels, which agree, RKE2's and
+/// K3s' server start, Rancher's planner for dedicated roles, RKE1's host labels and taints.
+const CONTROL_PLANES: [Case; 6] = [
     Case {
-        name: "kubeadm",
+        name: "kubeadm-and-kops",
         roles: &["control-plane"],
         value: "",
         taints: &[
@@ -43,15 +43,6 @@ const CONTROL_PLANES: [Case; 7] = [
         roles: &["control-plane", "master"],
         value: "",
         taints: &[("node-role.kubernetes.io/master", "", "NoSchedule"), UNINITIALIZED],
-    },
-    Case {
-        name: "kops",
-        roles: &["control-plane"],
-        value: "",
-        taints: &[
-            ("node-role.kubernetes.io/control-plane", "", "NoSchedule"),
-            UNINITIALIZED,
-        ],
     },
     Case {
         name: "rke2",
