@@ -15,6 +15,10 @@ pub const OWNED: &str = "owned";
 /// Value of the current tag on what several clusters use.
 pub const SHARED: &str = "shared";
 
+/// Key that Outrigger's manager writes on new load balancers, target groups and security groups: the UID of the namespace
+/// `kube-system`, by which the sweep tells clusters with one ID apart.
+pub const CLUSTER_UID: &str = "outrigger.dev/cluster-uid";
+
 /// The current tag's key for a cluster: `kubernetes.io/cluster/ID`.
 #[must_use]
 pub fn cluster_key(cluster_id: &str) -> String {

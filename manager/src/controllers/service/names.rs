@@ -13,7 +13,7 @@ pub const SERVICE_TAG: &str = "kubernetes.io/service-name";
 
 /// Key of the tag with the UID of the namespace `kube-system`, which tells clusters of the same ID apart. A resource gets it
 /// when it is created, and never later.
-pub const CLUSTER_UID_TAG: &str = "outrigger.dev/cluster-uid";
+pub const CLUSTER_UID_TAG: &str = tags::CLUSTER_UID;
 
 /// Tags of a classic load balancer, at most:
 /// <https://docs.aws.amazon.com/elasticloadbalancing/2012-06-01/APIReference/API_AddTags.html>

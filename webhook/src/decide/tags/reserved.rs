@@ -100,6 +100,7 @@ impl fmt::Display for Finding {
 /// them: users are told to set it, so that Karpenter finds their subnets and security groups.
 const RESERVED: &[(&str, &str)] = &[
     ("kubernetes.io/service-name", "a cloud-controller-manager"),
+    (tags::CLUSTER_UID, "Outrigger's cloud-controller-manager"),
     ("elbv2.k8s.aws/cluster", "the AWS Load Balancer Controller"),
     ("ingress.k8s.aws/*", "the AWS Load Balancer Controller"),
     ("service.k8s.aws/*", "the AWS Load Balancer Controller"),
