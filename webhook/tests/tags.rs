@@ -109,6 +109,10 @@ fn written(shape: TagShape, tags: &[(String, String)]) -> Value {
             .iter()
             .map(|(key, value)| json!({k: key, v: value, "more": 1}))
             .collect(),
+        TagShape::GroupList => tags
+            .iter()
+            .map(|(key, value)| json!({"key": key, "value": value, "propagateAtLaunch": true}))
+            .collect(),
         TagShape::CommaText => json!(
             tags.iter()
                 .map(|(key, value)| format!("{key},{value}"))
@@ -138,6 +142,9 @@ fn keys(row: &TagRow, object: &Value) -> Vec<String> {
         (TagShape::Map, Value::Object(map)) => map.keys().cloned().collect(),
         (TagShape::List { key, .. }, Value::Array(list)) => {
             list.iter().map(|tag| tag[key].as_str().unwrap().to_owned()).collect()
+        }
+        (TagShape::GroupList, Value::Array(list)) => {
+            list.iter().map(|tag| tag["key"].as_str().unwrap().to_owned()).collect()
         }
         (_, Value::String(text)) => vec![text],
         (_, other) => vec![other.to_string()],

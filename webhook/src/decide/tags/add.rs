@@ -55,6 +55,7 @@ fn add(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Re
     let key = tags::cluster_key(&migration.spec.cluster_id);
     let value = migration.spec.ownership.as_str();
     look(&target, &key, migration, row)?;
+    in_one_list(&target)?;
     room(&target, &key, value)?;
     let mut builder = Builder::default();
     target
@@ -240,9 +241,37 @@ fn look(target: &Target<'_>, own: &str, migration: &Migration<'_>, row: &TagRow)
             ),
             key.clone(),
         )),
-        None if all.iter().any(|(key, _)| key == own) => Err(Not::Needed("the cluster tag is there".to_owned())),
+        None if all.iter().any(|(key, _)| key == own) => Err(there(target, own)),
         None => Ok(()),
     }
+}
+
+/// The cluster's tag stands there: its instances must get it too.
+fn there(target: &Target<'_>, own: &str) -> Not {
+    let of_same = target.same.iter().flat_map(|place| place.tags().not_propagated);
+    let mut stays = target.tags.not_propagated.iter().cloned().chain(of_same);
+    if !stays.any(|key| key == own) {
+        return Not::Needed("the cluster tag is there".to_owned());
+    }
+    Not::Because(
+        format!(
+            "the instances of the group do not get tag {own:?}, so they are strangers to the cluster; set its propagateAtLaunch: true"
+        ),
+        own.to_owned(),
+    )
+}
+
+/// A group's tags in another field: Crossplane does not join the lists, so a new one would take the place of the other.
+fn in_one_list(target: &Target<'_>) -> Result<(), Not> {
+    let is_new = target.shape == TagShape::GroupList && target.tags.pairs.is_empty();
+    let other = target.same.iter().find(|place| !place.tags().pairs.is_empty());
+    let Some(other) = other.filter(|_| is_new) else {
+        return Ok(());
+    };
+    let (at, own) = (other.path.pointer, target.at.pointer());
+    Err(Not::Possible(format!(
+        "a list at {own} would replace that at {at}, so no cluster tag is added; add it to {at} with propagation at launch"
+    )))
 }
 
 /// Whether AWS would take one more.

@@ -75,6 +75,21 @@ pub(super) const ROWS: &[TagRow] = &[
         policy: add(When::Create, TRIGGERS, &[]),
         ..UPBOUND
     },
+    // Releases before v1beta2 have `tags` beside `tag`, for the same.
+    TagRow {
+        group: "autoscaling.aws.upbound.io",
+        versions: &["v1beta1", "v1beta2", "v1beta3"],
+        kind: "AutoscalingGroup",
+        plural: "autoscalinggroups",
+        paths: &[
+            path("/spec/forProvider/tag", TagShape::GroupList, Role::Target),
+            path("/spec/forProvider/tags", KEY_VALUE, Role::Same),
+            path("/spec/initProvider/tag", TagShape::GroupList, Role::Same),
+            path("/spec/initProvider/tags", KEY_VALUE, Role::Same),
+        ],
+        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
+        ..UPBOUND
+    },
     TagRow {
         kind: "EBSVolume",
         plural: "ebsvolumes",

@@ -14,6 +14,8 @@ pub enum TagShape {
         /// The field of the value.
         value: &'static str,
     },
+    /// `[{key, value, propagateAtLaunch}]` of an Auto Scaling group. Its instances get only what is propagated at launch.
+    GroupList,
     /// One text `key,value,key2,value2`.
     CommaText,
     /// One text `key=value,key2=value2`, as cloud-controller-managers read it: spaces around a word go, and a value ends
@@ -34,6 +36,9 @@ pub(super) const NAME_VALUE: TagShape = TagShape::List {
     value: "value",
 };
 
+/// The field of a group's tag without which instances do not get it.
+const PROPAGATED: &str = "propagateAtLaunch";
+
 const SPECIFICATION: &str = "tagSpecification_";
 const DELETION: &str = "tagDeletion_";
 
@@ -41,6 +46,8 @@ const DELETION: &str = "tagDeletion_";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tags {
     pub pairs: Vec<(String, String)>,
+    /// Keys that the instances of a group do not get.
+    pub not_propagated: Vec<String>,
     /// What is wrong with the field, if something is.
     pub problem: Option<&'static str>,
 }
@@ -61,20 +68,17 @@ impl TagShape {
                     .filter_map(|(name, value)| parameter(name, &text(value)))
                     .collect();
             }
-            (Self::List { key, value }, Some(Value::Array(list))) => {
-                for element in list {
-                    match element.get(key).and_then(Value::as_str) {
-                        Some(key) => tags
-                            .pairs
-                            .push((key.to_owned(), element.get(value).map(text).unwrap_or_default())),
-                        None => tags.problem = Some("has an element without a key"),
-                    }
-                }
+            (Self::List { key, value }, Some(Value::Array(list))) => tags.read_list(list, key, value),
+            (Self::GroupList, Some(Value::Array(list))) => {
+                tags.read_list(list, "key", "value");
+                let stays = |element: &&Value| element.get(PROPAGATED) != Some(&Value::Bool(true));
+                let keys = list.iter().filter(stays).filter_map(|element| element.get("key"));
+                tags.not_propagated = keys.map(text).collect();
             }
             (Self::CommaText, Some(Value::String(words))) => tags = comma_text(words),
             (Self::EqualsText, Some(Value::String(words))) => tags = equals_text(words),
             (Self::Map | Self::Parameters, _) => tags.problem = Some("is not a map"),
-            (Self::List { .. }, _) => tags.problem = Some("is not a list"),
+            (Self::List { .. } | Self::GroupList, _) => tags.problem = Some("is not a list"),
             (Self::CommaText | Self::EqualsText, _) => tags.problem = Some("is not a text"),
         }
         tags
@@ -84,7 +88,7 @@ impl TagShape {
     pub(super) fn only(self, key: &str, value: &str) -> Option<Value> {
         match self {
             Self::Map => Some(json!({ key: value })),
-            Self::List { .. } => self.element(key, value).map(|element| json!([element])),
+            Self::List { .. } | Self::GroupList => self.element(key, value).map(|element| json!([element])),
             Self::CommaText | Self::EqualsText | Self::Parameters => None,
         }
     }
@@ -96,7 +100,21 @@ impl TagShape {
                 key: key_field,
                 value: value_field,
             } => Some(json!({ key_field: key, value_field: value })),
+            Self::GroupList => Some(json!({ "key": key, "value": value, PROPAGATED: true })),
             _ => None,
+        }
+    }
+}
+
+impl Tags {
+    fn read_list(&mut self, list: &[Value], key: &str, value: &str) {
+        for element in list {
+            match element.get(key).and_then(Value::as_str) {
+                Some(key) => self
+                    .pairs
+                    .push((key.to_owned(), element.get(value).map(text).unwrap_or_default())),
+                None => self.problem = Some("has an element without a key"),
+            }
         }
     }
 }
@@ -181,6 +199,10 @@ mod tests {
                 NAME_VALUE,
                 json!([{"name": "a", "value": "1"}, {"name": "b", "value": ""}]),
             ),
+            (
+                TagShape::GroupList,
+                json!([{"key": "a", "value": "1", "propagateAtLaunch": true}, {"key": "b", "propagateAtLaunch": true}]),
+            ),
             (TagShape::CommaText, json!("a,1,b,")),
             (TagShape::EqualsText, json!("a=1,b=")),
             (
@@ -193,6 +215,15 @@ mod tests {
             assert_eq!(shape.read(None), Tags::default());
             assert_eq!(shape.read(Some(&Value::Null)), Tags::default());
         }
+    }
+
+    #[test]
+    fn only_a_groups_tags_with_the_field_true_reach_its_instances() {
+        let tag = |key: &str, propagated: Value| json!({"key": key, "value": "", "propagateAtLaunch": propagated});
+        let list = json!([tag("a", json!(true)), tag("b", json!(false)), tag("c", json!("true")), {"key": "d"}]);
+        assert_eq!(TagShape::GroupList.read(Some(&list)).not_propagated, ["b", "c", "d"]);
+        assert_eq!(TagShape::GroupList.only("a", ""), Some(json!([tag("a", json!(true))])));
+        assert_eq!(KEY_VALUE.read(Some(&list)).not_propagated, Vec::<String>::new());
     }
 
     #[test]
@@ -214,6 +245,7 @@ mod tests {
         for shape in [
             TagShape::Map,
             KEY_VALUE,
+            TagShape::GroupList,
             TagShape::CommaText,
             TagShape::EqualsText,
             TagShape::Parameters,
