@@ -3,7 +3,6 @@
 mod account;
 mod ca_bundle;
 mod door;
-mod kubeconfig;
 mod own;
 
 use std::path::Path;
@@ -15,7 +14,7 @@ use kube::config::AuthInfo;
 use kube::{Client, Config};
 use outrigger_aws::imds::Metadata;
 use outrigger_aws::{CallObserver, Clients, EndpointOverride, Proxies, Settings};
-use outrigger_shared::kubeconfig::Programs;
+use outrigger_shared::kubeconfig::{self, Author};
 
 use crate::args::Options;
 use crate::cloud_config::overrides::{self, AwsService};
@@ -23,7 +22,6 @@ use crate::cloud_config::{CloudConfig, ClusterId};
 use crate::metrics::RestClient;
 use account::Account;
 use door::{DoorLayer, Rate};
-use kubeconfig::from_file;
 use own::Own;
 
 /// The cloud as configuration names it.
@@ -114,6 +112,12 @@ fn endpoint(section: &crate::cloud_config::ServiceOverride) -> EndpointOverride 
     }
 }
 
+/// The configuration of a client, from the file that `flag` names.
+async fn from_file(path: &Path, flag: &str, author: Author) -> Result<Config> {
+    let config = kubeconfig::config(path, author).await;
+    config.with_context(|| format!("{flag}={}", path.display()))
+}
+
 /// How to reach one API server.
 #[derive(Clone)]
 pub struct Cluster {
@@ -133,7 +137,7 @@ impl Cluster {
     /// When the file cannot be used, or there is none and this is no Pod.
     pub async fn of(options: &Options, counted: RestClient) -> Result<Self> {
         let mut config = match &options.general.kubeconfig {
-            Some(path) => from_file(path, "--kubeconfig", Programs::Allowed).await?,
+            Some(path) => from_file(path, "--kubeconfig", Author::Operator).await?,
             None => match (Config::incluster(), &options.general.master) {
                 (Ok(config), _) => config,
                 (Err(_), Some(master)) => {
@@ -161,16 +165,16 @@ impl Cluster {
     /// When the file cannot be used.
     pub async fn of_migration(options: &Options, own: &Self) -> Result<Self> {
         let path = options.migration.kubeconfig.as_deref();
-        own.or_of_file(path, "--migration-kubeconfig", Programs::Refused).await
+        own.or_of_file(path, "--migration-kubeconfig", Author::Tenant).await
     }
 
     /// The cluster of the kubeconfig that `flag` names, else this one. Requests are counted and limited as here.
     ///
     /// # Errors
     /// When the file cannot be used.
-    pub async fn or_of_file(&self, path: Option<&Path>, flag: &str, programs: Programs) -> Result<Self> {
+    pub async fn or_of_file(&self, path: Option<&Path>, flag: &str, author: Author) -> Result<Self> {
         let config = match path {
-            Some(path) => from_file(path, flag, programs).await?,
+            Some(path) => from_file(path, flag, author).await?,
             None => self.config.clone(),
         };
         Ok(Self { config, ..self.clone() })

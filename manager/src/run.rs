@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use outrigger_leader::{CountNodes, Guard, Mode, Observer, Permit, Setup, SlowPath, Timing};
 use outrigger_shared::controller::Controller;
-use outrigger_shared::kubeconfig::Programs;
+use outrigger_shared::kubeconfig::Author;
 use outrigger_shared::leader_migration::LeaderMigrationConfiguration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -118,14 +118,14 @@ async fn serve(options: &Options, cluster: &Cluster, surface: Surface, stop: &Ca
         .or_of_file(
             authentication.token_kubeconfig.as_deref(),
             "--authentication-kubeconfig",
-            Programs::Allowed,
+            Author::Operator,
         )
         .await?;
     let accesses = cluster
         .or_of_file(
             authentication.access_kubeconfig.as_deref(),
             "--authorization-kubeconfig",
-            Programs::Allowed,
+            Author::Operator,
         )
         .await?;
     let authorities = Authorities::load(authentication)?;

@@ -47,7 +47,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Kubeconfig for reading the cloud-controller-manager's lease in the cluster whose Nodes are reviewed at
-    /// /mutate/NAME; exec and auth-provider are refused in it, as they start programs. May be repeated
+    /// /mutate/NAME; exec and auth-provider are refused in it, as they start programs, and files outside its folder. May be
+    /// repeated
     #[arg(long = "cluster-kubeconfig", value_name = "NAME=FILE", value_parser = named_file)]
     pub cluster_kubeconfigs: Vec<(String, PathBuf)>,
     /// Namespace of the cloud-controller-manager's lease

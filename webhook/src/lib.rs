@@ -23,7 +23,6 @@ pub mod decide;
 pub mod duration;
 pub mod health;
 pub mod json;
-mod kubeconfig;
 pub mod metrics;
 pub mod missed;
 pub mod patch;

@@ -13,7 +13,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, Config};
 use outrigger_certs::{Clients, Reloader, tls};
 use outrigger_serving::{Drained, Server};
-use outrigger_shared::kubeconfig::Programs;
+use outrigger_shared::kubeconfig::{self, Author};
 use outrigger_shared::migration::CloudProviderMigration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,8 +25,8 @@ use crate::args::Args;
 use crate::health::{self, Health};
 use crate::metrics::{Metrics, Port, Watched};
 use crate::missed::Check;
+use crate::routes;
 use crate::view::{Clusters, Follow, Freshness, Migrations, Namespaces};
-use crate::{kubeconfig, routes};
 
 /// Time to reach an API server; the answer to a list may take longer.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -113,7 +113,7 @@ async fn watch(
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) -> Result<Arc<Reviewer>> {
-    let client = client(args.kubeconfig.as_deref(), Programs::Allowed)
+    let client = client(args.kubeconfig.as_deref(), Author::Operator)
         .await
         .context("cannot use the management cluster")?;
     let migrations = Migrations::new(Arc::clone(metrics));
@@ -142,7 +142,7 @@ async fn watch(
     let lease = |client, index: &Arc<Freshness>, name: &str| follow_lease(args, client, index, name, metrics);
     tasks.spawn(lease(client.clone(), &clusters.own, "management").run(stop.clone()));
     for (name, file) in &args.cluster_kubeconfigs {
-        let client = self::client(Some(file), Programs::Refused)
+        let client = self::client(Some(file), Author::Tenant)
             .await
             .with_context(|| format!("cannot use the cluster {name:?}"))?;
         let freshness = Arc::<Freshness>::default();
@@ -189,10 +189,12 @@ fn follow_lease(
     }
 }
 
-async fn client(kubeconfig: Option<&Path>, programs: Programs) -> Result<Client> {
+async fn client(kubeconfig: Option<&Path>, author: Author) -> Result<Client> {
     let mut config = match kubeconfig {
         None => Config::incluster().context("no --kubeconfig, and this is not a Pod with a service account")?,
-        Some(file) => kubeconfig::from_file(file, programs).await?,
+        Some(file) => kubeconfig::config(file, author)
+            .await
+            .with_context(|| format!("kubeconfig {}", file.display()))?,
     };
     config.connect_timeout = Some(CONNECT);
     let agent = http::HeaderValue::from_static(concat!("outrigger-webhook/", env!("CARGO_PKG_VERSION")));

@@ -71,6 +71,49 @@ fn a_start_without_a_certificate_fails_and_names_the_file() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_of_the_environment_is_not_for_the_api_server() {
+    // Nothing listens there.
+    let proxy = [
+        ("HTTPS_PROXY", "http://127.0.0.1:1"),
+        ("https_proxy", "http://127.0.0.1:1"),
+    ];
+    let webhook = Webhook::with_environment(play(Arc::default()).await, &proxy);
+    webhook.shows("/readyz", "200 OK").await;
+    assert_eq!(webhook.review().await, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenants_kubeconfig_with_a_file_of_elsewhere_ends_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kubeconfig");
+    let kubeconfig = serde_json::json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"tokenFile": "/etc/hostname"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]});
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    let log = folder.path().join("log");
+    let flag = format!("--cluster-kubeconfig=tenant={}", file.display());
+    let mut webhook = Webhook::logging(play(Arc::default()).await, &[&flag], File::create(&log).unwrap().into());
+    let mut ended = None;
+    for _ in 0..400 {
+        ended = webhook.child.try_wait().unwrap();
+        if ended.is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(ended.is_some_and(|status| !status.success()), "{ended:?}");
+    for part in [
+        r#"the cluster "tenant""#,
+        "tokenFile: /etc/hostname",
+        "beside the kubeconfig",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_filter_shows_what_is_sent_on_a_connection() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");

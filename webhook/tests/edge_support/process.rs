@@ -129,6 +129,15 @@ impl Webhook {
 
     /// Starts it with `more` flags and a place for its log.
     pub fn logging(api: SocketAddr, more: &[&str], log: Stdio) -> Self {
+        Self::spawn(api, more, &[], log)
+    }
+
+    /// Starts it with more variables in its environment.
+    pub fn with_environment(api: SocketAddr, variables: &[(&str, &str)]) -> Self {
+        Self::spawn(api, &[], variables, Stdio::null())
+    }
+
+    fn spawn(api: SocketAddr, more: &[&str], variables: &[(&str, &str)], log: Stdio) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let authority = Authority::new(
             "test",
@@ -151,6 +160,7 @@ impl Webhook {
             .arg(format!("--cluster-kubeconfig=prod={}", file.display()))
             .args(["--server-name=localhost", "--shutdown-delay=200ms"])
             .args(more)
+            .envs(variables.iter().copied())
             .stderr(log)
             .spawn()
             .unwrap();

@@ -180,7 +180,7 @@ pub(super) const OURS: &[Flag] = &[
     flag("load-balancer-sweep", Text, "report", Works, "What is done with load balancers, target groups, security groups and rules of this cluster whose Service is gone: off, report or delete."),
     flag("load-balancer-sweep-period", Duration, "1h0m0s", Works, "Time between two searches for them, at least 1m. Deleted is what two searches have found."),
     flag("migration", Text, "", Works, "Name of the CloudProviderMigration that this manager takes part in; implies leader migration."),
-    flag("migration-kubeconfig", Text, "", Works, "Kubeconfig of the cluster where that object lives; empty means this cluster. exec and auth-provider are refused in it, as they start programs."),
+    flag("migration-kubeconfig", Text, "", Works, "Kubeconfig of the cluster where that object lives; empty means this cluster. exec and auth-provider are refused in it, as they start programs, and files outside its folder."),
     flag("node-deletion-breaker-hold", Duration, "15m0s", Works, "After more Nodes than a window allows turn out to have no instance, no such Node is deleted for this time; then the window's number is deleted in each window."),
     flag("node-deletion-breaker-minimum", COUNT, "3", Works, "This many Nodes whose instances EC2 does not list may be deleted within a window, however small the cluster. Nodes of terminated instances do not count."),
     flag("node-deletion-breaker-percent", PERCENT, "10", Works, "This percentage of all Nodes may be deleted within a window because EC2 does not list their instances, if it is more than the minimum; 100 turns the breaker off."),
