@@ -155,6 +155,7 @@ fn arguments(
     let unreadable = |reason: Unreadable| because(reason.into());
     let whole = whole_line(original, name)?;
     durable::warn_of_flags(document, component, &whole, situation)?;
+    durable::look_at(document, &whole, component, situation, provider(original)?);
     let changes = phase_flags::changes(component, &whole, &situation.circumstances()).map_err(because)?;
     let path = service(name, "extraArgs");
     let mut own = document.arguments(&path, Shape::Map)?;
@@ -185,8 +186,8 @@ fn arguments(
 }
 
 fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
-    if situation.row < Phase::Migrate {
-        return names(object, situation);
+    if situation.row == Phase::InTree {
+        return Vec::new();
     }
     let services = ["kubeController", "kubeApi", "kubelet", "scheduler"];
     let is_set = |name: &str| {
@@ -204,7 +205,8 @@ fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
         .collect();
     let mut warnings: Vec<String> = csi_migration_off(keys).into_iter().collect();
     warnings.extend(names(object, situation));
-    if !is_external(object) && provider(object).is_ok_and(|provider| provider == Some(AWS)) {
+    let is_switched = situation.row >= Phase::Migrate && !is_external(object);
+    if is_switched && provider(object).is_ok_and(|provider| provider == Some(AWS)) {
         warnings.push(
             "useInstanceMetadataHostname becomes true, so no machine may be registered with --node-name; register such machines \
              again without it"

@@ -34,9 +34,7 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
                 .to_owned(),
         );
     }
-    if situation.row >= Phase::Migrate {
-        warnings.extend(csi_migration_off(gated_keys(&cluster.config)));
-    }
+    warnings.extend(csi_migration_off(gated_keys(&cluster.config)));
     let manifest = object
         .pointer("/spec/rkeConfig/additionalManifest")
         .and_then(Value::as_str);
@@ -88,10 +86,13 @@ fn before_the_switch(cluster: &Cluster<'_>, row: Phase) -> Vec<String> {
 }
 
 /// The gate that goes with the in-tree provider, in the keys that set it.
-pub(super) fn csi_migration_off(keys: Vec<String>) -> Option<String> {
+pub(super) fn csi_migration_off(mut keys: Vec<String>) -> Option<String> {
+    keys.sort();
+    keys.dedup();
+    let verb = if keys.len() == 1 { "sets" } else { "set" };
     (!keys.is_empty()).then(|| {
         format!(
-            "{} still set the feature gate CSIMigrationAWS=false, with which volumes cannot attach after the switch; remove it \
+            "{} still {verb} the feature gate CSIMigrationAWS=false, with which volumes cannot attach after the switch; remove it \
              once the EBS CSI driver runs",
             shortened(keys)
         )
@@ -126,9 +127,14 @@ fn without_effect((index, entry): (usize, &Value)) -> Option<String> {
     let beside = entry.as_object().into_iter().flat_map(Map::keys);
     let beside: Vec<String> = beside.filter(|key| !known.contains(&key.as_str())).cloned().collect();
     if !beside.is_empty() {
+        let (verb, they, them) = if beside.len() == 1 {
+            ("stands", "it has", "it")
+        } else {
+            ("stand", "they have", "them")
+        };
         let keys = shortened(beside);
         return Some(format!(
-            "{keys} stand beside config in {place}, where they have no effect; indent them below config"
+            "{keys} {verb} beside config in {place}, where {they} no effect; indent {them} below config"
         ));
     }
     let is_missing = entry.get("config").is_none_or(Value::is_null);
