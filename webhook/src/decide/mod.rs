@@ -24,6 +24,7 @@
 //! | how Rancher merges the configuration of a machine | `machine_config.rs` |
 //! | what RKE2 passes to its components for `cloud-provider-name`, by release | `rke2_provider.rs` |
 //! | Kubermatic's Cluster and the Machines of its user clusters | `kubermatic.rs`, `machine.rs` |
+//! | HyperShift's control planes, which are left to their operator | `hypershift.rs` |
 //! | tags of AWS resources, and where a cluster's key must not be | `tags/` |
 //! | what is refused, where an operator asks for it | `validate.rs` |
 //! | how long a warning may be | `warning.rs` |
@@ -42,6 +43,7 @@ mod document;
 mod durable;
 mod helm_chart;
 mod helm_warnings;
+mod hypershift;
 mod input;
 mod kamaji;
 mod kinds;

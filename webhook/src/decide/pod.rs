@@ -3,7 +3,7 @@
 
 use outrigger_shared::{component, migration::Profile};
 
-use super::{Draft, Input, Kind, Migration, Operation, kubermatic, pod_spec};
+use super::{Draft, Input, Kind, Migration, Operation, hypershift, kubermatic, pod_spec};
 use crate::patch::Path;
 
 pub(super) const KINDS: &[Kind] = &[Kind {
@@ -28,5 +28,6 @@ pub(super) fn is_concerned(input: &Input<'_>) -> bool {
 /// The phase's row in full.
 pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     kubermatic::workload(input, migration, input.object)
+        .or_else(|| hypershift::workload(input, migration, input.object))
         .unwrap_or_else(|| pod_spec::draft(migration, &Path::default(), input.object, None))
 }

@@ -3,7 +3,7 @@
 use outrigger_shared::migration::Profile;
 use serde_json::Value;
 
-use super::{Draft, Input, Kind, Migration, kubermatic, pod_spec};
+use super::{Draft, Input, Kind, Migration, hypershift, kubermatic, pod_spec};
 use crate::patch::Path;
 
 const fn row(kind: &'static str, plural: &'static str) -> Kind {
@@ -46,7 +46,8 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
             ..Draft::default()
         };
     }
-    if let Some(draft) = kubermatic::workload(input, migration, object) {
+    let of_operator = kubermatic::workload(input, migration, object);
+    if let Some(draft) = of_operator.or_else(|| hypershift::workload(input, migration, object)) {
         return draft;
     }
     let old = input.old_object.and_then(template);
