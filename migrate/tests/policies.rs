@@ -42,6 +42,26 @@ fn policies_of_machines_are_rendered_and_nodes_of_a_hosted_cluster_are_left_to_t
 }
 
 #[test]
+fn a_target_that_names_kube_system_hosts_nothing() {
+    let own = |selector: &str| {
+        let hosted = format!("{{profile: HostedControlPlane, namespaceSelector: {selector}}}");
+        let run = render(
+            &format!("nodeTaint: Always, targets: [{{profile: Nodes}}, {hosted}]"),
+            &[],
+        );
+        run.stdout.contains("name: outrigger.nodes.core") && run.stderr.is_empty()
+    };
+    assert!(own("{matchLabels: {kubernetes.io/metadata.name: kube-system}}"));
+    assert!(own(
+        "{matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [kube-system]}]}"
+    ));
+    assert!(!own("{matchLabels: {kubernetes.io/metadata.name: tenant}}"));
+    assert!(!own(
+        "{matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [kube-system, tenant]}]}"
+    ));
+}
+
+#[test]
 fn what_policies_cannot_do_is_said() {
     for (spec, code, said) in [
         (

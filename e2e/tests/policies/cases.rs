@@ -100,6 +100,9 @@ pub fn nodes() -> Vec<Case> {
         node("too-early", "prepare", json!({}), false),
         node("only-audited", "audit", json!({}), false),
         node("of-another-api-server", "hosted", json!({}), false),
+        node("control-plane-in-kube-system-by-label", "own-by-label", json!({}), true),
+        node("control-plane-in-kube-system-by-name", "own-by-name", json!({}), true),
+        node("control-plane-also-elsewhere", "own-and-hosted", json!({}), false),
         node("nobodys", "nobody", json!({}), false),
         update,
     ]

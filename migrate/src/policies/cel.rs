@@ -4,10 +4,10 @@
 //! fails leaves the object as it is (`failurePolicy: Ignore`), as a decision does with what it cannot read.
 
 use outrigger_shared::annotations::{APPLY, NAMESPACE_NAME_LABEL};
-use outrigger_shared::migration::Profile;
+use outrigger_shared::migration::{KUBE_SYSTEM, Profile};
 
 /// Namespaces that only a target that names them reaches, besides the webhook's own.
-const PROTECTED: [&str; 2] = ["kube-system", "kube-node-lease"];
+const PROTECTED: [&str; 2] = [KUBE_SYSTEM, "kube-node-lease"];
 
 const OBJECT_LABELS: &str = "object.metadata.?labels.orValue({})";
 const NAMESPACE_LABELS: &str = "namespaceObject.metadata.?labels.orValue({})";
@@ -37,13 +37,19 @@ pub(super) fn in_force(phases: &[&str]) -> String {
     )
 }
 
-/// No target's objects live in a management cluster: such a migration's Nodes are those of another API server.
+/// No target is about a control plane in a management cluster: such a migration's Nodes are those of another API server. A
+/// target that names kube-system alone is about the cluster's own workloads
+/// ([`outrigger_shared::migration::Target::hosts_a_control_plane`]).
 pub(super) fn migrates_its_own_nodes() -> String {
     let elsewhere = PROFILES.into_iter().filter(|profile| profile.in_management_cluster());
     let elsewhere: Vec<String> = elsewhere.map(name).collect();
+    let (label, own) = (text(NAMESPACE_NAME_LABEL), text(KUBE_SYSTEM));
     format!(
-        "!params.spec.?targets.orValue([]).exists(target, target.profile in {})",
-        list(elsewhere.iter().map(String::as_str))
+        "!params.spec.?targets.orValue([]).exists(target, target.profile in {profiles}\n  \
+         && target.?namespaceSelector.?matchLabels[?{label}].orValue(\"\") != {own}\n  \
+         && !target.?namespaceSelector.?matchExpressions.orValue([]).exists(e,\n    \
+         e.key == {label} && e.operator == \"In\" && e.?values.orValue([]) == [{own}]))",
+        profiles = list(elsewhere.iter().map(String::as_str))
     )
 }
 

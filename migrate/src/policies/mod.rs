@@ -10,7 +10,7 @@
 
 use std::io::{Read, Write};
 
-use outrigger_shared::migration::{Mode, NodeTaint};
+use outrigger_shared::migration::{Mode, NodeTaint, Target};
 use outrigger_webhook::decide::Kind;
 use serde_json::{Value, json};
 
@@ -100,7 +100,7 @@ fn has_target(found: &Found, kind: &Kind) -> bool {
 
 fn obstacle(rule: Rule, found: &Found) -> Option<Obstacle> {
     let spec = &found.migration.spec;
-    let is_hosted = || spec.targets.iter().any(|target| target.profile.in_management_cluster());
+    let is_hosted = || spec.targets.iter().any(Target::hosts_a_control_plane);
     match (rule, spec.node_taint) {
         (Rule::Tag(_), _) => None,
         (Rule::Taint, _) if is_hosted() => Some(Obstacle {

@@ -17,7 +17,7 @@ mod status;
 pub use self::{
     phase::Phase,
     problems::Problem,
-    selection::{Candidate, Labels, Selected},
+    selection::{Candidate, KUBE_SYSTEM, Labels, Selected},
     status::{CloudProviderMigrationStatus, ControllerStatus, NodeCounts, condition},
 };
 

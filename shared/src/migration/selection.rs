@@ -11,7 +11,8 @@ use crate::annotations::NAMESPACE_NAME_LABEL;
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-const KUBE_SYSTEM: &str = "kube-system";
+/// The namespace of a cluster's own control plane.
+pub const KUBE_SYSTEM: &str = "kube-system";
 
 /// Namespaces that only a target that names them reaches, besides the webhook's own.
 const PROTECTED: [&str; 2] = [KUBE_SYSTEM, "kube-node-lease"];
