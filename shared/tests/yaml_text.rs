@@ -174,7 +174,12 @@ fn what_no_edit_can_change_safely_is_refused_with_its_place() {
     is_refused(
         "x: &x {b: c}\na: *x\n",
         &Insert(&["a", "c"], json!(1)),
-        "has no map above it",
+        "a.c (line 2) is below an alias of an anchor",
+    );
+    is_refused(
+        "x: &x [b]\na: *x\n",
+        &Push(&["a"], json!(1)),
+        "a (line 2) is an alias of an anchor",
     );
     is_refused("x: &x\n  b: c\na: *x\n", &Insert(&["x", "c"], json!(1)), "x.c (line 2)");
     is_refused("a: {b: 1, # x\n c: 2}\n", &Remove(&["a", "b"]), "take it out by hand");

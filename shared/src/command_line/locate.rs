@@ -209,6 +209,8 @@ fn leading_flags(rest: &[&str]) -> usize {
     rest.iter().take_while(|token| token.starts_with('-')).count()
 }
 
+/// The last part of a program's path, without the ending that Windows gives programs.
 fn base_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
+    let name = path.rsplit(['/', '\\']).next().unwrap_or(path);
+    name.strip_suffix(".exe").unwrap_or(name)
 }

@@ -79,6 +79,7 @@ impl YamlText {
                     self.spliced(holder.start, holder.end, &written)
                 }
             }
+            Kind::Alias => return Err(refused("is below an alias of an anchor")),
             _ => return Err(refused("has no map above it")),
         };
         let text = text.ok_or_else(|| refused(OTHERWISE))?;
@@ -103,7 +104,12 @@ impl YamlText {
         let root = self.roots.get(document).ok_or_else(|| refused("is not there"))?;
         let (holder, depth) = walk(root, path);
         let Kind::List { items, flow } = &holder.kind else {
-            return Err(refused("is no list"));
+            let is_alias = matches!(holder.kind, Kind::Alias);
+            return Err(refused(if is_alias {
+                "is an alias of an anchor"
+            } else {
+                "is no list"
+            }));
         };
         if depth < path.len() {
             return Err(refused("is not there"));

@@ -212,17 +212,17 @@ fn kubelet_settings(text: &YamlText, situation: &Situation<'_>) -> Vec<String> {
 }
 
 fn gate_warning(gate: &str, setting: &Value, situation: &Situation<'_>) -> Option<String> {
-    let version = situation.version?;
-    if phase_flags::is_removed_gate(gate, version) {
+    if let Some(version) = situation.version
+        && phase_flags::is_removed_gate(gate, version)
+    {
         return Some(format!(
             "remove featureGates.{gate} from data.kubelet: a kubelet of {version} does not know it and does not start"
         ));
     }
     (gate == "CSIMigrationAWS" && *setting == Value::Bool(false)).then(|| {
-        format!(
-            "install the EBS CSI driver and remove featureGates.CSIMigrationAWS=false from data.kubelet: an external kubelet of \
-             {version} mounts no in-tree EBS volume, and from 1.25 on it does not start"
-        )
+        "install the EBS CSI driver and remove featureGates.CSIMigrationAWS=false from data.kubelet: with it an external kubelet \
+         mounts no in-tree EBS volume, and from 1.25 on none starts"
+            .to_owned()
     })
 }
 
