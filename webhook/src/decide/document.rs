@@ -9,9 +9,12 @@ use outrigger_shared::{
     yaml_text::{self, LineEdit, YamlText},
 };
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::arguments::{Shape, Unfit};
+use super::{
+    arguments::{Shape, Unfit},
+    place::{append, find, prune, take, write},
+};
 use crate::patch::{NotAnObject, Path};
 
 /// One recorded change. `at` is a JSON Pointer into the object; `parents` counts the objects that were made on the way.
@@ -347,109 +350,6 @@ fn put(value: &mut Value, at: &str, was: Option<Value>, parents: usize) -> Optio
             take(value, &path);
             prune(value, &path, parents);
             Some(())
-        }
-    }
-}
-
-fn find<'a>(value: &'a Value, path: &Path) -> Option<&'a Value> {
-    value.pointer(path.pointer().as_str()).filter(|found| !found.is_null())
-}
-
-/// Sets a field and makes the missing objects on the way; says how many.
-pub(super) fn write(value: &mut Value, path: &Path, new: Value) -> Result<usize, NotAnObject> {
-    let keys: Vec<&str> = path.keys().collect();
-    let Some((last, parents)) = keys.split_last() else {
-        *value = new;
-        return Ok(0);
-    };
-    reach(value, path, parents.len())?;
-    let mut made = 0;
-    let mut here = value;
-    for key in parents {
-        here = match here {
-            Value::Array(list) => key.parse::<usize>().ok().and_then(|index| list.get_mut(index)),
-            Value::Object(fields) => {
-                let missing = fields.get(*key).is_none_or(Value::is_null);
-                made += usize::from(missing);
-                if missing {
-                    fields.insert((*key).to_owned(), json!({}));
-                }
-                fields.get_mut(*key)
-            }
-            _ => None,
-        }
-        .ok_or_else(|| not_an_object(path, parents.len()))?;
-    }
-    match here {
-        Value::Object(fields) => drop(fields.insert((*last).to_owned(), new)),
-        Value::Array(list) => {
-            let element = last.parse::<usize>().ok().and_then(|index| list.get_mut(index));
-            *element.ok_or_else(|| not_an_object(path, parents.len()))? = new;
-        }
-        _ => return Err(not_an_object(path, parents.len())),
-    }
-    Ok(made)
-}
-
-/// Whether the first `depth` keys of a path lead through objects, list elements, or nothing at all.
-fn reach(value: &Value, path: &Path, depth: usize) -> Result<(), NotAnObject> {
-    let mut here = value;
-    for (number, key) in path.keys().take(depth).enumerate() {
-        let next = match here {
-            Value::Object(fields) => match fields.get(key) {
-                None | Some(Value::Null) => return Ok(()),
-                Some(next) => Some(next),
-            },
-            Value::Array(list) => key.parse::<usize>().ok().and_then(|index| list.get(index)),
-            _ => None,
-        };
-        here = next.ok_or_else(|| not_an_object(path, number))?;
-    }
-    if here.is_object() || here.is_array() {
-        Ok(())
-    } else {
-        Err(not_an_object(path, depth))
-    }
-}
-
-fn not_an_object(path: &Path, depth: usize) -> NotAnObject {
-    let keys: Vec<&str> = path.keys().take(depth).collect();
-    NotAnObject {
-        path: Path::new(&keys).pointer().to_string(),
-    }
-}
-
-fn append(value: &mut Value, path: &Path, new: Value) -> Result<usize, NotAnObject> {
-    match value.pointer_mut(path.pointer().as_str()) {
-        Some(Value::Array(list)) => {
-            list.push(new);
-            Ok(0)
-        }
-        None | Some(Value::Null) => write(value, path, json!([new])).map(|made| made + 1),
-        Some(_) => Err(not_an_object(path, path.keys().count())),
-    }
-}
-
-/// Takes a field out of the object that holds it.
-fn take(value: &mut Value, path: &Path) -> Option<Value> {
-    let keys: Vec<&str> = path.keys().collect();
-    let (last, parents) = keys.split_last()?;
-    let holder = value.pointer_mut(Path::new(parents).pointer().as_str())?;
-    holder.as_object_mut()?.remove(*last)
-}
-
-/// Takes the objects out again that were made on the way to a field, while they are empty.
-fn prune(value: &mut Value, path: &Path, parents: usize) {
-    let keys: Vec<&str> = path.keys().collect();
-    let Some((_, holders)) = keys.split_last() else { return };
-    for depth in (holders.len().saturating_sub(parents)..holders.len()).rev() {
-        let holder = Path::new(holders.get(..=depth).unwrap_or_default());
-        if value
-            .pointer(holder.pointer().as_str())
-            .and_then(Value::as_object)
-            .is_some_and(Map::is_empty)
-        {
-            take(value, &holder);
         }
     }
 }

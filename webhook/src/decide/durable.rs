@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use super::{
     Draft, Input, Migration, annotation,
     arguments::{Shape, Unfit},
-    document::{self, Document, Entry},
-    leader_migration_file,
+    document::{Document, Entry},
+    leader_migration_file, place,
 };
 use crate::patch::{Builder, NotAnObject, Path};
 
@@ -173,7 +173,7 @@ pub(super) fn kept(input: &Input<'_>, part: &Path) -> Option<Draft> {
     }
 
     let mut value = input.object.clone();
-    document::write(&mut value, part, stored.clone()).ok()?;
+    place::write(&mut value, part, stored.clone()).ok()?;
     write_undo(&mut value, &noted).ok()?;
     let mut builder = Builder::default();
     builder.value(&Path::default(), input.object, &value);
@@ -416,7 +416,7 @@ fn write_undo(value: &mut Value, entries: &[Entry]) -> Result<(), Obstacle> {
         return Ok(());
     }
     let text = serde_json::to_string(entries).map_err(|error| Obstacle::Other(error.to_string()))?;
-    document::write(
+    place::write(
         value,
         &Path::new(&["metadata", "annotations", annotations::UNDO]),
         json!(text),

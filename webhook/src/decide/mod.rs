@@ -8,7 +8,7 @@
 //! | what a review says, and whether it is an occasion to act | `input.rs` |
 //! | which kinds have rules | `kinds.rs` |
 //! | which migration does the object belong to | `matching.rs` |
-//! | the way between phases for the durable objects of provisioners | `durable.rs`, `document.rs` |
+//! | the way between phases for the durable objects of provisioners | `durable.rs`, `document.rs`, `place.rs` |
 //! | Cluster API's control planes, machine configurations and templates | `cluster_api/` |
 //! | flags in YAML texts inside of objects | `yaml_arguments.rs` |
 //! | ConfigMaps of kubeadm | `kubeadm_config.rs` |
@@ -55,6 +55,7 @@ mod machine_config;
 mod matching;
 mod node;
 mod outside_text;
+mod place;
 mod pod;
 mod pod_row;
 mod pod_spec;
