@@ -137,8 +137,10 @@ impl Assembly {
 
     fn tagging(&self, permit: Permit) -> tagging::Deps {
         let flags = &self.options.tagging;
+        let client = self.tagging_client.clone();
         tagging::Deps {
-            client: self.tagging_client.clone(),
+            events: Recorder::new(client.clone(), tagging::EVENT_COMPONENT),
+            client,
             nodes: self.nodes.clone(),
             ec2: Arc::clone(&self.cloud.clients.ec2),
             instances: self.instances.clone(),

@@ -14,13 +14,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::denials::{Denials, REPLACE};
 use super::plan::{Deletion, Member, Plan, Step, Work};
-use super::report::{self, Failures, Said};
+use super::report::{self, Failures};
 use super::{Deps, condition};
 use crate::aws_write::write;
 use crate::events::{EventType, about_cluster, about_node};
 use crate::instances::Answer;
 use crate::node_cache::NodeView;
 use crate::node_patch::WriteError;
+use crate::said::Said;
 
 /// Writes under way at the same time. AWS lets an account change a few routes a second, so more would only wait.
 const AT_ONCE: usize = 16;

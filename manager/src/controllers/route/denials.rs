@@ -6,7 +6,8 @@ use std::time::Duration;
 use outrigger_aws::Error;
 use tokio::time::Instant;
 
-use super::report::{self, Said};
+use super::report;
+use crate::said::Said;
 
 /// The action for which two others serve while it is denied.
 pub(super) const REPLACE: &str = "ReplaceRoute";

@@ -1,45 +1,12 @@
 //! What the user hears of failures: an Event on the Node when something new is to be said, and one line in the log
 //! for each cause in a pass, however many Nodes it concerns.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::Duration;
+use std::collections::BTreeMap;
 
 use outrigger_aws::{Error, InstanceId, Kind};
 use outrigger_shared::tags;
-use tokio::time::Instant;
 
-/// An Event that still holds is repeated after this time: the API server keeps Events for an hour.
-const REPEAT: Duration = Duration::from_secs(1800);
-
-/// What was said about which Node, by UID.
-#[derive(Debug, Default)]
-pub(super) struct Said {
-    by_uid: HashMap<String, (String, Instant)>,
-}
-
-impl Said {
-    /// Whether this is to be said now.
-    pub(super) fn is_news(&mut self, uid: &str, message: &str, now: Instant) -> bool {
-        if let Some((said, at)) = self.by_uid.get(uid)
-            && said == message
-            && now.duration_since(*at) < REPEAT
-        {
-            return false;
-        }
-        self.by_uid.insert(uid.to_owned(), (message.to_owned(), now));
-        true
-    }
-
-    /// The Node is well again.
-    pub(super) fn forget(&mut self, uid: &str) {
-        self.by_uid.remove(uid);
-    }
-
-    /// Forgets Nodes that are gone.
-    pub(super) fn keep(&mut self, present: &HashSet<&str>) {
-        self.by_uid.retain(|uid, _| present.contains(uid.as_str()));
-    }
-}
+use crate::aws_words;
 
 /// The failures of a pass by cause, each with how often and one example.
 #[derive(Debug, Default)]
@@ -99,50 +66,24 @@ pub(super) fn is_full(error: &Error) -> bool {
     error.code() == Some("RouteLimitExceeded")
 }
 
-/// A message without what EC2 appends to a denial, which differs from call to call:
-/// <https://docs.aws.amazon.com/STS/latest/APIReference/API_DecodeAuthorizationMessage.html>.
-fn without_encoded(message: &str) -> &str {
-    let end = message
-        .find("Encoded authorization failure message")
-        .unwrap_or(message.len());
-    message.get(..end).unwrap_or(message).trim_end()
-}
-
 /// A failed write in words, with what helps. Without the request's ID: the same failure must read the same each time.
 pub(super) fn explain(error: &Error, table: &str) -> String {
-    let code = error.code().map_or_else(String::new, |code| format!("{code}: "));
-    let told = format!("AWS {}: {code}{}", error.operation(), without_encoded(error.message()));
     if is_full(error) {
+        let told = aws_words::answer(error);
         return format!(
             "route table {table} holds as many routes as AWS allows ({told}): raise the VPC quota \"Routes per route \
              table\" (50 unless raised, at most 1,000) or use a network plug-in that needs no routes"
         );
     }
     if error.kind() == Kind::AccessDenied {
-        return format!(
-            "{told}: allow ec2:{} to the cloud controller manager's role",
-            error.operation()
-        );
+        return aws_words::denied_ec2(error);
     }
-    told
+    aws_words::answer(error)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn the_same_message_comes_again_only_after_a_while_and_another_one_at_once() {
-        let (mut said, now) = (Said::default(), Instant::now());
-        assert!(said.is_news("u", "full", now));
-        assert!(!said.is_news("u", "full", now + REPEAT / 2));
-        assert!(said.is_news("u", "denied", now + REPEAT / 2));
-        assert!(said.is_news("u", "denied", now + REPEAT * 2));
-        said.forget("u");
-        assert!(said.is_news("u", "denied", now + REPEAT * 2));
-        said.keep(&HashSet::new());
-        assert!(said.is_news("u", "denied", now + REPEAT * 2));
-    }
 
     #[test]
     fn a_full_table_and_a_denied_call_come_with_what_helps() {
@@ -150,9 +91,6 @@ mod tests {
         assert!(explain(&full, "rtb-1").contains("Routes per route table"));
         let denied = Error::answered("CreateRoute", "UnauthorizedOperation", "x").with_request_id(Some("r-1"));
         assert!(!explain(&denied, "rtb-1").contains("r-1"));
-        let encoded = "no. Encoded authorization failure message: aB3-x";
-        let encoded = Error::answered("CreateRoute", "UnauthorizedOperation", encoded);
-        assert!(!explain(&encoded, "rtb-1").contains("aB3-x"));
         assert!(explain(&denied, "rtb-1").ends_with("allow ec2:CreateRoute to the cloud controller manager's role"));
     }
 }

@@ -42,9 +42,11 @@ pub struct Batch {
     pub instances: Vec<InstanceId>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Item {
     action: Action,
+    /// The Node for which this is to be done; it is gone where tags are to be taken off.
+    node: String,
     /// Asked for because the tags were gone, though the label says that they are there.
     repair: bool,
 }
@@ -94,11 +96,11 @@ impl Book {
         nodes.insert(node.name.to_owned());
         match self.items.get(instance) {
             // The instance has a Node again before its tags were taken off.
-            Some(item) if item.action == Action::Untag => self.want(instance, Action::Tag, true),
+            Some(item) if item.action == Action::Untag => self.want(instance, node.name, Action::Tag, true),
             Some(item) if node.labelled && !item.repair && !self.under_way.contains(instance) => {
                 self.drop_item(instance);
             }
-            None if !node.labelled && !self.is_given_up(instance) => self.want(instance, Action::Tag, false),
+            None if !node.labelled && !self.is_given_up(instance) => self.want(instance, node.name, Action::Tag, false),
             _ => {}
         }
     }
@@ -119,7 +121,7 @@ impl Book {
         if self.hopeless.remove(&instance) || was_missing {
             self.drop_item(&instance);
         } else {
-            self.want(&instance, Action::Untag, false);
+            self.want(&instance, name, Action::Untag, false);
         }
     }
 
@@ -127,13 +129,15 @@ impl Book {
     pub fn repair(&mut self, instance: &InstanceId) {
         self.missing.remove(instance);
         self.hopeless.remove(instance);
-        if self.nodes.contains_key(instance) && !self.items.contains_key(instance) {
-            self.want(instance, Action::Tag, true);
+        let node = self.nodes.get(instance).and_then(BTreeSet::first).cloned();
+        if let Some(node) = node.filter(|_| !self.items.contains_key(instance)) {
+            self.want(instance, &node, Action::Tag, true);
         }
     }
 
-    fn want(&mut self, instance: &InstanceId, action: Action, repair: bool) {
-        let item = Item { action, repair };
+    fn want(&mut self, instance: &InstanceId, node: &str, action: Action, repair: bool) {
+        let node = node.to_owned();
+        let item = Item { action, node, repair };
         let is_new = self.items.insert(instance.clone(), item).is_none();
         if is_new && !self.under_way.contains(instance) {
             self.ready.push_back(instance.clone());
@@ -223,11 +227,11 @@ impl Book {
         self.backoff.failed(instance, now)
     }
 
-    /// It was not its fault: it waits with the others.
+    /// It was not its fault: it waits behind the others, which may need another action that is allowed.
     pub fn put_back(&mut self, instance: &InstanceId) {
         self.under_way.remove(instance);
         if self.items.contains_key(instance) && !self.ready.contains(instance) {
-            self.ready.push_front(instance.clone());
+            self.ready.push_back(instance.clone());
         }
     }
 
@@ -281,6 +285,12 @@ impl Book {
     #[must_use]
     pub fn is_hopeless(&self, instance: &InstanceId) -> bool {
         self.hopeless.contains(instance)
+    }
+
+    /// The Node for which something is to be done about an instance.
+    #[must_use]
+    pub fn node_of(&self, instance: &InstanceId) -> Option<&str> {
+        self.items.get(instance).map(|item| item.node.as_str())
     }
 
     /// The Nodes of an instance; one, but for a moment when it was made anew under another name.

@@ -28,11 +28,15 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::sleep_until;
+use crate::events::Recorder;
 use crate::instances::Instances;
 use crate::metrics::Metrics;
 use crate::node_cache::{NodeCache, NodeView};
 pub use metrics::TaggingMetrics;
 use work::Work;
+
+/// Source of this controller's Events.
+pub const EVENT_COMPONENT: &str = "tagging-controller";
 
 /// Name of the queue in metrics `workqueue_*`, the incumbent's.
 pub const QUEUE: &str = "tagging-controller";
@@ -71,6 +75,8 @@ pub struct Deps {
     pub metrics: Metrics,
     /// Metrics of this one.
     pub counts: TaggingMetrics,
+    /// Events, of component [`EVENT_COMPONENT`].
+    pub events: Recorder,
     /// The right to write.
     pub permit: Permit,
 }

@@ -16,11 +16,14 @@ use super::apply::{self, Applied, Verdict};
 use super::book::{Action, Book, Seen};
 use super::pace::Pace;
 use super::{Deps, Error, label};
+use crate::aws_words;
 use crate::backoff::Backoff;
+use crate::events::{EventType, about_cluster};
 use crate::instances::{Answer, Lane};
 use crate::metrics::{Queue, Working};
 use crate::node_cache::NodeView;
 use crate::node_patch::WriteError;
+use crate::said::Said;
 
 /// Most resources of one call, as the incumbent has it. EC2 allows more.
 const BATCH: usize = 50;
@@ -51,6 +54,8 @@ pub(super) struct Work {
     is_refused: bool,
     /// When each reason of a failure was logged last.
     said: HashMap<String, Instant>,
+    /// Which denied actions were reported by an Event.
+    reported: Said,
     under_way: JoinSet<Outcome>,
     /// When AWS last set or removed tags: what EC2 said before is no evidence of lost tags.
     last_written: Option<Instant>,
@@ -74,6 +79,7 @@ impl Work {
             pause: Backoff::new(PAUSE.0, PAUSE.1),
             is_refused: false,
             said: HashMap::new(),
+            reported: Said::default(),
             under_way: JoinSet::new(),
             last_written: None,
             queue,
@@ -219,12 +225,40 @@ impl Work {
         } else if self.book.failed(id, now) == INCUMBENT_TRIES {
             self.deps.counts.exhausted();
         }
-        let cause = format!("{:?} {}", error.kind(), error.code().unwrap_or_default());
+        let cause = format!(
+            "{} {:?} {}",
+            error.operation(),
+            error.kind(),
+            error.code().unwrap_or_default()
+        );
         let is_new = |said: &Instant| now.duration_since(*said) >= SAY_AGAIN;
         if self.said.get(&cause).is_none_or(is_new) {
             tracing::warn!(instance = %id, %error, "tagging failed; it is tried again");
             self.said.insert(cause, now);
         }
+        if error.kind() == Kind::AccessDenied {
+            self.report_denied(id, error);
+        }
+    }
+
+    /// Emits one Event for each denied action, however many Nodes it concerns.
+    fn report_denied(&mut self, id: &InstanceId, error: &AwsError) {
+        if !self.reported.is_news(error.operation(), "", Instant::now()) {
+            return;
+        }
+        let message = format!(
+            "The tags of --tags cannot be brought up to date for instance {id} of Node {}, and for others: {}",
+            self.book.node_of(id).unwrap_or("(unknown)"),
+            aws_words::denied_ec2(error)
+        );
+        let (events, permit) = (&self.deps.events, &self.deps.permit);
+        events.record(
+            permit,
+            &about_cluster(),
+            EventType::Warning,
+            "TaggingActionDenied",
+            &message,
+        );
     }
 
     fn recovered(&mut self) {

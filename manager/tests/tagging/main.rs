@@ -6,6 +6,8 @@
     reason = "a test ends at the first thing that is not as it should be"
 )]
 
+mod denied;
+#[path = "../node_support/mod.rs"]
 mod node_support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +19,7 @@ use outrigger_aws::fake::FakeAws;
 use outrigger_aws::{Error as AwsError, InstanceId, Tags};
 use outrigger_leader::Permit;
 use outrigger_manager::controllers::tagging::{self, Deps, TaggingMetrics, label};
+use outrigger_manager::events::Recorder;
 use outrigger_manager::instances::Instances;
 use outrigger_manager::metrics::Metrics;
 use serde_json::{Value, json};
@@ -91,6 +94,7 @@ fn start(nodes: Vec<Value>, aws: Arc<FakeAws>, flags: Flags) -> Running {
     let (metrics, stop) = (Metrics::new(), CancellationToken::new());
     let deps = Deps {
         client: api.client(),
+        events: Recorder::new(api.client(), tagging::EVENT_COMPONENT),
         nodes: api.cache.clone(),
         instances: Instances::new(aws.clone(), "prod".into(), "vpc-1".into()),
         ec2: aws.clone(),
@@ -519,31 +523,5 @@ async fn a_thousand_nodes_with_bad_ids_are_quiet_after_a_minute() {
             );
             running.end().await;
         }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_minute_without_permission_costs_few_calls_and_lines_and_ends_by_itself() {
-    for flags in [
-        Flags {
-            calls_at_once: 10,
-            ..SINGLE
-        },
-        BATCHED,
-    ] {
-        let (lines, _guard) = lines();
-        let ids: Vec<String> = (0..300).map(|n| format!("i-{n:04x}")).collect();
-        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-        let aws = world(&ids);
-        for _ in 0..40 {
-            aws.fail_next("CreateTags", refusal("CreateTags", "UnauthorizedOperation"));
-        }
-        let running = start(ids.iter().map(|id| node(id)).collect(), aws, flags);
-        pause(60).await;
-        assert!(running.calls("CreateTags") <= 16, "{}", running.calls("CreateTags"));
-        assert!(lines.0.load(Ordering::Relaxed) <= 3);
-        pause(40 * 60).await;
-        eventually("tagged", || ids.iter().all(|id| running.is_tagged(id))).await;
-        running.end().await;
     }
 }

@@ -1,0 +1,57 @@
+//! Which messages were said, so that a failure that lasts emits few Events.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// An Event that still holds is repeated after this time: the API server keeps Events for an hour.
+const REPEAT: Duration = Duration::from_secs(1800);
+
+/// What was said about which object, by its UID or another key.
+#[derive(Debug, Default)]
+pub struct Said {
+    by_key: HashMap<String, (String, Instant)>,
+}
+
+impl Said {
+    /// Whether this is to be said now.
+    pub fn is_news(&mut self, key: &str, message: &str, now: Instant) -> bool {
+        if let Some((said, at)) = self.by_key.get(key)
+            && said == message
+            && now.duration_since(*at) < REPEAT
+        {
+            return false;
+        }
+        self.by_key.insert(key.to_owned(), (message.to_owned(), now));
+        true
+    }
+
+    /// The object is well again.
+    pub fn forget(&mut self, key: &str) {
+        self.by_key.remove(key);
+    }
+
+    /// Forgets objects that are gone.
+    pub fn keep(&mut self, present: &HashSet<&str>) {
+        self.by_key.retain(|key, _| present.contains(key.as_str()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_message_comes_again_only_after_a_while_and_another_one_at_once() {
+        let (mut said, now) = (Said::default(), Instant::now());
+        assert!(said.is_news("u", "full", now));
+        assert!(!said.is_news("u", "full", now + REPEAT / 2));
+        assert!(said.is_news("u", "denied", now + REPEAT / 2));
+        assert!(said.is_news("u", "denied", now + REPEAT * 2));
+        said.forget("u");
+        assert!(said.is_news("u", "denied", now + REPEAT * 2));
+        said.keep(&HashSet::new());
+        assert!(said.is_news("u", "denied", now + REPEAT * 2));
+    }
+}
