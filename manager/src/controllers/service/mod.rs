@@ -25,6 +25,7 @@ pub mod classic;
 mod cluster_uid;
 mod creation;
 mod dependencies;
+pub mod denial;
 pub mod desired;
 pub mod error;
 mod follow;

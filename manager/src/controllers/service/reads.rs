@@ -37,7 +37,6 @@ use super::network::listing::Listing;
 use super::node_instances::NodeInstances;
 use super::request::Subnets;
 use super::settings::Settings;
-use super::subnets;
 use super::tag_reads::{KnownTags, TagReads};
 use super::zone_cache::ZoneCache;
 use shared::{Shared, each};
@@ -262,13 +261,7 @@ async fn discovered(look: &Look<'_>, settings: &Settings) -> Result<Vpc, Error> 
     let tables = look.shared.route_tables.of(&key, look, BTreeSet::new, ask_tables);
     let mut tables = tables.await?;
     let route_tables = tables.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default();
-    let known = look.zones.known();
-    let stale = subnets::has_unknown_zone(&subnets, &known);
-    let zones = if stale {
-        look.zones.refresh(look.ec2.as_ref()).await?
-    } else {
-        known
-    };
+    let zones = look.zones.covering(look.ec2.as_ref(), &subnets).await?;
     Ok(Vpc {
         subnets,
         route_tables,

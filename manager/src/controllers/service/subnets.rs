@@ -11,6 +11,7 @@ use super::names;
 use super::reads::Vpc;
 use super::request::Subnets;
 use super::settings::Settings;
+use crate::cloud_config::identity::region_of_zone;
 
 /// The type of a zone that classic load balancers can stand in.
 const ORDINARY_ZONE: &str = "availability-zone";
@@ -223,14 +224,32 @@ fn is_public(subnet: &Subnet, tables: &[RouteTable]) -> Result<bool, World> {
     Ok(table.gateway_ids.iter().any(|gateway| gateway.starts_with("igw")))
 }
 
-/// Zones that are not among the known ones, so that these have to be asked for again.
+/// The zones of subnets that are not among the known ones.
 #[must_use]
-pub fn has_unknown_zone(subnets: &[Subnet], zones: &[AvailabilityZone]) -> bool {
+pub fn unknown_zones<'a>(subnets: &'a [Subnet], zones: &[AvailabilityZone]) -> BTreeSet<&'a str> {
     let known: BTreeSet<&str> = zones.iter().map(|zone| zone.name.as_str()).collect();
-    subnets
-        .iter()
-        .filter_map(|subnet| subnet.availability_zone.as_deref())
-        .any(|zone| !known.contains(zone))
+    let of_subnets = subnets.iter().filter_map(|subnet| subnet.availability_zone.as_deref());
+    of_subnets.filter(|zone| !known.contains(zone)).collect()
+}
+
+/// The zone of this name, with the type that the name tells: `us-east-1a`, local `us-east-1-bos-1a`, wavelength
+/// `us-east-1-wl1-bos-wlz-1` or `eu-west-3-cmn-wlz-1a`. Without a type, for a name of another form.
+///
+/// <https://docs.aws.amazon.com/local-zones/latest/ug/available-local-zones.html>,
+/// <https://docs.aws.amazon.com/wavelength/latest/developerguide/available-wavelength-zones.html>
+#[must_use]
+pub fn zone_by_name(name: &str) -> AvailabilityZone {
+    let beyond_region = region_of_zone(name).and_then(|region| name.strip_prefix(region));
+    let zone_type = beyond_region.and_then(|rest| match rest.strip_prefix('-') {
+        Some(group) if group.split('-').any(|word| word == "wlz") => Some("wavelength-zone"),
+        Some(_) => Some("local-zone"),
+        None => (rest.len() == 1).then_some(ORDINARY_ZONE),
+    });
+    AvailabilityZone {
+        name: name.to_owned(),
+        id: None,
+        zone_type: zone_type.map(str::to_owned),
+    }
 }
 
 #[cfg(test)]
@@ -364,6 +383,25 @@ mod tests {
         ];
         assert_eq!(chosen(&subnets, &[], false, &[]).unwrap(), ["s1", "s4"]);
         assert_eq!(chosen(&subnets, &[], false, &["s2"]).unwrap(), ["s1", "s2", "s4"]);
+    }
+
+    #[test]
+    fn the_type_of_a_zone_is_told_by_its_name() {
+        for (name, wanted) in [
+            ("us-east-1a", Some("availability-zone")),
+            ("us-gov-west-1b", Some("availability-zone")),
+            ("us-iso-east-1c", Some("availability-zone")),
+            ("eusc-de-east-1a", Some("availability-zone")),
+            ("us-east-1-bos-1a", Some("local-zone")),
+            ("ap-southeast-2-akl-1a", Some("local-zone")),
+            ("us-east-1-wl1-bos-wlz-1", Some("wavelength-zone")),
+            ("eu-west-3-cmn-wlz-1a", Some("wavelength-zone")),
+            ("us-east-1", None),
+            ("nova", None),
+            ("", None),
+        ] {
+            assert_eq!(zone_by_name(name).zone_type.as_deref(), wanted, "{name}");
+        }
     }
 
     #[test]

@@ -92,6 +92,7 @@ impl Reconciler {
             self.tell_failure(service, failure).await;
         }
         self.tell_unread_tags(service).await;
+        self.tell_unlisted_zones(service).await;
         result.map_err(|failure| *failure.error)
     }
 

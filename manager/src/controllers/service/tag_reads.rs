@@ -3,9 +3,9 @@
 //! Roles for aws-cloud-controller-manager v1.37.0 usually lack it, since v1.37.0 never reads these tags. A denial makes the
 //! tags unknown, which is not the same as absent: unknown tags are not repaired, and never prove that a resource is managed.
 
-use std::sync::{Mutex, PoisonError};
-
 use outrigger_aws::{Error, Kind, Tags};
+
+use super::denial::Denial;
 
 /// The tags of a load balancer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,18 +50,8 @@ impl KnownTags {
 /// Whether reads of tags were denied, and whether that was reported.
 #[derive(Debug, Default)]
 pub struct TagReads {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-enum State {
-    /// No read was denied so far.
-    #[default]
-    Allowed,
-    /// A read was denied, with this message, and no Event was emitted.
-    Unreported(String),
-    /// The Event was emitted.
-    Reported,
+    /// The first denial.
+    pub denial: Denial,
 }
 
 impl TagReads {
@@ -73,32 +63,12 @@ impl TagReads {
         match answer {
             Ok(tags) => Ok(Some(tags)),
             Err(error) if error.kind() == Kind::AccessDenied => {
-                self.note(&error);
+                if self.denial.note(&error) {
+                    tracing::warn!(%error, "cannot read tags of load balancers and target groups; continuing without them");
+                }
                 Ok(None)
             }
             Err(error) => Err(error),
-        }
-    }
-
-    fn note(&self, error: &Error) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if !matches!(*state, State::Allowed) {
-            return;
-        }
-
-        tracing::warn!(%error, "cannot read tags of load balancers and target groups; continuing without them");
-        *state = State::Unreported(error.to_string());
-    }
-
-    /// The message of the first denial, once in the life of the process.
-    pub fn take_unreported(&self) -> Option<String> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if !matches!(*state, State::Unreported(_)) {
-            return None;
-        }
-        match std::mem::replace(&mut *state, State::Reported) {
-            State::Unreported(message) => Some(message),
-            State::Allowed | State::Reported => None,
         }
     }
 }

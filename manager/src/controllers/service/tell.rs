@@ -264,7 +264,7 @@ impl Reconciler {
 
     /// Emits an Event if AWS has denied reading tags, once in the life of the process: the role is the same for all Services.
     pub(super) async fn tell_unread_tags(&self, service: &Service) {
-        let Some(denial) = self.aws.tag_reads.take_unreported() else {
+        let Some(denial) = self.aws.tag_reads.denial.take_unreported() else {
             return;
         };
         let message = format!(
@@ -273,6 +273,19 @@ impl Reconciler {
              elasticloadbalancing:DescribeTags to change that: {denial}"
         );
         self.event(service, EventType::Warning, "TagsUnreadable", &message)
+            .await;
+    }
+
+    /// Emits an Event if AWS has denied listing zones, once in the life of the process.
+    pub(super) async fn tell_unlisted_zones(&self, service: &Service) {
+        let Some(denial) = self.aws.zones.denial.take_unreported() else {
+            return;
+        };
+        let message = format!(
+            "The controller's role may not list zones, here and for other Services: whether a subnet is in a local or \
+             wavelength zone is derived from the zone's name. Allow ec2:DescribeAvailabilityZones to change that: {denial}"
+        );
+        self.event(service, EventType::Warning, "ZonesUnreadable", &message)
             .await;
     }
 

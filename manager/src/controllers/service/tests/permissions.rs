@@ -213,3 +213,41 @@ async fn every_permission_that_is_missing_is_named_by_an_event() {
         "the life of the Services has to need all others"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn without_the_right_to_list_zones_load_balancers_are_created_outside_local_zones() {
+    for kind in [Kind::Classic, Kind::Network] {
+        let mut world = world();
+        let mut local = world.subnets[0].clone();
+        local.id = "subnet-local".into();
+        local.availability_zone = Some("eu-central-1-ham-1a".into());
+        world.subnets.push(local);
+        let fixture = Fixture::new(world);
+        if kind == Kind::Network {
+            fixture.annotate("type", "nlb");
+        }
+        fixture.aws.deny("ec2:DescribeAvailabilityZones");
+        passes(&fixture).await;
+
+        let world = fixture.aws.world();
+        let classic = world
+            .load_balancers
+            .values()
+            .map(|balancer| &balancer.described.subnets);
+        let network = world
+            .network
+            .load_balancers
+            .values()
+            .map(|balancer| &balancer.described.subnets);
+        let subnets: Vec<Vec<String>> = classic
+            .chain(network)
+            .map(|subnets| subnets.iter().cloned().collect())
+            .collect();
+        assert_eq!(subnets, [["subnet-a", "subnet-b"]], "{:?}", fixture.events());
+        let events = fixture.events();
+        let named = events
+            .iter()
+            .filter(|event| names(event, "ec2:DescribeAvailabilityZones"));
+        assert_eq!(named.count(), 1, "{events:?}");
+    }
+}

@@ -1,0 +1,51 @@
+//! A denied read without which the controller goes on, reported once in the life of the process: the role is the same for all
+//! Services.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use outrigger_aws::Error;
+
+/// Whether a read was denied, and whether that was reported.
+#[derive(Debug, Default)]
+pub struct Denial {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// It was not denied so far.
+    #[default]
+    Allowed,
+    /// It was denied, with this message, and no Event was emitted.
+    Unreported(String),
+    /// The Event was emitted.
+    Reported,
+}
+
+impl Denial {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in a denial. Returns whether it is the first one.
+    pub fn note(&self, error: &Error) -> bool {
+        let mut state = self.state();
+        let first = matches!(*state, State::Allowed);
+        if first {
+            *state = State::Unreported(error.to_string());
+        }
+        first
+    }
+
+    /// The message of the first denial, once in the life of the process.
+    pub fn take_unreported(&self) -> Option<String> {
+        let mut state = self.state();
+        if !matches!(*state, State::Unreported(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut *state, State::Reported) {
+            State::Unreported(message) => Some(message),
+            State::Allowed | State::Reported => None,
+        }
+    }
+}
