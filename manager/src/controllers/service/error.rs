@@ -183,6 +183,21 @@ pub enum World {
         /// So many it may have.
         quota: usize,
     },
+    /// The load balancer of the Service's name is another cluster's.
+    #[error(
+        "load balancer {load_balancer} belongs to another cluster, and nothing was changed: its tag \
+         outrigger.dev/cluster-uid is {other:?}, and the UID of namespace kube-system of this cluster is {own:?}. This cluster \
+         may be a restored copy of the other one. If both are in use, delete this Service here and create it again: the load \
+         balancer stays with the other cluster. If the other cluster is gone, remove this tag from the load balancer"
+    )]
+    ForeignLoadBalancer {
+        /// Its name.
+        load_balancer: String,
+        /// The UID in its tag.
+        other: String,
+        /// The UID of this cluster.
+        own: String,
+    },
     /// A security group of ours is tagged for someone else.
     #[error("security group {group} has tag {key}={value}, expected {expected:?}: it belongs to another cluster")]
     ForeignGroup {

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use super::annotations::{Annotations, Kind};
 use super::apply::apply;
-use super::error::Error;
+use super::error::{Error, World};
+use super::owner::Standing;
 use super::plan::Plan;
 use super::reads::Look;
 use super::sync::{Reconciler, uid};
@@ -28,6 +29,7 @@ const OF_TARGETS: [&str; 4] = [
 /// even allowed to read knows too little.
 fn lasts(error: &Error) -> bool {
     match error {
+        Error::World(World::ForeignLoadBalancer { .. }) => false,
         Error::Invalid(_) | Error::World(_) => true,
         Error::Aws(error) => {
             let passing = matches!(error.kind(), AwsKind::Throttled | AwsKind::Transport);
@@ -79,24 +81,28 @@ impl Reconciler {
         let seen_gone = &(&gone | &targets::excluded(&nodes));
         let name = names::load_balancer(uid(service));
         let look = Look::fresh(&self.aws);
-        let plan = if kind == Kind::Classic {
+        let (plan, standing) = if kind == Kind::Classic {
             let observed = &classic::observe::standing(&look, &name, &self.settings, &candidates).await?;
             let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
-            classic::plan::follow(classic::plan::Following {
+            let plan = classic::plan::follow(classic::plan::Following {
                 settings: &self.settings,
                 candidates: &self.with_held(&candidates, registered, seen_gone),
                 observed,
                 seen_gone,
-            })
+            });
+            let standing = observed.load_balancer.as_ref().map(Standing::classic);
+            (plan, standing.map(Standing::without_tags))
         } else {
             let observed = &network::observe::standing(&look, &name, &candidates).await?;
-            network::plan::follow(network::plan::Following {
+            let plan = network::plan::follow(network::plan::Following {
                 settings: &self.settings,
                 candidates: &self.with_held(&candidates, Some(&observed.registered()), seen_gone),
                 observed,
                 seen_gone,
-            })
+            });
+            (plan, observed.load_balancer.as_ref().map(Standing::network))
         };
+        self.check_owner(service, standing.as_ref(), &plan).await?;
         self.memories.update(uid(service), |memory| {
             // What a look at the whole has found gone may stand in groups that are not looked at here.
             memory.note_gone(&plan.unconfirmed, &plan.targets, now);

@@ -11,6 +11,7 @@ use super::cause::Cause;
 use super::desired::Desired;
 use super::error::Error;
 use super::network::listing::Search;
+use super::owner::Standing;
 use super::plan::Plan;
 use super::reads::Look;
 use super::reads::look::MAX_AGE;
@@ -26,6 +27,8 @@ pub(super) struct Looked {
     pub hostname: Option<String>,
     /// The groups that were looked at.
     pub groups: Vec<SecurityGroup>,
+    /// The load balancer that is there.
+    pub standing: Option<Standing>,
     /// The scheme of the load balancer that is there.
     pub scheme: Option<String>,
     /// Whether attributes were read too.
@@ -98,9 +101,11 @@ impl Reconciler {
                     seen_gone,
                 })?;
                 let scheme = observed.scheme().map(str::to_owned);
+                let standing = observed.load_balancer.as_ref().map(Standing::classic);
                 let groups = observed.groups.into_values().chain(observed.own_group);
                 Ok(Looked {
                     plan,
+                    standing,
                     scheme,
                     groups: groups.chain(observed.referencing).collect(),
                     whole: look.reads_attributes(),
@@ -124,6 +129,7 @@ impl Reconciler {
                 Ok(Looked {
                     plan,
                     hostname: observed.address(),
+                    standing: observed.load_balancer.as_ref().map(Standing::network),
                     scheme: observed.scheme().map(str::to_owned),
                     given_names: observed.given_names(desired),
                     groups: observed.security_groups(),

@@ -79,6 +79,8 @@ pub struct Memory {
     pub scheme_told: bool,
     /// What was told last of groups near their quota.
     pub fullness_told: Vec<Fullness>,
+    /// The DNS name of the load balancer, once it is known not to be another cluster's.
+    pub owned: Option<String>,
     /// Tags of the annotation that were set on a classic load balancer. Where tags may not be read, nothing else tells which
     /// ones are there.
     pub tags_set: Tags,

@@ -40,6 +40,7 @@ mod node_changes;
 pub mod node_instances;
 mod node_sync;
 pub mod own_group;
+pub mod owner;
 pub mod patches;
 pub mod plan;
 pub mod question;
@@ -215,6 +216,7 @@ fn reconciler(deps: Deps, permit: Permit) -> Reconciler {
             target_groups: Listing::default(),
             instances,
             zones: ZoneCache::default(),
+            reads_owners: deps.settings.cluster_uid.is_some(),
             tag_reads: TagReads::default(),
             shared: Shared::default(),
         },

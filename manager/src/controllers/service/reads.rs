@@ -30,7 +30,7 @@ use std::sync::Arc;
 use outrigger_aws::ec2::{AvailabilityZone, MAX_FILTER_VALUES, RouteTable, SecurityGroup, Subnet};
 use outrigger_aws::elb::LoadBalancer;
 use outrigger_aws::elbv2::NetworkLoadBalancer;
-use outrigger_aws::{Ec2, Elb, Elbv2, Error, Filter};
+use outrigger_aws::{Ec2, Elb, Elbv2, Error, Filter, Tags};
 
 use super::annotations::Kind;
 use super::network::listing::Listing;
@@ -57,6 +57,8 @@ pub struct Aws {
     pub instances: NodeInstances,
     /// Zones of the region.
     pub zones: ZoneCache,
+    /// Whether tags of network load balancers are read to see whose they are: the UID of the cluster is known.
+    pub reads_owners: bool,
     /// Whether tags of load balancers may be read.
     pub tag_reads: TagReads,
     /// What was said that serves several Services.
@@ -89,24 +91,35 @@ pub async fn classic_load_balancer(look: &Look<'_>, name: &str) -> Result<Option
     Ok(Some((described, KnownTags::of(tags))))
 }
 
-/// A network load balancer.
+/// A network load balancer. With its tags where many are described at once, so that one more call serves all of them, and only
+/// after a start: that it belongs to this cluster is found out once.
 ///
 /// # Errors
 /// When the call failed, or the name belongs to a load balancer of another type.
-pub async fn network_load_balancer(look: &Look<'_>, name: &str) -> Result<Option<NetworkLoadBalancer>, Error> {
+pub async fn network_load_balancer(
+    look: &Look<'_>,
+    name: &str,
+) -> Result<Option<(NetworkLoadBalancer, Option<Tags>)>, Error> {
     let all = || look.shared.load_balancers(Kind::Network);
     let many = |names: Vec<String>| async move {
         let found = look.elbv2.load_balancers(&names).await?;
-        Ok(found
-            .into_iter()
-            .map(|found| (found.name.clone(), found))
-            .collect::<HashMap<_, _>>())
+        let arns: Vec<String> = found.iter().map(|found| found.arn.clone()).collect();
+        let mut tags = match look.reads_owners && look.reads_attributes() && !arns.is_empty() {
+            true => look.tag_reads.allowed(look.elbv2.tags(&arns).await)?,
+            false => None,
+        };
+        let with_tags = found.into_iter().map(|found| {
+            let of_it = tags.as_mut().map(|tags| tags.remove(&found.arn).unwrap_or_default());
+            (found.name.clone(), (found, of_it))
+        });
+        Ok(with_tags.collect::<HashMap<_, _>>())
     };
     if let Some(ahead) = look.shared.network.take(name, look, all, many).await {
         return Ok(ahead);
     }
     let found = look.elbv2.load_balancers(&[name.to_owned()]).await?;
-    Ok(found.into_iter().find(|balancer| balancer.name == name))
+    let found = found.into_iter().find(|balancer| balancer.name == name);
+    Ok(found.map(|balancer| (balancer, None)))
 }
 
 /// The groups of the account that this filter finds, by a tag or by the VPC, as far as they are `wanted`.

@@ -20,6 +20,7 @@ use super::looking::{About, Looked};
 use super::memory::{CONFIRMATION, Memories, Memory, SUBNET_CONFIRMATION, Settled};
 use super::network::listing::Search;
 use super::node_sync::NodeSync;
+use super::owner::other_owner;
 use super::plan::Plan;
 use super::reads::{Aws, Look, group_by_name, referencing};
 use super::security_groups::quota;
@@ -166,6 +167,8 @@ impl Reconciler {
         let About { service, desired, .. } = *about;
         let look = self.look(about, search).await;
         let looked = look.doing(tell::ENSURE)?;
+        let owned = self.check_owner(service, looked.standing.as_ref(), &looked.plan).await;
+        owned.doing(tell::ENSURE)?;
         if makes_one(&looked.plan)
             && let Some(later) = self.wait_in_line(service, desired).await
         {
@@ -179,6 +182,9 @@ impl Reconciler {
         });
         self.tell_scheme(service, desired, looked.scheme.as_deref()).await;
         let made = self.carry_out(about, &looked).await.doing(tell::ENSURE)?;
+        if let Some(dns_name) = &made.dns_name {
+            self.remember_owned(service, dns_name);
+        }
         if let Some(refused) = looked.plan.refused.clone() {
             return Err(Error::World(refused)).doing(tell::ENSURE);
         }
@@ -403,7 +409,7 @@ impl Reconciler {
             .doomed(Annotations::of(service), &names::load_balancer(uid(service)))
             .await?;
         for tags in [&network.tags, &classic.tags] {
-            if let Some(owner) = classic::plan::other_owner(tags.as_ref(), &self.settings) {
+            if let Some(owner) = other_owner(tags.as_ref(), &self.settings) {
                 tracing::warn!(
                     service = namespaced_name(service),
                     owner,

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::{Error, InstanceId};
 
 use super::super::annotations::Annotations;
-use super::super::classic::plan::other_owner;
+use super::super::owner::other_owner;
 use super::super::reads::{Aws, Look, group_by_name, network_load_balancer, referencing};
 use super::super::settings::Settings;
 use super::super::{names, request};
@@ -38,7 +38,7 @@ pub async fn doomed(
     let load_balancer = network_load_balancer(&look, &names::load_balancer(uid)).await?;
     let mut doomed = Doomed {
         name: names::load_balancer(uid),
-        load_balancer: load_balancer.map(|balancer| balancer.arn),
+        load_balancer: load_balancer.map(|(balancer, _)| balancer.arn),
         ..Doomed::default()
     };
     let cluster_tags = names::cluster_tags(&settings.cluster_id, settings.legacy_tags);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use outrigger_aws::ec2::{SecurityGroup, Subnet};
 use outrigger_aws::elbv2::{Attributes, Listener, NetworkLoadBalancer, Target, TargetGroup, TargetHealth};
-use outrigger_aws::{Error, InstanceId};
+use outrigger_aws::{Error, InstanceId, Tags};
 
 use super::super::names::SERVICE_TAG;
 use super::super::reads::{Aws, Look, Vpc, group_by_name, network_load_balancer, referencing, vpc};
@@ -39,6 +39,8 @@ pub struct Existing {
     pub described: NetworkLoadBalancer,
     /// Its attributes, if they were read.
     pub attributes: Option<Attributes>,
+    /// Its tags, if they were read.
+    pub tags: Option<Tags>,
     /// Its listeners.
     pub listeners: Vec<Listener>,
     /// The target groups that it uses.
@@ -266,7 +268,7 @@ pub async fn standing(look: &Look<'_>, name: &str, candidates: &[Candidate]) -> 
 
 async fn existing(look: &Look<'_>, desired: &Desired, search: Search) -> Result<Option<Existing>, Error> {
     let elb = look.elbv2.as_ref();
-    let Some(described) = network_load_balancer(look, &desired.name).await? else {
+    let Some((described, tags)) = network_load_balancer(look, &desired.name).await? else {
         return Ok(None);
     };
     let listeners = elb.listeners(&described.arn).await?;
@@ -277,6 +279,7 @@ async fn existing(look: &Look<'_>, desired: &Desired, search: Search) -> Result<
     };
     Ok(Some(Existing {
         attributes,
+        tags,
         groups: in_full(look, desired, used).await?,
         listeners,
         described,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::Tags;
 use outrigger_aws::ec2::{MAX_FILTER_VALUES, RouteTable, SecurityGroup, Subnet};
 use outrigger_aws::elb::LoadBalancer;
 use outrigger_aws::elbv2::NetworkLoadBalancer;
@@ -36,8 +37,8 @@ pub struct Shared {
     pub(super) found: Answers<Arc<Vec<SecurityGroup>>>,
     /// Classic load balancers with their tags.
     pub(super) classic: Ahead<(LoadBalancer, KnownTags)>,
-    /// Network load balancers.
-    pub(super) network: Ahead<NetworkLoadBalancer>,
+    /// Network load balancers, with their tags if they were read.
+    pub(super) network: Ahead<(NetworkLoadBalancer, Option<Tags>)>,
     services: OnceLock<Services>,
 }
 

@@ -11,6 +11,7 @@ use outrigger_shared::tags;
 
 use super::super::annotations::Annotations;
 use super::super::network::names::{self as network_names, Owner};
+use super::super::owner::other_uid;
 use super::super::settings::Settings;
 use super::super::{names, request};
 use super::guards::{Finding, Kept};
@@ -174,8 +175,7 @@ pub fn findings(inventory: &Inventory, living: &Living, settings: &Settings) -> 
 /// Whether tags say that this cluster, and this controller rather than another one, owns a thing.
 fn is_owned(of_thing: &Tags, settings: &Settings) -> bool {
     let cluster_id = settings.cluster_id.as_str();
-    let uids = (of_thing.get(names::CLUSTER_UID_TAG), settings.cluster_uid.as_ref());
-    if matches!(uids, (Some(uid), Some(own)) if uid != own) {
+    if other_uid(of_thing, settings).is_some() {
         return false;
     }
     let elsewhere = |key: &String| ELSEWHERE.iter().any(|prefix| key.starts_with(prefix));

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use outrigger_aws::InstanceId;
 
 use super::super::names;
+use super::super::owner::other_uid;
 use super::super::settings::Settings;
 use super::decide::{Inventory, Leftover, Living, What};
 
@@ -127,9 +128,6 @@ pub fn foreign_instances(
 /// How many resources have the tag of this cluster's ID, and the UID of each other cluster.
 #[must_use]
 pub fn other_uids(inventory: &Inventory, settings: &Settings) -> BTreeMap<String, usize> {
-    let Some(own) = &settings.cluster_uid else {
-        return BTreeMap::new();
-    };
     let classic = inventory.classic.iter().map(|(_, tags)| tags);
     let network = inventory.network.iter().map(|(_, tags)| tags);
     let target_groups = inventory.target_groups.iter().map(|(_, tags)| tags);
@@ -137,8 +135,8 @@ pub fn other_uids(inventory: &Inventory, settings: &Settings) -> BTreeMap<String
     let all = classic.chain(network).chain(target_groups).chain(groups);
     let mut counts = BTreeMap::new();
     for tags in all.filter(|tags| names::in_cluster(tags, &settings.cluster_id)) {
-        if let Some(uid) = tags.get(names::CLUSTER_UID_TAG).filter(|uid| *uid != own) {
-            *counts.entry(uid.clone()).or_default() += 1;
+        if let Some(uid) = other_uid(tags, settings) {
+            *counts.entry(uid.to_owned()).or_default() += 1;
         }
     }
     counts

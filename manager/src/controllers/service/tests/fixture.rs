@@ -227,6 +227,7 @@ fn reconciler(
             elbv2: aws.clone(),
             target_groups: Listing::default(),
             zones: ZoneCache::default(),
+            reads_owners: settings.cluster_uid.is_some(),
             tag_reads: TagReads::default(),
             shared: Shared::default(),
         },

@@ -139,25 +139,41 @@ async fn network_load_balancers_too_are_described_many_at_a_time_after_a_start()
         service.status = serde_json::from_value(json!({"loadBalancer": address})).unwrap();
         service
     };
-    let (fixture, services) = restarted_with((0..25).map(network).collect()).await;
-    for service in services.iter().rev() {
-        fixture.reconciler.reconcile(service).await.unwrap();
+    for cluster_uid in [None, Some("u-1".to_owned())] {
+        let (mut fixture, services) = restarted_with((0..25).map(network).collect()).await;
+        fixture.reconciler.aws.reads_owners = cluster_uid.is_some();
+        fixture.reconciler.settings.cluster_uid.clone_from(&cluster_uid);
+        for service in services.iter().rev() {
+            fixture.reconciler.reconcile(service).await.unwrap();
+        }
+        assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+        let mut reads = BTreeMap::from([
+            ("DescribeAvailabilityZones", 1),
+            ("DescribeInstances", 1),
+            ("DescribeListeners", 25),
+            ("DescribeLoadBalancerAttributes/v2", 25),
+            ("DescribeLoadBalancers/v2", 2),
+            ("DescribeRouteTables", 1),
+            // The cluster's groups, and those of the VPC: rules may be left where no Node is any more.
+            ("DescribeSecurityGroups", 2),
+            ("DescribeSubnets", 1),
+            ("DescribeTargetGroups", 1),
+            ("DescribeTargetHealth", 50),
+        ]);
+        if cluster_uid.is_some() {
+            reads.insert("DescribeTags/v2", 2);
+        }
+        assert_eq!(counts(&fixture), reads);
+
+        // Whose they are is known from then on.
+        fixture.node("i-3", true);
+        advance(MAX_AGE).await;
+        for service in &services {
+            fixture.reconciler.reconcile(service).await.unwrap();
+        }
+        let counts = counts(&fixture);
+        assert_eq!((counts["RegisterTargets"], counts.get("DescribeTags/v2")), (50, None));
     }
-    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
-    let reads = [
-        ("DescribeAvailabilityZones", 1),
-        ("DescribeInstances", 1),
-        ("DescribeListeners", 25),
-        ("DescribeLoadBalancerAttributes/v2", 25),
-        ("DescribeLoadBalancers/v2", 2),
-        ("DescribeRouteTables", 1),
-        // The cluster's groups, and those of the VPC: rules may be left where no Node is any more.
-        ("DescribeSecurityGroups", 2),
-        ("DescribeSubnets", 1),
-        ("DescribeTargetGroups", 1),
-        ("DescribeTargetHealth", 50),
-    ];
-    assert_eq!(counts(&fixture), reads.into());
 }
 
 #[tokio::test(start_paused = true)]

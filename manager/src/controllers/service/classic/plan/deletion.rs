@@ -4,6 +4,7 @@ use outrigger_aws::Tags;
 use outrigger_aws::ec2::SecurityGroup;
 use outrigger_shared::tags;
 
+use super::super::super::owner::{other_owner, other_uid};
 use super::super::super::plan::group_deletion;
 use super::super::super::settings::Settings;
 use super::{Plan, Planned, Step};
@@ -48,20 +49,11 @@ pub fn plan_deletion(doomed: &Doomed, settings: &Settings) -> Plan {
     }
 }
 
-/// The cluster that a load balancer of our name belongs to, if that is another one: the name is made from the Service's UID,
-/// which a restored copy of a cluster shares with the original. A load balancer without known tags is taken for ours, as
-/// v1.37.0 takes all.
-#[must_use]
-pub fn other_owner<'a>(of_balancer: Option<&'a Tags>, settings: &Settings) -> Option<&'a str> {
-    let pairs = of_balancer?.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    tags::other_owner(&settings.cluster_id, pairs)
-}
-
 /// Whether a group of our name may go: not the configured one, not one that the Service lists, and not marked as
 /// shared or as another cluster's. A group without any cluster tag is what a creation cut off in the middle leaves.
 #[must_use]
 pub fn is_ours(group: &SecurityGroup, listed: &[String], settings: &Settings) -> bool {
-    if settings.is_frozen(&group.id) || listed.contains(&group.id) {
+    if settings.is_frozen(&group.id) || listed.contains(&group.id) || other_uid(&group.tags, settings).is_some() {
         return false;
     }
     let pairs = || group.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));

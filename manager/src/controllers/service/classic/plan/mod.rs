@@ -20,7 +20,7 @@ use super::Step;
 use super::desired::Desired;
 use super::observe::{Existing, Observed};
 
-pub use deletion::{Doomed, is_ours, other_owner, plan_deletion};
+pub use deletion::{Doomed, is_ours, plan_deletion};
 
 /// What a plan is made from.
 pub type Question<'a> = question::Question<'a, &'a Desired, &'a Observed>;

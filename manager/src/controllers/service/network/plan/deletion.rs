@@ -6,7 +6,8 @@ use outrigger_aws::Tags;
 use outrigger_aws::ec2::SecurityGroup;
 use outrigger_aws::elbv2::TargetGroup;
 
-use super::super::super::classic::plan::{is_ours, other_owner};
+use super::super::super::classic::plan::is_ours;
+use super::super::super::owner::other_owner;
 use super::super::super::plan::{Plan, Planned, group_deletion};
 use super::super::super::settings::Settings;
 use super::super::Step;
