@@ -747,3 +747,14 @@ async fn nothing_is_done_before_all_nodes_are_known() {
     assert!(running.aws.calls().is_empty());
     running.end().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_read_of_the_route_tables_is_reported_once() {
+    let aws = account(3, vec![table("rtb-1", vec![])]);
+    deny(&aws, "DescribeRouteTables", 500);
+    let running = start(Api::with(nodes(3)), aws);
+    pause(60).await;
+    assert_eq!(events(&running, ""), ["Warning RouteActionDenied default"]);
+    assert!(running.api.messages()[0].contains("allow ec2:DescribeRouteTables to"));
+    running.end().await;
+}

@@ -106,6 +106,23 @@ pub(super) async fn apply(
     })
 }
 
+/// Remembers a denial, and reports it by one Event for each action.
+pub(super) fn report_denied(deps: &Deps, memory: &Memory, resource: &str, error: &AwsError) {
+    let action = error.operation();
+    let message = lock(&memory.denials).add(action, resource, error, Instant::now());
+    if let Some(message) = message {
+        tracing::warn!(action, resource, "{message}");
+        let (events, permit) = (&deps.events, &deps.permit);
+        events.record(
+            permit,
+            &about_cluster(),
+            EventType::Warning,
+            "RouteActionDenied",
+            &message,
+        );
+    }
+}
+
 impl Writes<'_> {
     fn ends(&self) -> bool {
         self.stop.is_cancelled() || self.throttled.load(Ordering::Relaxed)
@@ -127,25 +144,10 @@ impl Writes<'_> {
         match &answer {
             Ok(()) => self.changed.store(true, Ordering::Relaxed),
             Err(error) if error.kind() == Kind::Throttled => self.throttled.store(true, Ordering::Relaxed),
-            Err(error) if error.kind() == Kind::AccessDenied => self.denied(action, resource, error),
+            Err(error) if error.kind() == Kind::AccessDenied => report_denied(self.deps, self.memory, resource, error),
             Err(_) => {}
         }
         Ok(answer)
-    }
-
-    fn denied(&self, action: &'static str, resource: &str, error: &AwsError) {
-        let message = lock(&self.memory.denials).add(action, resource, error, Instant::now());
-        if let Some(message) = message {
-            tracing::warn!(action, resource, "{message}");
-            let (events, permit) = (&self.deps.events, &self.deps.permit);
-            events.record(
-                permit,
-                &about_cluster(),
-                EventType::Warning,
-                "RouteActionDenied",
-                &message,
-            );
-        }
     }
 
     async fn delete(&self, deletion: Deletion) -> Result<(), NotLeader> {

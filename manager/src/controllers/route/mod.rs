@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
-use outrigger_aws::Ec2;
+use outrigger_aws::{Ec2, Kind};
 use outrigger_leader::{NotLeader, Permit};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -110,6 +110,11 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
                     error = &error as &dyn std::error::Error,
                     "the routes are not known; nothing is changed"
                 );
+                if let Unread::Aws(error) = &error
+                    && error.kind() == Kind::AccessDenied
+                {
+                    apply::report_denied(&deps, &state.memory, "", error);
+                }
                 Outcome {
                     changed: false,
                     failed: true,
