@@ -47,6 +47,7 @@ pub async fn doomed(
         given: &(given | &target_group_names(service, settings)),
         service_tag: &format!("{namespace}/{name}"),
         cluster_tags: &cluster_tags,
+        settings,
         balancer: None,
         gone: doomed.load_balancer.is_none().then_some(doomed.name.as_str()),
     };

@@ -15,7 +15,9 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::super::names::SERVICE_TAG;
+use super::super::owner::other_uid;
 use super::super::reads::Aws;
+use super::super::settings::Settings;
 use super::names::{TargetGroupNames, load_balancer};
 use super::observe::Existing;
 
@@ -69,6 +71,8 @@ pub struct Whose<'a> {
     pub service_tag: &'a str,
     /// The cluster's tags.
     pub cluster_tags: &'a Tags,
+    /// What holds for all Services, for the UID of the cluster.
+    pub settings: &'a Settings,
     /// Its load balancer, if it has one. What a listing of a while ago says to be in use by it may not be so any more.
     pub balancer: Option<&'a Existing>,
     /// The name of its load balancer, if that is known to be gone: AWS may name it as a user for a while yet.
@@ -137,6 +141,7 @@ impl Whose<'_> {
     fn owns(&self, tags: &Tags) -> bool {
         let of_service = tags.get(SERVICE_TAG).map(String::as_str) == Some(self.service_tag);
         of_service
+            && other_uid(tags, self.settings).is_none()
             && self
                 .cluster_tags
                 .iter()

@@ -201,7 +201,7 @@ pub async fn observe(
 ) -> Result<Observed, Error> {
     let load_balancer = existing(look, desired, search).await?;
     let mut observed = Observed {
-        spare: spare(look, desired, load_balancer.as_ref(), (search, given)).await?,
+        spare: spare(look, desired, settings, load_balancer.as_ref(), (search, given)).await?,
         load_balancer,
         ..Observed::default()
     };
@@ -324,6 +324,7 @@ fn name_of(arn: &str) -> Option<&str> {
 async fn spare(
     look: &Look<'_>,
     desired: &Desired,
+    settings: &Settings,
     existing: Option<&Existing>,
     (search, given): (Search, &BTreeSet<String>),
 ) -> Result<Vec<Group>, Error> {
@@ -340,6 +341,7 @@ async fn spare(
             given,
             service_tag: desired.tags.get(SERVICE_TAG).map(String::as_str).unwrap_or_default(),
             cluster_tags: &desired.cluster_tags,
+            settings,
             balancer: existing,
             gone: None,
         };

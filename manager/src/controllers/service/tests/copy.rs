@@ -98,6 +98,17 @@ async fn a_copy_deletes_nothing_of_the_originals() {
     }
 }
 
+/// As in the middle of a change of the original's listeners.
+#[tokio::test(start_paused = true)]
+async fn a_copy_deletes_no_target_group_that_the_originals_does_not_use_for_now() {
+    let mut fixture = original(network::fixture()).await;
+    copy(&mut fixture);
+    fixture.aws.change(|world| world.network.listeners.clear());
+    fixture.change(delete);
+    passes(&fixture).await;
+    assert_eq!(fixture.aws.writes(), [""; 0]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_load_balancer_without_the_tag_is_adopted_and_so_is_one_whose_tag_was_removed() {
     for mut fixture in all().await {
