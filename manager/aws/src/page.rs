@@ -17,6 +17,14 @@ impl<T> Page<T> {
         let next = next.filter(|token| !token.is_empty());
         Self { items, next }
     }
+
+    /// The page with each item converted.
+    pub(crate) fn map<U>(self, convert: impl FnMut(T) -> U) -> Page<U> {
+        Page {
+            items: self.items.into_iter().map(convert).collect(),
+            next: self.next,
+        }
+    }
 }
 
 /// Reads a list to its last page. `read` requests the page of a token; each page is a call of its own.

@@ -1,5 +1,7 @@
 //! Reading instances and the interfaces that stand in for them.
 
+use aws_sdk_ec2::types::NetworkInterface;
+
 use super::adapter::SdkEc2;
 use super::{FargateEni, Filter, Instance, InstanceId, InstanceQuery, convert};
 use crate::sdk::failed;
@@ -59,19 +61,11 @@ impl SdkEc2 {
         group_id: &str,
         token: Option<String>,
     ) -> Result<Page<String>, Error> {
-        let answer = self
-            .client
-            .describe_network_interfaces()
-            .set_filters(Some(convert::sdk_filters(&[Filter::new("group-id", [group_id])])))
-            .max_results(PAGE)
-            .set_next_token(token)
-            .send()
-            .await
-            .map_err(|error| failed("DescribeNetworkInterfaces", error))?;
-        let interfaces = answer.network_interfaces.unwrap_or_default().into_iter();
+        let page = self
+            .read_interfaces(&[Filter::new("group-id", [group_id])], token)
+            .await?;
         // One without an ID still has the group.
-        let ids = interfaces.map(|interface| interface.network_interface_id.unwrap_or_default());
-        Ok(Page::new(ids.collect(), answer.next_token))
+        Ok(page.map(|interface| interface.network_interface_id.unwrap_or_default()))
     }
 
     pub(super) async fn read_fargate_interfaces(
@@ -85,18 +79,26 @@ impl SdkEc2 {
             Filter::new("vpc-id", [vpc_id]),
             Filter::new("private-ip-address", ips.iter().cloned()),
         ];
+        let page = self.read_interfaces(&filters, token).await?;
+        Ok(page.map(convert::fargate_eni))
+    }
+
+    async fn read_interfaces(
+        &self,
+        filters: &[Filter],
+        token: Option<String>,
+    ) -> Result<Page<NetworkInterface>, Error> {
         let answer = self
             .client
             .describe_network_interfaces()
-            .set_filters(Some(convert::sdk_filters(&filters)))
+            .set_filters(Some(convert::sdk_filters(filters)))
             .max_results(PAGE)
             .set_next_token(token)
             .send()
             .await
             .map_err(|error| failed("DescribeNetworkInterfaces", error))?;
-        let interfaces = answer.network_interfaces.unwrap_or_default().into_iter();
         Ok(Page::new(
-            interfaces.map(convert::fargate_eni).collect(),
+            answer.network_interfaces.unwrap_or_default(),
             answer.next_token,
         ))
     }
