@@ -12,6 +12,7 @@ pub mod leases;
 pub mod load;
 pub mod loopback;
 pub mod parity;
+pub mod pod_routes;
 pub mod pods;
 pub mod process;
 pub mod run_folder;

@@ -16,10 +16,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use outrigger_e2e::aws::{Caller, Fleet, Instance, Moto, Proxy, World};
+use outrigger_e2e::alone::start_manager;
+use outrigger_e2e::aws::{Fleet, Instance, Moto, Proxy, World};
 use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use outrigger_e2e::process::{Launch, Process};
-use outrigger_e2e::stage::Binaries;
+use outrigger_e2e::process::Process;
 use outrigger_e2e::tools::{Tool, Tools};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -33,6 +33,8 @@ const ALARM: Duration = Duration::from_secs(150);
 const WATCHED: Duration = Duration::from_secs(30);
 /// Longest time until all Nodes of terminated instances are deleted.
 const DELETED: Duration = Duration::from_secs(120);
+
+const FLAGS: [&str; 2] = ["--controllers=cloud-node-lifecycle", "--leader-elect=false"];
 
 /// Everything that runs. Fields drop in order: callers before those they call.
 struct Running {
@@ -103,7 +105,7 @@ impl Running {
         let proxy = Proxy::start(&moto, &[], None).await.expect("proxy");
         proxy.set_fleet(Some(Arc::clone(&fleet)));
         Self {
-            manager: start_manager(run, &api, &world, &proxy),
+            manager: start_manager(run, &api, &world, &proxy, &FLAGS).expect("the manager starts"),
             client: api.client(&User::admin(), "deletions-test").await.expect("client"),
             fleet,
             _proxy: proxy,
@@ -187,26 +189,4 @@ fn node(name: &str, instance: &str, status: &str) -> Value {
         "spec": {"providerID": format!("aws:///us-east-1a/{instance}")},
         "status": {"addresses": [{"type": "Hostname", "address": name}], "conditions": [ready(status)]},
     })
-}
-
-fn start_manager(run: &Path, api: &ApiServer, world: &World, proxy: &Proxy) -> Process {
-    let caller = Caller::new("outrigger-manager");
-    proxy.add_caller(&caller);
-    let kubeconfig = api.kubeconfig(&User::admin()).expect("kubeconfig");
-    let cloud_config = run.join("cloud.conf");
-    std::fs::write(&cloud_config, world.cloud_config(proxy.url())).expect("written");
-    let binaries = Binaries::find().expect("built");
-    let mut launch = Launch::new("outrigger-manager", &binaries.manager).arguments([
-        "--cloud-provider=aws".to_owned(),
-        format!("--cloud-config={}", cloud_config.display()),
-        format!("--kubeconfig={}", kubeconfig.display()),
-        format!("--cluster-name={CLUSTER}"),
-        "--controllers=cloud-node-lifecycle".to_owned(),
-        "--leader-elect=false".to_owned(),
-        "--secure-port=0".to_owned(),
-    ]);
-    for (name, value) in caller.environment(proxy.url()) {
-        launch = launch.environment(name, value);
-    }
-    Process::start(&launch, run).expect("the manager starts")
 }

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams};
 use outrigger_e2e::alone::{Alone, CLUSTER, Manager, Options};
 use outrigger_e2e::aws::query::Parameters;
 use outrigger_e2e::aws::xml::Element;
 use outrigger_e2e::aws::{Call, Service};
-use serde_json::json;
+use outrigger_e2e::pod_routes::{self, name, range};
 use tokio::time::sleep;
 
 const NODES: usize = 12;
@@ -324,24 +324,9 @@ fn without_table(alone: &Alone) -> PathBuf {
     file
 }
 
-fn name(number: usize) -> String {
-    format!("node-{number}")
-}
-
-fn range(number: usize) -> String {
-    format!("10.200.{number}.0/24")
-}
-
 async fn create_node(alone: &Alone, number: usize) {
-    let machine = &alone.world.instances[number];
-    let node = json!({
-        "metadata": {"name": name(number)},
-        "spec": {"providerID": machine.provider_id(), "podCIDR": range(number), "podCIDRs": [range(number)]},
-    });
-    let node: Node = serde_json::from_value(node).expect("a Node");
-    let created = Api::all(alone.client.clone())
-        .create(&PostParams::default(), &node)
-        .await;
+    let nodes = Api::all(alone.client.clone());
+    let created = pod_routes::create(&nodes, number, &alone.world.instances[number]).await;
     created.expect("created");
 }
 

@@ -11,17 +11,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams};
-use outrigger_e2e::aws::query::Parameters;
-use outrigger_e2e::aws::{Caller, Instance, Moto, Proxy, Service, World, is_write};
+use kube::api::{DeleteParams, ListParams};
+use outrigger_e2e::aws::{Moto, Proxy, World, is_write};
 use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use outrigger_e2e::process::{Launch, Process};
-use outrigger_e2e::stage::Binaries;
+use outrigger_e2e::pod_routes::{self, create, name, range};
+use outrigger_e2e::process::Process;
 use outrigger_e2e::tools::{Tool, Tools};
-use serde_json::json;
 
 const CLUSTER: &str = "prod";
 const NODES: usize = 200;
@@ -55,14 +53,13 @@ impl Ground {
         let client = api.client(&User::admin(), "routes-test").await.expect("a client");
         let nodes: Api<Node> = Api::all(client);
         let machines = world.instances.iter().enumerate();
-        let created: Vec<()> = stream::iter(machines)
+        let created = stream::iter(machines)
             .map(|(number, machine)| create(&nodes, number, machine))
-            .buffer_unordered(8)
-            .collect()
-            .await;
+            .buffer_unordered(8);
+        let created: Vec<()> = created.try_collect().await.expect("created");
         assert_eq!(created.len(), NODES);
         Self {
-            manager: manager(run, &api, &world, &proxy),
+            manager: pod_routes::start_manager(run, &api, &world, &proxy, PERIOD).expect("the manager starts"),
             nodes,
             proxy,
             world,
@@ -72,28 +69,9 @@ impl Ground {
         }
     }
 
-    /// The instance routes of the table, as the proxy's callers see them but for blackholes: range and instance.
     async fn routes(&self) -> BTreeMap<String, String> {
-        let call = Parameters::from_iter([("RouteTableId.1", self.world.route_table_id.as_str())]);
-        let answer = self.moto.call(&Service::Ec2, "DescribeRouteTables", call).await;
-        let answer = answer.expect("moto answers");
-        let routes = answer.find("routeSet").expect("a table has routes").children.iter();
-        routes
-            .filter(|route| !route.value("instanceId").is_empty())
-            .map(|route| {
-                (
-                    route.value("destinationCidrBlock").into(),
-                    route.value("instanceId").into(),
-                )
-            })
-            .collect()
-    }
-
-    async fn delete_route(&self, cidr: &str) {
-        let table = self.world.route_table_id.as_str();
-        let call = Parameters::from_iter([("RouteTableId", table), ("DestinationCidrBlock", cidr)]);
-        let deleted = self.moto.call(&Service::Ec2, "DeleteRoute", call).await;
-        deleted.expect("moto deletes it");
+        let routes = pod_routes::to_instances(&self.moto, &self.world.route_table_id).await;
+        routes.expect("moto answers")
     }
 
     async fn terminate(&self, id: &str) {
@@ -147,48 +125,6 @@ impl Ground {
     }
 }
 
-fn name(number: usize) -> String {
-    format!("node-{number}")
-}
-
-fn range(number: usize) -> String {
-    format!("10.200.{number}.0/24")
-}
-
-async fn create(nodes: &Api<Node>, number: usize, machine: &Instance) {
-    let node = json!({
-        "metadata": {"name": name(number)},
-        "spec": {"providerID": machine.provider_id(), "podCIDR": range(number), "podCIDRs": [range(number)]},
-    });
-    let node = serde_json::from_value(node).expect("a Node");
-    nodes.create(&PostParams::default(), &node).await.expect("created");
-}
-
-fn manager(run: &Path, api: &ApiServer, world: &World, proxy: &Proxy) -> Process {
-    let config = run.join("cloud.conf");
-    std::fs::write(&config, world.cloud_config(proxy.url())).expect("written");
-    let caller = Caller::new("outrigger-manager");
-    proxy.add_caller(&caller);
-    let kubeconfig = api.kubeconfig(&User::admin()).expect("kubeconfig");
-    let binary = Binaries::one("outrigger-manager").expect("built");
-    let mut launch = Launch::new("outrigger-manager", binary).arguments([
-        "--cloud-provider=aws".to_owned(),
-        format!("--cloud-config={}", config.display()),
-        format!("--kubeconfig={}", kubeconfig.display()),
-        format!("--cluster-name={CLUSTER}"),
-        "--controllers=node-route-controller".to_owned(),
-        // The whole of the simulated account, which nobody else uses.
-        "--aws-api-budget-share=1".to_owned(),
-        "--cluster-cidr=10.200.0.0/16".to_owned(),
-        format!("--route-reconciliation-period={}s", PERIOD.as_secs()),
-        "--secure-port=0".to_owned(),
-    ]);
-    for (variable, value) in caller.environment(proxy.url()) {
-        launch = launch.environment(variable, value);
-    }
-    Process::start(&launch, run).expect("the manager starts")
-}
-
 async fn created(ground: &Ground) {
     let wanted: BTreeMap<String, String> = ground
         .world
@@ -208,7 +144,8 @@ async fn created(ground: &Ground) {
 }
 
 async fn repaired(ground: &mut Ground) {
-    ground.delete_route(&range(7)).await;
+    let deleted = pod_routes::delete(&ground.moto, &ground.world.route_table_id, &range(7)).await;
+    deleted.expect("moto deletes it");
     let back = async || ground.routes().await.contains_key(&range(7));
     ground.eventually("a route deleted by hand is back", back).await;
 
@@ -218,7 +155,7 @@ async fn repaired(ground: &mut Ground) {
     let old = ground.world.instances.first().expect("there").id.clone();
     ground.terminate(&old).await;
     ground.delete_node(0).await;
-    create(&ground.nodes, 0, &new).await;
+    create(&ground.nodes, 0, &new).await.expect("created");
     let leads = async || ground.routes().await.get(&range(0)) == Some(&new.id);
     ground
         .eventually("the blackhole leads to the new instance", leads)

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::aws::{Caller, Proxy};
+use crate::aws::{Caller, Proxy, World};
+use crate::cluster::{ApiServer, User};
 use crate::process::{Exit, Launch, Process};
+use crate::stage::Binaries;
 
 use super::CLUSTER;
 
@@ -30,18 +32,9 @@ impl Manager {
     pub(super) fn start(name: &str, flags: &[&str], files: &Files<'_>, proxy: &Proxy) -> Result<Self> {
         let caller = Caller::new(name);
         proxy.add_caller(&caller);
-        let mut launch = Launch::new(name, &files.program).arguments([
-            "--cloud-provider=aws".to_owned(),
-            format!("--cloud-config={}", files.cloud_config.display()),
-            format!("--kubeconfig={}", files.kubeconfig.display()),
-            format!("--cluster-name={CLUSTER}"),
-            "--configure-cloud-routes=false".to_owned(),
-            "--secure-port=0".to_owned(),
-        ]);
-        launch = launch.arguments(flags.iter().copied());
-        for (variable, value) in caller.environment(proxy.url()) {
-            launch = launch.environment(variable, value);
-        }
+        let launch = launch(&caller, CLUSTER, files, proxy)
+            .arguments(["--configure-cloud-routes=false".to_owned()])
+            .arguments(flags.iter().copied());
         Ok(Self {
             process: Process::start(&launch, files.run)?,
             caller,
@@ -101,4 +94,37 @@ impl Manager {
     pub fn log_tail(&self) -> String {
         self.process.log_tail()
     }
+}
+
+/// Starts our manager for the cluster of a world. `flags` come after those that say where the cluster and AWS are.
+///
+/// # Errors
+/// When its binary is not built, or a file cannot be written.
+pub fn start_manager(run: &Path, api: &ApiServer, world: &World, proxy: &Proxy, flags: &[&str]) -> Result<Process> {
+    let cloud_config = run.join("cloud.conf");
+    std::fs::write(&cloud_config, world.cloud_config(proxy.url())).context("writing the cloud config")?;
+    let caller = Caller::new("outrigger-manager");
+    proxy.add_caller(&caller);
+    let files = Files {
+        program: Binaries::one("outrigger-manager")?,
+        run,
+        kubeconfig: &api.kubeconfig(&User::admin())?,
+        cloud_config: &cloud_config,
+    };
+    let launch = launch(&caller, &world.cluster_id, &files, proxy).arguments(flags.iter().copied());
+    Ok(Process::start(&launch, run)?)
+}
+
+fn launch(caller: &Caller, cluster: &str, files: &Files<'_>, proxy: &Proxy) -> Launch {
+    let mut launch = Launch::new(&caller.name, &files.program).arguments([
+        "--cloud-provider=aws".to_owned(),
+        format!("--cloud-config={}", files.cloud_config.display()),
+        format!("--kubeconfig={}", files.kubeconfig.display()),
+        format!("--cluster-name={cluster}"),
+        "--secure-port=0".to_owned(),
+    ]);
+    for (variable, value) in caller.environment(proxy.url()) {
+        launch = launch.environment(variable, value);
+    }
+    launch
 }

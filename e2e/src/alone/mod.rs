@@ -18,7 +18,7 @@ use crate::stage::Binaries;
 use crate::tools::{Tool, Tools};
 
 pub use account::differences;
-pub use manager::Manager;
+pub use manager::{Manager, start_manager};
 pub use services::{Told, has_address};
 
 /// The cluster's ID in its AWS tags.

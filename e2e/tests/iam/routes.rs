@@ -6,16 +6,14 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::DeleteParams;
 use outrigger_e2e::aws::iam::roles::Role;
-use outrigger_e2e::aws::query::Parameters;
-use outrigger_e2e::aws::{Caller, Instance, Moto, Proxy, Service, World};
+use outrigger_e2e::aws::{Moto, Proxy, World};
 use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use outrigger_e2e::process::{Launch, Process};
+use outrigger_e2e::pod_routes::{self, create, name, range};
+use outrigger_e2e::process::Process;
 use outrigger_e2e::run_folder::RunFolder;
-use outrigger_e2e::stage::Binaries;
 use outrigger_e2e::tools::{Tool, Tools};
-use serde_json::json;
 
 use super::Differing;
 
@@ -71,10 +69,10 @@ impl Stage {
         let client = api.client(&User::admin(), "iam-routes").await.expect("a client");
         let nodes: Api<Node> = Api::all(client);
         for (number, machine) in world.instances.iter().enumerate() {
-            create(&nodes, number, machine).await;
+            create(&nodes, number, machine).await.expect("created");
         }
         Self {
-            manager: manager(run, &api, &world, &proxy),
+            manager: pod_routes::start_manager(run, &api, &world, &proxy, PERIOD).expect("the manager starts"),
             nodes,
             legacy_tags: role.legacy_tags,
             proxy,
@@ -89,11 +87,9 @@ impl Stage {
     async fn act(&mut self, case: &str) -> BTreeMap<String, String> {
         match case {
             "deleted-by-hand" => {
-                let table = self.world.route_table_id.as_str();
-                let range = range(2);
-                let call = Parameters::from_iter([("RouteTableId", table), ("DestinationCidrBlock", range.as_str())]);
+                let table = &self.world.route_table_id;
                 // A route that the role has not let arise cannot be deleted.
-                let _ = self.moto.call(&Service::Ec2, "DeleteRoute", call).await;
+                let _ = pod_routes::delete(&self.moto, table, &range(2)).await;
             }
             "blackhole" => {
                 let new = self.world.add_instances(&self.moto, 1).await.expect("one more");
@@ -103,7 +99,7 @@ impl Stage {
                 self.world.terminate(&self.moto, &[&old]).await.expect("terminated");
                 self.proxy.instances_terminated(&[&old]);
                 self.delete(0).await;
-                create(&self.nodes, 0, &new).await;
+                create(&self.nodes, 0, &new).await.expect("created");
                 self.world.instances.swap_remove(0); // the new one takes the place
             }
             "removed" => {
@@ -141,17 +137,8 @@ impl Stage {
     }
 
     async fn routes(&self) -> BTreeMap<String, String> {
-        let call = Parameters::from_iter([("RouteTableId", self.world.route_table_id.as_str())]);
-        let answer = self.moto.call(&Service::Ec2, "DescribeRouteTables", call).await;
-        let answer = answer.expect("moto answers");
-        let routes = answer.items("routeSet").iter();
-        let routes = routes.filter(|route| !route.value("instanceId").is_empty());
-        routes
-            .map(|route| {
-                let range = route.value("destinationCidrBlock").to_owned();
-                (range, route.value("instanceId").to_owned())
-            })
-            .collect()
+        let routes = pod_routes::to_instances(&self.moto, &self.world.route_table_id).await;
+        routes.expect("moto answers")
     }
 
     async fn delete(&self, number: usize) {
@@ -166,45 +153,4 @@ async fn tag(world: &World, moto: &Moto, legacy_tags: bool) {
         let tagged = world.tag_all(moto, ("KubernetesCluster", CLUSTER)).await;
         tagged.expect("moto tags");
     }
-}
-
-fn name(number: usize) -> String {
-    format!("node-{number}")
-}
-
-fn range(number: usize) -> String {
-    format!("10.200.{number}.0/24")
-}
-
-async fn create(nodes: &Api<Node>, number: usize, machine: &Instance) {
-    let node = json!({
-        "metadata": {"name": name(number)},
-        "spec": {"providerID": machine.provider_id(), "podCIDR": range(number), "podCIDRs": [range(number)]},
-    });
-    let node = serde_json::from_value(node).expect("a Node");
-    nodes.create(&PostParams::default(), &node).await.expect("created");
-}
-
-fn manager(run: &Path, api: &ApiServer, world: &World, proxy: &Proxy) -> Process {
-    let config = run.join("cloud.conf");
-    std::fs::write(&config, world.cloud_config(proxy.url())).expect("written");
-    let caller = Caller::new("outrigger-manager");
-    proxy.add_caller(&caller);
-    let kubeconfig = api.kubeconfig(&User::admin()).expect("kubeconfig");
-    let binary = Binaries::one("outrigger-manager").expect("built");
-    let mut launch = Launch::new("outrigger-manager", binary).arguments([
-        "--cloud-provider=aws".to_owned(),
-        format!("--cloud-config={}", config.display()),
-        format!("--kubeconfig={}", kubeconfig.display()),
-        format!("--cluster-name={CLUSTER}"),
-        "--controllers=node-route-controller".to_owned(),
-        "--aws-api-budget-share=1".to_owned(),
-        "--cluster-cidr=10.200.0.0/16".to_owned(),
-        format!("--route-reconciliation-period={}s", PERIOD.as_secs()),
-        "--secure-port=0".to_owned(),
-    ]);
-    for (variable, value) in caller.environment(proxy.url()) {
-        launch = launch.environment(variable, value);
-    }
-    Process::start(&launch, run).expect("the manager starts")
 }
