@@ -119,6 +119,13 @@ impl Error {
         self.code.as_deref()
     }
 
+    /// Whether AWS knows the caller and denies this action; with wrong or missing credentials it denies all of them.
+    #[must_use]
+    pub fn is_denied_action(&self) -> bool {
+        let is_denial = |code: &str| matches!(code, "AccessDenied" | "AccessDeniedException" | "UnauthorizedOperation");
+        self.kind == Kind::AccessDenied && self.code().is_some_and(is_denial)
+    }
+
     /// AWS's message, for people.
     #[must_use]
     pub fn message(&self) -> &str {

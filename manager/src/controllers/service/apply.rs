@@ -59,7 +59,7 @@ pub struct Made {
 ///
 /// # Errors
 /// At the first step that fails for another reason, or when the right to write has ended; the steps before it are done. Of several
-/// steps that AWS denies or defers, the error of the first one is returned.
+/// steps that failed, the error of the first denied one is returned.
 pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> {
     let (mut made, mut held) = (Made::default(), None);
     let mut omitted: Vec<&Step> = Vec::new();
@@ -103,10 +103,20 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> 
                     "AWS has denied or deferred a step"
                 );
                 omitted.push(step);
-                // The first error may be the reason for later ones.
-                held = held.or(Some(error));
+                held = Some(more_telling(held, error));
             }
-            Err(error) => return Err(error),
+            Err(error @ Error::NotLeader(_)) => return Err(error),
+            Err(error) => {
+                let text = error.chain();
+                tracing::warn!(
+                    action,
+                    load_balancer = executor.load_balancer,
+                    error = text,
+                    "a step failed; omitting the others"
+                );
+                // The denied one may be the reason.
+                return Err(held.unwrap_or(error));
+            }
         }
     }
     held.map_or(Ok(made), Err)
@@ -114,10 +124,19 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> 
 
 /// Whether later steps may be carried out after this error: AWS still uses what is to be deleted, or denies an action.
 fn is_isolated(error: &Error) -> bool {
-    match error {
-        Error::TargetGroupInUse { .. } | Error::GroupInUse { .. } => true,
-        Error::Aws(error) => error.kind() == Kind::AccessDenied,
-        _ => false,
+    is_in_use(error) || matches!(error, Error::Aws(error) if error.is_denied_action())
+}
+
+fn is_in_use(error: &Error) -> bool {
+    matches!(error, Error::TargetGroupInUse { .. } | Error::GroupInUse { .. })
+}
+
+/// The first denial; else the first error: what is in use now may be free at the next pass.
+fn more_telling(held: Option<Error>, error: Error) -> Error {
+    match held {
+        Some(held) if is_in_use(&held) && !is_in_use(&error) => error,
+        Some(held) => held,
+        None => error,
     }
 }
 

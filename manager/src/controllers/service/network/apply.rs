@@ -60,7 +60,9 @@ impl Executor<'_> {
                 self.write(action, elb.create_listener(&arn, &listener, tags)).await?;
                 Ok(())
             }
-            Step::ModifyListener { arn, listener, group } => {
+            Step::ModifyListener {
+                arn, listener, group, ..
+            } => {
                 let listener = forwarding(listener, group, made)?;
                 self.write(action, elb.modify_listener(arn, &listener)).await
             }

@@ -76,6 +76,8 @@ pub enum Step {
         listener: ListenerSettings,
         /// The target group.
         group: TargetGroupRef,
+        /// Whether the listener forwards to another target group now.
+        moves: bool,
     },
     /// Delete a listener.
     DeleteListener {

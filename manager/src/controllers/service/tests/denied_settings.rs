@@ -1,9 +1,11 @@
 //! Actions that AWS denies permanently while a load balancer is created or changed: all steps that do not depend on them are done, and
 //! nothing is removed before its replacement serves.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::Error as AwsError;
 
 use super::super::error::Error;
 use super::fixture::{Fixture, LB, world};
@@ -160,4 +162,54 @@ async fn a_listener_forwards_to_no_target_group_that_traffic_cannot_reach() {
     fixture.change(|service| port(service, 0, 80, 31080));
     passes(&fixture).await.unwrap_err();
     assert_eq!(network::behind(&fixture.aws.world(), 80).described.arn, group);
+}
+
+/// The ports on which health checks may reach the Nodes: a rule for each subnet.
+fn checked(fixture: &Fixture) -> Vec<i32> {
+    let ports: BTreeSet<i32> = node_ports(fixture, network::HEALTH).into_iter().collect();
+    ports.into_iter().collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rule_of_a_health_check_stays_as_long_as_its_port_is_checked() {
+    let fixture = network::settled().await;
+    fixture.annotate("healthcheck-port", "8081");
+    fixture.settle().await;
+    assert_eq!(checked(&fixture), [8081]);
+
+    deny(&fixture, "ModifyTargetGroup");
+    fixture.annotate("healthcheck-port", "8082");
+    passes(&fixture).await.unwrap_err();
+    assert_eq!(checked(&fixture), [8081, 8082]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_is_not_moved_to_a_target_group_without_its_attributes() {
+    let fixture = network::settled().await;
+    fixture.annotate("target-group-attributes", "proxy_protocol_v2.enabled=true");
+    fixture.settle().await;
+    let group = network::behind(&fixture.aws.world(), 80).described.arn;
+
+    deny(&fixture, "ModifyTargetGroupAttributes");
+    fixture.annotate("healthcheck-interval", "30");
+    fixture.annotate("healthcheck-protocol", "HTTP");
+    passes(&fixture).await.unwrap_err();
+    let world = fixture.aws.world();
+    assert!(world.network.target_groups.len() > 2, "the new group was created");
+    assert_eq!(network::behind(&world, 80).described.arn, group);
+}
+
+/// Each step would be tried without success.
+#[tokio::test(start_paused = true)]
+async fn without_usable_credentials_the_pass_ends() {
+    let fixture = Fixture::new(world());
+    let expired = AwsError::answered("ConfigureHealthCheck", "ExpiredToken", "The security token has expired");
+    fixture.aws.fail_always("ConfigureHealthCheck", expired);
+    fixture.sync().await.unwrap_err();
+    let writes = fixture.aws.writes();
+    assert!(
+        writes.iter().any(|write| write.starts_with("ConfigureHealthCheck")),
+        "{writes:?}"
+    );
+    assert!(!writes.iter().any(|write| write.starts_with("Register")), "{writes:?}");
 }

@@ -213,6 +213,7 @@ impl<'a> Sync<'a> {
         let step = Step::ModifyListener {
             arn: listener.arn.clone(),
             listener: port.listener.clone(),
+            moves: !matches!(&group, TargetGroupRef::Arn(arn) if listener.settings.target_group_arn.as_ref() == Some(arn)),
             group,
         };
         self.push(step, reason);
