@@ -168,9 +168,11 @@ impl Document {
         }
     }
 
-    /// Notes why something stays as it is.
+    /// Notes why something stays as it is, once.
     pub fn note(&mut self, note: String) {
-        self.notes.push(note);
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
     }
 
     /// Those notes.

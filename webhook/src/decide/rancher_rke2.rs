@@ -286,17 +286,17 @@ impl Target {
 }
 
 /// Notes what to tell of the lists that count, whichever of them the phase changes. What the name adds to a list is the matter
-/// of [`ending`].
-fn look_at(document: &mut Document, cluster: &Cluster<'_>, situation: &Situation<'_>) -> Result<(), Obstacle> {
+/// of [`ending`]; a list that cannot be read is an obstacle only where the phase changes it.
+fn look_at(document: &mut Document, cluster: &Cluster<'_>, situation: &Situation<'_>) {
     for target in [&KUBE_CONTROLLER_MANAGER, &KUBE_APISERVER, &KUBELET] {
         let provider = cluster.provider(target.component, target.class);
         for place in cluster.config.counting(target.key, target.class) {
             let path = place.unwrap_or(Place::Global).path().child(target.key);
-            let own = document.arguments(&path, Shape::Bare)?;
-            durable::look_at(document, &own, target.component, situation, provider);
+            if let Ok(own) = document.arguments(&path, Shape::Bare) {
+                durable::look_at(document, &own, target.component, situation, provider);
+            }
         }
     }
-    Ok(())
 }
 
 fn is_true(value: &Value) -> bool {
@@ -346,7 +346,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         named_elsewhere: cluster.names(control_plane).iter().any(Option::is_some),
         ..*situation
     };
-    look_at(document, &cluster, situation)?;
+    look_at(document, &cluster, situation);
     // Beside no in-tree kube-controller-manager the new one needs no guard.
     if cluster.may_be_in_tree() {
         helm_chart::in_manifest(document, &Path::new(&ADDITIONAL_MANIFEST), situation)?;
