@@ -48,17 +48,17 @@ const fn exception(file: &'static str, what: &'static str, reason: &'static str)
 const CYCLES: [Exception; 8] = [
     exception(
         "webhook/src/decide/kinds.rs",
-        "36",
+        "37",
         "move the types of a decision into a module of their own",
     ),
     exception(
         "manager/src/controllers/service/network/observe.rs",
-        "18",
+        "19",
         "move the types out of the files that read AWS",
     ),
     exception(
         "e2e/src/aws/mod.rs",
-        "14",
+        "15",
         "move errors and constants into a module of their own",
     ),
     exception("fuzz/src/targets/mod.rs", "11", "replace the engine by cargo-fuzz"),
@@ -69,7 +69,7 @@ const CYCLES: [Exception; 8] = [
     ),
     exception(
         "manager/src/controllers/service/sync.rs",
-        "6",
+        "7",
         "one context for all functions of the controller",
     ),
     exception(

@@ -44,12 +44,10 @@ impl Step {
         match (omitted, self) {
             (Classic::CreateLoadBalancer { .. }, _) => true,
             (Classic::DeleteLoadBalancer, _) => !matches!(self, Self::Network(_)),
-            (Classic::CreatePolicy(policy), Self::Classic(step)) => match step {
-                Classic::SetBackendPolicies(_, names) | Classic::SetListenerPolicies(_, names) => {
-                    names.contains(&policy.name)
-                }
-                _ => false,
-            },
+            (
+                Classic::CreatePolicy(policy),
+                Self::Classic(Classic::SetBackendPolicies(_, names) | Classic::SetListenerPolicies(_, names)),
+            ) => names.contains(&policy.name),
             // AWS allows one listener for each port.
             (Classic::DeleteListeners(ports), Self::Classic(Classic::CreateListeners(listeners))) => {
                 listeners.iter().any(|listener| ports.contains(&listener.port))

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::annotations::{Annotations, Kind};
 use super::apply::apply;
 use super::error::{Error, World};
-use super::owner::Standing;
+use super::ownership::Standing;
 use super::plan::Plan;
 use super::reads::Look;
 use super::sync::{Reconciler, uid};

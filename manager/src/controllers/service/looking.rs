@@ -11,7 +11,7 @@ use super::cause::Cause;
 use super::desired::Desired;
 use super::error::Error;
 use super::network::listing::Search;
-use super::owner::Standing;
+use super::ownership::Standing;
 use super::plan::Plan;
 use super::reads::Look;
 use super::reads::look::MAX_AGE;

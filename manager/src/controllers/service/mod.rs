@@ -41,6 +41,7 @@ pub mod node_instances;
 mod node_sync;
 pub mod own_group;
 pub mod owner;
+mod ownership;
 pub mod patches;
 pub mod plan;
 pub mod question;
