@@ -1,5 +1,7 @@
 //! The project's sources obey the rules of ARCHITECTURE.md.
 
+#![allow(clippy::expect_used, reason = "helpers of tests fail as tests do")]
+
 use std::path::{Path, PathBuf};
 
 use outrigger_structure::rules::{self, Exception};

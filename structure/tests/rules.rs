@@ -1,5 +1,7 @@
 //! Each rule is violated once by a small project.
 
+#![allow(clippy::expect_used, reason = "helpers of tests fail as tests do")]
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
