@@ -25,15 +25,15 @@ const OF_TARGETS: [&str; 4] = [
     "DeregisterTargets",
 ];
 
-/// Whether what failed fails again until someone changes something, so that the targets cannot wait for it. Who is not
-/// even allowed to read knows too little.
+/// Whether what failed fails again until someone changes something, so that the targets cannot wait for it.
 fn lasts(error: &Error) -> bool {
     match error {
         Error::World(World::ForeignLoadBalancer { .. }) => false,
         Error::Invalid(_) | Error::World(_) => true,
         Error::Aws(error) => {
             let passing = matches!(error.kind(), AwsKind::Throttled | AwsKind::Transport);
-            let read = error.operation().starts_with("Describe");
+            // The targets need fewer reads than the whole.
+            let read = error.operation().starts_with("Describe") && !error.is_denied_action();
             !passing && !read && !OF_TARGETS.contains(&error.operation())
         }
         Error::Kubernetes { .. } | Error::NotLeader(_) => false,

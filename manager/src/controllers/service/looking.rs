@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Service;
-use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::SecurityGroup;
+use outrigger_aws::{Error as AwsError, InstanceId};
 use tokio::time::Instant;
 
 use super::cause::Cause;
@@ -33,6 +33,8 @@ pub(super) struct Looked {
     pub scheme: Option<String>,
     /// Whether attributes were read too.
     pub whole: bool,
+    /// A read that AWS denied and that the plan was made without.
+    pub denied: Option<AwsError>,
     /// The exact names of target groups that are or will be the Service's.
     pub given_names: BTreeSet<String>,
 }
@@ -109,6 +111,7 @@ impl Reconciler {
                     scheme,
                     groups: groups.chain(observed.referencing).collect(),
                     whole: look.reads_attributes(),
+                    denied: look.denied(),
                     given_names: BTreeSet::new(),
                     hostname: observed.load_balancer.map(|existing| existing.described.dns_name),
                 })
@@ -134,6 +137,7 @@ impl Reconciler {
                     given_names: observed.given_names(desired),
                     groups: observed.security_groups(),
                     whole: look.reads_attributes(),
+                    denied: look.denied(),
                 })
             }
         }

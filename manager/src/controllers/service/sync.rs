@@ -193,6 +193,9 @@ impl Reconciler {
         if self.publish(service, &hostname).await.doing(tell::WRITE_STATUS)? == Found::Gone {
             return Ok(Next::OnChange);
         }
+        if let Some(denied) = looked.denied {
+            return Err(Error::Aws(denied)).doing(tell::ENSURE);
+        }
         self.memories.update(uid(service), |memory| {
             memory.tags_set = desired.annotated_tags();
             memory.given_names.clone_from(&looked.given_names);

@@ -127,7 +127,7 @@ async fn existing(look: &Look<'_>, name: &str) -> Result<Option<Existing>, Error
         return Ok(None);
     };
     let attributes = match look.reads_attributes() {
-        true => Some(look.elb.attributes(name).await?),
+        true => look.optional(look.elb.attributes(name).await)?,
         false => None,
     };
     Ok(Some(Existing {

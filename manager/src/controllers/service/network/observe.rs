@@ -274,7 +274,7 @@ async fn existing(look: &Look<'_>, desired: &Desired, search: Search) -> Result<
     let listeners = elb.listeners(&described.arn).await?;
     let used = used(look, &described.arn, &listeners, search).await?;
     let attributes = match look.reads_attributes() {
-        true => Some(elb.attributes(&described.arn).await?),
+        true => look.optional(elb.attributes(&described.arn).await)?,
         false => None,
     };
     Ok(Some(Existing {
@@ -359,7 +359,7 @@ async fn in_full(look: &Look<'_>, desired: &Desired, groups: Vec<TargetGroup>) -
     for described in groups {
         let health = elb.target_health(&described.arn).await?;
         let attributes = match wanted {
-            true => Some(elb.target_group_attributes(&described.arn).await?),
+            true => look.optional(elb.target_group_attributes(&described.arn).await)?,
             false => None,
         };
         full.push(Group {

@@ -2,9 +2,10 @@
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use outrigger_aws::Kind;
+use outrigger_aws::{Error as AwsError, Kind};
 
 use super::super::error::Error;
 use super::super::plan::Plan;
@@ -22,6 +23,7 @@ pub struct Look<'a> {
     for_targets: bool,
     older_shared: AtomicBool,
     older_balancer: AtomicBool,
+    denied: Mutex<Option<AwsError>>,
 }
 
 impl<'a> Look<'a> {
@@ -55,6 +57,7 @@ impl<'a> Look<'a> {
             for_targets: false,
             older_shared: AtomicBool::new(false),
             older_balancer: AtomicBool::new(false),
+            denied: Mutex::default(),
         }
     }
 
@@ -68,6 +71,29 @@ impl<'a> Look<'a> {
     #[must_use]
     pub fn reads_attributes(&self) -> bool {
         !self.for_targets
+    }
+
+    /// The answer of a read that a plan can do without: `None` if AWS denies the action. The denial is kept for
+    /// [`Look::denied`].
+    ///
+    /// # Errors
+    /// When the read failed for any other reason.
+    pub fn optional<T>(&self, answer: Result<T, AwsError>) -> Result<Option<T>, AwsError> {
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) if error.is_denied_action() => {
+                let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+                denied.get_or_insert(error);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The first read that AWS denied and that the plan was made without.
+    #[must_use]
+    pub fn denied(&self) -> Option<AwsError> {
+        self.denied.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether what came of this look may be acted upon, or a fresh one has to come first.

@@ -1,4 +1,4 @@
-//! Each permission of the manual is removed in turn: an Event names the action, and other work is done.
+//! Each permission of the manual is removed in turn: an Event names the action, and work that does not need it is done.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use kube::runtime::watcher::Event;
 use serde_json::json;
 
 use super::super::settings::Settings;
-use super::fixture::{Fixture, world};
+use super::fixture::{Fixture, LB, world};
+use super::network;
 use outrigger_aws::ec2::{AvailabilityZone, SecurityGroup, Subnet};
 use outrigger_leader::Permit;
 
@@ -39,7 +40,7 @@ fn bare(action: &str) -> &str {
 }
 
 /// The kind of load balancer.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
     Classic,
     Network,
@@ -250,4 +251,104 @@ async fn without_the_right_to_list_zones_load_balancers_are_created_outside_loca
             .filter(|event| names(event, "ec2:DescribeAvailabilityZones"));
         assert_eq!(named.count(), 1, "{events:?}");
     }
+}
+
+/// What a load balancer that exists still gets after a restart without a permission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Served {
+    /// A port that the Service has now.
+    port: bool,
+    /// A Node that has joined.
+    node: bool,
+}
+
+const ALL: Served = Served { port: true, node: true };
+
+async fn served(kind: Kind, denied: &str) -> Served {
+    let mut fixture = fixture(kind);
+    if kind == Kind::Network {
+        fixture.annotate("target-group-attributes", "preserve_client_ip.enabled=false");
+    }
+    passes(&fixture).await;
+    fixture.aws.deny(denied);
+    fixture.restart();
+
+    fixture.change(|service| service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 81);
+    fixture.node("i-3", true);
+    passes(&fixture).await;
+    let world = fixture.aws.world();
+    let node = |id: &outrigger_aws::InstanceId| id.as_str() == "i-3";
+    match kind {
+        Kind::Classic => {
+            let balancer = &world.load_balancers[LB].described;
+            Served {
+                port: balancer.listeners.iter().any(|listener| listener.port == 81),
+                node: balancer.instances.iter().any(node),
+            }
+        }
+        Kind::Network => {
+            let behind = network::behind(&world, 443);
+            Served {
+                port: network::listeners(&world).contains_key(&81),
+                node: behind.targets.iter().any(|target| node(&target.id)),
+            }
+        }
+    }
+}
+
+const NO_PORT: Served = Served {
+    port: false,
+    node: true,
+};
+const NO_NODE: Served = Served {
+    port: true,
+    node: false,
+};
+const NOTHING: Served = Served {
+    port: false,
+    node: false,
+};
+
+/// What a load balancer does not get without an action, as it needs the action for that:
+///
+/// - without a description of itself, of its targets, or of instances nothing is known of what it has or may get;
+/// - subnets are chosen, and security groups of Nodes are found, before anything is written;
+/// - a listener forwards to no target group without targets.
+const NEEDED: [(Kind, &str, Served); 17] = [
+    (Kind::Classic, "DescribeInstances", NOTHING),
+    (Kind::Classic, "DescribeLoadBalancers", NOTHING),
+    (Kind::Classic, "DescribeSecurityGroups", NOTHING),
+    (Kind::Classic, "DescribeSubnets", NO_PORT),
+    (Kind::Classic, "CreateLoadBalancerListeners", NO_PORT),
+    (Kind::Classic, "RegisterInstancesWithLoadBalancer", NO_NODE),
+    (Kind::Network, "DescribeInstances", NOTHING),
+    (Kind::Network, "DescribeLoadBalancers", NOTHING),
+    (Kind::Network, "DescribeTargetGroups", NOTHING),
+    (Kind::Network, "DescribeTargetHealth", NOTHING),
+    (Kind::Network, "RegisterTargets", NOTHING),
+    (Kind::Network, "DescribeListeners", NO_PORT),
+    (Kind::Network, "DescribeRouteTables", NO_PORT),
+    (Kind::Network, "DescribeSecurityGroups", NO_PORT),
+    (Kind::Network, "DescribeSubnets", NO_PORT),
+    (Kind::Network, "CreateListener", NO_PORT),
+    (Kind::Network, "CreateTargetGroup", NO_PORT),
+];
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_permission_stops_only_what_needs_it() {
+    let mut wrong = Vec::new();
+    for kind in [Kind::Classic, Kind::Network] {
+        let called = lived(kind, None).await.called;
+        for action in permissions().into_iter().filter(|action| called.contains(bare(action))) {
+            let listed = NEEDED
+                .iter()
+                .find(|(of, needed, _)| *of == kind && *needed == bare(&action));
+            let expected = listed.map_or(ALL, |(.., served)| *served);
+            let served = served(kind, &action).await;
+            if served != expected {
+                wrong.push(format!("{kind:?} {action}: {served:?}, expected {expected:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
