@@ -44,13 +44,17 @@ impl Running {
 }
 
 fn start(api: Api, aws: Arc<FakeAws>) -> Running {
+    start_with(api, aws, &[])
+}
+
+fn start_with(api: Api, aws: Arc<FakeAws>, flags: &[&str]) -> Running {
     let (metrics, stop) = (Metrics::new(), CancellationToken::new());
     let deps = Deps {
         client: api.client(),
         nodes: api.cache.clone(),
         instances: Instances::new(aws.clone(), "prod".into(), "vpc-1".into()),
         monitor_period: Duration::from_secs(5),
-        breaker: default_breaker(),
+        breaker: breaker(flags),
         metrics: metrics.clone(),
         events: Recorder::new(api.client(), EVENT_COMPONENT),
         permit: Permit::always(),
@@ -65,8 +69,13 @@ fn start(api: Api, aws: Arc<FakeAws>) -> Running {
     }
 }
 
-fn default_breaker() -> DeletionBreaker {
-    match args::parse(&["--cloud-provider=aws".to_owned()]) {
+fn breaker(flags: &[&str]) -> DeletionBreaker {
+    let line: Vec<String> = ["--cloud-provider=aws"]
+        .iter()
+        .chain(flags)
+        .map(|flag| (*flag).to_owned())
+        .collect();
+    match args::parse(&line) {
         Ok(Request::Run(options)) => options.nodes.deletion_breaker,
         other => panic!("{other:?}"),
     }
@@ -304,6 +313,22 @@ async fn four_hundred_of_a_thousand_absent_at_once_are_kept_and_an_alarm_is_rais
     pause(600).await;
     assert_eq!(left(&running.api, 0..1000), 1000);
     assert_eq!(running.api.events(), ["Warning TooManyNodesGone default"]);
+    assert!(breaker_is_open(&running));
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_flags_of_the_breaker_set_its_limits() {
+    let flags = ["--node-deletion-breaker-percent=100"];
+    let running = start_with(cluster(1000, 400), aws(vec![]), &flags);
+    eventually("all absent ones are deleted", || left(&running.api, 0..400) == 0).await;
+    assert!(!breaker_is_open(&running));
+    running.end().await;
+
+    let flags = ["--node-deletion-breaker-minimum=1", "--node-deletion-breaker-percent=1"];
+    let running = start_with(cluster(100, 2), aws(vec![]), &flags);
+    pause(600).await;
+    assert_eq!(left(&running.api, 0..2), 2, "two are more than one percent");
     assert!(breaker_is_open(&running));
     running.end().await;
 }

@@ -226,10 +226,10 @@ impl<'a> Lane<'a> {
             caller: started.1,
         };
         let clean = self.ground.prepare(&Aws::default()).await?;
-        self.warm_up(&running).await.context("the first Service of a manager")?;
-        self.ground.clear(clean).await?;
         let policy = self.role.as_ref().map(|role| Arc::clone(&role.policy));
         self.ground.proxy.set_policy(policy);
+        self.warm_up(&running).await.context("the first Service of a manager")?;
+        self.ground.clear(clean).await?;
         for case in cases {
             match self.case(&running, case).await {
                 Ok(outcome) => drop(ran.outcomes.insert(case.name.clone(), outcome)),
