@@ -118,6 +118,16 @@ async fn from_file(path: &Path, flag: &str, author: Author) -> Result<Config> {
     config.with_context(|| format!("{flag}={}", path.display()))
 }
 
+/// Who writes the file of `--kubeconfig`. With `--migration-kubeconfig` the manager runs beside a hosted control plane, so that
+/// `--kubeconfig` is the tenant's and must start no program in the management cluster.
+fn author(options: &Options) -> Author {
+    if options.migration.kubeconfig.is_some() {
+        Author::Tenant
+    } else {
+        Author::Operator
+    }
+}
+
 /// How to reach one API server.
 #[derive(Clone)]
 pub struct Cluster {
@@ -137,7 +147,7 @@ impl Cluster {
     /// When the file cannot be used, or there is none and this is no Pod.
     pub async fn of(options: &Options, counted: RestClient) -> Result<Self> {
         let mut config = match &options.general.kubeconfig {
-            Some(path) => from_file(path, "--kubeconfig", Author::Operator).await?,
+            Some(path) => from_file(path, "--kubeconfig", author(options)).await?,
             None => match (Config::incluster(), &options.general.master) {
                 (Ok(config), _) => config,
                 (Err(_), Some(master)) => {
@@ -332,6 +342,7 @@ mod tests {
         let node = |token: &str| format!("GET /api/v1/nodes/n authorization: Bearer {token}");
         assert_eq!(heard, [token.to_owned(), node("own"), node("root")]);
     }
+
     #[tokio::test]
     async fn only_the_operators_own_kubeconfig_starts_a_program() {
         let folder = tempfile::tempdir().unwrap();
@@ -342,20 +353,26 @@ mod tests {
             users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: /nonexistent}}}]\n";
         std::fs::write(&path, text).unwrap();
         let flag = |name: &str| format!("--{name}={}", path.display());
-        let line = [
-            "--cloud-provider=aws".to_owned(),
-            "--migration=prod".to_owned(),
-            flag("kubeconfig"),
-            flag("migration-kubeconfig"),
-        ];
-        let crate::args::Request::Run(options) = crate::args::parse(&line).unwrap() else {
-            panic!("{line:?}");
+        let parsed = |more: &[String]| {
+            let line = [&["--cloud-provider=aws".to_owned(), flag("kubeconfig")], more].concat();
+            let crate::args::Request::Run(options) = crate::args::parse(&line).unwrap() else {
+                panic!("{line:?}");
+            };
+            options
+        };
+        let assert_refused = |refused: Result<Cluster>, name: &str| {
+            let told = format!("{:#}", refused.err().unwrap());
+            let expected = format!("{}: user \"u\" has the field exec", flag(name));
+            assert!(told.starts_with(&expected), "{told}");
         };
 
-        let own = Cluster::of(&options, RestClient::default()).await.unwrap();
-        let refused = Cluster::of_migration(&options, &own).await.err().unwrap();
-        let told = format!("{refused:#}");
-        let expected = format!("{}: user \"u\" has the field exec", flag("migration-kubeconfig"));
-        assert!(told.starts_with(&expected), "{told}");
+        let own = Cluster::of(&parsed(&[]), RestClient::default()).await.unwrap();
+
+        // A hosted control plane: the first file is the tenant's.
+        let hosted = parsed(&["--migration=prod".to_owned(), flag("migration-kubeconfig")]);
+        let tenant = Cluster::of(&hosted, RestClient::default()).await;
+        assert_refused(tenant, "kubeconfig");
+        let management = Cluster::of_migration(&hosted, &own).await;
+        assert_refused(management, "migration-kubeconfig");
     }
 }

@@ -62,7 +62,7 @@ pub(super) const GENERIC: &[Flag] = &[
 ];
 
 pub(super) const MISC: &[Flag] = &[
-    flag("kubeconfig", Text, "", Works, "Path to a kubeconfig; with --master empty too, the in-cluster configuration is used."),
+    flag("kubeconfig", Text, "", Works, "Path to a kubeconfig; with --master empty too, the in-cluster configuration is used. With --migration-kubeconfig the same is refused in it as there."),
     flag("master", Text, "", Works, "Address of the API server; overrides the one in the kubeconfig."),
     flag("node-status-update-frequency", Duration, "5m0s", Works, "Pause between two refreshes of all nodes' addresses."),
 ];
