@@ -3,7 +3,8 @@
 //!
 //! Names alone deceive (an operator's container may well be called `controller-manager`), so a container is changed
 //! only on two pieces of evidence, of which one has the full name, and never when its executable is another program. Where that
-//! program has the component among its arguments, nothing is changed, but it is not overlooked.
+//! program has the component among its arguments, or the component's flags in a container that has its name and image, nothing
+//! is changed, but it is not overlooked.
 
 use serde_json::Value;
 
@@ -198,14 +199,13 @@ fn judge(
     let wrapped = line
         .filter(|_| executable == Some(Strength::None))
         .map(|line| later_strength(component, line));
-    if wrapped == Some(Strength::None) {
+    let name = component.strength(without_revision(text(container, "name")));
+    let image = image_strength(component, text(container, "image"));
+    let is_entry_point = || name.min(image) == Strength::Full && line.is_some_and(has_flag);
+    if wrapped == Some(Strength::None) && !is_entry_point() {
         return None;
     }
-    let own = [
-        wrapped.or(executable).unwrap_or(Strength::None),
-        component.strength(without_revision(text(container, "name"))),
-        image_strength(component, text(container, "image")),
-    ];
+    let own = [wrapped.or(executable).unwrap_or(Strength::None), name, image];
     let label = labels.map_or(Strength::None, |labels| {
         POD_LABELS
             .iter()
@@ -236,6 +236,14 @@ fn later_strength(component: Component, line: &CommandLine) -> Strength {
     let names = line.later_names();
     let strengths = names.iter().map(|name| component.strength(name));
     strengths.max().unwrap_or(Strength::None)
+}
+
+/// Whether a program gets a flag that a migration changes, as the script of an image's own entry point does that passes its
+/// arguments on. A line that may have any flag counts as well.
+fn has_flag(line: &CommandLine) -> bool {
+    flag::ALL
+        .iter()
+        .any(|flag| line.value(*flag).map_or(true, |value| value.is_some()))
 }
 
 /// What the executable says; none where it cannot be told. In a shell script only a program that it starts counts.

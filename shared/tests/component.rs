@@ -127,6 +127,15 @@ fn other_programs_are_never_taken_for_a_component() {
             json!({"name": "kube-controller-manager", "image": "r/kube-controller-manager:v1", "command": ["cluster-policy-controller"]}),
             json!({"app": "kube-controller-manager"}),
         ),
+        // Only a program that gets the component's flags may pass them on.
+        (
+            json!({"name": "kube-controller-manager", "image": "r/kube-controller-manager:v1", "command": ["cluster-policy-controller", "start"], "args": ["--v=2"]}),
+            json!({"app": "kube-controller-manager"}),
+        ),
+        (
+            json!({"name": "kube-controller-manager", "image": "r/hyperkube:v1", "command": ["/entrypoint.sh"], "args": ["--cloud-provider=aws"]}),
+            json!({"app": "kube-controller-manager"}),
+        ),
         (
             json!({"name": "controller-manager", "image": "me/controller-manager:v0.1"}),
             json!({"app": "controller-manager"}),
@@ -220,6 +229,29 @@ fn wrappers_are_looked_through_and_unknown_ones_are_not_overlooked() {
             Some((KubeControllerManager, Wrapped))
         );
     }
+    // The script of an image's entry point may pass its arguments on.
+    for command in [
+        &["/entrypoint.sh", aws][..],
+        &["/run.sh", "--controllers=*,-nodeipam"],
+        &["/run.sh", "$(FLAGS)"],
+    ] {
+        assert_eq!(
+            judged(container(command), json!({})),
+            Some((KubeControllerManager, Wrapped)),
+            "{command:?}"
+        );
+        assert!(matches!(form(command), Form::Unreadable { .. }), "{command:?}");
+    }
+    let script = &[
+        "busybox",
+        "sh",
+        "-c",
+        "exec kube-controller-manager --cloud-provider=aws",
+    ];
+    assert_eq!(
+        judged(container(script), json!({})),
+        Some((KubeControllerManager, Recognized))
+    );
     let sidecar = json!({"name": "logs", "command": ["tail", "-F", "/var/log/kube-controller-manager"]});
     let pod = json!({"containers": [container(&[component, aws]), sidecar]});
     let labels = json!({"component": "kube-controller-manager"});

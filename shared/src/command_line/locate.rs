@@ -103,7 +103,7 @@ const fn wrapper(names: &'static [&'static str], with_value: &'static [&'static 
 
 /// The flags are those of util-linux, coreutils, `su-exec`, `gosu`, Kubernetes and Bank-Vaults.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.31.0/staging/src/k8s.io/component-base/logs/kube-log-runner/kube-log-runner.go>
-const WRAPPERS: [Wrapper; 11] = [
+const WRAPPERS: [Wrapper; 12] = [
     wrapper(
         &["go-runner", "kube-log-runner"],
         &[
@@ -144,6 +144,8 @@ const WRAPPERS: [Wrapper; 11] = [
     wrapper(&["nohup", "setsid"], &[], 0),
     wrapper(&["stdbuf"], &["-i", "-o", "-e", "--input", "--output", "--error"], 0),
     wrapper(&["taskset"], &[], 1),
+    // The word behind it names one of its own programs, most often the shell.
+    wrapper(&["busybox"], &[], 0),
 ];
 
 impl Wrapper {

@@ -24,7 +24,7 @@ pub const CONTROLLERS: Flag = Flag::text("controllers");
 pub const ALLOCATE_NODE_CIDRS: Flag = Flag::boolean("allocate-node-cidrs");
 
 /// Those that a migration changes.
-pub(super) const ALL: [Flag; 6] = [
+pub(crate) const ALL: [Flag; 6] = [
     CLOUD_PROVIDER,
     CLOUD_CONFIG,
     EXTERNAL_CLOUD_VOLUME_PLUGIN,
