@@ -134,6 +134,12 @@ fn the_manager_s_chart_in_a_cluster_s_manifests() {
             .unwrap()
             .to_owned()
     };
+    // Without an image tag a version runs that leader migration does not guard by flags alone.
+    for form in there_and_back(Profile::RancherRKE2, &original) {
+        assert_eq!(manifest(&form), manifest(&original));
+    }
+    let tagged = format!("{}\n    image: {{tag: v1.27.9}}", manifest(&original));
+    original["spec"]["rkeConfig"]["additionalManifest"] = json!(tagged);
     let forms = there_and_back(Profile::RancherRKE2, &original);
     let added = ["- --enable-leader-migration=true"];
     for (form, lines) in [(0, &[][..]), (1, &added), (2, &added), (3, &[])] {

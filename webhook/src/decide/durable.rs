@@ -29,6 +29,9 @@ pub(super) enum Obstacle {
     /// A component's flags.
     #[error("{component} is not changed: {reason}")]
     Flags { component: Component, reason: Refusal },
+    /// Leader migration would guard too little, and the file that it needs is its owner's to bring.
+    #[error("{0}")]
+    ManagerNames(&'static str),
     /// A field that holds no argument list.
     #[error(transparent)]
     Arguments(#[from] Unfit),
@@ -143,17 +146,23 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules)
         }
         Err(obstacle) => {
             draft.refuse(format!("nothing is changed: {obstacle}"));
-            if let Obstacle::Flags {
-                reason: Refusal::OwnConfiguration,
-                ..
-            } = obstacle
-            {
-                let file = leader_migration_file::by_hand(migration.spec, situation.version);
-                draft.reasons.extend(file);
-            }
+            draft.reasons.extend(file_to_bring(&obstacle, &situation));
         }
     }
     draft
+}
+
+/// The leader migration file without which nothing is changed.
+fn file_to_bring(obstacle: &Obstacle, situation: &Situation<'_>) -> Option<String> {
+    let spec = situation.migration.spec;
+    match obstacle {
+        Obstacle::ManagerNames(_) => Some(leader_migration_file::for_manager(spec)),
+        Obstacle::Flags {
+            reason: Refusal::OwnConfiguration,
+            ..
+        } => leader_migration_file::by_hand(spec, situation.version),
+        _ => None,
+    }
 }
 
 /// What an update of an unchangeable part becomes where the stored object has the form of a phase from its creation: an owner

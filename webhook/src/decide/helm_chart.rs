@@ -4,6 +4,8 @@
 //! a Rancher cluster ([`in_manifest`]).
 //!
 //! Nothing but the flags of the table is written. Where the values do not fit the distribution's nodes, a warning says so.
+//! Where leader migration would guard too little, as the manager has other names than its own list, an object is refused, and
+//! a text of manifests keeps its chart, so that the rest of the cluster can follow the phase.
 
 use outrigger_shared::{
     command_line::CommandLine,
@@ -92,7 +94,7 @@ enum Holder {
     Content,
     /// In the map `values`.
     Values,
-    /// There are no values at all yet.
+    /// There are no values at all, so that a recent version runs, which leader migration with flags alone does not guard.
     Missing,
     /// It sets other values of a chart whose flags stand elsewhere.
     Elsewhere,
@@ -163,6 +165,18 @@ impl Values {
             .unwrap_or(KubernetesVersion::v1(28))
     }
 
+    /// What leader migration would leave unguarded with the flags of the values, or with the chart's own.
+    fn shortcoming(&self, holder: Holder, situation: &Situation<'_>) -> Result<Option<&'static str>, Obstacle> {
+        if holder == Holder::Elsewhere {
+            return Ok(None);
+        }
+        let manager = Component::CloudControllerManager;
+        // A chart without them has flags of its own, none of which is about leader migration.
+        let line = Shape::Dashed.read(self.get("/args"), &Path::new(&["args"]))?;
+        phase_flags::shortcoming(manager, &line, &situation.circumstances())
+            .map_err(|reason| Obstacle::of_flags(manager, reason.into()))
+    }
+
     pub(super) fn situation<'a>(&self, situation: &Situation<'a>) -> Situation<'a> {
         Situation {
             version: Some(self.version()),
@@ -182,10 +196,11 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     }
     let object = document.whole().clone();
     let values = Values::of(&object)?;
+    let holder = values.holder(&object)?;
     let situation = values.situation(situation);
     let content = Path::new(&CONTENT);
-    match values.holder(&object)? {
-        Holder::Elsewhere => {}
+    match holder {
+        Holder::Elsewhere | Holder::Missing => {}
         Holder::Content => {
             let mut text = YamlText::parse(
                 object
@@ -211,12 +226,9 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
             let manager = Component::CloudControllerManager;
             durable::arguments(document, &Path::new(&ARGS), Shape::Dashed, manager, &situation)?;
         }
-        Holder::Missing => {
-            let (args, reasons) = defaults(&situation)?;
-            document.set(&content, json!(new_content(&args)), reasons.join("; "))?;
-        }
     }
-    Ok(())
+    let shortcoming = values.shortcoming(holder, &situation)?;
+    shortcoming.map_or(Ok(()), |shortcoming| Err(Obstacle::ManagerNames(shortcoming)))
 }
 
 /// The flags in a text of values, or of the whole object.
@@ -248,11 +260,6 @@ fn defaults(situation: &Situation<'_>) -> Result<(Vec<String>, Vec<String>), Obs
     Ok((line.items().unwrap_or_default().to_vec(), reasons))
 }
 
-fn new_content(args: &[String]) -> String {
-    let lines: Vec<String> = args.iter().map(|arg| format!("- {arg}\n")).collect();
-    format!("args:\n{}", lines.concat())
-}
-
 /// Gives the HelmCharts of AWS's cloud-controller-manager in a text of manifests the flags of the situation. Nothing
 /// else in the text is touched, since a document that goes from it takes its objects along.
 pub(super) fn in_manifest(document: &mut Document, path: &Path, situation: &Situation<'_>) -> Result<(), Obstacle> {
@@ -281,9 +288,13 @@ fn chart_in_text(text: &mut YamlText, number: usize, situation: &Situation<'_>) 
         return Ok(Vec::new());
     };
     let values = Values::of(&object)?;
+    let holder = values.holder(&object)?;
     let situation = values.situation(situation);
-    match values.holder(&object)? {
-        Holder::Elsewhere => Ok(Vec::new()),
+    if values.shortcoming(holder, &situation)?.is_some() {
+        return Ok(Vec::new());
+    }
+    match holder {
+        Holder::Elsewhere | Holder::Missing => Ok(Vec::new()),
         Holder::Content => text.nested(number, &CONTENT, |inner| {
             in_text(
                 inner,
@@ -302,11 +313,6 @@ fn chart_in_text(text: &mut YamlText, number: usize, situation: &Situation<'_>) 
             },
             &situation,
         ),
-        Holder::Missing => {
-            let (args, reasons) = defaults(&situation)?;
-            text.set(number, &CONTENT, &new_content(&args))?;
-            Ok(reasons)
-        }
     }
 }
 
@@ -320,7 +326,21 @@ pub(super) fn manifest_warnings(text: &str, situation: &Situation<'_>) -> Vec<St
         return Vec::new();
     };
     let charts = text.documents().iter().filter(|object| is_chart(object));
-    charts.flat_map(|chart| warnings(chart, situation)).collect()
+    let of_chart = |chart| {
+        warnings(chart, situation)
+            .into_iter()
+            .chain(unguarded(chart, situation))
+    };
+    charts.flat_map(of_chart).collect()
+}
+
+/// Why a chart in a text of manifests keeps its flags. What cannot be read is an obstacle of the form.
+fn unguarded(chart: &Value, situation: &Situation<'_>) -> Option<String> {
+    let values = Values::of(chart).ok().filter(|_| is_guarded(situation))?;
+    let holder = values.holder(chart).ok()?;
+    let shortcoming = values.shortcoming(holder, &values.situation(situation));
+    let shortcoming = shortcoming.ok().flatten()?;
+    Some(format!("the chart in additionalManifest is not changed: {shortcoming}"))
 }
 
 fn is_chart(object: &Value) -> bool {

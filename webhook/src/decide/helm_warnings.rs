@@ -1,7 +1,7 @@
 //! Values of the cloud-controller-manager's chart that keep its Pods from running on nodes of RKE2 and K3s, or make them do
 //! what the old manager did not. They are told, never rewritten: what fits depends on more than the object says.
 
-use outrigger_shared::{command_line::Flag, component::Component, phase_flags};
+use outrigger_shared::command_line::Flag;
 use serde_json::Value;
 
 use super::{arguments::Shape, durable::Situation, helm_chart::Values};
@@ -11,7 +11,7 @@ const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
 /// What keeps the chart's Pods from running, or makes them do what the old manager did not, on nodes of RKE2 and K3s.
-pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
+pub(super) fn warnings(object: &Value, _: &Situation<'_>) -> Vec<String> {
     // Values that cannot be read are an obstacle of the form, which says so.
     let Ok(values) = Values::of(object) else {
         return Vec::new();
@@ -21,7 +21,7 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
     if !is_config {
         warnings.extend(placement(&values));
     }
-    warnings.extend(flags(&values, situation, is_config));
+    warnings.extend(flags(&values, is_config));
     warnings
 }
 
@@ -57,7 +57,7 @@ fn placement(values: &Values) -> Vec<String> {
     warnings
 }
 
-fn flags(values: &Values, situation: &Situation<'_>, is_config: bool) -> Vec<String> {
+fn flags(values: &Values, is_config: bool) -> Vec<String> {
     let args = values.get("/args");
     if is_config && args.is_none() {
         return Vec::new();
@@ -70,14 +70,6 @@ fn flags(values: &Values, situation: &Situation<'_>, is_config: bool) -> Vec<Str
     if line.boolean(routes).ok().flatten() != Some(false) {
         warnings.push(
             "the manager would write cloud routes, which RKE2's network does not use; add --configure-cloud-routes=false to args"
-                .to_owned(),
-        );
-    }
-    let circumstances = values.situation(situation).circumstances();
-    let shortcoming = phase_flags::shortcoming(Component::CloudControllerManager, &line, &circumstances);
-    if let Ok(Some(_)) = shortcoming {
-        warnings.push(
-            "from 1.28 on the default list of leader migration misses service and route, which then run beside the old ones; name service-lb-controller and node-route-controller in a --leader-migration-config"
                 .to_owned(),
         );
     }

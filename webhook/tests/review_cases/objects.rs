@@ -16,14 +16,16 @@ fn charts() -> Vec<Row> {
     const SELECTOR: &str = "the chart's nodeSelector fits no node of RKE2";
     const NETWORK: &str = "set hostNetworking: true";
     const ROUTES: &str = "add --configure-cloud-routes=false";
+    const NAMES: &str = "name service-lb-controller and node-route-controller in --leader-migration-config";
     vec![
         row(
             "60-helmchart-noargs.yaml",
             HELM,
             Prepare,
             &[
-                Changed,
-                Has("--enable-leader-migration=true"),
+                Refused,
+                Warns(NAMES),
+                Lacks("leader-migration"),
                 Warns(SELECTOR),
                 Warns(NETWORK),
                 Warns(ROUTES),
@@ -71,7 +73,7 @@ fn charts() -> Vec<Row> {
             "63-helm-vendored-chartcontent.yaml",
             HELM,
             Prepare,
-            &[Changed, Has("--enable-leader-migration=true"), Has("SGVsbG8=")],
+            &[Refused, Warns(NAMES), Lacks("leader-migration"), Has("SGVsbG8=")],
         ),
         row(
             "64-helm-set.yaml",

@@ -26,7 +26,8 @@ fn rke2() -> Vec<Row> {
             &[
                 Changed,
                 Has("machineSelectorConfig/1/config/kube-controller-manager-arg/1: enable-leader-migration"),
-                Has("enable-leader-migration=true"),
+                Lacks("enable-leader-migration=true"),
+                Warns("the chart in additionalManifest is not changed"),
                 Warns("kubelet-arg of machineSelectorConfig[0] replaces"),
                 Warns(NAMES),
             ],
