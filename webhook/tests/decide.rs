@@ -382,7 +382,10 @@ proptest! {
         way in proptest::collection::vec(any_phase(), 1..6),
     ) {
         let there = way.iter().fold(object.clone(), |object, phase| move_to(*phase, &object));
-        prop_assert_eq!(move_to(Phase::InTree, &there), object);
+        let back = review(&spec(Phase::InTree), &there);
+        // An original that does not start in its version is not brought back.
+        prop_assume!(!back.reasons.iter().any(|reason| reason.contains("the original does not start any more")));
+        prop_assert_eq!(patched(&there, &back), object);
     }
 
     #[test]

@@ -128,6 +128,14 @@ fn any_deployment() -> impl Strategy<Value = Value> {
     )
 }
 
+/// Whether a step keeps what is there, as the original does not start in its version.
+fn keeps(step: &Step, object: &Value) -> bool {
+    let reasons = review(step, object).reasons;
+    reasons
+        .iter()
+        .any(|reason| reason.contains("the original does not start any more"))
+}
+
 /// A null map of annotations is as good as none; what was there is not noted for it.
 fn without_null_annotations(mut object: Value) -> Value {
     let metadata = object["spec"]["template"]["metadata"].as_object_mut().unwrap();
@@ -142,7 +150,9 @@ proptest! {
     fn every_way_back_gives_the_original(object in any_deployment(), way in proptest::collection::vec(step(), 1..6)) {
         let there = way.iter().fold(object.clone(), |object, step| after(step, &object));
         for lease in [None, Some("one")] {
-            let back = after(&Step { phase: Phase::InTree, lease }, &there);
+            let step = Step { phase: Phase::InTree, lease };
+            let back = after(&step, &there);
+            prop_assume!(!keeps(&step, &there));
             prop_assert_eq!(without_null_annotations(back), without_null_annotations(object.clone()));
         }
     }
@@ -160,7 +170,9 @@ proptest! {
     fn the_form_does_not_depend_on_the_way(object in any_deployment(), by in step(), step in step()) {
         let straight = review(&step, &object);
         prop_assume!(straight.outcome != Outcome::Refused);
-        let over = without_null_annotations(after(&step, &after(&by, &object)));
+        let between = after(&by, &object);
+        prop_assume!(!keeps(&step, &between));
+        let over = without_null_annotations(after(&step, &between));
         prop_assert_eq!(over, without_null_annotations(after(&step, &object)));
     }
 

@@ -19,7 +19,7 @@ use super::{
     Draft, Input, Migration, annotation,
     arguments::{Shape, Unfit},
     document::{Document, Entry},
-    leader_migration_file, place,
+    leader_migration_file, place, warning,
 };
 use crate::patch::{Builder, NotAnObject, Path};
 
@@ -122,10 +122,14 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules)
         }
     };
     let situation = situation(input, migration, rules);
+    if let Some(fatal) = fatal_undoing(input.object, &entries, rules, &situation) {
+        draft.refuse(format!("nothing is changed: {}", warning::of_undoing(&fatal)));
+        return draft;
+    }
     if migration.spec.phase == Phase::InTree {
         draft
             .warnings
-            .extend(fatal_in_tree(input.object, &entries, rules, &situation));
+            .extend(fatal_flags(input.object, &entries, rules, &situation));
         if entries.is_empty() {
             draft.reasons.push("phase InTree leaves objects as they are".to_owned());
             return draft;
@@ -199,9 +203,19 @@ pub(super) fn kept(input: &Input<'_>, part: &Path) -> Option<Draft> {
     })
 }
 
+/// Why the way back ends a component that starts now: the version has no in-tree provider any more.
+fn fatal_undoing(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situation<'_>) -> Option<String> {
+    if situation.row >= Phase::Migrate || entries.is_empty() {
+        return None;
+    }
+    let now = fatal_flags(object, &[], rules, situation);
+    let restored = fatal_flags(object, entries, rules, situation);
+    restored.into_iter().find(|fatal| !now.contains(fatal))
+}
+
 /// Flags with which a component would not start in the object's version. The form of Prepare reads every list; what it would
 /// change or refuse counts for nothing here.
-fn fatal_in_tree(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situation<'_>) -> Vec<String> {
+fn fatal_flags(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situation<'_>) -> Vec<String> {
     let mut document = Document::restored(object, entries);
     let situation = Situation {
         row: Phase::Prepare,

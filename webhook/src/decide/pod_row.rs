@@ -89,6 +89,22 @@ pub(super) fn warnings(
     Ok(warnings)
 }
 
+/// Why the way back ends a component that starts now: its version has no in-tree provider any more.
+pub(super) fn fatal_undoing(
+    component: Component,
+    current: &CommandLine,
+    original: &CommandLine,
+    circumstances: &Circumstances,
+) -> Result<Option<String>, Unreadable> {
+    if circumstances.phase >= Phase::Migrate {
+        return Ok(None);
+    }
+    let fatal = phase_flags::fatal(component, original, circumstances.version)?;
+    // The form of the current flags is its owner's where they are as fatal.
+    let is_new = fatal.is_some() && phase_flags::fatal(component, current, circumstances.version)? != fatal;
+    Ok(fatal.filter(|_| is_new))
+}
+
 /// In InTree nothing is changed, but a version in which the flags end the process is told all the same.
 pub(super) fn fatal_in_tree(migration: &Migration<'_>, finding: &Finding<'_>) -> Option<String> {
     if finding.certainty != Certainty::Recognized {

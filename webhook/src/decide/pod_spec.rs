@@ -21,6 +21,7 @@ use super::{
     leader_migration_file::{self, Wish},
     pod_row,
     pod_undo::{self, Undo},
+    warning,
 };
 use crate::patch::{Builder, Path};
 
@@ -48,6 +49,9 @@ enum Obstacle {
     /// Leader migration would guard too little, and the file that it needs is its owner's to bring.
     #[error("{0}")]
     ManagerNames(&'static str),
+    /// The original does not start in the version that the container has by now.
+    #[error("{0}")]
+    Ends(String),
 }
 
 /// Whether a Pod (or template) runs, or seems to run, a component.
@@ -194,6 +198,9 @@ fn to_phase(
         node_ipam: NodeIpam::of(migration.spec, Some("*")),
         named_elsewhere: false,
     };
+    if let Some(fatal) = pod_row::fatal_undoing(finding.component, &current, &line, &circumstances)? {
+        return Err(Obstacle::Ends(warning::of_undoing(&fatal)));
+    }
     let changes = phase_flags::changes(finding.component, &line, &circumstances)?;
     if let Some(shortcoming) = phase_flags::shortcoming(finding.component, &line, &circumstances)? {
         return Err(Obstacle::ManagerNames(shortcoming));

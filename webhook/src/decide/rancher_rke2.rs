@@ -42,7 +42,7 @@ use super::{
     helm_chart,
     machine_config::{MachineConfig, Place, Roles},
     rancher_warnings,
-    rke2_provider::{self, AWS, EXTERNAL, LAST_IN_TREE},
+    rke2_provider::{self, AWS, EXTERNAL, LAST_IN_TREE, Providers},
 };
 use crate::patch::Path;
 
@@ -56,7 +56,7 @@ pub(super) const KINDS: &[Kind] = &[Kind {
     profiles: &[Profile::RancherRKE2],
     // Clusters that Rancher imports or that a cloud runs have no such part.
     is_concerned: |input| input.object.pointer("/spec/rkeConfig").is_some_and(Value::is_object),
-    draft: |input, migration| rke2_provider::with_ending(input, migration, &RULES, ending),
+    draft: |input, migration| rke2_provider::draft(input, migration, &RULES, providers),
 }];
 
 const RULES: Rules = Rules {
@@ -286,7 +286,7 @@ impl Target {
 }
 
 /// Notes what to tell of the lists that count, whichever of them the phase changes. What the name adds to a list is the matter
-/// of [`ending`]; a list that cannot be read is an obstacle only where the phase changes it.
+/// of [`providers`]; a list that cannot be read is an obstacle only where the phase changes it.
 fn look_at(document: &mut Document, cluster: &Cluster<'_>, situation: &Situation<'_>) {
     for target in [&KUBE_CONTROLLER_MANAGER, &KUBE_APISERVER, &KUBELET] {
         let provider = cluster.provider(target.component, target.class);
@@ -308,26 +308,26 @@ pub(super) fn is_external(object: &Value) -> bool {
     Cluster::of(object, version.and_then(|text| text.parse().ok())).is_external()
 }
 
-/// The components that end at their start in the version.
-fn ending(object: &Value, version: KubernetesVersion) -> Vec<Component> {
+/// The provider of each component, for each of its lists that count. One that cannot be read is none.
+fn providers(object: &Value, version: KubernetesVersion) -> Providers {
     let cluster = Cluster::of(object, Some(version));
-    let ends = |target: &Target| {
-        let mut places = cluster.config.counting(target.key, target.class).into_iter();
-        places.any(|place| {
-            let line = cluster.whole_line(place, target);
-            let provider = line
-                .ok()
-                .and_then(|line| line.value(flag::CLOUD_PROVIDER).ok())
-                .flatten();
-            rke2_provider::ends(target.component, provider.as_deref(), version)
-        })
+    let of_target = |target: &'static Target| {
+        let places = cluster.config.counting(target.key, target.class).into_iter();
+        let provider = |place| {
+            cluster
+                .whole_line(place, target)
+                .ok()?
+                .value(flag::CLOUD_PROVIDER)
+                .ok()?
+        };
+        places
+            .map(|place| (target.component, provider(place)))
+            .collect::<Vec<_>>()
     };
-    let targets = [KUBE_CONTROLLER_MANAGER, KUBE_APISERVER, KUBELET];
-    targets
-        .iter()
-        .filter(|target| ends(target))
-        .map(|target| target.component)
-        .collect()
+    let targets = [&KUBE_CONTROLLER_MANAGER, &KUBE_APISERVER, &KUBELET];
+    Providers {
+        given: targets.into_iter().flat_map(of_target).collect(),
+    }
 }
 
 /// Whether nothing stands in the way of the form of the situation.

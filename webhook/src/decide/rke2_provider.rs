@@ -24,6 +24,7 @@ use serde_json::Value;
 use super::{
     Draft, Input, Migration,
     durable::{self, Rules, Situation},
+    warning,
 };
 
 pub(super) const AWS: &str = "aws";
@@ -101,22 +102,56 @@ pub(super) fn api_server_changes(
 }
 
 /// Whether the component ends at its start with the provider that the name and its arguments give it.
-pub(super) fn ends(component: Component, provider: Option<&str>, version: KubernetesVersion) -> bool {
+fn ends(component: Component, provider: Option<&str>, version: KubernetesVersion) -> bool {
     provider == Some(AWS) && ends_with_aws(component, version)
 }
 
-/// A rule that finds the components of an object that end at their start in a version.
-pub(super) type Ending = fn(&Value, KubernetesVersion) -> Vec<Component>;
+/// The providers of an object's components in a version.
+#[derive(Debug, Default)]
+pub(super) struct Providers {
+    /// What the components get, by the name or by their arguments. A component of several lists is there for each.
+    pub given: Vec<(Component, Option<String>)>,
+}
 
-/// Warns of a version, newly written or not, whose components do not start with the object as it will be stored.
-pub(super) fn with_ending(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules, ending: Ending) -> Draft {
+impl Providers {
+    /// The components that end at their start, each once.
+    fn ending(&self, version: KubernetesVersion) -> Vec<Component> {
+        let given = self.given.iter();
+        let ends = given.filter(|(component, provider)| ends(*component, provider.as_deref(), version));
+        let mut components: Vec<Component> = ends.map(|(component, _)| *component).collect();
+        components.sort();
+        components.dedup();
+        components
+    }
+
+    fn warnings(&self, version: KubernetesVersion) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let ending = self.ending(version);
+        if !ending.is_empty() {
+            warnings.push(format!(
+                "in {version} these do not start with the provider aws, which cloud-provider-name or an argument gives them: {}; \
+                 give each the argument cloud-provider=external, or stay on 1.26",
+                names(&ending)
+            ));
+        }
+        warnings
+    }
+}
+
+/// A rule that reads the providers of an object's components in a version.
+pub(super) type Reading = fn(&Value, KubernetesVersion) -> Providers;
+
+/// What the shared part makes of an object, but never a change after which a component does not start that started before it.
+/// Warns of a version, newly written or not, whose components do not start.
+pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules, reading: Reading) -> Draft {
     let mut draft = durable::draft(input, migration, rules);
     if !input.may_act(rules.triggers, rules.besides) {
         return draft;
     }
     let mut stored = input.object.clone();
-    let is_stored = migration.spec.mode != Mode::Audit && json_patch::patch(&mut stored, &draft.patch).is_ok();
-    let stored = if is_stored { &stored } else { input.object };
+    if json_patch::patch(&mut stored, &draft.patch).is_err() {
+        stored.clone_from(input.object);
+    }
     let own = rules
         .version
         .iter()
@@ -124,18 +159,26 @@ pub(super) fn with_ending(input: &Input<'_>, migration: &Migration<'_>, rules: &
     let Some(version) = own.or_else(|| migration.spec.version()) else {
         return draft;
     };
-    let mut components = ending(stored, version);
-    components.sort();
-    components.dedup();
-    if !components.is_empty() {
-        let names: Vec<String> = components.iter().map(ToString::to_string).collect();
-        draft.warnings.push(format!(
-            "in {version} these do not start with the provider aws, which cloud-provider-name or an argument gives them: {}; \
-             give each the argument cloud-provider=external, or stay on 1.26",
-            names.join(", ")
-        ));
+
+    let (before, after) = (reading(input.object, version), reading(&stored, version));
+    let ending = before.ending(version);
+    let mut ended = after.ending(version);
+    ended.retain(|component| !ending.contains(component));
+    if !ended.is_empty() {
+        draft = Draft::default();
+        let fatal = format!("the provider aws ends {} in {version}", names(&ended));
+        draft.refuse(format!("nothing is changed: {}", warning::of_undoing(&fatal)));
     }
+
+    let is_stored = migration.spec.mode != Mode::Audit && ended.is_empty();
+    let providers = if is_stored { after } else { before };
+    draft.warnings.extend(providers.warnings(version));
     draft
+}
+
+fn names(components: &[Component]) -> String {
+    let names: Vec<&str> = components.iter().map(|component| component.as_str()).collect();
+    names.join(", ")
 }
 
 #[cfg(test)]

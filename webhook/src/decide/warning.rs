@@ -21,6 +21,11 @@ pub(super) fn of_audit(name: &str, reason: &str) -> String {
     shortened(&format!("outrigger: migration {name} would change: {reason}"), MAX)
 }
 
+/// Why an original is not brought back: a component that starts now does not start with its flags.
+pub(super) fn of_undoing(fatal: &str) -> String {
+    format!("the original does not start any more; stay in Migrate or Complete ({fatal})")
+}
+
 fn fitted(prefix: &str, text: &str) -> String {
     let room = MAX.saturating_sub(prefix.chars().count());
     if text.chars().count() <= room {

@@ -33,7 +33,7 @@ use crate::{
         arguments::Shape,
         document::Document,
         durable::{self, Obstacle, Rules, Situation},
-        rke2_provider::{self, AWS, EXTERNAL, LAST_IN_TREE},
+        rke2_provider::{self, AWS, EXTERNAL, LAST_IN_TREE, Providers},
     },
     patch::Path,
 };
@@ -43,8 +43,8 @@ pub(in crate::decide) const KINDS: &[Kind] = &[
         (CONTROL_PLANE, "RKE2ControlPlane", "rke2controlplanes"),
         true,
         |input, migration| {
-            rke2_provider::with_ending(input, migration, &CONTROL_PLANES, |object, version| {
-                ending(object, version, SPEC)
+            rke2_provider::draft(input, migration, &CONTROL_PLANES, |object, version| {
+                providers(object, version, SPEC)
             })
         },
     ),
@@ -52,8 +52,8 @@ pub(in crate::decide) const KINDS: &[Kind] = &[
         (CONTROL_PLANE, "RKE2ControlPlaneTemplate", "rke2controlplanetemplates"),
         true,
         |input, migration| {
-            rke2_provider::with_ending(input, migration, &CONTROL_PLANE_TEMPLATES, |object, version| {
-                ending(object, version, TEMPLATE)
+            rke2_provider::draft(input, migration, &CONTROL_PLANE_TEMPLATES, |object, version| {
+                providers(object, version, TEMPLATE)
             })
         },
     ),
@@ -120,8 +120,8 @@ fn name_of<'a>(object: &'a Value, home: &[&str]) -> Option<&'a str> {
     object.pointer(provider_name(home).pointer().as_str())?.as_str()
 }
 
-/// The components that end at their start in the version.
-fn ending(object: &Value, version: KubernetesVersion, home: &[&str]) -> Vec<Component> {
+/// The provider of each component.
+fn providers(object: &Value, version: KubernetesVersion, home: &[&str]) -> Providers {
     let lists = [
         (
             Component::KubeControllerManager,
@@ -130,13 +130,15 @@ fn ending(object: &Value, version: KubernetesVersion, home: &[&str]) -> Vec<Comp
         (Component::KubeApiserver, extra_args(home, "kubeAPIServer")),
         (Component::Kubelet, kubelet(home)),
     ];
-    let ends = |(component, path): (Component, Path)| {
+    let name = name_of(object, home);
+    let given = |(component, path): (Component, Path)| {
         let own = values(object, &(path, Shape::Bare), flag::CLOUD_PROVIDER).pop();
-        let named = || rke2_provider::passed(name_of(object, home), component, Some(version));
-        let provider = own.as_deref().or_else(named);
-        rke2_provider::ends(component, provider, version).then_some(component)
+        let named = || rke2_provider::passed(name, component, Some(version)).map(str::to_owned);
+        (component, own.or_else(named))
     };
-    lists.into_iter().filter_map(ends).collect()
+    Providers {
+        given: lists.into_iter().map(given).collect(),
+    }
 }
 
 fn control_plane(document: &mut Document, situation: &Situation<'_>, home: &[&str]) -> Result<(), Obstacle> {
