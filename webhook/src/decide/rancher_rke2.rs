@@ -326,6 +326,7 @@ fn providers(object: &Value, version: KubernetesVersion) -> Providers {
     };
     let targets = [&KUBE_CONTROLLER_MANAGER, &KUBE_APISERVER, &KUBELET];
     Providers {
+        is_named_aws: cluster.name(control_plane) == Some(AWS),
         given: targets.into_iter().flat_map(of_target).collect(),
     }
 }

@@ -109,6 +109,8 @@ fn ends(component: Component, provider: Option<&str>, version: KubernetesVersion
 /// The providers of an object's components in a version.
 #[derive(Debug, Default)]
 pub(super) struct Providers {
+    /// `cloud-provider-name` is `aws`.
+    pub is_named_aws: bool,
     /// What the components get, by the name or by their arguments. A component of several lists is there for each.
     pub given: Vec<(Component, Option<String>)>,
 }
@@ -124,7 +126,15 @@ impl Providers {
         components
     }
 
-    fn warnings(&self, version: KubernetesVersion) -> Vec<String> {
+    /// Whether the name only names Nodes, and nothing else gives a provider to the components that need one.
+    fn is_only_a_name(&self, version: KubernetesVersion) -> bool {
+        let is_without = |(component, provider): &(Component, Option<String>)| {
+            *component == Component::KubeApiserver || provider.is_none()
+        };
+        self.is_named_aws && !aws_is_passed(Some(version)) && self.given.iter().all(is_without)
+    }
+
+    fn warnings(&self, version: KubernetesVersion, phase: Phase) -> Vec<String> {
         let mut warnings = Vec::new();
         let ending = self.ending(version);
         if !ending.is_empty() {
@@ -132,6 +142,12 @@ impl Providers {
                 "in {version} these do not start with the provider aws, which cloud-provider-name or an argument gives them: {}; \
                  give each the argument cloud-provider=external, or stay on 1.26",
                 names(&ending)
+            ));
+        }
+        if phase < Phase::Migrate && self.is_only_a_name(version) {
+            warnings.push(format!(
+                "in {version} cloud-provider-name aws only names Nodes, and nothing runs the cloud controllers; stay on 1.26, or \
+                 give kube-controller-manager and kubelet cloud-provider=external beside a cloud-controller-manager"
             ));
         }
         warnings
@@ -142,7 +158,7 @@ impl Providers {
 pub(super) type Reading = fn(&Value, KubernetesVersion) -> Providers;
 
 /// What the shared part makes of an object, but never a change after which a component does not start that started before it.
-/// Warns of a version, newly written or not, whose components do not start.
+/// Warns of a version, newly written or not, whose components do not start, or get no provider.
 pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules, reading: Reading) -> Draft {
     let mut draft = durable::draft(input, migration, rules);
     if !input.may_act(rules.triggers, rules.besides) {
@@ -172,7 +188,7 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules,
 
     let is_stored = migration.spec.mode != Mode::Audit && ended.is_empty();
     let providers = if is_stored { after } else { before };
-    draft.warnings.extend(providers.warnings(version));
+    draft.warnings.extend(providers.warnings(version, migration.spec.phase));
     draft
 }
 

@@ -137,6 +137,7 @@ fn providers(object: &Value, version: KubernetesVersion, home: &[&str]) -> Provi
         (component, own.or_else(named))
     };
     Providers {
+        is_named_aws: name == Some(AWS),
         given: lists.into_iter().map(given).collect(),
     }
 }
