@@ -5,7 +5,10 @@
 //! fails, unless CSI migration hands the volume to the EBS CSI driver. The gate `CSIMigrationAWS` is off by default up to
 //! 1.22, on by default in 1.23 and 1.24, and locked to on from 1.25.
 
-use super::{AWS, Circumstances, Refusal, flag, gates::csi_migration_is_on};
+use super::{
+    AWS, Circumstances, Refusal, flag,
+    gates::{csi_migration_is_on, feature_gate},
+};
 use crate::{
     command_line::{CommandLine, Unreadable},
     component::Component,
@@ -37,6 +40,15 @@ pub fn volumes_warning(
 ) -> Result<Option<&'static str>, Unreadable> {
     const FIRST: &str = "before Migrate, install the EBS CSI driver and set the gate CSIMigrationAWS=true on kubelets too: an \
         external kubelet of this version mounts no in-tree EBS volume";
+    const UNKNOWN: &str = "set spec.kubernetesVersion of the migration: up to 1.22 an external kubelet mounts no in-tree EBS volume \
+        without the EBS CSI driver and the gate CSIMigrationAWS=true";
+    if circumstances.version.is_none() {
+        let is_concerned = component == Component::Kubelet
+            && matches!(circumstances.phase, Phase::Prepare | Phase::Migrate)
+            && is_in_tree(line)?
+            && feature_gate(line, "CSIMigrationAWS")? != Some(true);
+        return Ok(is_concerned.then_some(UNKNOWN));
+    }
     let concerns = match component {
         Component::Kubelet => circumstances.phase == Phase::Prepare,
         Component::KubeControllerManager => matches!(circumstances.phase, Phase::Prepare | Phase::Migrate),
