@@ -59,6 +59,13 @@ pub(super) fn user_data(object: &Value, phase: Phase) -> Option<String> {
     warning(object, USER_DATA.iter().map(|pointer| (*pointer).to_owned()), phase)
 }
 
+/// Whether a text below the value sets a provider that does not fit the phase.
+pub(super) fn is_in(value: &Value, phase: Phase) -> bool {
+    let mut places = Vec::new();
+    search(value, "", phase, &mut places);
+    !places.is_empty()
+}
+
 fn warning(object: &Value, pointers: impl Iterator<Item = String>, phase: Phase) -> Option<String> {
     if phase == Phase::InTree {
         return None;

@@ -1,11 +1,12 @@
 //! ClusterClass: its inline patches are applied over the templates, so one that sets `cloud-provider` undoes what the
-//! phase gave them. They are templates of their own, with variables, so they are not rewritten but reported.
+//! phase gave them, and so does one that brings it in a file, a command or user data. They are templates of their own, with
+//! variables, so they are not rewritten but reported.
 
 use outrigger_shared::{command_line::Flag, migration::Phase, phase_flags::flag};
 use serde_json::Value;
 
 use super::row;
-use crate::decide::{Draft, Input, Kind, Migration};
+use crate::decide::{Draft, Input, Kind, Migration, outside_text};
 
 pub(in crate::decide) const KINDS: &[Kind] =
     &[row(("cluster.x-k8s.io", "ClusterClass", "clusterclasses"), true, draft)];
@@ -37,20 +38,33 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
         ..Draft::default()
     };
     for patch in elements(input.object, "/spec/patches") {
-        let mut settings = elements(patch, "/definitions")
-            .flat_map(|definition| elements(definition, "/jsonPatches"))
-            .filter_map(provider);
+        let changes = || elements(patch, "/definitions").flat_map(|definition| elements(definition, "/jsonPatches"));
+        let mut settings = changes().filter_map(provider);
         // From Migrate on, `external` is what the templates say.
         let fits = |setting: &Setting| *setting == Setting::External && migration.spec.phase >= Phase::Migrate;
-        if settings.any(|setting| !fits(&setting)) {
-            let name = patch.get("name").and_then(Value::as_str).unwrap_or_default();
-            let name: String = name.chars().take(40).collect();
-            draft.warnings.push(format!(
-                "inline patch {name:?} sets cloud-provider over what the templates say, and is not rewritten; make it follow the phase, external from Migrate on"
-            ));
-        }
+        let told = if settings.any(|setting| !fits(&setting)) {
+            "sets cloud-provider over what the templates say"
+        } else if changes().any(|change| brings_text(change, migration.spec.phase)) {
+            "brings cloud-provider in a text, which may win over the argument lists"
+        } else {
+            continue;
+        };
+        let name = patch.get("name").and_then(Value::as_str).unwrap_or_default();
+        let name: String = name.chars().take(40).collect();
+        draft.warnings.push(format!(
+            "inline patch {name:?} {told}, and is not rewritten; make it follow the phase, external from Migrate on"
+        ));
     }
     draft
+}
+
+/// Whether a patch has the provider in a file, a command or user data, or in a template of them.
+fn brings_text(patch: &Value, phase: Phase) -> bool {
+    let values = [patch.get("value"), patch.pointer("/valueFrom/template")];
+    values
+        .into_iter()
+        .flatten()
+        .any(|value| outside_text::is_in(value, phase))
 }
 
 fn elements<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
