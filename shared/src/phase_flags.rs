@@ -131,9 +131,11 @@ fn api_server(line: &CommandLine, version: Option<KubernetesVersion>) -> Result<
     }
     const NO_EFFECT: &str = "the flag has no effect here, and its value follows the other components";
     const GONE: &str = "the flag is an error or unknown in this version";
+    const SOON_GONE: &str = "external has no effect here, and the flag is unknown from 1.33 on";
     Ok(match (version.minor, provider.as_deref()) {
         (..=28, Some(AWS)) => vec![Change::Set(flag::CLOUD_PROVIDER, EXTERNAL.into(), NO_EFFECT)],
         (..=28, _) => Vec::new(),
+        (29..=32, Some(EXTERNAL)) => vec![Change::Remove(flag::CLOUD_PROVIDER, SOON_GONE)],
         (29..=32, _) => vec![Change::Remove(flag::CLOUD_PROVIDER, GONE)],
         (33.., _) => vec![
             Change::Remove(flag::CLOUD_PROVIDER, GONE),

@@ -61,7 +61,8 @@ pub(super) fn workload(input: &Input<'_>, migration: &Migration<'_>, pod: &Value
     Some(draft)
 }
 
-/// Kubermatic's Cluster is the owner, or its prober starts the component, or the labels and the namespace are Kubermatic's.
+/// Kubermatic's Cluster is the owner, or its prober starts the component, or labels and namespace are Kubermatic's: a short
+/// name as `app`, and the cluster's ID as `cluster`, which the namespace has too. Others use one of them alone.
 fn is_written_by_kubermatic(input: &Input<'_>, pod: &Value) -> bool {
     let owners = input
         .object
@@ -80,7 +81,9 @@ fn is_written_by_kubermatic(input: &Input<'_>, pod: &Value) -> bool {
         let app = object.pointer("/metadata/labels/app").and_then(Value::as_str);
         matches!(app, Some("controller-manager" | "apiserver"))
     };
-    let is_user_cluster = input.namespace.is_some_and(|name| name.starts_with("cluster-"));
+    let id = input.namespace.and_then(|name| name.strip_prefix("cluster-"));
+    let label = pod.pointer("/metadata/labels/cluster").and_then(Value::as_str);
+    let is_user_cluster = id.is_some() && id == label;
     owners.into_iter().flatten().any(is_cluster)
         || containers.into_iter().flatten().any(is_probed)
         || is_user_cluster && (has_label(input.object) || has_label(pod))
