@@ -177,9 +177,16 @@ fn other_programs_are_never_taken_for_a_component() {
     }
 }
 
+fn container(command: &[&str]) -> Value {
+    json!({
+        "name": "kube-controller-manager",
+        "image": "registry.k8s.io/kube-controller-manager:v1.26.13",
+        "command": command,
+    })
+}
+
 #[test]
 fn wrappers_are_looked_through_and_unknown_ones_are_not_overlooked() {
-    let container = |command: &[&str]| json!({"name": "kube-controller-manager", "image": "registry.k8s.io/kube-controller-manager:v1.26.13", "command": command});
     let component = "/usr/local/bin/kube-controller-manager";
     let aws = "--cloud-provider=aws";
     for wrapper in [
@@ -229,6 +236,19 @@ fn wrappers_are_looked_through_and_unknown_ones_are_not_overlooked() {
             Some((KubeControllerManager, Wrapped))
         );
     }
+    let sidecar = json!({"name": "logs", "command": ["tail", "-F", "/var/log/kube-controller-manager"]});
+    let pod = json!({"containers": [container(&[component, aws]), sidecar]});
+    let labels = json!({"component": "kube-controller-manager"});
+    assert_eq!(
+        find(&pod, Some(&labels)).len(),
+        1,
+        "beside the component it is a sidecar"
+    );
+}
+
+#[test]
+fn the_script_of_an_entry_point_is_not_overlooked() {
+    let aws = "--cloud-provider=aws";
     // The script of an image's entry point may pass its arguments on.
     for command in [
         &["/entrypoint.sh", aws][..],
@@ -251,14 +271,6 @@ fn wrappers_are_looked_through_and_unknown_ones_are_not_overlooked() {
     assert_eq!(
         judged(container(script), json!({})),
         Some((KubeControllerManager, Recognized))
-    );
-    let sidecar = json!({"name": "logs", "command": ["tail", "-F", "/var/log/kube-controller-manager"]});
-    let pod = json!({"containers": [container(&[component, aws]), sidecar]});
-    let labels = json!({"component": "kube-controller-manager"});
-    assert_eq!(
-        find(&pod, Some(&labels)).len(),
-        1,
-        "beside the component it is a sidecar"
     );
 }
 
