@@ -152,6 +152,14 @@ pub(super) fn there_and_back(situation: &Situation, request: &Request, object: &
     let mut here = object.clone();
     for phase in way {
         let decision = decided(&situation.at(phase), &created, &here);
+        if is_kept_from_an_original_that_does_not_start(&decision) {
+            let before = decided(&situation.at(Phase::InTree), &created, object);
+            assert!(
+                !before.warnings.is_empty(),
+                "an original that starts is not brought back:\nbefore {object}\nafter  {here}"
+            );
+            return;
+        }
         here = patched(&here, &decision);
     }
     // A tag that an instance has is not taken back either.
@@ -160,6 +168,12 @@ pub(super) fn there_and_back(situation: &Situation, request: &Request, object: &
         same,
         "there and back changes the object:\nbefore {object}\nafter  {here}"
     );
+}
+
+/// Whether an object stays as it is since no component starts with its original, which docs/webhook.md describes.
+fn is_kept_from_an_original_that_does_not_start(decision: &Decision) -> bool {
+    let is_told = |reason: &String| reason.contains("the original does not start any more");
+    decision.outcome == Outcome::Refused && decision.reasons.iter().any(is_told)
 }
 
 /// As an API server stores it: metadata is always there, no annotations are the same as none, Pods hold no nulls, and an argument
