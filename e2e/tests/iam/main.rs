@@ -90,7 +90,7 @@ async fn services_end_under_each_role_as_without_limits_or_are_listed() {
     let mut by_role = Vec::new();
     for role in roles() {
         let folder = RunFolder::new("outrigger-iam-").expect("folder");
-        let ran = services::run_as(Subject::Ours, Some(&role), &cases, folder.path()).await;
+        let ran = services::run_as(Subject::Ours, &role, &cases, folder.path()).await;
         let outcomes = ran
             .and_then(Ran::all)
             .unwrap_or_else(|error| panic!("{}: {error:#}", role.name));

@@ -87,7 +87,7 @@ impl Ran {
 /// # Errors
 /// When something of the harness does not come about.
 pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<Ran> {
-    run_as(subject, None, cases, folder).await
+    run_lanes(subject, &Permissions::All, cases, folder).await
 }
 
 /// As [`run`], with a manager that may do only what a role allows. A step is over when AWS and the Service are as recorded,
@@ -95,7 +95,19 @@ pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<Ran>
 ///
 /// # Errors
 /// As [`run`].
-pub async fn run_as(subject: Subject, role: Option<&Role>, cases: &[Case], folder: &Path) -> Result<Ran> {
+pub async fn run_as(subject: Subject, role: &Role, cases: &[Case], folder: &Path) -> Result<Ran> {
+    run_lanes(subject, &Permissions::Role(role.clone()), cases, folder).await
+}
+
+/// As [`run_as`], with a role that lacks an action which the first Service of a manager may need: no Service comes before the cases.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_without_an_action(subject: Subject, role: &Role, cases: &[Case], folder: &Path) -> Result<Ran> {
+    run_lanes(subject, &Permissions::Lacking(role.clone()), cases, folder).await
+}
+
+async fn run_lanes(subject: Subject, permissions: &Permissions, cases: &[Case], folder: &Path) -> Result<Ran> {
     let mut wanted = subject.tools();
     wanted.push(Tool::MotoPython);
     let tools = Tools::load(&wanted).await?;
@@ -104,7 +116,7 @@ pub async fn run_as(subject: Subject, role: Option<&Role>, cases: &[Case], folde
     let lanes = lanes.iter().enumerate().map(|(number, groups)| {
         let (tools, etcd) = (&tools, &etcd);
         async move {
-            let lane = Lane::start(subject, role, tools, etcd, folder, number).await?;
+            let lane = Lane::start(subject, permissions, tools, etcd, folder, number).await?;
             let mut ran = Ran::default();
             for (index, cases) in groups.iter().enumerate() {
                 lane.group(index, cases, &mut ran).await?;
@@ -149,10 +161,28 @@ fn lanes(cases: &[Case]) -> Vec<Vec<Vec<Case>>> {
     lanes
 }
 
+/// What AWS allows a manager.
+#[derive(Clone)]
+enum Permissions {
+    All,
+    /// A Service is made and deleted before the cases.
+    Role(Role),
+    Lacking(Role),
+}
+
+impl Permissions {
+    fn role(&self) -> Option<&Role> {
+        match self {
+            Self::All => None,
+            Self::Role(role) | Self::Lacking(role) => Some(role),
+        }
+    }
+}
+
 /// An API server and a moto on which managers run one after the other.
 struct Lane<'a> {
     subject: Subject,
-    role: Option<Role>,
+    permissions: Permissions,
     tools: &'a Tools,
     ground: Ground,
     cluster: Cluster,
@@ -181,7 +211,7 @@ struct Progress<'a> {
 impl<'a> Lane<'a> {
     async fn start(
         subject: Subject,
-        role: Option<&Role>,
+        permissions: &Permissions,
         tools: &'a Tools,
         etcd: &Etcd,
         folder: &Path,
@@ -191,12 +221,12 @@ impl<'a> Lane<'a> {
         let options = ApiServerOptions::new(&name, Version::V1_36, format!("127.{}.0.0/16", 110 + number));
         let api = ApiServer::start(tools, folder, etcd, &options).await?;
         let folder = api.home().to_owned();
-        let legacy_tags = role.is_some_and(|role| role.legacy_tags);
+        let legacy_tags = permissions.role().is_some_and(|role| role.legacy_tags);
         let ground = Ground::start(tools, &folder, legacy_tags).await?;
         let cluster = Cluster::start(api.client(&User::admin(), "parity").await?, &ground).await?;
         Ok(Self {
             subject,
-            role: role.cloned(),
+            permissions: permissions.clone(),
             tools,
             ground,
             cluster,
@@ -226,9 +256,11 @@ impl<'a> Lane<'a> {
             caller: started.1,
         };
         let clean = self.ground.prepare(&Aws::default()).await?;
-        let policy = self.role.as_ref().map(|role| Arc::clone(&role.policy));
+        let policy = self.permissions.role().map(|role| Arc::clone(&role.policy));
         self.ground.proxy.set_policy(policy);
-        self.warm_up(&running).await.context("the first Service of a manager")?;
+        if !matches!(self.permissions, Permissions::Lacking(_)) {
+            self.warm_up(&running).await.context("the first Service of a manager")?;
+        }
         self.ground.clear(clean).await?;
         for case in cases {
             match self.case(&running, case).await {
@@ -385,7 +417,7 @@ impl<'a> Lane<'a> {
                 let problems = compare::problems_of_step(progress.case, &progress.outcomes, index);
                 !problems
                     .iter()
-                    .any(|problem| self.role.is_none() || problem.is_of_the_end_state())
+                    .any(|problem| self.permissions.role().is_none() || problem.is_of_the_end_state())
             };
             let loses = recorded.is_some_and(|outcome| outcome.writes.iter().any(|line| takes_targets_away(line)));
             let told = if loses || action == Some(Action::Nodes) {
@@ -404,7 +436,7 @@ impl<'a> Lane<'a> {
     /// The account, without the tag that only some roles need.
     async fn account(&self, case: &Case, names: &mut Names) -> Result<Account> {
         let account = account::read(&self.ground.proxy, names).await?;
-        let legacy_tags = self.role.as_ref().is_some_and(|role| role.legacy_tags);
+        let legacy_tags = self.permissions.role().is_some_and(|role| role.legacy_tags);
         if !legacy_tags || case.config.contains_key(manager::LEGACY_TAG_KEY) {
             return Ok(account);
         }

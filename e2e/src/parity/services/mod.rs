@@ -23,6 +23,6 @@ mod writes;
 
 pub use case::Case;
 pub use draw::{draw, judge};
-pub use lane::{Ran, run, run_as};
+pub use lane::{Ran, run, run_as, run_without_an_action};
 pub use names::Names;
 pub use outcome::Outcome;
