@@ -12,8 +12,6 @@ use serde_json::Value;
 pub struct Package {
     /// Its name in `Cargo.toml`.
     pub name: String,
-    /// Its folder below the root of the project.
-    pub folder: PathBuf,
     /// The root files of its library, programs and integration tests.
     pub roots: Vec<Root>,
     /// The packages of the workspace on which it depends, those of its tests included.
@@ -55,7 +53,6 @@ pub fn read(root: &Path) -> Result<Vec<Package>> {
 }
 
 fn parse(package: &Value, root: &Path, names: &BTreeSet<&str>) -> Result<Package> {
-    let manifest = below(root, text(package, "manifest_path")?)?;
     let mut roots = Vec::new();
     for target in list(package, "targets")? {
         let kinds = list(target, "kind")?;
@@ -85,7 +82,6 @@ fn parse(package: &Value, root: &Path, names: &BTreeSet<&str>) -> Result<Package
     }
     Ok(Package {
         name: text(package, "name")?.to_owned(),
-        folder: manifest.parent().map(Path::to_owned).unwrap_or_default(),
         roots,
         dependencies,
     })

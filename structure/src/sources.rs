@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use syn::{Attribute, Expr, Item, Lit, Meta, MetaNameValue, UseTree, Visibility};
+use syn::{Attribute, Expr, Item, Lit, Meta, MetaNameValue, UseTree};
 
 use crate::packages::{Package, Root};
 
@@ -33,8 +33,6 @@ pub struct Module {
     pub bindings: BTreeMap<String, Vec<String>>,
     /// The paths of its `use` items that end with `*`.
     pub globs: Vec<Vec<String>>,
-    /// Whether it is public for its parent's users.
-    pub is_public: bool,
 }
 
 /// All source files and modules.
@@ -106,18 +104,11 @@ impl Sources {
             is_test: target.is_test,
         };
         let folder = target.file.parent().map(Path::to_owned).unwrap_or_default();
-        self.add_file(&place, &target.file, &folder, vec![target.name.clone()], true)
+        self.add_file(&place, &target.file, &folder, vec![target.name.clone()])
     }
 
     /// A file, and the files of its modules, which are in `folder`.
-    fn add_file(
-        &mut self,
-        place: &Place<'_>,
-        path: &Path,
-        folder: &Path,
-        module: Vec<String>,
-        is_public: bool,
-    ) -> Result<()> {
+    fn add_file(&mut self, place: &Place<'_>, path: &Path, folder: &Path, module: Vec<String>) -> Result<()> {
         let text = std::fs::read_to_string(place.root.join(path)).with_context(|| path.display().to_string())?;
         let parsed = syn::parse_file(&text).with_context(|| path.display().to_string())?;
         let file = self.files.len();
@@ -128,7 +119,7 @@ impl Sources {
             items: parsed.items.clone(),
             is_test: place.is_test,
         });
-        self.add_module(place, &parsed.items, folder, file, module, is_public)
+        self.add_module(place, &parsed.items, folder, file, module)
     }
 
     fn add_module(
@@ -138,14 +129,12 @@ impl Sources {
         folder: &Path,
         file: usize,
         path: Vec<String>,
-        is_public: bool,
     ) -> Result<()> {
         let mut module = Module {
             path: path.clone(),
             file,
             bindings: BTreeMap::new(),
             globs: Vec::new(),
-            is_public,
         };
         for item in items {
             if let Item::Use(item) = item
@@ -161,11 +150,10 @@ impl Sources {
             let name = item.ident.to_string();
             let mut child = path.clone();
             child.push(name.clone());
-            let is_public = !matches!(item.vis, Visibility::Inherited);
             let is_test = place.is_test || is_for_tests(&item.attrs);
             match &item.content {
                 Some(_) if is_test && !place.is_test => {}
-                Some((_, items)) => self.add_module(place, items, &folder.join(&name), file, child, is_public)?,
+                Some((_, items)) => self.add_module(place, items, &folder.join(&name), file, child)?,
                 None => {
                     let flat = folder.join(format!("{name}.rs"));
                     let nested = folder.join(&name).join("mod.rs");
@@ -180,7 +168,7 @@ impl Sources {
                         is_test,
                         ..place.clone()
                     };
-                    self.add_file(&place, &named.unwrap_or(usual), &inner, child, is_public)?;
+                    self.add_file(&place, &named.unwrap_or(usual), &inner, child)?;
                 }
             }
         }

@@ -26,7 +26,6 @@ fn project(files: &[(&str, &str)]) -> (Sources, Imports) {
 fn package(name: &str, dependencies: &[&str]) -> Package {
     Package {
         name: name.to_owned(),
-        folder: PathBuf::new(),
         roots: vec![Root {
             file: PathBuf::from("src/lib.rs"),
             name: name.to_owned(),
