@@ -9,6 +9,7 @@
 
 use outrigger_aws::elbv2::HealthCheckChange;
 
+use super::network::names;
 use super::plan::{GroupRef, GroupStep, Step};
 use super::{classic, network};
 
@@ -98,7 +99,7 @@ impl Step {
             },
             // AWS allows one target group of a name.
             Network::DeleteTargetGroup(arn) => match self {
-                Self::Network(Network::CreateTargetGroup(new)) => arn.split('/').nth(1) == Some(&new.name),
+                Self::Network(Network::CreateTargetGroup(new)) => names::target_group_of(arn) == Some(&new.name),
                 _ => false,
             },
         }

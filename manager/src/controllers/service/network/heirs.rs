@@ -14,7 +14,7 @@ use super::super::names::{in_cluster, is_load_balancer};
 use super::super::reads::{Look, subnets_of_vpc};
 use super::super::settings::Settings;
 use super::listing::Search;
-use super::names::{HEALTH_RULE, load_balancer, rule};
+use super::names::{HEALTH_RULE, load_balancer_of, rule};
 
 /// What a health check's AWS setting for its port says if it is the port of the traffic.
 const TRAFFIC_PORT: &str = "traffic-port";
@@ -119,7 +119,7 @@ fn users(all: &[TargetGroup], checks: &BTreeSet<Check>, but: &str) -> BTreeMap<S
         for arn in group
             .load_balancers
             .iter()
-            .filter(|arn| load_balancer(arn).is_some_and(|name| name != but))
+            .filter(|arn| load_balancer_of(arn).is_some_and(|name| name != but))
         {
             users.entry(arn.clone()).or_default().insert(port);
         }

@@ -18,7 +18,7 @@ use super::super::names::SERVICE_TAG;
 use super::super::owner::other_uid;
 use super::super::reads::Aws;
 use super::super::settings::Settings;
-use super::names::{TargetGroupNames, load_balancer};
+use super::names::{TargetGroupNames, load_balancer_of};
 use super::observe::Existing;
 
 /// How long a listing serves those who look for what an earlier process left.
@@ -135,7 +135,7 @@ impl Whose<'_> {
     }
 
     fn is_gone(&self, load_balancer_arn: &str) -> bool {
-        self.gone.is_some() && load_balancer(load_balancer_arn) == self.gone
+        self.gone.is_some() && load_balancer_of(load_balancer_arn) == self.gone
     }
 
     fn owns(&self, tags: &Tags) -> bool {

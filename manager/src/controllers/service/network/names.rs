@@ -28,8 +28,15 @@ pub const MTU_RULE: &str = "kubernetes.io/rule/nlb/mtu";
 
 /// The name in a network load balancer's ARN: `….:loadbalancer/net/NAME/ID`.
 #[must_use]
-pub fn load_balancer(arn: &str) -> Option<&str> {
+pub fn load_balancer_of(arn: &str) -> Option<&str> {
     let (_, rest) = arn.split_once(":loadbalancer/net/")?;
+    rest.split('/').next()
+}
+
+/// The name in a target group's ARN: `….:targetgroup/NAME/ID`.
+#[must_use]
+pub fn target_group_of(arn: &str) -> Option<&str> {
+    let (_, rest) = arn.split_once(":targetgroup/")?;
     rest.split('/').next()
 }
 

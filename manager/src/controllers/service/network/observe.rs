@@ -13,7 +13,7 @@ use super::super::targets::{Candidate, NodeInstance};
 use super::desired::{Desired, Groups};
 use super::heirs::{Heirs, heirs};
 use super::listing::{self, Search, Whose};
-use super::names::TARGET_TYPE;
+use super::names::{self, TARGET_TYPE};
 use super::node_groups::{forgotten, node_groups};
 use super::plan::unneeded_checks;
 use super::ports::Port;
@@ -305,7 +305,7 @@ async fn used(look: &Look<'_>, arn: &str, listeners: &[Listener], search: Search
         .collect();
     let names: Vec<String> = untold
         .iter()
-        .filter_map(|arn| name_of(arn))
+        .filter_map(|arn| names::target_group_of(arn))
         .map(str::to_owned)
         .collect();
     if !names.is_empty() {
@@ -313,12 +313,6 @@ async fn used(look: &Look<'_>, arn: &str, listeners: &[Listener], search: Search
         groups.extend(more.into_iter().filter(|group| untold.contains(group.arn.as_str())));
     }
     Ok(groups)
-}
-
-/// The name in a target group's ARN: `….:targetgroup/NAME/ID`.
-fn name_of(arn: &str) -> Option<&str> {
-    let (_, rest) = arn.split_once(":targetgroup/")?;
-    rest.split('/').next()
 }
 
 async fn spare(
