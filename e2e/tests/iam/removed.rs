@@ -41,9 +41,13 @@ const IN_A_CLUSTER: [&str; 11] = [
 
 /// Actions of Services with a case that calls them, where the record does not tell: cases record writes only, and v1.37.0
 /// makes some that ours does not need there.
-const CASES: [(&str, &str); 12] = [
+const CASES: [(&str, &str); 14] = [
     ("ec2:DescribeSecurityGroups", "classic-default"),
     ("ec2:DescribeSubnets", "classic-default"),
+    (
+        "elasticloadbalancing:AttachLoadBalancerToSubnets",
+        "classic-subnets-more",
+    ),
     ("elasticloadbalancing:DescribeListeners", "network-default"),
     ("elasticloadbalancing:DescribeLoadBalancerAttributes", "classic-default"),
     ("elasticloadbalancing:DescribeLoadBalancers", "classic-default"),
@@ -54,6 +58,10 @@ const CASES: [(&str, &str); 12] = [
     ),
     ("elasticloadbalancing:DescribeTargetGroups", "network-default"),
     ("elasticloadbalancing:DescribeTargetHealth", "network-default"),
+    (
+        "elasticloadbalancing:DetachLoadBalancerFromSubnets",
+        "classic-subnets-swapped",
+    ),
     ("elasticloadbalancing:ModifyListener", "network-certificate-later"),
     (
         "elasticloadbalancing:ModifyLoadBalancerAttributes",
