@@ -1,5 +1,5 @@
-# Three commands matter: `make demo`, `make test` and `make bench`. All do all set-up themselves.
-# Everything that is built once is kept in a user cache directory, keyed by content.
+# The main commands are `make demo`, `make test` and `make bench`. Each does its own set-up.
+# Tools are built once and cached in a user cache directory, keyed by content.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 CACHE := $(or $(OUTRIGGER_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/outrigger)
 export OUTRIGGER_CACHE := $(CACHE)
 
-# cargo's target folder outlives the clone: a fresh one reuses every dependency that Cargo.lock still names.
+# cargo's target folder is in the cache, so that a new clone reuses every dependency that Cargo.lock still names.
 TARGET_KEY := $(shell cat Cargo.lock rust-toolchain.toml Cargo.toml | sha256sum | cut -c1-16)
 export CARGO_TARGET_DIR ?= $(CACHE)/target-$(TARGET_KEY)
 
@@ -37,30 +37,30 @@ help: ## show this list
 demo: check-languages tools-demo binaries ## perform a real migration on this machine; KEEP=1 leaves it running
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-demo migrate $(if $(KEEP),--keep)
 
-demo-incumbent: check-languages tools-test binaries ## the same with the incumbent in the manager's place, twice
+demo-incumbent: check-languages tools-test binaries ## perform it twice with aws-cloud-controller-manager v1.37.0 instead of our manager
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-demo incumbent
 
 test: check-languages tools-test binaries ## run every test: unit, property, golden, real API servers, the migration
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env cargo test --locked --workspace --no-fail-fast
 
-fuzz: ## hostile inputs for all readers, for MINUTES=4 in all; TARGETS='admission pem' takes some (fuzz/README.md)
+fuzz: ## fuzz all parsers for MINUTES=4 in total; TARGETS='admission pem' selects some (fuzz/README.md)
 	@cargo build --locked --workspace --bin outrigger-fuzz
 	@$(CARGO_TARGET_DIR)/debug/outrigger-fuzz run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --out $(RUN)/fuzz $(TARGETS)
 
-# Optimized a little, as the same code runs very often; its outputs stand beside those of the other commands.
+# Slightly optimized, because the same code runs very often. Its outputs are in the same target folder as the others.
 QUICK := --config 'profile.dev.package.outrigger-manager.opt-level=1' --config 'profile.dev.package.outrigger-aws.opt-level=1'
-properties: check-languages ## plans for Services in PLANS=10000 random states of AWS for each property; half an hour
+properties: check-languages ## check each property of Service plans in PLANS=10000 random states of AWS; half an hour
 	@PROPTEST_CASES=$(or $(PLANS),10000) cargo test --locked --workspace --lib --no-fail-fast $(QUICK) -- controllers::service::tests::properties
 
-bench: check-languages tools-bench binaries-bench ## measure webhook, manager and its service controller (BENCH=webhook for one) beside others; UPDATE=1 writes docs/benchmarks.md
+bench: check-languages tools-bench binaries-bench ## compare webhook, manager and service controller with other programs (BENCH=webhook selects one); UPDATE=1 writes docs/benchmarks.md
 	@for what in $(BENCH); do OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench $$what $(BENCH_OPTIONS) $(if $(UPDATE),--write=docs/benchmarks.md); done
 
-parity-record: check-languages tools-test binaries ## record what v1.37.0 makes of the cases of e2e/parity, or of CASES=FOLDER
+parity-record: check-languages tools-test binaries ## record the results of v1.37.0 for the cases of e2e/parity, or of CASES=FOLDER
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity record $(or $(CASES),e2e/parity/nodes e2e/parity/services)
 
 SEED ?= 1
 COUNT ?= 40
-parity-draw: check-languages tools-test binaries ## give COUNT Services drawn from SEED to v1.37.0 and to ours, and compare
+parity-draw: check-languages tools-test binaries ## run v1.37.0 and our manager on COUNT=40 Services drawn from SEED=1, and compare
 	@rm -rf $(RUN)/drawn-$(SEED)
 	@$(CARGO_TARGET_DIR)/debug/outrigger-parity draw --seed=$(SEED) --count=$(COUNT) $(RUN)/drawn-$(SEED)
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity record $(RUN)/drawn-$(SEED)
@@ -98,10 +98,10 @@ tools-test:
 tools-bench:
 	@mkdir -p $(RUN) && e2e/tools/build --paths $(BENCH_TOOLS) > $(RUN)/tools-bench.env.new && mv $(RUN)/tools-bench.env.new $(RUN)/tools-bench.env
 
-prune: ## remove from the cache target folders that no build has used for two weeks, and what clones built two days ago
+prune: ## delete cached target folders unused for two weeks, and build outputs of clones after two days
 	@mkdir -p $(CACHE) $(CARGO_TARGET_DIR) && touch $(CARGO_TARGET_DIR)
 	@find $(CACHE) -maxdepth 1 -name 'target-*' -mtime +14 -exec rm -rf {} +
 	@find $(CACHE) -mindepth 4 -maxdepth 4 \( -path '*/target-*/*/deps/*outrigger*' -o -path '*/target-*/*/incremental/*' \) -mtime +1 -prune -exec rm -rf {} +
 
-clean: ## remove this clone's run folder; the cache stays
+clean: ## delete this clone's run folder; the cache stays
 	@rm -rf $(RUN)
