@@ -21,7 +21,6 @@ const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/
 const REGISTRATIONS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 /// The registration that asks at the path of one migration.
 const BY_PATH: &str = "outrigger-by-path";
-const OF_KUBECTL: [(Way, &[&str]); 2] = [(Way::Kubectl, &[]), (Way::KubectlServerSide, &["--server-side"])];
 
 /// How an object is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +32,15 @@ pub enum Way {
 
 impl Way {
     pub const ALL: [Self; 3] = [Self::ServerSide, Self::Kubectl, Self::KubectlServerSide];
+
+    /// The options of `kubectl apply`; none where it is not kubectl that writes.
+    fn options(self) -> Option<&'static [&'static str]> {
+        match self {
+            Self::ServerSide => None,
+            Self::Kubectl => Some(&[]),
+            Self::KubectlServerSide => Some(&["--server-side"]),
+        }
+    }
 
     fn suffix(self) -> &'static str {
         match self {
@@ -92,9 +100,10 @@ fn collection(case: &Case) -> String {
     format!("{root}/{version}/{namespace}{}", case.kind.plural)
 }
 
-pub async fn run(world: &World, group: usize, cases: &[Case]) -> Result<Report> {
+/// Writes the cases in some ways, of which the first is server-side apply.
+pub async fn run(world: &World, group: usize, cases: &[Case], ways: &[Way]) -> Result<Report> {
     let mut report = Report::default();
-    let ready = prepare(world, group, cases, &mut report)
+    let ready = prepare(world, group, cases, ways, &mut report)
         .await
         .context("before the migrations")?;
     if ready.is_empty() {
@@ -102,14 +111,20 @@ pub async fn run(world: &World, group: usize, cases: &[Case]) -> Result<Report> 
     }
     begin(world, &ready).await.context("the migrations")?;
     by_server_side_apply(world, group, &ready, &mut report).await?;
-    for (way, more) in OF_KUBECTL {
+    for (way, more) in ways.iter().filter_map(|way| Some((*way, way.options()?))) {
         by_kubectl(world, group, &ready, (way, more), &mut report).await?;
     }
     end(world, group, &ready).await.context("cleaning up")?;
     Ok(report)
 }
 
-async fn prepare<'a>(world: &World, group: usize, cases: &'a [Case], report: &mut Report) -> Result<Vec<Ready<'a>>> {
+async fn prepare<'a>(
+    world: &World,
+    group: usize,
+    cases: &'a [Case],
+    ways: &[Way],
+    report: &mut Report,
+) -> Result<Vec<Ready<'a>>> {
     let bench = &world.bench;
     let mut ready = Vec::new();
     for (number, case) in cases.iter().enumerate() {
@@ -141,7 +156,7 @@ async fn prepare<'a>(world: &World, group: usize, cases: &'a [Case], report: &mu
                 .with_context(|| format!("{}: the earlier form", one.case.name))?;
         }
     }
-    for (way, more) in OF_KUBECTL {
+    for (way, more) in ways.iter().filter_map(|way| Some((*way, way.options()?))) {
         let before: Vec<Value> = ready
             .iter()
             .filter_map(|one| one.case.before(&one.name(group, way)))
