@@ -11,12 +11,13 @@ use tokio::time::{Instant, sleep};
 const LIMIT: Duration = Duration::from_secs(30);
 /// A manager that was told to end does so within this.
 const GRACE: Duration = Duration::from_secs(10);
-/// Only the controller that has targets: the others would look after the bystanders, too.
+/// Only the controller that has targets: the others would look after the bystanders, too. The leases are short, and long enough
+/// for a renewal on a busy machine.
 const FLAGS: [&str; 4] = [
     "--controllers=service-lb-controller",
-    "--leader-elect-lease-duration=2s",
-    "--leader-elect-renew-deadline=1500ms",
-    "--leader-elect-retry-period=300ms",
+    "--leader-elect-lease-duration=6s",
+    "--leader-elect-renew-deadline=5s",
+    "--leader-elect-retry-period=500ms",
 ];
 
 /// How a leader ends.
