@@ -24,12 +24,15 @@ DEMO_TOOLS := k8s-1.26 etcd kustomize moto
 TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl aws-ccm
 BENCH_TOOLS := k8s-1.36 etcd webhook-go moto aws-ccm
 
+NEXTEST = $$(e2e/tools/cargo-program cargo-nextest 0.9.151 --no-default-features --features default-no-update) nextest
+JUNIT := $(CARGO_TARGET_DIR)/nextest/default/junit.xml
+
 MINUTES ?= 4
 TARGETS ?=
 BENCH ?= webhook manager services
 BENCH_OPTIONS ?=
 
-.PHONY: prune help demo demo-incumbent test bench house fuzz properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw iam
+.PHONY: prune help demo demo-incumbent test test-long bench house fuzz properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw iam
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -41,7 +44,14 @@ demo-incumbent: check-languages tools-test binaries ## perform it twice with aws
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-demo incumbent
 
 test: check-languages tools-test binaries ## run every test: unit, property, golden, real API servers, the migration
-	@OUTRIGGER_TOOLS=$(RUN)/tools.env cargo test --locked --workspace --no-fail-fast
+	@rm -f $(JUNIT)
+	@status=0; OUTRIGGER_TOOLS=$(RUN)/tools.env $(NEXTEST) run --locked --workspace || status=$$?; \
+		if [[ -e $(JUNIT) ]]; then e2e/tools/slowest $(JUNIT); fi; exit $$status
+
+# What `make test` runs a fixed part of.
+test-long: check-languages tools-test binaries ## run the long campaigns in full: kills at every write, 200 leader changes, all IAM roles, all golden cases; TESTS=crash for one; two hours
+	@OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_CRASH=all OUTRIGGER_LEADER_CHANGES=200 OUTRIGGER_IAM=all OUTRIGGER_GOLDEN=all \
+		$(NEXTEST) run --locked -p outrigger-e2e $(addprefix --test ,$(or $(TESTS),crash leader_changes iam golden_api))
 
 fuzz: ## fuzz all parsers for MINUTES=4 in total; TARGETS='admission pem' selects some (fuzz/README.md)
 	@cargo build --locked --workspace --bin outrigger-fuzz
