@@ -25,7 +25,7 @@ TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl aws-ccm
 BENCH_TOOLS := k8s-1.36 etcd webhook-go moto aws-ccm
 
 NEXTEST = $$(e2e/tools/cargo-program cargo-nextest 0.9.151 --no-default-features --features default-no-update) nextest
-JUNIT := $(CARGO_TARGET_DIR)/nextest/default/junit.xml
+JUNIT := $(RUN)/nextest/default/junit.xml
 
 MINUTES ?= 4
 TARGETS ?=
