@@ -23,6 +23,19 @@ pub struct Imports {
 }
 
 impl Imports {
+    /// The file itself and all files that it imports, directly or not, as far as `follow` says that a file counts.
+    #[must_use]
+    pub fn reached(&self, file: usize, follow: impl Fn(usize) -> bool) -> BTreeSet<usize> {
+        let mut reached = BTreeSet::new();
+        let mut open = vec![file];
+        while let Some(file) = open.pop() {
+            if follow(file) && reached.insert(file) {
+                open.extend(self.files.get(&file).into_iter().flatten());
+            }
+        }
+        reached
+    }
+
     /// Reads the imports of all files.
     #[must_use]
     pub fn of(sources: &Sources) -> Self {

@@ -5,7 +5,12 @@
 use std::path::Path;
 
 use anyhow::Result;
-use outrigger_structure::{Imports, cycles, packages, sizes, sources};
+use outrigger_structure::sources::Sources;
+use outrigger_structure::{Imports, cycles, duplicates, packages, sizes, sources};
+
+/// The service controller, and the file at which the pass for one Service begins.
+const SERVICE: &str = "manager/src/controllers/service";
+const PASS: &str = "manager/src/controllers/service/reconcile.rs";
 
 fn main() -> Result<()> {
     let root = std::env::current_dir()?;
@@ -53,6 +58,16 @@ fn report(root: &Path) -> Result<()> {
         percent(sum(|function| function.comments), sum(|function| function.body))
     );
 
+    let texts: Vec<&str> = files().map(|file| file.text.as_str()).collect();
+    println!(
+        "\nlines in duplicates of {} lines or more: {}",
+        duplicates::LEAST,
+        duplicates::lines(&texts)
+    );
+    let (inside, outside) = network_path(&sources, &imports);
+    println!("\nfiles that {PASS} reaches by imports, without those of classic load balancers");
+    println!("  of the service controller: {inside}\n  others of the project:     {outside}");
+
     println!("\nimport cycles");
     for cycle in cycles::of(&imports) {
         let names: Vec<String> = cycle
@@ -62,6 +77,18 @@ fn report(root: &Path) -> Result<()> {
         println!("{:>4} files: {}", cycle.len(), names.join(" "));
     }
     Ok(())
+}
+
+/// How many files of the service controller, and how many others, the pass for a network load balancer may run through.
+fn network_path(sources: &Sources, imports: &Imports) -> (usize, usize) {
+    let path = |file: usize| sources.files[file].path.to_string_lossy();
+    let Some(start) = (0..sources.files.len()).find(|file| path(*file) == PASS) else {
+        return (0, 0);
+    };
+
+    let reached = imports.reached(start, |file| !path(file).contains("classic"));
+    let inside = reached.iter().filter(|file| path(**file).starts_with(SERVICE)).count();
+    (inside, reached.len() - inside)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "lines of a program are few")]
