@@ -47,12 +47,7 @@ const fn exception(file: &'static str, what: &'static str, reason: &'static str)
 }
 
 /// Import cycles that are larger than they may be, and how they can be cut.
-const CYCLES: [Exception; 8] = [
-    exception(
-        "webhook/src/decide/kinds.rs",
-        "37",
-        "move the types of a decision into a module of their own",
-    ),
+const CYCLES: [Exception; 6] = [
     exception(
         "manager/src/controllers/service/network/observe.rs",
         "19",
@@ -78,11 +73,6 @@ const CYCLES: [Exception; 8] = [
         "shared/src/command_line/mod.rs",
         "6",
         "move the types of a command line into a module of their own",
-    ),
-    exception(
-        "webhook/src/decide/tags/rows.rs",
-        "6",
-        "move the types of a row into a module of their own",
     ),
 ];
 

@@ -12,7 +12,6 @@ use outrigger_shared::{
     component::Component,
     migration::{Phase, Profile},
     phase_flags,
-    version::KubernetesVersion,
     yaml_text::YamlText,
 };
 use serde_json::{Value, json};
@@ -22,6 +21,7 @@ use super::{
     arguments::Shape,
     document::Document,
     durable::{self, Obstacle, Rules, Situation},
+    helm_values::{Holder, Values},
     helm_warnings::warnings,
     yaml_arguments::{self, Place},
 };
@@ -84,104 +84,6 @@ fn is_managers(object: &Value) -> bool {
         }
         "HelmChartConfig" => text("/metadata/name") == CHART,
         _ => false,
-    }
-}
-
-/// Where the list of flags stands, or belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Holder {
-    /// In the text `valuesContent`.
-    Content,
-    /// In the map `values`.
-    Values,
-    /// There are no values at all, so that a recent version runs, which leader migration with flags alone does not guard.
-    Missing,
-    /// It sets other values of a chart whose flags stand elsewhere.
-    Elsewhere,
-}
-
-/// The values of an object, and which of them counts.
-pub(super) struct Values {
-    content: Value,
-    map: Value,
-}
-
-impl Values {
-    pub(super) fn of(object: &Value) -> Result<Self, Obstacle> {
-        let content = match object.pointer("/spec/valuesContent") {
-            Some(Value::String(text)) => {
-                let mut documents = YamlText::parse(text)
-                    .map_err(|refusal| Obstacle::Other(format!("spec.valuesContent: {refusal}")))?
-                    .documents()
-                    .to_vec();
-                if documents.len() > 1 {
-                    return Err(Obstacle::Other(
-                        "spec.valuesContent has several documents; make it one".to_owned(),
-                    ));
-                }
-                documents.pop().unwrap_or_default()
-            }
-            _ => Value::Null,
-        };
-        Ok(Self {
-            content,
-            map: object.pointer("/spec/values").cloned().unwrap_or_default(),
-        })
-    }
-
-    pub(super) fn get(&self, pointer: &str) -> Option<&Value> {
-        let found = self.map.pointer(pointer).or_else(|| self.content.pointer(pointer));
-        found.filter(|value| !value.is_null())
-    }
-
-    fn holder(&self, object: &Value) -> Result<Holder, Obstacle> {
-        let set = object.pointer("/spec/set").and_then(Value::as_object);
-        let is_args = |key: &&String| key.as_str() == "args" || key.starts_with("args[") || key.starts_with("args.");
-        if let Some(key) = set.and_then(|set| set.keys().find(is_args)) {
-            return Err(Obstacle::Other(format!(
-                "spec.set has {key:?}, which changes args after all other values; move it to args in spec.valuesContent"
-            )));
-        }
-        let has_args = |values: &Value| values.get("args").is_some_and(|args| !args.is_null());
-        match (has_args(&self.content), has_args(&self.map)) {
-            (true, true) => Err(Obstacle::Other(
-                "spec.valuesContent and spec.values both have args; keep one of them".to_owned(),
-            )),
-            (true, false) => Ok(Holder::Content),
-            (false, true) => Ok(Holder::Values),
-            (false, false) if object.get("kind").and_then(Value::as_str) == Some("HelmChartConfig") => {
-                Ok(Holder::Elsewhere)
-            }
-            (false, false) if !self.content.is_null() => Ok(Holder::Content),
-            (false, false) if !self.map.is_null() => Ok(Holder::Values),
-            (false, false) => Ok(Holder::Missing),
-        }
-    }
-
-    /// The manager's own version. The chart's default image is a recent one.
-    fn version(&self) -> KubernetesVersion {
-        let tag = self.get("/image/tag").and_then(Value::as_str);
-        tag.and_then(|tag| tag.parse().ok())
-            .unwrap_or(KubernetesVersion::v1(28))
-    }
-
-    /// What leader migration would leave unguarded with the flags of the values, or with the chart's own.
-    fn shortcoming(&self, holder: Holder, situation: &Situation<'_>) -> Result<Option<&'static str>, Obstacle> {
-        if holder == Holder::Elsewhere {
-            return Ok(None);
-        }
-        let manager = Component::CloudControllerManager;
-        // A chart without them has flags of its own, none of which is about leader migration.
-        let line = Shape::Dashed.read(self.get("/args"), &Path::new(&["args"]))?;
-        phase_flags::shortcoming(manager, &line, &situation.circumstances())
-            .map_err(|reason| Obstacle::of_flags(manager, reason.into()))
-    }
-
-    pub(super) fn situation<'a>(&self, situation: &Situation<'a>) -> Situation<'a> {
-        Situation {
-            version: Some(self.version()),
-            ..*situation
-        }
     }
 }
 

@@ -2,10 +2,34 @@
 
 use std::collections::BTreeMap;
 
-use outrigger_shared::annotations;
+use outrigger_shared::{
+    annotations,
+    migration::{CloudProviderMigration, CloudProviderMigrationSpec},
+};
 use serde_json::Value;
 
-use super::{Migration, annotation};
+use super::place::annotation;
+
+/// A migration as decisions see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Migration<'a> {
+    /// `metadata.name`.
+    pub name: &'a str,
+    /// What the operator asks for.
+    pub spec: &'a CloudProviderMigrationSpec,
+    /// Status condition `Prepared` is `True`.
+    pub prepared: bool,
+}
+
+impl<'a> From<&'a CloudProviderMigration> for Migration<'a> {
+    fn from(migration: &'a CloudProviderMigration) -> Self {
+        Self {
+            name: migration.metadata.name.as_deref().unwrap_or_default(),
+            spec: &migration.spec,
+            prepared: migration.is_prepared(),
+        }
+    }
+}
 
 /// What happens to the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

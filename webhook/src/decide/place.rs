@@ -108,3 +108,8 @@ pub(super) fn prune(value: &mut Value, path: &Path, parents: usize) {
         }
     }
 }
+
+/// An annotation's value, text or not.
+pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
+    object.pointer("/metadata/annotations")?.get(key)
+}

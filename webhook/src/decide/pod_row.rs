@@ -5,10 +5,11 @@ use outrigger_shared::{
     component::{self, Certainty, Component, Finding, Form},
     migration::Phase,
     phase_flags::{self, Circumstances},
+    version::KubernetesVersion,
 };
 use serde_json::Value;
 
-use super::{Migration, pod_spec::version};
+use super::Migration;
 
 /// The migration's phase, or Prepare while the evidence for it is missing. `old` is the Pod or template as it is stored.
 pub(super) fn row(
@@ -115,4 +116,16 @@ pub(super) fn fatal_in_tree(migration: &Migration<'_>, finding: &Finding<'_>) ->
     // A line that cannot be read is told from Prepare on.
     let warning = warning.ok().flatten()?;
     Some(format!("container {:?}: {warning}", finding.name))
+}
+
+/// A cloud-controller-manager has a version of its own, which the cluster's does not tell. An image's tag that cannot be a
+/// version of Kubernetes tells none.
+pub(super) fn version(migration: &Migration<'_>, finding: &Finding<'_>) -> Option<KubernetesVersion> {
+    let own = finding.version();
+    let cluster = migration.spec.version();
+    if finding.component == Component::CloudControllerManager {
+        return own;
+    }
+    own.filter(|own| cluster.is_none_or(|cluster| own.fits_cluster(cluster)))
+        .or(cluster)
 }

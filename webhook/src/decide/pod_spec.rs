@@ -12,7 +12,6 @@ use outrigger_shared::{
     leader_migration::{FILE, TooOld},
     migration::{Phase, Problem},
     phase_flags::{self, Circumstances, NodeIpam, OwnConfiguration, Refusal, flag},
-    version::KubernetesVersion,
 };
 use serde_json::Value;
 
@@ -151,7 +150,7 @@ fn rewrite(migration: &Migration<'_>, looked: &Looked<'_>, edits: &[Edit], draft
         );
         if is_script && finding.component == Component::KubeControllerManager && migration.spec.phase == Phase::Prepare
         {
-            let file = leader_migration_file::by_hand(migration.spec, version(migration, finding));
+            let file = leader_migration_file::by_hand(migration.spec, pod_row::version(migration, finding));
             draft.reasons.extend(file);
         }
     };
@@ -191,7 +190,7 @@ fn to_phase(
     let row = pod_row::row(migration, finding, &current, &line, looked.old);
     let circumstances = Circumstances {
         phase: row,
-        version: version(migration, finding),
+        version: pod_row::version(migration, finding),
         both_in_one_object: holds_both(looked.all),
         downtime: migration.spec.downtime,
         own_configuration: OwnConfiguration::brought(migration.spec),
@@ -287,18 +286,6 @@ fn file(
         return Err(Obstacle::File(obstacle));
     }
     Ok(Wish::Text(config.for_kube_controller_manager(version)?.yaml()))
-}
-
-/// A cloud-controller-manager has a version of its own, which the cluster's does not tell. An image's tag that cannot be a
-/// version of Kubernetes tells none.
-pub(super) fn version(migration: &Migration<'_>, finding: &Finding<'_>) -> Option<KubernetesVersion> {
-    let own = finding.version();
-    let cluster = migration.spec.version();
-    if finding.component == Component::CloudControllerManager {
-        return own;
-    }
-    own.filter(|own| cluster.is_none_or(|cluster| own.fits_cluster(cluster)))
-        .or(cluster)
 }
 
 fn same_lists(one: &CommandLine, other: &CommandLine) -> bool {

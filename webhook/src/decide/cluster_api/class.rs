@@ -5,11 +5,10 @@
 use outrigger_shared::{command_line::Flag, migration::Phase, phase_flags::flag};
 use serde_json::Value;
 
-use super::row;
+use super::common::row;
 use crate::decide::{Draft, Input, Kind, Migration, outside_text};
 
-pub(in crate::decide) const KINDS: &[Kind] =
-    &[row(("cluster.x-k8s.io", "ClusterClass", "clusterclasses"), true, draft)];
+pub(crate) const KINDS: &[Kind] = &[row(("cluster.x-k8s.io", "ClusterClass", "clusterclasses"), true, draft)];
 
 /// Fields on the way to arguments of the components; a patch may set them as a whole.
 const HOLDERS: [&str; 11] = [

@@ -14,7 +14,8 @@ use outrigger_shared::{component::Component, migration::Phase, phase_flags};
 use serde_json::Value;
 
 use super::{
-    BOOTSTRAP, CONTROL_PLANE, RULES, config, fixed_template, join, leftovers, refuse_other_clouds, row, template,
+    common::{BOOTSTRAP, CONTROL_PLANE, RULES, config, fixed_template, join, refuse_other_clouds, row, template},
+    leftovers,
 };
 use crate::{
     decide::{
@@ -26,7 +27,7 @@ use crate::{
     patch::Path,
 };
 
-pub(in crate::decide) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     row(
         (CONTROL_PLANE, "KubeadmControlPlane", "kubeadmcontrolplanes"),
         true,

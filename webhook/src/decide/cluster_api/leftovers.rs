@@ -4,7 +4,7 @@
 use outrigger_shared::{command_line::read_boolean, phase_flags::flag, version::KubernetesVersion};
 use serde_json::Value;
 
-use super::{join, values};
+use super::common::{join, values};
 use crate::{
     decide::{arguments::Shape, document::Document},
     patch::Path,

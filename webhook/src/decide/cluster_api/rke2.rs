@@ -26,7 +26,10 @@ use outrigger_shared::{
 };
 use serde_json::{Value, json};
 
-use super::{BOOTSTRAP, CONTROL_PLANE, RULES, config, join, leftovers, refuse_other_clouds, row, template, values};
+use super::{
+    common::{BOOTSTRAP, CONTROL_PLANE, RULES, config, join, refuse_other_clouds, row, template, values},
+    leftovers,
+};
 use crate::{
     decide::{
         Kind,
@@ -38,7 +41,7 @@ use crate::{
     patch::Path,
 };
 
-pub(in crate::decide) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     row(
         (CONTROL_PLANE, "RKE2ControlPlane", "rke2controlplanes"),
         true,

@@ -8,7 +8,7 @@ use super::{
     Draft, Input, Migration, Operation, annotation,
     find::{self, Place},
     limits,
-    rows::{Add, Policy, Role, TagPath, TagRow, When},
+    row::{Add, Policy, Role, TagPath, TagRow, When},
     shape::{TagShape, Tags},
 };
 use crate::patch::{Builder, NotAnObject, Path};

@@ -4,7 +4,7 @@
 use outrigger_shared::migration::Profile;
 
 use super::{
-    rows::{BASE, Policy, Role, TagPath, TagRow, path},
+    row::{BASE, Policy, Role, TagPath, TagRow, path},
     shape::TagShape,
 };
 

@@ -4,7 +4,7 @@
 //! instance may have just one security group with the tag, else load balancers fail, so those get it only when asked.
 
 use super::{
-    rows::{BASE, NOT_LOOKED_FOR, Policy, Role, TagPath, TagRow, When, add, target},
+    row::{BASE, NOT_LOOKED_FOR, Policy, Role, TagPath, TagRow, When, add, target},
     shape::{KEY_VALUE, TagShape},
 };
 

@@ -2,7 +2,7 @@
 //! Crossplane adds tags of its own and never the cluster's. Where it is added follows the same rule as for ACK.
 
 use super::{
-    rows::{BASE, NOT_LOOKED_FOR, Policy, Role, TagPath, TagRow, When, add, path},
+    row::{BASE, NOT_LOOKED_FOR, Policy, Role, TagPath, TagRow, When, add, path},
     shape::{KEY_VALUE, TagShape},
 };
 

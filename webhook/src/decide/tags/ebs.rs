@@ -18,12 +18,12 @@ use super::{
     },
     Draft, Input, Kind, Migration, limits,
     reserved::forged,
-    rows::{Home, Policy, Role, TagPath, TagRow},
+    row::{Home, Policy, Role, TagPath, TagRow},
     shape::TagShape,
 };
 use crate::patch::Path;
 
-pub(in super::super) const KINDS: &[Kind] = &[row("Deployment", "deployments"), row("DaemonSet", "daemonsets")];
+pub(crate) const KINDS: &[Kind] = &[row("Deployment", "deployments"), row("DaemonSet", "daemonsets")];
 
 const fn row(kind: &'static str, plural: &'static str) -> Kind {
     Kind {

@@ -1,14 +1,12 @@
 //! What stands at the places of an object's tags.
 
-use std::borrow::Cow;
-
 use serde_json::Value;
 
 use super::{
     super::{Input, Migration, Operation},
     limits,
     reserved::{Finding, forged},
-    rows::{TagPath, TagRow},
+    row::{TagPath, TagRow},
     shape::Tags,
 };
 use crate::patch::Path;
@@ -71,7 +69,7 @@ fn all(row: &'static TagRow, object: &Value, migration: &Migration<'_>) -> Vec<F
 
 /// The findings that a review brings: all of a new object; of an update those that it adds or changes, so that whoever
 /// writes an object that has been bad before is not held to account for it.
-pub(in super::super) fn news(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Vec<Finding> {
+pub(crate) fn news(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Vec<Finding> {
     let mut findings = all(row, input.object, migration);
     if let (Operation::Update, Some(old)) = (input.operation, input.old_object) {
         for known in all(row, old, migration) {
@@ -81,15 +79,4 @@ pub(in super::super) fn news(input: &Input<'_>, migration: &Migration<'_>, row: 
         }
     }
     findings
-}
-
-/// A field in messages: an annotation by the last part of its name, the rest as a JSON Pointer.
-pub(super) fn shown(pointer: &str) -> Cow<'_, str> {
-    match pointer.strip_prefix("/metadata/annotations/") {
-        Some(name) => {
-            let last = name.rsplit("~1").next().unwrap_or(name);
-            Cow::Owned(format!("annotation {last}"))
-        }
-        None => Cow::Borrowed(pointer),
-    }
 }

@@ -3,7 +3,7 @@
 
 use super::{
     reserved::{Finding, Problem},
-    rows::TagPath,
+    row::TagPath,
     shape::{TagShape, Tags},
 };
 

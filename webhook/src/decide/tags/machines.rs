@@ -3,7 +3,7 @@
 use outrigger_shared::migration::Profile;
 
 use super::{
-    rows::{BASE, FieldIs, Home, Policy, TagRow, When, add, target},
+    row::{BASE, FieldIs, Home, Policy, TagRow, When, add, target},
     shape::{NAME_VALUE, TagShape},
 };
 

@@ -3,7 +3,7 @@
 //!
 //! | what | file |
 //! |---|---|
-//! | where which kind holds tags, and whether ours may be added | `rows.rs` and the rows of `machines`, `cluster_api`, `controllers`, `crossplane`, `others` |
+//! | where which kind holds tags, and whether ours may be added | `row.rs` (types), `rows.rs` (table) and the rows of `machines`, `cluster_api`, `controllers`, `crossplane`, `others` |
 //! | reading and writing the shapes | `shape.rs` |
 //! | adding the cluster's tag | `add.rs` |
 //! | keys that must not be forged | `reserved.rs` |
@@ -29,13 +29,15 @@ mod limits;
 mod machines;
 mod others;
 mod reserved;
+mod row;
 mod rows;
 mod shape;
 
 pub(super) use self::{ebs::KINDS as DRIVERS, find::news};
 pub use self::{
     reserved::{Finding, Problem, forged},
-    rows::{Add, FieldIs, Home, Policy, Role, TagPath, TagRow, When, tag_rows},
+    row::{Add, FieldIs, Home, Policy, Role, TagPath, TagRow, When},
+    rows::tag_rows,
     shape::TagShape,
 };
 

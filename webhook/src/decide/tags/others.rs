@@ -4,14 +4,14 @@
 use outrigger_shared::migration::Profile;
 
 use super::{
-    rows::{self, FieldIs, Policy, TagRow, target},
+    row::{self, FieldIs, Policy, TagRow, target},
     shape::{KEY_VALUE, TagShape},
 };
 
 /// Most of these kinds have just the one version.
 const BASE: TagRow = TagRow {
     versions: &["v1"],
-    ..rows::BASE
+    ..row::BASE
 };
 
 const KOPS: TagRow = TagRow {

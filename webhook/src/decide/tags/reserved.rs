@@ -1,13 +1,13 @@
 //! Tags that must not be forged. Policies of AWS's access control are conditioned on these keys, so a forged one is a
 //! privilege that nobody granted; and a second cluster's key on an instance stops that cluster's manager.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use outrigger_shared::tags;
 
 use super::{
     super::Migration,
-    rows::{Home, Policy, Role, TagPath, TagRow},
+    row::{Home, Policy, Role, TagPath, TagRow},
 };
 
 /// Longest part of a key that a message repeats.
@@ -62,7 +62,7 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key: String = self.key.chars().take(SHOWN).collect();
-        let at = super::find::shown(&self.at);
+        let at = shown(&self.at);
         match &self.problem {
             Problem::ForeignCluster => {
                 write!(
@@ -93,6 +93,17 @@ impl fmt::Display for Finding {
             Problem::Unfit(what) if self.key.is_empty() => write!(f, "{at} {what}"),
             Problem::Unfit(what) => write!(f, "{at}: tag {key:?} {what}"),
         }
+    }
+}
+
+/// A field in messages: an annotation by the last part of its name, the rest as a JSON Pointer.
+fn shown(pointer: &str) -> Cow<'_, str> {
+    match pointer.strip_prefix("/metadata/annotations/") {
+        Some(name) => {
+            let last = name.rsplit("~1").next().unwrap_or(name);
+            Cow::Owned(format!("annotation {last}"))
+        }
+        None => Cow::Borrowed(pointer),
     }
 }
 
