@@ -4,47 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::{Finding, Kept};
 use crate::decide::{Decision, Input, Kind, Migration, Outcome, decide};
 use crate::view::Namespaces;
-
-/// Why an object is not in form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kept {
-    /// It would be changed if it were written now.
-    Missed,
-    /// Something stands in the way; the reasons say what.
-    Refused,
-}
-
-impl Kept {
-    /// The label in metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Missed => "missed",
-            Self::Refused => "refused",
-        }
-    }
-}
-
-/// An object that is not in form.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// Why.
-    pub kept: Kept,
-    /// The object's `apiVersion`.
-    pub api_version: String,
-    /// Its kind.
-    pub kind: &'static str,
-    /// Its namespace; none for cluster-scoped objects.
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
-    /// What would be changed, or what stands in the way.
-    pub reasons: Vec<String>,
-}
 
 /// What a judgement depends on, besides the object.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +78,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use super::{Finding, Kept};
     use crate::decide::kinds;
 
     fn migration(name: &str, phase: &str) -> CloudProviderMigration {

@@ -23,16 +23,17 @@ use crate::decide::Migration;
 use crate::metrics::Metrics;
 use crate::view::{Known, Labels, Migrations, Namespaces};
 
+mod finding;
 mod judge;
 mod list;
 mod report;
 
-pub use judge::{Finding, Judge, Kept, judge};
+use finding::NAMED;
+pub use finding::{Finding, Kept, Summary};
+pub use judge::{Judge, judge};
 pub use list::is_checked;
 use list::{Looked, Scope};
 
-/// Findings of one migration that are named; the others are only counted.
-const NAMED: usize = 50;
 /// Time after which an object that is still not in form gets another Event, as API servers keep Events for an hour.
 const REMIND: Duration = Duration::from_secs(3600);
 
@@ -50,19 +51,6 @@ pub struct Check {
     pub metrics: Arc<Metrics>,
     /// Time between two passes.
     pub every: Duration,
-}
-
-/// What came of one migration's pass.
-#[derive(Debug, Default)]
-pub struct Summary {
-    /// Objects looked at.
-    pub looked_at: usize,
-    /// Objects that are not in form, at most [`NAMED`] of them.
-    pub findings: Vec<Finding>,
-    /// All of them.
-    pub missed: usize,
-    /// Kinds that could not be read, with the reason.
-    pub unread: Vec<String>,
 }
 
 impl Check {
