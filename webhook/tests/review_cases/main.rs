@@ -10,6 +10,7 @@
 #[path = "../shared_data/mod.rs"]
 mod shared_data;
 
+mod case;
 mod command_lines;
 mod kubeadm;
 mod objects;
@@ -22,96 +23,12 @@ use std::{
     path::Path,
 };
 
-use outrigger_shared::migration::{CloudProviderMigrationSpec, Phase};
+use outrigger_shared::migration::CloudProviderMigrationSpec;
 use outrigger_webhook::decide::{Decision, Input, Migration, Outcome, decide};
 use serde_json::{Value, json};
 use shared_data::patched;
 
-/// The phase of every migration in the file, and whether it is Prepared.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum At {
-    InTree,
-    Prepare,
-    /// Migrate before the evidence is there.
-    Early,
-    Migrate,
-    Complete,
-}
-
-impl At {
-    fn phase(self) -> Phase {
-        match self {
-            Self::InTree => Phase::InTree,
-            Self::Prepare => Phase::Prepare,
-            Self::Early | Self::Migrate => Phase::Migrate,
-            Self::Complete => Phase::Complete,
-        }
-    }
-}
-
-/// A part of what must come of a review.
-#[derive(Clone, Copy, Debug)]
-enum Want {
-    NotOurs,
-    Unchanged,
-    Changed,
-    Audited,
-    Refused,
-    /// A warning has this text.
-    Warns(&'static str),
-    /// No warning has it; the empty text stands for any warning.
-    Silent(&'static str),
-    /// A reason has this text.
-    Because(&'static str),
-    /// A line `/pointer: value` of the object, as it is stored then, has this text.
-    Has(&'static str),
-    /// None has it.
-    Lacks(&'static str),
-}
-
-/// One review.
-#[derive(Clone, Copy, Debug)]
-struct Row {
-    /// The file; `#1` names its second object.
-    object: &'static str,
-    migrations: &'static str,
-    at: At,
-    /// The file of the object that is stored.
-    over: Option<&'static str>,
-    /// The object gets the label that the migrations select by.
-    labelled: bool,
-    wants: &'static [Want],
-}
-
-const fn row(object: &'static str, migrations: &'static str, at: At, wants: &'static [Want]) -> Row {
-    Row {
-        object,
-        migrations,
-        at,
-        over: None,
-        labelled: false,
-        wants,
-    }
-}
-
-const fn update(
-    object: &'static str,
-    over: &'static str,
-    migrations: &'static str,
-    at: At,
-    wants: &'static [Want],
-) -> Row {
-    Row {
-        over: Some(over),
-        ..row(object, migrations, at, wants)
-    }
-}
-
-impl Row {
-    const fn labelled(self) -> Self {
-        Self { labelled: true, ..self }
-    }
-}
+use case::{At, Row, Want, row, update};
 
 fn table() -> Vec<Row> {
     [
