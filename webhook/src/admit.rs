@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::decide::{self, Decision, Input, Judged, Judgement, Migration, decide, validate};
+use crate::memory_budget::Room;
 use crate::metrics::Metrics;
 use crate::review::{self, Denial, Incoming, Malformed, Request, Response, Review, Verdict};
-use crate::room::Room;
 use crate::view::{Clusters, Known, Migrations, Namespaces};
 
 /// Everything that a review is decided with.

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use crate::room::{NoRoom, Room};
+use crate::memory_budget::{NoRoom, Room};
 
 /// Levels of objects and arrays that are read.
 ///

@@ -15,7 +15,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::decide::{Judged, Outcome, kinds};
-use crate::missed::Kept;
+use crate::stored_objects::Kept;
 
 /// Bounds of the latency histogram in seconds: fine below a millisecond, where this server should be, and up to what
 /// an API server waits at most.

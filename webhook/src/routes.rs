@@ -26,7 +26,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use crate::admit::{NotAdmitted, Question, Reviewer};
 use crate::body::{self, BodyError};
 use crate::duration;
-use crate::room::Room;
+use crate::memory_budget::Room;
 
 /// The most that is taken off the caller's time for the way of the answer.
 const WAY_BACK: Duration = Duration::from_millis(200);

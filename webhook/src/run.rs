@@ -24,8 +24,8 @@ use crate::admit::Reviewer;
 use crate::args::Args;
 use crate::health::{self, Health};
 use crate::metrics::{Metrics, Port, Watched};
-use crate::missed::Check;
 use crate::routes;
+use crate::stored_objects::Check;
 use crate::view::{Clusters, Follow, Freshness, Migrations, Namespaces};
 
 /// Time to reach an API server; the answer to a list may take longer.

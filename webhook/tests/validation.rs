@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 
-mod edge_support;
+mod server_support;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,11 +12,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use edge_support::{Options, Server};
 use outrigger_shared::migration::CloudProviderMigrationSpec;
 use outrigger_webhook::decide::{Input, Judged, Judgement, Migration, Operation, validate};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use server_support::{Options, Server};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     arguments::{Shape, Unfit},
-    place::{append, find, prune, take, write},
+    fields::{append, find, prune, take, write},
 };
 use crate::patch::{NotAnObject, Path};
 

@@ -20,9 +20,9 @@ use super::{
     Input, Kind,
     arguments::Shape,
     document::Document,
-    durable::{self, Obstacle, Rules, Situation},
     helm_values::{Holder, Values},
     helm_warnings::warnings,
+    provisioner_object::{self, Obstacle, Rules, Situation},
     yaml_arguments::{self, Place},
 };
 use crate::patch::Path;
@@ -37,7 +37,7 @@ const fn row(kind: &'static str, plural: &'static str) -> Kind {
         on_update: true,
         profiles: &[Profile::RancherRKE2],
         is_concerned: |input: &Input<'_>| is_managers(input.object),
-        draft: |input, migration| durable::draft(input, migration, &RULES),
+        draft: |input, migration| provisioner_object::draft(input, migration, &RULES),
     }
 }
 
@@ -126,7 +126,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         }
         Holder::Values => {
             let manager = Component::CloudControllerManager;
-            durable::arguments(document, &Path::new(&ARGS), Shape::Dashed, manager, &situation)?;
+            provisioner_object::arguments(document, &Path::new(&ARGS), Shape::Dashed, manager, &situation)?;
         }
     }
     let shortcoming = values.shortcoming(holder, &situation)?;
@@ -157,7 +157,7 @@ fn defaults(situation: &Situation<'_>) -> Result<(Vec<String>, Vec<String>), Obs
     };
     let args: Vec<String> = DEFAULT_ARGS.map(str::to_owned).to_vec();
     let mut line = CommandLine::dashed(args).map_err(|reason| because(reason.into()))?;
-    let mut reasons = durable::flags(&mut line, manager, situation, None)?;
+    let mut reasons = provisioner_object::flags(&mut line, manager, situation, None)?;
     reasons.push("the chart's own args are written out, since a list in the values replaces them".to_owned());
     Ok((line.items().unwrap_or_default().to_vec(), reasons))
 }

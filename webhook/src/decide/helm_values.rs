@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     arguments::Shape,
-    durable::{Obstacle, Situation},
+    provisioner_object::{Obstacle, Situation},
 };
 use crate::patch::Path;
 

@@ -4,7 +4,7 @@
 use outrigger_shared::command_line::Flag;
 use serde_json::Value;
 
-use super::{arguments::Shape, durable::Situation, helm_values::Values};
+use super::{arguments::Shape, helm_values::Values, provisioner_object::Situation};
 use crate::patch::Path;
 
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";

@@ -8,7 +8,7 @@ use outrigger_shared::{
 };
 use serde_json::Value;
 
-use super::place::annotation;
+use super::fields::annotation;
 
 /// A migration as decisions see it.
 #[derive(Clone, Copy, Debug)]

@@ -15,7 +15,7 @@ use super::{
     Draft, Input, Kind, Migration,
     arguments::Shape,
     document::Document,
-    durable::{self, Obstacle, Rules, Situation},
+    provisioner_object::{self, Obstacle, Rules, Situation},
 };
 use crate::patch::Path;
 
@@ -35,7 +35,7 @@ pub(super) const KINDS: &[Kind] = &[
         versions: &["v1alpha1", "v1alpha2"],
         kind: "KamajiControlPlane",
         plural: "kamajicontrolplanes",
-        draft: |input, migration| durable::draft(input, migration, &CLUSTER_API),
+        draft: |input, migration| provisioner_object::draft(input, migration, &CLUSTER_API),
         ..CONTROL_PLANE
     },
     Kind {
@@ -66,7 +66,7 @@ const TENANT: Rules = Rules {
     both_in_one_object: true,
     is_external: |object| is_external(object, OF_TENANT),
     form: |document, situation| form(document, situation, OF_TENANT),
-    warnings: durable::no_warnings,
+    warnings: provisioner_object::no_warnings,
 };
 
 const CLUSTER_API: Rules = Rules {
@@ -85,17 +85,17 @@ const OF_TENANT: Place = |component| Path::new(&["spec", "controlPlane", "deploy
 const OF_CLUSTER_API: Place = |component| Path::new(&["spec", component, "extraArgs"]);
 
 fn is_external(object: &Value, place: Place) -> bool {
-    durable::is_external(object, &place("controllerManager"), Shape::Dashed)
+    provisioner_object::is_external(object, &place("controllerManager"), Shape::Dashed)
 }
 
 fn form(document: &mut Document, situation: &Situation<'_>, place: Place) -> Result<(), Obstacle> {
     let situation = &Situation {
-        controllers: Some(durable::KUBEADM_CONTROLLERS),
+        controllers: Some(provisioner_object::KUBEADM_CONTROLLERS),
         ..*situation
     };
     let mut component = |field, component| {
         let path = place(field);
-        durable::arguments(document, &path, Shape::Dashed, component, situation)
+        provisioner_object::arguments(document, &path, Shape::Dashed, component, situation)
     };
     component("controllerManager", Component::KubeControllerManager)?;
     component("apiServer", Component::KubeApiserver)
@@ -107,7 +107,7 @@ fn tenant(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
         .pointer("/metadata/ownerReferences")
         .and_then(Value::as_array);
     let is_owned = |owner: &Value| owner.get("kind").is_some_and(|kind| kind == "KamajiControlPlane");
-    let draft = durable::draft(input, migration, &TENANT);
+    let draft = provisioner_object::draft(input, migration, &TENANT);
     if owners.into_iter().flatten().any(is_owned) && !draft.patch.is_empty() && migration.spec.phase > Phase::InTree {
         return refused(
             "nothing is changed: select its KamajiControlPlane by a target of profile ClusterAPI instead, which writes this object \

@@ -16,7 +16,7 @@ use super::{
     Input, Kind,
     arguments::Shape,
     document::Document,
-    durable::{self, Obstacle, Rules, Situation},
+    provisioner_object::{self, Obstacle, Rules, Situation},
     yaml_arguments::{self, Place},
 };
 use crate::patch::Path;
@@ -41,11 +41,11 @@ const fn row(
 pub(super) const KINDS: &[Kind] = &[
     row(
         |input| is_in_kube_system(input, |name| name == "kubeadm-config"),
-        |input, migration| durable::draft(input, migration, &CLUSTER),
+        |input, migration| provisioner_object::draft(input, migration, &CLUSTER),
     ),
     row(
         |input| is_in_kube_system(input, is_kubelet_config),
-        |input, migration| durable::draft(input, migration, &KUBELET),
+        |input, migration| provisioner_object::draft(input, migration, &KUBELET),
     ),
 ];
 
@@ -123,7 +123,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     let version = text.get(number, &["kubernetesVersion"]).and_then(Value::as_str);
     let situation = Situation {
         version: version.and_then(|version| version.parse().ok()).or(situation.version),
-        controllers: Some(durable::KUBEADM_CONTROLLERS),
+        controllers: Some(provisioner_object::KUBEADM_CONTROLLERS),
         ..*situation
     };
     // v1beta4 has lists of name and value, the versions before have maps.
@@ -145,11 +145,11 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         path: &CONTROLLER_MANAGER,
     };
     let line = yaml_arguments::read(&text, manager, shape)?;
-    durable::warn_of_flags(document, Component::KubeControllerManager, &line, &situation)?;
+    provisioner_object::warn_of_flags(document, Component::KubeControllerManager, &line, &situation)?;
     let mut component = |path, component| {
         let place = Place { document: number, path };
         let line = yaml_arguments::read(&text, place, shape)?;
-        durable::look_at(document, &line, component, &situation, None);
+        provisioner_object::look_at(document, &line, component, &situation, None);
         yaml_arguments::arguments(&mut text, place, shape, component, &situation)
     };
     let mut reasons = component(&CONTROLLER_MANAGER, Component::KubeControllerManager)?;

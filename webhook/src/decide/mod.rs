@@ -9,19 +9,19 @@
 //! | result of a decision | `decision.rs` |
 //! | kinds with rules: the type of a row, and the table | `kind.rs`, `kinds.rs` |
 //! | which migration does the object belong to | `matching.rs` |
-//! | the way between phases for the durable objects of provisioners | `durable.rs`, `document.rs`, `place.rs` |
+//! | the way between phases for the durable objects of provisioners | `provisioner_object.rs`, `document.rs`, `fields.rs` |
 //! | Cluster API's control planes, machine configurations and templates | `cluster_api/` |
 //! | flags in YAML texts inside of objects | `yaml_arguments.rs` |
 //! | ConfigMaps of kubeadm | `kubeadm_config.rs` |
 //! | HelmChart of the cloud-controller-manager, alone or in a manifest | `helm_chart.rs`, `helm_values.rs`, `helm_warnings.rs` |
 //! | Deployment, StatefulSet, DaemonSet | `workload.rs` |
 //! | Pod | `pod.rs` |
-//! | the command lines in either | `pod_spec.rs`, `pod_row.rs` |
+//! | the command lines in either | `pod_spec.rs`, `pod_phase.rs` |
 //! | the file of `spec.leaderMigration` in either | `leader_migration_file.rs` |
 //! | the way back in either | `pod_undo.rs` |
 //! | Node | `node.rs` |
 //! | Rancher's Cluster of RKE2 and K3s, of RKE1 | `rancher_rke2.rs`, `rancher_rke1.rs` |
-//! | `cloud-provider` in files, commands and user data beside the argument lists | `outside_text.rs` |
+//! | `cloud-provider` in files, commands and user data beside the argument lists | `machine_scripts.rs` |
 //! | how Rancher merges the configuration of a machine | `machine_config.rs` |
 //! | what RKE2 passes to its components for `cloud-provider-name`, by release | `rke2_provider.rs` |
 //! | Kubermatic's Cluster and the Machines of its user clusters | `kubermatic.rs`, `machine.rs` |
@@ -31,14 +31,14 @@
 //! | how long a warning may be | `warning.rs` |
 
 use self::decision::Draft;
+use self::fields::annotation;
 use self::matching::Match;
-use self::place::annotation;
 
 mod arguments;
 mod cluster_api;
 mod decision;
 mod document;
-mod durable;
+mod fields;
 mod helm_chart;
 mod helm_values;
 mod helm_warnings;
@@ -52,14 +52,14 @@ mod kubermatic;
 mod leader_migration_file;
 mod machine;
 mod machine_config;
+mod machine_scripts;
 mod matching;
 mod node;
-mod outside_text;
-mod place;
 mod pod;
-mod pod_row;
+mod pod_phase;
 mod pod_spec;
 mod pod_undo;
+mod provisioner_object;
 mod rancher_rke1;
 mod rancher_rke2;
 mod rancher_warnings;

@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::{
     Draft, Migration,
     leader_migration_file::{self, Wish},
-    pod_row,
+    pod_phase,
     pod_undo::{self, Undo},
     warning,
 };
@@ -83,7 +83,7 @@ pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Op
     for finding in &findings {
         let edits = before.edits(finding.name);
         if migration.spec.phase == Phase::InTree && edits.is_empty() {
-            draft.warnings.extend(pod_row::fatal_in_tree(migration, finding));
+            draft.warnings.extend(pod_phase::fatal_in_tree(migration, finding));
             continue;
         }
         let looked = Looked {
@@ -150,7 +150,7 @@ fn rewrite(migration: &Migration<'_>, looked: &Looked<'_>, edits: &[Edit], draft
         );
         if is_script && finding.component == Component::KubeControllerManager && migration.spec.phase == Phase::Prepare
         {
-            let file = leader_migration_file::by_hand(migration.spec, pod_row::version(migration, finding));
+            let file = leader_migration_file::by_hand(migration.spec, pod_phase::version(migration, finding));
             draft.reasons.extend(file);
         }
     };
@@ -187,24 +187,24 @@ fn to_phase(
     let mut line = current.clone();
     // When the owner has rewritten the line since, what stands there is the original.
     let restored = line.undo(edits);
-    let row = pod_row::row(migration, finding, &current, &line, looked.old);
+    let row = pod_phase::row(migration, finding, &current, &line, looked.old);
     let circumstances = Circumstances {
         phase: row,
-        version: pod_row::version(migration, finding),
+        version: pod_phase::version(migration, finding),
         both_in_one_object: holds_both(looked.all),
         downtime: migration.spec.downtime,
         own_configuration: OwnConfiguration::brought(migration.spec),
         node_ipam: NodeIpam::of(migration.spec, Some("*")),
         named_elsewhere: false,
     };
-    if let Some(fatal) = pod_row::fatal_undoing(finding.component, &current, &line, &circumstances)? {
+    if let Some(fatal) = pod_phase::fatal_undoing(finding.component, &current, &line, &circumstances)? {
         return Err(Obstacle::Ends(warning::of_undoing(&fatal)));
     }
     let changes = phase_flags::changes(finding.component, &line, &circumstances)?;
     if let Some(shortcoming) = phase_flags::shortcoming(finding.component, &line, &circumstances)? {
         return Err(Obstacle::ManagerNames(shortcoming));
     }
-    let warnings = pod_row::warnings(migration, finding, &line, &circumstances)?;
+    let warnings = pod_phase::warnings(migration, finding, &line, &circumstances)?;
     draft.warnings.extend(warnings);
     let told = what_to_see_to(finding.component, &line, &circumstances)?;
     let told = told

@@ -25,7 +25,7 @@ use super::{
     Kind,
     arguments::Shape,
     document::Document,
-    durable::{self, Obstacle, Rules, Situation},
+    provisioner_object::{self, Obstacle, Rules, Situation},
     rancher_warnings::{csi_migration_off, turns_csi_migration_off},
 };
 use crate::patch::Path;
@@ -39,7 +39,7 @@ pub(super) const KINDS: &[Kind] = &[Kind {
     on_update: true,
     profiles: &[Profile::RancherRKE1],
     is_concerned: |input| input.object.pointer(CONFIG).is_some_and(Value::is_object),
-    draft: |input, migration| durable::draft(input, migration, &RULES),
+    draft: |input, migration| provisioner_object::draft(input, migration, &RULES),
 }];
 
 const CONFIG: &str = "/spec/rancherKubernetesEngineConfig";
@@ -154,8 +154,8 @@ fn arguments(
     let because = |reason: Refusal| Obstacle::of_flags(component, reason);
     let unreadable = |reason: Unreadable| because(reason.into());
     let whole = whole_line(original, name)?;
-    durable::warn_of_flags(document, component, &whole, situation)?;
-    durable::look_at(document, &whole, component, situation, provider(original)?);
+    provisioner_object::warn_of_flags(document, component, &whole, situation)?;
+    provisioner_object::look_at(document, &whole, component, situation, provider(original)?);
     let changes = phase_flags::changes(component, &whole, &situation.circumstances()).map_err(because)?;
     let path = service(name, "extraArgs");
     let mut own = document.arguments(&path, Shape::Map)?;

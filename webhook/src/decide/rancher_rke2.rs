@@ -38,9 +38,9 @@ use super::{
     Kind,
     arguments::Shape,
     document::Document,
-    durable::{self, Obstacle, Rules, Situation},
     helm_chart,
     machine_config::{MachineConfig, Place, Roles},
+    provisioner_object::{self, Obstacle, Rules, Situation},
     rancher_warnings,
     rke2_provider::{self, AWS, EXTERNAL, LAST_IN_TREE, Providers},
 };
@@ -258,7 +258,7 @@ impl Target {
         let places = cluster.config.counting(self.key, self.class);
         for place in places {
             let whole = cluster.whole_line(place, self)?;
-            durable::warn_of_flags(document, self.component, &whole, situation)?;
+            provisioner_object::warn_of_flags(document, self.component, &whole, situation)?;
             let place = place.unwrap_or(Place::Global);
             let path = place.path().child(self.key);
             let mut own = document.arguments(&path, Shape::Bare)?;
@@ -293,7 +293,7 @@ fn look_at(document: &mut Document, cluster: &Cluster<'_>, situation: &Situation
         for place in cluster.config.counting(target.key, target.class) {
             let path = place.unwrap_or(Place::Global).path().child(target.key);
             if let Ok(own) = document.arguments(&path, Shape::Bare) {
-                durable::look_at(document, &own, target.component, situation, provider);
+                provisioner_object::look_at(document, &own, target.component, situation, provider);
             }
         }
     }

@@ -4,9 +4,9 @@ use outrigger_shared::migration::Phase;
 use serde_json::{Map, Value};
 
 use super::{
-    durable::Situation,
     helm_chart,
     machine_config::{MachineConfig, Place, Roles},
+    provisioner_object::Situation,
     rancher_rke2::{Cluster, has_form, is_external},
 };
 

@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use super::{
     Draft, Input, Migration,
-    durable::{self, Rules, Situation},
+    provisioner_object::{self, Rules, Situation},
     warning,
 };
 
@@ -160,7 +160,7 @@ pub(super) type Reading = fn(&Value, KubernetesVersion) -> Providers;
 /// What the shared part makes of an object, but never a change after which a component does not start that started before it.
 /// Warns of a version, newly written or not, whose components do not start, or get no provider.
 pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules, reading: Reading) -> Draft {
-    let mut draft = durable::draft(input, migration, rules);
+    let mut draft = provisioner_object::draft(input, migration, rules);
     if !input.may_act(rules.triggers, rules.besides) {
         return draft;
     }

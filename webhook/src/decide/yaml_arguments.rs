@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     arguments::Shape,
-    durable::{self, Obstacle, Situation},
+    provisioner_object::{self, Obstacle, Situation},
 };
 use crate::patch::Path;
 
@@ -35,7 +35,7 @@ pub(super) fn arguments(
     situation: &Situation<'_>,
 ) -> Result<Vec<String>, Obstacle> {
     let mut line = read(text, place, shape)?;
-    let reasons = durable::flags(&mut line, component, situation, None)?;
+    let reasons = provisioner_object::flags(&mut line, component, situation, None)?;
     let shape = shape.of(text.get(place.document, place.path));
     for edit in line.edits() {
         write(text, place, shape, edit)?;

@@ -17,7 +17,7 @@ mod seeds;
 mod situation;
 
 use outrigger_webhook::review::{self, Incoming, Operation, Review, Verdict};
-use outrigger_webhook::room::Room;
+use outrigger_webhook::memory_budget::Room;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -6,7 +6,7 @@ use outrigger_shared::{command_line::Flag, migration::Phase, phase_flags::flag};
 use serde_json::Value;
 
 use super::common::row;
-use crate::decide::{Draft, Input, Kind, Migration, outside_text};
+use crate::decide::{Draft, Input, Kind, Migration, machine_scripts};
 
 pub(crate) const KINDS: &[Kind] = &[row(("cluster.x-k8s.io", "ClusterClass", "clusterclasses"), true, draft)];
 
@@ -63,7 +63,7 @@ fn brings_text(patch: &Value, phase: Phase) -> bool {
     values
         .into_iter()
         .flatten()
-        .any(|value| outside_text::is_in(value, phase))
+        .any(|value| machine_scripts::is_in(value, phase))
 }
 
 fn elements<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {

@@ -7,8 +7,8 @@ use crate::decide::{
     Draft, Input, Kind, Migration, Operation,
     arguments::Shape,
     document::Document,
-    durable::{self, Obstacle, Rules},
-    outside_text,
+    machine_scripts,
+    provisioner_object::{self, Obstacle, Rules},
 };
 use crate::patch::Path;
 
@@ -23,7 +23,7 @@ pub(super) const RULES: Rules = Rules {
     both_in_one_object: true,
     is_external: |_| false,
     form: |_, _| Ok(()),
-    warnings: outside_text::warnings,
+    warnings: machine_scripts::warnings,
 };
 
 pub(super) const fn row(
@@ -46,7 +46,7 @@ pub(super) const fn row(
 
 /// A template of workers' machines. It can be changed, but its change replaces no machine.
 pub(super) fn template(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules) -> Draft {
-    let mut draft = durable::draft(input, migration, rules);
+    let mut draft = provisioner_object::draft(input, migration, rules);
     if input.operation == Operation::Update && !draft.patch.is_empty() {
         draft.warnings.push(
             "only new machines get the change: MachineSets do not replace theirs; roll the MachineDeployment (rolloutAfter) or give it a new template"
@@ -83,14 +83,14 @@ pub(super) fn config(input: &Input<'_>, migration: &Migration<'_>, control_plane
     if is_owned_by(&["Machine"]) || input.operation == Operation::Update && is_owned_by(&["MachineSet"]) {
         return unchanged("a machine reads its configuration once, when it is made".to_owned());
     }
-    durable::draft(input, migration, rules)
+    provisioner_object::draft(input, migration, rules)
 }
 
 /// A template of control planes that its API does not let change. What it got at its creation stays, also where its owner
 /// applies the manifest again that never had it.
 pub(super) fn fixed_template(input: &Input<'_>, migration: &Migration<'_>, kind: &str, rules: &Rules) -> Draft {
     if input.operation != Operation::Update {
-        return durable::draft(input, migration, rules);
+        return provisioner_object::draft(input, migration, rules);
     }
     let reason =
         format!("spec.template.spec of this kind cannot be changed; the {kind} that is made from it gets the phase");
@@ -99,7 +99,7 @@ pub(super) fn fixed_template(input: &Input<'_>, migration: &Migration<'_>, kind:
     } else {
         Vec::new()
     };
-    let kept = durable::kept(input, &Path::new(&["spec", "template", "spec"]));
+    let kept = provisioner_object::kept(input, &Path::new(&["spec", "template", "spec"]));
     let mut draft = kept.unwrap_or_else(|| Draft {
         reasons: vec![reason],
         ..Draft::default()

@@ -15,14 +15,14 @@ use serde_json::Value;
 
 use super::{
     common::{BOOTSTRAP, CONTROL_PLANE, RULES, config, fixed_template, join, refuse_other_clouds, row, template},
-    leftovers,
+    obsolete_settings,
 };
 use crate::{
     decide::{
         Kind,
         arguments::Shape,
         document::Document,
-        durable::{self, Obstacle, Rules, Situation},
+        provisioner_object::{self, Obstacle, Rules, Situation},
     },
     patch::Path,
 };
@@ -31,7 +31,7 @@ pub(crate) const KINDS: &[Kind] = &[
     row(
         (CONTROL_PLANE, "KubeadmControlPlane", "kubeadmcontrolplanes"),
         true,
-        |input, migration| durable::draft(input, migration, &CONTROL_PLANES),
+        |input, migration| provisioner_object::draft(input, migration, &CONTROL_PLANES),
     ),
     row(
         (
@@ -122,7 +122,7 @@ impl Kubeadm {
         } else {
             self.kubelet("joinConfiguration")
         };
-        durable::is_external(object, &path, Shape::Map)
+        provisioner_object::is_external(object, &path, Shape::Map)
     }
 
     fn form(&self, document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
@@ -130,7 +130,7 @@ impl Kubeadm {
             return Ok(());
         }
         let situation = &Situation {
-            controllers: Some(durable::KUBEADM_CONTROLLERS),
+            controllers: Some(provisioner_object::KUBEADM_CONTROLLERS),
             ..*situation
         };
         let lists = self.lists(document);
@@ -138,10 +138,10 @@ impl Kubeadm {
         let kubelets: Vec<_> = of(Component::Kubelet).map(|(_, list)| list.clone()).collect();
         refuse_other_clouds(document, &kubelets)?;
         let all: Vec<_> = lists.iter().map(|(_, list)| list.clone()).collect();
-        let cloud_configs = leftovers::cloud_configs(document, &all);
+        let cloud_configs = obsolete_settings::cloud_configs(document, &all);
         self.warn_of_names(document, &lists, situation)?;
         for (component, (path, shape)) in &lists {
-            durable::arguments(document, path, *shape, *component, situation)?;
+            provisioner_object::arguments(document, path, *shape, *component, situation)?;
             let items = document.get(path).and_then(Value::as_array).map_or(0, Vec::len);
             if items > MAX_ITEMS {
                 return Err(Obstacle::Other(format!(
@@ -152,8 +152,8 @@ impl Kubeadm {
         }
         if situation.row >= Phase::Migrate {
             let gates = self.with_scheduler(all.clone(), document);
-            leftovers::warn_of_gates(document, &gates, situation.version);
-            leftovers::warn_of_cloud_configs(document, self.home, &cloud_configs, &all);
+            obsolete_settings::warn_of_gates(document, &gates, situation.version);
+            obsolete_settings::warn_of_cloud_configs(document, self.home, &cloud_configs, &all);
         }
         Ok(())
     }

@@ -28,14 +28,14 @@ use serde_json::{Value, json};
 
 use super::{
     common::{BOOTSTRAP, CONTROL_PLANE, RULES, config, join, refuse_other_clouds, row, template, values},
-    leftovers,
+    obsolete_settings,
 };
 use crate::{
     decide::{
         Kind,
         arguments::Shape,
         document::Document,
-        durable::{self, Obstacle, Rules, Situation},
+        provisioner_object::{self, Obstacle, Rules, Situation},
         rke2_provider::{self, AWS, EXTERNAL, LAST_IN_TREE, Providers},
     },
     patch::Path,
@@ -86,12 +86,12 @@ const CONTROL_PLANE_TEMPLATES: Rules = Rules {
     ..RULES
 };
 const CONFIGS: Rules = Rules {
-    is_external: |object| durable::is_external(object, &kubelet(SPEC), Shape::Bare),
+    is_external: |object| provisioner_object::is_external(object, &kubelet(SPEC), Shape::Bare),
     form: |document, situation| machine(document, situation, SPEC),
     ..RULES
 };
 const CONFIG_TEMPLATES: Rules = Rules {
-    is_external: |object| durable::is_external(object, &kubelet(TEMPLATE), Shape::Bare),
+    is_external: |object| provisioner_object::is_external(object, &kubelet(TEMPLATE), Shape::Bare),
     form: |document, situation| machine(document, situation, TEMPLATE),
     ..RULES
 };
@@ -172,7 +172,7 @@ fn control_plane(document: &mut Document, situation: &Situation<'_>, home: &[&st
         &kubelet(home),
     ];
     let lists = lists.map(|path| (path.clone(), Shape::Bare));
-    leftovers::warn_of_gates(document, &lists, situation.version);
+    obsolete_settings::warn_of_gates(document, &lists, situation.version);
     Ok(())
 }
 
@@ -206,7 +206,7 @@ fn controller_manager(
     } else {
         None
     };
-    durable::arguments_beside(document, &list, Shape::Bare, component, situation, given)?;
+    provisioner_object::arguments_beside(document, &list, Shape::Bare, component, situation, given)?;
     let is_overridden = by_arguments.as_deref() == Some(EXTERNAL);
     if situation.row >= Phase::Migrate && name == Some(AWS) && follows && !is_overridden {
         let why = "RKE2 gives it to kube-controller-manager and kubelet";
@@ -295,8 +295,8 @@ fn check_kubelet(
     let component = Component::Kubelet;
     let own = document.arguments(&kubelet(home), Shape::Bare)?;
     let given = rke2_provider::passed(name, component, situation.version);
-    let whole = durable::with_provider(&own, component, given)?;
-    durable::warn_of_flags(document, component, &whole, situation)?;
+    let whole = provisioner_object::with_provider(&own, component, given)?;
+    provisioner_object::warn_of_flags(document, component, &whole, situation)?;
     let changes = phase_flags::changes(component, &whole, &situation.circumstances());
     changes
         .map(drop)
@@ -309,7 +309,7 @@ fn kubelet_arguments(
     home: &[&str],
     given: Option<&str>,
 ) -> Result<(), Obstacle> {
-    durable::arguments_beside(
+    provisioner_object::arguments_beside(
         document,
         &kubelet(home),
         Shape::Bare,

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::{
     Draft, Input, Migration, Operation, annotation,
-    find::{self, Place},
+    findings::{self, Place},
+    format::{TagShape, Tags},
     limits,
     row::{Add, Policy, Role, TagPath, TagRow, When},
-    shape::{TagShape, Tags},
 };
 use crate::patch::{Builder, NotAnObject, Path};
 
@@ -155,7 +155,7 @@ fn target<'a>(row: &'static TagRow, object: &'a Value) -> Result<Target<'a>, Not
             let at = Path::parse(path.pointer).unwrap_or_default();
             holder(object, &at)?;
             let found = object.pointer(path.pointer);
-            let places = find::places(row, object).into_iter();
+            let places = findings::places(row, object).into_iter();
             Ok(Target {
                 shape: path.shape,
                 tags: path.shape.read(found),

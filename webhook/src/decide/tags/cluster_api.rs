@@ -4,8 +4,8 @@
 use outrigger_shared::migration::Profile;
 
 use super::{
+    format::TagShape,
     row::{BASE, Policy, Role, TagPath, TagRow, path},
-    shape::TagShape,
 };
 
 const INFRASTRUCTURE: TagRow = TagRow {

@@ -2,8 +2,8 @@
 //! Crossplane adds tags of its own and never the cluster's. Where it is added follows the same rule as for ACK.
 
 use super::{
+    format::{KEY_VALUE, TagShape},
     row::{BASE, NOT_LOOKED_FOR, Policy, Role, TagPath, TagRow, When, add, path},
-    shape::{KEY_VALUE, TagShape},
 };
 
 const UPBOUND: TagRow = TagRow {

@@ -14,12 +14,13 @@ use super::{
     super::{
         arguments::Shape,
         document::Document,
-        durable::{self, Obstacle, Rules, Situation},
+        provisioner_object::{self, Obstacle, Rules, Situation},
     },
-    Draft, Input, Kind, Migration, limits,
+    Draft, Input, Kind, Migration,
+    format::TagShape,
+    limits,
     reserved::forged,
     row::{Home, Policy, Role, TagPath, TagRow},
-    shape::TagShape,
 };
 use crate::patch::Path;
 
@@ -45,7 +46,7 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
         prepared: true,
         ..*migration
     };
-    durable::draft(input, &prepared, &RULES)
+    provisioner_object::draft(input, &prepared, &RULES)
 }
 
 const RULES: Rules = Rules {

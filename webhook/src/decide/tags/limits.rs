@@ -2,9 +2,9 @@
 //! spaces and `_ . : / = + - @`. Spaces at an end are real characters that the console does not show.
 
 use super::{
+    format::{TagShape, Tags},
     reserved::{Finding, Problem},
     row::TagPath,
-    shape::{TagShape, Tags},
 };
 
 /// Tags that a user may put on one resource.

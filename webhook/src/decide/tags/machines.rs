@@ -3,8 +3,8 @@
 use outrigger_shared::migration::Profile;
 
 use super::{
+    format::{NAME_VALUE, TagShape},
     row::{BASE, FieldIs, Home, Policy, TagRow, When, add, target},
-    shape::{NAME_VALUE, TagShape},
 };
 
 const TEMPLATE: &[&str] = &["/spec/template"];

@@ -4,7 +4,7 @@
 //! | what | file |
 //! |---|---|
 //! | where which kind holds tags, and whether ours may be added | `row.rs` (types), `rows.rs` (table) and the rows of `machines`, `cluster_api`, `controllers`, `crossplane`, `others` |
-//! | reading and writing the shapes | `shape.rs` |
+//! | reading and writing the shapes | `format.rs` |
 //! | adding the cluster's tag | `add.rs` |
 //! | keys that must not be forged | `reserved.rs` |
 //! | what AWS accepts | `limits.rs` |
@@ -17,28 +17,28 @@
 use outrigger_shared::migration::Phase;
 use serde_json::Value;
 
-use super::{Draft, Input, Kind, Migration, Operation, annotation, machine, outside_text};
+use super::{Draft, Input, Kind, Migration, Operation, annotation, machine, machine_scripts};
 
+mod ack;
 mod add;
 mod cluster_api;
-mod controllers;
 mod crossplane;
 mod ebs;
-mod find;
+mod findings;
+mod format;
 mod limits;
 mod machines;
 mod others;
 mod reserved;
 mod row;
 mod rows;
-mod shape;
 
-pub(super) use self::{ebs::KINDS as DRIVERS, find::news};
+pub(super) use self::{ebs::KINDS as DRIVERS, findings::news};
 pub use self::{
+    format::TagShape,
     reserved::{Finding, Problem, forged},
     row::{Add, FieldIs, Home, Policy, Role, TagPath, TagRow, When},
     rows::tag_rows,
-    shape::TagShape,
 };
 
 /// The rows of the table of kinds.
@@ -105,8 +105,8 @@ impl TagRow {
             let found = object.pointer(field.pointer).and_then(Value::as_str);
             found.is_some_and(|found| field.values.contains(&found))
         });
-        let says_more = || is_in_tree_class(object) || outside_text::user_data(object, Phase::Prepare).is_some();
-        on_aws && (matches!(self.policy, Policy::Add(_)) || !find::places(self, object).is_empty() || says_more())
+        let says_more = || is_in_tree_class(object) || machine_scripts::user_data(object, Phase::Prepare).is_some();
+        on_aws && (matches!(self.policy, Policy::Add(_)) || !findings::places(self, object).is_empty() || says_more())
     }
 }
 
@@ -139,7 +139,7 @@ fn beside_tags(input: &Input<'_>, migration: &Migration<'_>) -> Vec<String> {
     let class = is_in_tree_class(input.object).then(|| IN_TREE.to_owned());
     class
         .into_iter()
-        .chain(outside_text::user_data(input.object, phase))
+        .chain(machine_scripts::user_data(input.object, phase))
         .collect()
 }
 

@@ -4,8 +4,8 @@
 use outrigger_shared::migration::Profile;
 
 use super::{
+    format::{KEY_VALUE, TagShape},
     row::{self, FieldIs, Policy, TagRow, target},
-    shape::{KEY_VALUE, TagShape},
 };
 
 /// Most of these kinds have just the one version.

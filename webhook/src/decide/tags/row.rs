@@ -2,7 +2,7 @@
 
 use outrigger_shared::migration::Profile;
 
-use super::shape::TagShape;
+use super::format::TagShape;
 
 /// One kind of object that holds AWS tags.
 #[derive(Clone, Copy, Debug)]

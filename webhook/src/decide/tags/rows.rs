@@ -2,13 +2,13 @@
 //!
 //! A renderer of admission policies needs the same facts, so the rows are public: [`tag_rows`].
 
-use super::{cluster_api, controllers, crossplane, machines, others, row::TagRow};
+use super::{ack, cluster_api, crossplane, machines, others, row::TagRow};
 
 /// Each family's rows.
 pub(super) const FAMILIES: [&[TagRow]; 5] = [
     machines::ROWS,
     cluster_api::ROWS,
-    controllers::ROWS,
+    ack::ROWS,
     crossplane::ROWS,
     others::ROWS,
 ];

@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use outrigger_shared::migration::Phase;
 use serde_json::Value;
 
-use super::durable::Situation;
+use super::provisioner_object::Situation;
 
 /// Most places that a warning names; API servers cut warnings after 256 characters.
 const MAX_PLACES: usize = 1;

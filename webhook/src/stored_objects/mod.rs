@@ -23,14 +23,14 @@ use crate::decide::Migration;
 use crate::metrics::Metrics;
 use crate::view::{Known, Labels, Migrations, Namespaces};
 
+mod compare;
 mod finding;
-mod judge;
 mod list;
 mod report;
 
+pub use compare::{Judge, judge};
 use finding::NAMED;
 pub use finding::{Finding, Kept, Summary};
-pub use judge::{Judge, judge};
 pub use list::is_checked;
 use list::{Looked, Scope};
 
@@ -113,7 +113,7 @@ impl Check {
                     return;
                 }
                 summary.looked_at += 1;
-                if let Some(finding) = judge::judge(&judge, object) {
+                if let Some(finding) = compare::judge(&judge, object) {
                     *counts.entry((kind.kind, finding.kept)).or_default() += 1;
                     summary.missed += 1;
                     if summary.findings.len() < NAMED {

@@ -4,8 +4,8 @@
 //! instance may have just one security group with the tag, else load balancers fail, so those get it only when asked.
 
 use super::{
+    format::{KEY_VALUE, TagShape},
     row::{BASE, NOT_LOOKED_FOR, Policy, Role, TagPath, TagRow, When, add, target},
-    shape::{KEY_VALUE, TagShape},
 };
 
 const EC2: TagRow = TagRow {

@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::{
     super::{Input, Migration, Operation},
+    format::Tags,
     limits,
     reserved::{Finding, forged},
     row::{TagPath, TagRow},
-    shape::Tags,
 };
 use crate::patch::Path;
 

@@ -19,7 +19,7 @@ use super::{
     Draft, Input, Migration, annotation,
     arguments::{Shape, Unfit},
     document::{Document, Entry},
-    leader_migration_file, place, warning,
+    fields, leader_migration_file, warning,
 };
 use crate::patch::{Builder, NotAnObject, Path};
 
@@ -186,7 +186,7 @@ pub(super) fn kept(input: &Input<'_>, part: &Path) -> Option<Draft> {
     }
 
     let mut value = input.object.clone();
-    place::write(&mut value, part, stored.clone()).ok()?;
+    fields::write(&mut value, part, stored.clone()).ok()?;
     write_undo(&mut value, &noted).ok()?;
     let mut builder = Builder::default();
     builder.value(&Path::default(), input.object, &value);
@@ -439,7 +439,7 @@ fn write_undo(value: &mut Value, entries: &[Entry]) -> Result<(), Obstacle> {
         return Ok(());
     }
     let text = serde_json::to_string(entries).map_err(|error| Obstacle::Other(error.to_string()))?;
-    place::write(
+    fields::write(
         value,
         &Path::new(&["metadata", "annotations", annotations::UNDO]),
         json!(text),
