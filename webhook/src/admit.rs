@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::decide::{self, Decision, Input, Judged, Judgement, Migration, decide, validate};
-use crate::memory_budget::Room;
+use crate::decide::{self, Decision, Input, Migration, Validation, ValidationOutcome, decide, validate};
+use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::review::{self, Denial, Incoming, Malformed, Request, Response, Review, Verdict};
 use crate::view::{Clusters, Known, Migrations, Namespaces};
@@ -36,7 +36,7 @@ pub enum NotAdmitted {
     NotReady,
     /// Ours, for now.
     #[error("the objects of other requests take up the memory that this one's would need")]
-    NoRoom,
+    NoMemory,
 }
 
 impl NotAdmitted {
@@ -46,14 +46,14 @@ impl NotAdmitted {
         match self {
             Self::Malformed(error) => error.class(),
             Self::NotReady => "not_ready",
-            Self::NoRoom => "no_memory",
+            Self::NoMemory => "no_memory",
         }
     }
 }
 
 /// Which of the two questions the API server asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Question {
+pub enum Endpoint {
     /// What the object should become. Never refused.
     Mutate,
     /// Whether the object may be written.
@@ -62,23 +62,23 @@ pub enum Question {
 
 impl Reviewer {
     /// Answers the review in `body`, sent to `/mutate` or `/validate` (`path` is `None`), or to `/mutate/PATH` or
-    /// `/validate/PATH`. Its objects take what they need of `room`.
+    /// `/validate/PATH`. Its objects take what they need of `budget`.
     ///
     /// # Errors
     /// [`NotAdmitted`] when the body holds no answerable request, nothing is known of migrations yet, or memory is short.
     pub async fn admit(
         &self,
-        question: Question,
+        endpoint: Endpoint,
         path: Option<&str>,
         body: &[u8],
-        room: Room,
+        budget: MemoryBudget,
     ) -> Result<Response, NotAdmitted> {
         let known = self.migrations.known().ok_or(NotAdmitted::NotReady)?;
-        let incoming = review::parse(body, &room)?;
-        if room.is_crowded() {
-            return Err(NotAdmitted::NoRoom);
+        let incoming = review::parse(body, &budget)?;
+        if budget.is_shared_memory_exhausted() {
+            return Err(NotAdmitted::NoMemory);
         }
-        let _objects = room.close();
+        let _objects = budget.close();
         match incoming {
             Incoming::Unreadable(reply, reason) => {
                 self.metrics.error(reason.class());
@@ -87,16 +87,16 @@ impl Reviewer {
             }
             Incoming::Review(review) => {
                 let Review { request, reply } = *review;
-                Ok(match question {
-                    Question::Mutate => {
+                Ok(match endpoint {
+                    Endpoint::Mutate => {
                         let decision = self.ask(path, &request, &known, decide).await;
                         self.report(&request, &decision);
                         reply.allow(verdict(decision))
                     }
-                    Question::Validate => {
-                        let judgement = self.ask(path, &request, &known, validate).await;
-                        self.report_judgement(&request, &judgement);
-                        answer(reply, judgement)
+                    Endpoint::Validate => {
+                        let validation = self.ask(path, &request, &known, validate).await;
+                        self.report_validation(&request, &validation);
+                        answer(reply, validation)
                     }
                 })
             }
@@ -136,9 +136,12 @@ impl Reviewer {
         })
     }
 
-    fn report_judgement(&self, request: &Request, judgement: &Judgement) {
-        self.metrics.validation(&request.kind.kind, judgement.judged);
-        if !matches!(judgement.judged, Judged::Warned | Judged::Denied) {
+    fn report_validation(&self, request: &Request, validation: &Validation) {
+        self.metrics.validation(&request.kind.kind, validation.outcome);
+        if !matches!(
+            validation.outcome,
+            ValidationOutcome::Warned | ValidationOutcome::Denied
+        ) {
             return;
         }
         tracing::info!(
@@ -146,9 +149,9 @@ impl Reviewer {
             namespace = request.namespace,
             name = request.name,
             dry_run = request.dry_run,
-            decision = judgement.judged.as_str(),
-            message = judgement.message,
-            warnings = ?judgement.warnings,
+            decision = validation.outcome.as_str(),
+            message = validation.message,
+            warnings = ?validation.warnings,
             "validated"
         );
     }
@@ -188,14 +191,14 @@ fn verdict(decision: Decision) -> Verdict {
     }
 }
 
-fn answer(reply: review::Reply, judgement: Judgement) -> Response {
-    let Judgement {
-        judged,
+fn answer(reply: review::Reply, validation: Validation) -> Response {
+    let Validation {
+        outcome,
         message,
         warnings,
         audit_annotations: audit,
-    } = judgement;
-    if judged == Judged::Denied {
+    } = validation;
+    if outcome == ValidationOutcome::Denied {
         return reply.deny(Denial {
             message,
             warnings,

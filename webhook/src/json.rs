@@ -8,7 +8,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use crate::memory_budget::{NoRoom, Room};
+use crate::memory_budget::{BudgetExceeded, MemoryBudget};
 
 /// Levels of objects and arrays that are read.
 ///
@@ -32,16 +32,20 @@ const STRING: usize = 16;
 /// # Errors
 /// The message of [`serde_json::Error`] names what is wrong and where, never a value.
 pub fn parse(text: &str, max_depth: usize) -> Result<Value, serde_json::Error> {
-    parse_within(text, max_depth, &Room::alone(usize::MAX))
+    parse_within(text, max_depth, &MemoryBudget::alone(usize::MAX))
 }
 
-/// As [`parse`], as far as `room` goes: for texts of strangers.
+/// As [`parse`], as far as `budget` goes: for texts of strangers.
 ///
 /// # Errors
 /// The message of [`serde_json::Error`] names what is wrong and where, never a value.
-pub fn parse_within(text: &str, max_depth: usize, room: &Room) -> Result<Value, serde_json::Error> {
+pub fn parse_within(text: &str, max_depth: usize, budget: &MemoryBudget) -> Result<Value, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let value = Strict { left: max_depth, room }.deserialize(&mut reader)?;
+    let value = Strict {
+        left: max_depth,
+        budget,
+    }
+    .deserialize(&mut reader)?;
     reader.end()?;
     Ok(value)
 }
@@ -49,14 +53,14 @@ pub fn parse_within(text: &str, max_depth: usize, room: &Room) -> Result<Value, 
 #[derive(Clone, Copy)]
 struct Strict<'r> {
     left: usize,
-    room: &'r Room,
+    budget: &'r MemoryBudget,
 }
 
 impl Strict<'_> {
     fn take<E: Error>(self, bytes: usize) -> Result<(), E> {
-        self.room
+        self.budget
             .take(bytes)
-            .map_err(|NoRoom| E::custom("objects and arrays have more entries than there is memory for"))
+            .map_err(|BudgetExceeded| E::custom("objects and arrays have more entries than there is memory for"))
     }
 
     fn deeper<E: Error>(self) -> Result<Self, E> {
@@ -146,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_would_grow_past_the_room_is_not_read() {
-        let small = |text: &str| parse_within(text, MAX_DEPTH, &Room::alone(100_000));
+        let small = |text: &str| parse_within(text, MAX_DEPTH, &MemoryBudget::alone(100_000));
         for piece in [r#"{"a":0}"#, "0", "\"\"", "[0]"] {
             let text = |times| format!("[{}]", vec![piece; times].join(","));
             assert!(small(&text(100)).is_ok(), "{piece}");

@@ -13,21 +13,21 @@ const STEP: usize = 64 * 1024;
 
 /// The memory that one request's objects may take.
 #[derive(Debug)]
-pub struct Room {
+pub struct MemoryBudget {
     /// Of this request's own share.
     left: Cell<usize>,
     /// Taken from the shared memory and not yet used.
     spare: Cell<usize>,
     shared: Option<Arc<Semaphore>>,
     held: RefCell<Option<OwnedSemaphorePermit>>,
-    crowded: Cell<bool>,
+    shared_exhausted: Cell<bool>,
 }
 
-/// There is no more room.
+/// There is no more budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoRoom;
+pub struct BudgetExceeded;
 
-impl Room {
+impl MemoryBudget {
     /// At most `most` bytes, as far as `shared` has them: one permit is one byte.
     #[must_use]
     pub fn new(shared: &Arc<Semaphore>, most: usize) -> Self {
@@ -45,16 +45,16 @@ impl Room {
             spare: Cell::new(0),
             shared: None,
             held: RefCell::new(None),
-            crowded: Cell::new(false),
+            shared_exhausted: Cell::new(false),
         }
     }
 
     /// Takes `bytes`.
     ///
     /// # Errors
-    /// [`NoRoom`] when this request's share or what all share is used up; [`Room::is_crowded`] tells which.
-    pub fn take(&self, bytes: usize) -> Result<(), NoRoom> {
-        self.left.set(self.left.get().checked_sub(bytes).ok_or(NoRoom)?);
+    /// [`BudgetExceeded`] when this request's share or what all share is used up; [`MemoryBudget::is_shared_memory_exhausted`] tells which.
+    pub fn take(&self, bytes: usize) -> Result<(), BudgetExceeded> {
+        self.left.set(self.left.get().checked_sub(bytes).ok_or(BudgetExceeded)?);
         let Some(shared) = &self.shared else { return Ok(()) };
         if self.spare.get() < bytes {
             self.fetch(shared, (bytes - self.spare.get()).max(STEP))?;
@@ -63,13 +63,13 @@ impl Room {
         Ok(())
     }
 
-    fn fetch(&self, shared: &Arc<Semaphore>, bytes: usize) -> Result<(), NoRoom> {
+    fn fetch(&self, shared: &Arc<Semaphore>, bytes: usize) -> Result<(), BudgetExceeded> {
         let fetched = u32::try_from(bytes)
             .ok()
             .and_then(|permits| Arc::clone(shared).try_acquire_many_owned(permits).ok());
         let Some(fetched) = fetched else {
-            self.crowded.set(true);
-            return Err(NoRoom);
+            self.shared_exhausted.set(true);
+            return Err(BudgetExceeded);
         };
         match &mut *self.held.borrow_mut() {
             Some(held) => held.merge(fetched),
@@ -81,8 +81,8 @@ impl Room {
 
     /// Whether other requests hold the memory that was asked for.
     #[must_use]
-    pub fn is_crowded(&self) -> bool {
-        self.crowded.get()
+    pub fn is_shared_memory_exhausted(&self) -> bool {
+        self.shared_exhausted.get()
     }
 
     /// What holds the memory, until it is dropped.
@@ -98,20 +98,23 @@ mod tests {
 
     #[test]
     fn a_request_gets_its_share_and_no_more() {
-        let room = Room::alone(1000);
-        assert_eq!(room.take(600), Ok(()));
-        assert_eq!(room.take(401), Err(NoRoom));
-        assert_eq!(room.take(400), Ok(()));
-        assert!(!room.is_crowded());
+        let budget = MemoryBudget::alone(1000);
+        assert_eq!(budget.take(600), Ok(()));
+        assert_eq!(budget.take(401), Err(BudgetExceeded));
+        assert_eq!(budget.take(400), Ok(()));
+        assert!(!budget.is_shared_memory_exhausted());
     }
 
     #[test]
     fn what_others_hold_cannot_be_had_until_they_are_done() {
         let shared = Arc::new(Semaphore::new(3 * STEP));
-        let (first, second) = (Room::new(&shared, 100 * STEP), Room::new(&shared, 100 * STEP));
+        let (first, second) = (
+            MemoryBudget::new(&shared, 100 * STEP),
+            MemoryBudget::new(&shared, 100 * STEP),
+        );
         assert_eq!(first.take(STEP + 1), Ok(()));
-        assert_eq!(second.take(3 * STEP), Err(NoRoom));
-        assert!(second.is_crowded() && !first.is_crowded());
+        assert_eq!(second.take(3 * STEP), Err(BudgetExceeded));
+        assert!(second.is_shared_memory_exhausted() && !first.is_shared_memory_exhausted());
         drop(first.close());
         assert_eq!(shared.available_permits(), 3 * STEP);
     }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::json;
-use crate::memory_budget::Room;
+use crate::memory_budget::MemoryBudget;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -272,11 +272,11 @@ struct RawRequest<'b> {
     old_object: Option<&'b RawValue>,
 }
 
-/// Reads the body of a call; its objects take what they need of `room`.
+/// Reads the body of a call; its objects take what they need of `budget`.
 ///
 /// # Errors
 /// [`Malformed`] when there is no request with a UID in it. What is wrong after that is answered: [`Incoming::Unreadable`].
-pub fn parse(body: &[u8], room: &Room) -> Result<Incoming, Malformed> {
+pub fn parse(body: &[u8], budget: &MemoryBudget) -> Result<Incoming, Malformed> {
     let envelope: Envelope<'_> = serde_json::from_slice(body)?;
     if envelope.api_version != API_VERSION || envelope.kind != KIND {
         return Err(Malformed::Kind {
@@ -287,13 +287,13 @@ pub fn parse(body: &[u8], room: &Room) -> Result<Incoming, Malformed> {
     let mut raw = envelope.request.ok_or(Malformed::NoRequest)?;
     let uid = raw.uid.take().filter(|uid| !uid.is_empty()).ok_or(Malformed::NoUid)?;
     let reply = Reply { uid };
-    Ok(match request(raw, room) {
+    Ok(match request(raw, budget) {
         Ok(request) => Incoming::Review(Box::new(Review { request, reply })),
         Err(reason) => Incoming::Unreadable(reply, reason),
     })
 }
 
-fn request(raw: RawRequest<'_>, room: &Room) -> Result<Request, Unreadable> {
+fn request(raw: RawRequest<'_>, budget: &MemoryBudget) -> Result<Request, Unreadable> {
     let operation = match raw.operation.as_str() {
         "CREATE" => Operation::Create,
         "UPDATE" => Operation::Update,
@@ -305,8 +305,8 @@ fn request(raw: RawRequest<'_>, room: &Room) -> Result<Request, Unreadable> {
             });
         }
     };
-    let object = object("object", raw.object, room)?;
-    let old_object = self::object("oldObject", raw.old_object, room)?;
+    let object = object("object", raw.object, budget)?;
+    let old_object = self::object("oldObject", raw.old_object, budget)?;
     let missing = |field| Unreadable::Missing {
         field,
         operation: raw.operation.clone(),
@@ -330,8 +330,8 @@ fn request(raw: RawRequest<'_>, room: &Room) -> Result<Request, Unreadable> {
     })
 }
 
-fn object(field: &'static str, raw: Option<&RawValue>, room: &Room) -> Result<Option<Value>, Unreadable> {
-    raw.map(|raw| json::parse_within(raw.get(), json::MAX_DEPTH, room))
+fn object(field: &'static str, raw: Option<&RawValue>, budget: &MemoryBudget) -> Result<Option<Value>, Unreadable> {
+    raw.map(|raw| json::parse_within(raw.get(), json::MAX_DEPTH, budget))
         .transpose()
         .map_err(|source| Unreadable::Object { field, source })
 }
@@ -424,7 +424,7 @@ mod tests {
     use serde_json::json;
 
     fn parse(body: &[u8]) -> Result<Incoming, Malformed> {
-        super::parse(body, &Room::alone(1_000_000))
+        super::parse(body, &MemoryBudget::alone(1_000_000))
     }
 
     fn body(request: &Value) -> Vec<u8> {

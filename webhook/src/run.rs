@@ -23,10 +23,10 @@ use tokio_util::task::TaskTracker;
 use crate::admit::Reviewer;
 use crate::args::Args;
 use crate::health::{self, Health};
-use crate::metrics::{Metrics, Port, Watched};
+use crate::metrics::{Metrics, Port, WatchedType};
 use crate::routes;
 use crate::stored_objects::Check;
-use crate::view::{Clusters, Follow, Freshness, Migrations, Namespaces};
+use crate::view::{Clusters, Freshness, Migrations, Namespaces, WatchTask};
 
 /// Time to reach an API server; the answer to a list may take longer.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -119,27 +119,27 @@ async fn watch(
     let migrations = Migrations::new(Arc::clone(metrics));
     let namespaces = Namespaces::new(Some(Api::all(client.clone())));
     let kind = ApiResource::erase::<CloudProviderMigration>(&());
-    let follow_migrations = Follow {
+    let watch_migrations = WatchTask {
         api: Api::<DynamicObject>::all_with(client.clone(), &kind),
         config: watcher::Config::default(),
         index: Arc::clone(&migrations),
-        watched: Watched::Migrations,
+        watched: WatchedType::Migrations,
         cluster: "management".to_owned(),
         metrics: Arc::clone(metrics),
     };
-    let follow_namespaces = Follow {
+    let watch_namespaces = WatchTask {
         api: Api::all(client.clone()),
         config: watcher::Config::default(),
         index: Arc::clone(&namespaces),
-        watched: Watched::Namespaces,
+        watched: WatchedType::Namespaces,
         cluster: "management".to_owned(),
         metrics: Arc::clone(metrics),
     };
-    tasks.spawn(follow_migrations.run(stop.clone()));
-    tasks.spawn(follow_namespaces.run(stop.clone()));
+    tasks.spawn(watch_migrations.run(stop.clone()));
+    tasks.spawn(watch_namespaces.run(stop.clone()));
 
     let mut clusters = Clusters::default();
-    let lease = |client, index: &Arc<Freshness>, name: &str| follow_lease(args, client, index, name, metrics);
+    let lease = |client, index: &Arc<Freshness>, name: &str| watch_lease(args, client, index, name, metrics);
     tasks.spawn(lease(client.clone(), &clusters.own, "management").run(stop.clone()));
     for (name, file) in &args.cluster_kubeconfigs {
         let client = self::client(Some(file), Author::Tenant)
@@ -170,20 +170,20 @@ async fn watch(
     }))
 }
 
-fn follow_lease(
+fn watch_lease(
     args: &Args,
     client: Client,
     index: &Arc<Freshness>,
     cluster: &str,
     metrics: &Arc<Metrics>,
-) -> Follow<Lease, Freshness> {
+) -> WatchTask<Lease, Freshness> {
     let name = &args.leader_elect_resource_name;
-    Follow {
+    WatchTask {
         api: Api::namespaced(client, &args.leader_elect_resource_namespace),
         // With this selector a Role that names the one lease is enough.
         config: watcher::Config::default().fields(&format!("metadata.name={name}")),
         index: Arc::clone(index),
-        watched: Watched::Lease,
+        watched: WatchedType::Lease,
         cluster: cluster.to_owned(),
         metrics: Arc::clone(metrics),
     }

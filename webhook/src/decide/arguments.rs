@@ -10,7 +10,7 @@ use crate::patch::Path;
 /// How an argument list is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Shape {
+pub(super) enum ListFormat {
     /// `[cloud-provider=external]`; a single text stands for a list of one.
     Bare,
     /// `[--cloud-provider=external]`.
@@ -32,7 +32,7 @@ pub(super) enum Unfit {
     List { at: String, reason: Unreadable },
 }
 
-impl Shape {
+impl ListFormat {
     /// The shape that a field has; `self` where it has none yet. A map and a list of names with values are told apart,
     /// since two versions of one API may differ just in this.
     pub fn of(self, found: Option<&Value>) -> Self {
@@ -198,13 +198,13 @@ mod tests {
     #[test]
     fn what_an_element_does_not_say_stays_unsaid() {
         let found = json!([{"name": "v"}, {"name": "x", "value": null}, {"name": "y", "value": ""}]);
-        let line = Shape::Named.read(Some(&found), &Path::default()).unwrap();
-        assert_eq!(Shape::Named.write(Some(&found), &line), found);
+        let line = ListFormat::Named.read(Some(&found), &Path::default()).unwrap();
+        assert_eq!(ListFormat::Named.write(Some(&found), &line), found);
     }
 
     #[test]
     fn a_value_that_is_no_text_is_not_read_as_an_empty_one() {
         let found = json!([{"name": "v", "value": 2}]);
-        assert!(Shape::Named.read(Some(&found), &Path::default()).is_err());
+        assert!(ListFormat::Named.read(Some(&found), &Path::default()).is_err());
     }
 }

@@ -113,8 +113,8 @@ impl Decision {
         let audits = migration.spec.mode == Mode::Audit && !patch.is_empty();
         if audits {
             patch.clear();
-            let wishes = reasons.iter().map(|reason| warning::of_audit(migration.name, reason));
-            warnings.extend(wishes);
+            let requests = reasons.iter().map(|reason| warning::of_audit(migration.name, reason));
+            warnings.extend(requests);
             reasons.push("spec.mode is Audit, so nothing is changed".to_owned());
         }
         // What is shortened for a client is there as a whole.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    arguments::{Shape, Unfit},
+    arguments::{ListFormat, Unfit},
     fields::{append, find, prune, take, write},
 };
 use crate::patch::{NotAnObject, Path};
@@ -24,7 +24,7 @@ pub(super) enum Entry {
     /// Words of an argument list.
     Arguments {
         at: String,
-        shape: Shape,
+        shape: ListFormat,
         #[serde(default, skip_serializing_if = "is_zero")]
         parents: usize,
         /// The list had no item left, so its field was taken out.
@@ -201,7 +201,7 @@ impl Document {
     ///
     /// # Errors
     /// When there is something else than such a list.
-    pub fn arguments(&self, path: &Path, shape: Shape) -> Result<CommandLine, Unfit> {
+    pub fn arguments(&self, path: &Path, shape: ListFormat) -> Result<CommandLine, Unfit> {
         shape.read(self.get(path), path)
     }
 
@@ -214,7 +214,7 @@ impl Document {
     pub fn set_arguments(
         &mut self,
         path: &Path,
-        shape: Shape,
+        shape: ListFormat,
         line: &CommandLine,
         reasons: impl IntoIterator<Item = String>,
     ) -> Result<(), NotAnObject> {
@@ -236,7 +236,7 @@ impl Document {
             prune(
                 &mut self.value,
                 path,
-                if shape == Shape::Named { usize::MAX } else { 0 },
+                if shape == ListFormat::Named { usize::MAX } else { 0 },
             );
             0
         } else {

@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 
 use super::{
     Input, Kind,
-    arguments::Shape,
+    arguments::ListFormat,
     document::Document,
-    helm_values::{Holder, Values},
+    helm_values::{FlagsLocation, Values},
     helm_warnings::warnings,
     provisioner_object::{self, Obstacle, Rules, Situation},
-    yaml_arguments::{self, Place},
+    yaml_arguments::{self, ListPath},
 };
 use crate::patch::Path;
 
@@ -98,12 +98,12 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     }
     let object = document.whole().clone();
     let values = Values::of(&object)?;
-    let holder = values.holder(&object)?;
+    let location = values.location(&object)?;
     let situation = values.situation(situation);
     let content = Path::new(&CONTENT);
-    match holder {
-        Holder::Elsewhere | Holder::Missing => {}
-        Holder::Content => {
+    match location {
+        FlagsLocation::Elsewhere | FlagsLocation::Missing => {}
+        FlagsLocation::Content => {
             let mut text = YamlText::parse(
                 object
                     .pointer("/spec/valuesContent")
@@ -112,7 +112,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
             )?;
             let reasons = in_text(
                 &mut text,
-                Place {
+                ListPath {
                     document: 0,
                     path: &["args"],
                 },
@@ -120,25 +120,25 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
             )?;
             document.set_text(&content, &text, reasons)?;
         }
-        Holder::Values if values.map.get("args").is_none_or(Value::is_null) => {
+        FlagsLocation::Values if values.map.get("args").is_none_or(Value::is_null) => {
             let (args, reasons) = defaults(&situation)?;
             document.set(&Path::new(&ARGS), json!(args), reasons.join("; "))?;
         }
-        Holder::Values => {
+        FlagsLocation::Values => {
             let manager = Component::CloudControllerManager;
-            provisioner_object::arguments(document, &Path::new(&ARGS), Shape::Dashed, manager, &situation)?;
+            provisioner_object::arguments(document, &Path::new(&ARGS), ListFormat::Dashed, manager, &situation)?;
         }
     }
-    let shortcoming = values.shortcoming(holder, &situation)?;
+    let shortcoming = values.shortcoming(location, &situation)?;
     shortcoming.map_or(Ok(()), |shortcoming| Err(Obstacle::ManagerNames(shortcoming)))
 }
 
 /// The flags in a text of values, or of the whole object.
-fn in_text(text: &mut YamlText, place: Place<'_>, situation: &Situation<'_>) -> Result<Vec<String>, Obstacle> {
-    let Place { document, path } = place;
+fn in_text(text: &mut YamlText, place: ListPath<'_>, situation: &Situation<'_>) -> Result<Vec<String>, Obstacle> {
+    let ListPath { document, path } = place;
     if text.get(document, path).is_some_and(|args| !args.is_null()) {
         let manager = Component::CloudControllerManager;
-        return yaml_arguments::arguments(text, place, Shape::Dashed, manager, situation);
+        return yaml_arguments::arguments(text, place, ListFormat::Dashed, manager, situation);
     }
     let (args, reasons) = defaults(situation)?;
     if text.get(document, path).is_some() {
@@ -190,26 +190,26 @@ fn chart_in_text(text: &mut YamlText, number: usize, situation: &Situation<'_>) 
         return Ok(Vec::new());
     };
     let values = Values::of(&object)?;
-    let holder = values.holder(&object)?;
+    let location = values.location(&object)?;
     let situation = values.situation(situation);
-    if values.shortcoming(holder, &situation)?.is_some() {
+    if values.shortcoming(location, &situation)?.is_some() {
         return Ok(Vec::new());
     }
-    match holder {
-        Holder::Elsewhere | Holder::Missing => Ok(Vec::new()),
-        Holder::Content => text.nested(number, &CONTENT, |inner| {
+    match location {
+        FlagsLocation::Elsewhere | FlagsLocation::Missing => Ok(Vec::new()),
+        FlagsLocation::Content => text.nested(number, &CONTENT, |inner| {
             in_text(
                 inner,
-                Place {
+                ListPath {
                     document: 0,
                     path: &["args"],
                 },
                 &situation,
             )
         }),
-        Holder::Values => in_text(
+        FlagsLocation::Values => in_text(
             text,
-            Place {
+            ListPath {
                 document: number,
                 path: &ARGS,
             },
@@ -239,8 +239,8 @@ pub(super) fn manifest_warnings(text: &str, situation: &Situation<'_>) -> Vec<St
 /// Why a chart in a text of manifests keeps its flags. What cannot be read is an obstacle of the form.
 fn unguarded(chart: &Value, situation: &Situation<'_>) -> Option<String> {
     let values = Values::of(chart).ok().filter(|_| is_guarded(situation))?;
-    let holder = values.holder(chart).ok()?;
-    let shortcoming = values.shortcoming(holder, &values.situation(situation));
+    let location = values.location(chart).ok()?;
+    let shortcoming = values.shortcoming(location, &values.situation(situation));
     let shortcoming = shortcoming.ok().flatten()?;
     Some(format!("the chart in additionalManifest is not changed: {shortcoming}"))
 }

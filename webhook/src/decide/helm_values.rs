@@ -4,14 +4,14 @@ use outrigger_shared::{component::Component, phase_flags, version::KubernetesVer
 use serde_json::Value;
 
 use super::{
-    arguments::Shape,
+    arguments::ListFormat,
     provisioner_object::{Obstacle, Situation},
 };
 use crate::patch::Path;
 
 /// Where the list of flags stands, or belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holder {
+pub(super) enum FlagsLocation {
     /// In the text `valuesContent`.
     Content,
     /// In the map `values`.
@@ -56,7 +56,7 @@ impl Values {
         found.filter(|value| !value.is_null())
     }
 
-    pub fn holder(&self, object: &Value) -> Result<Holder, Obstacle> {
+    pub fn location(&self, object: &Value) -> Result<FlagsLocation, Obstacle> {
         let set = object.pointer("/spec/set").and_then(Value::as_object);
         let is_args = |key: &&String| key.as_str() == "args" || key.starts_with("args[") || key.starts_with("args.");
         if let Some(key) = set.and_then(|set| set.keys().find(is_args)) {
@@ -69,14 +69,14 @@ impl Values {
             (true, true) => Err(Obstacle::Other(
                 "spec.valuesContent and spec.values both have args; keep one of them".to_owned(),
             )),
-            (true, false) => Ok(Holder::Content),
-            (false, true) => Ok(Holder::Values),
+            (true, false) => Ok(FlagsLocation::Content),
+            (false, true) => Ok(FlagsLocation::Values),
             (false, false) if object.get("kind").and_then(Value::as_str) == Some("HelmChartConfig") => {
-                Ok(Holder::Elsewhere)
+                Ok(FlagsLocation::Elsewhere)
             }
-            (false, false) if !self.content.is_null() => Ok(Holder::Content),
-            (false, false) if !self.map.is_null() => Ok(Holder::Values),
-            (false, false) => Ok(Holder::Missing),
+            (false, false) if !self.content.is_null() => Ok(FlagsLocation::Content),
+            (false, false) if !self.map.is_null() => Ok(FlagsLocation::Values),
+            (false, false) => Ok(FlagsLocation::Missing),
         }
     }
 
@@ -88,13 +88,17 @@ impl Values {
     }
 
     /// What leader migration would leave unguarded with the flags of the values, or with the chart's own.
-    pub fn shortcoming(&self, holder: Holder, situation: &Situation<'_>) -> Result<Option<&'static str>, Obstacle> {
-        if holder == Holder::Elsewhere {
+    pub fn shortcoming(
+        &self,
+        location: FlagsLocation,
+        situation: &Situation<'_>,
+    ) -> Result<Option<&'static str>, Obstacle> {
+        if location == FlagsLocation::Elsewhere {
             return Ok(None);
         }
         let manager = Component::CloudControllerManager;
         // A chart without them has flags of its own, none of which is about leader migration.
-        let line = Shape::Dashed.read(self.get("/args"), &Path::new(&["args"]))?;
+        let line = ListFormat::Dashed.read(self.get("/args"), &Path::new(&["args"]))?;
         phase_flags::shortcoming(manager, &line, &situation.circumstances())
             .map_err(|reason| Obstacle::of_flags(manager, reason.into()))
     }

@@ -4,7 +4,7 @@
 use outrigger_shared::command_line::Flag;
 use serde_json::Value;
 
-use super::{arguments::Shape, helm_values::Values, provisioner_object::Situation};
+use super::{arguments::ListFormat, helm_values::Values, provisioner_object::Situation};
 use crate::patch::Path;
 
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
@@ -62,7 +62,7 @@ fn flags(values: &Values, is_config: bool) -> Vec<String> {
     if is_config && args.is_none() {
         return Vec::new();
     }
-    let read = Shape::Dashed.read(args, &Path::new(&["args"]));
+    let read = ListFormat::Dashed.read(args, &Path::new(&["args"]));
     // A list that cannot be read is an obstacle of the form.
     let Ok(line) = read else { return Vec::new() };
     let mut warnings = Vec::new();

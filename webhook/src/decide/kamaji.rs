@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{
     Draft, Input, Kind, Migration,
-    arguments::Shape,
+    arguments::ListFormat,
     document::Document,
     provisioner_object::{self, Obstacle, Rules, Situation},
 };
@@ -79,23 +79,23 @@ const CLUSTER_API: Rules = Rules {
 };
 
 /// Where an object has the argument list of a component.
-type Place = fn(&str) -> Path;
+type ArgumentsPath = fn(&str) -> Path;
 
-const OF_TENANT: Place = |component| Path::new(&["spec", "controlPlane", "deployment", "extraArgs", component]);
-const OF_CLUSTER_API: Place = |component| Path::new(&["spec", component, "extraArgs"]);
+const OF_TENANT: ArgumentsPath = |component| Path::new(&["spec", "controlPlane", "deployment", "extraArgs", component]);
+const OF_CLUSTER_API: ArgumentsPath = |component| Path::new(&["spec", component, "extraArgs"]);
 
-fn is_external(object: &Value, place: Place) -> bool {
-    provisioner_object::is_external(object, &place("controllerManager"), Shape::Dashed)
+fn is_external(object: &Value, place: ArgumentsPath) -> bool {
+    provisioner_object::is_external(object, &place("controllerManager"), ListFormat::Dashed)
 }
 
-fn form(document: &mut Document, situation: &Situation<'_>, place: Place) -> Result<(), Obstacle> {
+fn form(document: &mut Document, situation: &Situation<'_>, place: ArgumentsPath) -> Result<(), Obstacle> {
     let situation = &Situation {
         controllers: Some(provisioner_object::KUBEADM_CONTROLLERS),
         ..*situation
     };
     let mut component = |field, component| {
         let path = place(field);
-        provisioner_object::arguments(document, &path, Shape::Dashed, component, situation)
+        provisioner_object::arguments(document, &path, ListFormat::Dashed, component, situation)
     };
     component("controllerManager", Component::KubeControllerManager)?;
     component("apiServer", Component::KubeApiserver)

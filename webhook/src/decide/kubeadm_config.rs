@@ -14,10 +14,10 @@ use serde_json::Value;
 
 use super::{
     Input, Kind,
-    arguments::Shape,
+    arguments::ListFormat,
     document::Document,
     provisioner_object::{self, Obstacle, Rules, Situation},
-    yaml_arguments::{self, Place},
+    yaml_arguments::{self, ListPath},
 };
 use crate::patch::Path;
 
@@ -106,11 +106,11 @@ fn is_external(object: &Value) -> bool {
     let Some(Ok((text, document))) = text.map(read) else {
         return false;
     };
-    let place = Place {
+    let place = ListPath {
         document,
         path: &CONTROLLER_MANAGER,
     };
-    yaml_arguments::read(&text, place, Shape::Map)
+    yaml_arguments::read(&text, place, ListFormat::Map)
         .is_ok_and(|line| matches!(Form::of_command_line(&line), Form::External { .. }))
 }
 
@@ -132,24 +132,24 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         .and_then(Value::as_str)
         .unwrap_or_default();
     let shape = match api.rsplit('/').next() {
-        Some("v1beta1" | "v1beta2" | "v1beta3") => Shape::Map,
-        Some("v1beta4") => Shape::Named,
+        Some("v1beta1" | "v1beta2" | "v1beta3") => ListFormat::Map,
+        Some("v1beta4") => ListFormat::Named,
         _ => {
             return Err(Obstacle::Other(format!(
                 "data.{KEY} has apiVersion {api:?}, and only kubeadm.k8s.io/v1beta1 to v1beta4 are known; change extraArgs by hand"
             )));
         }
     };
-    let manager = Place {
+    let manager = ListPath {
         document: number,
         path: &CONTROLLER_MANAGER,
     };
     let line = yaml_arguments::read(&text, manager, shape)?;
     provisioner_object::warn_of_flags(document, Component::KubeControllerManager, &line, &situation)?;
     let mut component = |path, component| {
-        let place = Place { document: number, path };
+        let place = ListPath { document: number, path };
         let line = yaml_arguments::read(&text, place, shape)?;
-        provisioner_object::look_at(document, &line, component, &situation, None);
+        provisioner_object::note_warnings(document, &line, component, &situation, None);
         yaml_arguments::arguments(&mut text, place, shape, component, &situation)
     };
     let mut reasons = component(&CONTROLLER_MANAGER, Component::KubeControllerManager)?;

@@ -23,7 +23,7 @@ const VOLUME: &str = "outrigger-leader-migration";
 /// What was made, as the undo annotation tells it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "made", rename_all = "lowercase", deny_unknown_fields)]
-pub(super) enum Made {
+pub(super) enum Addition {
     /// The annotation with the text.
     Annotation {
         /// What stood there.
@@ -33,30 +33,30 @@ pub(super) enum Made {
     /// The volume.
     Volume {
         /// What `volumes` was.
-        #[serde(default, skip_serializing_if = "Before::is_list")]
-        before: Before,
+        #[serde(default, skip_serializing_if = "ListBefore::is_list")]
+        before: ListBefore,
     },
     /// The mount in a container.
     Mount {
         /// The container's name.
         container: String,
         /// What its `volumeMounts` was.
-        #[serde(default, skip_serializing_if = "Before::is_list")]
-        before: Before,
+        #[serde(default, skip_serializing_if = "ListBefore::is_list")]
+        before: ListBefore,
     },
 }
 
 /// What a list was before an element of ours came in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Before {
+pub(super) enum ListBefore {
     #[default]
     List,
     Missing,
     Null,
 }
 
-impl Before {
+impl ListBefore {
     fn is_list(&self) -> bool {
         *self == Self::List
     }
@@ -64,7 +64,7 @@ impl Before {
 
 /// What a container wants of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum FileRequest {
     /// No file.
     Nothing,
     /// Its flags stay as they are, so the file that they may name does too.
@@ -77,7 +77,7 @@ pub(super) enum Wish {
 #[derive(Debug, Default)]
 pub(super) struct Change {
     /// What is noted for the way back.
-    pub made: Vec<Made>,
+    pub made: Vec<Addition>,
     /// The annotation's new value, if it changes; none inside takes it away.
     pub annotation: Option<Option<Value>>,
     /// What is done.
@@ -188,14 +188,14 @@ fn is_our_mount(mount: &Value) -> bool {
         && ["subPath", "subPathExpr"].iter().all(|key| mount.get(*key).is_none())
 }
 
-/// Brings the file, leaves it or takes it away. `made` is what was noted before, `wishes` those of the containers by their
+/// Brings the file, leaves it or takes it away. `made` is what was noted before, `requests` those of the containers by their
 /// index; who has none wants nothing.
 pub(super) fn change(
     builder: &mut Builder,
     root: &Path,
     pod: &Value,
-    made: &[Made],
-    wishes: &BTreeMap<usize, Wish>,
+    made: &[Addition],
+    requests: &BTreeMap<usize, FileRequest>,
 ) -> Change {
     let mut change = Change::default();
     let spec = root.child("spec");
@@ -203,63 +203,63 @@ pub(super) fn change(
     for (index, container) in containers.into_iter().flatten().enumerate() {
         let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
         let noted = made.iter().find_map(|made| match made {
-            Made::Mount { container, before } if container == name => Some(*before),
+            Addition::Mount { container, before } if container == name => Some(*before),
             _ => None,
         });
-        let mounts = Elements {
+        let mounts = ListEdit {
             path: spec.child("containers").index(index).child("volumeMounts"),
             list: container.get("volumeMounts"),
             new: our_mount(),
             is_ours: is_our_mount,
         };
-        let wish = wishes.get(&index).unwrap_or(&Wish::Nothing);
-        let before = mounts.change(builder, wish, noted);
-        change.made.extend(before.map(|before| Made::Mount {
+        let request = requests.get(&index).unwrap_or(&FileRequest::Nothing);
+        let before = mounts.change(builder, request, noted);
+        change.made.extend(before.map(|before| Addition::Mount {
             container: name.to_owned(),
             before,
         }));
     }
-    let wish = of_all(wishes);
+    let request = of_all(requests);
     let noted = made.iter().find_map(|made| match made {
-        Made::Volume { before } => Some(*before),
+        Addition::Volume { before } => Some(*before),
         _ => None,
     });
-    let volumes = Elements {
+    let volumes = ListEdit {
         path: spec.child("volumes"),
         list: pod.pointer("/spec/volumes"),
         new: our_volume(),
         is_ours: is_our_volume,
     };
-    let before = volumes.change(builder, wish, noted);
-    change.made.extend(before.map(|before| Made::Volume { before }));
-    let noted = made.iter().find(|made| matches!(made, Made::Annotation { .. }));
-    annotation(pod, noted, wish, &mut change);
+    let before = volumes.change(builder, request, noted);
+    change.made.extend(before.map(|before| Addition::Volume { before }));
+    let noted = made.iter().find(|made| matches!(made, Addition::Annotation { .. }));
+    annotation(pod, noted, request, &mut change);
     change
 }
 
 /// The volume and the annotation are there once, for whoever wants them.
-fn of_all(wishes: &BTreeMap<usize, Wish>) -> &Wish {
-    let find = |is: fn(&&Wish) -> bool| wishes.values().find(is);
-    find(|wish| matches!(wish, Wish::Text(_)))
-        .or_else(|| find(|wish| matches!(wish, Wish::AsItIs)))
-        .unwrap_or(&Wish::Nothing)
+fn of_all(requests: &BTreeMap<usize, FileRequest>) -> &FileRequest {
+    let find = |is: fn(&&FileRequest) -> bool| requests.values().find(is);
+    find(|request| matches!(request, FileRequest::Text(_)))
+        .or_else(|| find(|request| matches!(request, FileRequest::AsItIs)))
+        .unwrap_or(&FileRequest::Nothing)
 }
 
-fn annotation(pod: &Value, noted: Option<&Made>, wish: &Wish, change: &mut Change) {
+fn annotation(pod: &Value, noted: Option<&Addition>, request: &FileRequest, change: &mut Change) {
     let key = annotations::LEADER_MIGRATION;
     let now = super::annotation(pod, key);
-    match wish {
-        Wish::AsItIs => change.made.extend(noted.cloned()),
-        Wish::Text(text) if now.and_then(Value::as_str) == Some(text) => change.made.extend(noted.cloned()),
-        Wish::Text(text) => {
-            let new = || Made::Annotation { was: now.cloned() };
+    match request {
+        FileRequest::AsItIs => change.made.extend(noted.cloned()),
+        FileRequest::Text(text) if now.and_then(Value::as_str) == Some(text) => change.made.extend(noted.cloned()),
+        FileRequest::Text(text) => {
+            let new = || Addition::Annotation { was: now.cloned() };
             change.made.push(noted.cloned().unwrap_or_else(new));
             change.annotation = Some(Some(json!(text)));
             let reason = format!("annotation {key} holds spec.leaderMigration, and a volume makes {FILE} of it");
             change.reasons.push(reason);
         }
-        Wish::Nothing => {
-            if let (Some(Made::Annotation { was }), true) = (noted, now.is_some()) {
+        FileRequest::Nothing => {
+            if let (Some(Addition::Annotation { was }), true) = (noted, now.is_some()) {
                 change.annotation = Some(was.clone());
                 change.reasons.push(format!("annotation {key} and its volume go again"));
             }
@@ -268,22 +268,22 @@ fn annotation(pod: &Value, noted: Option<&Made>, wish: &Wish, change: &mut Chang
 }
 
 /// A list that an element of ours may be in.
-struct Elements<'a> {
+struct ListEdit<'a> {
     path: Path,
     list: Option<&'a Value>,
     new: Value,
     is_ours: fn(&Value) -> bool,
 }
 
-impl Elements<'_> {
+impl ListEdit<'_> {
     /// Puts our element in or takes it out. `noted` is what the list was if we have put one in; so is the answer.
-    fn change(&self, builder: &mut Builder, wish: &Wish, noted: Option<Before>) -> Option<Before> {
+    fn change(&self, builder: &mut Builder, request: &FileRequest, noted: Option<ListBefore>) -> Option<ListBefore> {
         let items = self.list.and_then(Value::as_array);
         let ours = items.and_then(|items| items.iter().position(self.is_ours));
-        match (wish, ours) {
-            (Wish::AsItIs, _) | (Wish::Text(_), Some(_)) => noted,
-            (Wish::Text(_), None) => Some(self.add(builder)),
-            (Wish::Nothing, ours) => {
+        match (request, ours) {
+            (FileRequest::AsItIs, _) | (FileRequest::Text(_), Some(_)) => noted,
+            (FileRequest::Text(_), None) => Some(self.add(builder)),
+            (FileRequest::Nothing, ours) => {
                 if let (Some(before), Some(at), Some(items)) = (noted, ours, items) {
                     self.take(builder, before, at, items);
                 }
@@ -292,27 +292,27 @@ impl Elements<'_> {
         }
     }
 
-    fn add(&self, builder: &mut Builder) -> Before {
+    fn add(&self, builder: &mut Builder) -> ListBefore {
         match self.list {
             None => {
                 builder.add(&self.path, json!([self.new]));
-                Before::Missing
+                ListBefore::Missing
             }
             Some(Value::Array(items)) => {
                 builder.add(&self.path.index(items.len()), self.new.clone());
-                Before::List
+                ListBefore::List
             }
             Some(other) => {
                 builder.replace(&self.path, other.clone(), json!([self.new]));
-                Before::Null
+                ListBefore::Null
             }
         }
     }
 
-    fn take(&self, builder: &mut Builder, before: Before, at: usize, items: &[Value]) {
+    fn take(&self, builder: &mut Builder, before: ListBefore, at: usize, items: &[Value]) {
         match (before, items) {
-            (Before::Missing, [_]) => builder.remove(&self.path, json!(items)),
-            (Before::Null, [_]) => builder.replace(&self.path, json!(items), Value::Null),
+            (ListBefore::Missing, [_]) => builder.remove(&self.path, json!(items)),
+            (ListBefore::Null, [_]) => builder.replace(&self.path, json!(items), Value::Null),
             (_, items) => {
                 let item = items.get(at).cloned().unwrap_or_default();
                 builder.remove(&self.path.index(at), item);

@@ -74,7 +74,7 @@ pub use self::decision::{Decision, Outcome};
 pub use self::input::{Input, Migration, Operation};
 pub use self::kind::Kind;
 pub use self::kinds::kinds;
-pub use self::validate::{Judged, Judgement, validate};
+pub use self::validate::{Validation, ValidationOutcome, validate};
 
 /// Decides one review.
 #[must_use]

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::{
     Draft, Migration,
-    leader_migration_file::{self, Wish},
+    leader_migration_file::{self, FileRequest},
     pod_phase,
     pod_undo::{self, Undo},
     warning,
@@ -28,7 +28,7 @@ use crate::patch::{Builder, Path};
 struct Rewritten {
     line: CommandLine,
     edits: Vec<Edit>,
-    file: Wish,
+    file: FileRequest,
     reasons: Vec<String>,
 }
 
@@ -79,30 +79,30 @@ pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Op
     };
     let findings = findings(pod);
     let mut builder = Builder::default();
-    let (mut after, mut wishes) = (Undo::default(), BTreeMap::new());
+    let (mut after, mut requests) = (Undo::default(), BTreeMap::new());
     for finding in &findings {
         let edits = before.edits(finding.name);
         if migration.spec.phase == Phase::InTree && edits.is_empty() {
             draft.warnings.extend(pod_phase::fatal_in_tree(migration, finding));
             continue;
         }
-        let looked = Looked {
+        let context = ContainerContext {
             finding,
             all: &findings,
             pod,
             old,
         };
-        let Some(rewritten) = rewrite(migration, &looked, &edits, &mut draft) else {
+        let Some(rewritten) = rewrite(migration, &context, &edits, &mut draft) else {
             after.note(finding.name, edits);
-            wishes.insert(finding.index, Wish::AsItIs);
+            requests.insert(finding.index, FileRequest::AsItIs);
             continue;
         };
         write_lists(&mut builder, root, finding, &rewritten.line);
         after.note(finding.name, rewritten.edits);
-        wishes.insert(finding.index, rewritten.file);
+        requests.insert(finding.index, rewritten.file);
         draft.reasons.extend(rewritten.reasons);
     }
-    let file = leader_migration_file::change(&mut builder, root, pod, &before.made, &wishes);
+    let file = leader_migration_file::change(&mut builder, root, pod, &before.made, &requests);
     after.made = file.made;
     draft.reasons.extend(file.reasons);
     if let Err(error) = pod_undo::write(&mut builder, root, pod, (&before, &after), file.annotation) {
@@ -122,7 +122,7 @@ pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Op
 }
 
 /// A container and what is around it.
-struct Looked<'a> {
+struct ContainerContext<'a> {
     finding: &'a Finding<'a>,
     all: &'a [Finding<'a>],
     pod: &'a Value,
@@ -130,15 +130,20 @@ struct Looked<'a> {
 }
 
 /// The container's new command line; none when it stays as it is, and then the draft says why.
-fn rewrite(migration: &Migration<'_>, looked: &Looked<'_>, edits: &[Edit], draft: &mut Draft) -> Option<Rewritten> {
-    let finding = looked.finding;
+fn rewrite(
+    migration: &Migration<'_>,
+    context: &ContainerContext<'_>,
+    edits: &[Edit],
+    draft: &mut Draft,
+) -> Option<Rewritten> {
+    let finding = context.finding;
     if let Some(doubt) = doubt(finding) {
         draft.refuse(doubt);
         return None;
     }
     let result = CommandLine::of_container(finding.container)
         .map_err(Obstacle::from)
-        .and_then(|current| to_phase(migration, looked, current, edits, draft));
+        .and_then(|current| to_phase(migration, context, current, edits, draft));
     let refuse = |obstacle: Obstacle| {
         draft.refuse(format!("container {:?} is not changed: {obstacle}", finding.name));
         if matches!(obstacle, Obstacle::ManagerNames(_)) {
@@ -178,20 +183,20 @@ fn doubt(finding: &Finding<'_>) -> Option<String> {
 
 fn to_phase(
     migration: &Migration<'_>,
-    looked: &Looked<'_>,
+    context: &ContainerContext<'_>,
     current: CommandLine,
     edits: &[Edit],
     draft: &mut Draft,
 ) -> Result<Rewritten, Obstacle> {
-    let finding = looked.finding;
+    let finding = context.finding;
     let mut line = current.clone();
     // When the owner has rewritten the line since, what stands there is the original.
     let restored = line.undo(edits);
-    let row = pod_phase::row(migration, finding, &current, &line, looked.old);
+    let row = pod_phase::row(migration, finding, &current, &line, context.old);
     let circumstances = Circumstances {
         phase: row,
         version: pod_phase::version(migration, finding),
-        both_in_one_object: holds_both(looked.all),
+        both_in_one_object: holds_both(context.all),
         downtime: migration.spec.downtime,
         own_configuration: OwnConfiguration::brought(migration.spec),
         node_ipam: NodeIpam::of(migration.spec, Some("*")),
@@ -218,8 +223,8 @@ fn to_phase(
     for change in &changes {
         change.apply(&mut line)?;
     }
-    let file = file(migration, looked, &line, &circumstances)?;
-    if let Wish::Text(_) = file {
+    let file = file(migration, context, &line, &circumstances)?;
+    if let FileRequest::Text(_) = file {
         let problems = migration.spec.controller_leaders_problems();
         draft.warnings.extend(problems.iter().map(ToString::to_string));
     }
@@ -267,25 +272,25 @@ fn what_to_see_to(
 /// The file that a kube-controller-manager's new command line asks for.
 fn file(
     migration: &Migration<'_>,
-    looked: &Looked<'_>,
+    context: &ContainerContext<'_>,
     line: &CommandLine,
     circumstances: &Circumstances,
-) -> Result<Wish, Obstacle> {
-    let is_asked_for = looked.finding.component == Component::KubeControllerManager
+) -> Result<FileRequest, Obstacle> {
+    let is_asked_for = context.finding.component == Component::KubeControllerManager
         && circumstances.phase == Phase::Prepare
         && matches!(Form::of_command_line(line), Form::InTree { leader_migration: true })
         && line.value(flag::LEADER_MIGRATION_CONFIG)?.as_deref() == Some(FILE);
     let (Some(config), Some(version), true) = (&migration.spec.leader_migration, circumstances.version, is_asked_for)
     else {
-        return Ok(Wish::Nothing);
+        return Ok(FileRequest::Nothing);
     };
     if let Some(problem) = migration.spec.leader_name_problem() {
         return Err(problem.into());
     }
-    if let Some(obstacle) = leader_migration_file::obstacle(looked.pod, looked.finding.container) {
+    if let Some(obstacle) = leader_migration_file::obstacle(context.pod, context.finding.container) {
         return Err(Obstacle::File(obstacle));
     }
-    Ok(Wish::Text(config.for_kube_controller_manager(version)?.yaml()))
+    Ok(FileRequest::Text(config.for_kube_controller_manager(version)?.yaml()))
 }
 
 fn same_lists(one: &CommandLine, other: &CommandLine) -> bool {

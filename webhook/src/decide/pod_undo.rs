@@ -4,7 +4,7 @@ use outrigger_shared::{annotations, command_line::Edit};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{annotation, leader_migration_file::Made};
+use super::{annotation, leader_migration_file::Addition};
 use crate::patch::{Builder, NotAnObject, Path};
 
 /// What the undo annotation holds: a list, flags first.
@@ -12,7 +12,7 @@ use crate::patch::{Builder, NotAnObject, Path};
 pub(super) struct Undo {
     flags: Vec<FlagEntry>,
     /// For the leader migration file.
-    pub made: Vec<Made>,
+    pub made: Vec<Addition>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

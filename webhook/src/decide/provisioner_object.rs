@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{
     Draft, Input, Migration, annotation,
-    arguments::{Shape, Unfit},
+    arguments::{ListFormat, Unfit},
     document::{Document, Entry},
     fields, leader_migration_file, warning,
 };
@@ -290,7 +290,7 @@ fn situation<'a>(input: &Input<'_>, migration: &'a Migration<'a>, rules: &Rules)
 pub(super) fn arguments(
     document: &mut Document,
     path: &Path,
-    shape: Shape,
+    shape: ListFormat,
     component: Component,
     situation: &Situation<'_>,
 ) -> Result<(), Obstacle> {
@@ -302,7 +302,7 @@ pub(super) fn arguments(
 pub(super) fn arguments_beside(
     document: &mut Document,
     path: &Path,
-    shape: Shape,
+    shape: ListFormat,
     component: Component,
     situation: &Situation<'_>,
     provider: Option<&str>,
@@ -315,14 +315,14 @@ pub(super) fn arguments_beside(
         &with_provider(&line, component, provider)?,
         situation,
     )?;
-    look_at(document, &line, component, situation, provider);
+    note_warnings(document, &line, component, situation, provider);
     let reasons = flags(&mut line, component, situation, provider)?;
     document.set_arguments(path, shape, &line, reasons)?;
     Ok(())
 }
 
 /// Notes what to tell about the flags that a component has without the situation's.
-pub(super) fn look_at(
+pub(super) fn note_warnings(
     document: &mut Document,
     line: &CommandLine,
     component: Component,
@@ -422,7 +422,7 @@ impl Situation<'_> {
 }
 
 /// Whether an argument list says `cloud-provider=external`.
-pub(super) fn is_external(object: &Value, path: &Path, shape: Shape) -> bool {
+pub(super) fn is_external(object: &Value, path: &Path, shape: ListFormat) -> bool {
     let found = object.pointer(path.pointer().as_str());
     let line = shape.of(found).read(found.filter(|value| !value.is_null()), path);
     line.is_ok_and(|line| matches!(Form::of_command_line(&line), Form::External { .. }))

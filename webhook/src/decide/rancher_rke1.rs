@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use super::{
     Kind,
-    arguments::Shape,
+    arguments::ListFormat,
     document::Document,
     provisioner_object::{self, Obstacle, Rules, Situation},
     rancher_warnings::{csi_migration_off, turns_csi_migration_off},
@@ -102,7 +102,7 @@ fn array_items(object: &Value, name: &str) -> Vec<String> {
 /// All that a service is started with, as far as the object says it.
 fn whole_line(object: &Value, name: &str) -> Result<CommandLine, Obstacle> {
     let path = service(name, "extraArgs");
-    let own = Shape::Map.read(at(object, &path), &path)?;
+    let own = ListFormat::Map.read(at(object, &path), &path)?;
     let provider = provider(object)?.map(|provider| format!("{}={provider}", flag::CLOUD_PROVIDER.name));
     let own = own.items().unwrap_or_default().iter().cloned();
     let items: Vec<String> = provider
@@ -155,10 +155,10 @@ fn arguments(
     let unreadable = |reason: Unreadable| because(reason.into());
     let whole = whole_line(original, name)?;
     provisioner_object::warn_of_flags(document, component, &whole, situation)?;
-    provisioner_object::look_at(document, &whole, component, situation, provider(original)?);
+    provisioner_object::note_warnings(document, &whole, component, situation, provider(original)?);
     let changes = phase_flags::changes(component, &whole, &situation.circumstances()).map_err(because)?;
     let path = service(name, "extraArgs");
-    let mut own = document.arguments(&path, Shape::Map)?;
+    let mut own = document.arguments(&path, ListFormat::Map)?;
     let mut reasons = Vec::new();
     for change in &changes {
         let before = own.edits().len();
@@ -181,7 +181,7 @@ fn arguments(
             situation.row
         )));
     }
-    document.set_arguments(&path, Shape::Map, &own, reasons)?;
+    document.set_arguments(&path, ListFormat::Map, &own, reasons)?;
     Ok(())
 }
 

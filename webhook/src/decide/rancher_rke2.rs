@@ -36,10 +36,10 @@ use serde_json::{Value, json};
 
 use super::{
     Kind,
-    arguments::Shape,
+    arguments::ListFormat,
     document::Document,
     helm_chart,
-    machine_config::{MachineConfig, Place, Roles},
+    machine_config::{MachineConfig, Roles, Section},
     provisioner_object::{self, Obstacle, Rules, Situation},
     rancher_warnings,
     rke2_provider::{self, AWS, EXTERNAL, LAST_IN_TREE, Providers},
@@ -152,12 +152,12 @@ impl<'a> Cluster<'a> {
     }
 
     /// The list of a place, after what the component gets without it. RKE2 and K3s put their own values first.
-    fn whole_line(&self, place: Option<Place>, target: &Target) -> Result<CommandLine, Obstacle> {
-        let path = place.unwrap_or(Place::Global).path().child(target.key);
+    fn whole_line(&self, place: Option<Section>, target: &ComponentList) -> Result<CommandLine, Obstacle> {
+        let path = place.unwrap_or(Section::Global).path().child(target.key);
         let found = place
             .and_then(|place| self.config.value(place, target.key))
             .filter(|value| !value.is_null());
-        let own = Shape::Bare.read(found, &path)?;
+        let own = ListFormat::Bare.read(found, &path)?;
         let provider = self.provider(target.component, target.class);
         let provider = provider.map(|name| format!("{}={name}", flag::CLOUD_PROVIDER.name));
         let items = provider
@@ -168,7 +168,7 @@ impl<'a> Cluster<'a> {
 
     /// Whether every control plane runs an external kube-controller-manager.
     fn is_external(&self) -> bool {
-        let Target { key, class, .. } = KUBE_CONTROLLER_MANAGER;
+        let ComponentList { key, class, .. } = KUBE_CONTROLLER_MANAGER;
         self.config.counting(key, class).into_iter().all(|place| {
             let line = self.whole_line(place, &KUBE_CONTROLLER_MANAGER);
             line.is_ok_and(|line| matches!(Form::of_command_line(&line), Form::External { .. }))
@@ -177,7 +177,7 @@ impl<'a> Cluster<'a> {
 
     /// Whether any control plane runs a kube-controller-manager with the in-tree provider, or one that cannot be read.
     pub fn may_be_in_tree(&self) -> bool {
-        let Target { key, class, .. } = KUBE_CONTROLLER_MANAGER;
+        let ComponentList { key, class, .. } = KUBE_CONTROLLER_MANAGER;
         let mut places = self.config.counting(key, class).into_iter();
         self.has_in_tree_version()
             && places.any(|place| {
@@ -205,7 +205,7 @@ impl<'a> Cluster<'a> {
 
     /// Nodes that the embedded cloud controller has initialized cannot be taken over.
     fn refuse_embedded(&self) -> Result<(), Obstacle> {
-        let Target { key, class, .. } = KUBE_CONTROLLER_MANAGER;
+        let ComponentList { key, class, .. } = KUBE_CONTROLLER_MANAGER;
         let is_named = self.names(class).iter().any(Option::is_some);
         let says = |place| -> Result<bool, Obstacle> {
             let line = self.whole_line(place, &KUBE_CONTROLLER_MANAGER)?;
@@ -226,29 +226,29 @@ impl<'a> Cluster<'a> {
 }
 
 /// A component, and where its arguments are.
-struct Target {
+struct ComponentList {
     component: Component,
     key: &'static str,
     class: fn(Roles) -> bool,
 }
 
-const KUBE_CONTROLLER_MANAGER: Target = Target {
+const KUBE_CONTROLLER_MANAGER: ComponentList = ComponentList {
     component: Component::KubeControllerManager,
     key: "kube-controller-manager-arg",
     class: control_plane,
 };
-const KUBE_APISERVER: Target = Target {
+const KUBE_APISERVER: ComponentList = ComponentList {
     component: Component::KubeApiserver,
     key: "kube-apiserver-arg",
     class: control_plane,
 };
-const KUBELET: Target = Target {
+const KUBELET: ComponentList = ComponentList {
     component: Component::Kubelet,
     key: "kubelet-arg",
     class: Roles::any,
 };
 
-impl Target {
+impl ComponentList {
     fn because(&self, reason: Refusal) -> Obstacle {
         Obstacle::of_flags(self.component, reason)
     }
@@ -259,9 +259,9 @@ impl Target {
         for place in places {
             let whole = cluster.whole_line(place, self)?;
             provisioner_object::warn_of_flags(document, self.component, &whole, situation)?;
-            let place = place.unwrap_or(Place::Global);
+            let place = place.unwrap_or(Section::Global);
             let path = place.path().child(self.key);
-            let mut own = document.arguments(&path, Shape::Bare)?;
+            let mut own = document.arguments(&path, ListFormat::Bare)?;
             let changes = if self.component == Component::KubeApiserver {
                 let passed = cluster.provider(self.component, self.class);
                 rke2_provider::api_server_changes(&own, passed, situation)
@@ -279,7 +279,7 @@ impl Target {
             let reasons = changes
                 .iter()
                 .map(|change| format!("{} in {place}: {change}", self.component));
-            document.set_arguments(&path, Shape::Bare, &own, reasons)?;
+            document.set_arguments(&path, ListFormat::Bare, &own, reasons)?;
         }
         Ok(())
     }
@@ -287,13 +287,13 @@ impl Target {
 
 /// Notes what to tell of the lists that count, whichever of them the phase changes. What the name adds to a list is the matter
 /// of [`providers`]; a list that cannot be read is an obstacle only where the phase changes it.
-fn look_at(document: &mut Document, cluster: &Cluster<'_>, situation: &Situation<'_>) {
+fn note_warnings(document: &mut Document, cluster: &Cluster<'_>, situation: &Situation<'_>) {
     for target in [&KUBE_CONTROLLER_MANAGER, &KUBE_APISERVER, &KUBELET] {
         let provider = cluster.provider(target.component, target.class);
         for place in cluster.config.counting(target.key, target.class) {
-            let path = place.unwrap_or(Place::Global).path().child(target.key);
-            if let Ok(own) = document.arguments(&path, Shape::Bare) {
-                provisioner_object::look_at(document, &own, target.component, situation, provider);
+            let path = place.unwrap_or(Section::Global).path().child(target.key);
+            if let Ok(own) = document.arguments(&path, ListFormat::Bare) {
+                provisioner_object::note_warnings(document, &own, target.component, situation, provider);
             }
         }
     }
@@ -311,7 +311,7 @@ pub(super) fn is_external(object: &Value) -> bool {
 /// The provider of each component, for each of its lists that count. One that cannot be read is none.
 fn providers(object: &Value, version: KubernetesVersion) -> Providers {
     let cluster = Cluster::of(object, Some(version));
-    let of_target = |target: &'static Target| {
+    let of_target = |target: &'static ComponentList| {
         let places = cluster.config.counting(target.key, target.class).into_iter();
         let provider = |place| {
             cluster
@@ -347,7 +347,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         named_elsewhere: cluster.names(control_plane).iter().any(Option::is_some),
         ..*situation
     };
-    look_at(document, &cluster, situation);
+    note_warnings(document, &cluster, situation);
     // Beside no in-tree kube-controller-manager the new one needs no guard.
     if cluster.may_be_in_tree() {
         helm_chart::in_manifest(document, &Path::new(&ADDITIONAL_MANIFEST), situation)?;
@@ -376,7 +376,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
 
 fn disable_cloud_controller(document: &mut Document, cluster: &Cluster<'_>) -> Result<(), Obstacle> {
     for place in cluster.config.counting(DISABLE, Roles::is_server) {
-        let place = place.unwrap_or(Place::Global);
+        let place = place.unwrap_or(Section::Global);
         if cluster.config.value(place, DISABLE).is_some_and(is_true) {
             continue;
         }

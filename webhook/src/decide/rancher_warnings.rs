@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::{
     helm_chart,
-    machine_config::{MachineConfig, Place, Roles},
+    machine_config::{MachineConfig, Roles, Section},
     provisioner_object::Situation,
     rancher_rke2::{Cluster, has_form, is_external},
 };
@@ -122,7 +122,7 @@ fn shortened(mut names: Vec<String>) -> String {
 
 /// An entry whose `config` is missing, most often because its keys are not indented below it.
 fn without_effect((index, entry): (usize, &Value)) -> Option<String> {
-    let place = Place::Selector(index);
+    let place = Section::Selector(index);
     let known = ["machineLabelSelector", "config"];
     let beside = entry.as_object().into_iter().flat_map(Map::keys);
     let beside: Vec<String> = beside.filter(|key| !known.contains(&key.as_str())).cloned().collect();
@@ -143,7 +143,7 @@ fn without_effect((index, entry): (usize, &Value)) -> Option<String> {
 
 /// Lists of which one replaces the other on some machine, and takes something away.
 fn replaced_lists(config: &MachineConfig<'_>, roles: &[Roles]) -> Vec<String> {
-    let places: Vec<(Place, &Map<String, Value>)> = config.places().collect();
+    let places: Vec<(Section, &Map<String, Value>)> = config.places().collect();
     let mut warnings = Vec::new();
     for (number, (later, keys)) in places.iter().enumerate() {
         for (key, list) in keys.iter().filter(|(key, _)| key.ends_with("-arg")) {
@@ -154,7 +154,7 @@ fn replaced_lists(config: &MachineConfig<'_>, roles: &[Roles]) -> Vec<String> {
                 lost && roles.iter().any(|roles| config.overlap(*earlier, *later, *roles))
             });
             if let Some((earlier, _)) = earlier {
-                let own = if *earlier == Place::Global && key == "kube-apiserver-arg" {
+                let own = if *earlier == Section::Global && key == "kube-apiserver-arg" {
                     " Rancher's own pod security argument is lost with it."
                 } else {
                     ""

@@ -155,11 +155,11 @@ impl Providers {
 }
 
 /// A rule that reads the providers of an object's components in a version.
-pub(super) type Reading = fn(&Value, KubernetesVersion) -> Providers;
+pub(super) type ReadProviders = fn(&Value, KubernetesVersion) -> Providers;
 
 /// What the shared part makes of an object, but never a change after which a component does not start that started before it.
 /// Warns of a version, newly written or not, whose components do not start, or get no provider.
-pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules, reading: Reading) -> Draft {
+pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules, reading: ReadProviders) -> Draft {
     let mut draft = provisioner_object::draft(input, migration, rules);
     if !input.may_act(rules.triggers, rules.besides) {
         return draft;

@@ -8,20 +8,20 @@ use outrigger_shared::{
 use serde_json::{Value, json};
 
 use super::{
-    arguments::Shape,
+    arguments::ListFormat,
     provisioner_object::{self, Obstacle, Situation},
 };
 use crate::patch::Path;
 
 /// A place in a text: the document, and the keys that lead to the list.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct ListPath<'a> {
     pub document: usize,
     pub path: &'a [&'a str],
 }
 
 /// Reads the list at the place; an empty one if nothing is there.
-pub(super) fn read(text: &YamlText, place: Place<'_>, shape: Shape) -> Result<CommandLine, Obstacle> {
+pub(super) fn read(text: &YamlText, place: ListPath<'_>, shape: ListFormat) -> Result<CommandLine, Obstacle> {
     let found = text.get(place.document, place.path).filter(|value| !value.is_null());
     Ok(shape.of(found).read(found, &Path::new(place.path))?)
 }
@@ -29,8 +29,8 @@ pub(super) fn read(text: &YamlText, place: Place<'_>, shape: Shape) -> Result<Co
 /// Gives a component's argument list the flags of the situation; says why.
 pub(super) fn arguments(
     text: &mut YamlText,
-    place: Place<'_>,
-    shape: Shape,
+    place: ListPath<'_>,
+    shape: ListFormat,
     component: Component,
     situation: &Situation<'_>,
 ) -> Result<Vec<String>, Obstacle> {
@@ -45,32 +45,32 @@ pub(super) fn arguments(
 
 /// Carries one change of a command line out in the text. Whatever it is, the text says what the list does, since each
 /// edit is checked by its value.
-fn write(text: &mut YamlText, place: Place<'_>, shape: Shape, edit: &Edit) -> Result<(), Refusal> {
-    let Place { document, path } = place;
+fn write(text: &mut YamlText, place: ListPath<'_>, shape: ListFormat, edit: &Edit) -> Result<(), Refusal> {
+    let ListPath { document, path } = place;
     let kept = edit.was.len().min(edit.now.len());
     let (replaced, added) = edit.now.split_at(kept);
     let dropped = edit.was.get(kept..).unwrap_or_default();
     for (offset, (was, now)) in edit.was.iter().zip(replaced).enumerate() {
         let index = (edit.index + offset).to_string();
         match shape {
-            Shape::Map => text.set(document, &below(path, &[name(was)]), value(now))?,
-            Shape::Named => text.set(document, &below(path, &[&index, "value"]), value(now))?,
-            Shape::Bare | Shape::Dashed => text.set(document, &below(path, &[&index]), now)?,
+            ListFormat::Map => text.set(document, &below(path, &[name(was)]), value(now))?,
+            ListFormat::Named => text.set(document, &below(path, &[&index, "value"]), value(now))?,
+            ListFormat::Bare | ListFormat::Dashed => text.set(document, &below(path, &[&index]), now)?,
         }
     }
     for was in dropped {
         let index = (edit.index + kept).to_string();
-        let key = if shape == Shape::Map { name(was) } else { &index };
+        let key = if shape == ListFormat::Map { name(was) } else { &index };
         text.remove(document, &below(path, &[key]))?;
     }
     for now in added {
         let item = match shape {
-            Shape::Map => {
+            ListFormat::Map => {
                 text.set(document, &below(path, &[name(now)]), value(now))?;
                 continue;
             }
-            Shape::Named => json!({"name": name(now), "value": value(now)}),
-            Shape::Bare | Shape::Dashed => json!(now),
+            ListFormat::Named => json!({"name": name(now), "value": value(now)}),
+            ListFormat::Bare | ListFormat::Dashed => json!(now),
         };
         match text.get(document, path) {
             Some(Value::Array(_)) => text.push(document, path, &item)?,

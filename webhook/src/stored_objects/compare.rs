@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Finding, Kept};
+use super::{Deviation, Finding};
 use crate::decide::{Decision, Input, Kind, Migration, Outcome, decide};
 use crate::view::Namespaces;
 
 /// What a judgement depends on, besides the object.
 #[derive(Clone, Copy, Debug)]
-pub struct Judge<'a> {
+pub struct Comparison<'a> {
     /// The object's kind.
     pub kind: &'static Kind,
     /// The migration that is being checked; what belongs to others is theirs.
@@ -25,30 +25,30 @@ pub struct Judge<'a> {
 
 /// What is wrong with the object; none if it is in form, or none of this migration's.
 #[must_use]
-pub fn judge(judge: &Judge<'_>, object: &Value) -> Option<Finding> {
+pub fn compare(compare: &Comparison<'_>, object: &Value) -> Option<Finding> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
     let ends = text("/metadata/deletionTimestamp").is_some();
-    let has_ended = judge.kind.kind == "Pod" && matches!(text("/status/phase"), Some("Succeeded" | "Failed"));
+    let has_ended = compare.kind.kind == "Pod" && matches!(text("/status/phase"), Some("Succeeded" | "Failed"));
     if ends || has_ended {
         return None;
     }
     let namespace = text("/metadata/namespace");
-    let labels = namespace.and_then(|name| judge.namespaces.cached(name));
-    let decision = as_if_written(judge, object, namespace, labels.as_deref());
-    let kept = match decision.outcome {
-        Outcome::Changed | Outcome::Audited => Kept::Missed,
-        Outcome::Refused => Kept::Refused,
+    let labels = namespace.and_then(|name| compare.namespaces.cached(name));
+    let decision = as_if_written(compare, object, namespace, labels.as_deref());
+    let deviation = match decision.outcome {
+        Outcome::Changed | Outcome::Audited => Deviation::Missed,
+        Outcome::Refused => Deviation::Refused,
         Outcome::NotOurs | Outcome::Unchanged => return None,
     };
     // A refusal before a migration was chosen names none; it concerns all that asked.
     let of_another = decision
         .audit_annotations
         .get("migration")
-        .is_some_and(|name| name != judge.migration);
+        .is_some_and(|name| name != compare.migration);
     (!of_another).then(|| Finding {
-        kept,
+        deviation,
         api_version: text("/apiVersion").unwrap_or_default().to_owned(),
-        kind: judge.kind.kind,
+        kind: compare.kind.kind,
         namespace: namespace.map(str::to_owned),
         name: text("/metadata/name").unwrap_or_default().to_owned(),
         uid: text("/metadata/uid").unwrap_or_default().to_owned(),
@@ -58,7 +58,7 @@ pub fn judge(judge: &Judge<'_>, object: &Value) -> Option<Finding> {
 
 /// The decision if the object were written now, with a change that lets an update act.
 fn as_if_written(
-    judge: &Judge<'_>,
+    compare: &Comparison<'_>,
     object: &Value,
     namespace: Option<&str>,
     namespace_labels: Option<&BTreeMap<String, String>>,
@@ -67,8 +67,8 @@ fn as_if_written(
     decide(&Input {
         namespace,
         namespace_labels,
-        own_namespace: Some(judge.own_namespace),
-        ..Input::creation(object, judge.all).over(judge.kind.on_update.then_some(&nothing))
+        own_namespace: Some(compare.own_namespace),
+        ..Input::creation(object, compare.all).over(compare.kind.on_update.then_some(&nothing))
     })
 }
 
@@ -78,7 +78,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use super::{Finding, Kept};
+    use super::{Deviation, Finding};
     use crate::decide::kinds;
 
     fn migration(name: &str, phase: &str) -> CloudProviderMigration {
@@ -93,14 +93,14 @@ mod tests {
             "metadata": {"name": "t", "uid": "u", "labels": {"tenant": "prod"}},
             "spec": {"kubernetes": {"version": "v1.26.1"}, "controlPlane": {"deployment": {"extraArgs": {"controllerManager": args}}}}});
         let all: Vec<Migration<'_>> = all.iter().map(Migration::from).collect();
-        let judge = Judge {
+        let compare = Comparison {
             kind: kinds().find(|kind| kind.kind == "TenantControlPlane").unwrap(),
             migration: "prod",
             all: &all,
             own_namespace: "outrigger-system",
             namespaces: &Namespaces::new(None),
         };
-        super::judge(&judge, &object)
+        super::compare(&compare, &object)
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
         let all = [migration("prod", "Prepare")];
         assert_eq!(all[0].spec.phase, Phase::Prepare);
         let finding = found(&all, &["--cloud-provider=aws"]).unwrap();
-        assert_eq!((finding.kept, finding.name.as_str()), (Kept::Missed, "t"));
+        assert_eq!((finding.deviation, finding.name.as_str()), (Deviation::Missed, "t"));
         assert!(finding.reasons[0].contains("--enable-leader-migration"), "{finding:?}");
         assert_eq!(found(&[migration("prod", "InTree")], &["--cloud-provider=aws"]), None);
         let in_form = ["--cloud-provider=aws", "--enable-leader-migration=true"];
@@ -118,9 +118,12 @@ mod tests {
     #[test]
     fn what_cannot_be_changed_is_refused_and_what_is_anothers_is_theirs() {
         let finding = found(&[migration("prod", "Prepare")], &["--cloud-provider=gce"]).unwrap();
-        assert_eq!(finding.kept, Kept::Refused);
+        assert_eq!(finding.deviation, Deviation::Refused);
         assert_eq!(found(&[migration("other", "Prepare")], &["--cloud-provider=aws"]), None);
         let both = [migration("other", "Prepare"), migration("prod", "Prepare")];
-        assert_eq!(found(&both, &["--cloud-provider=aws"]).unwrap().kept, Kept::Refused);
+        assert_eq!(
+            found(&both, &["--cloud-provider=aws"]).unwrap().deviation,
+            Deviation::Refused
+        );
     }
 }

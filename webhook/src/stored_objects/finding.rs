@@ -1,18 +1,18 @@
 //! Objects that are not in the form of their migration's phase.
 
 /// Findings of one migration that are named; the others are only counted.
-pub(super) const NAMED: usize = 50;
+pub(super) const MAX_NAMED: usize = 50;
 
 /// Why an object is not in form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kept {
+pub enum Deviation {
     /// It would be changed if it were written now.
     Missed,
     /// Something stands in the way; the reasons say what.
     Refused,
 }
 
-impl Kept {
+impl Deviation {
     /// The label in metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -27,7 +27,7 @@ impl Kept {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Why.
-    pub kept: Kept,
+    pub deviation: Deviation,
     /// The object's `apiVersion`.
     pub api_version: String,
     /// Its kind.
@@ -45,9 +45,9 @@ pub struct Finding {
 /// What came of one migration's pass.
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// Objects looked at.
-    pub looked_at: usize,
-    /// Objects that are not in form, at most [`NAMED`] of them.
+    /// Number of objects checked.
+    pub checked: usize,
+    /// Objects that are not in form, at most [`MAX_NAMED`] of them.
     pub findings: Vec<Finding>,
     /// All of them.
     pub missed: usize,

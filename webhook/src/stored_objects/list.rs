@@ -1,4 +1,4 @@
-//! Reading what is stored: only kinds that a migration's targets are about, only where they look, page by page.
+//! Reading what is stored: only kinds that a migration's targets are about, only in the namespaces that they select, page by page.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::view::Labels;
 /// Objects asked for at once: what is held in memory.
 const PAGE: u32 = 200;
 /// Past so many namespaces one list of the whole cluster is cheaper than a list for each.
-const MANY: usize = 20;
+const MAX_NAMESPACED_LISTS: usize = 20;
 
 /// Where objects of one kind may be that a target selects.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -28,7 +28,7 @@ pub(super) struct Scope {
 
 /// What came of reading one kind.
 #[derive(Debug)]
-pub(super) enum Looked {
+pub(super) enum ListResult {
     /// Every object was handed over.
     All,
     /// The API server does not have this kind.
@@ -38,7 +38,7 @@ pub(super) enum Looked {
 }
 
 impl Scope {
-    /// Every kind that the migration's targets are about, with where to look. A kind comes once per target.
+    /// Every kind that the migration's targets are about, with its scope. A kind is listed once per scope.
     pub fn of(
         migration: &CloudProviderMigration,
         namespaces: &BTreeMap<String, Labels>,
@@ -66,7 +66,7 @@ impl Scope {
             .filter(selects)
             .map(|(name, _)| name.clone())
             .collect();
-        let by_namespace = kind.namespaced && chosen.len() <= MANY;
+        let by_namespace = kind.namespaced && chosen.len() <= MAX_NAMESPACED_LISTS;
         // A selector that cannot be read matches nothing, which the decision finds out.
         let selector = target
             .object_selector
@@ -96,22 +96,22 @@ fn same_kind(one: &Kind, other: &Kind) -> bool {
 }
 
 /// Hands every object of a kind in the scope to `take`.
-pub(super) async fn each(client: &Client, kind: &Kind, scope: &Scope, mut take: impl FnMut(&Value)) -> Looked {
+pub(super) async fn each(client: &Client, kind: &Kind, scope: &Scope, mut take: impl FnMut(&Value)) -> ListResult {
     for version in kind.versions {
         match in_version(client, kind, version, scope, &mut take).await {
-            Ok(()) => return Looked::All,
+            Ok(()) => return ListResult::All,
             // Another version of the group may be served.
             Err(error) if is_not_served(&error) => {}
             Err(error) => {
                 let (group, plural) = (kind.group, kind.plural);
-                return Looked::Failed(format!(
+                return ListResult::Failed(format!(
                     "{plural} of {:?}: {error}",
                     if group.is_empty() { "v1" } else { group }
                 ));
             }
         }
     }
-    Looked::NotServed
+    ListResult::NotServed
 }
 
 async fn in_version(

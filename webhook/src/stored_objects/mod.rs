@@ -1,11 +1,11 @@
 //! The background check: which objects are not in the form of their migration's phase.
 //!
 //! The webhook may be away when an object is written, and a phase never changes an object by itself. So what is stored
-//! is looked at again every few minutes, with the very same decision: what would be changed if it were written now has
+//! is compared again every few minutes, with the very same decision: what would be changed if it were written now has
 //! been missed, or waits for its rollout. Nothing is changed here. The result is a metric, the condition
 //! `ObjectsApplied` of the migration, and an Event on each object.
 //!
-//! Not looked at: Nodes, whose taint is the manager's to follow up, and kinds that are changed at their creation only,
+//! Not checked: Nodes, whose taint is the manager's to follow up, and kinds that are changed at their creation only,
 //! but for Pods, which are made anew.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -28,14 +28,14 @@ mod finding;
 mod list;
 mod report;
 
-pub use compare::{Judge, judge};
-use finding::NAMED;
-pub use finding::{Finding, Kept, Summary};
+pub use compare::{Comparison, compare};
+use finding::MAX_NAMED;
+pub use finding::{Deviation, Finding, Summary};
 pub use list::is_checked;
-use list::{Looked, Scope};
+use list::{ListResult, Scope};
 
 /// Time after which an object that is still not in form gets another Event, as API servers keep Events for an hour.
-const REMIND: Duration = Duration::from_secs(3600);
+const EVENT_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// The check, with all that it needs.
 pub struct Check {
@@ -56,7 +56,7 @@ pub struct Check {
 impl Check {
     /// Looks again and again, until `stop`.
     pub async fn run(self, stop: CancellationToken) {
-        let mut told = HashMap::new();
+        let mut events_sent = HashMap::new();
         // The first pass waits for what reviews wait for too.
         let mut pause = Duration::from_secs(1);
         while stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
@@ -64,80 +64,89 @@ impl Check {
                 continue;
             };
             pause = self.every;
-            if stop.run_until_cancelled(self.pass(&known, &mut told)).await.is_none() {
+            if stop
+                .run_until_cancelled(self.pass(&known, &mut events_sent))
+                .await
+                .is_none()
+            {
                 return;
             }
         }
     }
 
-    async fn pass(&self, known: &Known, told: &mut HashMap<String, Instant>) {
+    async fn pass(&self, known: &Known, events_sent: &mut HashMap<String, Instant>) {
         let all: Vec<Migration<'_>> = known.iter().map(Migration::from).collect();
         let namespaces = self.namespaces.all();
         let mut counts = HashMap::new();
         for migration in known.iter() {
-            let summary = self.look(migration, &all, &namespaces, &mut counts).await;
+            let summary = self.check(migration, &all, &namespaces, &mut counts).await;
             tracing::debug!(
                 migration = migration.metadata.name,
-                looked_at = summary.looked_at,
+                checked = summary.checked,
                 missed = summary.missed,
                 "checked what is stored"
             );
             report::condition(&self.client, migration, &summary, Timestamp::now()).await;
-            self.tell(migration, &summary, told).await;
+            self.send_events(migration, &summary, events_sent).await;
         }
-        told.retain(|_, at| at.elapsed() < REMIND);
+        events_sent.retain(|_, at| at.elapsed() < EVENT_INTERVAL);
         self.metrics.missed(&counts);
     }
 
-    async fn look(
+    async fn check(
         &self,
         migration: &CloudProviderMigration,
         all: &[Migration<'_>],
         namespaces: &BTreeMap<String, Labels>,
-        counts: &mut HashMap<(&'static str, Kept), i64>,
+        counts: &mut HashMap<(&'static str, Deviation), i64>,
     ) -> Summary {
         let mut summary = Summary::default();
         // UIDs: two targets may select one object.
         let mut seen = HashSet::new();
         for (kind, scope) in Scope::of(migration, namespaces, &self.own_namespace) {
-            let judge = Judge {
+            let compare = Comparison {
                 kind,
                 migration: migration.metadata.name.as_deref().unwrap_or_default(),
                 all,
                 own_namespace: &self.own_namespace,
                 namespaces: &self.namespaces,
             };
-            let looked = list::each(&self.client, kind, &scope, |object| {
+            let result = list::each(&self.client, kind, &scope, |object| {
                 let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
                 if !seen.insert(uid.unwrap_or_default().to_owned()) {
                     return;
                 }
-                summary.looked_at += 1;
-                if let Some(finding) = compare::judge(&judge, object) {
-                    *counts.entry((kind.kind, finding.kept)).or_default() += 1;
+                summary.checked += 1;
+                if let Some(finding) = compare::compare(&compare, object) {
+                    *counts.entry((kind.kind, finding.deviation)).or_default() += 1;
                     summary.missed += 1;
-                    if summary.findings.len() < NAMED {
+                    if summary.findings.len() < MAX_NAMED {
                         summary.findings.push(finding);
                     }
                 }
             })
             .await;
-            match looked {
-                Looked::All | Looked::NotServed => {}
-                Looked::Failed(reason) => summary.unread.push(reason),
+            match result {
+                ListResult::All | ListResult::NotServed => {}
+                ListResult::Failed(reason) => summary.unread.push(reason),
             }
         }
         summary
     }
 
-    async fn tell(&self, migration: &CloudProviderMigration, summary: &Summary, told: &mut HashMap<String, Instant>) {
+    async fn send_events(
+        &self,
+        migration: &CloudProviderMigration,
+        summary: &Summary,
+        events_sent: &mut HashMap<String, Instant>,
+    ) {
         for finding in &summary.findings {
             let key = report::event_name(migration, finding);
-            if told.contains_key(&key) {
+            if events_sent.contains_key(&key) {
                 continue;
             }
             report::event(&self.client, migration, finding, &key, Timestamp::now()).await;
-            told.insert(key, Instant::now());
+            events_sent.insert(key, Instant::now());
         }
     }
 }

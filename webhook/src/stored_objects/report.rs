@@ -11,19 +11,19 @@ use outrigger_shared::event::{About, EventType};
 use outrigger_shared::migration::{CloudProviderMigration, condition::OBJECTS_APPLIED};
 use serde_json::json;
 
-use super::{Finding, Kept, Summary};
+use super::{Deviation, Finding, Summary};
 
 /// Objects that the condition's message names.
-const NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 const MANAGER: &str = "outrigger-webhook";
 
 /// Status, reason and message of the condition.
 fn verdict(migration: &CloudProviderMigration, summary: &Summary) -> (&'static str, &'static str, String) {
     let phase = migration.spec.phase;
     if summary.missed > 0 {
-        let names = summary.findings.iter().take(NAMED).map(title);
+        let names = summary.findings.iter().take(MAX_NAMED).map(title);
         let (all, name) = (summary.missed, migration.name_any());
-        let more = if all > NAMED { ", …" } else { "" };
+        let more = if all > MAX_NAMED { ", …" } else { "" };
         let message = format!(
             "{all} objects do not have the form of {phase}: {}{more}; their Events say why. Write them again, for \
              example with annotation outrigger.dev/apply={name}/{phase}, when they may roll.",
@@ -38,7 +38,7 @@ fn verdict(migration: &CloudProviderMigration, summary: &Summary) -> (&'static s
         );
         return ("Unknown", "NotReadable", message);
     }
-    let message = format!("{} objects looked at, all have the form of {phase}", summary.looked_at);
+    let message = format!("{} objects looked at, all have the form of {phase}", summary.checked);
     ("True", "AllApplied", message)
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn condition(client: &Client, migration: &CloudProviderMigratio
 pub(super) fn event_name(migration: &CloudProviderMigration, finding: &Finding) -> String {
     let mut hasher = DefaultHasher::new();
     let about = (&finding.uid, migration.name_any(), migration.spec.phase.to_string());
-    (about, finding.kept, &finding.reasons).hash(&mut hasher);
+    (about, finding.deviation, &finding.reasons).hash(&mut hasher);
     // Names of Events are bounded as all names are.
     let name: String = finding.name.chars().take(200).collect();
     format!("{name}.{:016x}", hasher.finish())
@@ -106,7 +106,7 @@ pub(super) async fn event(
         namespace: finding.namespace.clone(),
         uid: finding.uid.clone(),
     };
-    let (reason, message) = said(migration, finding);
+    let (reason, message) = event_text(migration, finding);
     let event = about.event(name.to_owned(), MANAGER, EventType::Warning, (reason, &message), now);
     let api = Api::<Event>::namespaced(client.clone(), about.event_namespace());
     let written = match api.create(&PostParams::default(), &event).await {
@@ -118,15 +118,15 @@ pub(super) async fn event(
     }
 }
 
-fn said(migration: &CloudProviderMigration, finding: &Finding) -> (&'static str, String) {
+fn event_text(migration: &CloudProviderMigration, finding: &Finding) -> (&'static str, String) {
     let (migration, phase) = (migration.name_any(), migration.spec.phase);
     let reasons = finding.reasons.join("; ");
-    match finding.kept {
-        Kept::Missed => (
+    match finding.deviation {
+        Deviation::Missed => (
             "NotInPhase",
             format!("migration {migration}: not in the form of {phase}; when it is written again: {reasons}"),
         ),
-        Kept::Refused => (
+        Deviation::Refused => (
             "PhaseRefused",
             format!("migration {migration}: cannot get the form of {phase}: {reasons}"),
         ),

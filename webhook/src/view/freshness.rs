@@ -1,6 +1,6 @@
 //! Whether a cloud-controller-manager is at work in a cluster: whether its main lease is being renewed.
 //!
-//! A node that gets the uninitialized taint waits for such a manager, so the taint is added only where one is seen.
+//! A node that gets the uninitialized taint waits for such a manager, so the taint is added only where one is observed.
 //! As in every reader of leases, the time in the lease is compared with earlier values of itself and never with the
 //! clock of this machine, which may differ from its writer's.
 
@@ -16,23 +16,23 @@ use super::watch::Index;
 
 /// What is known of one lease.
 #[derive(Debug, Default)]
-pub struct Freshness(Mutex<Seen>);
+pub struct Freshness(Mutex<LeaseState>);
 
 #[derive(Debug, Clone, Default, PartialEq)]
-enum Seen {
+enum LeaseState {
     /// Not looked at, or not since the watch broke.
     #[default]
     Nothing,
     /// There is no such lease.
     Absent,
     /// Held, but it is not known whether its holder lives: this is the first look.
-    Held(Sight),
+    Held(Observation),
     /// Renewed while we looked.
-    Renewed(Sight),
+    Renewed(Observation),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Sight {
+struct Observation {
     holder: String,
     renewed: Option<Timestamp>,
     duration: Duration,
@@ -43,33 +43,33 @@ impl Freshness {
     /// Whether the lease is held and being renewed at `now`; `None` when that is not known.
     #[must_use]
     pub fn at(&self, now: Instant) -> Option<bool> {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let expired = |sight: &Sight| now >= sight.at + sight.duration;
-        match &*seen {
-            Seen::Nothing => None,
-            Seen::Absent => Some(false),
-            Seen::Held(sight) => expired(sight).then_some(false),
-            Seen::Renewed(sight) => Some(!expired(sight)),
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let expired = |observation: &Observation| now >= observation.at + observation.duration;
+        match &*state {
+            LeaseState::Nothing => None,
+            LeaseState::Absent => Some(false),
+            LeaseState::Held(observation) => expired(observation).then_some(false),
+            LeaseState::Renewed(observation) => Some(!expired(observation)),
         }
     }
 
     fn observe(&self, spec: Option<&LeaseSpec>, now: Instant) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // A lease without a holder was released: nobody is at work. The same for a duration that is none.
-        let Some(sight) = spec.and_then(|spec| Sight::of(spec, now)) else {
-            *seen = Seen::Absent;
+        let Some(observation) = spec.and_then(|spec| Observation::of(spec, now)) else {
+            *state = LeaseState::Absent;
             return;
         };
-        *seen = match &*seen {
-            Seen::Nothing => Seen::Held(sight),
-            Seen::Held(before) | Seen::Renewed(before) if before.same_record(&sight) => return,
+        *state = match &*state {
+            LeaseState::Nothing => LeaseState::Held(observation),
+            LeaseState::Held(before) | LeaseState::Renewed(before) if before.same_record(&observation) => return,
             // A holder that appears while we look has just written the lease.
-            Seen::Absent | Seen::Held(_) | Seen::Renewed(_) => Seen::Renewed(sight),
+            LeaseState::Absent | LeaseState::Held(_) | LeaseState::Renewed(_) => LeaseState::Renewed(observation),
         };
     }
 }
 
-impl Sight {
+impl Observation {
     fn of(spec: &LeaseSpec, at: Instant) -> Option<Self> {
         let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
         let seconds = u64::try_from(spec.lease_duration_seconds?)
@@ -108,8 +108,8 @@ impl Index<Lease> for Freshness {
     }
 
     fn broken(&self) {
-        // A renewal seen after the gap may lie anywhere in it, so looking starts over.
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Seen::Nothing;
+        // A renewal observed after the gap may lie anywhere in it, so looking starts over.
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = LeaseState::Nothing;
     }
 }
 

@@ -10,4 +10,4 @@ mod watch;
 pub use freshness::{Clusters, Freshness};
 pub use migrations::{KNOWN_EMPTY, Known, Migrations};
 pub use namespaces::{Labels, Namespaces};
-pub use watch::{Follow, Index};
+pub use watch::{Index, WatchTask};

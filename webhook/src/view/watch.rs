@@ -10,12 +10,12 @@ use kube::runtime::watcher::{Config, Error, Event, watcher};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::{Metrics, Watched};
+use crate::metrics::{Metrics, WatchedType};
 
-/// The pause after the first failure; it doubles from there.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// The longest pause. Short, because until then a phase change goes unseen; a list of a few objects is cheap.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The backoff after the first failure; it doubles from there.
+const FIRST_BACKOFF: Duration = Duration::from_millis(500);
+/// The longest backoff. Short, because until then a phase change goes unseen; a list of a few objects is cheap.
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
 /// A plain store that a watch fills.
 pub trait Index<K>: Send + Sync + 'static {
@@ -32,7 +32,7 @@ pub trait Index<K>: Send + Sync + 'static {
 }
 
 /// One watch and where it goes.
-pub struct Follow<K, I> {
+pub struct WatchTask<K, I> {
     /// The objects.
     pub api: Api<K>,
     /// Which of them.
@@ -40,23 +40,23 @@ pub struct Follow<K, I> {
     /// Where they go.
     pub index: Arc<I>,
     /// What it is called in metrics and logs.
-    pub watched: Watched,
+    pub watched: WatchedType,
     /// The cluster's name in logs.
     pub cluster: String,
     /// Counts failures.
     pub metrics: Arc<Metrics>,
 }
 
-impl<K, I> std::fmt::Debug for Follow<K, I> {
+impl<K, I> std::fmt::Debug for WatchTask<K, I> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Follow")
+        f.debug_struct("WatchTask")
             .field("watched", &self.watched)
             .field("cluster", &self.cluster)
             .finish_non_exhaustive()
     }
 }
 
-impl<K, I> Follow<K, I>
+impl<K, I> WatchTask<K, I>
 where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     I: Index<K>,
@@ -66,20 +66,20 @@ where
         // After any failure the watch begins anew with a list: that is what shows that it works again, for objects
         // that may then not change for weeks.
         let mut failure: Option<Failure> = None;
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = FIRST_BACKOFF;
         loop {
             let events = watcher(self.api.clone(), self.config.clone());
             let Some(error) = stop
-                .run_until_cancelled(self.feed(events, &mut failure, &mut pause))
+                .run_until_cancelled(self.feed(events, &mut failure, &mut backoff))
                 .await
             else {
                 return;
             };
             self.failed(&error, &mut failure);
-            if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+            if stop.run_until_cancelled(tokio::time::sleep(backoff)).await.is_none() {
                 return;
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            backoff = (backoff * 2).min(MAX_BACKOFF);
         }
     }
 
@@ -87,7 +87,7 @@ where
         &self,
         events: impl Stream<Item = Result<Event<K>, Error>>,
         failure: &mut Option<Failure>,
-        pause: &mut Duration,
+        backoff: &mut Duration,
     ) -> Option<Error> {
         let mut events = std::pin::pin!(events);
         let mut listed = Vec::new();
@@ -99,7 +99,7 @@ where
                 Ok(Event::InitDone) => {
                     self.index.replace(std::mem::take(&mut listed));
                     self.works(failure);
-                    *pause = FIRST_PAUSE;
+                    *backoff = FIRST_BACKOFF;
                 }
                 Ok(Event::Apply(object)) => self.index.apply(object),
                 Ok(Event::Delete(object)) => self.index.delete(&object),

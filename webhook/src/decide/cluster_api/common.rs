@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::decide::{
     Draft, Input, Kind, Migration, Operation,
-    arguments::Shape,
+    arguments::ListFormat,
     document::Document,
     machine_scripts,
     provisioner_object::{self, Obstacle, Rules},
@@ -109,7 +109,7 @@ pub(super) fn fixed_template(input: &Input<'_>, migration: &Migration<'_>, kind:
 }
 
 /// Objects for machines of another cloud are none of this migration's: their references and provider IDs tell.
-pub(super) fn refuse_other_clouds(document: &Document, kubelets: &[(Path, Shape)]) -> Result<(), Obstacle> {
+pub(super) fn refuse_other_clouds(document: &Document, kubelets: &[(Path, ListFormat)]) -> Result<(), Obstacle> {
     const REFERENCES: [&[&str]; 3] = [
         &["machineTemplate", "infrastructureRef", "kind"],
         &["machineTemplate", "spec", "infrastructureRef", "kind"],
@@ -148,7 +148,7 @@ pub(super) fn join(home: &[&str], rest: &[&str]) -> Path {
 }
 
 /// The values of a flag for checks that change nothing; none where the list cannot be read.
-pub(super) fn values(object: &Value, (path, shape): &(Path, Shape), flag: Flag) -> Vec<String> {
+pub(super) fn values(object: &Value, (path, shape): &(Path, ListFormat), flag: Flag) -> Vec<String> {
     let found = object.pointer(path.pointer().as_str()).filter(|value| !value.is_null());
     let line = shape.of(found).read(found, path).ok();
     line.and_then(|line| line.values(flag).ok()).unwrap_or_default()

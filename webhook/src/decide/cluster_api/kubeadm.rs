@@ -20,7 +20,7 @@ use super::{
 use crate::{
     decide::{
         Kind,
-        arguments::Shape,
+        arguments::ListFormat,
         document::Document,
         provisioner_object::{self, Obstacle, Rules, Situation},
     },
@@ -122,7 +122,7 @@ impl Kubeadm {
         } else {
             self.kubelet("joinConfiguration")
         };
-        provisioner_object::is_external(object, &path, Shape::Map)
+        provisioner_object::is_external(object, &path, ListFormat::Map)
     }
 
     fn form(&self, document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
@@ -159,8 +159,8 @@ impl Kubeadm {
     }
 
     /// The argument lists that the object has, or has to get.
-    fn lists(&self, document: &Document) -> Vec<(Component, (Path, Shape))> {
-        let shape = Shape::Map.in_version_of(document.whole());
+    fn lists(&self, document: &Document) -> Vec<(Component, (Path, ListFormat))> {
+        let shape = ListFormat::Map.in_version_of(document.whole());
         let has = |field: &str| document.get(&join(self.home, &[field])).is_some();
         let mut lists = Vec::new();
         let mut add = |component, path| lists.push((component, (path, shape)));
@@ -183,7 +183,7 @@ impl Kubeadm {
     fn warn_of_names(
         &self,
         document: &mut Document,
-        lists: &[(Component, (Path, Shape))],
+        lists: &[(Component, (Path, ListFormat))],
         situation: &Situation<'_>,
     ) -> Result<(), Obstacle> {
         let mut unnamed = Vec::new();
@@ -211,8 +211,8 @@ impl Kubeadm {
         Ok(())
     }
 
-    fn with_scheduler(&self, mut lists: Vec<(Path, Shape)>, document: &Document) -> Vec<(Path, Shape)> {
-        let shape = Shape::Map.in_version_of(document.whole());
+    fn with_scheduler(&self, mut lists: Vec<(Path, ListFormat)>, document: &Document) -> Vec<(Path, ListFormat)> {
+        let shape = ListFormat::Map.in_version_of(document.whole());
         lists.push((self.component("scheduler"), shape));
         lists
     }

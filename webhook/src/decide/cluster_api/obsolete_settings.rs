@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use super::common::{join, values};
 use crate::{
-    decide::{arguments::Shape, document::Document},
+    decide::{arguments::ListFormat, document::Document},
     patch::Path,
 };
 
 /// The files that `--cloud-config` of any component names.
-pub(super) fn cloud_configs(document: &Document, lists: &[(Path, Shape)]) -> Vec<String> {
+pub(super) fn cloud_configs(document: &Document, lists: &[(Path, ListFormat)]) -> Vec<String> {
     let found = lists
         .iter()
         .flat_map(|list| values(document.whole(), list, flag::CLOUD_CONFIG));
@@ -24,7 +24,7 @@ pub(super) fn warn_of_cloud_configs(
     document: &mut Document,
     home: &[&str],
     before: &[String],
-    lists: &[(Path, Shape)],
+    lists: &[(Path, ListFormat)],
 ) {
     let read = cloud_configs(document, lists);
     let unread = |path: &str| before.iter().any(|one| one == path) && !read.iter().any(|one| one == path);
@@ -59,9 +59,9 @@ pub(super) fn warn_of_cloud_configs(
 
 /// `CSIMigrationAWS=false` keeps EBS volumes with the in-tree plugin. Up to 1.22 that is the default; in 1.25 and
 /// 1.26 the gate cannot be off, so that a component with it does not start; later ones do not know it.
-pub(super) fn warn_of_gates(document: &mut Document, lists: &[(Path, Shape)], version: Option<KubernetesVersion>) {
+pub(super) fn warn_of_gates(document: &mut Document, lists: &[(Path, ListFormat)], version: Option<KubernetesVersion>) {
     const GATE: &str = "CSIMigrationAWS";
-    let is_off = |list: &&(Path, Shape)| {
+    let is_off = |list: &&(Path, ListFormat)| {
         let gates = values(document.whole(), list, flag::FEATURE_GATES);
         let settings = gates.iter().flat_map(|gates| gates.split(','));
         let mut ours = settings.filter_map(|setting| {

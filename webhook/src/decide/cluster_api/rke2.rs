@@ -33,7 +33,7 @@ use super::{
 use crate::{
     decide::{
         Kind,
-        arguments::Shape,
+        arguments::ListFormat,
         document::Document,
         provisioner_object::{self, Obstacle, Rules, Situation},
         rke2_provider::{self, AWS, EXTERNAL, LAST_IN_TREE, Providers},
@@ -86,12 +86,12 @@ const CONTROL_PLANE_TEMPLATES: Rules = Rules {
     ..RULES
 };
 const CONFIGS: Rules = Rules {
-    is_external: |object| provisioner_object::is_external(object, &kubelet(SPEC), Shape::Bare),
+    is_external: |object| provisioner_object::is_external(object, &kubelet(SPEC), ListFormat::Bare),
     form: |document, situation| machine(document, situation, SPEC),
     ..RULES
 };
 const CONFIG_TEMPLATES: Rules = Rules {
-    is_external: |object| provisioner_object::is_external(object, &kubelet(TEMPLATE), Shape::Bare),
+    is_external: |object| provisioner_object::is_external(object, &kubelet(TEMPLATE), ListFormat::Bare),
     form: |document, situation| machine(document, situation, TEMPLATE),
     ..RULES
 };
@@ -114,7 +114,7 @@ fn provider_name(home: &[&str]) -> Path {
 
 /// `extraArgs` of kube-controller-manager count before `cloudProviderName`.
 fn is_external(object: &Value, home: &[&str]) -> bool {
-    let arguments = (extra_args(home, "kubeControllerManager"), Shape::Bare);
+    let arguments = (extra_args(home, "kubeControllerManager"), ListFormat::Bare);
     let own = values(object, &arguments, flag::CLOUD_PROVIDER).pop();
     own.as_deref().or_else(|| name_of(object, home)) == Some(EXTERNAL)
 }
@@ -135,7 +135,7 @@ fn providers(object: &Value, version: KubernetesVersion, home: &[&str]) -> Provi
     ];
     let name = name_of(object, home);
     let given = |(component, path): (Component, Path)| {
-        let own = values(object, &(path, Shape::Bare), flag::CLOUD_PROVIDER).pop();
+        let own = values(object, &(path, ListFormat::Bare), flag::CLOUD_PROVIDER).pop();
         let named = || rke2_provider::passed(name, component, Some(version)).map(str::to_owned);
         (component, own.or_else(named))
     };
@@ -149,7 +149,7 @@ fn control_plane(document: &mut Document, situation: &Situation<'_>, home: &[&st
     if situation.row == Phase::InTree {
         return Ok(());
     }
-    refuse_other_clouds(document, &[(kubelet(home), Shape::Bare)])?;
+    refuse_other_clouds(document, &[(kubelet(home), ListFormat::Bare)])?;
     let was_external = is_external(document.whole(), home);
     let name = named_provider(document, home)?;
     controller_manager(document, situation, home, name)?;
@@ -171,7 +171,7 @@ fn control_plane(document: &mut Document, situation: &Situation<'_>, home: &[&st
         &extra_args(home, "kubeScheduler"),
         &kubelet(home),
     ];
-    let lists = lists.map(|path| (path.clone(), Shape::Bare));
+    let lists = lists.map(|path| (path.clone(), ListFormat::Bare));
     obsolete_settings::warn_of_gates(document, &lists, situation.version);
     Ok(())
 }
@@ -184,7 +184,12 @@ fn controller_manager(
     name: Option<&'static str>,
 ) -> Result<(), Obstacle> {
     let list = extra_args(home, "kubeControllerManager");
-    let by_arguments = values(document.whole(), &(list.clone(), Shape::Bare), flag::CLOUD_PROVIDER).pop();
+    let by_arguments = values(
+        document.whole(),
+        &(list.clone(), ListFormat::Bare),
+        flag::CLOUD_PROVIDER,
+    )
+    .pop();
     if name.is_none() && by_arguments.is_none() {
         return Err(Obstacle::Other(format!(
             "{} is not set, so RKE2 runs its own cloud controller, whose Nodes no other one can take over; correct spec.targets, or set it to aws or external",
@@ -206,7 +211,7 @@ fn controller_manager(
     } else {
         None
     };
-    provisioner_object::arguments_beside(document, &list, Shape::Bare, component, situation, given)?;
+    provisioner_object::arguments_beside(document, &list, ListFormat::Bare, component, situation, given)?;
     let is_overridden = by_arguments.as_deref() == Some(EXTERNAL);
     if situation.row >= Phase::Migrate && name == Some(AWS) && follows && !is_overridden {
         let why = "RKE2 gives it to kube-controller-manager and kubelet";
@@ -229,7 +234,7 @@ fn api_server(
 ) -> Result<(), Obstacle> {
     let component = Component::KubeApiserver;
     let path = extra_args(home, "kubeAPIServer");
-    let mut own = document.arguments(&path, Shape::Bare)?;
+    let mut own = document.arguments(&path, ListFormat::Bare)?;
     let passed = rke2_provider::passed(name, component, situation.version);
     let because = |reason| Obstacle::of_flags(component, reason);
     let changes = rke2_provider::api_server_changes(&own, passed, situation).map_err(because)?;
@@ -237,7 +242,7 @@ fn api_server(
         change.apply(&mut own).map_err(|reason| because(reason.into()))?;
     }
     let reasons = changes.iter().map(|change| format!("{component}: {change}"));
-    document.set_arguments(&path, Shape::Bare, &own, reasons)?;
+    document.set_arguments(&path, ListFormat::Bare, &own, reasons)?;
     Ok(())
 }
 
@@ -281,7 +286,7 @@ fn machine(document: &mut Document, situation: &Situation<'_>, home: &[&str]) ->
     if situation.row == Phase::InTree {
         return Ok(());
     }
-    refuse_other_clouds(document, &[(kubelet(home), Shape::Bare)])?;
+    refuse_other_clouds(document, &[(kubelet(home), ListFormat::Bare)])?;
     kubelet_arguments(document, situation, home, None)
 }
 
@@ -293,7 +298,7 @@ fn check_kubelet(
     name: Option<&str>,
 ) -> Result<(), Obstacle> {
     let component = Component::Kubelet;
-    let own = document.arguments(&kubelet(home), Shape::Bare)?;
+    let own = document.arguments(&kubelet(home), ListFormat::Bare)?;
     let given = rke2_provider::passed(name, component, situation.version);
     let whole = provisioner_object::with_provider(&own, component, given)?;
     provisioner_object::warn_of_flags(document, component, &whole, situation)?;
@@ -312,7 +317,7 @@ fn kubelet_arguments(
     provisioner_object::arguments_beside(
         document,
         &kubelet(home),
-        Shape::Bare,
+        ListFormat::Bare,
         Component::Kubelet,
         situation,
         given,

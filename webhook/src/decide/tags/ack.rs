@@ -4,7 +4,7 @@
 //! instance may have just one security group with the tag, else load balancers fail, so those get it only when asked.
 
 use super::{
-    format::{KEY_VALUE, TagShape},
+    format::{KEY_VALUE, TagFormat},
     row::{BASE, NOT_LOOKED_FOR, Policy, Role, TagPath, TagRow, When, add, target},
 };
 
@@ -25,7 +25,7 @@ const ELB: TagRow = TagRow {
 
 const EKS: TagRow = TagRow {
     group: "eks.services.k8s.aws",
-    paths: &[target("/spec/tags", TagShape::Map)],
+    paths: &[target("/spec/tags", TagFormat::Map)],
     ..EC2
 };
 

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{
     Draft, Input, Migration, Operation, annotation,
-    findings::{self, Place},
-    format::{TagShape, Tags},
+    findings::{self, TagField},
+    format::{TagFormat, Tags},
     limits,
     row::{Add, Policy, Role, TagPath, TagRow, When},
 };
@@ -18,7 +18,7 @@ const INSTANCE: &str = "instance";
 const RESOURCE_TYPE: &str = "resourceType";
 
 /// Why nothing is added.
-enum Not {
+enum NotAdded {
     /// It need not be, or not now.
     Needed(String),
     /// Something stands in the way, and whoever writes the object should know.
@@ -39,9 +39,9 @@ pub(super) fn draft(
             draft.patch = builder.finish();
             draft.reasons.push(reason);
         }
-        Err(Not::Needed(reason)) => draft.reasons.push(reason),
-        Err(Not::Possible(warning)) => draft.refuse(warning),
-        Err(Not::Because(warning, key)) => {
+        Err(NotAdded::Needed(reason)) => draft.reasons.push(reason),
+        Err(NotAdded::Possible(warning)) => draft.refuse(warning),
+        Err(NotAdded::Because(warning, key)) => {
             draft.refuse(warning);
             return Some(key);
         }
@@ -49,7 +49,7 @@ pub(super) fn draft(
     None
 }
 
-fn add(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Result<(Builder, String), Not> {
+fn add(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Result<(Builder, String), NotAdded> {
     may_act(input, migration, row)?;
     let target = target(row, input.object)?;
     let key = tags::cluster_key(&migration.spec.cluster_id);
@@ -60,15 +60,15 @@ fn add(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Re
     let mut builder = Builder::default();
     target
         .write(&mut builder, input.object, &key, value)
-        .map_err(|error| Not::Possible(format!("no cluster tag is added: {error}")))?;
+        .map_err(|error| NotAdded::Possible(format!("no cluster tag is added: {error}")))?;
     let what = resources(row);
     let reason = format!("tag {key}={value} added, by which a cloud-controller-manager knows the cluster's {what}");
     Ok((builder, reason))
 }
 
 /// Whether this review is an occasion to add the tag.
-fn may_act(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Result<(), Not> {
-    let not = |reason: String| Err(Not::Needed(reason));
+fn may_act(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Result<(), NotAdded> {
+    let not = |reason: String| Err(NotAdded::Needed(reason));
     let add = match row.policy {
         Policy::Add(add) => add,
         Policy::Validate(why) => return not(format!("no cluster tag is added: {why}")),
@@ -132,7 +132,7 @@ fn owner<'a>(object: &'a Value, kinds: &[&str]) -> Option<&'a str> {
 
 /// Where the tag goes.
 struct Target<'a> {
-    shape: TagShape,
+    shape: TagFormat,
     /// The way to the field of the tags, or to the list in which an element for instances is missing.
     at: Path,
     /// What the field holds.
@@ -142,16 +142,16 @@ struct Target<'a> {
     /// The element for instances is missing in a launch template.
     is_new_element: bool,
     /// Other fields of the same resource.
-    same: Vec<Place<'a>>,
+    same: Vec<TagField<'a>>,
 }
 
-fn target<'a>(row: &'static TagRow, object: &'a Value) -> Result<Target<'a>, Not> {
+fn target<'a>(row: &'static TagRow, object: &'a Value) -> Result<Target<'a>, NotAdded> {
     match row.launch_template {
         Some(list) => in_launch_template(row, list, object),
         None => {
             let path = row
                 .target()
-                .ok_or_else(|| Not::Needed("the kind has no place for the tag".to_owned()))?;
+                .ok_or_else(|| NotAdded::Needed("the kind has no place for the tag".to_owned()))?;
             let at = Path::parse(path.pointer).unwrap_or_default();
             holder(object, &at)?;
             let found = object.pointer(path.pointer);
@@ -169,7 +169,7 @@ fn target<'a>(row: &'static TagRow, object: &'a Value) -> Result<Target<'a>, Not
 }
 
 /// The object that holds the field is not made: where it is missing, the object says nothing of AWS.
-fn holder(object: &Value, at: &Path) -> Result<(), Not> {
+fn holder(object: &Value, at: &Path) -> Result<(), NotAdded> {
     let keys: Vec<&str> = at.keys().collect();
     let parent = keys.split_last().map(|(_, parent)| parent).unwrap_or_default();
     let found = object.pointer(Path::new(parent).pointer().as_str());
@@ -177,22 +177,22 @@ fn holder(object: &Value, at: &Path) -> Result<(), Not> {
         return Ok(());
     }
     let name = parent.last().copied().unwrap_or("object");
-    Err(Not::Needed(format!("there is no {name} to hold tags")))
+    Err(NotAdded::Needed(format!("there is no {name} to hold tags")))
 }
 
-fn in_launch_template<'a>(row: &'static TagRow, list: &'static str, object: &'a Value) -> Result<Target<'a>, Not> {
+fn in_launch_template<'a>(row: &'static TagRow, list: &'static str, object: &'a Value) -> Result<Target<'a>, NotAdded> {
     let at = Path::parse(list).unwrap_or_default();
     holder(object, &at)?;
     let nested = row.paths.iter().find(|path| path.pointer.strip_prefix(list).is_some());
     let Some(TagPath { shape, .. }) = nested else {
-        return Err(Not::Needed("the kind has no place for the tag".to_owned()));
+        return Err(NotAdded::Needed("the kind has no place for the tag".to_owned()));
     };
     let found = object.pointer(list).filter(|found| !found.is_null());
     let elements = match found {
         None => &[],
         Some(Value::Array(elements)) => elements.as_slice(),
         Some(_) => {
-            return Err(Not::Possible(format!(
+            return Err(NotAdded::Possible(format!(
                 "{list} is not a list, so no cluster tag is added; correct it"
             )));
         }
@@ -215,11 +215,11 @@ fn in_launch_template<'a>(row: &'static TagRow, list: &'static str, object: &'a 
 }
 
 /// Whether no cluster's key is there yet.
-fn look(target: &Target<'_>, own: &str, migration: &Migration<'_>, row: &TagRow) -> Result<(), Not> {
+fn look(target: &Target<'_>, own: &str, migration: &Migration<'_>, row: &TagRow) -> Result<(), NotAdded> {
     if let Some(problem) = target.tags.problem {
         let at = target.at.pointer();
         let warning = format!("{at} {problem}, so no cluster tag is added; correct it");
-        return Err(Not::Because(warning, String::new()));
+        return Err(NotAdded::Because(warning, String::new()));
     }
     let same = target.same.iter().flat_map(|place| place.tags().pairs);
     let all: Vec<(String, String)> = target.tags.pairs.iter().cloned().chain(same).collect();
@@ -229,13 +229,13 @@ fn look(target: &Target<'_>, own: &str, migration: &Migration<'_>, row: &TagRow)
         other_key || other_legacy
     });
     match foreign {
-        Some((key, value)) if row.shareable && value == tags::SHARED => Err(Not::Because(
+        Some((key, value)) if row.shareable && value == tags::SHARED => Err(NotAdded::Because(
             format!(
                 "the tags hold {key:?}, so no cluster tag is added; if both clusters share the resource, add {own}=shared"
             ),
             key.clone(),
         )),
-        Some((key, _)) => Err(Not::Because(
+        Some((key, _)) => Err(NotAdded::Because(
             format!(
                 "the tags hold {key:?}, which names another cluster, so no cluster tag is added; correct it or spec.targets"
             ),
@@ -247,13 +247,13 @@ fn look(target: &Target<'_>, own: &str, migration: &Migration<'_>, row: &TagRow)
 }
 
 /// The cluster's tag stands there: its instances must get it too.
-fn there(target: &Target<'_>, own: &str) -> Not {
+fn there(target: &Target<'_>, own: &str) -> NotAdded {
     let of_same = target.same.iter().flat_map(|place| place.tags().not_propagated);
     let mut stays = target.tags.not_propagated.iter().cloned().chain(of_same);
     if !stays.any(|key| key == own) {
-        return Not::Needed("the cluster tag is there".to_owned());
+        return NotAdded::Needed("the cluster tag is there".to_owned());
     }
-    Not::Because(
+    NotAdded::Because(
         format!(
             "the instances of the group do not get tag {own:?}, so they are strangers to the cluster; set its propagateAtLaunch: true"
         ),
@@ -262,26 +262,28 @@ fn there(target: &Target<'_>, own: &str) -> Not {
 }
 
 /// A group's tags in another field: Crossplane does not join the lists, so a new one would take the place of the other.
-fn in_one_list(target: &Target<'_>) -> Result<(), Not> {
-    let is_new = target.shape == TagShape::GroupList && target.tags.pairs.is_empty();
+fn in_one_list(target: &Target<'_>) -> Result<(), NotAdded> {
+    let is_new = target.shape == TagFormat::GroupList && target.tags.pairs.is_empty();
     let other = target.same.iter().find(|place| !place.tags().pairs.is_empty());
     let Some(other) = other.filter(|_| is_new) else {
         return Ok(());
     };
     let (at, own) = (other.path.pointer, target.at.pointer());
-    Err(Not::Possible(format!(
+    Err(NotAdded::Possible(format!(
         "a list at {own} would replace that at {at}, so no cluster tag is added; add it to {at} with propagation at launch"
     )))
 }
 
 /// Whether AWS would take one more.
-fn room(target: &Target<'_>, key: &str, value: &str) -> Result<(), Not> {
+fn room(target: &Target<'_>, key: &str, value: &str) -> Result<(), NotAdded> {
     if let Some(problem) = limits::unfit(key, value, target.shape) {
-        return Err(Not::Possible(format!("no cluster tag is added, as its key {problem}")));
+        return Err(NotAdded::Possible(format!(
+            "no cluster tag is added, as its key {problem}"
+        )));
     }
     if target.tags.pairs.len() >= limits::TAGS {
         let count = target.tags.pairs.len();
-        return Err(Not::Possible(format!(
+        return Err(NotAdded::Possible(format!(
             "there are {count} tags and AWS takes {}, so no cluster tag is added; remove one",
             limits::TAGS
         )));

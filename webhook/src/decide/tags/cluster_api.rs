@@ -4,7 +4,7 @@
 use outrigger_shared::migration::Profile;
 
 use super::{
-    format::TagShape,
+    format::TagFormat,
     row::{BASE, Policy, Role, TagPath, TagRow, path},
 };
 
@@ -23,15 +23,15 @@ const CONTROL_PLANE: TagRow = TagRow {
 };
 
 const fn target(pointer: &'static str) -> TagPath {
-    path(pointer, TagShape::Map, Role::Target)
+    path(pointer, TagFormat::Map, Role::Target)
 }
 
 const fn other(pointer: &'static str) -> TagPath {
-    path(pointer, TagShape::Map, Role::Other)
+    path(pointer, TagFormat::Map, Role::Other)
 }
 
 const fn subnets(pointer: &'static str) -> TagPath {
-    path(pointer, TagShape::Map, Role::Subnets)
+    path(pointer, TagFormat::Map, Role::Subnets)
 }
 
 pub(super) const ROWS: &[TagRow] = &[

@@ -2,7 +2,7 @@
 //! Crossplane adds tags of its own and never the cluster's. Where it is added follows the same rule as for ACK.
 
 use super::{
-    format::{KEY_VALUE, TagShape},
+    format::{KEY_VALUE, TagFormat},
     row::{BASE, NOT_LOOKED_FOR, Policy, Role, TagPath, TagRow, When, add, path},
 };
 
@@ -11,8 +11,8 @@ const UPBOUND: TagRow = TagRow {
     versions: &["v1beta1"],
     namespaced: false,
     paths: &[
-        path("/spec/forProvider/tags", TagShape::Map, Role::Target),
-        path("/spec/initProvider/tags", TagShape::Map, Role::Same),
+        path("/spec/forProvider/tags", TagFormat::Map, Role::Target),
+        path("/spec/initProvider/tags", TagFormat::Map, Role::Same),
     ],
     policy: Policy::Validate(NOT_LOOKED_FOR),
     ..BASE
@@ -26,12 +26,12 @@ const COMMUNITY: TagRow = TagRow {
 
 const COMMUNITY_EKS: TagRow = TagRow {
     group: "eks.aws.crossplane.io",
-    paths: &[path("/spec/forProvider/tags", TagShape::Map, Role::Target)],
+    paths: &[path("/spec/forProvider/tags", TagFormat::Map, Role::Target)],
     ..UPBOUND
 };
 
 const fn map(pointer: &'static str) -> TagPath {
-    path(pointer, TagShape::Map, Role::Other)
+    path(pointer, TagFormat::Map, Role::Other)
 }
 
 const fn list(pointer: &'static str) -> TagPath {
@@ -47,8 +47,8 @@ pub(super) const ROWS: &[TagRow] = &[
         kind: "Instance",
         plural: "instances",
         paths: &[
-            path("/spec/forProvider/tags", TagShape::Map, Role::Target),
-            path("/spec/initProvider/tags", TagShape::Map, Role::Same),
+            path("/spec/forProvider/tags", TagFormat::Map, Role::Target),
+            path("/spec/initProvider/tags", TagFormat::Map, Role::Same),
             map("/spec/forProvider/volumeTags"),
             map("/spec/forProvider/ebsBlockDevice/*/tags"),
             map("/spec/forProvider/rootBlockDevice/tags"),
@@ -82,9 +82,9 @@ pub(super) const ROWS: &[TagRow] = &[
         kind: "AutoscalingGroup",
         plural: "autoscalinggroups",
         paths: &[
-            path("/spec/forProvider/tag", TagShape::GroupList, Role::Target),
+            path("/spec/forProvider/tag", TagFormat::GroupList, Role::Target),
             path("/spec/forProvider/tags", KEY_VALUE, Role::Same),
-            path("/spec/initProvider/tag", TagShape::GroupList, Role::Same),
+            path("/spec/initProvider/tag", TagFormat::GroupList, Role::Same),
             path("/spec/initProvider/tags", KEY_VALUE, Role::Same),
         ],
         policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
@@ -173,7 +173,7 @@ pub(super) const ROWS: &[TagRow] = &[
         kind: "Volume",
         plural: "volumes",
         paths: &[
-            path("/spec/forProvider/tags", TagShape::Map, Role::Target),
+            path("/spec/forProvider/tags", TagFormat::Map, Role::Target),
             path("/spec/forProvider/tagSpecifications/*/tags", KEY_VALUE, Role::Same),
         ],
         policy: add(When::CreateAndUpdate, TRIGGERS, &[]),

@@ -12,15 +12,15 @@ use serde_json::Value;
 
 use super::{
     super::{
-        arguments::Shape,
+        arguments::ListFormat,
         document::Document,
         provisioner_object::{self, Obstacle, Rules, Situation},
     },
     Draft, Input, Kind, Migration,
-    format::TagShape,
+    format::TagFormat,
     limits,
     reserved::forged,
-    row::{Home, Policy, Role, TagPath, TagRow},
+    row::{Policy, Reserver, Role, TagPath, TagRow},
 };
 use crate::patch::Path;
 
@@ -73,19 +73,19 @@ enum Program {
     CloudControllerManager,
 }
 
-struct Found<'a> {
+struct Container<'a> {
     index: usize,
     container: &'a Value,
     program: Option<Program>,
 }
 
-fn containers(object: &Value) -> Vec<Found<'_>> {
+fn containers(object: &Value) -> Vec<Container<'_>> {
     let path = Path::new(&TEMPLATE);
     let list = object.pointer(path.pointer().as_str()).and_then(Value::as_array);
     list.into_iter()
         .flatten()
         .enumerate()
-        .map(|(index, container)| Found {
+        .map(|(index, container)| Container {
             index,
             container,
             program: program(container),
@@ -129,7 +129,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
             _ => "args",
         };
         let path = path.child(own);
-        let mut line = document.arguments(&path, Shape::Dashed)?;
+        let mut line = document.arguments(&path, ListFormat::Dashed)?;
         let id = &situation.migration.spec.cluster_id;
         line.set(CLUSTER_ID, id)
             .map_err(|reason| Obstacle::Other(format!("the EBS driver's arguments: {reason}")))?;
@@ -137,7 +137,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
             "--{}={id} added, so that the EBS driver tags the cluster's volumes",
             CLUSTER_ID.name
         );
-        document.set_arguments(&path, Shape::Dashed, &line, [reason])?;
+        document.set_arguments(&path, ListFormat::Dashed, &line, [reason])?;
     }
     Ok(())
 }
@@ -199,12 +199,12 @@ fn of_tags(text: &str, flag: Flag, situation: &Situation<'_>) -> Vec<String> {
         paths: &[],
         launch_template: None,
         policy,
-        home: Home::Nobody,
+        home: Reserver::Nobody,
         shareable: false,
     };
     let path = TagPath {
         pointer: flag.name,
-        shape: TagShape::EqualsText,
+        shape: TagFormat::EqualsText,
         role: Role::Target,
     };
     let tags = path.shape.read(Some(&Value::String(text.to_owned())));

@@ -12,28 +12,28 @@ use super::{
 use crate::patch::Path;
 
 /// One place of tags in an object.
-pub(super) struct Place<'a> {
+pub(super) struct TagField<'a> {
     /// The row's path that led here.
     pub path: &'static TagPath,
     /// What stands there; never null.
     pub value: &'a Value,
 }
 
-impl Place<'_> {
+impl TagField<'_> {
     pub fn tags(&self) -> Tags {
         self.path.shape.read(Some(self.value))
     }
 }
 
 /// Every place where something stands.
-pub(super) fn places<'a>(row: &'static TagRow, object: &'a Value) -> Vec<Place<'a>> {
+pub(super) fn places<'a>(row: &'static TagRow, object: &'a Value) -> Vec<TagField<'a>> {
     let mut places = Vec::new();
     for path in row.paths {
         let Some(keys) = Path::parse(path.pointer) else {
             continue;
         };
         let keys: Vec<&str> = keys.keys().collect();
-        walk(object, &keys, &mut |value| places.push(Place { path, value }));
+        walk(object, &keys, &mut |value| places.push(TagField { path, value }));
     }
     places
 }
@@ -58,7 +58,7 @@ fn walk<'a>(value: &'a Value, keys: &[&str], found: &mut impl FnMut(&'a Value)) 
 
 /// Every finding in an object.
 fn all(row: &'static TagRow, object: &Value, migration: &Migration<'_>) -> Vec<Finding> {
-    let of_place = |place: Place<'_>| {
+    let of_place = |place: TagField<'_>| {
         let tags = place.tags();
         let mut findings = forged(&tags.pairs, migration, row, place.path);
         findings.extend(limits::findings(place.path, &tags));
@@ -69,7 +69,7 @@ fn all(row: &'static TagRow, object: &Value, migration: &Migration<'_>) -> Vec<F
 
 /// The findings that a review brings: all of a new object; of an update those that it adds or changes, so that whoever
 /// writes an object that has been bad before is not held to account for it.
-pub(crate) fn news(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Vec<Finding> {
+pub(crate) fn new_findings(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Vec<Finding> {
     let mut findings = all(row, input.object, migration);
     if let (Operation::Update, Some(old)) = (input.operation, input.old_object) {
         for known in all(row, old, migration) {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 /// How tags are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TagShape {
+pub enum TagFormat {
     /// `{key: value}`.
     Map,
     /// `[{KEY: key, VALUE: value}]`, by the names of the two fields: `key` and `value`, or `name` and `value`.
@@ -26,12 +26,12 @@ pub enum TagShape {
 }
 
 /// `[{key, value}]`.
-pub(super) const KEY_VALUE: TagShape = TagShape::List {
+pub(super) const KEY_VALUE: TagFormat = TagFormat::List {
     key: "key",
     value: "value",
 };
 /// `[{name, value}]`.
-pub(super) const NAME_VALUE: TagShape = TagShape::List {
+pub(super) const NAME_VALUE: TagFormat = TagFormat::List {
     key: "name",
     value: "value",
 };
@@ -52,7 +52,7 @@ pub(super) struct Tags {
     pub problem: Option<&'static str>,
 }
 
-impl TagShape {
+impl TagFormat {
     /// Reads a field; none if nothing or null is there.
     pub(super) fn read(self, found: Option<&Value>) -> Tags {
         let mut tags = Tags::default();
@@ -174,7 +174,7 @@ fn equals_text(words: &str) -> Tags {
 mod tests {
     use super::*;
 
-    fn pairs(shape: TagShape, value: &Value) -> Vec<(String, String)> {
+    fn pairs(shape: TagFormat, value: &Value) -> Vec<(String, String)> {
         let tags = shape.read(Some(value));
         assert_eq!(tags.problem, None, "{value}");
         tags.pairs
@@ -190,7 +190,7 @@ mod tests {
     fn every_shape_tells_the_same_tags() {
         let wanted = expected(&[("a", "1"), ("b", "")]);
         let lists = [
-            (TagShape::Map, json!({"a": "1", "b": ""})),
+            (TagFormat::Map, json!({"a": "1", "b": ""})),
             (
                 KEY_VALUE,
                 json!([{"key": "a", "value": "1", "overridePolicy": "x"}, {"key": "b"}]),
@@ -200,13 +200,13 @@ mod tests {
                 json!([{"name": "a", "value": "1"}, {"name": "b", "value": ""}]),
             ),
             (
-                TagShape::GroupList,
+                TagFormat::GroupList,
                 json!([{"key": "a", "value": "1", "propagateAtLaunch": true}, {"key": "b", "propagateAtLaunch": true}]),
             ),
-            (TagShape::CommaText, json!("a,1,b,")),
-            (TagShape::EqualsText, json!("a=1,b=")),
+            (TagFormat::CommaText, json!("a,1,b,")),
+            (TagFormat::EqualsText, json!("a=1,b=")),
             (
-                TagShape::Parameters,
+                TagFormat::Parameters,
                 json!({"tagSpecification_1": "a=1", "tagSpecification_2": "b", "type": "gp3"}),
             ),
         ];
@@ -221,21 +221,21 @@ mod tests {
     fn only_a_groups_tags_with_the_field_true_reach_its_instances() {
         let tag = |key: &str, propagated: Value| json!({"key": key, "value": "", "propagateAtLaunch": propagated});
         let list = json!([tag("a", json!(true)), tag("b", json!(false)), tag("c", json!("true")), {"key": "d"}]);
-        assert_eq!(TagShape::GroupList.read(Some(&list)).not_propagated, ["b", "c", "d"]);
-        assert_eq!(TagShape::GroupList.only("a", ""), Some(json!([tag("a", json!(true))])));
+        assert_eq!(TagFormat::GroupList.read(Some(&list)).not_propagated, ["b", "c", "d"]);
+        assert_eq!(TagFormat::GroupList.only("a", ""), Some(json!([tag("a", json!(true))])));
         assert_eq!(KEY_VALUE.read(Some(&list)).not_propagated, Vec::<String>::new());
     }
 
     #[test]
     fn the_annotations_text_is_trimmed_and_cut_at_a_second_equals_sign() {
-        let tags = TagShape::EqualsText.read(Some(&json!(" a = 1 , b==2 ,, c=3=4,=x")));
+        let tags = TagFormat::EqualsText.read(Some(&json!(" a = 1 , b==2 ,, c=3=4,=x")));
         assert_eq!(tags.pairs, expected(&[("a", "1"), ("b", ""), ("c", "3")]));
         assert!(tags.problem.is_some());
     }
 
     #[test]
     fn what_cannot_be_read_is_told_and_hides_nothing() {
-        let odd = TagShape::CommaText.read(Some(&json!("a,1,b")));
+        let odd = TagFormat::CommaText.read(Some(&json!("a,1,b")));
         assert_eq!((odd.pairs.len(), odd.problem.is_some()), (2, true));
         let broken = KEY_VALUE.read(Some(&json!([{"value": "1"}, 5, {"key": "b", "value": 7}])));
         assert_eq!(
@@ -243,17 +243,17 @@ mod tests {
             (expected(&[("b", "7")]), true)
         );
         for shape in [
-            TagShape::Map,
+            TagFormat::Map,
             KEY_VALUE,
-            TagShape::GroupList,
-            TagShape::CommaText,
-            TagShape::EqualsText,
-            TagShape::Parameters,
+            TagFormat::GroupList,
+            TagFormat::CommaText,
+            TagFormat::EqualsText,
+            TagFormat::Parameters,
         ] {
             assert!(shape.read(Some(&json!(7))).problem.is_some(), "{shape:?}");
         }
         assert_eq!(
-            TagShape::Parameters.read(Some(&json!({"tagDeletion_1": "k"}))).pairs,
+            TagFormat::Parameters.read(Some(&json!({"tagDeletion_1": "k"}))).pairs,
             expected(&[("k", "")])
         );
     }

@@ -2,7 +2,7 @@
 //! spaces and `_ . : / = + - @`. Spaces at an end are real characters that the console does not show.
 
 use super::{
-    format::{TagShape, Tags},
+    format::{TagFormat, Tags},
     reserved::{Finding, Problem},
     row::TagPath,
 };
@@ -13,11 +13,11 @@ const KEY: usize = 128;
 const VALUE: usize = 256;
 
 /// Why AWS would not accept a tag.
-pub(super) fn unfit(key: &str, value: &str, shape: TagShape) -> Option<String> {
+pub(super) fn unfit(key: &str, value: &str, shape: TagFormat) -> Option<String> {
     let count = |text: &str| text.chars().count();
     // The values of a StorageClass are templates, which the driver fills in first.
     let legal = |text: &str| text.chars().all(is_legal);
-    let value_is_legal = shape == TagShape::Parameters || legal(value);
+    let value_is_legal = shape == TagFormat::Parameters || legal(value);
     if key.is_empty() {
         return Some("is empty; AWS refuses it".to_owned());
     }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_limits_are_awss_own() {
-        let map = |key: &str, value: &str| unfit(key, value, TagShape::Map);
+        let map = |key: &str, value: &str| unfit(key, value, TagFormat::Map);
         assert_eq!(map(&"k".repeat(128), &"v".repeat(256)), None);
         assert_eq!(map("Größe 1_.:/=+-@", ""), None);
         assert!(map("", "v").unwrap().contains("empty"));
@@ -87,6 +87,6 @@ mod tests {
             assert!(map(key, value).is_some(), "{key:?} {value:?}");
         }
         assert!(map("a ", "").unwrap().contains("space") && map("a", " b").unwrap().contains("space"));
-        assert_eq!(unfit("a", "{{ .PVCName }}", TagShape::Parameters), None);
+        assert_eq!(unfit("a", "{{ .PVCName }}", TagFormat::Parameters), None);
     }
 }

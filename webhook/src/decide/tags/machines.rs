@@ -3,8 +3,8 @@
 use outrigger_shared::migration::Profile;
 
 use super::{
-    format::{NAME_VALUE, TagShape},
-    row::{BASE, FieldIs, Home, Policy, TagRow, When, add, target},
+    format::{NAME_VALUE, TagFormat},
+    row::{BASE, FieldIs, Policy, Reserver, TagRow, When, add, target},
 };
 
 const TEMPLATE: &[&str] = &["/spec/template"];
@@ -13,7 +13,7 @@ const MACHINE_CONTROLLER: TagRow = TagRow {
     group: "cluster.k8s.io",
     versions: &["v1alpha1"],
     profiles: &[Profile::Kubermatic, Profile::AwsResources],
-    home: Home::Kubermatic,
+    home: Reserver::Kubermatic,
     ..BASE
 };
 
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[TagRow] = &[
         }),
         paths: &[target(
             "/spec/template/spec/providerSpec/value/cloudProviderSpec/tags",
-            TagShape::Map,
+            TagFormat::Map,
         )],
         policy: add(When::CreateAndUpdate, TEMPLATE, &[]),
         ..MACHINE_CONTROLLER
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[TagRow] = &[
         }),
         paths: &[target(
             "/spec/template/spec/providerSpec/value/cloudProviderSpec/tags",
-            TagShape::Map,
+            TagFormat::Map,
         )],
         policy: add(When::CreateAndUpdate, TEMPLATE, &["MachineDeployment"]),
         ..MACHINE_CONTROLLER
@@ -68,7 +68,10 @@ pub(super) const ROWS: &[TagRow] = &[
             pointer: "/spec/providerSpec/value/cloudProvider",
             values: &["aws"],
         }),
-        paths: &[target("/spec/providerSpec/value/cloudProviderSpec/tags", TagShape::Map)],
+        paths: &[target(
+            "/spec/providerSpec/value/cloudProviderSpec/tags",
+            TagFormat::Map,
+        )],
         policy: add(When::Create, &[], &[]),
         ..MACHINE_CONTROLLER
     },
@@ -119,7 +122,7 @@ pub(super) const ROWS: &[TagRow] = &[
             pointer: "/provider",
             values: &["AWS", "aws"],
         }),
-        paths: &[target("/providerSpec/tags", TagShape::Map)],
+        paths: &[target("/providerSpec/tags", TagFormat::Map)],
         policy: Policy::Validate("Gardener writes the cluster's tag itself, with the value 1"),
         ..BASE
     },
@@ -129,7 +132,7 @@ pub(super) const ROWS: &[TagRow] = &[
         kind: "Amazonec2Config",
         plural: "amazonec2configs",
         profiles: &[Profile::RancherRKE2, Profile::AwsResources],
-        paths: &[target("/tags", TagShape::CommaText)],
+        paths: &[target("/tags", TagFormat::CommaText)],
         policy: Policy::Validate("Rancher writes the cluster's tag itself"),
         ..BASE
     },

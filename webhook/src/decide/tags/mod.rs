@@ -33,11 +33,11 @@ mod reserved;
 mod row;
 mod rows;
 
-pub(super) use self::{ebs::KINDS as DRIVERS, findings::news};
+pub(super) use self::{ebs::KINDS as DRIVERS, findings::new_findings};
 pub use self::{
-    format::TagShape,
+    format::TagFormat,
     reserved::{Finding, Problem, forged},
-    row::{Add, FieldIs, Home, Policy, Role, TagPath, TagRow, When},
+    row::{Add, FieldIs, Policy, Reserver, Role, TagPath, TagRow, When},
     rows::tag_rows,
 };
 
@@ -114,7 +114,7 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     let mut draft = Draft::default();
     let Some(row) = row_of(input) else { return draft };
     let told = add::draft(input, migration, row, &mut draft);
-    let findings = news(input, migration, row).into_iter();
+    let findings = new_findings(input, migration, row).into_iter();
     for finding in findings.filter(|finding| told.as_deref() != Some(finding.key.as_str())) {
         let text = finding.to_string();
         draft.reasons.push(text.clone());

@@ -7,7 +7,7 @@ use outrigger_shared::tags;
 
 use super::{
     super::Migration,
-    row::{Home, Policy, Role, TagPath, TagRow},
+    row::{Policy, Reserver, Role, TagPath, TagRow},
 };
 
 /// Longest part of a key that a message repeats.
@@ -163,7 +163,7 @@ fn problem(key: &str, value: &str, cluster: &str, row: &TagRow, path: &TagPath) 
     if SUBNET_ROLES.contains(&key) {
         return (path.role != Role::Subnets && !row.is_subnet()).then_some(Problem::SubnetRole);
     }
-    let is_home = row.home == Home::Kubermatic && key == SYSTEM_CLUSTER && value == cluster;
+    let is_home = row.home == Reserver::Kubermatic && key == SYSTEM_CLUSTER && value == cluster;
     if is_home || key == DISCOVERY {
         return None;
     }

@@ -2,7 +2,7 @@
 
 use outrigger_shared::migration::Profile;
 
-use super::format::TagShape;
+use super::format::TagFormat;
 
 /// One kind of object that holds AWS tags.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ pub struct TagRow {
     /// Whether the cluster's tag may be added.
     pub policy: Policy,
     /// Whose own keys are at home here, so that they are not forged.
-    pub home: Home,
+    pub home: Reserver,
     /// Several clusters may use what the object stands for (a network), so another cluster's key with the value `shared`
     /// is no theft there.
     pub shareable: bool,
@@ -50,7 +50,7 @@ pub struct TagPath {
     /// JSON Pointer; `*` stands for every element of a list.
     pub pointer: &'static str,
     /// How tags are written there.
-    pub shape: TagShape,
+    pub shape: TagFormat,
     /// What they are on.
     pub role: Role,
 }
@@ -105,7 +105,7 @@ pub enum When {
 
 /// Whose keys are at home in a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Home {
+pub enum Reserver {
     /// Nobody's.
     Nobody,
     /// Kubermatic's, which writes `system/cluster` itself.
@@ -141,18 +141,18 @@ pub(super) const BASE: TagRow = TagRow {
     paths: &[],
     launch_template: None,
     policy: Policy::Validate(""),
-    home: Home::Nobody,
+    home: Reserver::Nobody,
     shareable: false,
 };
 
 /// Why a resource of AWS that stands for itself need not have the tag.
 pub(super) const NOT_LOOKED_FOR: &str = "no cloud-controller-manager looks for the cluster's tag on such a resource";
 
-pub(super) const fn path(pointer: &'static str, shape: TagShape, role: Role) -> TagPath {
+pub(super) const fn path(pointer: &'static str, shape: TagFormat, role: Role) -> TagPath {
     TagPath { pointer, shape, role }
 }
 
-pub(super) const fn target(pointer: &'static str, shape: TagShape) -> TagPath {
+pub(super) const fn target(pointer: &'static str, shape: TagFormat) -> TagPath {
     path(pointer, shape, Role::Target)
 }
 
