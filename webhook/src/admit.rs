@@ -8,7 +8,7 @@ use crate::decide::{self, Decision, Input, Migration, Validation, ValidationOutc
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::review::{self, Denial, Incoming, Malformed, Request, Response, Review, Verdict};
-use crate::view::{Clusters, Known, Migrations, Namespaces};
+use crate::view::{Clusters, MigrationSnapshot, Migrations, Namespaces};
 
 /// Everything that a review is decided with.
 #[derive(Debug)]
@@ -89,12 +89,12 @@ impl Reviewer {
                 let Review { request, reply } = *review;
                 Ok(match endpoint {
                     Endpoint::Mutate => {
-                        let decision = self.ask(path, &request, &known, decide).await;
+                        let decision = self.decide_with(path, &request, &known, decide).await;
                         self.report(&request, &decision);
                         reply.allow(verdict(decision))
                     }
                     Endpoint::Validate => {
-                        let validation = self.ask(path, &request, &known, validate).await;
+                        let validation = self.decide_with(path, &request, &known, validate).await;
                         self.report_validation(&request, &validation);
                         answer(reply, validation)
                     }
@@ -103,11 +103,11 @@ impl Reviewer {
         }
     }
 
-    async fn ask<T: Default>(
+    async fn decide_with<T: Default>(
         &self,
         path: Option<&str>,
         request: &Request,
-        known: &Known,
+        known: &MigrationSnapshot,
         rule: impl FnOnce(&Input<'_>) -> T,
     ) -> T {
         let migrations: Vec<Migration<'_>> = known.iter().map(Migration::from).collect();

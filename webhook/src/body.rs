@@ -37,32 +37,32 @@ pub enum BodyError {
 
 /// A body, with the share of the memory budget that it holds until it is dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldBody {
     /// The bytes.
     pub bytes: Bytes,
     budget: Option<OwnedSemaphorePermit>,
 }
 
-impl Held {
+impl HeldBody {
     /// Gives the body up for `answer`, which goes on holding its own length of the budget until it is sent: a caller that does not
     /// read its answers must not pile them up here.
     #[must_use]
     pub fn answer(mut self, answer: Vec<u8>) -> Bytes {
         let held = self.budget.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let budget = self.budget.as_mut().and_then(|all| all.split(held.min(answer.len())));
-        Bytes::from_owner(Answer {
+        Bytes::from_owner(AnswerBytes {
             text: answer,
             _budget: budget,
         })
     }
 }
 
-struct Answer {
+struct AnswerBytes {
     text: Vec<u8>,
     _budget: Option<OwnedSemaphorePermit>,
 }
 
-impl AsRef<[u8]> for Answer {
+impl AsRef<[u8]> for AnswerBytes {
     fn as_ref(&self) -> &[u8] {
         &self.text
     }
@@ -89,7 +89,12 @@ pub fn discard(mut body: Body, limit: usize, time: Duration) {
 ///
 /// # Errors
 /// [`BodyError`]; nothing stays allocated.
-pub async fn read(mut body: Body, limit: usize, time: Duration, budget: &Arc<Semaphore>) -> Result<Held, BodyError> {
+pub async fn read(
+    mut body: Body,
+    limit: usize,
+    time: Duration,
+    budget: &Arc<Semaphore>,
+) -> Result<HeldBody, BodyError> {
     if exceeds(&body, limit) {
         return Err(BodyError::TooLarge { limit });
     }
@@ -115,7 +120,7 @@ pub async fn read(mut body: Body, limit: usize, time: Duration, budget: &Arc<Sem
             }
             bytes.extend_from_slice(&data);
         }
-        Ok(Held {
+        Ok(HeldBody {
             bytes: bytes.freeze(),
             budget: budget_held,
         })

@@ -32,7 +32,7 @@ const STRING: usize = 16;
 /// # Errors
 /// The message of [`serde_json::Error`] names what is wrong and where, never a value.
 pub fn parse(text: &str, max_depth: usize) -> Result<Value, serde_json::Error> {
-    parse_within(text, max_depth, &MemoryBudget::alone(usize::MAX))
+    parse_within(text, max_depth, &MemoryBudget::unshared(usize::MAX))
 }
 
 /// As [`parse`], as far as `budget` goes: for texts of strangers.
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_would_grow_past_the_room_is_not_read() {
-        let small = |text: &str| parse_within(text, MAX_DEPTH, &MemoryBudget::alone(100_000));
+        let small = |text: &str| parse_within(text, MAX_DEPTH, &MemoryBudget::unshared(100_000));
         for piece in [r#"{"a":0}"#, "0", "\"\"", "[0]"] {
             let text = |times| format!("[{}]", vec![piece; times].join(","));
             assert!(small(&text(100)).is_ok(), "{piece}");

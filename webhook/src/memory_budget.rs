@@ -33,13 +33,13 @@ impl MemoryBudget {
     pub fn new(shared: &Arc<Semaphore>, most: usize) -> Self {
         Self {
             shared: Some(Arc::clone(shared)),
-            ..Self::alone(most)
+            ..Self::unshared(most)
         }
     }
 
     /// `most` bytes shared with nobody.
     #[must_use]
-    pub fn alone(most: usize) -> Self {
+    pub fn unshared(most: usize) -> Self {
         Self {
             left: Cell::new(most),
             spare: Cell::new(0),
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_request_gets_its_share_and_no_more() {
-        let budget = MemoryBudget::alone(1000);
+        let budget = MemoryBudget::unshared(1000);
         assert_eq!(budget.take(600), Ok(()));
         assert_eq!(budget.take(401), Err(BudgetExceeded));
         assert_eq!(budget.take(400), Ok(()));

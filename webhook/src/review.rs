@@ -424,7 +424,7 @@ mod tests {
     use serde_json::json;
 
     fn parse(body: &[u8]) -> Result<Incoming, Malformed> {
-        super::parse(body, &MemoryBudget::alone(1_000_000))
+        super::parse(body, &MemoryBudget::unshared(1_000_000))
     }
 
     fn body(request: &Value) -> Vec<u8> {

@@ -89,7 +89,7 @@ fn is_managers(object: &Value) -> bool {
 
 /// Whether the phase wants anything of the manager's flags.
 fn is_guarded(situation: &Situation<'_>) -> bool {
-    matches!(situation.row, Phase::Prepare | Phase::Migrate) && !situation.migration.spec.downtime
+    matches!(situation.effective_phase, Phase::Prepare | Phase::Migrate) && !situation.migration.spec.downtime
 }
 
 fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {

@@ -159,7 +159,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
 }
 
 fn warnings(_: &Value, situation: &Situation<'_>) -> Vec<String> {
-    if situation.row == Phase::InTree {
+    if situation.effective_phase == Phase::InTree {
         return vec!["running static Pods keep their flags; on each control-plane node `kubeadm upgrade node phase control-plane` writes the original ones (--dry-run shows them)".to_owned()];
     }
     vec!["running static Pods keep their flags, kubeadm reads this at join and upgrade; on each control-plane node `kubeadm upgrade node phase control-plane` applies it (--dry-run shows it)".to_owned()]

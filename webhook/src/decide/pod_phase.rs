@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::Migration;
 
 /// The migration's phase, or Prepare while the evidence for it is missing. `old` is the Pod or template as it is stored.
-pub(super) fn row(
+pub(super) fn effective_phase(
     migration: &Migration<'_>,
     finding: &Finding<'_>,
     current: &CommandLine,

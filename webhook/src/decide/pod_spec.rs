@@ -192,7 +192,7 @@ fn to_phase(
     let mut line = current.clone();
     // When the owner has rewritten the line since, what stands there is the original.
     let restored = line.undo(edits);
-    let row = pod_phase::row(migration, finding, &current, &line, context.old);
+    let row = pod_phase::effective_phase(migration, finding, &current, &line, context.old);
     let circumstances = Circumstances {
         phase: row,
         version: pod_phase::version(migration, finding),

@@ -64,7 +64,7 @@ pub(super) struct Situation<'a> {
     /// The migration that the object belongs to.
     pub migration: &'a Migration<'a>,
     /// The row of the table of phases that applies: the migration's phase, or Prepare while the evidence is missing.
-    pub row: Phase,
+    pub effective_phase: Phase,
     /// The object's own Kubernetes version, else the migration's.
     pub version: Option<KubernetesVersion>,
     /// One object carries both components, so the API server moves in Complete.
@@ -136,10 +136,10 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules)
         }
     }
     draft.warnings.extend((rules.warnings)(input.object, &situation));
-    if situation.row != migration.spec.phase {
+    if situation.effective_phase != migration.spec.phase {
         draft.warnings.push(format!(
             "the object gets the form of {}, as the migration is not Prepared yet; wait for that condition or set spec.downtime",
-            situation.row
+            situation.effective_phase
         ));
     }
     match formed(input.object, &entries, rules, &situation) {
@@ -205,7 +205,7 @@ pub(super) fn kept(input: &Input<'_>, part: &Path) -> Option<Draft> {
 
 /// Why the way back ends a component that starts now: the version has no in-tree provider any more.
 fn fatal_undoing(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situation<'_>) -> Option<String> {
-    if situation.row >= Phase::Migrate || entries.is_empty() {
+    if situation.effective_phase >= Phase::Migrate || entries.is_empty() {
         return None;
     }
     let now = fatal_flags(object, &[], rules, situation);
@@ -218,7 +218,7 @@ fn fatal_undoing(object: &Value, entries: &[Entry], rules: &Rules, situation: &S
 fn fatal_flags(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situation<'_>) -> Vec<String> {
     let mut document = Document::restored(object, entries);
     let situation = Situation {
-        row: Phase::Prepare,
+        effective_phase: Phase::Prepare,
         ..*situation
     };
     let _refused_or_not = (rules.form)(&mut document, &situation);
@@ -227,11 +227,12 @@ fn fatal_flags(object: &Value, entries: &[Entry], rules: &Rules, situation: &Sit
 
 fn formed(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situation<'_>) -> Result<Draft, Obstacle> {
     let mut document = Document::restored(object, entries);
-    let stays_external = situation.row < Phase::Migrate && !entries.is_empty() && (rules.is_external)(document.whole());
+    let stays_external =
+        situation.effective_phase < Phase::Migrate && !entries.is_empty() && (rules.is_external)(document.whole());
     (rules.form)(&mut document, situation)?;
     let mut warnings = document.warnings();
     let fatal = document.fatal();
-    if situation.row == Phase::Prepare {
+    if situation.effective_phase == Phase::Prepare {
         warnings.extend(fatal);
     }
     let notes = document.notes();
@@ -249,7 +250,7 @@ fn formed(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situatio
     builder.value(&Path::default(), object, &value);
     let patch = builder.finish();
     if patch.is_empty() {
-        reasons = vec![format!("the object has the form of {}", situation.row)];
+        reasons = vec![format!("the object has the form of {}", situation.effective_phase)];
     } else if reasons.is_empty() {
         reasons = vec!["original fields restored".to_owned()];
     }
@@ -278,7 +279,7 @@ fn situation<'a>(input: &Input<'_>, migration: &'a Migration<'a>, rules: &Rules)
         .find_map(|pointer| input.object.pointer(pointer)?.as_str()?.parse().ok());
     Situation {
         migration,
-        row,
+        effective_phase: row,
         version: own.or_else(|| spec.version()),
         both_in_one_object: rules.both_in_one_object,
         controllers: None,
@@ -334,7 +335,7 @@ pub(super) fn note_warnings(
         document.note_fatal(fatal);
     }
     let spec = situation.migration.spec;
-    if situation.row == Phase::Prepare && !spec.downtime {
+    if situation.effective_phase == Phase::Prepare && !spec.downtime {
         let expected = spec.kube_controller_manager_lease.as_str();
         if let Ok(Some(other)) = phase_flags::other_lease(component, line, expected) {
             document.warn(other);
@@ -410,7 +411,7 @@ impl Situation<'_> {
     /// What the flags depend on.
     pub fn circumstances(&self) -> Circumstances {
         Circumstances {
-            phase: self.row,
+            phase: self.effective_phase,
             version: self.version,
             both_in_one_object: self.both_in_one_object,
             downtime: self.migration.spec.downtime,

@@ -119,12 +119,12 @@ fn is_external(object: &Value) -> bool {
 }
 
 fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
-    if situation.row == Phase::InTree {
+    if situation.effective_phase == Phase::InTree {
         return Ok(());
     }
     let original = document.whole().clone();
     let provider = provider(&original)?;
-    if provider.is_none() && situation.row >= Phase::Migrate {
+    if provider.is_none() && situation.effective_phase >= Phase::Migrate {
         return Err(Obstacle::Other(
             "cloudProvider.name is not set, so there is no in-tree provider to migrate from, and external-aws would rename \
              the Nodes; correct spec.targets"
@@ -134,7 +134,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     for (component, name) in SERVICES {
         arguments(document, &original, component, name, situation)?;
     }
-    if provider == Some(AWS) && situation.row >= Phase::Migrate {
+    if provider == Some(AWS) && situation.effective_phase >= Phase::Migrate {
         let why = "cloudProvider.name: external-aws, as the cloud controllers run in the cloud-controller-manager";
         document.set(&provider_field("name"), json!("external-aws"), why)?;
         let why = "cloudProvider.useInstanceMetadataHostname: true, so that Nodes keep the names that AWS knows";
@@ -178,7 +178,7 @@ fn arguments(
     if let Some(item) = array_items(original, name).into_iter().find(is_changed) {
         return Err(Obstacle::Other(format!(
             "services.{name}.extraArgsArray has {item:?}, which wins over the form of {}; move it to extraArgs",
-            situation.row
+            situation.effective_phase
         )));
     }
     document.set_arguments(&path, ListFormat::Map, &own, reasons)?;
@@ -186,7 +186,7 @@ fn arguments(
 }
 
 fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
-    if situation.row == Phase::InTree {
+    if situation.effective_phase == Phase::InTree {
         return Vec::new();
     }
     let services = ["kubeController", "kubeApi", "kubelet", "scheduler"];
@@ -205,7 +205,7 @@ fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
         .collect();
     let mut warnings: Vec<String> = csi_migration_off(keys).into_iter().collect();
     warnings.extend(names(object, situation));
-    let is_switched = situation.row >= Phase::Migrate && !is_external(object);
+    let is_switched = situation.effective_phase >= Phase::Migrate && !is_external(object);
     if is_switched && provider(object).is_ok_and(|provider| provider == Some(AWS)) {
         warnings.push(
             "useInstanceMetadataHostname becomes true, so no machine may be registered with --node-name; register such machines \
@@ -219,7 +219,7 @@ fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
 /// Names that win over the host name of the instance metadata. The in-tree provider does not use them; an external kubelet
 /// does.
 fn names(object: &Value, situation: &Situation<'_>) -> Vec<String> {
-    if situation.row == Phase::InTree || is_external(object) {
+    if situation.effective_phase == Phase::InTree || is_external(object) {
         return Vec::new();
     }
     const OVERRIDE: Flag = Flag::text("hostname-override");

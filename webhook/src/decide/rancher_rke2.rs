@@ -337,7 +337,7 @@ pub(super) fn has_form(object: &Value, situation: &Situation<'_>) -> bool {
 }
 
 fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
-    if situation.row == Phase::InTree {
+    if situation.effective_phase == Phase::InTree {
         return Ok(());
     }
     let original = document.whole().clone();
@@ -352,7 +352,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     if cluster.may_be_in_tree() {
         helm_chart::in_manifest(document, &Path::new(&ADDITIONAL_MANIFEST), situation)?;
     }
-    if situation.row == Phase::Prepare {
+    if situation.effective_phase == Phase::Prepare {
         return KUBE_CONTROLLER_MANAGER.write(document, &cluster, situation);
     }
     cluster.refuse_embedded()?;

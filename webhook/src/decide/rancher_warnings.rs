@@ -14,7 +14,7 @@ use super::{
 const MAX_KEYS: usize = 3;
 
 pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
-    if situation.row == Phase::InTree {
+    if situation.effective_phase == Phase::InTree {
         return Vec::new();
     }
     let cluster = Cluster::of(object, situation.version);
@@ -40,18 +40,21 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
         .and_then(Value::as_str);
     // Beside a kube-controller-manager that is external nothing runs twice.
     let row = if cluster.may_be_in_tree() {
-        situation.row
+        situation.effective_phase
     } else {
         Phase::Complete
     };
-    let situation_of_chart = Situation { row, ..*situation };
+    let situation_of_chart = Situation {
+        effective_phase: row,
+        ..*situation
+    };
     warnings.extend(helm_chart::manifest_warnings(
         manifest.unwrap_or_default(),
         &situation_of_chart,
     ));
     warnings.extend(later_releases(&cluster, situation));
     if !was_external && has_form(object, situation) {
-        warnings.extend(before_the_switch(&cluster, situation.row));
+        warnings.extend(before_the_switch(&cluster, situation.effective_phase));
     }
     warnings
 }
@@ -59,7 +62,7 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
 /// What an upgrade does to a name that stays `aws`, once nothing else is left to do.
 fn later_releases(cluster: &Cluster<'_>, situation: &Situation<'_>) -> Option<String> {
     let is_before = situation.version.is_some_and(|version| version.minor < 29);
-    (situation.row == Phase::Complete && is_before && cluster.keeps_aws()).then(|| {
+    (situation.effective_phase == Phase::Complete && is_before && cluster.keeps_aws()).then(|| {
         "cloud-provider-name stays aws; kube-apiserver of RKE2 before 1.29.11, 1.30.7, 1.31.3 ends with it, unless its argument \
          is cloud-provider=external: upgrade before you delete the migration, which adds it"
             .to_owned()

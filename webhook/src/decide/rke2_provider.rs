@@ -89,7 +89,7 @@ pub(super) fn api_server_changes(
         ..situation.circumstances()
     };
     let needs_override = passed == Some(AWS)
-        && situation.row >= Phase::Migrate
+        && situation.effective_phase >= Phase::Migrate
         && situation
             .version
             .is_some_and(|version| ends_with_aws(Component::KubeApiserver, version));

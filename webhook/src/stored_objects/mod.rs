@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::decide::Migration;
 use crate::metrics::Metrics;
-use crate::view::{Known, Labels, Migrations, Namespaces};
+use crate::view::{Labels, MigrationSnapshot, Migrations, Namespaces};
 
 mod compare;
 mod finding;
@@ -74,7 +74,7 @@ impl Check {
         }
     }
 
-    async fn pass(&self, known: &Known, events_sent: &mut HashMap<String, Instant>) {
+    async fn pass(&self, known: &MigrationSnapshot, events_sent: &mut HashMap<String, Instant>) {
         let all: Vec<Migration<'_>> = known.iter().map(Migration::from).collect();
         let namespaces = self.namespaces.all();
         let mut counts = HashMap::new();

@@ -11,13 +11,13 @@ use super::watch::Index;
 use crate::metrics::Metrics;
 
 /// What is known when there is nothing.
-pub static KNOWN_EMPTY: Known = Known {
+pub static EMPTY_SNAPSHOT: MigrationSnapshot = MigrationSnapshot {
     by_name: BTreeMap::new(),
 };
 
 /// The migrations at one moment, by name.
 #[derive(Debug, Default, Clone)]
-pub struct Known {
+pub struct MigrationSnapshot {
     by_name: BTreeMap<String, Entry>,
 }
 
@@ -28,7 +28,7 @@ enum Entry {
     Unreadable,
 }
 
-impl Known {
+impl MigrationSnapshot {
     /// The migrations that can be read, in order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &CloudProviderMigration> {
         self.by_name.values().filter_map(|entry| match entry {
@@ -53,7 +53,7 @@ impl Known {
 /// manager is in charge. When the type itself is gone, so are the migrations.
 #[derive(Debug)]
 pub struct Migrations {
-    known: RwLock<Option<Arc<Known>>>,
+    known: RwLock<Option<Arc<MigrationSnapshot>>>,
     metrics: Arc<Metrics>,
 }
 
@@ -69,13 +69,13 @@ impl Migrations {
 
     /// The migrations; `None` before the first list.
     #[must_use]
-    pub fn known(&self) -> Option<Arc<Known>> {
+    pub fn known(&self) -> Option<Arc<MigrationSnapshot>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Known)) {
+    fn change(&self, change: impl FnOnce(&mut MigrationSnapshot)) {
         let mut guard = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        let mut known = guard.as_deref().unwrap_or(&KNOWN_EMPTY).clone();
+        let mut known = guard.as_deref().unwrap_or(&EMPTY_SNAPSHOT).clone();
         change(&mut known);
         self.metrics.migrations(known.iter().count(), known.unreadable());
         *guard = Some(Arc::new(known));

@@ -8,6 +8,6 @@ mod namespaces;
 mod watch;
 
 pub use freshness::{Clusters, Freshness};
-pub use migrations::{KNOWN_EMPTY, Known, Migrations};
+pub use migrations::{EMPTY_SNAPSHOT, MigrationSnapshot, Migrations};
 pub use namespaces::{Labels, Namespaces};
 pub use watch::{Index, WatchTask};

@@ -4,21 +4,21 @@ use outrigger_shared::migration::Phase;
 
 /// The phase of every migration in the file, and whether it is Prepared.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum At {
+pub(super) enum MigrationState {
     InTree,
     Prepare,
     /// Migrate before the evidence is there.
-    Early,
+    NotPrepared,
     Migrate,
     Complete,
 }
 
-impl At {
+impl MigrationState {
     pub fn phase(self) -> Phase {
         match self {
             Self::InTree => Phase::InTree,
             Self::Prepare => Phase::Prepare,
-            Self::Early | Self::Migrate => Phase::Migrate,
+            Self::NotPrepared | Self::Migrate => Phase::Migrate,
             Self::Complete => Phase::Complete,
         }
     }
@@ -26,7 +26,7 @@ impl At {
 
 /// A part of what must come of a review.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Want {
+pub(super) enum Expectation {
     NotOurs,
     Unchanged,
     Changed,
@@ -46,26 +46,31 @@ pub(super) enum Want {
 
 /// One review.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
+pub(super) struct Case {
     /// The file; `#1` names its second object.
     pub object: &'static str,
     pub migrations: &'static str,
-    pub at: At,
+    pub at: MigrationState,
     /// The file of the object that is stored.
     pub over: Option<&'static str>,
     /// The object gets the label that the migrations select by.
     pub labelled: bool,
-    pub wants: &'static [Want],
+    pub expectations: &'static [Expectation],
 }
 
-pub(super) const fn row(object: &'static str, migrations: &'static str, at: At, wants: &'static [Want]) -> Row {
-    Row {
+pub(super) const fn row(
+    object: &'static str,
+    migrations: &'static str,
+    at: MigrationState,
+    expectations: &'static [Expectation],
+) -> Case {
+    Case {
         object,
         migrations,
         at,
         over: None,
         labelled: false,
-        wants,
+        expectations,
     }
 }
 
@@ -73,16 +78,16 @@ pub(super) const fn update(
     object: &'static str,
     over: &'static str,
     migrations: &'static str,
-    at: At,
-    wants: &'static [Want],
-) -> Row {
-    Row {
+    at: MigrationState,
+    expectations: &'static [Expectation],
+) -> Case {
+    Case {
         over: Some(over),
-        ..row(object, migrations, at, wants)
+        ..row(object, migrations, at, expectations)
     }
 }
 
-impl Row {
+impl Case {
     pub const fn labelled(self) -> Self {
         Self { labelled: true, ..self }
     }

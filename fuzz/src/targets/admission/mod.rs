@@ -36,7 +36,7 @@ const MEMORY: usize = 64 * 1024 * 1024;
 pub fn target(data: &[u8]) {
     let (situation, body) = split(data);
     let situation = Situation::read(situation);
-    match review::parse(body, &MemoryBudget::alone(MEMORY)) {
+    match review::parse(body, &MemoryBudget::unshared(MEMORY)) {
         Err(malformed) => note(malformed.class()),
         Ok(Incoming::Unreadable(reply, reason)) => {
             note(&reason.to_string());

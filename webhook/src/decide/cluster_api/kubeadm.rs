@@ -126,7 +126,7 @@ impl Kubeadm {
     }
 
     fn form(&self, document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
-        if situation.row == Phase::InTree {
+        if situation.effective_phase == Phase::InTree {
             return Ok(());
         }
         let situation = &Situation {
@@ -150,7 +150,7 @@ impl Kubeadm {
                 )));
             }
         }
-        if situation.row >= Phase::Migrate {
+        if situation.effective_phase >= Phase::Migrate {
             let gates = self.with_scheduler(all.clone(), document);
             obsolete_settings::warn_of_gates(document, &gates, situation.version);
             obsolete_settings::warn_of_cloud_configs(document, self.home, &cloud_configs, &all);

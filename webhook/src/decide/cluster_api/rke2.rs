@@ -146,7 +146,7 @@ fn providers(object: &Value, version: KubernetesVersion, home: &[&str]) -> Provi
 }
 
 fn control_plane(document: &mut Document, situation: &Situation<'_>, home: &[&str]) -> Result<(), Obstacle> {
-    if situation.row == Phase::InTree {
+    if situation.effective_phase == Phase::InTree {
         return Ok(());
     }
     refuse_other_clouds(document, &[(kubelet(home), ListFormat::Bare)])?;
@@ -155,7 +155,7 @@ fn control_plane(document: &mut Document, situation: &Situation<'_>, home: &[&st
     controller_manager(document, situation, home, name)?;
     api_server(document, situation, home, name)?;
     check_kubelet(document, situation, home, name)?;
-    if situation.row < Phase::Migrate {
+    if situation.effective_phase < Phase::Migrate {
         return Ok(());
     }
     // Any name disables RKE2's own controller.
@@ -206,14 +206,14 @@ fn controller_manager(
         || situation
             .version
             .is_none_or(|version| version.minor <= LAST_IN_TREE.minor);
-    let given = if situation.row < Phase::Migrate || follows {
+    let given = if situation.effective_phase < Phase::Migrate || follows {
         rke2_provider::passed(name, component, situation.version)
     } else {
         None
     };
     provisioner_object::arguments_beside(document, &list, ListFormat::Bare, component, situation, given)?;
     let is_overridden = by_arguments.as_deref() == Some(EXTERNAL);
-    if situation.row >= Phase::Migrate && name == Some(AWS) && follows && !is_overridden {
+    if situation.effective_phase >= Phase::Migrate && name == Some(AWS) && follows && !is_overridden {
         let why = "RKE2 gives it to kube-controller-manager and kubelet";
         document.set(
             &provider_name(home),
@@ -283,7 +283,7 @@ fn disable_own_controller(document: &mut Document, home: &[&str]) -> Result<(), 
 
 /// The kubelet of a machine that is no control plane.
 fn machine(document: &mut Document, situation: &Situation<'_>, home: &[&str]) -> Result<(), Obstacle> {
-    if situation.row == Phase::InTree {
+    if situation.effective_phase == Phase::InTree {
         return Ok(());
     }
     refuse_other_clouds(document, &[(kubelet(home), ListFormat::Bare)])?;

@@ -112,7 +112,7 @@ fn program(container: &Value) -> Option<Program> {
 }
 
 fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
-    if situation.row == Phase::InTree {
+    if situation.effective_phase == Phase::InTree {
         return Ok(());
     }
     let list = Path::new(&TEMPLATE);
