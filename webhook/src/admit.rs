@@ -1,4 +1,4 @@
-//! One review from its bytes to its answer: read, look up, decide, answer.
+//! Handles one review: parse, gather input, decide, answer.
 
 use std::sync::Arc;
 
@@ -10,37 +10,33 @@ use crate::metrics::Metrics;
 use crate::review::{self, Denial, Incoming, Malformed, Request, Response, Review, Verdict};
 use crate::view::{Clusters, MigrationSnapshot, Migrations, Namespaces};
 
-/// Everything that a review is decided with.
+/// Handles reviews.
 #[derive(Debug)]
 pub struct Reviewer {
-    /// The migrations.
     pub migrations: Arc<Migrations>,
-    /// Labels of namespaces.
     pub namespaces: Arc<Namespaces>,
-    /// Whether managers are at work.
     pub clusters: Clusters,
-    /// The webhook's own namespace, which it leaves alone.
+    /// The webhook changes nothing in its own namespace.
     pub own_namespace: String,
-    /// Counts.
     pub metrics: Arc<Metrics>,
 }
 
-/// A call that gets no review as its answer, but an HTTP error; the API server then applies the failure policy.
+/// The call is answered with an HTTP error instead of a review; the API server then applies the failure policy.
 #[derive(Debug, thiserror::Error)]
 pub enum NotAdmitted {
-    /// The caller's fault.
+    /// The request is malformed.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// Ours, for now. To answer "unchanged" would say that no migration wants a change, which nobody knows yet.
+    /// No list of migrations yet. To answer "unchanged" would be wrong: a migration may select the object.
     #[error("the migrations are not known yet: the first list from the management cluster has not succeeded")]
     NotReady,
-    /// Ours, for now.
+    /// The memory for objects is used up by other requests.
     #[error("the objects of other requests take up the memory that this one's would need")]
     NoMemory,
 }
 
 impl NotAdmitted {
-    /// A short constant name of the error's kind, for a metric's label.
+    /// The label in metrics.
     #[must_use]
     pub const fn class(&self) -> &'static str {
         match self {
@@ -51,21 +47,22 @@ impl NotAdmitted {
     }
 }
 
-/// Which of the two questions the API server asks.
+/// The webhook that the API server calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Endpoint {
-    /// What the object should become. Never refused.
+    /// Mutating: changes the object, never refuses it.
     Mutate,
-    /// Whether the object may be written.
+    /// Validating: may refuse the object.
     Validate,
 }
 
 impl Reviewer {
     /// Answers the review in `body`, sent to `/mutate` or `/validate` (`path` is `None`), or to `/mutate/PATH` or
-    /// `/validate/PATH`. Its objects take what they need of `budget`.
+    /// `/validate/PATH`. Memory for its objects is taken from `budget`.
     ///
     /// # Errors
-    /// [`NotAdmitted`] when the body holds no answerable request, nothing is known of migrations yet, or memory is short.
+    /// [`NotAdmitted`] when the body holds no request with a UID, before the first list of migrations, or when memory
+    /// is short.
     pub async fn admit(
         &self,
         endpoint: Endpoint,

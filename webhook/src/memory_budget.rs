@@ -1,34 +1,33 @@
-//! Memory for what is read from requests, bounded for each and for all together.
+//! Bounds the memory of parsed requests, for each and for all together.
 //!
-//! JSON grows when it is read: `{"a":0}` is 7 bytes of text and some 700 of memory. So a limit of bodies is no limit of memory, and
-//! what the objects take is counted while they are read, before it is taken.
+//! Parsed JSON is larger than its text: `{"a":0}` is 7 bytes of text and about 700 bytes of memory. A limit on bodies
+//! does not bound memory, so the parser takes memory from this budget before it allocates.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What is taken from the shared memory at a time.
+/// Bytes taken from the shared memory at a time.
 const STEP: usize = 64 * 1024;
 
-/// The memory that one request's objects may take.
+/// Memory for one request's objects.
 #[derive(Debug)]
 pub struct MemoryBudget {
-    /// Of this request's own share.
+    /// Left of the share of this request.
     left: Cell<usize>,
-    /// Taken from the shared memory and not yet used.
+    /// Taken from the shared memory, but not used yet.
     spare: Cell<usize>,
     shared: Option<Arc<Semaphore>>,
     held: RefCell<Option<OwnedSemaphorePermit>>,
     shared_exhausted: Cell<bool>,
 }
 
-/// There is no more budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetExceeded;
 
 impl MemoryBudget {
-    /// At most `most` bytes, as far as `shared` has them: one permit is one byte.
+    /// A budget of `most` bytes, taken from `shared`: one permit is one byte.
     #[must_use]
     pub fn new(shared: &Arc<Semaphore>, most: usize) -> Self {
         Self {
@@ -37,7 +36,7 @@ impl MemoryBudget {
         }
     }
 
-    /// `most` bytes shared with nobody.
+    /// A budget of `most` bytes of its own.
     #[must_use]
     pub fn unshared(most: usize) -> Self {
         Self {
@@ -49,10 +48,10 @@ impl MemoryBudget {
         }
     }
 
-    /// Takes `bytes`.
     ///
     /// # Errors
-    /// [`BudgetExceeded`] when this request's share or what all share is used up; [`MemoryBudget::is_shared_memory_exhausted`] tells which.
+    /// [`BudgetExceeded`] when the share of this request or the shared memory is used up; see
+    /// [`MemoryBudget::is_shared_memory_exhausted`].
     pub fn take(&self, bytes: usize) -> Result<(), BudgetExceeded> {
         self.left.set(self.left.get().checked_sub(bytes).ok_or(BudgetExceeded)?);
         let Some(shared) = &self.shared else { return Ok(()) };
@@ -79,13 +78,13 @@ impl MemoryBudget {
         Ok(())
     }
 
-    /// Whether other requests hold the memory that was asked for.
+    /// Whether other requests hold the requested memory.
     #[must_use]
     pub fn is_shared_memory_exhausted(&self) -> bool {
         self.shared_exhausted.get()
     }
 
-    /// What holds the memory, until it is dropped.
+    /// Returns the permit that holds the memory until it is dropped.
     #[must_use]
     pub fn close(self) -> Option<OwnedSemaphorePermit> {
         self.held.into_inner()

@@ -1,4 +1,4 @@
-//! What the webhook counts. Every label has a closed set of values: a caller cannot make new series.
+//! Metrics of the webhook. Every label has a closed set of values: a caller cannot create new series.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use prometheus_client::registry::Registry;
 use crate::decide::{Outcome, ValidationOutcome, kinds};
 use crate::stored_objects::Deviation;
 
-/// Bounds of the latency histogram in seconds: fine below a millisecond, where this server should be, and up to what
-/// an API server waits at most.
+/// Buckets of the latency histogram in seconds: fine below a millisecond, where most reviews are, and up to the usual
+/// timeout of an API server.
 const SECONDS: [f64; 12] = [
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 3.0,
 ];
@@ -87,7 +87,7 @@ pub enum Port {
     Health,
 }
 
-/// What is followed in a cluster.
+/// A watched type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchedType {
     /// The `CloudProviderMigration` objects.
@@ -98,7 +98,6 @@ pub enum WatchedType {
     Lease,
 }
 
-/// The webhook's metrics.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -119,7 +118,6 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Every metric, at zero.
     #[must_use]
     pub fn new() -> Arc<Self> {
         let mut metrics = Self {
@@ -252,7 +250,7 @@ impl Metrics {
         })
     }
 
-    /// Sets what is known of the serving certificate.
+    /// Sets the state of the serving certificate.
     pub fn certificate(&self, days_left: f64, failures: u64) {
         self.certificate_days_left.set(days_left);
         self.certificate_reload_failures
@@ -277,7 +275,7 @@ impl Metrics {
         }
     }
 
-    /// Sets what the last check has found; kinds of which nothing was found this time go back to zero.
+    /// Sets the findings of the last check; kinds without findings are set to zero.
     pub fn missed(&self, counts: &HashMap<(&'static str, Deviation), i64>) {
         for kind in kinds() {
             for deviation in [Deviation::Missed, Deviation::Refused] {
@@ -323,7 +321,7 @@ impl WatchedType {
     }
 }
 
-/// A kind that has rules. Others are counted together, because an object's kind is the caller's choice.
+/// A kind that has rules. Others share one label, because the caller chooses the kind.
 fn known_kind(kind: &str) -> Option<&'static str> {
     kinds().find(|row| row.kind == kind).map(|row| row.kind)
 }
@@ -332,7 +330,6 @@ fn known(words: &[&'static str], text: &str) -> Option<&'static str> {
     words.iter().copied().find(|known| *known == text)
 }
 
-/// The connections of one port.
 #[derive(Debug)]
 struct Connections {
     metrics: Arc<Metrics>,

@@ -1,4 +1,4 @@
-//! The paths of the admission port and what each answers.
+//! Paths of the admission port.
 //!
 //! | path | answer |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | `POST /validate`, `POST /validate/NAME` | the same objects: may they be written |
 //! | anything else | 404, 405 |
 //!
-//! Errors are one line of plain text. The API server puts it into the message of its own error or audit annotation.
+//! Errors are one line of plain text, which the API server copies into its own error or audit annotation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,21 +28,21 @@ use crate::body::{self, BodyError};
 use crate::duration;
 use crate::memory_budget::MemoryBudget;
 
-/// The most that is taken off the caller's time for the way of the answer.
+/// At most this much of the caller's timeout is reserved for sending the response.
 const RESPONSE_MARGIN: Duration = Duration::from_millis(200);
 
-/// What one server gives to requests.
+/// Limits for requests of one server.
 #[derive(Debug, Clone)]
 pub struct RequestLimits {
     /// Bytes of one body. The API server's own limit for an object is 3 MiB, and a review holds an object twice.
     pub body: usize,
     /// Bytes of all bodies that are being read or decided.
     pub memory: usize,
-    /// Bytes that the objects of all requests may take in memory. One request gets half of it at most.
+    /// Memory for the objects of all requests, in bytes. One request gets at most half of it.
     pub objects: usize,
     /// Requests that are being read or decided.
     pub requests: usize,
-    /// Time for one request, where its `timeout` parameter does not say less.
+    /// Time for one request, unless its `timeout` parameter is shorter.
     pub time: Duration,
 }
 
@@ -104,7 +104,6 @@ impl RequestError {
     }
 }
 
-/// The admission port's router.
 pub fn router(reviewer: Arc<Reviewer>, limits: RequestLimits) -> Router {
     let handler = Arc::new(AdmissionHandler {
         slots: Semaphore::new(limits.requests),
@@ -164,7 +163,7 @@ impl AdmissionHandler {
     }
 
     async fn review(&self, endpoint: Endpoint, path: Option<&str>, request: Request) -> Result<Response, RequestError> {
-        // Never a queue: past its limits the server says so at once, while the caller's time-out has not run.
+        // No queue: a server at its limit answers at once, before the timeout of the caller.
         let Ok(_slot) = self.slots.try_acquire() else {
             body::discard(request.into_body(), self.limits.body, self.limits.time);
             return Err(RequestError::Busy);
@@ -197,7 +196,7 @@ impl AdmissionHandler {
             response.extensions_mut().insert(Aborted);
         }
         if matches!(error, RequestError::Body(_)) {
-            // What is left of the body is not read, so on HTTP/1.1 nothing more can follow on this connection.
+            // The rest of the body is not read, so an HTTP/1.1 connection cannot be reused.
             response
                 .headers_mut()
                 .insert(header::CONNECTION, header::HeaderValue::from_static("close"));
@@ -206,7 +205,7 @@ impl AdmissionHandler {
     }
 }
 
-/// Parameters such as `charset=utf-8` may follow; JSON has no other encoding anyway.
+/// Ignores parameters such as `charset=utf-8`.
 fn is_json(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()) else {
         return false;
@@ -217,8 +216,8 @@ fn is_json(headers: &HeaderMap) -> bool {
         .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// The API server tells with each call how long it will wait: `?timeout=3s`. A little of it is left for the way back, so that
-/// it gets an answer that says why, and not only the end of its patience.
+/// The timeout that the API server sends with each call (`?timeout=3s`), less a margin, so that the API server receives
+/// the reason instead of a timeout.
 fn requested_timeout(query: Option<&str>) -> Option<Duration> {
     let text = query?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
     let time = duration::parse(text).ok().filter(|time| !time.is_zero())?;

@@ -1,4 +1,4 @@
-//! Wiring: from the command line to running servers, and down again.
+//! Starts the watches, tasks and servers, and stops them in order.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -34,7 +34,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Runs the webhook until SIGTERM or SIGINT, and then until its last request is answered.
 ///
 /// # Errors
-/// What keeps it from starting: a bad certificate, a bad kubeconfig, a port in use.
+/// When it cannot start: a bad certificate, a bad kubeconfig, a port in use.
 pub async fn run(args: Args) -> Result<()> {
     let metrics = Metrics::new();
     let provider = tls::provider();
@@ -47,7 +47,7 @@ pub async fn run(args: Args) -> Result<()> {
     let health_listener = bind(args.health_bind_address)?;
 
     let tasks = TaskTracker::new();
-    // Two ends: first the replica says that it is going, later everything stops.
+    // Two tokens: `stopping` makes /readyz fail, `stop` ends every task later.
     let (stopping, stop) = (CancellationToken::new(), CancellationToken::new());
     let reviewer = watch(&args, &metrics, &tasks, &stop).await?;
     tasks.spawn(Arc::clone(&certificates).run(args.cert_reload_interval, stop.clone()));
@@ -85,7 +85,7 @@ pub async fn run(args: Args) -> Result<()> {
     let drained = serving.await.context("the admission server ended abnormally")?;
     stop.cancel();
     tasks.close();
-    // The health port cuts what is left of probes and scrapes by itself.
+    // The health server ends open probes and scrapes by its own drain time.
     health.await.context("the health server ended abnormally")?;
     tasks.wait().await;
     tracing::info!(clean = drained == Drained::Clean, "stopped");
@@ -106,7 +106,7 @@ fn callers(args: &Args) -> Result<tls::Callers> {
     Ok(tls::Callers::Checked(Arc::new(clients)))
 }
 
-/// Starts every watch and hands out what they feed.
+/// Starts every watch; returns the indexes that the watches fill.
 async fn watch(
     args: &Args,
     metrics: &Arc<Metrics>,

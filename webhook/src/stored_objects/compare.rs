@@ -8,22 +8,19 @@ use super::{Deviation, Finding};
 use crate::decide::{Decision, Input, Kind, Migration, Outcome, decide};
 use crate::view::Namespaces;
 
-/// What a judgement depends on, besides the object.
+/// Input of a comparison, besides the object.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparison<'a> {
-    /// The object's kind.
     pub kind: &'static Kind,
-    /// The migration that is being checked; what belongs to others is theirs.
+    /// The migration that is checked; objects of others are skipped.
     pub migration: &'a str,
     /// Every migration, since an object that matches two belongs to none.
     pub all: &'a [Migration<'a>],
-    /// The webhook's own namespace.
     pub own_namespace: &'a str,
-    /// Labels of namespaces.
     pub namespaces: &'a Namespaces,
 }
 
-/// What is wrong with the object; none if it is in form, or none of this migration's.
+/// Why the object is not in form; none if it is in form, or not of this migration.
 #[must_use]
 pub fn compare(compare: &Comparison<'_>, object: &Value) -> Option<Finding> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
@@ -40,7 +37,8 @@ pub fn compare(compare: &Comparison<'_>, object: &Value) -> Option<Finding> {
         Outcome::Refused => Deviation::Refused,
         Outcome::NotOurs | Outcome::Unchanged => return None,
     };
-    // A refusal before a migration was chosen names none; it concerns all that asked.
+    // A refusal before a migration was chosen (several match, namespace unknown) names none and is reported for each of
+    // them.
     let of_another = decision
         .audit_annotations
         .get("migration")

@@ -1,6 +1,6 @@
 //! Objects that are not in the form of their migration's phase.
 
-/// Findings of one migration that are named; the others are only counted.
+/// Findings of one migration that get an Event; further ones are only counted.
 pub(super) const MAX_NAMED: usize = 50;
 
 /// Why an object is not in form.
@@ -8,7 +8,7 @@ pub(super) const MAX_NAMED: usize = 50;
 pub enum Deviation {
     /// It would be changed if it were written now.
     Missed,
-    /// Something stands in the way; the reasons say what.
+    /// It cannot be changed; see the reasons.
     Refused,
 }
 
@@ -26,30 +26,25 @@ impl Deviation {
 /// An object that is not in form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Why.
     pub deviation: Deviation,
-    /// The object's `apiVersion`.
     pub api_version: String,
-    /// Its kind.
     pub kind: &'static str,
-    /// Its namespace; none for cluster-scoped objects.
+    /// None for cluster-scoped objects.
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
-    /// What would be changed, or what stands in the way.
+    /// Each change that is missing, or the reason for the refusal.
     pub reasons: Vec<String>,
 }
 
-/// What came of one migration's pass.
+/// Result of one check of one migration.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// Number of objects checked.
     pub checked: usize,
     /// Objects that are not in form, at most [`MAX_NAMED`] of them.
     pub findings: Vec<Finding>,
-    /// All of them.
+    /// Number of all objects that are not in form.
     pub missed: usize,
     /// Kinds that could not be read, with the reason.
     pub unread: Vec<String>,

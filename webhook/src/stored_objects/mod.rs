@@ -1,12 +1,12 @@
 //! The background check: which objects are not in the form of their migration's phase.
 //!
-//! The webhook may be away when an object is written, and a phase never changes an object by itself. So what is stored
-//! is compared again every few minutes, with the very same decision: what would be changed if it were written now has
-//! been missed, or waits for its rollout. Nothing is changed here. The result is a metric, the condition
-//! `ObjectsApplied` of the migration, and an Event on each object.
+//! The webhook may be down when an object is written, and a new phase changes no object by itself. So every few minutes
+//! this check decides each stored object as if it were written now. An object that would be changed was missed, or
+//! waits for its rollout. The check changes nothing. It reports in a metric, in the condition `ObjectsApplied` of the
+//! migration, and in an Event on each object.
 //!
-//! Not checked: Nodes, whose taint is the manager's to follow up, and kinds that are changed at their creation only,
-//! but for Pods, which are made anew.
+//! Not checked: Nodes, because the manager adds a missing taint itself, and kinds that are changed at their creation
+//! only, except Pods, which are replaced often.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -34,30 +34,24 @@ pub use finding::{Deviation, Finding, Summary};
 pub use list::is_checked;
 use list::{ListResult, Scope};
 
-/// Time after which an object that is still not in form gets another Event, as API servers keep Events for an hour.
+/// An object that is still not in form gets another Event after this time: API servers keep Events for an hour.
 const EVENT_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// The check, with all that it needs.
 pub struct Check {
-    /// The cluster that holds the migrations.
     pub client: Client,
-    /// The migrations.
     pub migrations: Arc<Migrations>,
-    /// Labels of namespaces.
     pub namespaces: Arc<Namespaces>,
-    /// The webhook's own namespace, which it leaves alone.
+    /// The webhook changes nothing in its own namespace.
     pub own_namespace: String,
-    /// Counts.
     pub metrics: Arc<Metrics>,
-    /// Time between two passes.
     pub every: Duration,
 }
 
 impl Check {
-    /// Looks again and again, until `stop`.
+    /// Checks at each interval, until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let mut events_sent = HashMap::new();
-        // The first pass waits for what reviews wait for too.
+        // Like reviews, the first pass waits for the first lists of migrations and namespaces.
         let mut pause = Duration::from_secs(1);
         while stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
             let (Some(known), true) = (self.migrations.known(), self.namespaces.listed()) else {

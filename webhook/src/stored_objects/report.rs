@@ -1,4 +1,4 @@
-//! What the check tells: the condition of the migration, and an Event on each object.
+//! Reports findings: the condition of the migration, and an Event on each object.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -51,7 +51,7 @@ fn title(finding: &Finding) -> String {
     format!("{} {namespace}{}", finding.kind, finding.name)
 }
 
-/// Writes the condition, with a field manager of its own. Replicas write the same, which is no change.
+/// Writes the condition, with its own field manager. Replicas write equal conditions.
 pub(super) async fn condition(client: &Client, migration: &CloudProviderMigration, summary: &Summary, now: Timestamp) {
     let (status, reason, message) = verdict(migration, summary);
     let known = migration.status.clone().unwrap_or_default();
@@ -81,7 +81,7 @@ pub(super) async fn condition(client: &Client, migration: &CloudProviderMigratio
     }
 }
 
-/// One name for one finding in one phase, so that replicas write one Event.
+/// One name per finding and phase, so that replicas write one Event.
 pub(super) fn event_name(migration: &CloudProviderMigration, finding: &Finding) -> String {
     let mut hasher = DefaultHasher::new();
     let about = (&finding.uid, migration.name_any(), migration.spec.phase.to_string());
@@ -91,7 +91,7 @@ pub(super) fn event_name(migration: &CloudProviderMigration, finding: &Finding) 
     format!("{name}.{:016x}", hasher.finish())
 }
 
-/// Writes an Event on the object. One that is there already was written by another replica.
+/// Writes an Event on the object. A conflict means that another replica has written it.
 pub(super) async fn event(
     client: &Client,
     migration: &CloudProviderMigration,

@@ -1,4 +1,4 @@
-//! The migrations there are.
+//! Index of the CloudProviderMigrations.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,7 +10,6 @@ use outrigger_shared::migration::CloudProviderMigration;
 use super::watch::Index;
 use crate::metrics::Metrics;
 
-/// What is known when there is nothing.
 pub static EMPTY_SNAPSHOT: MigrationSnapshot = MigrationSnapshot {
     by_name: BTreeMap::new(),
 };
@@ -24,7 +23,7 @@ pub struct MigrationSnapshot {
 #[derive(Debug, Clone)]
 enum Entry {
     Migration(Arc<CloudProviderMigration>),
-    /// Of a newer version, or edited past the schema: known to be there, and left alone.
+    /// Of a newer version, or invalid by the schema: it exists, but is not applied.
     Unreadable,
 }
 
@@ -45,12 +44,12 @@ impl MigrationSnapshot {
     }
 }
 
-/// The index of migrations. Objects come as plain JSON and are read one by one, so one that cannot be read does not
-/// hide the others.
+/// The index of migrations. Objects are read as JSON and parsed one by one, so that an unreadable one does not hide the
+/// others.
 ///
-/// Before the first list nothing is known, and a review cannot be decided. When the watch breaks later, what was seen
-/// last stays in use: forgetting it would let a kube-controller-manager's Pod come up in its old form while the new
-/// manager is in charge. When the type itself is gone, so are the migrations.
+/// Before the first list no review can be decided. When the watch breaks, the last state stays in use: without it, a
+/// Pod of a kube-controller-manager would start in its old form while the new manager is active. When the CRD is
+/// deleted, so are the migrations.
 #[derive(Debug)]
 pub struct Migrations {
     known: RwLock<Option<Arc<MigrationSnapshot>>>,
@@ -58,7 +57,7 @@ pub struct Migrations {
 }
 
 impl Migrations {
-    /// An index that has seen nothing yet.
+    /// An empty index, before the first list.
     #[must_use]
     pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {

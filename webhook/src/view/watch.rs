@@ -1,4 +1,4 @@
-//! Follows objects of one type into an index, through failures and restarts.
+//! Watches objects of one type and keeps an index of them, across failures.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,38 +12,34 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{Metrics, WatchedType};
 
-/// The backoff after the first failure; it doubles from there.
+/// Doubles after each failure.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
-/// The longest backoff. Short, because until then a phase change goes unseen; a list of a few objects is cheap.
+/// Short, because a phase change is not seen until then; a list of a few objects is cheap.
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// A plain store that a watch fills.
+/// An index that a watch fills.
 pub trait Index<K>: Send + Sync + 'static {
-    /// These are all objects there are.
+    /// Replaces the content by a complete list.
     fn replace(&self, objects: Vec<K>);
-    /// This object is new or has changed.
+    /// Adds or updates an object.
     fn apply(&self, object: K);
-    /// This object is gone.
     fn delete(&self, object: &K);
     /// The API server does not serve this type.
     fn absent(&self);
-    /// The watch broke; what the index holds may be out of date from now on.
+    /// The watch broke; the index may be out of date.
     fn broken(&self) {}
 }
 
-/// One watch and where it goes.
+/// One watch and its index.
 pub struct WatchTask<K, I> {
-    /// The objects.
     pub api: Api<K>,
-    /// Which of them.
+    /// Selectors.
     pub config: Config,
-    /// Where they go.
     pub index: Arc<I>,
-    /// What it is called in metrics and logs.
+    /// Name in metrics and logs.
     pub watched: WatchedType,
     /// The cluster's name in logs.
     pub cluster: String,
-    /// Counts failures.
     pub metrics: Arc<Metrics>,
 }
 
@@ -61,10 +57,10 @@ where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     I: Index<K>,
 {
-    /// Follows until `stop`. A failure is logged when it begins or changes its kind, and its end once.
+    /// Watches until `stop`. A failure is logged when it begins or changes its class, and its end once.
     pub async fn run(self, stop: CancellationToken) {
-        // After any failure the watch begins anew with a list: that is what shows that it works again, for objects
-        // that may then not change for weeks.
+        // After a failure the watch starts again with a list. The list shows that it works, even if no object changes
+        // for weeks.
         let mut failure: Option<Failure> = None;
         let mut backoff = FIRST_BACKOFF;
         loop {
