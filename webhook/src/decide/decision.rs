@@ -1,4 +1,4 @@
-//! The answer to a mutating review, and the draft that it is made from.
+//! The decision of a mutating review, and its draft.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,23 @@ use outrigger_shared::migration::Mode;
 
 use super::{input::Migration, warning};
 
-/// What came of a review, for counting.
+/// Result of a review.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
-    /// No migration matches, or the object is none that is ever changed.
+    /// No migration matches, or no rule is about the object.
     #[default]
     NotOurs,
     /// The object is as it should be, or may not be changed now.
     Unchanged,
     /// The patch changes the object.
     Changed,
-    /// It would be changed, but the migration only audits.
+    /// It would be changed, but `spec.mode` is Audit.
     Audited,
-    /// It would be changed, but something stands in the way; a warning says what.
+    /// It would be changed, but cannot be; a warning says why.
     Refused,
 }
 
 impl Outcome {
-    /// Every outcome.
     pub const ALL: [Self; 5] = [
         Self::NotOurs,
         Self::Unchanged,
@@ -46,22 +45,21 @@ impl Outcome {
     }
 }
 
-/// The answer to a review.
+/// The decision of a review.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
-    /// What came of it.
     pub outcome: Outcome,
-    /// The smallest change that does it; empty when nothing changes.
+    /// Minimal; empty when nothing changes.
     pub patch: Vec<PatchOperation>,
     /// For the client that wrote the object.
     pub warnings: Vec<String>,
     /// For the API server's audit log. Keys have no prefix: the API server puts the webhook's name before them.
     pub audit_annotations: BTreeMap<String, String>,
-    /// Each change that was made, and why others were not.
+    /// Why the object is changed, or is not.
     pub reasons: Vec<String>,
 }
 
-/// What a kind's rules want to do, before the migration's mode is looked at.
+/// Result of the rules of a kind, before the mode of the migration is applied.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub patch: Vec<PatchOperation>,
@@ -71,7 +69,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Notes what stands in the way, for the client too.
+    /// Refuses the change, with a reason and a warning.
     pub fn refuse(&mut self, warning: String) {
         self.reasons.push(warning.clone());
         self.warnings.push(warning);
@@ -117,7 +115,7 @@ impl Decision {
             warnings.extend(requests);
             reasons.push("spec.mode is Audit, so nothing is changed".to_owned());
         }
-        // What is shortened for a client is there as a whole.
+        // The full text of shortened warnings.
         reasons.extend(whole);
         let outcome = match (audits, patch.is_empty(), refused) {
             (true, ..) => Outcome::Audited,

@@ -1,11 +1,11 @@
-//! HelmChart and HelmChartConfig of Rancher's distributions (`helm.cattle.io/v1`), where they bring AWS's
-//! cloud-controller-manager: its flags are the list `args` among the chart's values. The values are YAML in a text
-//! (`valuesContent`), a map (`values`), or both. The same objects also stand as text in the `additionalManifest` of
-//! a Rancher cluster ([`in_manifest`]).
+//! HelmChart and HelmChartConfig of Rancher's distributions (`helm.cattle.io/v1`) that install AWS's
+//! cloud-controller-manager: its flags are the list `args` in the values of the chart. The values are YAML text
+//! (`valuesContent`), a map (`values`), or both. The `additionalManifest` of a Rancher cluster contains the same
+//! objects as text ([`in_manifest`]).
 //!
-//! Nothing but the flags of the table is written. Where the values do not fit the distribution's nodes, a warning says so.
-//! Where leader migration would guard too little, as the manager has other names than its own list, an object is refused, and
-//! a text of manifests keeps its chart, so that the rest of the cluster can follow the phase.
+//! Only the flags of the table are written. Values that do not fit the nodes of the distribution cause a warning. Where
+//! leader migration would not guard all controllers, because the manager has other names than its list, an object is
+//! refused, and in a text of manifests the chart is not changed, so that the rest of the cluster can follow the phase.
 
 use outrigger_shared::{
     command_line::CommandLine,
@@ -51,27 +51,27 @@ const RULES: Rules = Rules {
     besides: &[],
     version: &[],
     both_in_one_object: false,
-    // While the evidence is missing, Complete must not take leader migration from the manager.
+    // While the evidence is missing, Complete must not remove leader migration from the manager.
     is_external: |_| false,
     form,
     warnings,
 };
 
-/// The chart, also the name of the HelmChart that a HelmChartConfig adds values to.
+/// The chart, and the name of the HelmChart that a HelmChartConfig extends.
 const CHART: &str = "aws-cloud-controller-manager";
 const CONTENT: [&str; 2] = ["spec", "valuesContent"];
 const ARGS: [&str; 3] = ["spec", "values", "args"];
 
-/// The chart's own list, which a list in the values replaces as a whole.
+/// The default list of the chart, which a list in the values replaces.
 const DEFAULT_ARGS: [&str; 2] = ["--v=2", "--cloud-provider=aws"];
 
-/// Whether a HelmChart or HelmChartConfig brings AWS's cloud-controller-manager.
+/// Whether a HelmChart or HelmChartConfig installs AWS's cloud-controller-manager.
 fn is_managers(object: &Value) -> bool {
     let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     match text("/kind") {
         "HelmChart" => {
-            // The archive itself counts before any name of it; then only the object's name tells what is in it.
-            // https://docs.rke2.io/reference/helm (chartContent overrides chart)
+            // chartContent overrides chart (https://docs.rke2.io/reference/helm); then only the name of the object
+            // identifies the chart.
             if !text("/spec/chartContent").is_empty() && text("/metadata/name") == CHART {
                 return true;
             }
@@ -87,7 +87,7 @@ fn is_managers(object: &Value) -> bool {
     }
 }
 
-/// Whether the phase wants anything of the manager's flags.
+/// Whether the phase requires flags of the manager.
 fn is_guarded(situation: &Situation<'_>) -> bool {
     matches!(situation.effective_phase, Phase::Prepare | Phase::Migrate) && !situation.migration.spec.downtime
 }
@@ -133,7 +133,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     shortcoming.map_or(Ok(()), |shortcoming| Err(Obstacle::ManagerNames(shortcoming)))
 }
 
-/// The flags in a text of values, or of the whole object.
+/// Changes the flags in a text of values, or of a whole object.
 fn in_text(text: &mut YamlText, place: ListPath<'_>, situation: &Situation<'_>) -> Result<Vec<String>, Obstacle> {
     let ListPath { document, path } = place;
     if text.get(document, path).is_some_and(|args| !args.is_null()) {
@@ -148,7 +148,7 @@ fn in_text(text: &mut YamlText, place: ListPath<'_>, situation: &Situation<'_>) 
     Ok(reasons)
 }
 
-/// The chart's own list with the flags of the situation.
+/// The default list of the chart with the flags of the situation.
 fn defaults(situation: &Situation<'_>) -> Result<(Vec<String>, Vec<String>), Obstacle> {
     let manager = Component::CloudControllerManager;
     let because = |reason: phase_flags::Refusal| Obstacle::Flags {
@@ -162,8 +162,8 @@ fn defaults(situation: &Situation<'_>) -> Result<(Vec<String>, Vec<String>), Obs
     Ok((line.items().unwrap_or_default().to_vec(), reasons))
 }
 
-/// Gives the HelmCharts of AWS's cloud-controller-manager in a text of manifests the flags of the situation. Nothing
-/// else in the text is touched, since a document that goes from it takes its objects along.
+/// Applies the flags of the situation to the HelmCharts of AWS's cloud-controller-manager in a text of manifests.
+/// Nothing else in the text is changed: Rancher deletes the objects of a document that disappears.
 pub(super) fn in_manifest(document: &mut Document, path: &Path, situation: &Situation<'_>) -> Result<(), Obstacle> {
     let Some(text) = document
         .get(path)
@@ -223,7 +223,7 @@ pub(super) fn manifest_warnings(text: &str, situation: &Situation<'_>) -> Vec<St
     if !text.contains(CHART) {
         return Vec::new();
     }
-    // A text that is no YAML is an obstacle of the form, which says so.
+    // Invalid YAML is reported as an obstacle.
     let Ok(text) = YamlText::parse(text) else {
         return Vec::new();
     };
@@ -236,7 +236,7 @@ pub(super) fn manifest_warnings(text: &str, situation: &Situation<'_>) -> Vec<St
     charts.flat_map(of_chart).collect()
 }
 
-/// Why a chart in a text of manifests keeps its flags. What cannot be read is an obstacle of the form.
+/// Why a chart in a text of manifests is not changed. What cannot be read is reported as an obstacle.
 fn unguarded(chart: &Value, situation: &Situation<'_>) -> Option<String> {
     let values = Values::of(chart).ok().filter(|_| is_guarded(situation))?;
     let location = values.location(chart).ok()?;

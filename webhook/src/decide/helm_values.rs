@@ -9,20 +9,20 @@ use super::{
 };
 use crate::patch::Path;
 
-/// Where the list of flags stands, or belongs.
+/// Where the list of flags is, or is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlagsLocation {
     /// In the text `valuesContent`.
     Content,
     /// In the map `values`.
     Values,
-    /// There are no values at all, so that a recent version runs, which leader migration with flags alone does not guard.
+    /// No values: the chart's recent default version runs, which leader migration by flags alone does not guard.
     Missing,
-    /// It sets other values of a chart whose flags stand elsewhere.
+    /// It sets other values of a chart whose flags are in another object.
     Elsewhere,
 }
 
-/// The values of an object, and which of them counts.
+/// The values of an object.
 pub(super) struct Values {
     pub content: Value,
     pub map: Value,
@@ -80,14 +80,14 @@ impl Values {
         }
     }
 
-    /// The manager's own version. The chart's default image is a recent one.
+    /// The version of the manager. The default image of the chart is a recent one.
     fn version(&self) -> KubernetesVersion {
         let tag = self.get("/image/tag").and_then(Value::as_str);
         tag.and_then(|tag| tag.parse().ok())
             .unwrap_or(KubernetesVersion::v1(28))
     }
 
-    /// What leader migration would leave unguarded with the flags of the values, or with the chart's own.
+    /// The controllers that leader migration would not guard with these flags.
     pub fn shortcoming(
         &self,
         location: FlagsLocation,
@@ -97,7 +97,7 @@ impl Values {
             return Ok(None);
         }
         let manager = Component::CloudControllerManager;
-        // A chart without them has flags of its own, none of which is about leader migration.
+        // The default flags of the chart are not about leader migration.
         let line = ListFormat::Dashed.read(self.get("/args"), &Path::new(&["args"]))?;
         phase_flags::shortcoming(manager, &line, &situation.circumstances())
             .map_err(|reason| Obstacle::of_flags(manager, reason.into()))

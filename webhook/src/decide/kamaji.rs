@@ -1,9 +1,10 @@
-//! Kamaji's TenantControlPlane: one Deployment runs all components, with the arguments that stand here. Kamaji writes the
-//! Deployment again whenever it differs from this object, so this is where the flags belong.
+//! Kamaji's TenantControlPlane: one Deployment runs all components, with the arguments in this object. Kamaji reverts
+//! changes of the Deployment, so the flags must be set here.
 //!
 //! Cluster API's KamajiControlPlane has the same lists, and its controller writes the TenantControlPlane from it
-//! (<https://github.com/clastix/cluster-api-control-plane-provider-kamaji>). A TenantControlPlane that it owns is left alone.
-//! KThreesControlPlane, of Cluster API's K3s provider, has no rules and is refused, so that a target says something.
+//! (<https://github.com/clastix/cluster-api-control-plane-provider-kamaji>). A TenantControlPlane with such an owner is
+//! not changed. KThreesControlPlane, of Cluster API's K3s provider, has no rules and is refused, so that the operator
+//! gets a warning.
 
 use outrigger_shared::{
     component::Component,
@@ -78,7 +79,7 @@ const CLUSTER_API: Rules = Rules {
     ..TENANT
 };
 
-/// Where an object has the argument list of a component.
+/// The path of the argument list of a component.
 type ArgumentsPath = fn(&str) -> Path;
 
 const OF_TENANT: ArgumentsPath = |component| Path::new(&["spec", "controlPlane", "deployment", "extraArgs", component]);

@@ -9,21 +9,19 @@ use super::{Draft, Input, Migration};
 pub struct Kind {
     /// API group; empty for the core group.
     pub group: &'static str,
-    /// Versions of the group in which the rules know the object's form.
+    /// Versions whose fields the rules know.
     pub versions: &'static [&'static str],
     /// Such as `Deployment`.
     pub kind: &'static str,
-    /// Such as `deployments`, as registrations and URLs name it.
+    /// Such as `deployments`.
     pub plural: &'static str,
-    /// Whether its objects live in namespaces.
     pub namespaced: bool,
-    /// Whether an update can be changed; all kinds are reviewed at their creation.
+    /// Whether updates can be changed; creations always can.
     pub on_update: bool,
-    /// The profiles of targets that can be about this kind.
+    /// Profiles of targets that select this kind.
     pub profiles: &'static [Profile],
-    /// Whether there is anything to decide, told by the object alone: most reviews end here.
+    /// A cheap check of the object alone; false for most reviews.
     pub(super) is_concerned: fn(&Input<'_>) -> bool,
-    /// What the rules want.
     pub(super) draft: fn(&Input<'_>, &Migration<'_>) -> Draft,
 }
 
@@ -35,8 +33,8 @@ impl Kind {
         format!("{}{dot}{}", self.kind, self.group)
     }
 
-    /// The operations that are sent to the webhook. Of ConfigMaps only updates: kubeadm makes its own before any webhook
-    /// is there.
+    /// Operations of the registration. ConfigMaps only on update: kubeadm creates its ConfigMaps before any webhook
+    /// runs.
     #[must_use]
     pub fn operations(&self) -> &'static [&'static str] {
         match (self.kind, self.on_update) {

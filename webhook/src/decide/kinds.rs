@@ -1,7 +1,7 @@
-//! **The table: which kinds have rules, and where these are.** It dispatches reviews, tells the background check what to
-//! look at, bounds the labels of metrics, and is compared with the registration in the manifests.
+//! **The table of the kinds that have rules.** It dispatches reviews, selects the kinds of the background check, bounds
+//! the labels of metrics, and is compared with the registration in the manifests.
 //!
-//! Each family of kinds brings its rows in its own file.
+//! The rows of each family are in its own file.
 
 use super::{
     Input, Kind, cluster_api, helm_chart, kamaji, kubeadm_config, kubermatic, machine, node, pod, rancher_rke1,
@@ -20,7 +20,7 @@ const FAMILIES: [&[Kind]; 15] = [
     kubeadm_config::KINDS,
     tags::KINDS,
     tags::DRIVERS,
-    // After the tags of the same kind, which say the same of Machines on AWS.
+    // After the rows of tags, which handle Machines on AWS.
     machine::KINDS,
     rancher_rke2::KINDS,
     rancher_rke1::KINDS,

@@ -1,8 +1,8 @@
-//! kubeadm's ConfigMaps in kube-system, changed only where a target names that namespace.
+//! ConfigMaps of kubeadm in kube-system, changed only where a target names that namespace.
 //!
 //! `kubeadm-config` holds a ClusterConfiguration as YAML text. kubeadm reads it when a control-plane node joins or is
-//! upgraded; no running static Pod changes by it. `kubelet-config` cannot name a cloud provider at all, so there is
-//! only something to warn about.
+//! upgraded; running static Pods do not change. `kubelet-config` has no field for a cloud provider, so it only causes
+//! warnings.
 
 use outrigger_shared::{
     component::{Component, Form},
@@ -64,7 +64,7 @@ const KUBELET: Rules = Rules {
     besides: &[],
     version: &[],
     both_in_one_object: false,
-    // Nothing in it waits for evidence.
+    // It does not depend on the evidence.
     is_external: |_| true,
     form: |_, _| Ok(()),
     warnings: kubelet_warnings,
@@ -92,7 +92,7 @@ fn path() -> Path {
     Path::new(&["data", KEY])
 }
 
-/// The text, and which of its documents is the ClusterConfiguration.
+/// The text, and the index of the ClusterConfiguration document.
 fn read(text: &str) -> Result<(YamlText, usize), Obstacle> {
     let text = YamlText::parse(text)?;
     let is_ours = |document: &Value| document.get("kind").and_then(Value::as_str) == Some(KEY);
@@ -126,7 +126,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         controllers: Some(provisioner_object::KUBEADM_CONTROLLERS),
         ..*situation
     };
-    // v1beta4 has lists of name and value, the versions before have maps.
+    // v1beta4 has lists of name and value, earlier versions have maps.
     let api = text
         .get(number, &["apiVersion"])
         .and_then(Value::as_str)
@@ -190,7 +190,7 @@ fn kubelet_warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
     warnings
 }
 
-/// Settings of every kubelet that cannot be right for all, or with which none starts.
+/// Settings that cannot be right for all kubelets, or with which no kubelet starts.
 fn kubelet_settings(text: &YamlText, situation: &Situation<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     if situation.migration.spec.phase == Phase::InTree {

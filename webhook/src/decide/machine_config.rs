@@ -1,4 +1,4 @@
-//! **How Rancher makes the configuration of one machine**, and so where a flag must be written to have an effect.
+//! **How Rancher computes the configuration of one machine**, and so where a flag must be written to take effect.
 //!
 //! `spec.rkeConfig` of a cluster of RKE2 or K3s has one `machineGlobalConfig` and a list `machineSelectorConfig`, whose
 //! entries have a `machineLabelSelector` and a `config`. For each machine, Rancher
@@ -8,15 +8,15 @@
 //!    selector, or an empty one, matches every machine),
 //! 3. puts each *key* of such an entry in the place of whatever was there. **Nothing is merged below the key.**
 //!
-//! The third step is where clusters break. With `kubelet-arg: [max-pods=250]` for all machines and `kubelet-arg:
-//! [cloud-provider=external]` in an entry, the machines of that entry lose `max-pods`; write the two the other way round and
-//! they lose their cloud provider. A key with `null` takes the value away. So a flag is never brought by one more entry, which
-//! would wipe the list that is there; it is written into every list that *counts* for some machine of a class: the last one
-//! that surely matches, and each one after it that may match, as its selector asks for labels that are not known here. Where no
-//! list counts, it goes into `machineGlobalConfig`, which is the lowest of all and replaces nothing.
+//! The third step is the pitfall. With `kubelet-arg: [max-pods=250]` for all machines and `kubelet-arg:
+//! [cloud-provider=external]` in an entry, the machines of that entry lose `max-pods`; the other way round they lose
+//! their cloud provider. A key with `null` removes the value. So a flag is never added by a new entry, which would
+//! replace the existing list. It is written into every list that is *effective* for some machine of a class: the last
+//! one that surely matches, and each one after it that may match, because its selector requires labels that are not
+//! known here. Where no list is effective, the flag is written into `machineGlobalConfig`, which has the lowest
+//! precedence and replaces nothing.
 //!
-//! Keys that mean nothing on a machine do no harm: Rancher leaves out what an agent does not know from machines that are
-//! only workers.
+//! Keys without a meaning on a machine do no harm: Rancher omits server keys on machines that are only workers.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -24,21 +24,21 @@ use serde_json::{Map, Value};
 
 use crate::patch::Path;
 
-/// The label of a machine that has a role; its value is `true`, and without the role there is no label.
+/// The label of a machine with a role; its value is `true`. Without the role there is no label.
 const ROLE_LABELS: [&str; 3] = [
     "rke.cattle.io/control-plane-role",
     "rke.cattle.io/etcd-role",
     "rke.cattle.io/worker-role",
 ];
 
-/// The roles of a machine: all that is known of its labels.
+/// The roles of a machine, which determine its known labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Roles {
     /// It runs kube-apiserver and kube-controller-manager.
     pub control_plane: bool,
     /// It runs etcd.
     pub etcd: bool,
-    /// It runs what users deploy.
+    /// It runs user workloads.
     pub worker: bool,
 }
 
@@ -62,7 +62,7 @@ impl Roles {
         self.control_plane || self.etcd || self.worker
     }
 
-    /// Whether it has the label; none for a label that has nothing to do with roles.
+    /// Whether it has the label; none for a label that is not about roles.
     fn has(self, label: &str) -> Option<bool> {
         let [control_plane, etcd, worker] = ROLE_LABELS;
         match label {
@@ -74,7 +74,7 @@ impl Roles {
     }
 }
 
-/// One of the places that hold keys.
+/// A section of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Section {
     /// `machineGlobalConfig`.
@@ -84,7 +84,7 @@ pub(super) enum Section {
 }
 
 impl Section {
-    /// Where its keys are.
+    /// The path of its keys.
     pub fn path(self) -> Path {
         let config = Path::new(&["spec", "rkeConfig"]);
         match self {
@@ -103,7 +103,7 @@ impl fmt::Display for Section {
     }
 }
 
-/// Whether a selector matches a machine of which only the roles are known.
+/// Whether a selector matches a machine, by its roles alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Match {
     No,
@@ -121,7 +121,7 @@ impl From<bool> for Match {
 #[derive(Clone, Debug)]
 pub(super) struct MachineConfig<'a> {
     global: Option<&'a Map<String, Value>>,
-    /// All entries of the list as they are written, so that indices stay what they are.
+    /// All entries as written, so that indices stay valid.
     pub entries: &'a [Value],
 }
 
@@ -136,7 +136,7 @@ impl<'a> MachineConfig<'a> {
         }
     }
 
-    /// Every place that holds keys, in the order in which one replaces the other, with what it holds.
+    /// Every section, in ascending precedence.
     pub fn places(&self) -> impl Iterator<Item = (Section, &'a Map<String, Value>)> {
         let entries = self.entries.iter().enumerate().filter_map(|(index, entry)| {
             let config = entry.get("config")?.as_object()?;
@@ -148,8 +148,8 @@ impl<'a> MachineConfig<'a> {
             .chain(entries)
     }
 
-    /// The places whose value of the key counts for some machine of the class. None stands for machines for which no
-    /// place has the key.
+    /// The sections whose value of the key is effective for some machine of the class. None stands for machines without
+    /// the key.
     pub fn counting(&self, key: &str, class: fn(Roles) -> bool) -> BTreeSet<Option<Section>> {
         let mut all = BTreeSet::new();
         for roles in Roles::all().filter(|roles| class(*roles)) {
@@ -166,19 +166,19 @@ impl<'a> MachineConfig<'a> {
         all
     }
 
-    /// The values that count for some machine of the class; none for machines that have no value, or null.
+    /// The effective values for the machines of the class; none for machines without a value, or with null.
     pub fn values(&self, key: &str, class: fn(Roles) -> bool) -> Vec<Option<&'a Value>> {
         let value = |place: Option<Section>| self.value(place?, key).filter(|value| !value.is_null());
         self.counting(key, class).into_iter().map(value).collect()
     }
 
-    /// What a place has for a key.
+    /// The value of a key in a section.
     pub fn value(&self, place: Section, key: &str) -> Option<&'a Value> {
         let (_, config) = self.places().find(|(other, _)| *other == place)?;
         config.get(key)
     }
 
-    /// Whether some machine with these roles may be reached by both.
+    /// Whether a machine with these roles may match both.
     pub fn overlap(&self, one: Section, other: Section, roles: Roles) -> bool {
         self.reaches(one, roles) > Match::No && self.reaches(other, roles) > Match::No
     }

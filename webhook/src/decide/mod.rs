@@ -1,7 +1,7 @@
-//! The decision: what an object has to become, and why. Pure: no input and output, no client, no clock.
+//! Decides how an object changes, and why. Pure: no input and output, no client, no clock.
 //!
-//! One function, [`decide`], used by the webhook and by every tool that must agree with it. Without a
-//! `CloudProviderMigration` that matches the object, nothing is changed.
+//! One function, [`decide`], used by the webhook and by all tools that must agree with it. Objects that no
+//! `CloudProviderMigration` selects are not changed.
 //!
 //! | object | file |
 //! |---|---|
@@ -82,7 +82,7 @@ pub fn decide(input: &Input<'_>) -> Decision {
     if input.operation == Operation::Other || !input.subresource.is_empty() {
         return Decision::default();
     }
-    // A kind's rows have different profiles, so the first one with a matching migration is the only one.
+    // The rows of one kind have different profiles: use the first row with a matching migration.
     kinds::concerned(input)
         .map(|kind| decide_as(input, kind))
         .find(|decision| decision.outcome != Outcome::NotOurs)

@@ -1,7 +1,8 @@
-//! The command lines in a Pod or Pod template: back to the original by the undo annotation, then on to the phase's form.
+//! Command lines in a Pod or Pod template: restores the original by the undo annotation, then applies the form of the
+//! phase.
 //!
-//! Going through the original makes every way between two phases the same two steps, and applying it twice the same as
-//! once. The undo annotation stands on the Pod template, so it travels with the flags that it describes.
+//! The way through the original makes the step between any two phases the same, and makes it idempotent. The undo
+//! annotation is on the Pod template, so it is copied with the flags that it describes.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,7 @@ use super::{
 };
 use crate::patch::{Builder, Path};
 
-/// A container's new command line and the entries that undo it.
+/// The new command line of a container and its undo entries.
 struct Rewritten {
     line: CommandLine,
     edits: Vec<Edit>,
@@ -32,7 +33,7 @@ struct Rewritten {
     reasons: Vec<String>,
 }
 
-/// Why a container stays as it is.
+/// Why a container is not changed.
 #[derive(Debug, thiserror::Error)]
 enum Obstacle {
     #[error(transparent)]
@@ -45,10 +46,10 @@ enum Obstacle {
     Name(#[from] Problem),
     #[error("{0}")]
     File(String),
-    /// Leader migration would guard too little, and the file that it needs is its owner's to bring.
+    /// Leader migration would not guard all controllers; it needs a file, which the owner must provide.
     #[error("{0}")]
     ManagerNames(&'static str),
-    /// The original does not start in the version that the container has by now.
+    /// The original does not start in the current version.
     #[error("{0}")]
     Ends(String),
 }
@@ -63,8 +64,8 @@ fn findings(pod: &Value) -> Vec<Finding<'_>> {
         .map_or_else(Vec::new, |spec| component::find(spec, pod.pointer("/metadata/labels")))
 }
 
-/// Brings the containers of a Pod, or of a Pod template at `root`, to the form of the migration's phase. `old` is the
-/// template as it is stored.
+/// Changes the containers of a Pod, or of a Pod template at `root`, to the form of the phase. `old` is the stored
+/// template.
 pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Option<&Value>) -> Draft {
     let mut draft = Draft::default();
     let key = annotations::UNDO;
@@ -121,7 +122,7 @@ pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Op
     draft
 }
 
-/// A container and what is around it.
+/// A container with its Pod.
 struct ContainerContext<'a> {
     finding: &'a Finding<'a>,
     all: &'a [Finding<'a>],
@@ -129,7 +130,7 @@ struct ContainerContext<'a> {
     old: Option<&'a Value>,
 }
 
-/// The container's new command line; none when it stays as it is, and then the draft says why.
+/// The new command line; none when the container stays, for a reason in the draft.
 fn rewrite(
     migration: &Migration<'_>,
     context: &ContainerContext<'_>,
@@ -162,7 +163,7 @@ fn rewrite(
     result.map_err(refuse).ok()
 }
 
-/// Why it is not sure enough that the container runs the component with the flags that are seen.
+/// Why it is uncertain that the container runs the component with these flags.
 fn doubt(finding: &Finding<'_>) -> Option<String> {
     let Finding { name, component, .. } = finding;
     match finding.certainty {
@@ -190,7 +191,7 @@ fn to_phase(
 ) -> Result<Rewritten, Obstacle> {
     let finding = context.finding;
     let mut line = current.clone();
-    // When the owner has rewritten the line since, what stands there is the original.
+    // If the owner has rewritten the command line since, the current one is the original.
     let restored = line.undo(edits);
     let row = pod_phase::effective_phase(migration, finding, &current, &line, context.old);
     let circumstances = Circumstances {
@@ -250,7 +251,7 @@ fn to_phase(
     })
 }
 
-/// What the flags of a phase do not see to.
+/// Warnings of settings that the flags of a phase do not handle.
 fn what_to_see_to(
     component: Component,
     line: &CommandLine,
@@ -269,7 +270,7 @@ fn what_to_see_to(
         .collect())
 }
 
-/// The file that a kube-controller-manager's new command line asks for.
+/// The leader migration file that the new command line needs.
 fn file(
     migration: &Migration<'_>,
     context: &ContainerContext<'_>,

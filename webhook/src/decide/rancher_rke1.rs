@@ -5,13 +5,14 @@
 //! | Prepare | `enable-leader-migration: "true"` | `name: aws` |
 //! | Migrate, Complete | no leader migration | `name: external-aws`, `useInstanceMetadataHostname: true` |
 //!
-//! `external-aws` makes RKE1 start kube-apiserver, kube-controller-manager and kubelet with `--cloud-provider=external`, all
-//! in one: the API server cannot wait for Complete here. Its flag has no effect in these versions. Arguments of a service win
-//! over the provider's name, so a `cloud-provider` among them is changed too, and none is added. The host name of the
-//! instance metadata is the name that the in-tree provider gave the Nodes, so they keep their names; Rancher would
-//! otherwise call them as the machine pool does. RKE1 uncordons Nodes by itself.
+//! With `external-aws`, RKE1 starts kube-apiserver, kube-controller-manager and kubelet with
+//! `--cloud-provider=external` at once; the API server cannot wait for Complete, but the flag has no effect on it in
+//! these versions. Arguments of a service take precedence over the name of the provider, so an existing
+//! `cloud-provider` among them is changed too, and none is added. With `useInstanceMetadataHostname` Nodes keep the
+//! names that the in-tree provider gave them; otherwise Rancher names them by the machine pool. RKE1 uncordons Nodes
+//! itself.
 //!
-//! The same kind stands for clusters that Rancher imports or that EKS runs; they have no such part and are left alone.
+//! Clusters that Rancher imports, or that EKS runs, have no such field and are not changed.
 
 use outrigger_shared::{
     command_line::{CommandLine, Flag, Unreadable},
@@ -57,7 +58,7 @@ const RULES: Rules = Rules {
 const AWS: &str = "aws";
 const EXTERNAL: &str = "external";
 
-/// The services whose arguments may name a provider.
+/// Services whose arguments may name a provider.
 const SERVICES: [(Component, &str); 3] = [
     (Component::KubeControllerManager, "kubeController"),
     (Component::KubeApiserver, "kubeApi"),
@@ -76,7 +77,7 @@ fn at<'a>(object: &'a Value, path: &Path) -> Option<&'a Value> {
     object.pointer(path.pointer().as_str()).filter(|value| !value.is_null())
 }
 
-/// What the components get without arguments of their own; none without a cloud provider.
+/// The default of the components; none without a cloud provider.
 fn provider(object: &Value) -> Result<Option<&'static str>, Obstacle> {
     match at(object, &provider_field("name")) {
         None => Ok(None),
@@ -99,7 +100,7 @@ fn array_items(object: &Value, name: &str) -> Vec<String> {
     pairs.collect()
 }
 
-/// All that a service is started with, as far as the object says it.
+/// The complete command line of a service, as far as the object defines it.
 fn whole_line(object: &Value, name: &str) -> Result<CommandLine, Obstacle> {
     let path = service(name, "extraArgs");
     let own = ListFormat::Map.read(at(object, &path), &path)?;
@@ -143,7 +144,8 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     Ok(())
 }
 
-/// The arguments of one service. Its `cloud-provider` comes from the provider's name, so it is changed only where it stands.
+/// Changes the arguments of one service. Its `cloud-provider` is set by the name of the provider, so an argument is
+/// changed only where it exists.
 fn arguments(
     document: &mut Document,
     original: &Value,
@@ -216,8 +218,8 @@ fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
     warnings
 }
 
-/// Names that win over the host name of the instance metadata. The in-tree provider does not use them; an external kubelet
-/// does.
+/// Names that take precedence over the host name of the instance metadata: an external kubelet uses them, the in-tree
+/// provider did not.
 fn names(object: &Value, situation: &Situation<'_>) -> Vec<String> {
     if situation.effective_phase == Phase::InTree || is_external(object) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What goes wrong with Rancher's machine configuration without anybody being told.
+//! Warns of silent errors in Rancher's machine configuration.
 
 use outrigger_shared::migration::Phase;
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use super::{
     rancher_rke2::{Cluster, has_form, is_external},
 };
 
-/// Longest list of keys in a warning; API servers cut warnings after 256 characters.
+/// Keys that a warning names; API servers cut warnings after 256 characters.
 const MAX_KEYS: usize = 3;
 
 pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
@@ -38,7 +38,7 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
     let manifest = object
         .pointer("/spec/rkeConfig/additionalManifest")
         .and_then(Value::as_str);
-    // Beside a kube-controller-manager that is external nothing runs twice.
+    // With an external kube-controller-manager nothing runs twice.
     let row = if cluster.may_be_in_tree() {
         situation.effective_phase
     } else {
@@ -59,7 +59,7 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
     warnings
 }
 
-/// What an upgrade does to a name that stays `aws`, once nothing else is left to do.
+/// Warns of upgrades while the name stays `aws`, once nothing else is left to do.
 fn later_releases(cluster: &Cluster<'_>, situation: &Situation<'_>) -> Option<String> {
     let is_before = situation.version.is_some_and(|version| version.minor < 29);
     (situation.effective_phase == Phase::Complete && is_before && cluster.keeps_aws()).then(|| {
@@ -69,7 +69,7 @@ fn later_releases(cluster: &Cluster<'_>, situation: &Situation<'_>) -> Option<St
     })
 }
 
-/// What the operator has to see to when a cluster is going to be external.
+/// Steps for the operator before a cluster becomes external.
 fn before_the_switch(cluster: &Cluster<'_>, row: Phase) -> Vec<String> {
     let mut warnings = Vec::new();
     if cluster.name_changes() {
@@ -88,7 +88,7 @@ fn before_the_switch(cluster: &Cluster<'_>, row: Phase) -> Vec<String> {
     warnings
 }
 
-/// The gate that goes with the in-tree provider, in the keys that set it.
+/// Warns of the feature gate that disables CSI migration, with the keys that set it.
 pub(super) fn csi_migration_off(mut keys: Vec<String>) -> Option<String> {
     keys.sort();
     keys.dedup();
@@ -123,7 +123,7 @@ fn shortened(mut names: Vec<String>) -> String {
     names.join(", ") + &rest
 }
 
-/// An entry whose `config` is missing, most often because its keys are not indented below it.
+/// An entry without `config`, most often because its keys are not indented below it.
 fn without_effect((index, entry): (usize, &Value)) -> Option<String> {
     let place = Section::Selector(index);
     let known = ["machineLabelSelector", "config"];
@@ -144,7 +144,7 @@ fn without_effect((index, entry): (usize, &Value)) -> Option<String> {
     is_missing.then(|| format!("config of {place} is null, so the entry does nothing; fill it or remove the entry"))
 }
 
-/// Lists of which one replaces the other on some machine, and takes something away.
+/// Lists that replace another list on some machine, and lose some of its items.
 fn replaced_lists(config: &MachineConfig<'_>, roles: &[Roles]) -> Vec<String> {
     let places: Vec<(Section, &Map<String, Value>)> = config.places().collect();
     let mut warnings = Vec::new();
@@ -192,7 +192,7 @@ fn gated_keys(config: &MachineConfig<'_>) -> Vec<String> {
     keys
 }
 
-/// The roles that machines have: those of the pools, or any where the operator brings the machines.
+/// The roles of machines: those of the pools, or any where the operator creates the machines.
 fn roles(object: &Value) -> Vec<Roles> {
     let pools = object.pointer("/spec/rkeConfig/machinePools").and_then(Value::as_array);
     let of_pool = |pool: &Value| {

@@ -1,8 +1,8 @@
-//! What is refused, where an operator has registered the validating path: tags that take a resource from another cluster
-//! or forge what access control trusts, and two writes that would end a migration on nobody's evidence.
+//! Denies objects, if an operator has registered the validating path: tags that assign a resource to another cluster or
+//! forge a key that access control trusts, and two writes that would end a migration without evidence.
 //!
-//! The mutating path says the same as warnings and refuses nothing. An update is refused only for what it adds or
-//! changes: whatever is bad already must stay writable, or nobody could make it better.
+//! The mutating path warns of the same and denies nothing. An update is denied only for what it adds or changes: an
+//! object that is invalid already must stay writable, so that it can be corrected.
 
 use std::collections::BTreeMap;
 
@@ -18,22 +18,19 @@ use super::{
     tags,
 };
 
-/// What came of a validating review.
+/// Result of a validating review.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ValidationOutcome {
-    /// No migration matches, or the object is none that is ever refused.
+    /// No migration matches, or no rule is about the object.
     #[default]
     NotOurs,
-    /// Nothing is wrong.
     Passed,
-    /// Something is, but it only earns a warning, or the migration audits.
+    /// Violations that only cause a warning, or `spec.mode` is Audit.
     Warned,
-    /// The object is refused.
     Denied,
 }
 
 impl ValidationOutcome {
-    /// Every one.
     pub const ALL: [Self; 4] = [Self::NotOurs, Self::Passed, Self::Warned, Self::Denied];
 
     /// The label in metrics and audit annotations.
@@ -48,12 +45,11 @@ impl ValidationOutcome {
     }
 }
 
-/// The answer to a validating review.
+/// The decision of a validating review.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validation {
-    /// What came of it.
     pub outcome: ValidationOutcome,
-    /// Why the object is refused; empty if it is not.
+    /// Why the object is denied; empty if it is not.
     pub message: String,
     /// For the client that wrote the object.
     pub warnings: Vec<String>,
@@ -61,13 +57,13 @@ pub struct Validation {
     pub audit_annotations: BTreeMap<String, String>,
 }
 
-/// Something that is wrong, in plain words with its fix.
+/// A violation and its remedy.
 struct Violation {
     text: String,
     refuses: bool,
 }
 
-/// Judges one review.
+/// Validates one review.
 #[must_use]
 pub fn validate(input: &Input<'_>) -> Validation {
     if input.operation == Operation::Other || !input.subresource.is_empty() {
@@ -76,7 +72,7 @@ pub fn validate(input: &Input<'_>) -> Validation {
     if (input.group, input.kind) == ("outrigger.dev", "CloudProviderMigration") {
         return validate_migration(input);
     }
-    // Whoever forges a tag must not get away by taking the labels off in the same update.
+    // A forged tag must not pass because the same update removes the labels that the target selects.
     let before = input.old_object.map(|object| Input { object, ..*input });
     let found = |profiles: &[Profile]| match (matching::find(input, profiles), &before) {
         (Match::None, Some(before)) => matching::find(before, profiles),
@@ -105,7 +101,7 @@ pub fn validate(input: &Input<'_>) -> Validation {
             }]
         })
     });
-    // The worse one is the answer.
+    // The worse result wins.
     [tags, completion]
         .into_iter()
         .flatten()
@@ -181,8 +177,8 @@ fn is_go_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-/// A migration goes back to InTree only when no manager of ours holds the migration lease: in InTree that lease is left
-/// alone, and old managers without leader migration may start.
+/// A return to InTree is denied while a cloud-controller-manager holds the migration lease: in InTree that lease is not
+/// managed, and old managers without leader migration may start.
 fn validate_migration(input: &Input<'_>) -> Validation {
     let in_tree = |object: &Value| {
         let phase = object.pointer("/spec/phase").and_then(Value::as_str);
@@ -206,7 +202,7 @@ fn validate_migration(input: &Input<'_>) -> Validation {
     Validation::of(&violations, input.name, mode)
 }
 
-/// The controllers that both sides can run, and that status says are ours. The node controller always is.
+/// The shared controllers that the status assigns to the cloud-controller-manager. It always owns the node controller.
 fn owned_controllers(object: &Value) -> Vec<&str> {
     let party = serde_json::to_value(Party::CloudControllerManager).ok();
     let rows = object.pointer("/status/controllers").and_then(Value::as_array);

@@ -1,4 +1,4 @@
-//! Argument lists in YAML texts: read as everywhere else, written back as edits of single lines.
+//! Argument lists in YAML texts, written back as edits of single lines.
 
 use outrigger_shared::{
     command_line::{CommandLine, Edit},
@@ -13,20 +13,20 @@ use super::{
 };
 use crate::patch::Path;
 
-/// A place in a text: the document, and the keys that lead to the list.
+/// The path of a list in a text: the document and the keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ListPath<'a> {
     pub document: usize,
     pub path: &'a [&'a str],
 }
 
-/// Reads the list at the place; an empty one if nothing is there.
+/// Reads the list; an empty one if missing.
 pub(super) fn read(text: &YamlText, place: ListPath<'_>, shape: ListFormat) -> Result<CommandLine, Obstacle> {
     let found = text.get(place.document, place.path).filter(|value| !value.is_null());
     Ok(shape.of(found).read(found, &Path::new(place.path))?)
 }
 
-/// Gives a component's argument list the flags of the situation; says why.
+/// Applies the flags of the situation to the argument list of a component; returns the reasons.
 pub(super) fn arguments(
     text: &mut YamlText,
     place: ListPath<'_>,
@@ -43,8 +43,7 @@ pub(super) fn arguments(
     Ok(reasons)
 }
 
-/// Carries one change of a command line out in the text. Whatever it is, the text says what the list does, since each
-/// edit is checked by its value.
+/// Applies one change of a command line to the text; each edit is checked by its value, so text and list stay equal.
 fn write(text: &mut YamlText, place: ListPath<'_>, shape: ListFormat, edit: &Edit) -> Result<(), Refusal> {
     let ListPath { document, path } = place;
     let kept = edit.was.len().min(edit.now.len());

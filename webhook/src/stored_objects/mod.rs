@@ -5,7 +5,7 @@
 //! waits for its rollout. The check changes nothing. It reports in a metric, in the condition `ObjectsApplied` of the
 //! migration, and in an Event on each object.
 //!
-//! Not checked: Nodes, because the manager adds a missing taint itself, and kinds that are changed at their creation
+//! Not checked: Nodes, whose taint the manager handles, and kinds that are changed at their creation
 //! only, except Pods, which are replaced often.
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -1,4 +1,4 @@
-//! The parts that the kinds of Cluster API share.
+//! Shared by the kinds of Cluster API.
 
 use outrigger_shared::{command_line::Flag, migration::Profile};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use crate::patch::Path;
 pub(super) const CONTROL_PLANE: &str = "controlplane.cluster.x-k8s.io";
 pub(super) const BOOTSTRAP: &str = "bootstrap.cluster.x-k8s.io";
 
-/// What the kinds have in common. Autoscalers write `replicas`; how machines are replaced is no part of their form.
+/// Autoscalers write `replicas`; the strategy of replacing machines is no part of the form.
 pub(super) const RULES: Rules = Rules {
     triggers: &["/spec"],
     besides: &["replicas", "rolloutStrategy", "remediationStrategy", "remediation"],
@@ -44,7 +44,7 @@ pub(super) const fn row(
     }
 }
 
-/// A template of workers' machines. It can be changed, but its change replaces no machine.
+/// A template of worker machines. A change of it replaces no machine.
 pub(super) fn template(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules) -> Draft {
     let mut draft = provisioner_object::draft(input, migration, rules);
     if input.operation == Operation::Update && !draft.patch.is_empty() {
@@ -58,10 +58,10 @@ pub(super) fn template(input: &Input<'_>, migration: &Migration<'_>, rules: &Rul
 
 /// The configuration of one machine, or of a MachinePool.
 ///
-/// A control plane's controller compares each machine's configuration with its own and replaces machines that differ. So
-/// what it has made stays: changed alone, it would be replaced without end. Other machines read theirs once, when they
-/// are made, so only their creation counts. What has no such owner is written by hand, or a MachinePool's, whose new
-/// machines go on reading it.
+/// The controller of a control plane compares the configuration of each machine with its own and replaces machines that
+/// differ. So configurations with such an owner are not changed: they would be replaced endlessly. Other machines read
+/// their configuration once, so only its creation is changed. A configuration without such an owner is written by hand
+/// or by a MachinePool, whose new machines read it later.
 pub(super) fn config(input: &Input<'_>, migration: &Migration<'_>, control_plane: &str, rules: &Rules) -> Draft {
     let owners = input
         .object
@@ -79,15 +79,15 @@ pub(super) fn config(input: &Input<'_>, migration: &Migration<'_>, control_plane
     if is_owned_by(&[control_plane]) {
         return unchanged(format!("{control_plane} gives its machines their form"));
     }
-    // A MachineSet makes it, the Machine takes it over.
+    // A MachineSet creates it, then the Machine becomes its owner.
     if is_owned_by(&["Machine"]) || input.operation == Operation::Update && is_owned_by(&["MachineSet"]) {
         return unchanged("a machine reads its configuration once, when it is made".to_owned());
     }
     provisioner_object::draft(input, migration, rules)
 }
 
-/// A template of control planes that its API does not let change. What it got at its creation stays, also where its owner
-/// applies the manifest again that never had it.
+/// An immutable template of control planes. What its creation added is kept, also when its owner applies the original
+/// manifest again.
 pub(super) fn fixed_template(input: &Input<'_>, migration: &Migration<'_>, kind: &str, rules: &Rules) -> Draft {
     if input.operation != Operation::Update {
         return provisioner_object::draft(input, migration, rules);
@@ -108,7 +108,7 @@ pub(super) fn fixed_template(input: &Input<'_>, migration: &Migration<'_>, kind:
     draft
 }
 
-/// Objects for machines of another cloud are none of this migration's: their references and provider IDs tell.
+/// Refuses objects for machines of another cloud, by their references and provider IDs.
 pub(super) fn refuse_other_clouds(document: &Document, kubelets: &[(Path, ListFormat)]) -> Result<(), Obstacle> {
     const REFERENCES: [&[&str]; 3] = [
         &["machineTemplate", "infrastructureRef", "kind"],
@@ -147,7 +147,7 @@ pub(super) fn join(home: &[&str], rest: &[&str]) -> Path {
     Path::new(&[home, rest].concat())
 }
 
-/// The values of a flag for checks that change nothing; none where the list cannot be read.
+/// The values of a flag, for checks; none where the list cannot be read.
 pub(super) fn values(object: &Value, (path, shape): &(Path, ListFormat), flag: Flag) -> Vec<String> {
     let found = object.pointer(path.pointer().as_str()).filter(|value| !value.is_null());
     let line = shape.of(found).read(found, path).ok();

@@ -6,9 +6,9 @@
 //! | kubelet of the first control-plane machine | `initConfiguration.nodeRegistration.kubeletExtraArgs` |
 //! | kubelet of every other machine | `joinConfiguration.nodeRegistration.kubeletExtraArgs` |
 //!
-//! v1beta1 writes them as maps, v1beta2 as lists of `{name, value}` of 1 to 100 items with unique names. `taints` of a
-//! nodeRegistration stay as they are: the kubelet itself adds the one of uninitialized Nodes, and a list where there was
-//! none would take kubeadm's own taint away.
+//! v1beta1 has maps, v1beta2 has lists of 1 to 100 items `{name, value}` with unique names. `taints` of a
+//! nodeRegistration are not changed: the kubelet adds the taint of uninitialized Nodes itself, and a new list would
+//! remove the default taint of kubeadm.
 
 use outrigger_shared::{component::Component, migration::Phase, phase_flags};
 use serde_json::Value;
@@ -77,10 +77,10 @@ const CONFIG_TEMPLATES: Rules = Rules {
     ..RULES
 };
 
-/// Where an object holds its kubeadm configuration.
+/// The place of the kubeadm configuration in an object.
 struct Kubeadm {
     home: &'static [&'static str],
-    /// Whether it is a control plane in any case. Otherwise its `clusterConfiguration` tells.
+    /// Always a control plane. Otherwise it is one if it has a `clusterConfiguration`.
     is_control_plane: bool,
 }
 
@@ -101,7 +101,7 @@ const CONFIG_TEMPLATE: Kubeadm = Kubeadm {
     is_control_plane: false,
 };
 
-/// Most items that a list of arguments may have in v1beta2.
+/// Maximum number of items of a list in v1beta2.
 const MAX_ITEMS: usize = 100;
 
 impl Kubeadm {
@@ -113,7 +113,7 @@ impl Kubeadm {
         join(self.home, &[configuration, "nodeRegistration", "kubeletExtraArgs"])
     }
 
-    /// A control plane's kube-controller-manager tells, a worker's kubelet else.
+    /// By the kube-controller-manager of a control plane, or the kubelet of a worker.
     fn is_external(&self, object: &Value) -> bool {
         let configuration = join(self.home, &["clusterConfiguration"]);
         let is_control_plane = object.pointer(configuration.pointer().as_str()).is_some();
@@ -158,7 +158,7 @@ impl Kubeadm {
         Ok(())
     }
 
-    /// The argument lists that the object has, or has to get.
+    /// The argument lists that the object has, or needs.
     fn lists(&self, document: &Document) -> Vec<(Component, (Path, ListFormat))> {
         let shape = ListFormat::Map.in_version_of(document.whole());
         let has = |field: &str| document.get(&join(self.home, &[field])).is_some();
@@ -168,7 +168,7 @@ impl Kubeadm {
             add(Component::KubeControllerManager, self.component("controllerManager"));
             add(Component::KubeApiserver, self.component("apiServer"));
         }
-        // A first control-plane machine need not have the part for joining, and a worker has no other.
+        // The first control-plane machine may have no joinConfiguration, and a worker has only that.
         let is_first = has("initConfiguration") || has("clusterConfiguration");
         if self.is_control_plane || is_first {
             add(Component::Kubelet, self.kubelet("initConfiguration"));
@@ -179,7 +179,7 @@ impl Kubeadm {
         lists
     }
 
-    /// A kubelet that becomes external is named by its host, unless kubeadm gives it a name.
+    /// An external kubelet is named by its host, unless kubeadm gives it a name.
     fn warn_of_names(
         &self,
         document: &mut Document,

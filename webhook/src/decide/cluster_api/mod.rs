@@ -1,12 +1,12 @@
-//! Cluster API: control planes and machines of other clusters, by the objects that they are made from.
+//! Cluster API: objects that describe the control planes and machines of other clusters.
 //!
 //! | objects | file |
 //! |---|---|
 //! | kubeadm's control planes, machine configurations and their templates | `kubeadm.rs` |
 //! | the same of the RKE2 provider | `rke2.rs` |
 //! | ClusterClass | `class.rs` |
-//! | the parts that these kinds share | `common.rs` |
-//! | what to say about files and feature gates that stay behind | `obsolete_settings.rs` |
+//! | shared by these kinds | `common.rs` |
+//! | warnings about obsolete files and feature gates | `obsolete_settings.rs` |
 
 mod class;
 mod common;

@@ -1,8 +1,8 @@
 //! RKE2ControlPlane, RKE2Config and their templates, of Cluster API's RKE2 provider.
 //!
-//! `serverConfig.cloudProviderName` gives kube-controller-manager, kubelet and kube-apiserver their `--cloud-provider`, in the
-//! releases that [`crate::decide::rke2_provider`] lists; `extraArgs` come after it, and the last one counts. So in Prepare
-//! only kube-controller-manager's `extraArgs` change, and from Migrate on:
+//! `serverConfig.cloudProviderName` sets `--cloud-provider` of kube-controller-manager, kubelet and kube-apiserver, in
+//! the releases that [`crate::decide::rke2_provider`] lists; `extraArgs` come after it, and the last value counts. In
+//! Prepare only the `extraArgs` of kube-controller-manager change. From Migrate on:
 //!
 //! | `cloudProviderName` | becomes | kube-controller-manager |
 //! |---|---|---|
@@ -11,12 +11,12 @@
 //! | `external` | stays | as above |
 //! | none | stays where kube-controller-manager's `extraArgs` name a provider, else refused | |
 //!
-//! kube-apiserver of 1.29 to 1.32 does not start with `aws`: where it gets that from the name, its `extraArgs` get
-//! `cloud-provider=external`, and one that is there stays.
+//! kube-apiserver of 1.29 to 1.32 does not start with `aws`: where the name sets it, its `extraArgs` get
+//! `cloud-provider=external`; an existing one stays.
 //!
-//! RKE2's own cloud controller is disabled, as it would give Nodes provider IDs of its own, which are for ever. The kubelet
-//! then gets `external` from nobody, so its `extraArgs` say it. An object that is external already by its name needs neither:
-//! any name disables the controller, and the kubelet gets it. `nodeTaints` stay as they are.
+//! RKE2's own cloud controller is disabled, because it would give Nodes its own provider IDs, which are immutable. The
+//! kubelet then has no default `external`, so its `extraArgs` get it. An object that is external by its name needs
+//! neither: any name disables the controller and is passed to the kubelet. `nodeTaints` are not changed.
 
 use outrigger_shared::{
     component::Component,
@@ -112,7 +112,7 @@ fn provider_name(home: &[&str]) -> Path {
     server(home, &["cloudProviderName"])
 }
 
-/// `extraArgs` of kube-controller-manager count before `cloudProviderName`.
+/// `extraArgs` of kube-controller-manager take precedence over `cloudProviderName`.
 fn is_external(object: &Value, home: &[&str]) -> bool {
     let arguments = (extra_args(home, "kubeControllerManager"), ListFormat::Bare);
     let own = values(object, &arguments, flag::CLOUD_PROVIDER).pop();
@@ -176,7 +176,7 @@ fn control_plane(document: &mut Document, situation: &Situation<'_>, home: &[&st
     Ok(())
 }
 
-/// kube-controller-manager, by its own list or by the name.
+/// Changes kube-controller-manager, by its list or by the name.
 fn controller_manager(
     document: &mut Document,
     situation: &Situation<'_>,
@@ -201,7 +201,7 @@ fn controller_manager(
         ..*situation
     };
     let component = Component::KubeControllerManager;
-    // In Migrate the name follows the phase by itself, but not one that only names Nodes.
+    // In Migrate the name itself changes, unless it only names Nodes.
     let follows = name == Some(EXTERNAL)
         || situation
             .version
@@ -225,7 +225,7 @@ fn controller_manager(
     Ok(())
 }
 
-/// kube-apiserver, whose own list wins over the name that is there by now.
+/// Changes kube-apiserver, whose list takes precedence over the name.
 fn api_server(
     document: &mut Document,
     situation: &Situation<'_>,
@@ -246,7 +246,7 @@ fn api_server(
     Ok(())
 }
 
-/// `cloudProviderName`, if it is one that this migration is about.
+/// `cloudProviderName`; refuses another cloud.
 fn named_provider(document: &Document, home: &[&str]) -> Result<Option<&'static str>, Obstacle> {
     let path = provider_name(home);
     let refused = |what: String, fix| Obstacle::Other(format!("{} is {what}; {fix}", path.pointer()));
@@ -281,7 +281,7 @@ fn disable_own_controller(document: &mut Document, home: &[&str]) -> Result<(), 
     Ok(())
 }
 
-/// The kubelet of a machine that is no control plane.
+/// Changes the kubelet of a worker machine.
 fn machine(document: &mut Document, situation: &Situation<'_>, home: &[&str]) -> Result<(), Obstacle> {
     if situation.effective_phase == Phase::InTree {
         return Ok(());
@@ -290,7 +290,7 @@ fn machine(document: &mut Document, situation: &Situation<'_>, home: &[&str]) ->
     kubelet_arguments(document, situation, home, None)
 }
 
-/// Refuses what the kubelet of a control plane cannot do, by its arguments or by the name.
+/// Refuses a control plane whose kubelet cannot be changed, by its arguments or by the name.
 fn check_kubelet(
     document: &mut Document,
     situation: &Situation<'_>,
@@ -324,7 +324,7 @@ fn kubelet_arguments(
     )
 }
 
-/// `aws` names Nodes by instance metadata, and a cloud-controller-manager finds instances by that name.
+/// With `aws`, Nodes are named by instance metadata, and a cloud-controller-manager finds instances by that name.
 fn warn_of_names(document: &mut Document, home: &[&str]) {
     let is_named = document.get(&join(home, &["agentConfig", "nodeName"])).is_some();
     let commands = document.get(&join(home, &["preRKE2Commands"])).map(Value::to_string);

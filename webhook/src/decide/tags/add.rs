@@ -1,5 +1,5 @@
-//! Adding the cluster's tag: only where no cluster's key is present, and no value is ever changed. Two clusters' keys on
-//! an instance stop both their managers.
+//! Adds the cluster's tag, only where no cluster's key is present; existing values are never changed. An instance with
+//! the keys of two clusters stops both managers.
 
 use outrigger_shared::{annotations, migration::Phase, tags};
 use serde_json::{Value, json};
@@ -13,21 +13,22 @@ use super::{
 };
 use crate::patch::{Builder, NotAnObject, Path};
 
-/// The type, in launch templates, of what carries the tag.
+/// The resource type in launch templates that gets the tag.
 const INSTANCE: &str = "instance";
 const RESOURCE_TYPE: &str = "resourceType";
 
-/// Why nothing is added.
+/// Why no tag is added.
 enum NotAdded {
-    /// It need not be, or not now.
+    /// Not needed, or not now.
     Needed(String),
-    /// Something stands in the way, and whoever writes the object should know.
+    /// Not possible; the client gets a warning.
     Possible(String),
-    /// The same, because of a tag with this key; of the field as a whole if it is empty.
+    /// Not possible because of a tag with this key; of the field as a whole if the key is empty.
     Because(String, String),
 }
 
-/// Adds the tag to the draft's patch, or says why not. Returns the key that stands in the way and has been told.
+/// Adds the tag to the patch of the draft, or a reason. Returns the key that prevents it and that the draft already
+/// reports.
 pub(super) fn draft(
     input: &Input<'_>,
     migration: &Migration<'_>,
@@ -66,7 +67,7 @@ fn add(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Re
     Ok((builder, reason))
 }
 
-/// Whether this review is an occasion to add the tag.
+/// Whether this review may add the tag.
 fn may_act(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Result<(), NotAdded> {
     let not = |reason: String| Err(NotAdded::Needed(reason));
     let add = match row.policy {
@@ -104,8 +105,7 @@ fn is_occasion(input: &Input<'_>, add: Add) -> bool {
     }
 }
 
-/// Whether the stored object has the tag: an owner that writes its manifest again, which never had it, must not take it away.
-/// Where the tag is still there, nothing is added anyway.
+/// Whether the stored object has the tag: an owner that applies its original manifest again must not remove it.
 fn keeps(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> bool {
     let own = tags::cluster_key(&migration.spec.cluster_id);
     let stored = input.old_object.and_then(|old| target(row, old).ok());
@@ -119,7 +119,7 @@ fn shown(triggers: &[&str]) -> String {
     fields.collect::<Vec<_>>().join(", ")
 }
 
-/// The kind of the controlling owner, if it is one of these.
+/// The kind of the controlling owner, if it is in the list.
 fn owner<'a>(object: &'a Value, kinds: &[&str]) -> Option<&'a str> {
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     let controller = owners
@@ -130,18 +130,17 @@ fn owner<'a>(object: &'a Value, kinds: &[&str]) -> Option<&'a str> {
     kinds.contains(&kind).then_some(kind)
 }
 
-/// Where the tag goes.
+/// The field that gets the tag.
 struct Target<'a> {
     shape: TagFormat,
-    /// The way to the field of the tags, or to the list in which an element for instances is missing.
+    /// The path of the tags, or of the list that lacks an element for instances.
     at: Path,
-    /// What the field holds.
     tags: Tags,
-    /// How many elements the field has if it is a list; none if the field is missing.
+    /// The length of the list; none if the field is missing.
     length: Option<usize>,
-    /// The element for instances is missing in a launch template.
+    /// The launch template has no element for instances.
     is_new_element: bool,
-    /// Other fields of the same resource.
+    /// Other fields with tags of the same resource.
     same: Vec<TagField<'a>>,
 }
 
@@ -168,7 +167,7 @@ fn target<'a>(row: &'static TagRow, object: &'a Value) -> Result<Target<'a>, Not
     }
 }
 
-/// The object that holds the field is not made: where it is missing, the object says nothing of AWS.
+/// The parent object is not created: without it, the object has no AWS settings.
 fn holder(object: &Value, at: &Path) -> Result<(), NotAdded> {
     let keys: Vec<&str> = at.keys().collect();
     let parent = keys.split_last().map(|(_, parent)| parent).unwrap_or_default();
@@ -214,7 +213,7 @@ fn in_launch_template<'a>(row: &'static TagRow, list: &'static str, object: &'a 
     })
 }
 
-/// Whether no cluster's key is there yet.
+/// Checks that no cluster's key is present yet.
 fn look(target: &Target<'_>, own: &str, migration: &Migration<'_>, row: &TagRow) -> Result<(), NotAdded> {
     if let Some(problem) = target.tags.problem {
         let at = target.at.pointer();
@@ -246,7 +245,7 @@ fn look(target: &Target<'_>, own: &str, migration: &Migration<'_>, row: &TagRow)
     }
 }
 
-/// The cluster's tag stands there: its instances must get it too.
+/// The tag is present: instances of the group must get it too.
 fn there(target: &Target<'_>, own: &str) -> NotAdded {
     let of_same = target.same.iter().flat_map(|place| place.tags().not_propagated);
     let mut stays = target.tags.not_propagated.iter().cloned().chain(of_same);
@@ -261,7 +260,7 @@ fn there(target: &Target<'_>, own: &str) -> NotAdded {
     )
 }
 
-/// A group's tags in another field: Crossplane does not join the lists, so a new one would take the place of the other.
+/// Refuses a second list for a group: Crossplane does not merge the lists, so a new one would replace the other.
 fn in_one_list(target: &Target<'_>) -> Result<(), NotAdded> {
     let is_new = target.shape == TagFormat::GroupList && target.tags.pairs.is_empty();
     let other = target.same.iter().find(|place| !place.tags().pairs.is_empty());
@@ -274,7 +273,7 @@ fn in_one_list(target: &Target<'_>) -> Result<(), NotAdded> {
     )))
 }
 
-/// Whether AWS would take one more.
+/// Checks the limits of AWS for one more tag.
 fn room(target: &Target<'_>, key: &str, value: &str) -> Result<(), NotAdded> {
     if let Some(problem) = limits::unfit(key, value, target.shape) {
         return Err(NotAdded::Possible(format!(
@@ -315,7 +314,7 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// Sets a field whose holder is there, maybe as an element of a list.
+    /// Sets a field whose parent exists, possibly as an element of a list.
     fn set(&self, builder: &mut Builder, object: &Value, keys: &[&str], new: Value) -> Result<(), NotAnObject> {
         let depth = self.at.keys().count().saturating_sub(1);
         let (holder, rest) = keys.split_at(depth);

@@ -1,5 +1,5 @@
-//! Cluster API's provider for AWS. It puts the cluster's key on all instances itself, with the value `owned`, so none is
-//! added here. Another cluster's key would become a second one on every instance, and nothing else looks for that.
+//! Cluster API's provider for AWS. It puts the cluster's key with the value `owned` on all instances itself, so none is
+//! added here. Another cluster's key would become a second one on every instance, which no other check finds.
 
 use outrigger_shared::migration::Profile;
 

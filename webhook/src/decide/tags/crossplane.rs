@@ -1,5 +1,5 @@
 //! Crossplane: the Upbound family (generated, tags as maps) and the older community provider (tags mostly as lists).
-//! Crossplane adds tags of its own and never the cluster's. Where it is added follows the same rule as for ACK.
+//! Crossplane adds its own tags, but not the cluster's. The tag is added to the same resources as for ACK.
 
 use super::{
     format::{KEY_VALUE, TagFormat},
@@ -40,7 +40,7 @@ const fn list(pointer: &'static str) -> TagPath {
 
 const TRIGGERS: &[&str] = &["/spec/forProvider"];
 
-/// One row for each group, since their shapes differ; the fields of both versions of the Upbound kinds stand side by side.
+/// One row per group, because their formats differ; the paths of both versions of the Upbound kinds are listed.
 pub(super) const ROWS: &[TagRow] = &[
     TagRow {
         versions: &["v1beta1", "v1beta2"],
@@ -75,7 +75,7 @@ pub(super) const ROWS: &[TagRow] = &[
         policy: add(When::Create, TRIGGERS, &[]),
         ..UPBOUND
     },
-    // Releases before v1beta2 have `tags` beside `tag`, for the same.
+    // Releases before v1beta2 have `tags` in addition to `tag`, with the same meaning.
     TagRow {
         group: "autoscaling.aws.upbound.io",
         versions: &["v1beta1", "v1beta2", "v1beta3"],

@@ -1,8 +1,7 @@
-//! Where the cluster is an argument: the EBS driver's controller, which puts the cluster's tag on volumes and snapshots
-//! by itself when it is told `--k8s-tag-cluster-id`.
+//! The EBS driver's controller, which tags volumes and snapshots by its argument `--k8s-tag-cluster-id`.
 //!
-//! This is a flag and no tag, so it goes as flags go: the way back is in the undo annotation, and InTree restores the
-//! original. `--extra-tags` of the driver and `--tags` of cloud-controller-managers are looked at too.
+//! This is a flag, not a tag: the undo annotation records it, and InTree restores the original. `--extra-tags` of the
+//! driver and `--tags` of cloud-controller-managers are validated too.
 
 use outrigger_shared::{
     command_line::{CommandLine, Flag},
@@ -40,7 +39,7 @@ const fn row(kind: &'static str, plural: &'static str) -> Kind {
     }
 }
 
-/// The argument waits for no evidence: volumes of the in-tree driver carry the same tag.
+/// The argument needs no evidence: volumes of the in-tree plugin have the same tag.
 fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     let prepared = Migration {
         prepared: true,
@@ -93,7 +92,7 @@ fn containers(object: &Value) -> Vec<Container<'_>> {
         .collect()
 }
 
-/// By the image's own name. The driver's node part is the same image, and creates no volume.
+/// By the name of the image. The node part of the driver has the same image, and creates no volumes.
 fn program(container: &Value) -> Option<Program> {
     let image = container.get("image")?.as_str()?;
     let image = image.split(['@']).next()?.rsplit('/').next()?;
@@ -123,7 +122,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         if program(container) != Some(Program::EbsController) || values(container, CLUSTER_ID)?.is_some() {
             continue;
         }
-        // The words stand in one of the two lists; a new one follows them there.
+        // The arguments are in one of the two lists; the new one is appended there.
         let own = match (container.get("args"), container.get("command")) {
             (None | Some(Value::Null), Some(Value::Array(command))) if command.len() > 1 => "command",
             _ => "args",
@@ -142,7 +141,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     Ok(())
 }
 
-/// The last value of a flag. One that only the container's start tells counts as there.
+/// The last value of a flag. A value that is only known at the start of the container counts as set.
 fn values(container: &Value, flag: Flag) -> Result<Option<String>, Obstacle> {
     let read = || CommandLine::of_container(container)?.value(flag);
     match read() {
@@ -181,7 +180,7 @@ fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
     warnings
 }
 
-/// The driver refuses to start with a cluster's key among its extra tags, whosever it is.
+/// The driver does not start with any cluster's key among its extra tags.
 fn of_tags(text: &str, flag: Flag, situation: &Situation<'_>) -> Vec<String> {
     let policy = if flag == EXTRA_TAGS {
         Policy::Illegal("the EBS driver reserves it; use --k8s-tag-cluster-id")

@@ -1,4 +1,4 @@
-//! What stands at the places of an object's tags.
+//! Findings about the tags of an object.
 
 use serde_json::Value;
 
@@ -11,11 +11,11 @@ use super::{
 };
 use crate::patch::Path;
 
-/// One place of tags in an object.
+/// A field with tags.
 pub(super) struct TagField<'a> {
-    /// The row's path that led here.
+    /// The path in the row.
     pub path: &'static TagPath,
-    /// What stands there; never null.
+    /// Never null.
     pub value: &'a Value,
 }
 
@@ -25,7 +25,7 @@ impl TagField<'_> {
     }
 }
 
-/// Every place where something stands.
+/// Every existing field with tags.
 pub(super) fn places<'a>(row: &'static TagRow, object: &'a Value) -> Vec<TagField<'a>> {
     let mut places = Vec::new();
     for path in row.paths {
@@ -67,8 +67,8 @@ fn all(row: &'static TagRow, object: &Value, migration: &Migration<'_>) -> Vec<F
     places(row, object).into_iter().flat_map(of_place).collect()
 }
 
-/// The findings that a review brings: all of a new object; of an update those that it adds or changes, so that whoever
-/// writes an object that has been bad before is not held to account for it.
+/// The findings that a review adds: all of a new object; of an update, those that it adds or changes, so that existing
+/// findings do not block other writes.
 pub(crate) fn new_findings(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Vec<Finding> {
     let mut findings = all(row, input.object, migration);
     if let (Operation::Update, Some(old)) = (input.operation, input.old_object) {

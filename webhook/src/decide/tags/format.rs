@@ -1,8 +1,7 @@
-//! The shapes of tags: one reader for all of them, and a writer for those in which a tag may be added.
+//! The formats of tags: one reader for all, and a writer for those in which a tag may be added.
 
 use serde_json::{Value, json};
 
-/// How tags are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagFormat {
     /// `{key: value}`.
@@ -18,7 +17,7 @@ pub enum TagFormat {
     GroupList,
     /// One text `key,value,key2,value2`.
     CommaText,
-    /// One text `key=value,key2=value2`, as cloud-controller-managers read it: spaces around a word go, and a value ends
+    /// One text `key=value,key2=value2`, parsed like cloud-controller-managers do: spaces are trimmed, and a value ends
     /// before a second `=`.
     EqualsText,
     /// Parameters `tagSpecification_N: key=value` in a map. `tagDeletion_N: key` counts as a tag without a value.
@@ -36,24 +35,24 @@ pub(super) const NAME_VALUE: TagFormat = TagFormat::List {
     value: "value",
 };
 
-/// The field of a group's tag without which instances do not get it.
+/// The field of a tag of an Auto Scaling group without which instances do not get it.
 const PROPAGATED: &str = "propagateAtLaunch";
 
 const SPECIFICATION: &str = "tagSpecification_";
 const DELETION: &str = "tagDeletion_";
 
-/// Keys and values in their order. What cannot be read is told apart, so that it hides nothing.
+/// Keys and values in order. What cannot be read is reported separately, so that it hides no other tag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tags {
     pub pairs: Vec<(String, String)>,
     /// Keys that the instances of a group do not get.
     pub not_propagated: Vec<String>,
-    /// What is wrong with the field, if something is.
+    /// A problem of the field, if any.
     pub problem: Option<&'static str>,
 }
 
 impl TagFormat {
-    /// Reads a field; none if nothing or null is there.
+    /// Reads a field; empty if missing or null.
     pub(super) fn read(self, found: Option<&Value>) -> Tags {
         let mut tags = Tags::default();
         match (self, found) {
@@ -84,7 +83,7 @@ impl TagFormat {
         tags
     }
 
-    /// The whole field with one tag, where there was none; none for shapes that nobody adds to.
+    /// The whole field with one tag; none for formats that are never extended.
     pub(super) fn only(self, key: &str, value: &str) -> Option<Value> {
         match self {
             Self::Map => Some(json!({ key: value })),
@@ -119,7 +118,7 @@ impl Tags {
     }
 }
 
-/// A number or a truth value where a text belongs is shown as it stands: a key must not hide behind it.
+/// A number or boolean instead of a string is read as its text, so that it cannot hide a key.
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

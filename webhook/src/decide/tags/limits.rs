@@ -1,5 +1,5 @@
-//! What AWS accepts as tags: 50 for each resource, keys of 1 to 128 characters, values of up to 256, of letters, digits,
-//! spaces and `_ . : / = + - @`. Spaces at an end are real characters that the console does not show.
+//! Limits of AWS: 50 tags per resource, keys of 1 to 128 characters, values of up to 256, of letters, digits, spaces
+//! and `_ . : / = + - @`. Leading and trailing spaces count, but the console does not show them.
 
 use super::{
     format::{TagFormat, Tags},
@@ -7,15 +7,15 @@ use super::{
     row::TagPath,
 };
 
-/// Tags that a user may put on one resource.
+/// Tags of one resource.
 pub(super) const TAGS: usize = 50;
 const KEY: usize = 128;
 const VALUE: usize = 256;
 
-/// Why AWS would not accept a tag.
+/// Why AWS would reject a tag.
 pub(super) fn unfit(key: &str, value: &str, shape: TagFormat) -> Option<String> {
     let count = |text: &str| text.chars().count();
-    // The values of a StorageClass are templates, which the driver fills in first.
+    // Values of a StorageClass are templates, which the driver renders first.
     let legal = |text: &str| text.chars().all(is_legal);
     let value_is_legal = shape == TagFormat::Parameters || legal(value);
     if key.is_empty() {
@@ -43,7 +43,7 @@ fn is_legal(character: char) -> bool {
     character.is_alphanumeric() || character == ' ' || "_.:/=+-@".contains(character)
 }
 
-/// What AWS, or whoever reads the field, would not accept of the tags at one place.
+/// Tags of one field that AWS, or the reader of the field, would not accept.
 pub(super) fn findings(path: &TagPath, tags: &Tags) -> Vec<Finding> {
     let finding = |key: &str, value: &str, text: String| Finding {
         at: path.pointer.to_owned(),

@@ -1,4 +1,4 @@
-//! Machines and what they are made from: machine-controller (Kubermatic), OpenShift, Gardener, Rancher.
+//! Machines, their sets and templates: machine-controller (Kubermatic), OpenShift, Gardener, Rancher.
 
 use outrigger_shared::migration::Profile;
 
@@ -23,12 +23,12 @@ const OPENSHIFT: TagRow = TagRow {
     ..BASE
 };
 
-/// Both owners' provider specifications are kinds of their own; these are all names that AWS's had.
+/// All names of the kind of AWS's provider specification.
 const OPENSHIFT_AWS: &[&str] = &["AWSMachineProviderConfig"];
 
 pub(super) const ROWS: &[TagRow] = &[
-    // A change of the template replaces every machine, so an update acts only when it changes the template itself (and
-    // not, say, the number of replicas), or when the operator asks for it.
+    // A change of the template replaces every machine, so an update is changed only when it changes the template itself
+    // (not, for example, the replicas), or on request.
     TagRow {
         kind: "MachineDeployment",
         plural: "machinedeployments",
@@ -43,8 +43,8 @@ pub(super) const ROWS: &[TagRow] = &[
         policy: add(When::CreateAndUpdate, TEMPLATE, &[]),
         ..MACHINE_CONTROLLER
     },
-    // The MachineDeployment's controller finds its MachineSet by comparing templates: one with a tag more would never be
-    // the one, and a new one would be made again and again.
+    // The MachineDeployment controller finds its MachineSet by comparing templates: it would never match one with an
+    // additional tag, and create new ones endlessly.
     TagRow {
         kind: "MachineSet",
         plural: "machinesets",
@@ -59,8 +59,8 @@ pub(super) const ROWS: &[TagRow] = &[
         policy: add(When::CreateAndUpdate, TEMPLATE, &["MachineDeployment"]),
         ..MACHINE_CONTROLLER
     },
-    // The specification is immutable. Nobody compares a Machine with a template, so machines that are added to a set are
-    // tagged even where the set's own template waits for its next change.
+    // The spec is immutable. Machines are not compared with a template, so new machines of a set are tagged even before
+    // the template of the set is.
     TagRow {
         kind: "Machine",
         plural: "machines",

@@ -1,5 +1,5 @@
-//! Kinds whose owner writes the cluster's tag itself, or refuses it: Karpenter, kOps, HyperShift, classes of volumes, and
-//! the annotation of Services.
+//! Kinds whose controller adds the cluster's tag itself, or rejects it: Karpenter, kOps, HyperShift, StorageClasses,
+//! and the annotation of Services.
 
 use outrigger_shared::migration::Profile;
 

@@ -15,23 +15,22 @@ pub struct TagRow {
     pub kind: &'static str,
     /// Such as `machinedeployments`.
     pub plural: &'static str,
-    /// Whether its objects live in namespaces.
     pub namespaced: bool,
-    /// The profiles of targets that can be about this kind.
+    /// Profiles of targets that select this kind.
     pub profiles: &'static [Profile],
-    /// What tells an object of AWS from one of another cloud; none where the kind itself does.
+    /// The field that distinguishes objects of AWS from those of other clouds; none where the kind is only for AWS.
     pub on_aws: Option<FieldIs>,
-    /// Every place of tags. The cluster's tag is added at the first one with [`Role::Target`], or in
+    /// Every field with tags. The cluster's tag is added to the first one with [`Role::Target`], or in
     /// [`TagRow::launch_template`].
     pub paths: &'static [TagPath],
-    /// Where a launch template lists tags by the type of what it launches; the cluster's tag belongs to `instance`.
+    /// The list of a launch template with tags by resource type; the cluster's tag is added to `instance`.
     pub launch_template: Option<&'static str>,
     /// Whether the cluster's tag may be added.
     pub policy: Policy,
-    /// Whose own keys are at home here, so that they are not forged.
+    /// The controller whose reserved keys are legitimate here.
     pub home: Reserver,
-    /// Several clusters may use what the object stands for (a network), so another cluster's key with the value `shared`
-    /// is no theft there.
+    /// Several clusters may share the resource (a network), so another cluster's key with the value `shared` is no
+    /// violation.
     pub shareable: bool,
 }
 
@@ -44,76 +43,73 @@ pub struct FieldIs {
     pub values: &'static [&'static str],
 }
 
-/// One place of tags.
+/// A field with tags.
 #[derive(Clone, Copy, Debug)]
 pub struct TagPath {
     /// JSON Pointer; `*` stands for every element of a list.
     pub pointer: &'static str,
-    /// How tags are written there.
     pub shape: TagFormat,
-    /// What they are on.
     pub role: Role,
 }
 
-/// What the tags of one place are on.
+/// The resource of the tags in a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The resource itself. The cluster's tag goes here, if it may be added at all.
+    /// The resource itself. The cluster's tag is added here, if at all.
     Target,
-    /// The same resource, by another field: a cluster's key here counts as one at the target.
+    /// The same resource, in another field: a cluster's key here counts like one in the target.
     Same,
-    /// Other resources that belong to it, such as volumes. Validated only.
+    /// Other resources, such as volumes. Validated only.
     Other,
-    /// Subnets: the keys by which load balancers find them are at home here. Validated only.
+    /// Subnets, where the keys of subnet discovery are legitimate. Validated only.
     Subnets,
 }
 
 /// Whether the cluster's tag may be added.
 #[derive(Clone, Copy, Debug)]
 pub enum Policy {
-    /// It is, where no cluster's key is present.
+    /// Added, where no cluster's key is present.
     Add(Add),
-    /// It is not, for a reason; another cluster's key is a finding.
+    /// Not added, for a reason; another cluster's key is a finding.
     Validate(&'static str),
-    /// It is not legal here at all, so even the cluster's own key is a finding; what happens to such an object.
+    /// Not allowed: even the cluster's own key is a finding; the consequence.
     Illegal(&'static str),
 }
 
 /// How the cluster's tag is added.
 #[derive(Clone, Copy, Debug)]
 pub struct Add {
-    /// When.
     pub when: When,
-    /// Where an update must change the object for us to act, as JSON Pointers: a change there rolls machines anyway, or
-    /// is made by whoever wrote the resource.
+    /// JSON Pointers: an update is changed only when one of these parts changes. Such a change replaces machines
+    /// anyway, or was made by the author of the resource.
     pub triggers: &'static [&'static str],
-    /// Kinds of controlling owners that compare this object with a template of theirs: the tag belongs into the
-    /// template, and here it would be taken for a change, forever.
+    /// Kinds of controlling owners that compare this object with their template: the tag must be in the template; here
+    /// it would count as a difference forever.
     pub not_below: &'static [&'static str],
 }
 
 /// When the cluster's tag is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// At the creation only: an update of these fields is refused, or changes nothing in AWS.
+    /// Only at the creation: an update of these fields is rejected, or has no effect in AWS.
     Create,
     /// At the creation, and on an update that changes a trigger or the annotation `outrigger.dev/apply`.
     CreateAndUpdate,
-    /// Only where the annotation `outrigger.dev/apply` is there or changes: not every such resource may have the tag.
+    /// Only where the annotation `outrigger.dev/apply` is set or changed: not every such resource may have the tag.
     Asked,
 }
 
-/// Whose keys are at home in a kind.
+/// The controller whose reserved keys are legitimate in a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserver {
-    /// Nobody's.
+    /// None.
     Nobody,
-    /// Kubermatic's, which writes `system/cluster` itself.
+    /// Kubermatic, which writes `system/cluster` itself.
     Kubermatic,
 }
 
 impl TagRow {
-    /// Whether an update of an object can get the cluster's tag. All are reviewed on updates, for forged tags.
+    /// Whether updates can get the cluster's tag. All updates are validated.
     #[must_use]
     pub const fn adds_on_update(&self) -> bool {
         match self.policy {
@@ -122,14 +118,14 @@ impl TagRow {
         }
     }
 
-    /// The place where the cluster's tag is added, outside launch templates.
+    /// The field that gets the cluster's tag, outside of launch templates.
     #[must_use]
     pub fn target(&self) -> Option<&'static TagPath> {
         self.paths.iter().find(|path| path.role == Role::Target)
     }
 }
 
-/// What most rows have in common: names in a namespace, one list of tags, nobody's own keys.
+/// Defaults of most rows: namespaced, no reserved keys.
 pub(super) const BASE: TagRow = TagRow {
     group: "",
     versions: &[],
@@ -145,7 +141,7 @@ pub(super) const BASE: TagRow = TagRow {
     shareable: false,
 };
 
-/// Why a resource of AWS that stands for itself need not have the tag.
+/// Reason for resources that need no tag.
 pub(super) const NOT_LOOKED_FOR: &str = "no cloud-controller-manager looks for the cluster's tag on such a resource";
 
 pub(super) const fn path(pointer: &'static str, shape: TagFormat, role: Role) -> TagPath {

@@ -1,10 +1,9 @@
-//! **The table: where which kind holds AWS tags, in which shape, and whether the cluster's tag may be added there.**
+//! **The table of the kinds with AWS tags, their formats, and whether the cluster's tag may be added.**
 //!
-//! A renderer of admission policies needs the same facts, so the rows are public: [`tag_rows`].
+//! Public, because the renderer of admission policies needs the same facts: [`tag_rows`].
 
 use super::{ack, cluster_api, crossplane, machines, others, row::TagRow};
 
-/// Each family's rows.
 pub(super) const FAMILIES: [&[TagRow]; 5] = [
     machines::ROWS,
     cluster_api::ROWS,
@@ -13,7 +12,6 @@ pub(super) const FAMILIES: [&[TagRow]; 5] = [
     others::ROWS,
 ];
 
-/// Every row.
 pub fn tag_rows() -> impl Iterator<Item = &'static TagRow> {
     FAMILIES.iter().copied().flatten()
 }
