@@ -77,7 +77,7 @@ pub(super) struct Change {
 }
 
 /// The text of the file, for owners who must provide it where no Pod template can; none without `spec.leaderMigration`.
-pub(super) fn by_hand(spec: &CloudProviderMigrationSpec, version: Option<KubernetesVersion>) -> Option<String> {
+pub(super) fn text_for_owner(spec: &CloudProviderMigrationSpec, version: Option<KubernetesVersion>) -> Option<String> {
     let config = spec.leader_migration.as_ref()?;
     if let Some(problem) = spec.leader_name_problem() {
         return Some(problem.to_string());

@@ -12,7 +12,7 @@ use super::provisioner_object::Situation;
 const MAX_PLACES: usize = 1;
 
 /// JSON Pointers to the configuration of a machine.
-const HOMES: [&str; 4] = [
+const PREFIXES: [&str; 4] = [
     "/spec",
     "/spec/kubeadmConfigSpec",
     "/spec/template/spec",
@@ -46,9 +46,9 @@ const USER_DATA: [&str; 8] = [
 
 /// Warns of scripts in objects of Cluster API that set a provider.
 pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
-    let pointers = HOMES
+    let pointers = PREFIXES
         .iter()
-        .flat_map(|home| OF_MACHINES.iter().map(move |field| format!("{home}{field}")));
+        .flat_map(|prefix| OF_MACHINES.iter().map(move |field| format!("{prefix}{field}")));
     warning(object, pointers, situation.migration.spec.phase)
         .into_iter()
         .collect()

@@ -156,7 +156,7 @@ fn rewrite(
         );
         if is_script && finding.component == Component::KubeControllerManager && migration.spec.phase == Phase::Prepare
         {
-            let file = leader_migration_file::by_hand(migration.spec, pod_phase::version(migration, finding));
+            let file = leader_migration_file::text_for_owner(migration.spec, pod_phase::version(migration, finding));
             draft.reasons.extend(file);
         }
     };

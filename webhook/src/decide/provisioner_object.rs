@@ -159,14 +159,14 @@ fn file_to_bring(obstacle: &Obstacle, situation: &Situation<'_>) -> Option<Strin
         Obstacle::Flags {
             reason: Refusal::OwnConfiguration,
             ..
-        } => leader_migration_file::by_hand(spec, situation.version),
+        } => leader_migration_file::text_for_owner(spec, situation.version),
         _ => None,
     }
 }
 
 /// Keeps an immutable part that got the form of a phase at its creation: an owner that applies its manifest again would
 /// otherwise be rejected. None if the owner changes that part itself, or nothing was changed at the creation.
-pub(super) fn kept(input: &Input<'_>, part: &Path) -> Option<Draft> {
+pub(super) fn keep_immutable(input: &Input<'_>, part: &Path) -> Option<Draft> {
     let old = input.old_object.filter(|_| !input.is_being_deleted())?;
     let noted = undo_entries(old).ok().filter(|entries| !entries.is_empty())?;
     let own = undo_entries(input.object).ok()?;

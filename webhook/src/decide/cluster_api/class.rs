@@ -41,7 +41,7 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
         let mut settings = changes().filter_map(provider);
         // From Migrate on, the templates have `external` too.
         let fits = |setting: &Setting| *setting == Setting::External && migration.spec.phase >= Phase::Migrate;
-        let told = if settings.any(|setting| !fits(&setting)) {
+        let problem = if settings.any(|setting| !fits(&setting)) {
             "sets cloud-provider over what the templates say"
         } else if changes().any(|change| brings_text(change, migration.spec.phase)) {
             "brings cloud-provider in a text, which may win over the argument lists"
@@ -51,7 +51,7 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
         let name = patch.get("name").and_then(Value::as_str).unwrap_or_default();
         let name: String = name.chars().take(40).collect();
         draft.warnings.push(format!(
-            "inline patch {name:?} {told}, and is not rewritten; make it follow the phase, external from Migrate on"
+            "inline patch {name:?} {problem}, and is not rewritten; make it follow the phase, external from Migrate on"
         ));
     }
     draft

@@ -99,7 +99,7 @@ pub(super) fn fixed_template(input: &Input<'_>, migration: &Migration<'_>, kind:
     } else {
         Vec::new()
     };
-    let kept = provisioner_object::kept(input, &Path::new(&["spec", "template", "spec"]));
+    let kept = provisioner_object::keep_immutable(input, &Path::new(&["spec", "template", "spec"]));
     let mut draft = kept.unwrap_or_else(|| Draft {
         reasons: vec![reason],
         ..Draft::default()
@@ -115,9 +115,9 @@ pub(super) fn refuse_other_clouds(document: &Document, kubelets: &[(Path, ListFo
         &["machineTemplate", "spec", "infrastructureRef", "kind"],
         &["infrastructureRef", "kind"],
     ];
-    for home in [&["spec"][..], &["spec", "template", "spec"]] {
+    for prefix in [&["spec"][..], &["spec", "template", "spec"]] {
         for reference in REFERENCES {
-            let path = join(home, reference);
+            let path = join(prefix, reference);
             let kind = document.get(&path).and_then(Value::as_str).unwrap_or_default();
             let is_aws = ["aws", "ec2", "amazon"]
                 .iter()
@@ -143,8 +143,8 @@ fn other_cloud(path: &Path, what: &str) -> Obstacle {
     ))
 }
 
-pub(super) fn join(home: &[&str], rest: &[&str]) -> Path {
-    Path::new(&[home, rest].concat())
+pub(super) fn join(prefix: &[&str], rest: &[&str]) -> Path {
+    Path::new(&[prefix, rest].concat())
 }
 
 /// The values of a flag, for checks; none where the list cannot be read.

@@ -79,25 +79,25 @@ const CONFIG_TEMPLATES: Rules = Rules {
 
 /// The place of the kubeadm configuration in an object.
 struct Kubeadm {
-    home: &'static [&'static str],
+    prefix: &'static [&'static str],
     /// Always a control plane. Otherwise it is one if it has a `clusterConfiguration`.
     is_control_plane: bool,
 }
 
 const PLANE: Kubeadm = Kubeadm {
-    home: &["spec", "kubeadmConfigSpec"],
+    prefix: &["spec", "kubeadmConfigSpec"],
     is_control_plane: true,
 };
 const PLANE_TEMPLATE: Kubeadm = Kubeadm {
-    home: &["spec", "template", "spec", "kubeadmConfigSpec"],
+    prefix: &["spec", "template", "spec", "kubeadmConfigSpec"],
     is_control_plane: true,
 };
 const CONFIG: Kubeadm = Kubeadm {
-    home: &["spec"],
+    prefix: &["spec"],
     is_control_plane: false,
 };
 const CONFIG_TEMPLATE: Kubeadm = Kubeadm {
-    home: &["spec", "template", "spec"],
+    prefix: &["spec", "template", "spec"],
     is_control_plane: false,
 };
 
@@ -106,16 +106,16 @@ const MAX_ITEMS: usize = 100;
 
 impl Kubeadm {
     fn component(&self, field: &str) -> Path {
-        join(self.home, &["clusterConfiguration", field, "extraArgs"])
+        join(self.prefix, &["clusterConfiguration", field, "extraArgs"])
     }
 
     fn kubelet(&self, configuration: &str) -> Path {
-        join(self.home, &[configuration, "nodeRegistration", "kubeletExtraArgs"])
+        join(self.prefix, &[configuration, "nodeRegistration", "kubeletExtraArgs"])
     }
 
     /// By the kube-controller-manager of a control plane, or the kubelet of a worker.
     fn is_external(&self, object: &Value) -> bool {
-        let configuration = join(self.home, &["clusterConfiguration"]);
+        let configuration = join(self.prefix, &["clusterConfiguration"]);
         let is_control_plane = object.pointer(configuration.pointer().as_str()).is_some();
         let path = if self.is_control_plane || is_control_plane {
             self.component("controllerManager")
@@ -153,7 +153,7 @@ impl Kubeadm {
         if situation.effective_phase >= Phase::Migrate {
             let gates = self.with_scheduler(all.clone(), document);
             obsolete_settings::warn_of_gates(document, &gates, situation.version);
-            obsolete_settings::warn_of_cloud_configs(document, self.home, &cloud_configs, &all);
+            obsolete_settings::warn_of_cloud_configs(document, self.prefix, &cloud_configs, &all);
         }
         Ok(())
     }
@@ -161,7 +161,7 @@ impl Kubeadm {
     /// The argument lists that the object has, or needs.
     fn lists(&self, document: &Document) -> Vec<(Component, (Path, ListFormat))> {
         let shape = ListFormat::Map.in_version_of(document.whole());
-        let has = |field: &str| document.get(&join(self.home, &[field])).is_some();
+        let has = |field: &str| document.get(&join(self.prefix, &[field])).is_some();
         let mut lists = Vec::new();
         let mut add = |component, path| lists.push((component, (path, shape)));
         if self.is_control_plane || has("clusterConfiguration") {
@@ -195,7 +195,7 @@ impl Kubeadm {
             let line = document.arguments(&path, shape.of(document.get(&path)))?;
             let by_host = phase_flags::is_named_by_host(*component, &line, &situation.circumstances());
             let by_host = by_host.map_err(|reason| Obstacle::of_flags(*component, reason.into()))?;
-            let name = document.get(&join(self.home, &[configuration, "nodeRegistration", "name"]));
+            let name = document.get(&join(self.prefix, &[configuration, "nodeRegistration", "name"]));
             let is_named = name.and_then(Value::as_str).is_some_and(|name| !name.is_empty());
             if by_host && !is_named {
                 unnamed.push(configuration);

@@ -22,7 +22,7 @@ pub(super) fn cloud_configs(document: &Document, lists: &[(Path, ListFormat)]) -
 /// processes may read them, so they are not removed.
 pub(super) fn warn_of_cloud_configs(
     document: &mut Document,
-    home: &[&str],
+    prefix: &[&str],
     before: &[String],
     lists: &[(Path, ListFormat)],
 ) {
@@ -40,7 +40,7 @@ pub(super) fn warn_of_cloud_configs(
         ),
         (&["files"], &["path"]),
     ] {
-        let list = document.get(&join(home, place)).and_then(Value::as_array);
+        let list = document.get(&join(prefix, place)).and_then(Value::as_array);
         let is_left = |element: &Value| {
             let texts = fields.iter().filter_map(|field| element.get(field)?.as_str());
             texts.into_iter().any(unread)

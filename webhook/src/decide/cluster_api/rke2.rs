@@ -96,44 +96,44 @@ const CONFIG_TEMPLATES: Rules = Rules {
     ..RULES
 };
 
-fn kubelet(home: &[&str]) -> Path {
-    join(home, &["agentConfig", "kubelet", "extraArgs"])
+fn kubelet(prefix: &[&str]) -> Path {
+    join(prefix, &["agentConfig", "kubelet", "extraArgs"])
 }
 
-fn server(home: &[&str], rest: &[&str]) -> Path {
-    join(home, &[&["serverConfig"], rest].concat())
+fn server(prefix: &[&str], rest: &[&str]) -> Path {
+    join(prefix, &[&["serverConfig"], rest].concat())
 }
 
-fn extra_args(home: &[&str], component: &str) -> Path {
-    server(home, &[component, "extraArgs"])
+fn extra_args(prefix: &[&str], component: &str) -> Path {
+    server(prefix, &[component, "extraArgs"])
 }
 
-fn provider_name(home: &[&str]) -> Path {
-    server(home, &["cloudProviderName"])
+fn provider_name(prefix: &[&str]) -> Path {
+    server(prefix, &["cloudProviderName"])
 }
 
 /// `extraArgs` of kube-controller-manager take precedence over `cloudProviderName`.
-fn is_external(object: &Value, home: &[&str]) -> bool {
-    let arguments = (extra_args(home, "kubeControllerManager"), ListFormat::Bare);
+fn is_external(object: &Value, prefix: &[&str]) -> bool {
+    let arguments = (extra_args(prefix, "kubeControllerManager"), ListFormat::Bare);
     let own = values(object, &arguments, flag::CLOUD_PROVIDER).pop();
-    own.as_deref().or_else(|| name_of(object, home)) == Some(EXTERNAL)
+    own.as_deref().or_else(|| name_of(object, prefix)) == Some(EXTERNAL)
 }
 
-fn name_of<'a>(object: &'a Value, home: &[&str]) -> Option<&'a str> {
-    object.pointer(provider_name(home).pointer().as_str())?.as_str()
+fn name_of<'a>(object: &'a Value, prefix: &[&str]) -> Option<&'a str> {
+    object.pointer(provider_name(prefix).pointer().as_str())?.as_str()
 }
 
 /// The provider of each component.
-fn providers(object: &Value, version: KubernetesVersion, home: &[&str]) -> Providers {
+fn providers(object: &Value, version: KubernetesVersion, prefix: &[&str]) -> Providers {
     let lists = [
         (
             Component::KubeControllerManager,
-            extra_args(home, "kubeControllerManager"),
+            extra_args(prefix, "kubeControllerManager"),
         ),
-        (Component::KubeApiserver, extra_args(home, "kubeAPIServer")),
-        (Component::Kubelet, kubelet(home)),
+        (Component::KubeApiserver, extra_args(prefix, "kubeAPIServer")),
+        (Component::Kubelet, kubelet(prefix)),
     ];
-    let name = name_of(object, home);
+    let name = name_of(object, prefix);
     let given = |(component, path): (Component, Path)| {
         let own = values(object, &(path, ListFormat::Bare), flag::CLOUD_PROVIDER).pop();
         let named = || rke2_provider::passed(name, component, Some(version)).map(str::to_owned);
@@ -145,31 +145,31 @@ fn providers(object: &Value, version: KubernetesVersion, home: &[&str]) -> Provi
     }
 }
 
-fn control_plane(document: &mut Document, situation: &Situation<'_>, home: &[&str]) -> Result<(), Obstacle> {
+fn control_plane(document: &mut Document, situation: &Situation<'_>, prefix: &[&str]) -> Result<(), Obstacle> {
     if situation.effective_phase == Phase::InTree {
         return Ok(());
     }
-    refuse_other_clouds(document, &[(kubelet(home), ListFormat::Bare)])?;
-    let was_external = is_external(document.whole(), home);
-    let name = named_provider(document, home)?;
-    controller_manager(document, situation, home, name)?;
-    api_server(document, situation, home, name)?;
-    check_kubelet(document, situation, home, name)?;
+    refuse_other_clouds(document, &[(kubelet(prefix), ListFormat::Bare)])?;
+    let was_external = is_external(document.whole(), prefix);
+    let name = named_provider(document, prefix)?;
+    controller_manager(document, situation, prefix, name)?;
+    api_server(document, situation, prefix, name)?;
+    check_kubelet(document, situation, prefix, name)?;
     if situation.effective_phase < Phase::Migrate {
         return Ok(());
     }
     // Any name disables RKE2's own controller.
     if !was_external || name.is_none() {
-        disable_own_controller(document, home)?;
+        disable_own_controller(document, prefix)?;
     }
-    warn_of_config_map(document, home);
+    warn_of_config_map(document, prefix);
     let given = name.filter(|name| was_external && *name == EXTERNAL);
-    kubelet_arguments(document, situation, home, given)?;
+    kubelet_arguments(document, situation, prefix, given)?;
     let lists = [
-        &extra_args(home, "kubeControllerManager"),
-        &extra_args(home, "kubeAPIServer"),
-        &extra_args(home, "kubeScheduler"),
-        &kubelet(home),
+        &extra_args(prefix, "kubeControllerManager"),
+        &extra_args(prefix, "kubeAPIServer"),
+        &extra_args(prefix, "kubeScheduler"),
+        &kubelet(prefix),
     ];
     let lists = lists.map(|path| (path.clone(), ListFormat::Bare));
     obsolete_settings::warn_of_gates(document, &lists, situation.version);
@@ -180,10 +180,10 @@ fn control_plane(document: &mut Document, situation: &Situation<'_>, home: &[&st
 fn controller_manager(
     document: &mut Document,
     situation: &Situation<'_>,
-    home: &[&str],
+    prefix: &[&str],
     name: Option<&'static str>,
 ) -> Result<(), Obstacle> {
-    let list = extra_args(home, "kubeControllerManager");
+    let list = extra_args(prefix, "kubeControllerManager");
     let by_arguments = values(
         document.whole(),
         &(list.clone(), ListFormat::Bare),
@@ -193,7 +193,7 @@ fn controller_manager(
     if name.is_none() && by_arguments.is_none() {
         return Err(Obstacle::Other(format!(
             "{} is not set, so RKE2 runs its own cloud controller, whose Nodes no other one can take over; correct spec.targets, or set it to aws or external",
-            provider_name(home).pointer()
+            provider_name(prefix).pointer()
         )));
     }
     let situation = &Situation {
@@ -216,11 +216,11 @@ fn controller_manager(
     if situation.effective_phase >= Phase::Migrate && name == Some(AWS) && follows && !is_overridden {
         let why = "RKE2 gives it to kube-controller-manager and kubelet";
         document.set(
-            &provider_name(home),
+            &provider_name(prefix),
             json!(EXTERNAL),
             format!("cloudProviderName=external: {why}"),
         )?;
-        warn_of_names(document, home);
+        warn_of_names(document, prefix);
     }
     Ok(())
 }
@@ -229,11 +229,11 @@ fn controller_manager(
 fn api_server(
     document: &mut Document,
     situation: &Situation<'_>,
-    home: &[&str],
+    prefix: &[&str],
     name: Option<&str>,
 ) -> Result<(), Obstacle> {
     let component = Component::KubeApiserver;
-    let path = extra_args(home, "kubeAPIServer");
+    let path = extra_args(prefix, "kubeAPIServer");
     let mut own = document.arguments(&path, ListFormat::Bare)?;
     let passed = rke2_provider::passed(name, component, situation.version);
     let because = |reason| Obstacle::of_flags(component, reason);
@@ -247,8 +247,8 @@ fn api_server(
 }
 
 /// `cloudProviderName`; refuses another cloud.
-fn named_provider(document: &Document, home: &[&str]) -> Result<Option<&'static str>, Obstacle> {
-    let path = provider_name(home);
+fn named_provider(document: &Document, prefix: &[&str]) -> Result<Option<&'static str>, Obstacle> {
+    let path = provider_name(prefix);
     let refused = |what: String, fix| Obstacle::Other(format!("{} is {what}; {fix}", path.pointer()));
     match document.get(&path) {
         None => Ok(None),
@@ -265,8 +265,8 @@ fn named_provider(document: &Document, home: &[&str]) -> Result<Option<&'static 
     }
 }
 
-fn disable_own_controller(document: &mut Document, home: &[&str]) -> Result<(), Obstacle> {
-    let path = server(home, &["disableComponents", "kubernetesComponents"]);
+fn disable_own_controller(document: &mut Document, prefix: &[&str]) -> Result<(), Obstacle> {
+    let path = server(prefix, &["disableComponents", "kubernetesComponents"]);
     let is_there = |list: &Value| {
         list.as_array()
             .is_some_and(|list| list.contains(&json!("cloudController")))
@@ -282,23 +282,23 @@ fn disable_own_controller(document: &mut Document, home: &[&str]) -> Result<(), 
 }
 
 /// Changes the kubelet of a worker machine.
-fn machine(document: &mut Document, situation: &Situation<'_>, home: &[&str]) -> Result<(), Obstacle> {
+fn machine(document: &mut Document, situation: &Situation<'_>, prefix: &[&str]) -> Result<(), Obstacle> {
     if situation.effective_phase == Phase::InTree {
         return Ok(());
     }
-    refuse_other_clouds(document, &[(kubelet(home), ListFormat::Bare)])?;
-    kubelet_arguments(document, situation, home, None)
+    refuse_other_clouds(document, &[(kubelet(prefix), ListFormat::Bare)])?;
+    kubelet_arguments(document, situation, prefix, None)
 }
 
 /// Refuses a control plane whose kubelet cannot be changed, by its arguments or by the name.
 fn check_kubelet(
     document: &mut Document,
     situation: &Situation<'_>,
-    home: &[&str],
+    prefix: &[&str],
     name: Option<&str>,
 ) -> Result<(), Obstacle> {
     let component = Component::Kubelet;
-    let own = document.arguments(&kubelet(home), ListFormat::Bare)?;
+    let own = document.arguments(&kubelet(prefix), ListFormat::Bare)?;
     let given = rke2_provider::passed(name, component, situation.version);
     let whole = provisioner_object::with_provider(&own, component, given)?;
     provisioner_object::warn_of_flags(document, component, &whole, situation)?;
@@ -311,12 +311,12 @@ fn check_kubelet(
 fn kubelet_arguments(
     document: &mut Document,
     situation: &Situation<'_>,
-    home: &[&str],
+    prefix: &[&str],
     given: Option<&str>,
 ) -> Result<(), Obstacle> {
     provisioner_object::arguments_beside(
         document,
-        &kubelet(home),
+        &kubelet(prefix),
         ListFormat::Bare,
         Component::Kubelet,
         situation,
@@ -325,9 +325,9 @@ fn kubelet_arguments(
 }
 
 /// With `aws`, Nodes are named by instance metadata, and a cloud-controller-manager finds instances by that name.
-fn warn_of_names(document: &mut Document, home: &[&str]) {
-    let is_named = document.get(&join(home, &["agentConfig", "nodeName"])).is_some();
-    let commands = document.get(&join(home, &["preRKE2Commands"])).map(Value::to_string);
+fn warn_of_names(document: &mut Document, prefix: &[&str]) {
+    let is_named = document.get(&join(prefix, &["agentConfig", "nodeName"])).is_some();
+    let commands = document.get(&join(prefix, &["preRKE2Commands"])).map(Value::to_string);
     if !is_named && !commands.unwrap_or_default().contains("hostname") {
         document.warn(
             "Nodes are no longer named by instance metadata; give them their private DNS name by agentConfig.nodeName or preRKE2Commands"
@@ -336,8 +336,8 @@ fn warn_of_names(document: &mut Document, home: &[&str]) {
     }
 }
 
-fn warn_of_config_map(document: &mut Document, home: &[&str]) {
-    if document.get(&server(home, &["cloudProviderConfigMap"])).is_some() {
+fn warn_of_config_map(document: &mut Document, prefix: &[&str]) {
+    if document.get(&server(prefix, &["cloudProviderConfigMap"])).is_some() {
         document.warn(
             "kube-controller-manager no longer reads serverConfig.cloudProviderConfigMap; remove it once the phase is Complete"
                 .to_owned(),

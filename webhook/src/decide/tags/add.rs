@@ -55,9 +55,9 @@ fn add(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Re
     let target = target(row, input.object)?;
     let key = tags::cluster_key(&migration.spec.cluster_id);
     let value = migration.spec.ownership.as_str();
-    look(&target, &key, migration, row)?;
+    check_clusters(&target, &key, migration, row)?;
     in_one_list(&target)?;
-    room(&target, &key, value)?;
+    check_limits(&target, &key, value)?;
     let mut builder = Builder::default();
     target
         .write(&mut builder, input.object, &key, value)
@@ -85,7 +85,7 @@ fn may_act(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -
             When::CreateAndUpdate => format!("the update does not change {}", shown(add.triggers)),
         });
     }
-    match owner(input.object, add.not_below) {
+    match owner(input.object, add.not_owned_by) {
         Some(owner) => not(format!(
             "its {owner} compares it with its own template, where the tag belongs"
         )),
@@ -152,7 +152,7 @@ fn target<'a>(row: &'static TagRow, object: &'a Value) -> Result<Target<'a>, Not
                 .target()
                 .ok_or_else(|| NotAdded::Needed("the kind has no place for the tag".to_owned()))?;
             let at = Path::parse(path.pointer).unwrap_or_default();
-            holder(object, &at)?;
+            check_parent(object, &at)?;
             let found = object.pointer(path.pointer);
             let places = findings::places(row, object).into_iter();
             Ok(Target {
@@ -168,7 +168,7 @@ fn target<'a>(row: &'static TagRow, object: &'a Value) -> Result<Target<'a>, Not
 }
 
 /// The parent object is not created: without it, the object has no AWS settings.
-fn holder(object: &Value, at: &Path) -> Result<(), NotAdded> {
+fn check_parent(object: &Value, at: &Path) -> Result<(), NotAdded> {
     let keys: Vec<&str> = at.keys().collect();
     let parent = keys.split_last().map(|(_, parent)| parent).unwrap_or_default();
     let found = object.pointer(Path::new(parent).pointer().as_str());
@@ -181,7 +181,7 @@ fn holder(object: &Value, at: &Path) -> Result<(), NotAdded> {
 
 fn in_launch_template<'a>(row: &'static TagRow, list: &'static str, object: &'a Value) -> Result<Target<'a>, NotAdded> {
     let at = Path::parse(list).unwrap_or_default();
-    holder(object, &at)?;
+    check_parent(object, &at)?;
     let nested = row.paths.iter().find(|path| path.pointer.strip_prefix(list).is_some());
     let Some(TagPath { shape, .. }) = nested else {
         return Err(NotAdded::Needed("the kind has no place for the tag".to_owned()));
@@ -214,7 +214,7 @@ fn in_launch_template<'a>(row: &'static TagRow, list: &'static str, object: &'a 
 }
 
 /// Checks that no cluster's key is present yet.
-fn look(target: &Target<'_>, own: &str, migration: &Migration<'_>, row: &TagRow) -> Result<(), NotAdded> {
+fn check_clusters(target: &Target<'_>, own: &str, migration: &Migration<'_>, row: &TagRow) -> Result<(), NotAdded> {
     if let Some(problem) = target.tags.problem {
         let at = target.at.pointer();
         let warning = format!("{at} {problem}, so no cluster tag is added; correct it");
@@ -240,13 +240,13 @@ fn look(target: &Target<'_>, own: &str, migration: &Migration<'_>, row: &TagRow)
             ),
             key.clone(),
         )),
-        None if all.iter().any(|(key, _)| key == own) => Err(there(target, own)),
+        None if all.iter().any(|(key, _)| key == own) => Err(present(target, own)),
         None => Ok(()),
     }
 }
 
 /// The tag is present: instances of the group must get it too.
-fn there(target: &Target<'_>, own: &str) -> NotAdded {
+fn present(target: &Target<'_>, own: &str) -> NotAdded {
     let of_same = target.same.iter().flat_map(|place| place.tags().not_propagated);
     let mut stays = target.tags.not_propagated.iter().cloned().chain(of_same);
     if !stays.any(|key| key == own) {
@@ -274,7 +274,7 @@ fn in_one_list(target: &Target<'_>) -> Result<(), NotAdded> {
 }
 
 /// Checks the limits of AWS for one more tag.
-fn room(target: &Target<'_>, key: &str, value: &str) -> Result<(), NotAdded> {
+fn check_limits(target: &Target<'_>, key: &str, value: &str) -> Result<(), NotAdded> {
     if let Some(problem) = limits::unfit(key, value, target.shape) {
         return Err(NotAdded::Possible(format!(
             "no cluster tag is added, as its key {problem}"
@@ -317,10 +317,10 @@ impl Target<'_> {
     /// Sets a field whose parent exists, possibly as an element of a list.
     fn set(&self, builder: &mut Builder, object: &Value, keys: &[&str], new: Value) -> Result<(), NotAnObject> {
         let depth = self.at.keys().count().saturating_sub(1);
-        let (holder, rest) = keys.split_at(depth);
-        let holder = Path::new(holder);
-        let found = object.pointer(holder.pointer().as_str()).unwrap_or(&Value::Null);
-        builder.set(&holder, found, rest, new)
+        let (check_parent, rest) = keys.split_at(depth);
+        let check_parent = Path::new(check_parent);
+        let found = object.pointer(check_parent.pointer().as_str()).unwrap_or(&Value::Null);
+        builder.set(&check_parent, found, rest, new)
     }
 }
 

@@ -198,7 +198,7 @@ fn of_tags(text: &str, flag: Flag, situation: &Situation<'_>) -> Vec<String> {
         paths: &[],
         launch_template: None,
         policy,
-        home: Reserver::Nobody,
+        reserver: Reserver::Nobody,
         shareable: false,
     };
     let path = TagPath {

@@ -13,7 +13,7 @@ const MACHINE_CONTROLLER: TagRow = TagRow {
     group: "cluster.k8s.io",
     versions: &["v1alpha1"],
     profiles: &[Profile::Kubermatic, Profile::AwsResources],
-    home: Reserver::Kubermatic,
+    reserver: Reserver::Kubermatic,
     ..BASE
 };
 

@@ -114,9 +114,9 @@ impl TagRow {
 fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     let mut draft = Draft::default();
     let Some(row) = row_of(input) else { return draft };
-    let told = add::draft(input, migration, row, &mut draft);
+    let reported = add::draft(input, migration, row, &mut draft);
     let findings = new_findings(input, migration, row).into_iter();
-    for finding in findings.filter(|finding| told.as_deref() != Some(finding.key.as_str())) {
+    for finding in findings.filter(|finding| reported.as_deref() != Some(finding.key.as_str())) {
         let text = finding.to_string();
         draft.reasons.push(text.clone());
         draft.warnings.push(text);

@@ -160,8 +160,8 @@ fn problem(key: &str, value: &str, cluster: &str, row: &TagRow, path: &TagPath) 
     if SUBNET_ROLES.contains(&key) {
         return (path.role != Role::Subnets && !row.is_subnet()).then_some(Problem::SubnetRole);
     }
-    let is_home = row.home == Reserver::Kubermatic && key == SYSTEM_CLUSTER && value == cluster;
-    if is_home || key == DISCOVERY {
+    let is_legitimate = row.reserver == Reserver::Kubermatic && key == SYSTEM_CLUSTER && value == cluster;
+    if is_legitimate || key == DISCOVERY {
         return None;
     }
     let owner = RESERVED.iter().find(|(pattern, _)| covers(pattern, key));

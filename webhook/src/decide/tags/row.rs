@@ -28,7 +28,7 @@ pub struct TagRow {
     /// Whether the cluster's tag may be added.
     pub policy: Policy,
     /// The controller whose reserved keys are legitimate here.
-    pub home: Reserver,
+    pub reserver: Reserver,
     /// Several clusters may share the resource (a network), so another cluster's key with the value `shared` is no
     /// violation.
     pub shareable: bool,
@@ -85,7 +85,7 @@ pub struct Add {
     pub triggers: &'static [&'static str],
     /// Kinds of controlling owners that compare this object with their template: the tag must be in the template; here
     /// it would count as a difference forever.
-    pub not_below: &'static [&'static str],
+    pub not_owned_by: &'static [&'static str],
 }
 
 /// When the cluster's tag is added.
@@ -137,7 +137,7 @@ pub(super) const BASE: TagRow = TagRow {
     paths: &[],
     launch_template: None,
     policy: Policy::Validate(""),
-    home: Reserver::Nobody,
+    reserver: Reserver::Nobody,
     shareable: false,
 };
 
@@ -152,10 +152,14 @@ pub(super) const fn target(pointer: &'static str, shape: TagFormat) -> TagPath {
     path(pointer, shape, Role::Target)
 }
 
-pub(super) const fn add(when: When, triggers: &'static [&'static str], not_below: &'static [&'static str]) -> Policy {
+pub(super) const fn add(
+    when: When,
+    triggers: &'static [&'static str],
+    not_owned_by: &'static [&'static str],
+) -> Policy {
     Policy::Add(Add {
         when,
         triggers,
-        not_below,
+        not_owned_by,
     })
 }
