@@ -31,7 +31,7 @@ pub enum NotAdmitted {
     #[error("the migrations are not known yet: the first list from the management cluster has not succeeded")]
     NotReady,
     /// The memory for objects is used up by other requests.
-    #[error("the objects of other requests take up the memory that this one's would need")]
+    #[error("no memory for the objects of this request: other requests use all of it")]
     NoMemory,
 }
 
@@ -79,7 +79,7 @@ impl Reviewer {
         match incoming {
             Incoming::Unreadable(reply, reason) => {
                 self.metrics.error(reason.class());
-                tracing::warn!(%reason, "a request cannot be read; the object passes unchanged");
+                tracing::warn!(%reason, "cannot read request; object allowed unchanged");
                 Ok(reply.pass_unread(&reason))
             }
             Incoming::Review(review) => {

@@ -16,7 +16,7 @@ pub enum BodyError {
     #[error("the body is larger than {limit} bytes")]
     TooLarge { limit: usize },
     /// The bodies of all requests use up the shared memory.
-    #[error("too many large requests at once")]
+    #[error("no memory for the body: other requests use all of it")]
     NoMemory,
     #[error("the body did not arrive within {} ms", limit.as_millis())]
     TooSlow { limit: Duration },

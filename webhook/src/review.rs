@@ -37,7 +37,7 @@ pub enum Malformed {
         kind: String,
     },
     /// The review has no request.
-    #[error("the AdmissionReview has no request; this server answers requests")]
+    #[error("the AdmissionReview has no request")]
     NoRequest,
     /// The request has no UID.
     #[error("request.uid is missing or empty, so no answer could be matched to it")]

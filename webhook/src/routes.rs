@@ -57,7 +57,7 @@ struct AdmissionHandler {
 
 #[derive(Debug, thiserror::Error)]
 enum RequestError {
-    #[error("this server is busy with as many requests as it takes")]
+    #[error("too many concurrent requests")]
     Busy,
     #[error("the content type is not application/json")]
     ContentType,
@@ -190,7 +190,7 @@ impl AdmissionHandler {
 
     fn refuse(&self, error: &RequestError) -> Response {
         self.reviewer.metrics.error(error.class());
-        tracing::warn!(class = error.class(), %error, "a request was not answered with a review");
+        tracing::warn!(class = error.class(), %error, "answered request with an error");
         let mut response = (error.status(), format!("{error}\n")).into_response();
         if matches!(error, RequestError::Body(BodyError::Broken { .. })) {
             response.extensions_mut().insert(Aborted);

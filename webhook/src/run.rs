@@ -79,7 +79,7 @@ pub async fn run(args: Args) -> Result<()> {
 
     wait_for_signal().await?;
     stopping.cancel();
-    tracing::info!(delay = ?args.limits.shutdown_delay, "shutting down; still serving while endpoints follow");
+    tracing::info!(delay = ?args.limits.shutdown_delay, "shutting down; serving until endpoints are updated");
     tokio::time::sleep(args.limits.shutdown_delay).await;
     accepting.cancel();
     let drained = serving.await.context("the admission server ended abnormally")?;

@@ -78,7 +78,7 @@ impl Check {
                 migration = migration.metadata.name,
                 checked = summary.checked,
                 missed = summary.missed,
-                "checked what is stored"
+                "checked stored objects"
             );
             report::condition(&self.client, migration, &summary, Timestamp::now()).await;
             self.send_events(migration, &summary, events_sent).await;

@@ -77,7 +77,7 @@ pub(super) async fn condition(client: &Client, migration: &CloudProviderMigratio
         .patch_status(&migration.name_any(), &parameters, &Patch::Apply(body))
         .await
     {
-        tracing::warn!(migration = migration.name_any(), %error, "the condition {OBJECTS_APPLIED} could not be written");
+        tracing::warn!(migration = migration.name_any(), condition = OBJECTS_APPLIED, %error, "cannot write condition");
     }
 }
 
@@ -114,7 +114,7 @@ pub(super) async fn event(
         answer => answer.map(drop),
     };
     if let Err(error) = written {
-        tracing::warn!(%error, object = title(finding), "an Event could not be written");
+        tracing::warn!(%error, object = title(finding), "cannot write Event");
     }
 }
 

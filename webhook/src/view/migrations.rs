@@ -106,7 +106,7 @@ fn read(object: DynamicObject) -> (String, Entry) {
     match object.try_parse::<CloudProviderMigration>() {
         Ok(migration) => (name, Entry::Migration(Arc::new(migration))),
         Err(error) => {
-            tracing::error!(name, %error, "this CloudProviderMigration cannot be read by this version; nothing is changed for it");
+            tracing::error!(name, %error, "cannot read CloudProviderMigration; ignoring it");
             (name, Entry::Unreadable)
         }
     }

@@ -58,11 +58,11 @@ impl Namespaces {
         match timeout(ASK, self.api.as_ref()?.get(name)).await {
             Ok(Ok(namespace)) => Some(labels(&namespace)),
             Ok(Err(error)) => {
-                tracing::warn!(namespace = name, %error, "cannot read the namespace's labels");
+                tracing::warn!(namespace = name, %error, "cannot read labels of namespace");
                 None
             }
             Err(_) => {
-                tracing::warn!(namespace = name, "no answer in time about the namespace's labels");
+                tracing::warn!(namespace = name, "timed out reading labels of namespace");
                 None
             }
         }

@@ -107,11 +107,7 @@ where
     fn works(&self, failure: &mut Option<Failure>) {
         self.metrics.watch(self.watched, true);
         if failure.take().is_some() {
-            tracing::info!(
-                watch = self.watched.as_str(),
-                cluster = self.cluster,
-                "watch works again"
-            );
+            tracing::info!(watch = self.watched.as_str(), cluster = self.cluster, "watch recovered");
         }
     }
 
@@ -130,16 +126,11 @@ where
         let error = error.as_ref().map(ToString::to_string);
         let (watch, cluster) = (self.watched.as_str(), &self.cluster);
         match now {
-            Failure::NotServed => tracing::warn!(
-                watch,
-                cluster,
-                error,
-                "this type is not served yet; is the CRD applied?"
-            ),
+            Failure::NotServed => tracing::warn!(watch, cluster, error, "type not served; is the CRD applied?"),
             Failure::Forbidden => {
-                tracing::error!(watch, cluster, error, "not allowed to watch; is the ClusterRole bound?")
+                tracing::error!(watch, cluster, error, "watch forbidden; is the ClusterRole bound?")
             }
-            Failure::Other => tracing::error!(watch, cluster, error, "watch failed; trying again"),
+            Failure::Other => tracing::error!(watch, cluster, error, "watch failed; retrying"),
         }
     }
 }
