@@ -79,11 +79,6 @@ const CYCLES: &[Exception] = &[
         "6",
         "move the types of a command line into a module of their own",
     ),
-    exception(
-        "webhook/src/decide/tags/rows.rs",
-        "6",
-        "move the types of a row into a module of their own",
-    ),
 ];
 
 const NAME_ONLY: &str = "its name is that of a decision, but it decides nothing";

@@ -1,113 +1,110 @@
-//! One review from its bytes to its answer: read, look up, decide, answer.
+//! Handles one review: parse, gather input, decide, answer.
 
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::decide::{self, Decision, Input, Judged, Judgement, Migration, decide, validate};
+use crate::decide::{self, Decision, Input, Migration, Validation, ValidationOutcome, decide, validate};
+use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::review::{self, Denial, Incoming, Malformed, Request, Response, Review, Verdict};
-use crate::room::Room;
-use crate::view::{Clusters, Known, Migrations, Namespaces};
+use crate::view::{Clusters, MigrationSnapshot, Migrations, Namespaces};
 
-/// Everything that a review is decided with.
+/// Handles reviews.
 #[derive(Debug)]
 pub struct Reviewer {
-    /// The migrations.
     pub migrations: Arc<Migrations>,
-    /// Labels of namespaces.
     pub namespaces: Arc<Namespaces>,
-    /// Whether managers are at work.
     pub clusters: Clusters,
-    /// The webhook's own namespace, which it leaves alone.
+    /// The webhook changes nothing in its own namespace.
     pub own_namespace: String,
-    /// Counts.
     pub metrics: Arc<Metrics>,
 }
 
-/// A call that gets no review as its answer, but an HTTP error; the API server then applies the failure policy.
+/// The call is answered with an HTTP error instead of a review; the API server then applies the failure policy.
 #[derive(Debug, thiserror::Error)]
 pub enum NotAdmitted {
-    /// The caller's fault.
+    /// The request is malformed.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// Ours, for now. To answer "unchanged" would say that no migration wants a change, which nobody knows yet.
+    /// No list of migrations yet. To answer "unchanged" would be wrong: a migration may select the object.
     #[error("the migrations are not known yet: the first list from the management cluster has not succeeded")]
     NotReady,
-    /// Ours, for now.
-    #[error("the objects of other requests take up the memory that this one's would need")]
-    NoRoom,
+    /// The memory for objects is used up by other requests.
+    #[error("no memory for the objects of this request: other requests use all of it")]
+    NoMemory,
 }
 
 impl NotAdmitted {
-    /// A short constant name of the error's kind, for a metric's label.
+    /// The label in metrics.
     #[must_use]
     pub const fn class(&self) -> &'static str {
         match self {
             Self::Malformed(error) => error.class(),
             Self::NotReady => "not_ready",
-            Self::NoRoom => "no_memory",
+            Self::NoMemory => "no_memory",
         }
     }
 }
 
-/// Which of the two questions the API server asks.
+/// The webhook that the API server calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Question {
-    /// What the object should become. Never refused.
+pub enum Endpoint {
+    /// Mutating: changes the object, never refuses it.
     Mutate,
-    /// Whether the object may be written.
+    /// Validating: may refuse the object.
     Validate,
 }
 
 impl Reviewer {
     /// Answers the review in `body`, sent to `/mutate` or `/validate` (`path` is `None`), or to `/mutate/PATH` or
-    /// `/validate/PATH`. Its objects take what they need of `room`.
+    /// `/validate/PATH`. Memory for its objects is taken from `budget`.
     ///
     /// # Errors
-    /// [`NotAdmitted`] when the body holds no answerable request, nothing is known of migrations yet, or memory is short.
+    /// [`NotAdmitted`] when the body holds no request with a UID, before the first list of migrations, or when memory
+    /// is short.
     pub async fn admit(
         &self,
-        question: Question,
+        endpoint: Endpoint,
         path: Option<&str>,
         body: &[u8],
-        room: Room,
+        budget: MemoryBudget,
     ) -> Result<Response, NotAdmitted> {
         let known = self.migrations.known().ok_or(NotAdmitted::NotReady)?;
-        let incoming = review::parse(body, &room)?;
-        if room.is_crowded() {
-            return Err(NotAdmitted::NoRoom);
+        let incoming = review::parse(body, &budget)?;
+        if budget.is_shared_memory_exhausted() {
+            return Err(NotAdmitted::NoMemory);
         }
-        let _objects = room.close();
+        let _objects = budget.close();
         match incoming {
             Incoming::Unreadable(reply, reason) => {
                 self.metrics.error(reason.class());
-                tracing::warn!(%reason, "a request cannot be read; the object passes unchanged");
+                tracing::warn!(%reason, "cannot read request; object allowed unchanged");
                 Ok(reply.pass_unread(&reason))
             }
             Incoming::Review(review) => {
                 let Review { request, reply } = *review;
-                Ok(match question {
-                    Question::Mutate => {
-                        let decision = self.ask(path, &request, &known, decide).await;
+                Ok(match endpoint {
+                    Endpoint::Mutate => {
+                        let decision = self.decide_with(path, &request, &known, decide).await;
                         self.report(&request, &decision);
                         reply.allow(verdict(decision))
                     }
-                    Question::Validate => {
-                        let judgement = self.ask(path, &request, &known, validate).await;
-                        self.report_judgement(&request, &judgement);
-                        answer(reply, judgement)
+                    Endpoint::Validate => {
+                        let validation = self.decide_with(path, &request, &known, validate).await;
+                        self.report_validation(&request, &validation);
+                        answer(reply, validation)
                     }
                 })
             }
         }
     }
 
-    async fn ask<T: Default>(
+    async fn decide_with<T: Default>(
         &self,
         path: Option<&str>,
         request: &Request,
-        known: &Known,
+        known: &MigrationSnapshot,
         rule: impl FnOnce(&Input<'_>) -> T,
     ) -> T {
         let migrations: Vec<Migration<'_>> = known.iter().map(Migration::from).collect();
@@ -136,9 +133,12 @@ impl Reviewer {
         })
     }
 
-    fn report_judgement(&self, request: &Request, judgement: &Judgement) {
-        self.metrics.validation(&request.kind.kind, judgement.judged);
-        if !matches!(judgement.judged, Judged::Warned | Judged::Denied) {
+    fn report_validation(&self, request: &Request, validation: &Validation) {
+        self.metrics.validation(&request.kind.kind, validation.outcome);
+        if !matches!(
+            validation.outcome,
+            ValidationOutcome::Warned | ValidationOutcome::Denied
+        ) {
             return;
         }
         tracing::info!(
@@ -146,9 +146,9 @@ impl Reviewer {
             namespace = request.namespace,
             name = request.name,
             dry_run = request.dry_run,
-            decision = judgement.judged.as_str(),
-            message = judgement.message,
-            warnings = ?judgement.warnings,
+            decision = validation.outcome.as_str(),
+            message = validation.message,
+            warnings = ?validation.warnings,
             "validated"
         );
     }
@@ -188,14 +188,14 @@ fn verdict(decision: Decision) -> Verdict {
     }
 }
 
-fn answer(reply: review::Reply, judgement: Judgement) -> Response {
-    let Judgement {
-        judged,
+fn answer(reply: review::Reply, validation: Validation) -> Response {
+    let Validation {
+        outcome,
         message,
         warnings,
         audit_annotations: audit,
-    } = judgement;
-    if judged == Judged::Denied {
+    } = validation;
+    if outcome == ValidationOutcome::Denied {
         return reply.deny(Denial {
             message,
             warnings,

@@ -35,8 +35,8 @@ pub struct Args {
     /// DNS name or IP address that API servers call this server by; the certificate must cover it. May be repeated
     #[arg(long = "server-name", value_name = "NAME")]
     pub server_names: Vec<String>,
-    /// PEM file of the authorities whose clients may call, read again like the certificate; without it anyone may who
-    /// reaches the port
+    /// PEM file of the authorities whose clients may call, read again like the certificate; without it every client that
+    /// reaches the port may call
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
     /// Common name or alternative name (DNS, IP, URI) that a client's certificate must carry; without it any of the

@@ -9,69 +9,58 @@ use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// Why a body was not taken.
+/// Why a body was not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// Longer than any object that etcd takes, with its review around it.
+    /// Larger than the limit for a review of the largest object that etcd stores.
     #[error("the body is larger than {limit} bytes")]
-    TooLarge {
-        /// The limit in bytes.
-        limit: usize,
-    },
-    /// All requests together hold as much as this server gives them.
-    #[error("too many large requests at once")]
+    TooLarge { limit: usize },
+    /// The bodies of all requests use up the shared memory.
+    #[error("no memory for the body: other requests use all of it")]
     NoMemory,
-    /// The peer sent it too slowly.
     #[error("the body did not arrive within {} ms", limit.as_millis())]
-    TooSlow {
-        /// The time it had.
-        limit: Duration,
-    },
-    /// The peer broke off.
+    TooSlow { limit: Duration },
+    /// The peer closed the connection.
     #[error("the body ended early: {reason}")]
-    Broken {
-        /// What the connection reported.
-        reason: String,
-    },
+    Broken { reason: String },
 }
 
-/// A body, with the share of the memory budget that it holds until it is dropped.
+/// A body and its share of the shared memory, which is released on drop.
 #[derive(Debug)]
-pub struct Held {
-    /// The bytes.
+pub struct HeldBody {
     pub bytes: Bytes,
     budget: Option<OwnedSemaphorePermit>,
 }
 
-impl Held {
-    /// Gives the body up for `answer`, which goes on holding its own length of the budget until it is sent: a caller that does not
-    /// read its answers must not pile them up here.
+impl HeldBody {
+    /// Drops the body. `answer` keeps its own length of the shared memory until it is sent, so that callers that do not
+    /// read their answers cannot fill the memory.
     #[must_use]
     pub fn answer(mut self, answer: Vec<u8>) -> Bytes {
         let held = self.budget.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let budget = self.budget.as_mut().and_then(|all| all.split(held.min(answer.len())));
-        Bytes::from_owner(Answer {
+        Bytes::from_owner(AnswerBytes {
             text: answer,
             _budget: budget,
         })
     }
 }
 
-struct Answer {
+struct AnswerBytes {
     text: Vec<u8>,
     _budget: Option<OwnedSemaphorePermit>,
 }
 
-impl AsRef<[u8]> for Answer {
+impl AsRef<[u8]> for AnswerBytes {
     fn as_ref(&self) -> &[u8] {
         &self.text
     }
 }
 
-/// Reads a body that is not wanted, for as long as one that is wanted might take, and drops what it reads.
+/// Reads and drops the body of a refused request, within the usual limits.
 ///
-/// The answer does not wait for it. But a stream of HTTP/2 that is dropped with its body under way is a reset, and what still
-/// arrives for it an error; after so many of them the connection ends, with all the requests on it that were taken on.
+/// The answer does not wait for it. Without this, HTTP/2 would reset the stream, and later frames for it would count as
+/// errors; after many of them the whole connection ends, with its other requests.
 pub fn discard(mut body: Body, limit: usize, time: Duration) {
     tokio::spawn(timeout(time, async move {
         let mut left = limit;
@@ -84,12 +73,17 @@ pub fn discard(mut body: Body, limit: usize, time: Duration) {
     }));
 }
 
-/// Reads at most `limit` bytes within `time`, taking one permit of `budget` per byte. It stops reading at the first
-/// byte too much, also when the sender announced no length.
+/// Reads at most `limit` bytes within `time`, taking one permit of `budget` per byte. It stops at the first byte above
+/// the limit, also without a Content-Length.
 ///
 /// # Errors
 /// [`BodyError`]; nothing stays allocated.
-pub async fn read(mut body: Body, limit: usize, time: Duration, budget: &Arc<Semaphore>) -> Result<Held, BodyError> {
+pub async fn read(
+    mut body: Body,
+    limit: usize,
+    time: Duration,
+    budget: &Arc<Semaphore>,
+) -> Result<HeldBody, BodyError> {
     if exceeds(&body, limit) {
         return Err(BodyError::TooLarge { limit });
     }
@@ -108,14 +102,14 @@ pub async fn read(mut body: Body, limit: usize, time: Duration, budget: &Arc<Sem
             let permit = Arc::clone(budget)
                 .try_acquire_many_owned(share)
                 .map_err(|_| BodyError::NoMemory)?;
-            // One permit for all pieces: a body may come in pieces of one byte, or none.
+            // Merged into one permit, since a body may consist of many chunks of one byte, or none.
             match &mut budget_held {
                 Some(held) => held.merge(permit),
                 none => *none = Some(permit),
             }
             bytes.extend_from_slice(&data);
         }
-        Ok(Held {
+        Ok(HeldBody {
             bytes: bytes.freeze(),
             budget: budget_held,
         })
@@ -127,7 +121,7 @@ pub async fn read(mut body: Body, limit: usize, time: Duration, budget: &Arc<Sem
     result.unwrap_or(Err(BodyError::TooSlow { limit: time }))
 }
 
-/// Whether the announced length is already too much.
+/// Whether Content-Length exceeds the limit.
 fn exceeds(body: &Body, limit: usize) -> bool {
     use hyper::body::Body as _;
     body.size_hint().lower() > limit as u64

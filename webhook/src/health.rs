@@ -1,5 +1,5 @@
 //! Probes and metrics, on a port of their own without TLS: the kubelet and a scraper hold no client certificate, and a
-//! probe must not depend on the certificate that it is there to watch.
+//! probe must not depend on the certificate that it checks.
 //!
 //! | path | answer |
 //! |---|---|
@@ -22,19 +22,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admit::Reviewer;
 
-/// What the probes look at.
+/// State that the probes check.
 #[derive(Debug)]
 pub struct Health {
-    /// What a review needs.
     pub reviewer: Arc<Reviewer>,
-    /// The serving certificate.
     pub certificates: Arc<Reloader>,
-    /// Cancelled when the process was told to end.
+    /// Cancelled on SIGTERM.
     pub stopping: CancellationToken,
 }
 
 impl Health {
-    /// Why reviews should go to another replica; empty when this one can decide them.
+    /// Reasons to send reviews to another replica; empty when this one is ready.
     #[must_use]
     pub fn unready(&self, now: Timestamp) -> Vec<&'static str> {
         let reasons = [
@@ -59,7 +57,6 @@ impl Health {
     }
 }
 
-/// The router of the health port.
 pub fn router(health: Arc<Health>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -68,8 +65,8 @@ pub fn router(health: Arc<Health>) -> Router {
         .with_state(health)
 }
 
-/// The limits of the health port. A kubelet and a few scrapers call it, and no client certificate is needed: idle connections
-/// must neither keep the kubelet out nor use up the process's file descriptors, which the admission port needs too.
+/// The health port needs no client certificate, so idle connections must neither lock out the kubelet nor use up the
+/// file descriptors that the admission port needs.
 #[must_use]
 pub const fn limits() -> ConnectionLimits {
     ConnectionLimits {

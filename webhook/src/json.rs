@@ -1,16 +1,16 @@
-//! JSON as an API server writes it, and nothing looser: no key twice, no bottomless nesting, no more memory than there is.
+//! Strict JSON, as an API server writes it: no duplicate keys, limited nesting, limited memory.
 //!
-//! Two readers that disagree on which of two equal keys counts can be played off against each other, and nesting costs
-//! stack. Kubernetes' own objects have neither.
+//! Parsers disagree on which of two equal keys counts, which an attacker can exploit, and nesting costs stack.
+//! Kubernetes objects have neither.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use crate::room::{NoRoom, Room};
+use crate::memory_budget::{BudgetExceeded, MemoryBudget};
 
-/// Levels of objects and arrays that are read.
+/// Maximum nesting.
 ///
 /// A workload of a real control plane has 13, its managed fields a few more; the deepest object that a provisioner's
 /// `CustomResourceDefinition` describes has 14, the definition itself, which is never reviewed, 31. An API server passes on far
@@ -18,13 +18,13 @@ use crate::room::{NoRoom, Room};
 /// warning. A level costs a few hundred bytes of stack, so twice as many as anything real has are no danger.
 pub const MAX_DEPTH: usize = 64;
 
-/// What one value takes in an array; arrays grow by doubling, so half of their places may be empty.
+/// Bytes of one value in an array; arrays grow by doubling, so half of the slots may be empty.
 const ELEMENT: usize = 2 * size_of::<Value>();
-/// What one entry takes in an object, beside the letters of its key: key, value, and its part of a half-full tree node.
+/// Bytes of one entry in an object, without the letters of its key: key, value, and a share of a half-full tree node.
 const ENTRY: usize = 2 * (size_of::<String>() + size_of::<Value>());
-/// What the first entry takes besides: a tree node has eleven places.
+/// Bytes of the first entry in addition: a tree node has eleven slots.
 const NODE: usize = 11 * (size_of::<String>() + size_of::<Value>()) - ENTRY;
-/// What a string takes beside its letters.
+/// Bytes of a string without its letters.
 const STRING: usize = 16;
 
 /// Reads one JSON text with at most `max_depth` levels and no key twice in one object.
@@ -32,16 +32,20 @@ const STRING: usize = 16;
 /// # Errors
 /// The message of [`serde_json::Error`] names what is wrong and where, never a value.
 pub fn parse(text: &str, max_depth: usize) -> Result<Value, serde_json::Error> {
-    parse_within(text, max_depth, &Room::alone(usize::MAX))
+    parse_within(text, max_depth, &MemoryBudget::unshared(usize::MAX))
 }
 
-/// As [`parse`], as far as `room` goes: for texts of strangers.
+/// Like [`parse`], but takes memory from `budget`: for untrusted texts.
 ///
 /// # Errors
 /// The message of [`serde_json::Error`] names what is wrong and where, never a value.
-pub fn parse_within(text: &str, max_depth: usize, room: &Room) -> Result<Value, serde_json::Error> {
+pub fn parse_within(text: &str, max_depth: usize, budget: &MemoryBudget) -> Result<Value, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let value = Strict { left: max_depth, room }.deserialize(&mut reader)?;
+    let value = Strict {
+        left: max_depth,
+        budget,
+    }
+    .deserialize(&mut reader)?;
     reader.end()?;
     Ok(value)
 }
@@ -49,14 +53,14 @@ pub fn parse_within(text: &str, max_depth: usize, room: &Room) -> Result<Value, 
 #[derive(Clone, Copy)]
 struct Strict<'r> {
     left: usize,
-    room: &'r Room,
+    budget: &'r MemoryBudget,
 }
 
 impl Strict<'_> {
     fn take<E: Error>(self, bytes: usize) -> Result<(), E> {
-        self.room
+        self.budget
             .take(bytes)
-            .map_err(|NoRoom| E::custom("objects and arrays have more entries than there is memory for"))
+            .map_err(|BudgetExceeded| E::custom("objects and arrays have more entries than there is memory for"))
     }
 
     fn deeper<E: Error>(self) -> Result<Self, E> {
@@ -146,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_would_grow_past_the_room_is_not_read() {
-        let small = |text: &str| parse_within(text, MAX_DEPTH, &Room::alone(100_000));
+        let small = |text: &str| parse_within(text, MAX_DEPTH, &MemoryBudget::unshared(100_000));
         for piece in [r#"{"a":0}"#, "0", "\"\"", "[0]"] {
             let text = |times| format!("[{}]", vec![piece; times].join(","));
             assert!(small(&text(100)).is_ok(), "{piece}");

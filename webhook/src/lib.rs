@@ -6,15 +6,15 @@
 //!                                          view: migrations, namespaces, leases (fed by watches)
 //! ```
 //!
-//! | question | module |
+//! | subject | module |
 //! |---|---|
-//! | what does an object become, and why | [`decide`] |
-//! | what is read from a review, and what can be answered | [`review`] |
-//! | what is known of the clusters | [`view`] |
-//! | which stored objects are not in the form of their phase | [`missed`] |
-//! | which paths are there, and what do errors look like | [`routes`], [`health`] |
-//! | which limits hold, and how does the server end | [`outrigger_serving`], [`body`] |
-//! | which flags are there | [`args`] |
+//! | changes of an object, and their reasons | [`decide`] |
+//! | parsing of reviews, and responses | [`review`] |
+//! | state of the clusters | [`view`] |
+//! | stored objects that are not in the form of their phase | [`stored_objects`] |
+//! | paths and errors | [`routes`], [`health`] |
+//! | limits, shutdown | [`outrigger_serving`], [`body`] |
+//! | flags | [`args`] |
 
 pub mod admit;
 pub mod args;
@@ -23,11 +23,11 @@ pub mod decide;
 pub mod duration;
 pub mod health;
 pub mod json;
+pub mod memory_budget;
 pub mod metrics;
-pub mod missed;
 pub mod patch;
 pub mod review;
-pub mod room;
 pub mod routes;
 pub mod run;
+pub mod stored_objects;
 pub mod view;

@@ -1,4 +1,4 @@
-//! The door: crypto provider, command line, logs, run.
+//! Sets up the crypto provider, the command line and the logs, then runs the webhook.
 
 use anyhow::{Context, Result};
 use clap::Parser;

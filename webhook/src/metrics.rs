@@ -1,4 +1,4 @@
-//! What the webhook counts. Every label has a closed set of values: a caller cannot make new series.
+//! Metrics of the webhook. Every label has a closed set of values: a caller cannot create new series.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::decide::{Judged, Outcome, kinds};
-use crate::missed::Kept;
+use crate::decide::{Outcome, ValidationOutcome, kinds};
+use crate::stored_objects::Deviation;
 
-/// Bounds of the latency histogram in seconds: fine below a millisecond, where this server should be, and up to what
-/// an API server waits at most.
+/// Buckets of the latency histogram in seconds: fine below a millisecond, where most reviews are, and up to the usual
+/// timeout of an API server.
 const SECONDS: [f64; 12] = [
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 3.0,
 ];
@@ -30,49 +30,49 @@ const PHASES: [&str; 4] = ["InTree", "Prepare", "Migrate", "Complete"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Review {
-    kind: Word,
-    decision: Word,
-    phase: Word,
+    kind: LabelText,
+    decision: LabelText,
+    phase: LabelText,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Validation {
-    kind: Word,
-    decision: Word,
+    kind: LabelText,
+    decision: LabelText,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Class {
-    class: Word,
+    class: LabelText,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Listener {
-    port: Word,
+    port: LabelText,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Reason {
-    port: Word,
-    reason: Word,
+    port: LabelText,
+    reason: LabelText,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Missed {
-    kind: Word,
-    reason: Word,
+    kind: LabelText,
+    reason: LabelText,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Watch {
-    watch: Word,
+    watch: LabelText,
 }
 
 /// A label value known at compile time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Word(&'static str);
+struct LabelText(&'static str);
 
-impl EncodeLabelValue for Word {
+impl EncodeLabelValue for LabelText {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
         self.0.encode(encoder)
     }
@@ -87,9 +87,9 @@ pub enum Port {
     Health,
 }
 
-/// What is followed in a cluster.
+/// A watched type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Watched {
+pub enum WatchedType {
     /// The `CloudProviderMigration` objects.
     Migrations,
     /// Labels of namespaces.
@@ -98,7 +98,6 @@ pub enum Watched {
     Lease,
 }
 
-/// The webhook's metrics.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -119,7 +118,6 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Every metric, at zero.
     #[must_use]
     pub fn new() -> Arc<Self> {
         let mut metrics = Self {
@@ -212,26 +210,30 @@ impl Metrics {
     /// Counts a decided review.
     pub fn review(&self, kind: &str, outcome: Outcome, phase: Option<&str>) {
         let labels = Review {
-            kind: Word(known_kind(kind).unwrap_or("other")),
-            decision: Word(outcome.as_str()),
-            phase: Word(phase.and_then(|phase| known(&PHASES, phase)).unwrap_or("none")),
+            kind: LabelText(known_kind(kind).unwrap_or("other")),
+            decision: LabelText(outcome.as_str()),
+            phase: LabelText(phase.and_then(|phase| known(&PHASES, phase)).unwrap_or("none")),
         };
         self.reviews.get_or_create(&labels).inc();
     }
 
     /// Counts a validating review.
-    pub fn validation(&self, kind: &str, judged: Judged) {
+    pub fn validation(&self, kind: &str, outcome: ValidationOutcome) {
         let own = (kind == MIGRATION).then_some(MIGRATION);
         let labels = Validation {
-            kind: Word(known_kind(kind).or(own).unwrap_or("other")),
-            decision: Word(judged.as_str()),
+            kind: LabelText(known_kind(kind).or(own).unwrap_or("other")),
+            decision: LabelText(outcome.as_str()),
         };
         self.validations.get_or_create(&labels).inc();
     }
 
     /// Counts a request that got no decision. `class` is one of the constants of the error types.
     pub fn error(&self, class: &'static str) {
-        self.errors.get_or_create(&Class { class: Word(class) }).inc();
+        self.errors
+            .get_or_create(&Class {
+                class: LabelText(class),
+            })
+            .inc();
     }
 
     /// Records how long a request took.
@@ -244,11 +246,11 @@ impl Metrics {
     pub fn of_port(self: &Arc<Self>, port: Port) -> Arc<dyn Observer> {
         Arc::new(Connections {
             metrics: Arc::clone(self),
-            port: port.word(),
+            port: port.text(),
         })
     }
 
-    /// Sets what is known of the serving certificate.
+    /// Sets the state of the serving certificate.
     pub fn certificate(&self, days_left: f64, failures: u64) {
         self.certificate_days_left.set(days_left);
         self.certificate_reload_failures
@@ -263,9 +265,9 @@ impl Metrics {
     }
 
     /// Sets whether a watch works, and counts its failures.
-    pub fn watch(&self, watched: Watched, up: bool) {
+    pub fn watch(&self, watched: WatchedType, up: bool) {
         let labels = Watch {
-            watch: Word(watched.as_str()),
+            watch: LabelText(watched.as_str()),
         };
         self.watches_up.get_or_create(&labels).set(i64::from(up));
         if !up {
@@ -273,15 +275,15 @@ impl Metrics {
         }
     }
 
-    /// Sets what the last check has found; kinds of which nothing was found this time go back to zero.
-    pub fn missed(&self, counts: &HashMap<(&'static str, Kept), i64>) {
+    /// Sets the findings of the last check; kinds without findings are set to zero.
+    pub fn missed(&self, counts: &HashMap<(&'static str, Deviation), i64>) {
         for kind in kinds() {
-            for kept in [Kept::Missed, Kept::Refused] {
+            for deviation in [Deviation::Missed, Deviation::Refused] {
                 let labels = Missed {
-                    kind: Word(kind.kind),
-                    reason: Word(kept.as_str()),
+                    kind: LabelText(kind.kind),
+                    reason: LabelText(deviation.as_str()),
                 };
-                let count = counts.get(&(kind.kind, kept)).copied().unwrap_or_default();
+                let count = counts.get(&(kind.kind, deviation)).copied().unwrap_or_default();
                 self.objects_missed.get_or_create(&labels).set(count);
             }
         }
@@ -299,15 +301,15 @@ impl Metrics {
 }
 
 impl Port {
-    const fn word(self) -> Word {
-        Word(match self {
+    const fn text(self) -> LabelText {
+        LabelText(match self {
             Self::Admission => "admission",
             Self::Health => "health",
         })
     }
 }
 
-impl Watched {
+impl WatchedType {
     /// The label in metrics and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -319,20 +321,19 @@ impl Watched {
     }
 }
 
-/// A kind that has rules. Others are counted together, because an object's kind is the caller's choice.
+/// A kind that has rules. Others share one label, because the caller chooses the kind.
 fn known_kind(kind: &str) -> Option<&'static str> {
     kinds().find(|row| row.kind == kind).map(|row| row.kind)
 }
 
-fn known(words: &[&'static str], word: &str) -> Option<&'static str> {
-    words.iter().copied().find(|known| *known == word)
+fn known(words: &[&'static str], text: &str) -> Option<&'static str> {
+    words.iter().copied().find(|known| *known == text)
 }
 
-/// The connections of one port.
 #[derive(Debug)]
 struct Connections {
     metrics: Arc<Metrics>,
-    port: Word,
+    port: LabelText,
 }
 
 impl Connections {
@@ -344,7 +345,7 @@ impl Connections {
     const fn reason(&self, reason: &'static str) -> Reason {
         Reason {
             port: self.port,
-            reason: Word(reason),
+            reason: LabelText(reason),
         }
     }
 }
@@ -380,8 +381,8 @@ mod tests {
             metrics.review(kind, Outcome::Changed, Some("Prepare"));
         }
         metrics.review("Node", Outcome::NotOurs, Some("nonsense"));
-        metrics.validation("Evil3", Judged::Denied);
-        metrics.validation(MIGRATION, Judged::Denied);
+        metrics.validation("Evil3", ValidationOutcome::Denied);
+        metrics.validation(MIGRATION, ValidationOutcome::Denied);
         let text = metrics.text().unwrap();
         assert!(!text.contains("Evil") && !text.contains("nonsense"), "{text}");
         let series = r#"outrigger_webhook_reviews_total{kind="other",decision="changed",phase="Prepare"} 2"#;

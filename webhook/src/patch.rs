@@ -1,15 +1,14 @@
-//! Building a JSON Patch (RFC 6902) from explicit, minimal operations.
+//! Builds a minimal JSON Patch (RFC 6902).
 //!
-//! Every removal and replacement is preceded by a `test` of what was there, so a patch that meets another object than
-//! the one it was made for fails as a whole instead of damaging it.
+//! A `test` of the old value precedes every removal and replacement, so a patch fails as a whole on another object.
 
 use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf};
 use serde_json::{Map, Value, json};
 
-/// Longest product of two lists' lengths that is compared token by token; longer lists are replaced whole.
+/// Maximum product of the lengths of two lists that are compared item by item; longer lists are replaced.
 const MAX_COMPARED: usize = 1_000_000;
 
-/// Something that a key is to be set in, and that has no keys.
+/// The value at the path is not an object, so no key can be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path:?} is not an object; correct it")]
 pub struct NotAnObject {
@@ -38,7 +37,7 @@ impl Builder {
         }));
     }
 
-    /// Puts `new` in the place of `old`.
+    /// Replaces `old` by `new`.
     pub fn replace(&mut self, path: &Path, old: Value, new: Value) {
         self.test(path, old);
         self.operations.push(PatchOperation::Replace(ReplaceOperation {
@@ -47,7 +46,7 @@ impl Builder {
         }));
     }
 
-    /// Takes `old` away.
+    /// Removes `old`.
     pub fn remove(&mut self, path: &Path, old: Value) {
         self.test(path, old);
         self.operations
@@ -61,11 +60,10 @@ impl Builder {
         }));
     }
 
-    /// Sets a key of an object that may be missing or null in `parent`, together with the objects on the way.
-    /// `keys` lead from `parent`, which is at `path`, to the value.
+    /// Sets the value at `keys` below `parent`, which is at `path`, and creates missing objects on the way.
     ///
     /// # Errors
-    /// When something on the way is neither an object nor missing; the patch must then not be used.
+    /// When a value on the way is not an object; the patch must not be used then.
     pub fn set(&mut self, path: &Path, parent: &Value, keys: &[&str], new: Value) -> Result<(), NotAnObject> {
         if !parent.is_object() {
             return Err(NotAnObject {
@@ -86,7 +84,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Makes one list of texts out of another, touching only what differs. None is a missing list.
+    /// Changes one list of strings into another with minimal operations. None is a missing list.
     pub fn list(&mut self, path: &Path, before: Option<&[String]>, after: Option<&[String]>) {
         match (before, after) {
             (None, None) => {}
@@ -101,7 +99,7 @@ impl Builder {
         }
     }
 
-    /// Makes one value out of another, touching only what differs at any depth.
+    /// Changes one value into another with minimal operations.
     pub fn value(&mut self, path: &Path, before: &Value, after: &Value) {
         match (before, after) {
             _ if before == after => {}
@@ -137,8 +135,8 @@ impl Builder {
         }
     }
 
-    /// Between two kept elements: changes in pairs, then removes or adds what is left. `at` is the index in the list
-    /// as it is by then.
+    /// Changes between two kept items: replaces pairs, then removes or adds the rest. `at` is the current index in the
+    /// list.
     fn section<T: Clone + Into<Value>>(&mut self, path: &Path, at: usize, removed: &[T], added: &[T]) {
         let pairs = removed.len().min(added.len());
         for (offset, (old, new)) in removed.iter().zip(added).enumerate() {
@@ -158,7 +156,7 @@ impl Builder {
 pub struct Path(Vec<String>);
 
 impl Path {
-    /// The path that these keys lead along; empty for the whole object.
+    /// The path of these keys; empty for the whole object.
     #[must_use]
     pub fn new(keys: &[&str]) -> Self {
         Self(keys.iter().map(|key| (*key).to_owned()).collect())
@@ -173,7 +171,6 @@ impl Path {
         ))
     }
 
-    /// One key further.
     #[must_use]
     pub fn child(&self, key: &str) -> Self {
         let mut keys = self.0.clone();
@@ -181,7 +178,6 @@ impl Path {
         Self(keys)
     }
 
-    /// One list element further.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         self.child(&index.to_string())

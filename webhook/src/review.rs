@@ -1,7 +1,7 @@
-//! `AdmissionReview` of `admission.k8s.io/v1`: what comes in, and the one answer that can go out.
+//! `AdmissionReview` of `admission.k8s.io/v1`: parsing of requests, and responses.
 //!
-//! An answer is made from the [`Reply`] of its own request and from nothing else, so it always carries that request's
-//! UID. The object inside stays JSON: a typed round trip would delete the fields that this build does not know.
+//! A response is created only from the [`Reply`] of its request, so it always has that request's UID. The object stays
+//! JSON: a typed object would lose fields that this build does not know.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::json;
-use crate::room::Room;
+use crate::memory_budget::MemoryBudget;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-/// The API server cuts a warning after 256 characters and drops all of them past 4,096; both are kept from here.
+/// The API server cuts a warning after 256 characters and drops all warnings past 4,096.
 const MAX_WARNING: usize = 256;
 const MAX_WARNINGS: usize = 4096;
 
-/// A body that is no review. It has no UID, so it can only be answered with an HTTP error.
+/// The body is no review. Without a UID it can only be answered with an HTTP error.
 #[derive(Debug, thiserror::Error)]
 pub enum Malformed {
-    /// Not JSON, cut short, not UTF-8, or a field of the review has another type or occurs twice.
+    /// Not JSON, incomplete, not UTF-8, or a field of the review has a wrong type or occurs twice.
     #[error("the body is no AdmissionReview: {0}")]
     Json(#[from] serde_json::Error),
     /// Another version or kind.
@@ -36,43 +36,38 @@ pub enum Malformed {
         /// `kind` as sent.
         kind: String,
     },
-    /// A review without a question.
-    #[error("the AdmissionReview has no request; this server answers requests")]
+    /// The review has no request.
+    #[error("the AdmissionReview has no request")]
     NoRequest,
-    /// A question that cannot be answered.
+    /// The request has no UID.
     #[error("request.uid is missing or empty, so no answer could be matched to it")]
     NoUid,
 }
 
-/// A request that can be answered but not read. The only answer is that it may pass as it is.
+/// The request has a UID, but its object cannot be read. It is allowed unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// Nothing to look at.
+    /// The object is missing.
     #[error("request.{field} is missing on {operation}")]
     Missing {
         /// `object` or `oldObject`.
         field: &'static str,
-        /// The operation.
         operation: String,
     },
-    /// The object is JSON that a Kubernetes object never is.
+    /// The object is not valid JSON of a Kubernetes object.
     #[error("request.{field} cannot be read: {source}")]
     Object {
         /// `object` or `oldObject`.
         field: &'static str,
-        /// What is wrong with it.
         source: serde_json::Error,
     },
-    /// A word that is not one of the four operations.
+    /// Not one of the four operations.
     #[error("request.operation is {operation:?}, not CREATE, UPDATE, DELETE or CONNECT")]
-    Operation {
-        /// The word.
-        operation: String,
-    },
+    Operation { operation: String },
 }
 
 impl Malformed {
-    /// A short constant name of the error's kind, for a metric's label.
+    /// The label in metrics.
     #[must_use]
     pub const fn class(&self) -> &'static str {
         match self {
@@ -85,7 +80,7 @@ impl Malformed {
 }
 
 impl Unreadable {
-    /// A short constant name of the error's kind, for a metric's label.
+    /// The label in metrics.
     #[must_use]
     pub const fn class(&self) -> &'static str {
         match self {
@@ -96,16 +91,12 @@ impl Unreadable {
     }
 }
 
-/// What is being done to the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// A new object.
     Create,
-    /// A changed object.
     Update,
-    /// An object that goes.
     Delete,
-    /// A call through the object, such as exec.
+    /// A call of a subresource such as exec.
     Connect,
 }
 
@@ -123,22 +114,21 @@ pub struct Type {
     pub kind: String,
 }
 
-/// The question, without its UID: that stays with the [`Reply`].
+/// The request without its UID, which is in the [`Reply`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// The kind that the webhook is registered for; the object has this form.
+    /// The kind for which the webhook is registered, in whose version the object is.
     pub kind: Type,
     /// The resource, as plural.
     pub resource: Type,
     /// `status`, `scale` and the like; empty for the object itself.
     pub sub_resource: String,
-    /// The object's name; empty when the API server will make it up.
+    /// Empty when the API server generates the name.
     pub name: String,
-    /// The object's namespace; empty for cluster-scoped objects. It stands here even where the object leaves it out.
+    /// Empty for cluster-scoped objects. Set also where the object has no namespace field.
     pub namespace: String,
-    /// What is being done.
     pub operation: Operation,
-    /// Nothing will be stored.
+    /// Nothing is stored.
     pub dry_run: bool,
     /// The object as it is to be stored; `None` on DELETE.
     pub object: Option<Value>,
@@ -149,43 +139,40 @@ pub struct Request {
 /// A readable review.
 #[derive(Debug)]
 pub struct Review {
-    /// The question.
     pub request: Request,
-    /// Where the answer goes.
     pub reply: Reply,
 }
 
-/// What came in, as far as it can be answered.
 #[derive(Debug)]
 pub enum Incoming {
-    /// A question that can be decided.
+    /// A request that can be decided.
     Review(Box<Review>),
-    /// One that can only pass, with the reason.
+    /// A request that can only be allowed, with the reason.
     Unreadable(Reply, Unreadable),
 }
 
-/// The right to answer one request, once.
+/// Permits one response to one request.
 #[derive(Debug)]
 #[must_use = "an admission request must be answered"]
 pub struct Reply {
     uid: String,
 }
 
-/// What to answer besides "allowed". The mutating path never refuses an object.
+/// Patch, warnings and audit annotations of an allowed request.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Verdict {
     /// JSON Patch operations; empty for an object that stays as it is.
     pub patch: Vec<PatchOperation>,
-    /// Texts that the caller sees.
+    /// Shown to the caller.
     pub warnings: Vec<String>,
     /// Notes for the API server's audit log. The API server puts the webhook's name and a slash before each key.
     pub audit: BTreeMap<String, String>,
 }
 
-/// Why an object may not be written. Only the validating path says so.
+/// Denial of a validating review.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Denial {
-    /// What is wrong and what to do, for the caller.
+    /// Reason and remedy, for the caller.
     pub message: String,
     /// As in a [`Verdict`].
     pub warnings: Vec<String>,
@@ -219,7 +206,7 @@ struct Body {
     audit_annotations: BTreeMap<String, String>,
 }
 
-/// The API server answers its caller with this status.
+/// Status that the API server returns to its caller.
 #[derive(Debug, Serialize)]
 struct Status {
     code: u16,
@@ -272,11 +259,11 @@ struct RawRequest<'b> {
     old_object: Option<&'b RawValue>,
 }
 
-/// Reads the body of a call; its objects take what they need of `room`.
+/// Parses the body of a call. Memory for its objects is taken from `budget`.
 ///
 /// # Errors
-/// [`Malformed`] when there is no request with a UID in it. What is wrong after that is answered: [`Incoming::Unreadable`].
-pub fn parse(body: &[u8], room: &Room) -> Result<Incoming, Malformed> {
+/// [`Malformed`] without a request that has a UID. Later errors are answered: [`Incoming::Unreadable`].
+pub fn parse(body: &[u8], budget: &MemoryBudget) -> Result<Incoming, Malformed> {
     let envelope: Envelope<'_> = serde_json::from_slice(body)?;
     if envelope.api_version != API_VERSION || envelope.kind != KIND {
         return Err(Malformed::Kind {
@@ -287,13 +274,13 @@ pub fn parse(body: &[u8], room: &Room) -> Result<Incoming, Malformed> {
     let mut raw = envelope.request.ok_or(Malformed::NoRequest)?;
     let uid = raw.uid.take().filter(|uid| !uid.is_empty()).ok_or(Malformed::NoUid)?;
     let reply = Reply { uid };
-    Ok(match request(raw, room) {
+    Ok(match request(raw, budget) {
         Ok(request) => Incoming::Review(Box::new(Review { request, reply })),
         Err(reason) => Incoming::Unreadable(reply, reason),
     })
 }
 
-fn request(raw: RawRequest<'_>, room: &Room) -> Result<Request, Unreadable> {
+fn request(raw: RawRequest<'_>, budget: &MemoryBudget) -> Result<Request, Unreadable> {
     let operation = match raw.operation.as_str() {
         "CREATE" => Operation::Create,
         "UPDATE" => Operation::Update,
@@ -305,8 +292,8 @@ fn request(raw: RawRequest<'_>, room: &Room) -> Result<Request, Unreadable> {
             });
         }
     };
-    let object = object("object", raw.object, room)?;
-    let old_object = self::object("oldObject", raw.old_object, room)?;
+    let object = object("object", raw.object, budget)?;
+    let old_object = self::object("oldObject", raw.old_object, budget)?;
     let missing = |field| Unreadable::Missing {
         field,
         operation: raw.operation.clone(),
@@ -330,8 +317,8 @@ fn request(raw: RawRequest<'_>, room: &Room) -> Result<Request, Unreadable> {
     })
 }
 
-fn object(field: &'static str, raw: Option<&RawValue>, room: &Room) -> Result<Option<Value>, Unreadable> {
-    raw.map(|raw| json::parse_within(raw.get(), json::MAX_DEPTH, room))
+fn object(field: &'static str, raw: Option<&RawValue>, budget: &MemoryBudget) -> Result<Option<Value>, Unreadable> {
+    raw.map(|raw| json::parse_within(raw.get(), json::MAX_DEPTH, budget))
         .transpose()
         .map_err(|source| Unreadable::Object { field, source })
 }
@@ -341,10 +328,10 @@ fn short(text: &str) -> String {
 }
 
 impl Reply {
-    /// Lets the object pass, with what the verdict adds to it.
+    /// Allows the object, with the patch and the texts of the verdict.
     #[must_use]
     pub fn allow(self, verdict: Verdict) -> Response {
-        // An empty patch is left out: the API server would decode and apply it for nothing.
+        // The API server would decode and apply an empty patch for nothing.
         let patch = (!verdict.patch.is_empty()).then_some(Encoded(verdict.patch));
         Response {
             api_version: API_VERSION,
@@ -361,7 +348,7 @@ impl Reply {
         }
     }
 
-    /// Refuses the object.
+    /// Denies the object.
     #[must_use]
     pub fn deny(self, denial: Denial) -> Response {
         Response {
@@ -383,7 +370,7 @@ impl Reply {
         }
     }
 
-    /// Lets an object pass that could not be read, and says so.
+    /// Allows an object that could not be read, with a warning.
     #[must_use]
     pub fn pass_unread(self, reason: &Unreadable) -> Response {
         let warning = format!("outrigger changed nothing: {reason}");
@@ -424,7 +411,7 @@ mod tests {
     use serde_json::json;
 
     fn parse(body: &[u8]) -> Result<Incoming, Malformed> {
-        super::parse(body, &Room::alone(1_000_000))
+        super::parse(body, &MemoryBudget::unshared(1_000_000))
     }
 
     fn body(request: &Value) -> Vec<u8> {

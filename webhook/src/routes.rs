@@ -1,4 +1,4 @@
-//! The paths of the admission port and what each answers.
+//! Paths of the admission port.
 //!
 //! | path | answer |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | `POST /validate`, `POST /validate/NAME` | the same objects: may they be written |
 //! | anything else | 404, 405 |
 //!
-//! Errors are one line of plain text. The API server puts it into the message of its own error or audit annotation.
+//! Errors are one line of plain text, which the API server copies into its own error or audit annotation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,31 +23,31 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::admit::{NotAdmitted, Question, Reviewer};
+use crate::admit::{Endpoint, NotAdmitted, Reviewer};
 use crate::body::{self, BodyError};
 use crate::duration;
-use crate::room::Room;
+use crate::memory_budget::MemoryBudget;
 
-/// The most that is taken off the caller's time for the way of the answer.
-const WAY_BACK: Duration = Duration::from_millis(200);
+/// At most this much of the caller's timeout is reserved for sending the response.
+const RESPONSE_MARGIN: Duration = Duration::from_millis(200);
 
-/// What one server gives to requests.
+/// Limits for requests of one server.
 #[derive(Debug, Clone)]
 pub struct RequestLimits {
     /// Bytes of one body. The API server's own limit for an object is 3 MiB, and a review holds an object twice.
     pub body: usize,
     /// Bytes of all bodies that are being read or decided.
     pub memory: usize,
-    /// Bytes that the objects of all requests may take in memory. One request gets half of it at most.
+    /// Memory for the objects of all requests, in bytes. One request gets at most half of it.
     pub objects: usize,
     /// Requests that are being read or decided.
     pub requests: usize,
-    /// Time for one request, where its `timeout` parameter does not say less.
+    /// Time for one request, unless its `timeout` parameter is shorter.
     pub time: Duration,
 }
 
 #[derive(Debug)]
-struct Desk {
+struct AdmissionHandler {
     reviewer: Arc<Reviewer>,
     limits: RequestLimits,
     slots: Semaphore,
@@ -56,8 +56,8 @@ struct Desk {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Refusal {
-    #[error("this server is busy with as many requests as it takes")]
+enum RequestError {
+    #[error("too many concurrent requests")]
     Busy,
     #[error("the content type is not application/json")]
     ContentType,
@@ -71,7 +71,7 @@ enum Refusal {
     Encode(#[from] serde_json::Error),
 }
 
-impl Refusal {
+impl RequestError {
     const fn class(&self) -> &'static str {
         match self {
             Self::Busy => "busy",
@@ -91,7 +91,7 @@ impl Refusal {
             // No Retry-After beside it: the API server's client would wait that long before the failure policy.
             Self::Busy
             | Self::Body(BodyError::NoMemory)
-            | Self::NotAdmitted(NotAdmitted::NotReady | NotAdmitted::NoRoom) => StatusCode::SERVICE_UNAVAILABLE,
+            | Self::NotAdmitted(NotAdmitted::NotReady | NotAdmitted::NoMemory) => StatusCode::SERVICE_UNAVAILABLE,
             Self::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Body(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Body(BodyError::TooSlow { .. }) => StatusCode::REQUEST_TIMEOUT,
@@ -104,9 +104,8 @@ impl Refusal {
     }
 }
 
-/// The admission port's router.
 pub fn router(reviewer: Arc<Reviewer>, limits: RequestLimits) -> Router {
-    let desk = Arc::new(Desk {
+    let handler = Arc::new(AdmissionHandler {
         slots: Semaphore::new(limits.requests),
         memory: Arc::new(Semaphore::new(limits.memory)),
         objects: Arc::new(Semaphore::new(limits.objects)),
@@ -125,71 +124,79 @@ pub fn router(reviewer: Arc<Reviewer>, limits: RequestLimits) -> Router {
             )
         })
         .layer(CatchPanicLayer::new())
-        .with_state(desk)
+        .with_state(handler)
 }
 
-async fn mutate(State(desk): State<Arc<Desk>>, request: Request) -> Response {
-    desk.answer(Question::Mutate, None, request).await
+async fn mutate(State(handler): State<Arc<AdmissionHandler>>, request: Request) -> Response {
+    handler.answer(Endpoint::Mutate, None, request).await
 }
 
-async fn mutate_named(State(desk): State<Arc<Desk>>, Path(name): Path<String>, request: Request) -> Response {
-    desk.answer(Question::Mutate, Some(&name), request).await
+async fn mutate_named(
+    State(handler): State<Arc<AdmissionHandler>>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Response {
+    handler.answer(Endpoint::Mutate, Some(&name), request).await
 }
 
-async fn validate(State(desk): State<Arc<Desk>>, request: Request) -> Response {
-    desk.answer(Question::Validate, None, request).await
+async fn validate(State(handler): State<Arc<AdmissionHandler>>, request: Request) -> Response {
+    handler.answer(Endpoint::Validate, None, request).await
 }
 
-async fn validate_named(State(desk): State<Arc<Desk>>, Path(name): Path<String>, request: Request) -> Response {
-    desk.answer(Question::Validate, Some(&name), request).await
+async fn validate_named(
+    State(handler): State<Arc<AdmissionHandler>>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Response {
+    handler.answer(Endpoint::Validate, Some(&name), request).await
 }
 
-impl Desk {
-    async fn answer(&self, question: Question, path: Option<&str>, request: Request) -> Response {
+impl AdmissionHandler {
+    async fn answer(&self, endpoint: Endpoint, path: Option<&str>, request: Request) -> Response {
         let begin = Instant::now();
         let answer = self
-            .review(question, path, request)
+            .review(endpoint, path, request)
             .await
-            .unwrap_or_else(|refusal| self.refuse(&refusal));
+            .unwrap_or_else(|error| self.refuse(&error));
         self.reviewer.metrics.took(begin.elapsed());
         answer
     }
 
-    async fn review(&self, question: Question, path: Option<&str>, request: Request) -> Result<Response, Refusal> {
-        // Never a queue: past its limits the server says so at once, while the caller's time-out has not run.
+    async fn review(&self, endpoint: Endpoint, path: Option<&str>, request: Request) -> Result<Response, RequestError> {
+        // No queue: a server at its limit answers at once, before the timeout of the caller.
         let Ok(_slot) = self.slots.try_acquire() else {
             body::discard(request.into_body(), self.limits.body, self.limits.time);
-            return Err(Refusal::Busy);
+            return Err(RequestError::Busy);
         };
         let (parts, body) = request.into_parts();
         if !is_json(&parts.headers) {
-            return Err(Refusal::ContentType);
+            return Err(RequestError::ContentType);
         }
         let time = self
             .limits
             .time
-            .min(asked_time(parts.uri.query()).unwrap_or(Duration::MAX));
+            .min(requested_timeout(parts.uri.query()).unwrap_or(Duration::MAX));
         let reading = async {
             let held = body::read(body, self.limits.body, time, &self.memory).await?;
-            let room = Room::new(&self.objects, self.limits.objects / 2);
-            let response = self.reviewer.admit(question, path, &held.bytes, room).await?;
+            let budget = MemoryBudget::new(&self.objects, self.limits.objects / 2);
+            let response = self.reviewer.admit(endpoint, path, &held.bytes, budget).await?;
             Ok(held.answer(serde_json::to_vec(&response)?))
         };
         let answer = tokio::time::timeout(time, reading)
             .await
-            .unwrap_or(Err(Refusal::TooSlow(time)))?;
+            .unwrap_or(Err(RequestError::TooSlow(time)))?;
         Ok(([(header::CONTENT_TYPE, "application/json")], Body::from(answer)).into_response())
     }
 
-    fn refuse(&self, refusal: &Refusal) -> Response {
-        self.reviewer.metrics.error(refusal.class());
-        tracing::warn!(class = refusal.class(), %refusal, "a request was not answered with a review");
-        let mut response = (refusal.status(), format!("{refusal}\n")).into_response();
-        if matches!(refusal, Refusal::Body(BodyError::Broken { .. })) {
+    fn refuse(&self, error: &RequestError) -> Response {
+        self.reviewer.metrics.error(error.class());
+        tracing::warn!(class = error.class(), %error, "answered request with an error");
+        let mut response = (error.status(), format!("{error}\n")).into_response();
+        if matches!(error, RequestError::Body(BodyError::Broken { .. })) {
             response.extensions_mut().insert(Aborted);
         }
-        if matches!(refusal, Refusal::Body(_)) {
-            // What is left of the body is not read, so on HTTP/1.1 nothing more can follow on this connection.
+        if matches!(error, RequestError::Body(_)) {
+            // The rest of the body is not read, so an HTTP/1.1 connection cannot be reused.
             response
                 .headers_mut()
                 .insert(header::CONNECTION, header::HeaderValue::from_static("close"));
@@ -198,7 +205,7 @@ impl Desk {
     }
 }
 
-/// Parameters such as `charset=utf-8` may follow; JSON has no other encoding anyway.
+/// Ignores parameters such as `charset=utf-8`.
 fn is_json(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()) else {
         return false;
@@ -209,12 +216,12 @@ fn is_json(headers: &HeaderMap) -> bool {
         .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// The API server tells with each call how long it will wait: `?timeout=3s`. A little of it is left for the way back, so that
-/// it gets an answer that says why, and not only the end of its patience.
-fn asked_time(query: Option<&str>) -> Option<Duration> {
+/// The timeout that the API server sends with each call (`?timeout=3s`), less a margin, so that the API server receives
+/// the reason instead of a timeout.
+fn requested_timeout(query: Option<&str>) -> Option<Duration> {
     let text = query?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
     let time = duration::parse(text).ok().filter(|time| !time.is_zero())?;
-    Some(time - (time / 10).min(WAY_BACK))
+    Some(time - (time / 10).min(RESPONSE_MARGIN))
 }
 
 #[cfg(test)]
@@ -235,8 +242,11 @@ mod tests {
 
     #[test]
     fn the_callers_time_is_read_from_the_query_and_a_little_less_is_used() {
-        assert_eq!(asked_time(Some("timeout=3s")), Some(Duration::from_millis(2800)));
-        assert_eq!(asked_time(Some("a=b&timeout=500ms")), Some(Duration::from_millis(450)));
+        assert_eq!(requested_timeout(Some("timeout=3s")), Some(Duration::from_millis(2800)));
+        assert_eq!(
+            requested_timeout(Some("a=b&timeout=500ms")),
+            Some(Duration::from_millis(450))
+        );
         for none in [
             None,
             Some(""),
@@ -244,7 +254,7 @@ mod tests {
             Some("timeout=0s"),
             Some("xtimeout=3s"),
         ] {
-            assert_eq!(asked_time(none), None, "{none:?}");
+            assert_eq!(requested_timeout(none), None, "{none:?}");
         }
     }
 }

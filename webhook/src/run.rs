@@ -1,4 +1,4 @@
-//! Wiring: from the command line to running servers, and down again.
+//! Starts the watches, tasks and servers, and stops them in order.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -23,10 +23,10 @@ use tokio_util::task::TaskTracker;
 use crate::admit::Reviewer;
 use crate::args::Args;
 use crate::health::{self, Health};
-use crate::metrics::{Metrics, Port, Watched};
-use crate::missed::Check;
+use crate::metrics::{Metrics, Port, WatchedType};
 use crate::routes;
-use crate::view::{Clusters, Follow, Freshness, Migrations, Namespaces};
+use crate::stored_objects::Check;
+use crate::view::{Clusters, Freshness, Migrations, Namespaces, WatchTask};
 
 /// Time to reach an API server; the answer to a list may take longer.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Runs the webhook until SIGTERM or SIGINT, and then until its last request is answered.
 ///
 /// # Errors
-/// What keeps it from starting: a bad certificate, a bad kubeconfig, a port in use.
+/// When it cannot start: a bad certificate, a bad kubeconfig, a port in use.
 pub async fn run(args: Args) -> Result<()> {
     let metrics = Metrics::new();
     let provider = tls::provider();
@@ -47,7 +47,7 @@ pub async fn run(args: Args) -> Result<()> {
     let health_listener = bind(args.health_bind_address)?;
 
     let tasks = TaskTracker::new();
-    // Two ends: first the replica says that it is going, later everything stops.
+    // Two tokens: `stopping` makes /readyz fail, `stop` ends every task later.
     let (stopping, stop) = (CancellationToken::new(), CancellationToken::new());
     let reviewer = watch(&args, &metrics, &tasks, &stop).await?;
     tasks.spawn(Arc::clone(&certificates).run(args.cert_reload_interval, stop.clone()));
@@ -79,13 +79,13 @@ pub async fn run(args: Args) -> Result<()> {
 
     wait_for_signal().await?;
     stopping.cancel();
-    tracing::info!(delay = ?args.limits.shutdown_delay, "shutting down; still serving while endpoints follow");
+    tracing::info!(delay = ?args.limits.shutdown_delay, "shutting down; serving until endpoints are updated");
     tokio::time::sleep(args.limits.shutdown_delay).await;
     accepting.cancel();
     let drained = serving.await.context("the admission server ended abnormally")?;
     stop.cancel();
     tasks.close();
-    // The health port cuts what is left of probes and scrapes by itself.
+    // The health server ends open probes and scrapes by its own drain time.
     health.await.context("the health server ended abnormally")?;
     tasks.wait().await;
     tracing::info!(clean = drained == Drained::Clean, "stopped");
@@ -106,7 +106,7 @@ fn callers(args: &Args) -> Result<tls::Callers> {
     Ok(tls::Callers::Checked(Arc::new(clients)))
 }
 
-/// Starts every watch and hands out what they feed.
+/// Starts every watch; returns the indexes that the watches fill.
 async fn watch(
     args: &Args,
     metrics: &Arc<Metrics>,
@@ -119,27 +119,27 @@ async fn watch(
     let migrations = Migrations::new(Arc::clone(metrics));
     let namespaces = Namespaces::new(Some(Api::all(client.clone())));
     let kind = ApiResource::erase::<CloudProviderMigration>(&());
-    let follow_migrations = Follow {
+    let watch_migrations = WatchTask {
         api: Api::<DynamicObject>::all_with(client.clone(), &kind),
         config: watcher::Config::default(),
         index: Arc::clone(&migrations),
-        watched: Watched::Migrations,
+        watched: WatchedType::Migrations,
         cluster: "management".to_owned(),
         metrics: Arc::clone(metrics),
     };
-    let follow_namespaces = Follow {
+    let watch_namespaces = WatchTask {
         api: Api::all(client.clone()),
         config: watcher::Config::default(),
         index: Arc::clone(&namespaces),
-        watched: Watched::Namespaces,
+        watched: WatchedType::Namespaces,
         cluster: "management".to_owned(),
         metrics: Arc::clone(metrics),
     };
-    tasks.spawn(follow_migrations.run(stop.clone()));
-    tasks.spawn(follow_namespaces.run(stop.clone()));
+    tasks.spawn(watch_migrations.run(stop.clone()));
+    tasks.spawn(watch_namespaces.run(stop.clone()));
 
     let mut clusters = Clusters::default();
-    let lease = |client, index: &Arc<Freshness>, name: &str| follow_lease(args, client, index, name, metrics);
+    let lease = |client, index: &Arc<Freshness>, name: &str| watch_lease(args, client, index, name, metrics);
     tasks.spawn(lease(client.clone(), &clusters.own, "management").run(stop.clone()));
     for (name, file) in &args.cluster_kubeconfigs {
         let client = self::client(Some(file), Author::Tenant)
@@ -170,20 +170,20 @@ async fn watch(
     }))
 }
 
-fn follow_lease(
+fn watch_lease(
     args: &Args,
     client: Client,
     index: &Arc<Freshness>,
     cluster: &str,
     metrics: &Arc<Metrics>,
-) -> Follow<Lease, Freshness> {
+) -> WatchTask<Lease, Freshness> {
     let name = &args.leader_elect_resource_name;
-    Follow {
+    WatchTask {
         api: Api::namespaced(client, &args.leader_elect_resource_namespace),
         // With this selector a Role that names the one lease is enough.
         config: watcher::Config::default().fields(&format!("metadata.name={name}")),
         index: Arc::clone(index),
-        watched: Watched::Lease,
+        watched: WatchedType::Lease,
         cluster: cluster.to_owned(),
         metrics: Arc::clone(metrics),
     }

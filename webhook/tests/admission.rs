@@ -2,19 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod edge_support;
+mod server_support;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use base64::Engine;
-use edge_support::{Options, Server};
 use json_patch::Patch;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use outrigger_webhook::view::Index;
 use serde_json::{Value, json};
+use server_support::{Options, Server};
 
 fn migration(phase: &str, node_taint: &str) -> Value {
     json!({"apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration", "metadata": {"name": "prod"},

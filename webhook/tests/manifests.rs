@@ -87,7 +87,7 @@ fn the_background_check_may_list_what_it_looks_at_and_nothing_more() {
         .collect();
     let lists = |rule: &&&Value| rule["verbs"] == serde_json::json!(["list"]);
     let allowed: Vec<(String, String)> = rules.iter().filter(lists).flat_map(|rule| pairs(rule)).collect();
-    let wanted = |kind: &&Kind| outrigger_webhook::missed::is_checked(kind);
+    let wanted = |kind: &&Kind| outrigger_webhook::stored_objects::is_checked(kind);
     let missing: Vec<&str> = kinds()
         .filter(wanted)
         .filter(|kind| {

@@ -2,15 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod edge_support;
+mod server_support;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use edge_support::{H2, Options, Server, connect, h2, issue, read, request, review, within};
 use k8s_openapi::jiff::Timestamp;
 use outrigger_certs::{Authority, Validity, bundle, write};
+use server_support::{H2, Options, Server, connect, h2, issue, read, request, review, within};
 use tokio_util::sync::CancellationToken;
 
 /// Calls over one connection, as API servers do, until told to stop; how many calls were answered.

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use outrigger_shared::migration::{CloudProviderMigrationSpec, Phase};
 use outrigger_webhook::decide::{
     Decision, Input, Migration, decide, kinds,
-    tags::{Policy, TagRow, TagShape, tag_rows},
+    tags::{Policy, TagFormat, TagRow, tag_rows},
 };
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -73,7 +73,7 @@ fn put(object: &mut Value, pointer: &str, value: Value) {
 }
 
 /// The place where the row's tag goes.
-fn place(row: &TagRow) -> (String, TagShape) {
+fn place(row: &TagRow) -> (String, TagFormat) {
     match row.launch_template {
         Some(list) => {
             let pointer = format!("{list}/*/tags");
@@ -98,34 +98,34 @@ fn object(row: &TagRow, tags: &[(String, String)]) -> Value {
     object
 }
 
-fn written(shape: TagShape, tags: &[(String, String)]) -> Value {
+fn written(shape: TagFormat, tags: &[(String, String)]) -> Value {
     match shape {
-        TagShape::Map => tags
+        TagFormat::Map => tags
             .iter()
             .map(|(key, value)| (key.clone(), json!(value)))
             .collect::<Map<_, _>>()
             .into(),
-        TagShape::List { key: k, value: v } => tags
+        TagFormat::List { key: k, value: v } => tags
             .iter()
             .map(|(key, value)| json!({k: key, v: value, "more": 1}))
             .collect(),
-        TagShape::GroupList => tags
+        TagFormat::GroupList => tags
             .iter()
             .map(|(key, value)| json!({"key": key, "value": value, "propagateAtLaunch": true}))
             .collect(),
-        TagShape::CommaText => json!(
+        TagFormat::CommaText => json!(
             tags.iter()
                 .map(|(key, value)| format!("{key},{value}"))
                 .collect::<Vec<_>>()
                 .join(",")
         ),
-        TagShape::EqualsText => json!(
+        TagFormat::EqualsText => json!(
             tags.iter()
                 .map(|(key, value)| format!("{key}={value}"))
                 .collect::<Vec<_>>()
                 .join(",")
         ),
-        TagShape::Parameters => tags
+        TagFormat::Parameters => tags
             .iter()
             .enumerate()
             .map(|(number, (key, value))| (format!("tagSpecification_{number}"), json!(format!("{key}={value}"))))
@@ -139,11 +139,11 @@ fn keys(row: &TagRow, object: &Value) -> Vec<String> {
     let (pointer, shape) = place(row);
     let found = object.pointer(&pointer.replace('*', "0")).cloned().unwrap_or_default();
     match (shape, found) {
-        (TagShape::Map, Value::Object(map)) => map.keys().cloned().collect(),
-        (TagShape::List { key, .. }, Value::Array(list)) => {
+        (TagFormat::Map, Value::Object(map)) => map.keys().cloned().collect(),
+        (TagFormat::List { key, .. }, Value::Array(list)) => {
             list.iter().map(|tag| tag[key].as_str().unwrap().to_owned()).collect()
         }
-        (TagShape::GroupList, Value::Array(list)) => {
+        (TagFormat::GroupList, Value::Array(list)) => {
             list.iter().map(|tag| tag["key"].as_str().unwrap().to_owned()).collect()
         }
         (_, Value::String(text)) => vec![text],

@@ -1,10 +1,10 @@
 //! What the validating path refuses: `golden-validation/<what>/<case>/input.yaml` holds a review and the migrations,
-//! `expected.yaml` the judgement. `UPDATE_GOLDEN=1 cargo test -p outrigger-webhook --test validation` writes the
+//! `expected.yaml` the validation. `UPDATE_GOLDEN=1 cargo test -p outrigger-webhook --test validation` writes the
 //! expectations anew; read the difference before committing it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 
-mod edge_support;
+mod server_support;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,11 +12,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use edge_support::{Options, Server};
 use outrigger_shared::migration::CloudProviderMigrationSpec;
-use outrigger_webhook::decide::{Input, Judged, Judgement, Migration, Operation, validate};
+use outrigger_webhook::decide::{Input, Migration, Operation, Validation, ValidationOutcome, validate};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use server_support::{Options, Server};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -36,7 +36,7 @@ struct CaseMigration {
 }
 
 impl Case {
-    fn judge(&self) -> Judgement {
+    fn validate(&self) -> Validation {
         let migrations: Vec<Migration<'_>> = self
             .migrations
             .iter()
@@ -80,13 +80,13 @@ fn cases() -> Vec<(PathBuf, Case)> {
 fn every_case_is_judged_as_expected() {
     let mut different = Vec::new();
     for (folder, case) in cases() {
-        let judgement = case.judge();
-        let mut found = json!({ "judged": judgement.judged.as_str() });
-        if !judgement.message.is_empty() {
-            found["message"] = json!(judgement.message);
+        let validation = case.validate();
+        let mut found = json!({ "judged": validation.outcome.as_str() });
+        if !validation.message.is_empty() {
+            found["message"] = json!(validation.message);
         }
-        if !judgement.warnings.is_empty() {
-            found["warnings"] = json!(judgement.warnings);
+        if !validation.warnings.is_empty() {
+            found["warnings"] = json!(validation.warnings);
         }
         let found = serde_saphyr::to_string(&found).unwrap();
         let file = folder.join("expected.yaml");
@@ -111,15 +111,15 @@ fn every_case_is_judged_as_expected() {
 fn there_is_a_case_for_every_judgement_and_only_refusals_have_a_message() {
     let mut seen = BTreeSet::new();
     for (folder, case) in cases() {
-        let judgement = case.judge();
-        seen.insert(judgement.judged.as_str());
-        let denied = judgement.judged == Judged::Denied;
-        assert_eq!(denied, !judgement.message.is_empty(), "{}", folder.display());
-        for warning in &judgement.warnings {
+        let validation = case.validate();
+        seen.insert(validation.outcome.as_str());
+        let denied = validation.outcome == ValidationOutcome::Denied;
+        assert_eq!(denied, !validation.message.is_empty(), "{}", folder.display());
+        for warning in &validation.warnings {
             assert!(warning.chars().count() <= 256, "{warning}");
         }
     }
-    assert_eq!(seen.len(), Judged::ALL.len(), "{seen:?}");
+    assert_eq!(seen.len(), ValidationOutcome::ALL.len(), "{seen:?}");
 }
 
 fn migration(mode: &str) -> Value {

@@ -1,5 +1,5 @@
-//! Argument lists as the objects of provisioners write them: lists of words with or without dashes, maps, and lists of
-//! names with values. One editor changes them all ([`CommandLine`]); this file only reads and writes the shapes.
+//! Argument lists in the formats of provisioners: lists of flags with or without dashes, maps, and lists of `{name,
+//! value}`. [`CommandLine`] edits all of them; this file reads and writes the formats.
 
 use outrigger_shared::command_line::{CommandLine, Edit, Unreadable};
 use serde::{Deserialize, Serialize};
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::patch::Path;
 
-/// How an argument list is written.
+/// Format of an argument list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Shape {
-    /// `[cloud-provider=external]`; a single text stands for a list of one.
+pub(super) enum ListFormat {
+    /// `[cloud-provider=external]`; a string stands for a list of one item.
     Bare,
     /// `[--cloud-provider=external]`.
     Dashed,
@@ -21,20 +21,19 @@ pub(super) enum Shape {
     Named,
 }
 
-/// A field that holds no argument list.
+/// The field holds no argument list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unfit {
-    /// Another type.
     #[error("{at:?} is not {wanted}; correct it")]
     Type { at: String, wanted: &'static str },
-    /// The list is one, but cannot be read.
+    /// The list cannot be read.
     #[error("{at:?}: {reason}")]
     List { at: String, reason: Unreadable },
 }
 
-impl Shape {
-    /// The shape that a field has; `self` where it has none yet. A map and a list of names with values are told apart,
-    /// since two versions of one API may differ just in this.
+impl ListFormat {
+    /// The format of an existing field; `self` where it is missing. Maps and lists of `{name, value}` are
+    /// distinguished, because versions of one API differ in this.
     pub fn of(self, found: Option<&Value>) -> Self {
         match (self, found) {
             (Self::Map | Self::Named, Some(Value::Object(_))) => Self::Map,
@@ -43,8 +42,8 @@ impl Shape {
         }
     }
 
-    /// The shape in the version of the object's API, for fields that are missing: Cluster API writes maps up to v1beta1,
-    /// and lists of names with values from v1beta2 on.
+    /// The format of a missing field by the API version of the object: Cluster API uses maps up to v1beta1, and lists
+    /// of `{name, value}` from v1beta2 on.
     pub fn in_version_of(self, object: &Value) -> Self {
         let version = text(object, "apiVersion").and_then(|version| version.rsplit_once('/'));
         match (self, version) {
@@ -56,15 +55,15 @@ impl Shape {
         }
     }
 
-    /// A field of this shape without items.
+    /// An empty field of this format.
     pub fn empty(self) -> Value {
         if self == Self::Map { json!({}) } else { json!([]) }
     }
 
-    /// A list of names with values is merged by both: an owner who applies its original again (server-side apply) finds
-    /// its own item back beside the one that was put in its place. Then what was put in goes, and the list is the
-    /// owner's. In a map the owner's own values are back under their names, and what was added beside them is left over: that
-    /// goes. None if the list is not such a merged one.
+    /// Server-side apply merges these lists: an owner that applies its original again restores its own item beside the
+    /// one that replaced it. Then the replacement is removed, and the list is the owner's. In a map, the owner's values
+    /// are restored under their names and added ones are left over; these are removed. None if the list is not merged
+    /// like this.
     pub fn without_merged(self, found: &Value, edits: &[Edit]) -> Option<Value> {
         if self == Self::Map {
             return map_without_merged(found.as_object()?, edits);
@@ -81,7 +80,7 @@ impl Shape {
         is_merged.then(|| list.iter().filter(|element| !ours(element)).cloned().collect())
     }
 
-    /// Reads a list; an empty one if there is none.
+    /// Reads a list; an empty one if it is missing.
     pub fn read(self, found: Option<&Value>, path: &Path) -> Result<CommandLine, Unfit> {
         let at = || path.pointer().to_string();
         let wanted = match self {
@@ -99,7 +98,7 @@ impl Shape {
         line.map_err(|reason| Unfit::List { at: at(), reason })
     }
 
-    /// The field for a list; `found` is the field that it was read from.
+    /// The new field; `found` is the field that the list was read from.
     pub fn write(self, found: Option<&Value>, line: &CommandLine) -> Value {
         match self {
             Self::Bare | Self::Dashed => json!(line.items().unwrap_or_default()),
@@ -118,13 +117,13 @@ impl Shape {
     }
 }
 
-/// The element that has the name, with the value; whatever else is in it stays.
+/// The item with the name and the value; its other fields stay.
 fn element(left: &mut Vec<&Value>, name: &str, value: &str) -> Value {
     let place = left.iter().position(|element| text(element, "name") == Some(name));
     let mut element = place.map_or_else(|| json!({}), |place| left.remove(place).clone());
     if let Some(fields) = element.as_object_mut() {
         fields.insert("name".to_owned(), json!(name));
-        // A missing value is an empty one, and stays missing.
+        // A missing value is empty, and stays missing.
         if !(value.is_empty() && fields.get("value").is_none_or(Value::is_null)) || place.is_none() {
             fields.insert("value".to_owned(), json!(value));
         }
@@ -198,13 +197,13 @@ mod tests {
     #[test]
     fn what_an_element_does_not_say_stays_unsaid() {
         let found = json!([{"name": "v"}, {"name": "x", "value": null}, {"name": "y", "value": ""}]);
-        let line = Shape::Named.read(Some(&found), &Path::default()).unwrap();
-        assert_eq!(Shape::Named.write(Some(&found), &line), found);
+        let line = ListFormat::Named.read(Some(&found), &Path::default()).unwrap();
+        assert_eq!(ListFormat::Named.write(Some(&found), &line), found);
     }
 
     #[test]
     fn a_value_that_is_no_text_is_not_read_as_an_empty_one() {
         let found = json!([{"name": "v", "value": 2}]);
-        assert!(Shape::Named.read(Some(&found), &Path::default()).is_err());
+        assert!(ListFormat::Named.read(Some(&found), &Path::default()).is_err());
     }
 }

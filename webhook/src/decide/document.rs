@@ -1,8 +1,7 @@
-//! An object under change, with a record of every change, so that it can be taken back byte for byte.
+//! An object with a record of every change, so that each change can be undone byte for byte.
 //!
-//! The record goes into the undo annotation. Between the change and its undoing the object's owner may have written the
-//! object again: a change is taken back only while what it put in is still there. What is there otherwise is its owner's
-//! own, and stays.
+//! The record is stored in the undo annotation. The owner may write the object between the change and the undo, so a
+//! change is undone only while its new value is still there. Other values are the owner's, and stay.
 
 use outrigger_shared::{
     command_line::{CommandLine, Edit},
@@ -12,28 +11,29 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    arguments::{Shape, Unfit},
-    place::{append, find, prune, take, write},
+    arguments::{ListFormat, Unfit},
+    fields::{append, find, prune, take, write},
 };
 use crate::patch::{NotAnObject, Path};
 
-/// One recorded change. `at` is a JSON Pointer into the object; `parents` counts the objects that were made on the way.
+/// One recorded change. `at` is a JSON Pointer into the object; `parents` counts the objects that were created on the
+/// way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "camelCase")]
 pub(super) enum Entry {
-    /// Words of an argument list.
+    /// Arguments of a list.
     Arguments {
         at: String,
-        shape: Shape,
+        shape: ListFormat,
         #[serde(default, skip_serializing_if = "is_zero")]
         parents: usize,
-        /// The list had no item left, so its field was taken out.
+        /// The list became empty, so its field was removed.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         emptied: bool,
         #[serde(flatten)]
         edit: Edit,
     },
-    /// A field. A missing side means a missing field.
+    /// A field. A missing side stands for a missing field.
     Field {
         at: String,
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -64,7 +64,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, 
     Value::deserialize(deserializer).map(Some)
 }
 
-/// The object, what was changed in it, and why.
+/// The object, its changes and their reasons.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Document {
     value: Value,
@@ -76,16 +76,16 @@ pub(super) struct Document {
 }
 
 impl Document {
-    /// The object as it was before the recorded changes, as far as these are still there.
+    /// The object before the recorded changes, as far as their new values are still there.
     pub fn restored(object: &Value, entries: &[Entry]) -> Self {
         let mut value = object.clone();
         let mut last = entries;
         while let Some((entry, before)) = last.split_last() {
-            // All edits of one list are taken back together, or none.
+            // All edits of one list are undone together, or none.
             let same = |other: &&Entry| entry.is_arguments_at(other);
             let group = 1 + before.iter().rev().take_while(same).count();
             let (rest, group) = last.split_at(last.len() - group);
-            // What another hand has written since is its own; it stays.
+            // The owner has written another value since; keep it.
             let _kept: Option<()> = take_back(&mut value, group);
             last = rest;
         }
@@ -95,20 +95,20 @@ impl Document {
         }
     }
 
-    /// The object as it is by now.
+    /// The object with its changes so far.
     pub fn whole(&self) -> &Value {
         &self.value
     }
 
-    /// What is at the path; none if nothing or null is.
+    /// The value at the path; none if missing or null.
     pub fn get(&self, path: &Path) -> Option<&Value> {
         find(&self.value, path)
     }
 
-    /// Sets a field, together with the objects on the way. Does nothing if it has that value.
+    /// Sets a field and creates missing objects on the way. Does nothing if the field has that value.
     ///
     /// # Errors
-    /// When something on the way is no object; nothing is changed then.
+    /// When a value on the way is not an object; nothing is changed then.
     pub fn set(&mut self, path: &Path, new: Value, why: impl Into<String>) -> Result<(), NotAnObject> {
         let was = self.value.pointer(path.pointer().as_str()).cloned();
         if was.as_ref() == Some(&new) {
@@ -126,7 +126,8 @@ impl Document {
         Ok(())
     }
 
-    /// Makes an empty object of a null on the way to a field. It has an entry of its own, so that the null comes back.
+    /// Replaces a null on the way to a field by an empty object. The null has an entry of its own, so that it is
+    /// restored.
     fn open(&mut self, path: &Path) {
         let keys: Vec<&str> = path.keys().collect();
         for depth in 1..keys.len() {
@@ -145,10 +146,10 @@ impl Document {
         }
     }
 
-    /// Appends an element to a list, which is made if it is missing.
+    /// Appends an element to a list; creates a missing list.
     ///
     /// # Errors
-    /// When something on the way is no object, or the field is no list; nothing is changed then.
+    /// When a value on the way is not an object, or the field is not a list; nothing is changed then.
     pub fn push(&mut self, path: &Path, new: Value, why: impl Into<String>) -> Result<(), NotAnObject> {
         self.open(path);
         let parents = append(&mut self.value, path, new.clone())?;
@@ -161,60 +162,57 @@ impl Document {
         Ok(())
     }
 
-    /// Notes something to tell whoever writes the object, once.
+    /// Adds a warning for the client, once.
     pub fn warn(&mut self, warning: String) {
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }
     }
 
-    /// Notes why something stays as it is, once.
+    /// Adds a reason for an unchanged field, once.
     pub fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
     }
 
-    /// Those notes.
     pub fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// Notes flags with which a component does not start. They matter only while the phase leaves them there.
+    /// Adds flags with which a component does not start. They matter only while the phase leaves them there.
     pub fn note_fatal(&mut self, warning: String) {
         if !self.fatal.contains(&warning) {
             self.fatal.push(warning);
         }
     }
 
-    /// Those flags.
     pub fn fatal(&mut self) -> Vec<String> {
         std::mem::take(&mut self.fatal)
     }
 
-    /// What was noted.
     pub fn warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Reads the argument list at the path; an empty one if nothing is there.
+    /// Reads the argument list at the path; an empty one if the field is missing.
     ///
     /// # Errors
-    /// When there is something else than such a list.
-    pub fn arguments(&self, path: &Path, shape: Shape) -> Result<CommandLine, Unfit> {
+    /// When the field holds no such list.
+    pub fn arguments(&self, path: &Path, shape: ListFormat) -> Result<CommandLine, Unfit> {
         shape.read(self.get(path), path)
     }
 
-    /// Writes an argument list back that [`Self::arguments`] has read and that was edited since. Without an item left,
-    /// the field goes: some APIs ask for one item at least. Those that write lists of names with values also ask for one
-    /// field at least in each object, so there the objects that held nothing else go too.
+    /// Writes back an argument list that [`Self::arguments`] has read. An empty list is removed with its field: some
+    /// APIs require at least one item. APIs with lists of `{name, value}` also require at least one field in each
+    /// object, so there the empty parent objects are removed too.
     ///
     /// # Errors
     /// When something on the way is no object.
     pub fn set_arguments(
         &mut self,
         path: &Path,
-        shape: Shape,
+        shape: ListFormat,
         line: &CommandLine,
         reasons: impl IntoIterator<Item = String>,
     ) -> Result<(), NotAnObject> {
@@ -225,7 +223,7 @@ impl Document {
         let written = shape.write(found, line);
         let as_it_stands = self.value.pointer(path.pointer().as_str());
         if as_it_stands.is_some_and(|value| value.is_string() || value.is_null()) {
-            // A single text, or a null, became a list: only the whole field can be taken back as it was.
+            // The field was a string or null and becomes a list, so only the whole field can be undone.
             let reasons: Vec<String> = reasons.into_iter().collect();
             return self.set(path, written, reasons.join("; "));
         }
@@ -236,7 +234,7 @@ impl Document {
             prune(
                 &mut self.value,
                 path,
-                if shape == Shape::Named { usize::MAX } else { 0 },
+                if shape == ListFormat::Named { usize::MAX } else { 0 },
             );
             0
         } else {
@@ -254,7 +252,7 @@ impl Document {
         Ok(())
     }
 
-    /// Writes a YAML text back that was read from the path and edited since.
+    /// Writes back an edited YAML text.
     ///
     /// # Errors
     /// When something on the way is no object.
@@ -288,7 +286,7 @@ impl Entry {
     }
 }
 
-/// Takes a change back, or the changes of one list. None when they are not what stands there any more.
+/// Undoes a change, or the changes of one list. None when their new values are not there any more.
 fn take_back(value: &mut Value, group: &[Entry]) -> Option<()> {
     match group {
         [Entry::Field { at, was, now, parents }] => {
@@ -299,7 +297,7 @@ fn take_back(value: &mut Value, group: &[Entry]) -> Option<()> {
             let list = value.pointer_mut(at)?.as_array_mut()?;
             let index = list.iter().rposition(|element| element == now)?;
             list.remove(index);
-            // Whoever made the list made something on the way to its first element.
+            // Creating the list counted one more object on the way.
             if list.is_empty() && *parents > 0 {
                 put(value, at, None, parents - 1)?;
             }
@@ -326,7 +324,7 @@ fn take_back(value: &mut Value, group: &[Entry]) -> Option<()> {
             let edits: Vec<Edit> = group.iter().filter_map(edit).collect();
             let path = Path::parse(at)?;
             let found = find(value, &path).cloned();
-            // The object may have been read in another version of its API since.
+            // The object may be in another version of its API since.
             let shape = shape.in_version_of(value).of(found.as_ref());
             if let Some(own) = found.as_ref().and_then(|found| shape.without_merged(found, &edits)) {
                 return put(value, at, Some(own), 0);
@@ -343,7 +341,7 @@ fn take_back(value: &mut Value, group: &[Entry]) -> Option<()> {
     }
 }
 
-/// Puts an old value back, or takes the field out together with the objects that were made on the way to it.
+/// Restores an old value, or removes the field and the objects that were created on the way to it.
 fn put(value: &mut Value, at: &str, was: Option<Value>, parents: usize) -> Option<()> {
     let path = Path::parse(at)?;
     match was {

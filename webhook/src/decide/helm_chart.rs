@@ -1,29 +1,29 @@
-//! HelmChart and HelmChartConfig of Rancher's distributions (`helm.cattle.io/v1`), where they bring AWS's
-//! cloud-controller-manager: its flags are the list `args` among the chart's values. The values are YAML in a text
-//! (`valuesContent`), a map (`values`), or both. The same objects also stand as text in the `additionalManifest` of
-//! a Rancher cluster ([`in_manifest`]).
+//! HelmChart and HelmChartConfig of Rancher's distributions (`helm.cattle.io/v1`) that install AWS's
+//! cloud-controller-manager: its flags are the list `args` in the values of the chart. The values are YAML text
+//! (`valuesContent`), a map (`values`), or both. The `additionalManifest` of a Rancher cluster contains the same
+//! objects as text ([`in_manifest`]).
 //!
-//! Nothing but the flags of the table is written. Where the values do not fit the distribution's nodes, a warning says so.
-//! Where leader migration would guard too little, as the manager has other names than its own list, an object is refused, and
-//! a text of manifests keeps its chart, so that the rest of the cluster can follow the phase.
+//! Only the flags of the table are written. Values that do not fit the nodes of the distribution cause a warning. Where
+//! leader migration would not guard all controllers, because the manager has other names than its list, an object is
+//! refused, and in a text of manifests the chart is not changed, so that the rest of the cluster can follow the phase.
 
 use outrigger_shared::{
     command_line::CommandLine,
     component::Component,
     migration::{Phase, Profile},
     phase_flags,
-    version::KubernetesVersion,
     yaml_text::YamlText,
 };
 use serde_json::{Value, json};
 
 use super::{
     Input, Kind,
-    arguments::Shape,
+    arguments::ListFormat,
     document::Document,
-    durable::{self, Obstacle, Rules, Situation},
+    helm_values::{FlagsLocation, Values},
     helm_warnings::warnings,
-    yaml_arguments::{self, Place},
+    provisioner_object::{self, Obstacle, Rules, Situation},
+    yaml_arguments::{self, ListPath},
 };
 use crate::patch::Path;
 
@@ -37,7 +37,7 @@ const fn row(kind: &'static str, plural: &'static str) -> Kind {
         on_update: true,
         profiles: &[Profile::RancherRKE2],
         is_concerned: |input: &Input<'_>| is_managers(input.object),
-        draft: |input, migration| durable::draft(input, migration, &RULES),
+        draft: |input, migration| provisioner_object::draft(input, migration, &RULES),
     }
 }
 
@@ -51,27 +51,27 @@ const RULES: Rules = Rules {
     besides: &[],
     version: &[],
     both_in_one_object: false,
-    // While the evidence is missing, Complete must not take leader migration from the manager.
+    // While the evidence is missing, Complete must not remove leader migration from the manager.
     is_external: |_| false,
     form,
     warnings,
 };
 
-/// The chart, also the name of the HelmChart that a HelmChartConfig adds values to.
+/// The chart, and the name of the HelmChart that a HelmChartConfig extends.
 const CHART: &str = "aws-cloud-controller-manager";
 const CONTENT: [&str; 2] = ["spec", "valuesContent"];
 const ARGS: [&str; 3] = ["spec", "values", "args"];
 
-/// The chart's own list, which a list in the values replaces as a whole.
+/// The default list of the chart, which a list in the values replaces.
 const DEFAULT_ARGS: [&str; 2] = ["--v=2", "--cloud-provider=aws"];
 
-/// Whether a HelmChart or HelmChartConfig brings AWS's cloud-controller-manager.
+/// Whether a HelmChart or HelmChartConfig installs AWS's cloud-controller-manager.
 fn is_managers(object: &Value) -> bool {
     let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     match text("/kind") {
         "HelmChart" => {
-            // The archive itself counts before any name of it; then only the object's name tells what is in it.
-            // https://docs.rke2.io/reference/helm (chartContent overrides chart)
+            // chartContent overrides chart (https://docs.rke2.io/reference/helm); then only the name of the object
+            // identifies the chart.
             if !text("/spec/chartContent").is_empty() && text("/metadata/name") == CHART {
                 return true;
             }
@@ -87,107 +87,9 @@ fn is_managers(object: &Value) -> bool {
     }
 }
 
-/// Where the list of flags stands, or belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Holder {
-    /// In the text `valuesContent`.
-    Content,
-    /// In the map `values`.
-    Values,
-    /// There are no values at all, so that a recent version runs, which leader migration with flags alone does not guard.
-    Missing,
-    /// It sets other values of a chart whose flags stand elsewhere.
-    Elsewhere,
-}
-
-/// The values of an object, and which of them counts.
-pub(super) struct Values {
-    content: Value,
-    map: Value,
-}
-
-impl Values {
-    pub(super) fn of(object: &Value) -> Result<Self, Obstacle> {
-        let content = match object.pointer("/spec/valuesContent") {
-            Some(Value::String(text)) => {
-                let mut documents = YamlText::parse(text)
-                    .map_err(|refusal| Obstacle::Other(format!("spec.valuesContent: {refusal}")))?
-                    .documents()
-                    .to_vec();
-                if documents.len() > 1 {
-                    return Err(Obstacle::Other(
-                        "spec.valuesContent has several documents; make it one".to_owned(),
-                    ));
-                }
-                documents.pop().unwrap_or_default()
-            }
-            _ => Value::Null,
-        };
-        Ok(Self {
-            content,
-            map: object.pointer("/spec/values").cloned().unwrap_or_default(),
-        })
-    }
-
-    pub(super) fn get(&self, pointer: &str) -> Option<&Value> {
-        let found = self.map.pointer(pointer).or_else(|| self.content.pointer(pointer));
-        found.filter(|value| !value.is_null())
-    }
-
-    fn holder(&self, object: &Value) -> Result<Holder, Obstacle> {
-        let set = object.pointer("/spec/set").and_then(Value::as_object);
-        let is_args = |key: &&String| key.as_str() == "args" || key.starts_with("args[") || key.starts_with("args.");
-        if let Some(key) = set.and_then(|set| set.keys().find(is_args)) {
-            return Err(Obstacle::Other(format!(
-                "spec.set has {key:?}, which changes args after all other values; move it to args in spec.valuesContent"
-            )));
-        }
-        let has_args = |values: &Value| values.get("args").is_some_and(|args| !args.is_null());
-        match (has_args(&self.content), has_args(&self.map)) {
-            (true, true) => Err(Obstacle::Other(
-                "spec.valuesContent and spec.values both have args; keep one of them".to_owned(),
-            )),
-            (true, false) => Ok(Holder::Content),
-            (false, true) => Ok(Holder::Values),
-            (false, false) if object.get("kind").and_then(Value::as_str) == Some("HelmChartConfig") => {
-                Ok(Holder::Elsewhere)
-            }
-            (false, false) if !self.content.is_null() => Ok(Holder::Content),
-            (false, false) if !self.map.is_null() => Ok(Holder::Values),
-            (false, false) => Ok(Holder::Missing),
-        }
-    }
-
-    /// The manager's own version. The chart's default image is a recent one.
-    fn version(&self) -> KubernetesVersion {
-        let tag = self.get("/image/tag").and_then(Value::as_str);
-        tag.and_then(|tag| tag.parse().ok())
-            .unwrap_or(KubernetesVersion::v1(28))
-    }
-
-    /// What leader migration would leave unguarded with the flags of the values, or with the chart's own.
-    fn shortcoming(&self, holder: Holder, situation: &Situation<'_>) -> Result<Option<&'static str>, Obstacle> {
-        if holder == Holder::Elsewhere {
-            return Ok(None);
-        }
-        let manager = Component::CloudControllerManager;
-        // A chart without them has flags of its own, none of which is about leader migration.
-        let line = Shape::Dashed.read(self.get("/args"), &Path::new(&["args"]))?;
-        phase_flags::shortcoming(manager, &line, &situation.circumstances())
-            .map_err(|reason| Obstacle::of_flags(manager, reason.into()))
-    }
-
-    pub(super) fn situation<'a>(&self, situation: &Situation<'a>) -> Situation<'a> {
-        Situation {
-            version: Some(self.version()),
-            ..*situation
-        }
-    }
-}
-
-/// Whether the phase wants anything of the manager's flags.
+/// Whether the phase requires flags of the manager.
 fn is_guarded(situation: &Situation<'_>) -> bool {
-    matches!(situation.row, Phase::Prepare | Phase::Migrate) && !situation.migration.spec.downtime
+    matches!(situation.effective_phase, Phase::Prepare | Phase::Migrate) && !situation.migration.spec.downtime
 }
 
 fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
@@ -196,12 +98,12 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     }
     let object = document.whole().clone();
     let values = Values::of(&object)?;
-    let holder = values.holder(&object)?;
+    let location = values.location(&object)?;
     let situation = values.situation(situation);
     let content = Path::new(&CONTENT);
-    match holder {
-        Holder::Elsewhere | Holder::Missing => {}
-        Holder::Content => {
+    match location {
+        FlagsLocation::Elsewhere | FlagsLocation::Missing => {}
+        FlagsLocation::Content => {
             let mut text = YamlText::parse(
                 object
                     .pointer("/spec/valuesContent")
@@ -210,7 +112,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
             )?;
             let reasons = in_text(
                 &mut text,
-                Place {
+                ListPath {
                     document: 0,
                     path: &["args"],
                 },
@@ -218,25 +120,25 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
             )?;
             document.set_text(&content, &text, reasons)?;
         }
-        Holder::Values if values.map.get("args").is_none_or(Value::is_null) => {
+        FlagsLocation::Values if values.map.get("args").is_none_or(Value::is_null) => {
             let (args, reasons) = defaults(&situation)?;
             document.set(&Path::new(&ARGS), json!(args), reasons.join("; "))?;
         }
-        Holder::Values => {
+        FlagsLocation::Values => {
             let manager = Component::CloudControllerManager;
-            durable::arguments(document, &Path::new(&ARGS), Shape::Dashed, manager, &situation)?;
+            provisioner_object::arguments(document, &Path::new(&ARGS), ListFormat::Dashed, manager, &situation)?;
         }
     }
-    let shortcoming = values.shortcoming(holder, &situation)?;
+    let shortcoming = values.shortcoming(location, &situation)?;
     shortcoming.map_or(Ok(()), |shortcoming| Err(Obstacle::ManagerNames(shortcoming)))
 }
 
-/// The flags in a text of values, or of the whole object.
-fn in_text(text: &mut YamlText, place: Place<'_>, situation: &Situation<'_>) -> Result<Vec<String>, Obstacle> {
-    let Place { document, path } = place;
+/// Changes the flags in a text of values, or of a whole object.
+fn in_text(text: &mut YamlText, place: ListPath<'_>, situation: &Situation<'_>) -> Result<Vec<String>, Obstacle> {
+    let ListPath { document, path } = place;
     if text.get(document, path).is_some_and(|args| !args.is_null()) {
         let manager = Component::CloudControllerManager;
-        return yaml_arguments::arguments(text, place, Shape::Dashed, manager, situation);
+        return yaml_arguments::arguments(text, place, ListFormat::Dashed, manager, situation);
     }
     let (args, reasons) = defaults(situation)?;
     if text.get(document, path).is_some() {
@@ -246,7 +148,7 @@ fn in_text(text: &mut YamlText, place: Place<'_>, situation: &Situation<'_>) -> 
     Ok(reasons)
 }
 
-/// The chart's own list with the flags of the situation.
+/// The default list of the chart with the flags of the situation.
 fn defaults(situation: &Situation<'_>) -> Result<(Vec<String>, Vec<String>), Obstacle> {
     let manager = Component::CloudControllerManager;
     let because = |reason: phase_flags::Refusal| Obstacle::Flags {
@@ -255,13 +157,13 @@ fn defaults(situation: &Situation<'_>) -> Result<(Vec<String>, Vec<String>), Obs
     };
     let args: Vec<String> = DEFAULT_ARGS.map(str::to_owned).to_vec();
     let mut line = CommandLine::dashed(args).map_err(|reason| because(reason.into()))?;
-    let mut reasons = durable::flags(&mut line, manager, situation, None)?;
+    let mut reasons = provisioner_object::flags(&mut line, manager, situation, None)?;
     reasons.push("the chart's own args are written out, since a list in the values replaces them".to_owned());
     Ok((line.items().unwrap_or_default().to_vec(), reasons))
 }
 
-/// Gives the HelmCharts of AWS's cloud-controller-manager in a text of manifests the flags of the situation. Nothing
-/// else in the text is touched, since a document that goes from it takes its objects along.
+/// Applies the flags of the situation to the HelmCharts of AWS's cloud-controller-manager in a text of manifests.
+/// Nothing else in the text is changed: Rancher deletes the objects of a document that disappears.
 pub(super) fn in_manifest(document: &mut Document, path: &Path, situation: &Situation<'_>) -> Result<(), Obstacle> {
     let Some(text) = document
         .get(path)
@@ -288,26 +190,26 @@ fn chart_in_text(text: &mut YamlText, number: usize, situation: &Situation<'_>) 
         return Ok(Vec::new());
     };
     let values = Values::of(&object)?;
-    let holder = values.holder(&object)?;
+    let location = values.location(&object)?;
     let situation = values.situation(situation);
-    if values.shortcoming(holder, &situation)?.is_some() {
+    if values.shortcoming(location, &situation)?.is_some() {
         return Ok(Vec::new());
     }
-    match holder {
-        Holder::Elsewhere | Holder::Missing => Ok(Vec::new()),
-        Holder::Content => text.nested(number, &CONTENT, |inner| {
+    match location {
+        FlagsLocation::Elsewhere | FlagsLocation::Missing => Ok(Vec::new()),
+        FlagsLocation::Content => text.nested(number, &CONTENT, |inner| {
             in_text(
                 inner,
-                Place {
+                ListPath {
                     document: 0,
                     path: &["args"],
                 },
                 &situation,
             )
         }),
-        Holder::Values => in_text(
+        FlagsLocation::Values => in_text(
             text,
-            Place {
+            ListPath {
                 document: number,
                 path: &ARGS,
             },
@@ -321,7 +223,7 @@ pub(super) fn manifest_warnings(text: &str, situation: &Situation<'_>) -> Vec<St
     if !text.contains(CHART) {
         return Vec::new();
     }
-    // A text that is no YAML is an obstacle of the form, which says so.
+    // Invalid YAML is reported as an obstacle.
     let Ok(text) = YamlText::parse(text) else {
         return Vec::new();
     };
@@ -334,11 +236,11 @@ pub(super) fn manifest_warnings(text: &str, situation: &Situation<'_>) -> Vec<St
     charts.flat_map(of_chart).collect()
 }
 
-/// Why a chart in a text of manifests keeps its flags. What cannot be read is an obstacle of the form.
+/// Why a chart in a text of manifests is not changed. What cannot be read is reported as an obstacle.
 fn unguarded(chart: &Value, situation: &Situation<'_>) -> Option<String> {
     let values = Values::of(chart).ok().filter(|_| is_guarded(situation))?;
-    let holder = values.holder(chart).ok()?;
-    let shortcoming = values.shortcoming(holder, &values.situation(situation));
+    let location = values.location(chart).ok()?;
+    let shortcoming = values.shortcoming(location, &values.situation(situation));
     let shortcoming = shortcoming.ok().flatten()?;
     Some(format!("the chart in additionalManifest is not changed: {shortcoming}"))
 }

@@ -1,18 +1,17 @@
-//! Values of the cloud-controller-manager's chart that keep its Pods from running on nodes of RKE2 and K3s, or make them do
-//! what the old manager did not. They are told, never rewritten: what fits depends on more than the object says.
+//! Warns of chart values of the cloud-controller-manager with which its Pods do not run on nodes of RKE2 and K3s, or
+//! behave unlike the old manager. They are not changed: the right value depends on more than the object.
 
 use outrigger_shared::command_line::Flag;
 use serde_json::Value;
 
-use super::{arguments::Shape, durable::Situation, helm_chart::Values};
+use super::{arguments::ListFormat, helm_values::Values, provisioner_object::Situation};
 use crate::patch::Path;
 
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// What keeps the chart's Pods from running, or makes them do what the old manager did not, on nodes of RKE2 and K3s.
 pub(super) fn warnings(object: &Value, _: &Situation<'_>) -> Vec<String> {
-    // Values that cannot be read are an obstacle of the form, which says so.
+    // Unreadable values are reported as an obstacle.
     let Ok(values) = Values::of(object) else {
         return Vec::new();
     };
@@ -30,7 +29,7 @@ fn placement(values: &Values) -> Vec<String> {
     let selector = values
         .get("/nodeSelector")
         .and_then(|selector| selector.get(CONTROL_PLANE));
-    // A null takes the chart's own key out.
+    // A null removes the default key of the chart.
     if !matches!(selector, Some(Value::Null)) && selector.and_then(Value::as_str) != Some("true") {
         warnings.push(format!(
             "the chart's nodeSelector fits no node of RKE2; set nodeSelector: {{{CONTROL_PLANE}: \"true\"}} in the values"
@@ -62,8 +61,8 @@ fn flags(values: &Values, is_config: bool) -> Vec<String> {
     if is_config && args.is_none() {
         return Vec::new();
     }
-    let read = Shape::Dashed.read(args, &Path::new(&["args"]));
-    // A list that cannot be read is an obstacle of the form.
+    let read = ListFormat::Dashed.read(args, &Path::new(&["args"]));
+    // An unreadable list is reported as an obstacle.
     let Ok(line) = read else { return Vec::new() };
     let mut warnings = Vec::new();
     let routes = Flag::boolean("configure-cloud-routes");

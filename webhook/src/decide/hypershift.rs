@@ -1,9 +1,9 @@
-//! HyperShift's hosted control planes: no workload of theirs is ever changed.
+//! HyperShift's hosted control planes: their workloads are never changed.
 //!
 //! Its control-plane-operator renders each workload from the release and writes it again where a field differs
-//! (`support/upsert/apply.go` of <https://github.com/openshift/hypershift>). A flag of ours would be taken back at some write, or
-//! stay without the operator's knowledge. HyperShift runs a cloud-controller-manager of its own and its kube-controller-manager
-//! without the in-tree provider, so there is nothing to hand over.
+//! (`support/upsert/apply.go` of <https://github.com/openshift/hypershift>). It would revert a flag of ours, or keep it
+//! unnoticed. HyperShift runs its own cloud-controller-manager, and its kube-controller-manager without the in-tree
+//! provider, so there is nothing to migrate.
 
 use outrigger_shared::migration::Phase;
 use serde_json::Value;
@@ -24,7 +24,7 @@ pub(super) fn workload(input: &Input<'_>, migration: &Migration<'_>, pod: &Value
     Some(draft)
 }
 
-/// A HostedControlPlane is the owner, or the labels are those of the operator: a Pod's owner is a ReplicaSet.
+/// The owner is a HostedControlPlane, or the labels are those of the operator: the owner of a Pod is a ReplicaSet.
 fn is_written_by_hypershift(object: &Value, pod: &Value) -> bool {
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     let is_hosted = |owner: &Value| {

@@ -1,57 +1,73 @@
-//! What a decision may look at, and whether the review is an occasion to act.
+//! Input of a decision, and whether the review is an occasion to change the object.
 
 use std::collections::BTreeMap;
 
-use outrigger_shared::annotations;
+use outrigger_shared::{
+    annotations,
+    migration::{CloudProviderMigration, CloudProviderMigrationSpec},
+};
 use serde_json::Value;
 
-use super::{Migration, annotation};
+use super::fields::annotation;
 
-/// What happens to the object.
+/// The parts of a migration that decisions read.
+#[derive(Clone, Copy, Debug)]
+pub struct Migration<'a> {
+    pub name: &'a str,
+    pub spec: &'a CloudProviderMigrationSpec,
+    /// Status condition `Prepared` is `True`.
+    pub prepared: bool,
+}
+
+impl<'a> From<&'a CloudProviderMigration> for Migration<'a> {
+    fn from(migration: &'a CloudProviderMigration) -> Self {
+        Self {
+            name: migration.metadata.name.as_deref().unwrap_or_default(),
+            spec: &migration.spec,
+            prepared: migration.is_prepared(),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// It is made.
     Create,
-    /// It is written again.
     Update,
-    /// Anything else; never changed.
+    /// Never changed.
     Other,
 }
 
-/// Everything that a decision may look at.
+/// Complete input of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// What happens to the object.
     pub operation: Operation,
     /// API group of the object's kind; empty for the core group.
     pub group: &'a str,
-    /// The object's kind.
     pub kind: &'a str,
-    /// The part of the object that is written (`status`, `scale`, …); empty for the object itself.
+    /// The subresource (`status`, `scale`, …); empty for the object itself.
     pub subresource: &'a str,
-    /// The object's namespace; none for cluster-scoped objects.
+    /// None for cluster-scoped objects.
     pub namespace: Option<&'a str>,
-    /// Labels of that namespace; none when they are not known, and then no selector on them matches.
+    /// None when not known; then no namespace selector matches.
     pub namespace_labels: Option<&'a BTreeMap<String, String>>,
-    /// The object's name; empty while the API server has not generated it.
+    /// Empty while the API server has not generated it.
     pub name: &'a str,
-    /// The object as it is about to be stored.
+    /// The object to be stored.
     pub object: &'a Value,
-    /// The object as it is stored now; none on creation.
+    /// The stored object; none on creation.
     pub old_object: Option<&'a Value>,
-    /// Every migration there is.
     pub migrations: &'a [Migration<'a>],
-    /// The migration that the request's path names, `/mutate/NAME`: the API server that asks is that cluster's own.
+    /// The migration in the path `/mutate/NAME`: the API server of that cluster sends the review.
     pub path_migration: Option<&'a str>,
-    /// The webhook's own namespace, which it leaves alone.
+    /// The webhook changes nothing in its own namespace.
     pub own_namespace: Option<&'a str>,
     /// Whether a cloud-controller-manager holds its main lease in the cluster of the Node; none when it is not known.
     pub manager_fresh: Option<bool>,
 }
 
 impl<'a> Input<'a> {
-    /// The creation of an object, which tells its own kind, namespace and name. Nothing is known of its surroundings: no
-    /// labels of its namespace, no manager.
+    /// The creation of an object, with kind, namespace and name of the object itself. Labels of its namespace and the
+    /// state of managers are not known.
     #[must_use]
     pub fn creation(object: &'a Value, migrations: &'a [Migration<'a>]) -> Self {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
@@ -73,7 +89,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// The same object written over a stored one; without one it stays a creation.
+    /// Turns the creation into an update of a stored object, if there is one.
     #[must_use]
     pub fn over(mut self, old: Option<&'a Value>) -> Self {
         if old.is_some() {
@@ -83,21 +99,21 @@ impl<'a> Input<'a> {
         self
     }
 
-    /// Whether a part of the object differs between what is stored and what is written, leaving out fields of that part by
-    /// name; false without a stored object.
+    /// Whether a part of the object differs from the stored one, without some fields of that part; false without a
+    /// stored object.
     pub(super) fn changes(&self, pointer: &str, besides: &[&str]) -> bool {
         self.old_object
             .is_some_and(|old| differ(old.pointer(pointer), self.object.pointer(pointer), besides))
     }
 
-    /// Whether the operator asks for the phase to be applied now.
+    /// Whether the operator requests that the phase is applied now.
     pub(super) fn asks_for_phase(&self) -> bool {
         let asked = |object: &'a Value| annotation(object, annotations::APPLY);
         self.old_object.is_some_and(|old| asked(old) != asked(self.object))
     }
 
-    /// A phase permits, it never triggers: a creation, a change of one of these parts, or the operator's own word. What is
-    /// being deleted is left alone.
+    /// Whether this review may change the object: at its creation, when one of these parts changes, or when the
+    /// operator requests it. A change of phase alone changes no object. Objects that are being deleted are not changed.
     pub(super) fn may_act(&self, triggers: &[&str], besides: &[&str]) -> bool {
         let is_occasion = self.operation == Operation::Create
             || self.asks_for_phase()
@@ -105,7 +121,7 @@ impl<'a> Input<'a> {
         is_occasion && !self.is_being_deleted()
     }
 
-    /// Why [`Self::may_act`] says no.
+    /// Why [`Self::may_act`] is false.
     pub(super) fn why_not(&self, triggers: &[&str]) -> String {
         if self.is_being_deleted() {
             return "the object is being deleted".to_owned();

@@ -1,9 +1,10 @@
-//! Kamaji's TenantControlPlane: one Deployment runs all components, with the arguments that stand here. Kamaji writes the
-//! Deployment again whenever it differs from this object, so this is where the flags belong.
+//! Kamaji's TenantControlPlane: one Deployment runs all components, with the arguments in this object. Kamaji reverts
+//! changes of the Deployment, so the flags must be set here.
 //!
 //! Cluster API's KamajiControlPlane has the same lists, and its controller writes the TenantControlPlane from it
-//! (<https://github.com/clastix/cluster-api-control-plane-provider-kamaji>). A TenantControlPlane that it owns is left alone.
-//! KThreesControlPlane, of Cluster API's K3s provider, has no rules and is refused, so that a target says something.
+//! (<https://github.com/clastix/cluster-api-control-plane-provider-kamaji>). A TenantControlPlane with such an owner is
+//! not changed. KThreesControlPlane, of Cluster API's K3s provider, has no rules and is refused, so that the operator
+//! gets a warning.
 
 use outrigger_shared::{
     component::Component,
@@ -13,9 +14,9 @@ use serde_json::Value;
 
 use super::{
     Draft, Input, Kind, Migration,
-    arguments::Shape,
+    arguments::ListFormat,
     document::Document,
-    durable::{self, Obstacle, Rules, Situation},
+    provisioner_object::{self, Obstacle, Rules, Situation},
 };
 use crate::patch::Path;
 
@@ -35,7 +36,7 @@ pub(super) const KINDS: &[Kind] = &[
         versions: &["v1alpha1", "v1alpha2"],
         kind: "KamajiControlPlane",
         plural: "kamajicontrolplanes",
-        draft: |input, migration| durable::draft(input, migration, &CLUSTER_API),
+        draft: |input, migration| provisioner_object::draft(input, migration, &CLUSTER_API),
         ..CONTROL_PLANE
     },
     Kind {
@@ -66,7 +67,7 @@ const TENANT: Rules = Rules {
     both_in_one_object: true,
     is_external: |object| is_external(object, OF_TENANT),
     form: |document, situation| form(document, situation, OF_TENANT),
-    warnings: durable::no_warnings,
+    warnings: provisioner_object::no_warnings,
 };
 
 const CLUSTER_API: Rules = Rules {
@@ -78,24 +79,24 @@ const CLUSTER_API: Rules = Rules {
     ..TENANT
 };
 
-/// Where an object has the argument list of a component.
-type Place = fn(&str) -> Path;
+/// The path of the argument list of a component.
+type ArgumentsPath = fn(&str) -> Path;
 
-const OF_TENANT: Place = |component| Path::new(&["spec", "controlPlane", "deployment", "extraArgs", component]);
-const OF_CLUSTER_API: Place = |component| Path::new(&["spec", component, "extraArgs"]);
+const OF_TENANT: ArgumentsPath = |component| Path::new(&["spec", "controlPlane", "deployment", "extraArgs", component]);
+const OF_CLUSTER_API: ArgumentsPath = |component| Path::new(&["spec", component, "extraArgs"]);
 
-fn is_external(object: &Value, place: Place) -> bool {
-    durable::is_external(object, &place("controllerManager"), Shape::Dashed)
+fn is_external(object: &Value, place: ArgumentsPath) -> bool {
+    provisioner_object::is_external(object, &place("controllerManager"), ListFormat::Dashed)
 }
 
-fn form(document: &mut Document, situation: &Situation<'_>, place: Place) -> Result<(), Obstacle> {
+fn form(document: &mut Document, situation: &Situation<'_>, place: ArgumentsPath) -> Result<(), Obstacle> {
     let situation = &Situation {
-        controllers: Some(durable::KUBEADM_CONTROLLERS),
+        controllers: Some(provisioner_object::KUBEADM_CONTROLLERS),
         ..*situation
     };
     let mut component = |field, component| {
         let path = place(field);
-        durable::arguments(document, &path, Shape::Dashed, component, situation)
+        provisioner_object::arguments(document, &path, ListFormat::Dashed, component, situation)
     };
     component("controllerManager", Component::KubeControllerManager)?;
     component("apiServer", Component::KubeApiserver)
@@ -107,7 +108,7 @@ fn tenant(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
         .pointer("/metadata/ownerReferences")
         .and_then(Value::as_array);
     let is_owned = |owner: &Value| owner.get("kind").is_some_and(|kind| kind == "KamajiControlPlane");
-    let draft = durable::draft(input, migration, &TENANT);
+    let draft = provisioner_object::draft(input, migration, &TENANT);
     if owners.into_iter().flatten().any(is_owned) && !draft.patch.is_empty() && migration.spec.phase > Phase::InTree {
         return refused(
             "nothing is changed: select its KamajiControlPlane by a target of profile ClusterAPI instead, which writes this object \

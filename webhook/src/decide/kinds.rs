@@ -1,57 +1,12 @@
-//! **The table: which kinds have rules, and where these are.** It dispatches reviews, tells the background check what to
-//! look at, bounds the labels of metrics, and is compared with the registration in the manifests.
+//! **The table of the kinds that have rules.** It dispatches reviews, selects the kinds of the background check, bounds
+//! the labels of metrics, and is compared with the registration in the manifests.
 //!
-//! Each family of kinds brings its rows in its own file.
-
-use outrigger_shared::migration::Profile;
+//! The rows of each family are in its own file.
 
 use super::{
-    Draft, Input, Migration, cluster_api, helm_chart, kamaji, kubeadm_config, kubermatic, machine, node, pod,
-    rancher_rke1, rancher_rke2, tags, workload,
+    Input, Kind, cluster_api, helm_chart, kamaji, kubeadm_config, kubermatic, machine, node, pod, rancher_rke1,
+    rancher_rke2, tags, workload,
 };
-
-/// One kind of object and its rules.
-#[derive(Clone, Copy, Debug)]
-pub struct Kind {
-    /// API group; empty for the core group.
-    pub group: &'static str,
-    /// Versions of the group in which the rules know the object's form.
-    pub versions: &'static [&'static str],
-    /// Such as `Deployment`.
-    pub kind: &'static str,
-    /// Such as `deployments`, as registrations and URLs name it.
-    pub plural: &'static str,
-    /// Whether its objects live in namespaces.
-    pub namespaced: bool,
-    /// Whether an update can be changed; all kinds are reviewed at their creation.
-    pub on_update: bool,
-    /// The profiles of targets that can be about this kind.
-    pub profiles: &'static [Profile],
-    /// Whether there is anything to decide, told by the object alone: most reviews end here.
-    pub(super) is_concerned: fn(&Input<'_>) -> bool,
-    /// What the rules want.
-    pub(super) draft: fn(&Input<'_>, &Migration<'_>) -> Draft,
-}
-
-impl Kind {
-    /// The rule's name in audit annotations: `Kind.group`, as Kubernetes writes kinds.
-    #[must_use]
-    pub fn rule(&self) -> String {
-        let dot = if self.group.is_empty() { "" } else { "." };
-        format!("{}{dot}{}", self.kind, self.group)
-    }
-
-    /// The operations that are sent to the webhook. Of ConfigMaps only updates: kubeadm makes its own before any webhook
-    /// is there.
-    #[must_use]
-    pub fn operations(&self) -> &'static [&'static str] {
-        match (self.kind, self.on_update) {
-            ("ConfigMap", _) => &["UPDATE"],
-            (_, true) => &["CREATE", "UPDATE"],
-            (_, false) => &["CREATE"],
-        }
-    }
-}
 
 const FAMILIES: [&[Kind]; 15] = [
     workload::KINDS,
@@ -65,7 +20,7 @@ const FAMILIES: [&[Kind]; 15] = [
     kubeadm_config::KINDS,
     tags::KINDS,
     tags::DRIVERS,
-    // After the tags of the same kind, which say the same of Machines on AWS.
+    // After the rows of tags, which handle Machines on AWS.
     machine::KINDS,
     rancher_rke2::KINDS,
     rancher_rke1::KINDS,

@@ -1,8 +1,8 @@
-//! kubeadm's ConfigMaps in kube-system, changed only where a target names that namespace.
+//! ConfigMaps of kubeadm in kube-system, changed only where a target names that namespace.
 //!
 //! `kubeadm-config` holds a ClusterConfiguration as YAML text. kubeadm reads it when a control-plane node joins or is
-//! upgraded; no running static Pod changes by it. `kubelet-config` cannot name a cloud provider at all, so there is
-//! only something to warn about.
+//! upgraded; running static Pods do not change. `kubelet-config` has no field for a cloud provider, so it only causes
+//! warnings.
 
 use outrigger_shared::{
     component::{Component, Form},
@@ -14,10 +14,10 @@ use serde_json::Value;
 
 use super::{
     Input, Kind,
-    arguments::Shape,
+    arguments::ListFormat,
     document::Document,
-    durable::{self, Obstacle, Rules, Situation},
-    yaml_arguments::{self, Place},
+    provisioner_object::{self, Obstacle, Rules, Situation},
+    yaml_arguments::{self, ListPath},
 };
 use crate::patch::Path;
 
@@ -41,11 +41,11 @@ const fn row(
 pub(super) const KINDS: &[Kind] = &[
     row(
         |input| is_in_kube_system(input, |name| name == "kubeadm-config"),
-        |input, migration| durable::draft(input, migration, &CLUSTER),
+        |input, migration| provisioner_object::draft(input, migration, &CLUSTER),
     ),
     row(
         |input| is_in_kube_system(input, is_kubelet_config),
-        |input, migration| durable::draft(input, migration, &KUBELET),
+        |input, migration| provisioner_object::draft(input, migration, &KUBELET),
     ),
 ];
 
@@ -64,7 +64,7 @@ const KUBELET: Rules = Rules {
     besides: &[],
     version: &[],
     both_in_one_object: false,
-    // Nothing in it waits for evidence.
+    // It does not depend on the evidence.
     is_external: |_| true,
     form: |_, _| Ok(()),
     warnings: kubelet_warnings,
@@ -92,7 +92,7 @@ fn path() -> Path {
     Path::new(&["data", KEY])
 }
 
-/// The text, and which of its documents is the ClusterConfiguration.
+/// The text, and the index of the ClusterConfiguration document.
 fn read(text: &str) -> Result<(YamlText, usize), Obstacle> {
     let text = YamlText::parse(text)?;
     let is_ours = |document: &Value| document.get("kind").and_then(Value::as_str) == Some(KEY);
@@ -106,11 +106,11 @@ fn is_external(object: &Value) -> bool {
     let Some(Ok((text, document))) = text.map(read) else {
         return false;
     };
-    let place = Place {
+    let place = ListPath {
         document,
         path: &CONTROLLER_MANAGER,
     };
-    yaml_arguments::read(&text, place, Shape::Map)
+    yaml_arguments::read(&text, place, ListFormat::Map)
         .is_ok_and(|line| matches!(Form::of_command_line(&line), Form::External { .. }))
 }
 
@@ -123,33 +123,33 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     let version = text.get(number, &["kubernetesVersion"]).and_then(Value::as_str);
     let situation = Situation {
         version: version.and_then(|version| version.parse().ok()).or(situation.version),
-        controllers: Some(durable::KUBEADM_CONTROLLERS),
+        controllers: Some(provisioner_object::KUBEADM_CONTROLLERS),
         ..*situation
     };
-    // v1beta4 has lists of name and value, the versions before have maps.
+    // v1beta4 has lists of name and value, earlier versions have maps.
     let api = text
         .get(number, &["apiVersion"])
         .and_then(Value::as_str)
         .unwrap_or_default();
     let shape = match api.rsplit('/').next() {
-        Some("v1beta1" | "v1beta2" | "v1beta3") => Shape::Map,
-        Some("v1beta4") => Shape::Named,
+        Some("v1beta1" | "v1beta2" | "v1beta3") => ListFormat::Map,
+        Some("v1beta4") => ListFormat::Named,
         _ => {
             return Err(Obstacle::Other(format!(
                 "data.{KEY} has apiVersion {api:?}, and only kubeadm.k8s.io/v1beta1 to v1beta4 are known; change extraArgs by hand"
             )));
         }
     };
-    let manager = Place {
+    let manager = ListPath {
         document: number,
         path: &CONTROLLER_MANAGER,
     };
     let line = yaml_arguments::read(&text, manager, shape)?;
-    durable::warn_of_flags(document, Component::KubeControllerManager, &line, &situation)?;
+    provisioner_object::warn_of_flags(document, Component::KubeControllerManager, &line, &situation)?;
     let mut component = |path, component| {
-        let place = Place { document: number, path };
+        let place = ListPath { document: number, path };
         let line = yaml_arguments::read(&text, place, shape)?;
-        durable::look_at(document, &line, component, &situation, None);
+        provisioner_object::note_warnings(document, &line, component, &situation, None);
         yaml_arguments::arguments(&mut text, place, shape, component, &situation)
     };
     let mut reasons = component(&CONTROLLER_MANAGER, Component::KubeControllerManager)?;
@@ -159,7 +159,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
 }
 
 fn warnings(_: &Value, situation: &Situation<'_>) -> Vec<String> {
-    if situation.row == Phase::InTree {
+    if situation.effective_phase == Phase::InTree {
         return vec!["running static Pods keep their flags; on each control-plane node `kubeadm upgrade node phase control-plane` writes the original ones (--dry-run shows them)".to_owned()];
     }
     vec!["running static Pods keep their flags, kubeadm reads this at join and upgrade; on each control-plane node `kubeadm upgrade node phase control-plane` applies it (--dry-run shows it)".to_owned()]
@@ -190,7 +190,7 @@ fn kubelet_warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
     warnings
 }
 
-/// Settings of every kubelet that cannot be right for all, or with which none starts.
+/// Settings that cannot be right for all kubelets, or with which no kubelet starts.
 fn kubelet_settings(text: &YamlText, situation: &Situation<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     if situation.migration.spec.phase == Phase::InTree {

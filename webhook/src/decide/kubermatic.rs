@@ -1,19 +1,20 @@
 //! Kubermatic's Cluster (`kubermatic.k8c.io/v1`, and `kubermatic.k8s.io/v1` in old releases): the feature
 //! `externalCloudProvider`.
 //!
-//! Kubermatic migrates by itself: once the feature is on, its webhook adds the annotations that start the migration, and its
-//! controllers stop the old controllers in the kube-controller-manager and start a cloud-controller-manager of their own. Its
-//! kube-controller-manager never has leader migration, so there is a gap in which nobody owns: only with `spec.downtime`.
-//! This file turns the feature on, so that Kubermatic's webhook must be called after ours; the registration has a
-//! configuration of its own for that.
+//! Kubermatic migrates by itself: once the feature is on, its webhook adds the annotations that start the migration,
+//! and its controllers stop the controllers in the kube-controller-manager and start their own
+//! cloud-controller-manager. Its kube-controller-manager never has leader migration, so there is a gap without any
+//! owner: only with `spec.downtime`. This file turns the feature on, so Kubermatic's webhook must be called after ours;
+//! the registration has a separate configuration for that.
 //!
-//! **Its workloads are never changed.** Kubermatic's seed-controller-manager writes the Deployments of a control plane one
-//! after the other and waits after each write for a changed object; a webhook that brings the same form back makes that an
-//! error (`pkg/reconciling/ensure.go` of <https://github.com/kubermatic/reconciler>). The kube-controller-manager's
-//! Deployment comes before that of Kubermatic's cloud-controller-manager, so none would be started.
+//! **Its workloads are never changed.** Kubermatic's seed-controller-manager writes the Deployments of a control plane
+//! one after the other and waits after each write for a changed object; a webhook that restores the same form makes
+//! that an error (`pkg/reconciling/ensure.go` of <https://github.com/kubermatic/reconciler>). It writes the
+//! kube-controller-manager's Deployment before that of its cloud-controller-manager, so none would be started.
 //!
-//! **There is no way back.** Kubermatic refuses any update that takes the feature off. So it is turned on only by an update of a
-//! cluster for which Kubermatic would accept it, the first time is recorded in an annotation, and no phase turns it off.
+//! **There is no way back.** Kubermatic refuses any update that turns the feature off. So it is turned on only by an
+//! update of a cluster for which Kubermatic would accept it, the first time is recorded in an annotation, and no phase
+//! turns it off.
 
 use outrigger_shared::{
     annotations,
@@ -41,7 +42,7 @@ const fn of_group(group: &'static str) -> Kind {
     }
 }
 
-/// What becomes of a workload or Pod that Kubermatic writes; none if it does not. `pod` is the Pod or its template.
+/// Refuses a workload or Pod that Kubermatic writes; none for others. `pod` is the Pod or its template.
 pub(super) fn workload(input: &Input<'_>, migration: &Migration<'_>, pod: &Value) -> Option<Draft> {
     const REASON: &str = "Kubermatic writes this object, and its reconcile would stop at a change before it starts its \
         cloud-controller-manager; select its Cluster with profile Kubermatic";
@@ -61,8 +62,9 @@ pub(super) fn workload(input: &Input<'_>, migration: &Migration<'_>, pod: &Value
     Some(draft)
 }
 
-/// Kubermatic's Cluster is the owner, or its prober starts the component, or labels and namespace are Kubermatic's: a short
-/// name as `app`, and the cluster's ID as `cluster`, which the namespace has too. Others use one of them alone.
+/// The owner is a Kubermatic Cluster, or its prober starts the component, or labels and namespace are those of
+/// Kubermatic: a short name as `app`, and the ID of the cluster as `cluster`, which is also in the name of the
+/// namespace. Other projects use one of the labels alone.
 fn is_written_by_kubermatic(input: &Input<'_>, pod: &Value) -> bool {
     let owners = input
         .object
@@ -140,7 +142,7 @@ fn is_on(object: &Value) -> bool {
     object.pointer(FEATURE).is_some_and(|feature| feature == true)
 }
 
-/// InTree and Prepare change nothing, and say what cannot be.
+/// InTree and Prepare change nothing, and warn of what is not possible.
 fn before_migrate(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     let phase = migration.spec.phase;
     let mut draft = Draft {

@@ -1,8 +1,8 @@
-//! The migration's own leader migration file in a kube-controller-manager's Pod.
+//! The leader migration file in the Pod of a kube-controller-manager.
 //!
-//! The Pod template alone brings it: an annotation holds the text, a downwardAPI volume makes a file of it, and the
-//! container mounts that. No other object has to be there first, none is left behind, and a template that is rolled back
-//! takes its file along. What was made is noted in the undo annotation, so what is not ours is never taken away.
+//! The Pod template contains everything: an annotation holds the text, a downwardAPI volume makes a file of it, and the
+//! container mounts the volume. No other object must exist first, none is orphaned, and a rollback of the template also
+//! rolls back the file. The additions are recorded in the undo annotation, so that only these are removed.
 
 use std::collections::BTreeMap;
 
@@ -17,75 +17,67 @@ use serde_json::{Value, json};
 
 use crate::patch::{Builder, Path};
 
-/// The volume's name.
 const VOLUME: &str = "outrigger-leader-migration";
 
-/// What was made, as the undo annotation tells it.
+/// An addition, as recorded in the undo annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "made", rename_all = "lowercase", deny_unknown_fields)]
-pub(super) enum Made {
-    /// The annotation with the text.
+pub(super) enum Addition {
     Annotation {
-        /// What stood there.
+        /// Its earlier value.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         was: Option<Value>,
     },
-    /// The volume.
     Volume {
-        /// What `volumes` was.
-        #[serde(default, skip_serializing_if = "Before::is_list")]
-        before: Before,
+        /// `volumes` before.
+        #[serde(default, skip_serializing_if = "ListBefore::is_list")]
+        before: ListBefore,
     },
-    /// The mount in a container.
     Mount {
-        /// The container's name.
         container: String,
-        /// What its `volumeMounts` was.
-        #[serde(default, skip_serializing_if = "Before::is_list")]
-        before: Before,
+        /// `volumeMounts` before.
+        #[serde(default, skip_serializing_if = "ListBefore::is_list")]
+        before: ListBefore,
     },
 }
 
-/// What a list was before an element of ours came in.
+/// A list before an item was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Before {
+pub(super) enum ListBefore {
     #[default]
     List,
     Missing,
     Null,
 }
 
-impl Before {
+impl ListBefore {
     fn is_list(&self) -> bool {
         *self == Self::List
     }
 }
 
-/// What a container wants of the file.
+/// The file that a container needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
-    /// No file.
+pub(super) enum FileRequest {
     Nothing,
-    /// Its flags stay as they are, so the file that they may name does too.
+    /// Its flags are not changed, so a file that they name stays.
     AsItIs,
-    /// The file with this text.
     Text(String),
 }
 
-/// What becomes of the file.
+/// Changes of the file.
 #[derive(Debug, Default)]
 pub(super) struct Change {
-    /// What is noted for the way back.
-    pub made: Vec<Made>,
-    /// The annotation's new value, if it changes; none inside takes it away.
+    /// Recorded for the undo.
+    pub made: Vec<Addition>,
+    /// The new value of the annotation, if it changes; `Some(None)` removes it.
     pub annotation: Option<Option<Value>>,
-    /// What is done.
     pub reasons: Vec<String>,
 }
 
-/// The file in words, for whoever has to bring it where no Pod template can; none without `spec.leaderMigration`.
-pub(super) fn by_hand(spec: &CloudProviderMigrationSpec, version: Option<KubernetesVersion>) -> Option<String> {
+/// The text of the file, for owners who must provide it where no Pod template can; none without `spec.leaderMigration`.
+pub(super) fn text_for_owner(spec: &CloudProviderMigrationSpec, version: Option<KubernetesVersion>) -> Option<String> {
     let config = spec.leader_migration.as_ref()?;
     if let Some(problem) = spec.leader_name_problem() {
         return Some(problem.to_string());
@@ -98,7 +90,7 @@ pub(super) fn by_hand(spec: &CloudProviderMigrationSpec, version: Option<Kuberne
     ))
 }
 
-/// The file for a cloud-controller-manager from 1.28 on, whose owner brings it.
+/// The file for a cloud-controller-manager from 1.28 on, which its owner must provide.
 pub(super) fn for_manager(spec: &CloudProviderMigrationSpec) -> String {
     let config = spec.leader_migration.clone().unwrap_or_default();
     format!(
@@ -107,7 +99,7 @@ pub(super) fn for_manager(spec: &CloudProviderMigrationSpec) -> String {
     )
 }
 
-/// What is in the way of the file; none if it can be brought.
+/// Why the file cannot be added; none if it can.
 pub(super) fn obstacle(pod: &Value, container: &Value) -> Option<String> {
     let volumes = match list(pod.pointer("/spec/volumes")) {
         Ok(volumes) => volumes,
@@ -144,7 +136,7 @@ fn mount_path(mount: &Value) -> &str {
     mount.get("mountPath").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A mount at the folder, above it or below it: one of the two could not be made, as neither side can be written.
+/// A mount at the folder, above it or below it conflicts: both mounts are read-only, so neither can contain the other.
 fn is_in_the_way(path: &str) -> bool {
     let parts = |path: &'_ str| -> Vec<String> {
         let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
@@ -158,7 +150,7 @@ fn field_path() -> String {
     format!("metadata.annotations['{}']", annotations::LEADER_MIGRATION)
 }
 
-/// With what the API server would fill in, so that it adds nothing.
+/// With the defaults of the API server, so that it adds nothing.
 fn our_volume() -> Value {
     let item = json!({"path": FILE_NAME, "fieldRef": {"apiVersion": "v1", "fieldPath": field_path()}});
     json!({"name": VOLUME, "downwardAPI": {"items": [item], "defaultMode": 420}})
@@ -172,7 +164,7 @@ fn is_named(element: &Value) -> bool {
     element.get("name").and_then(Value::as_str) == Some(VOLUME)
 }
 
-/// By what makes it what it is; a later API server may fill in more.
+/// Compares only the defining fields; a later API server may add defaults.
 fn is_our_volume(volume: &Value) -> bool {
     let items = volume.pointer("/downwardAPI/items").and_then(Value::as_array);
     let is_ours = |item: &Value| {
@@ -188,14 +180,14 @@ fn is_our_mount(mount: &Value) -> bool {
         && ["subPath", "subPathExpr"].iter().all(|key| mount.get(*key).is_none())
 }
 
-/// Brings the file, leaves it or takes it away. `made` is what was noted before, `wishes` those of the containers by their
-/// index; who has none wants nothing.
+/// Adds, keeps or removes the file. `made` are the recorded additions, `requests` those of the containers by index; a
+/// container without a request needs no file.
 pub(super) fn change(
     builder: &mut Builder,
     root: &Path,
     pod: &Value,
-    made: &[Made],
-    wishes: &BTreeMap<usize, Wish>,
+    made: &[Addition],
+    requests: &BTreeMap<usize, FileRequest>,
 ) -> Change {
     let mut change = Change::default();
     let spec = root.child("spec");
@@ -203,63 +195,63 @@ pub(super) fn change(
     for (index, container) in containers.into_iter().flatten().enumerate() {
         let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
         let noted = made.iter().find_map(|made| match made {
-            Made::Mount { container, before } if container == name => Some(*before),
+            Addition::Mount { container, before } if container == name => Some(*before),
             _ => None,
         });
-        let mounts = Elements {
+        let mounts = ListEdit {
             path: spec.child("containers").index(index).child("volumeMounts"),
             list: container.get("volumeMounts"),
             new: our_mount(),
             is_ours: is_our_mount,
         };
-        let wish = wishes.get(&index).unwrap_or(&Wish::Nothing);
-        let before = mounts.change(builder, wish, noted);
-        change.made.extend(before.map(|before| Made::Mount {
+        let request = requests.get(&index).unwrap_or(&FileRequest::Nothing);
+        let before = mounts.change(builder, request, noted);
+        change.made.extend(before.map(|before| Addition::Mount {
             container: name.to_owned(),
             before,
         }));
     }
-    let wish = of_all(wishes);
+    let request = of_all(requests);
     let noted = made.iter().find_map(|made| match made {
-        Made::Volume { before } => Some(*before),
+        Addition::Volume { before } => Some(*before),
         _ => None,
     });
-    let volumes = Elements {
+    let volumes = ListEdit {
         path: spec.child("volumes"),
         list: pod.pointer("/spec/volumes"),
         new: our_volume(),
         is_ours: is_our_volume,
     };
-    let before = volumes.change(builder, wish, noted);
-    change.made.extend(before.map(|before| Made::Volume { before }));
-    let noted = made.iter().find(|made| matches!(made, Made::Annotation { .. }));
-    annotation(pod, noted, wish, &mut change);
+    let before = volumes.change(builder, request, noted);
+    change.made.extend(before.map(|before| Addition::Volume { before }));
+    let noted = made.iter().find(|made| matches!(made, Addition::Annotation { .. }));
+    annotation(pod, noted, request, &mut change);
     change
 }
 
-/// The volume and the annotation are there once, for whoever wants them.
-fn of_all(wishes: &BTreeMap<usize, Wish>) -> &Wish {
-    let find = |is: fn(&&Wish) -> bool| wishes.values().find(is);
-    find(|wish| matches!(wish, Wish::Text(_)))
-        .or_else(|| find(|wish| matches!(wish, Wish::AsItIs)))
-        .unwrap_or(&Wish::Nothing)
+/// Volume and annotation are shared by all containers.
+fn of_all(requests: &BTreeMap<usize, FileRequest>) -> &FileRequest {
+    let find = |is: fn(&&FileRequest) -> bool| requests.values().find(is);
+    find(|request| matches!(request, FileRequest::Text(_)))
+        .or_else(|| find(|request| matches!(request, FileRequest::AsItIs)))
+        .unwrap_or(&FileRequest::Nothing)
 }
 
-fn annotation(pod: &Value, noted: Option<&Made>, wish: &Wish, change: &mut Change) {
+fn annotation(pod: &Value, noted: Option<&Addition>, request: &FileRequest, change: &mut Change) {
     let key = annotations::LEADER_MIGRATION;
     let now = super::annotation(pod, key);
-    match wish {
-        Wish::AsItIs => change.made.extend(noted.cloned()),
-        Wish::Text(text) if now.and_then(Value::as_str) == Some(text) => change.made.extend(noted.cloned()),
-        Wish::Text(text) => {
-            let new = || Made::Annotation { was: now.cloned() };
+    match request {
+        FileRequest::AsItIs => change.made.extend(noted.cloned()),
+        FileRequest::Text(text) if now.and_then(Value::as_str) == Some(text) => change.made.extend(noted.cloned()),
+        FileRequest::Text(text) => {
+            let new = || Addition::Annotation { was: now.cloned() };
             change.made.push(noted.cloned().unwrap_or_else(new));
             change.annotation = Some(Some(json!(text)));
             let reason = format!("annotation {key} holds spec.leaderMigration, and a volume makes {FILE} of it");
             change.reasons.push(reason);
         }
-        Wish::Nothing => {
-            if let (Some(Made::Annotation { was }), true) = (noted, now.is_some()) {
+        FileRequest::Nothing => {
+            if let (Some(Addition::Annotation { was }), true) = (noted, now.is_some()) {
                 change.annotation = Some(was.clone());
                 change.reasons.push(format!("annotation {key} and its volume go again"));
             }
@@ -267,23 +259,23 @@ fn annotation(pod: &Value, noted: Option<&Made>, wish: &Wish, change: &mut Chang
     }
 }
 
-/// A list that an element of ours may be in.
-struct Elements<'a> {
+/// A list with an item of ours, or without.
+struct ListEdit<'a> {
     path: Path,
     list: Option<&'a Value>,
     new: Value,
     is_ours: fn(&Value) -> bool,
 }
 
-impl Elements<'_> {
-    /// Puts our element in or takes it out. `noted` is what the list was if we have put one in; so is the answer.
-    fn change(&self, builder: &mut Builder, wish: &Wish, noted: Option<Before>) -> Option<Before> {
+impl ListEdit<'_> {
+    /// Adds or removes our item. `noted` is the list before our addition; the result is recorded.
+    fn change(&self, builder: &mut Builder, request: &FileRequest, noted: Option<ListBefore>) -> Option<ListBefore> {
         let items = self.list.and_then(Value::as_array);
         let ours = items.and_then(|items| items.iter().position(self.is_ours));
-        match (wish, ours) {
-            (Wish::AsItIs, _) | (Wish::Text(_), Some(_)) => noted,
-            (Wish::Text(_), None) => Some(self.add(builder)),
-            (Wish::Nothing, ours) => {
+        match (request, ours) {
+            (FileRequest::AsItIs, _) | (FileRequest::Text(_), Some(_)) => noted,
+            (FileRequest::Text(_), None) => Some(self.add(builder)),
+            (FileRequest::Nothing, ours) => {
                 if let (Some(before), Some(at), Some(items)) = (noted, ours, items) {
                     self.take(builder, before, at, items);
                 }
@@ -292,27 +284,27 @@ impl Elements<'_> {
         }
     }
 
-    fn add(&self, builder: &mut Builder) -> Before {
+    fn add(&self, builder: &mut Builder) -> ListBefore {
         match self.list {
             None => {
                 builder.add(&self.path, json!([self.new]));
-                Before::Missing
+                ListBefore::Missing
             }
             Some(Value::Array(items)) => {
                 builder.add(&self.path.index(items.len()), self.new.clone());
-                Before::List
+                ListBefore::List
             }
             Some(other) => {
                 builder.replace(&self.path, other.clone(), json!([self.new]));
-                Before::Null
+                ListBefore::Null
             }
         }
     }
 
-    fn take(&self, builder: &mut Builder, before: Before, at: usize, items: &[Value]) {
+    fn take(&self, builder: &mut Builder, before: ListBefore, at: usize, items: &[Value]) {
         match (before, items) {
-            (Before::Missing, [_]) => builder.remove(&self.path, json!(items)),
-            (Before::Null, [_]) => builder.replace(&self.path, json!(items), Value::Null),
+            (ListBefore::Missing, [_]) => builder.remove(&self.path, json!(items)),
+            (ListBefore::Null, [_]) => builder.replace(&self.path, json!(items), Value::Null),
             (_, items) => {
                 let item = items.get(at).cloned().unwrap_or_default();
                 builder.remove(&self.path.index(at), item);

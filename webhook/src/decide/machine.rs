@@ -1,9 +1,10 @@
-//! Machines of Kubermatic's machine-controller (`cluster.k8s.io/v1alpha1`): the annotation by which Kubermatic counts them as
+//! Machines of Kubermatic's machine-controller (`cluster.k8s.io/v1alpha1`): the annotation that marks a Machine as
 //! migrated.
 //!
-//! The machine-controller's own webhook writes it on each new Machine, from the flag with which it runs. Nothing guards it
-//! afterwards. When every Machine has it as true, and also when there is no Machine at all, Kubermatic calls the migration
-//! completed, whatever their kubelets do. So it is never changed here, and a hand that writes it is told.
+//! The webhook of the machine-controller writes the annotation on each new Machine, by its own flag. Nothing protects
+//! it later. Kubermatic considers the migration complete when all Machines have the value true, and also when there are
+//! no Machines, regardless of the kubelets. So the annotation is never changed here, and a write by hand gets a
+//! warning.
 
 use outrigger_shared::migration::{Phase, Profile};
 use serde_json::Value;
@@ -22,10 +23,9 @@ pub(super) const KINDS: &[Kind] = &[Kind {
     draft,
 }];
 
-/// Kubermatic's own proof that a Machine's kubelet was started for an external provider.
+/// Kubermatic's mark that the kubelet of a Machine was started for an external provider.
 pub(super) const MARK: &str = "v1.kubelet-flags.machine-controller.kubermatic.io/ExternalCloudProvider";
 
-/// The mark's text.
 pub(super) fn marked(machine: &Value) -> Option<&str> {
     annotation(machine, MARK)?.as_str()
 }
@@ -43,7 +43,7 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     }
 }
 
-/// What to tell whoever writes the mark of completion. Only reviews in which it changes come here.
+/// The warning for a write of the mark. Called only when it changes.
 pub(super) fn completion(input: &Input<'_>, migration: &Migration<'_>) -> Option<String> {
     let phase = migration.spec.phase;
     let expected = if phase >= Phase::Migrate { "true" } else { "false" };

@@ -1,4 +1,4 @@
-//! **How Rancher makes the configuration of one machine**, and so where a flag must be written to have an effect.
+//! **How Rancher computes the configuration of one machine**, and so where a flag must be written to take effect.
 //!
 //! `spec.rkeConfig` of a cluster of RKE2 or K3s has one `machineGlobalConfig` and a list `machineSelectorConfig`, whose
 //! entries have a `machineLabelSelector` and a `config`. For each machine, Rancher
@@ -8,15 +8,15 @@
 //!    selector, or an empty one, matches every machine),
 //! 3. puts each *key* of such an entry in the place of whatever was there. **Nothing is merged below the key.**
 //!
-//! The third step is where clusters break. With `kubelet-arg: [max-pods=250]` for all machines and `kubelet-arg:
-//! [cloud-provider=external]` in an entry, the machines of that entry lose `max-pods`; write the two the other way round and
-//! they lose their cloud provider. A key with `null` takes the value away. So a flag is never brought by one more entry, which
-//! would wipe the list that is there; it is written into every list that *counts* for some machine of a class: the last one
-//! that surely matches, and each one after it that may match, as its selector asks for labels that are not known here. Where no
-//! list counts, it goes into `machineGlobalConfig`, which is the lowest of all and replaces nothing.
+//! The third step is the pitfall. With `kubelet-arg: [max-pods=250]` for all machines and `kubelet-arg:
+//! [cloud-provider=external]` in an entry, the machines of that entry lose `max-pods`; the other way round they lose
+//! their cloud provider. A key with `null` removes the value. So a flag is never added by a new entry, which would
+//! replace the existing list. It is written into every list that is *effective* for some machine of a class: the last
+//! one that surely matches, and each one after it that may match, because its selector requires labels that are not
+//! known here. Where no list is effective, the flag is written into `machineGlobalConfig`, which has the lowest
+//! precedence and replaces nothing.
 //!
-//! Keys that mean nothing on a machine do no harm: Rancher leaves out what an agent does not know from machines that are
-//! only workers.
+//! Keys without a meaning on a machine do no harm: Rancher omits server keys on machines that are only workers.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -24,21 +24,21 @@ use serde_json::{Map, Value};
 
 use crate::patch::Path;
 
-/// The label of a machine that has a role; its value is `true`, and without the role there is no label.
+/// The label of a machine with a role; its value is `true`. Without the role there is no label.
 const ROLE_LABELS: [&str; 3] = [
     "rke.cattle.io/control-plane-role",
     "rke.cattle.io/etcd-role",
     "rke.cattle.io/worker-role",
 ];
 
-/// The roles of a machine: all that is known of its labels.
+/// The roles of a machine, which determine its known labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Roles {
     /// It runs kube-apiserver and kube-controller-manager.
     pub control_plane: bool,
     /// It runs etcd.
     pub etcd: bool,
-    /// It runs what users deploy.
+    /// It runs user workloads.
     pub worker: bool,
 }
 
@@ -62,7 +62,7 @@ impl Roles {
         self.control_plane || self.etcd || self.worker
     }
 
-    /// Whether it has the label; none for a label that has nothing to do with roles.
+    /// Whether it has the label; none for a label that is not about roles.
     fn has(self, label: &str) -> Option<bool> {
         let [control_plane, etcd, worker] = ROLE_LABELS;
         match label {
@@ -74,17 +74,17 @@ impl Roles {
     }
 }
 
-/// One of the places that hold keys.
+/// A section of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum Section {
     /// `machineGlobalConfig`.
     Global,
     /// The entry of `machineSelectorConfig` with this index.
     Selector(usize),
 }
 
-impl Place {
-    /// Where its keys are.
+impl Section {
+    /// The path of its keys.
     pub fn path(self) -> Path {
         let config = Path::new(&["spec", "rkeConfig"]);
         match self {
@@ -94,7 +94,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Section {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Global => formatter.write_str("machineGlobalConfig"),
@@ -103,15 +103,15 @@ impl fmt::Display for Place {
     }
 }
 
-/// Whether a selector matches a machine of which only the roles are known.
+/// Whether a selector matches a machine, by its roles alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Answer {
+enum Match {
     No,
     Perhaps,
     Yes,
 }
 
-impl From<bool> for Answer {
+impl From<bool> for Match {
     fn from(yes: bool) -> Self {
         if yes { Self::Yes } else { Self::No }
     }
@@ -121,7 +121,7 @@ impl From<bool> for Answer {
 #[derive(Clone, Debug)]
 pub(super) struct MachineConfig<'a> {
     global: Option<&'a Map<String, Value>>,
-    /// All entries of the list as they are written, so that indices stay what they are.
+    /// All entries as written, so that indices stay valid.
     pub entries: &'a [Value],
 }
 
@@ -136,29 +136,29 @@ impl<'a> MachineConfig<'a> {
         }
     }
 
-    /// Every place that holds keys, in the order in which one replaces the other, with what it holds.
-    pub fn places(&self) -> impl Iterator<Item = (Place, &'a Map<String, Value>)> {
+    /// Every section, in ascending precedence.
+    pub fn places(&self) -> impl Iterator<Item = (Section, &'a Map<String, Value>)> {
         let entries = self.entries.iter().enumerate().filter_map(|(index, entry)| {
             let config = entry.get("config")?.as_object()?;
-            Some((Place::Selector(index), config))
+            Some((Section::Selector(index), config))
         });
         self.global
-            .map(|config| (Place::Global, config))
+            .map(|config| (Section::Global, config))
             .into_iter()
             .chain(entries)
     }
 
-    /// The places whose value of the key counts for some machine of the class. None stands for machines for which no
-    /// place has the key.
-    pub fn counting(&self, key: &str, class: fn(Roles) -> bool) -> BTreeSet<Option<Place>> {
+    /// The sections whose value of the key is effective for some machine of the class. None stands for machines without
+    /// the key.
+    pub fn counting(&self, key: &str, class: fn(Roles) -> bool) -> BTreeSet<Option<Section>> {
         let mut all = BTreeSet::new();
         for roles in Roles::all().filter(|roles| class(*roles)) {
             let mut here = BTreeSet::from([None]);
             for (place, _) in self.places().filter(|(_, config)| config.contains_key(key)) {
                 match self.reaches(place, roles) {
-                    Answer::Yes => here = BTreeSet::from([Some(place)]),
-                    Answer::Perhaps => drop(here.insert(Some(place))),
-                    Answer::No => {}
+                    Match::Yes => here = BTreeSet::from([Some(place)]),
+                    Match::Perhaps => drop(here.insert(Some(place))),
+                    Match::No => {}
                 }
             }
             all.append(&mut here);
@@ -166,57 +166,57 @@ impl<'a> MachineConfig<'a> {
         all
     }
 
-    /// The values that count for some machine of the class; none for machines that have no value, or null.
+    /// The effective values for the machines of the class; none for machines without a value, or with null.
     pub fn values(&self, key: &str, class: fn(Roles) -> bool) -> Vec<Option<&'a Value>> {
-        let value = |place: Option<Place>| self.value(place?, key).filter(|value| !value.is_null());
+        let value = |place: Option<Section>| self.value(place?, key).filter(|value| !value.is_null());
         self.counting(key, class).into_iter().map(value).collect()
     }
 
-    /// What a place has for a key.
-    pub fn value(&self, place: Place, key: &str) -> Option<&'a Value> {
+    /// The value of a key in a section.
+    pub fn value(&self, place: Section, key: &str) -> Option<&'a Value> {
         let (_, config) = self.places().find(|(other, _)| *other == place)?;
         config.get(key)
     }
 
-    /// Whether some machine with these roles may be reached by both.
-    pub fn overlap(&self, one: Place, other: Place, roles: Roles) -> bool {
-        self.reaches(one, roles) > Answer::No && self.reaches(other, roles) > Answer::No
+    /// Whether a machine with these roles may match both.
+    pub fn overlap(&self, one: Section, other: Section, roles: Roles) -> bool {
+        self.reaches(one, roles) > Match::No && self.reaches(other, roles) > Match::No
     }
 
-    fn reaches(&self, place: Place, roles: Roles) -> Answer {
+    fn reaches(&self, place: Section, roles: Roles) -> Match {
         match place {
-            Place::Global => Answer::Yes,
-            Place::Selector(index) => {
+            Section::Global => Match::Yes,
+            Section::Selector(index) => {
                 let selector = self
                     .entries
                     .get(index)
                     .and_then(|entry| entry.get("machineLabelSelector"));
-                selector.map_or(Answer::Yes, |selector| matches(selector, roles))
+                selector.map_or(Match::Yes, |selector| matches(selector, roles))
             }
         }
     }
 }
 
-fn matches(selector: &Value, roles: Roles) -> Answer {
+fn matches(selector: &Value, roles: Roles) -> Match {
     let labels = selector.get("matchLabels").and_then(Value::as_object);
     let labels = labels.into_iter().flatten().map(|(label, value)| {
         let asked = value.as_str().unwrap_or_default();
         roles
             .has(label)
-            .map_or(Answer::Perhaps, |has| (has && asked == "true").into())
+            .map_or(Match::Perhaps, |has| (has && asked == "true").into())
     });
     let expressions = selector.get("matchExpressions").and_then(Value::as_array);
     let expressions = expressions
         .into_iter()
         .flatten()
         .map(|expression| holds(expression, roles));
-    labels.chain(expressions).min().unwrap_or(Answer::Yes)
+    labels.chain(expressions).min().unwrap_or(Match::Yes)
 }
 
-fn holds(expression: &Value, roles: Roles) -> Answer {
+fn holds(expression: &Value, roles: Roles) -> Match {
     let text = |key: &str| expression.get(key).and_then(Value::as_str).unwrap_or_default();
     let Some(has) = roles.has(text("key")) else {
-        return Answer::Perhaps;
+        return Match::Perhaps;
     };
     let values = expression.get("values").and_then(Value::as_array);
     let listed = values.is_some_and(|values| values.iter().any(|value| value == "true"));
@@ -225,7 +225,7 @@ fn holds(expression: &Value, roles: Roles) -> Answer {
         "NotIn" => (!has || !listed).into(),
         "Exists" => has.into(),
         "DoesNotExist" => (!has).into(),
-        _ => Answer::Perhaps,
+        _ => Match::Perhaps,
     }
 }
 
@@ -235,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    fn counting(global: Value, entries: Value, class: fn(Roles) -> bool) -> Vec<Option<Place>> {
+    fn counting(global: Value, entries: Value, class: fn(Roles) -> bool) -> Vec<Option<Section>> {
         let object = json!({"spec": {"rkeConfig": {"machineGlobalConfig": global, "machineSelectorConfig": entries}}});
         MachineConfig::of(&object).counting("k", class).into_iter().collect()
     }
@@ -244,9 +244,9 @@ mod tests {
         json!({"machineLabelSelector": {"matchLabels": {label: "true"}}, "config": {"k": 1}})
     }
 
-    const GLOBAL: Option<Place> = Some(Place::Global);
-    const FIRST: Option<Place> = Some(Place::Selector(0));
-    const SECOND: Option<Place> = Some(Place::Selector(1));
+    const GLOBAL: Option<Section> = Some(Section::Global);
+    const FIRST: Option<Section> = Some(Section::Selector(0));
+    const SECOND: Option<Section> = Some(Section::Selector(1));
 
     fn control_plane(roles: Roles) -> bool {
         roles.control_plane
@@ -295,34 +295,30 @@ mod tests {
         for (expression, on_control_plane, on_worker) in [
             (
                 json!({"key": label, "operator": "In", "values": ["true"]}),
-                Answer::Yes,
-                Answer::No,
+                Match::Yes,
+                Match::No,
             ),
             (
                 json!({"key": label, "operator": "In", "values": ["false"]}),
-                Answer::No,
-                Answer::No,
+                Match::No,
+                Match::No,
             ),
             (
                 json!({"key": label, "operator": "NotIn", "values": ["true"]}),
-                Answer::No,
-                Answer::Yes,
+                Match::No,
+                Match::Yes,
             ),
-            (json!({"key": label, "operator": "Exists"}), Answer::Yes, Answer::No),
-            (
-                json!({"key": etcd, "operator": "DoesNotExist"}),
-                Answer::Yes,
-                Answer::Yes,
-            ),
+            (json!({"key": label, "operator": "Exists"}), Match::Yes, Match::No),
+            (json!({"key": etcd, "operator": "DoesNotExist"}), Match::Yes, Match::Yes),
             (
                 json!({"key": label, "operator": "Near"}),
-                Answer::Perhaps,
-                Answer::Perhaps,
+                Match::Perhaps,
+                Match::Perhaps,
             ),
             (
                 json!({"key": "zone", "operator": "NotIn", "values": ["a"]}),
-                Answer::Perhaps,
-                Answer::Perhaps,
+                Match::Perhaps,
+                Match::Perhaps,
             ),
         ] {
             let selector = json!({"matchExpressions": [expression]});
@@ -359,7 +355,7 @@ mod tests {
         };
         let selector =
             json!({"matchLabels": {"zone": "a"}, "matchExpressions": [{"key": ROLE_LABELS[0], "operator": "Exists"}]});
-        assert_eq!(matches(&selector, none), Answer::No);
-        assert_eq!(matches(&json!({}), none), Answer::Yes);
+        assert_eq!(matches(&selector, none), Match::No);
+        assert_eq!(matches(&json!({}), none), Match::Yes);
     }
 }

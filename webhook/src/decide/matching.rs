@@ -1,20 +1,17 @@
-//! Which migration does an object belong to.
+//! Finds the migration that selects an object.
 
 use outrigger_shared::migration::{Candidate, Labels, Profile, Selected};
 use serde_json::Value;
 
 use super::{Input, Migration};
 
-/// What came of the search.
 #[derive(Debug)]
 pub(super) enum Match<'a> {
-    /// The object belongs to no migration.
     None,
-    /// It belongs to this one.
     One(&'a Migration<'a>),
-    /// It belongs to more than one, so to none.
+    /// More than one selects it, so none applies.
     Several(Vec<&'a str>),
-    /// A target may match, but the labels of this namespace are not known.
+    /// A target may select it, but the labels of this namespace are not known.
     NamespaceUnknown(&'a str),
 }
 
@@ -37,7 +34,7 @@ pub(super) fn find<'a>(input: &Input<'a>, profiles: &[Profile]) -> Match<'a> {
         unknown |= verdicts.contains(&Selected::Unknown);
     }
     match (&found[..], input.namespace) {
-        // Whoever is unknown might be the second one.
+        // An unknown one might be a second match.
         (_, Some(namespace)) if unknown => Match::NamespaceUnknown(namespace),
         ([], _) => Match::None,
         ([migration], _) => Match::One(migration),
@@ -64,9 +61,9 @@ fn candidate<'a>(input: &Input<'a>, labels: &'a Labels) -> Candidate<'a> {
     }
 }
 
-/// A named path is the cluster of one migration. On the unnamed one, the Nodes are those of the API server that holds
-/// the migrations, so a cluster whose control plane is hosted there has no Node among them. A target in kube-system alone is
-/// about the cluster's own workloads: no hosted control plane is there.
+/// A named path is the cluster of one migration. On the path without a name, Nodes are those of the management cluster,
+/// so a migration with a hosted control plane does not apply to them. A target in kube-system alone selects workloads
+/// of the cluster itself, not a hosted control plane.
 fn may_ask(input: &Input<'_>, migration: &Migration<'_>) -> bool {
     match input.path_migration {
         Some(name) => migration.name == name,

@@ -1,7 +1,7 @@
 //! Nodes: the taint that keeps Pods away until a cloud-controller-manager has initialized the Node.
 //!
-//! A kubelet with `--cloud-provider=external` brings it along. The webhook adds it for one that does not, so that the
-//! node controller, which looks only at Nodes with this taint, initializes that Node too.
+//! A kubelet with `--cloud-provider=external` sets it. The webhook adds it for other kubelets, so that the node
+//! controller, which initializes only Nodes with this taint, initializes their Nodes too.
 
 use outrigger_shared::{
     migration::{NodeTaint, Phase, Profile},
@@ -24,12 +24,12 @@ pub(super) const KINDS: &[Kind] = &[Kind {
     draft,
 }];
 
-/// Nodes at their creation: later the taint would evict nothing and stop new Pods on a Node that works.
+/// Only creations: later the taint would evict nothing, but block new Pods on a working Node.
 pub(super) fn is_concerned(input: &Input<'_>) -> bool {
     input.operation == Operation::Create
 }
 
-/// The taint, unless something says that it would never be taken off again or is not needed.
+/// Adds the taint, unless it is not needed or no manager would remove it.
 pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     match obstacle(input, migration) {
         Some(reason) => Draft {
@@ -87,7 +87,7 @@ fn obstacle(input: &Input<'_>, migration: &Migration<'_>) -> Option<&'static str
     }
 }
 
-/// Nodes that other programs stand for: kwok's, virtual-kubelet's, and those of EKS that are no instances.
+/// Nodes of other programs: kwok, virtual-kubelet, and Nodes of EKS without an instance.
 fn is_no_instance(node: &Value) -> bool {
     const LABELS: [(&str, &[&str]); 2] = [
         ("type", &["kwok", "virtual-kubelet"]),

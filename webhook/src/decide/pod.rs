@@ -1,5 +1,4 @@
-//! Pods: the backstop. A Pod that a controller makes from a template which did not pass the webhook still starts with the
-//! flags of its phase.
+//! Pods: a fallback. A Pod of a template that the webhook has not reviewed still starts with the flags of its phase.
 
 use outrigger_shared::{component, migration::Profile};
 
@@ -18,7 +17,7 @@ pub(super) const KINDS: &[Kind] = &[Kind {
     draft,
 }];
 
-/// Pods at their creation, but for the API objects of static Pods: their processes run from files on the node.
+/// Creations, except of mirror Pods: static Pods run from files on the node.
 pub(super) fn is_concerned(input: &Input<'_>) -> bool {
     input.operation == Operation::Create
         && !component::is_mirror_pod(input.object)

@@ -1,7 +1,8 @@
-//! The command lines in a Pod or Pod template: back to the original by the undo annotation, then on to the phase's form.
+//! Command lines in a Pod or Pod template: restores the original by the undo annotation, then applies the form of the
+//! phase.
 //!
-//! Going through the original makes every way between two phases the same two steps, and applying it twice the same as
-//! once. The undo annotation stands on the Pod template, so it travels with the flags that it describes.
+//! The way through the original makes the step between any two phases the same, and makes it idempotent. The undo
+//! annotation is on the Pod template, so it is copied with the flags that it describes.
 
 use std::collections::BTreeMap;
 
@@ -12,28 +13,27 @@ use outrigger_shared::{
     leader_migration::{FILE, TooOld},
     migration::{Phase, Problem},
     phase_flags::{self, Circumstances, NodeIpam, OwnConfiguration, Refusal, flag},
-    version::KubernetesVersion,
 };
 use serde_json::Value;
 
 use super::{
     Draft, Migration,
-    leader_migration_file::{self, Wish},
-    pod_row,
+    leader_migration_file::{self, FileRequest},
+    pod_phase,
     pod_undo::{self, Undo},
     warning,
 };
 use crate::patch::{Builder, Path};
 
-/// A container's new command line and the entries that undo it.
+/// The new command line of a container and its undo entries.
 struct Rewritten {
     line: CommandLine,
     edits: Vec<Edit>,
-    file: Wish,
+    file: FileRequest,
     reasons: Vec<String>,
 }
 
-/// Why a container stays as it is.
+/// Why a container is not changed.
 #[derive(Debug, thiserror::Error)]
 enum Obstacle {
     #[error(transparent)]
@@ -46,10 +46,10 @@ enum Obstacle {
     Name(#[from] Problem),
     #[error("{0}")]
     File(String),
-    /// Leader migration would guard too little, and the file that it needs is its owner's to bring.
+    /// Leader migration would not guard all controllers; it needs a file, which the owner must provide.
     #[error("{0}")]
     ManagerNames(&'static str),
-    /// The original does not start in the version that the container has by now.
+    /// The original does not start in the current version.
     #[error("{0}")]
     Ends(String),
 }
@@ -64,8 +64,8 @@ fn findings(pod: &Value) -> Vec<Finding<'_>> {
         .map_or_else(Vec::new, |spec| component::find(spec, pod.pointer("/metadata/labels")))
 }
 
-/// Brings the containers of a Pod, or of a Pod template at `root`, to the form of the migration's phase. `old` is the
-/// template as it is stored.
+/// Changes the containers of a Pod, or of a Pod template at `root`, to the form of the phase. `old` is the stored
+/// template.
 pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Option<&Value>) -> Draft {
     let mut draft = Draft::default();
     let key = annotations::UNDO;
@@ -80,30 +80,30 @@ pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Op
     };
     let findings = findings(pod);
     let mut builder = Builder::default();
-    let (mut after, mut wishes) = (Undo::default(), BTreeMap::new());
+    let (mut after, mut requests) = (Undo::default(), BTreeMap::new());
     for finding in &findings {
         let edits = before.edits(finding.name);
         if migration.spec.phase == Phase::InTree && edits.is_empty() {
-            draft.warnings.extend(pod_row::fatal_in_tree(migration, finding));
+            draft.warnings.extend(pod_phase::fatal_in_tree(migration, finding));
             continue;
         }
-        let looked = Looked {
+        let context = ContainerContext {
             finding,
             all: &findings,
             pod,
             old,
         };
-        let Some(rewritten) = rewrite(migration, &looked, &edits, &mut draft) else {
+        let Some(rewritten) = rewrite(migration, &context, &edits, &mut draft) else {
             after.note(finding.name, edits);
-            wishes.insert(finding.index, Wish::AsItIs);
+            requests.insert(finding.index, FileRequest::AsItIs);
             continue;
         };
         write_lists(&mut builder, root, finding, &rewritten.line);
         after.note(finding.name, rewritten.edits);
-        wishes.insert(finding.index, rewritten.file);
+        requests.insert(finding.index, rewritten.file);
         draft.reasons.extend(rewritten.reasons);
     }
-    let file = leader_migration_file::change(&mut builder, root, pod, &before.made, &wishes);
+    let file = leader_migration_file::change(&mut builder, root, pod, &before.made, &requests);
     after.made = file.made;
     draft.reasons.extend(file.reasons);
     if let Err(error) = pod_undo::write(&mut builder, root, pod, (&before, &after), file.annotation) {
@@ -122,24 +122,29 @@ pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Op
     draft
 }
 
-/// A container and what is around it.
-struct Looked<'a> {
+/// A container with its Pod.
+struct ContainerContext<'a> {
     finding: &'a Finding<'a>,
     all: &'a [Finding<'a>],
     pod: &'a Value,
     old: Option<&'a Value>,
 }
 
-/// The container's new command line; none when it stays as it is, and then the draft says why.
-fn rewrite(migration: &Migration<'_>, looked: &Looked<'_>, edits: &[Edit], draft: &mut Draft) -> Option<Rewritten> {
-    let finding = looked.finding;
+/// The new command line; none when the container stays, for a reason in the draft.
+fn rewrite(
+    migration: &Migration<'_>,
+    context: &ContainerContext<'_>,
+    edits: &[Edit],
+    draft: &mut Draft,
+) -> Option<Rewritten> {
+    let finding = context.finding;
     if let Some(doubt) = doubt(finding) {
         draft.refuse(doubt);
         return None;
     }
     let result = CommandLine::of_container(finding.container)
         .map_err(Obstacle::from)
-        .and_then(|current| to_phase(migration, looked, current, edits, draft));
+        .and_then(|current| to_phase(migration, context, current, edits, draft));
     let refuse = |obstacle: Obstacle| {
         draft.refuse(format!("container {:?} is not changed: {obstacle}", finding.name));
         if matches!(obstacle, Obstacle::ManagerNames(_)) {
@@ -151,14 +156,14 @@ fn rewrite(migration: &Migration<'_>, looked: &Looked<'_>, edits: &[Edit], draft
         );
         if is_script && finding.component == Component::KubeControllerManager && migration.spec.phase == Phase::Prepare
         {
-            let file = leader_migration_file::by_hand(migration.spec, version(migration, finding));
+            let file = leader_migration_file::text_for_owner(migration.spec, pod_phase::version(migration, finding));
             draft.reasons.extend(file);
         }
     };
     result.map_err(refuse).ok()
 }
 
-/// Why it is not sure enough that the container runs the component with the flags that are seen.
+/// Why it is uncertain that the container runs the component with these flags.
 fn doubt(finding: &Finding<'_>) -> Option<String> {
     let Finding { name, component, .. } = finding;
     match finding.certainty {
@@ -179,33 +184,33 @@ fn doubt(finding: &Finding<'_>) -> Option<String> {
 
 fn to_phase(
     migration: &Migration<'_>,
-    looked: &Looked<'_>,
+    context: &ContainerContext<'_>,
     current: CommandLine,
     edits: &[Edit],
     draft: &mut Draft,
 ) -> Result<Rewritten, Obstacle> {
-    let finding = looked.finding;
+    let finding = context.finding;
     let mut line = current.clone();
-    // When the owner has rewritten the line since, what stands there is the original.
+    // If the owner has rewritten the command line since, the current one is the original.
     let restored = line.undo(edits);
-    let row = pod_row::row(migration, finding, &current, &line, looked.old);
+    let row = pod_phase::effective_phase(migration, finding, &current, &line, context.old);
     let circumstances = Circumstances {
         phase: row,
-        version: version(migration, finding),
-        both_in_one_object: holds_both(looked.all),
+        version: pod_phase::version(migration, finding),
+        both_in_one_object: holds_both(context.all),
         downtime: migration.spec.downtime,
         own_configuration: OwnConfiguration::brought(migration.spec),
         node_ipam: NodeIpam::of(migration.spec, Some("*")),
         named_elsewhere: false,
     };
-    if let Some(fatal) = pod_row::fatal_undoing(finding.component, &current, &line, &circumstances)? {
+    if let Some(fatal) = pod_phase::fatal_undoing(finding.component, &current, &line, &circumstances)? {
         return Err(Obstacle::Ends(warning::of_undoing(&fatal)));
     }
     let changes = phase_flags::changes(finding.component, &line, &circumstances)?;
     if let Some(shortcoming) = phase_flags::shortcoming(finding.component, &line, &circumstances)? {
         return Err(Obstacle::ManagerNames(shortcoming));
     }
-    let warnings = pod_row::warnings(migration, finding, &line, &circumstances)?;
+    let warnings = pod_phase::warnings(migration, finding, &line, &circumstances)?;
     draft.warnings.extend(warnings);
     let told = what_to_see_to(finding.component, &line, &circumstances)?;
     let told = told
@@ -219,8 +224,8 @@ fn to_phase(
     for change in &changes {
         change.apply(&mut line)?;
     }
-    let file = file(migration, looked, &line, &circumstances)?;
-    if let Wish::Text(_) = file {
+    let file = file(migration, context, &line, &circumstances)?;
+    if let FileRequest::Text(_) = file {
         let problems = migration.spec.controller_leaders_problems();
         draft.warnings.extend(problems.iter().map(ToString::to_string));
     }
@@ -246,7 +251,7 @@ fn to_phase(
     })
 }
 
-/// What the flags of a phase do not see to.
+/// Warnings of settings that the flags of a phase do not handle.
 fn what_to_see_to(
     component: Component,
     line: &CommandLine,
@@ -265,40 +270,28 @@ fn what_to_see_to(
         .collect())
 }
 
-/// The file that a kube-controller-manager's new command line asks for.
+/// The leader migration file that the new command line needs.
 fn file(
     migration: &Migration<'_>,
-    looked: &Looked<'_>,
+    context: &ContainerContext<'_>,
     line: &CommandLine,
     circumstances: &Circumstances,
-) -> Result<Wish, Obstacle> {
-    let is_asked_for = looked.finding.component == Component::KubeControllerManager
+) -> Result<FileRequest, Obstacle> {
+    let is_asked_for = context.finding.component == Component::KubeControllerManager
         && circumstances.phase == Phase::Prepare
         && matches!(Form::of_command_line(line), Form::InTree { leader_migration: true })
         && line.value(flag::LEADER_MIGRATION_CONFIG)?.as_deref() == Some(FILE);
     let (Some(config), Some(version), true) = (&migration.spec.leader_migration, circumstances.version, is_asked_for)
     else {
-        return Ok(Wish::Nothing);
+        return Ok(FileRequest::Nothing);
     };
     if let Some(problem) = migration.spec.leader_name_problem() {
         return Err(problem.into());
     }
-    if let Some(obstacle) = leader_migration_file::obstacle(looked.pod, looked.finding.container) {
+    if let Some(obstacle) = leader_migration_file::obstacle(context.pod, context.finding.container) {
         return Err(Obstacle::File(obstacle));
     }
-    Ok(Wish::Text(config.for_kube_controller_manager(version)?.yaml()))
-}
-
-/// A cloud-controller-manager has a version of its own, which the cluster's does not tell. An image's tag that cannot be a
-/// version of Kubernetes tells none.
-pub(super) fn version(migration: &Migration<'_>, finding: &Finding<'_>) -> Option<KubernetesVersion> {
-    let own = finding.version();
-    let cluster = migration.spec.version();
-    if finding.component == Component::CloudControllerManager {
-        return own;
-    }
-    own.filter(|own| cluster.is_none_or(|cluster| own.fits_cluster(cluster)))
-        .or(cluster)
+    Ok(FileRequest::Text(config.for_kube_controller_manager(version)?.yaml()))
 }
 
 fn same_lists(one: &CommandLine, other: &CommandLine) -> bool {

@@ -1,18 +1,18 @@
-//! The annotations on a Pod or Pod template: what is needed for the way back, and the text of the leader migration file.
+//! Annotations on a Pod or Pod template: the undo entries, and the text of the leader migration file.
 
 use outrigger_shared::{annotations, command_line::Edit};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{annotation, leader_migration_file::Made};
+use super::{annotation, leader_migration_file::Addition};
 use crate::patch::{Builder, NotAnObject, Path};
 
-/// What the undo annotation holds: a list, flags first.
+/// Content of the undo annotation: a list, flags first.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Undo {
     flags: Vec<FlagEntry>,
     /// For the leader migration file.
-    pub made: Vec<Made>,
+    pub made: Vec<Addition>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ struct FlagEntry {
     edit: Edit,
 }
 
-/// Why the undo annotation cannot be written; without it the way back would be lost.
+/// Why the undo annotation cannot be written; without it the original would be lost.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unwritable {
     #[error(transparent)]
@@ -32,7 +32,7 @@ pub(super) enum Unwritable {
 }
 
 impl Undo {
-    /// What the Pod's annotation says; nothing if there is none.
+    /// Reads the annotation; empty if missing.
     pub fn read(pod: &Value) -> Result<Self, serde_json::Error> {
         let Some(text) = annotation(pod, annotations::UNDO).and_then(Value::as_str) else {
             return Ok(Self::default());
@@ -54,7 +54,7 @@ impl Undo {
         own.map(|entry| entry.edit.clone()).collect()
     }
 
-    /// Keeps a container's edits.
+    /// Adds the edits of a container.
     pub fn note(&mut self, container: &str, edits: Vec<Edit>) {
         self.flags.extend(edits.into_iter().map(|edit| FlagEntry {
             container: container.to_owned(),
@@ -74,8 +74,8 @@ impl Undo {
     }
 }
 
-/// Writes what differs. `undo` is what was noted before and what is from now on; `file` is the new value of the file's
-/// annotation, if that changes. Annotations that held nothing but ours go as a whole.
+/// Writes the annotations that change. `undo` is the old and the new content; `file` is the new value of the file's
+/// annotation, if it changes. An `annotations` field that held only ours is removed.
 pub(super) fn write(
     builder: &mut Builder,
     root: &Path,

@@ -5,13 +5,14 @@
 //! | Prepare | `enable-leader-migration: "true"` | `name: aws` |
 //! | Migrate, Complete | no leader migration | `name: external-aws`, `useInstanceMetadataHostname: true` |
 //!
-//! `external-aws` makes RKE1 start kube-apiserver, kube-controller-manager and kubelet with `--cloud-provider=external`, all
-//! in one: the API server cannot wait for Complete here. Its flag has no effect in these versions. Arguments of a service win
-//! over the provider's name, so a `cloud-provider` among them is changed too, and none is added. The host name of the
-//! instance metadata is the name that the in-tree provider gave the Nodes, so they keep their names; Rancher would
-//! otherwise call them as the machine pool does. RKE1 uncordons Nodes by itself.
+//! With `external-aws`, RKE1 starts kube-apiserver, kube-controller-manager and kubelet with
+//! `--cloud-provider=external` at once; the API server cannot wait for Complete, but the flag has no effect on it in
+//! these versions. Arguments of a service take precedence over the name of the provider, so an existing
+//! `cloud-provider` among them is changed too, and none is added. With `useInstanceMetadataHostname` Nodes keep the
+//! names that the in-tree provider gave them; otherwise Rancher names them by the machine pool. RKE1 uncordons Nodes
+//! itself.
 //!
-//! The same kind stands for clusters that Rancher imports or that EKS runs; they have no such part and are left alone.
+//! Clusters that Rancher imports, or that EKS runs, have no such field and are not changed.
 
 use outrigger_shared::{
     command_line::{CommandLine, Flag, Unreadable},
@@ -23,9 +24,9 @@ use serde_json::{Value, json};
 
 use super::{
     Kind,
-    arguments::Shape,
+    arguments::ListFormat,
     document::Document,
-    durable::{self, Obstacle, Rules, Situation},
+    provisioner_object::{self, Obstacle, Rules, Situation},
     rancher_warnings::{csi_migration_off, turns_csi_migration_off},
 };
 use crate::patch::Path;
@@ -39,7 +40,7 @@ pub(super) const KINDS: &[Kind] = &[Kind {
     on_update: true,
     profiles: &[Profile::RancherRKE1],
     is_concerned: |input| input.object.pointer(CONFIG).is_some_and(Value::is_object),
-    draft: |input, migration| durable::draft(input, migration, &RULES),
+    draft: |input, migration| provisioner_object::draft(input, migration, &RULES),
 }];
 
 const CONFIG: &str = "/spec/rancherKubernetesEngineConfig";
@@ -57,7 +58,7 @@ const RULES: Rules = Rules {
 const AWS: &str = "aws";
 const EXTERNAL: &str = "external";
 
-/// The services whose arguments may name a provider.
+/// Services whose arguments may name a provider.
 const SERVICES: [(Component, &str); 3] = [
     (Component::KubeControllerManager, "kubeController"),
     (Component::KubeApiserver, "kubeApi"),
@@ -76,7 +77,7 @@ fn at<'a>(object: &'a Value, path: &Path) -> Option<&'a Value> {
     object.pointer(path.pointer().as_str()).filter(|value| !value.is_null())
 }
 
-/// What the components get without arguments of their own; none without a cloud provider.
+/// The default of the components; none without a cloud provider.
 fn provider(object: &Value) -> Result<Option<&'static str>, Obstacle> {
     match at(object, &provider_field("name")) {
         None => Ok(None),
@@ -99,10 +100,10 @@ fn array_items(object: &Value, name: &str) -> Vec<String> {
     pairs.collect()
 }
 
-/// All that a service is started with, as far as the object says it.
+/// The complete command line of a service, as far as the object defines it.
 fn whole_line(object: &Value, name: &str) -> Result<CommandLine, Obstacle> {
     let path = service(name, "extraArgs");
-    let own = Shape::Map.read(at(object, &path), &path)?;
+    let own = ListFormat::Map.read(at(object, &path), &path)?;
     let provider = provider(object)?.map(|provider| format!("{}={provider}", flag::CLOUD_PROVIDER.name));
     let own = own.items().unwrap_or_default().iter().cloned();
     let items: Vec<String> = provider
@@ -119,12 +120,12 @@ fn is_external(object: &Value) -> bool {
 }
 
 fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
-    if situation.row == Phase::InTree {
+    if situation.effective_phase == Phase::InTree {
         return Ok(());
     }
     let original = document.whole().clone();
     let provider = provider(&original)?;
-    if provider.is_none() && situation.row >= Phase::Migrate {
+    if provider.is_none() && situation.effective_phase >= Phase::Migrate {
         return Err(Obstacle::Other(
             "cloudProvider.name is not set, so there is no in-tree provider to migrate from, and external-aws would rename \
              the Nodes; correct spec.targets"
@@ -134,7 +135,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     for (component, name) in SERVICES {
         arguments(document, &original, component, name, situation)?;
     }
-    if provider == Some(AWS) && situation.row >= Phase::Migrate {
+    if provider == Some(AWS) && situation.effective_phase >= Phase::Migrate {
         let why = "cloudProvider.name: external-aws, as the cloud controllers run in the cloud-controller-manager";
         document.set(&provider_field("name"), json!("external-aws"), why)?;
         let why = "cloudProvider.useInstanceMetadataHostname: true, so that Nodes keep the names that AWS knows";
@@ -143,7 +144,8 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     Ok(())
 }
 
-/// The arguments of one service. Its `cloud-provider` comes from the provider's name, so it is changed only where it stands.
+/// Changes the arguments of one service. Its `cloud-provider` is set by the name of the provider, so an argument is
+/// changed only where it exists.
 fn arguments(
     document: &mut Document,
     original: &Value,
@@ -154,11 +156,11 @@ fn arguments(
     let because = |reason: Refusal| Obstacle::of_flags(component, reason);
     let unreadable = |reason: Unreadable| because(reason.into());
     let whole = whole_line(original, name)?;
-    durable::warn_of_flags(document, component, &whole, situation)?;
-    durable::look_at(document, &whole, component, situation, provider(original)?);
+    provisioner_object::warn_of_flags(document, component, &whole, situation)?;
+    provisioner_object::note_warnings(document, &whole, component, situation, provider(original)?);
     let changes = phase_flags::changes(component, &whole, &situation.circumstances()).map_err(because)?;
     let path = service(name, "extraArgs");
-    let mut own = document.arguments(&path, Shape::Map)?;
+    let mut own = document.arguments(&path, ListFormat::Map)?;
     let mut reasons = Vec::new();
     for change in &changes {
         let before = own.edits().len();
@@ -178,15 +180,15 @@ fn arguments(
     if let Some(item) = array_items(original, name).into_iter().find(is_changed) {
         return Err(Obstacle::Other(format!(
             "services.{name}.extraArgsArray has {item:?}, which wins over the form of {}; move it to extraArgs",
-            situation.row
+            situation.effective_phase
         )));
     }
-    document.set_arguments(&path, Shape::Map, &own, reasons)?;
+    document.set_arguments(&path, ListFormat::Map, &own, reasons)?;
     Ok(())
 }
 
 fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
-    if situation.row == Phase::InTree {
+    if situation.effective_phase == Phase::InTree {
         return Vec::new();
     }
     let services = ["kubeController", "kubeApi", "kubelet", "scheduler"];
@@ -205,7 +207,7 @@ fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
         .collect();
     let mut warnings: Vec<String> = csi_migration_off(keys).into_iter().collect();
     warnings.extend(names(object, situation));
-    let is_switched = situation.row >= Phase::Migrate && !is_external(object);
+    let is_switched = situation.effective_phase >= Phase::Migrate && !is_external(object);
     if is_switched && provider(object).is_ok_and(|provider| provider == Some(AWS)) {
         warnings.push(
             "useInstanceMetadataHostname becomes true, so no machine may be registered with --node-name; register such machines \
@@ -216,10 +218,10 @@ fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
     warnings
 }
 
-/// Names that win over the host name of the instance metadata. The in-tree provider does not use them; an external kubelet
-/// does.
+/// Names that take precedence over the host name of the instance metadata: an external kubelet uses them, the in-tree
+/// provider did not.
 fn names(object: &Value, situation: &Situation<'_>) -> Vec<String> {
-    if situation.row == Phase::InTree || is_external(object) {
+    if situation.effective_phase == Phase::InTree || is_external(object) {
         return Vec::new();
     }
     const OVERRIDE: Flag = Flag::text("hostname-override");

@@ -1,5 +1,5 @@
-//! Rancher's Cluster of RKE2 or K3s (`provisioning.cattle.io/v1`): `cloud-provider-name`, `disable-cloud-controller` and the
-//! lists `*-arg`, each written where it counts ([`super::machine_config`] has the rule).
+//! Rancher's Cluster of RKE2 or K3s (`provisioning.cattle.io/v1`): `cloud-provider-name`, `disable-cloud-controller`
+//! and the lists `*-arg`, each written where it takes effect (see [`super::machine_config`]).
 //!
 //! | phase | kube-controller-manager-arg of control planes | the rest |
 //! |---|---|---|
@@ -7,23 +7,24 @@
 //! | Migrate | `cloud-provider=external`, no leader migration | `kubelet-arg` of every machine: `cloud-provider=external`; `disable-cloud-controller: true` on every server; `cloud-provider-name` as below; from 1.29 on `kube-apiserver-arg` as below |
 //! | Complete | same | same, and `cloud-provider` in an existing `kube-apiserver-arg` by the version's rule |
 //!
-//! `cloud-provider-name: aws` has two meanings: the provider of kubelet, kube-controller-manager and kube-apiserver, in the
-//! releases that [`super::rke2_provider`] lists, and in all releases the name that AWS knows for each Node. Arguments win over
-//! it, so the arguments alone hand the cluster over. The name becomes `external` only up to 1.26 and only where Rancher does not
-//! make the machines itself: a machine of a pool has a host name that AWS does not know, so its Node would come back under that
-//! name and no cloud-controller-manager would find its instance.
+//! `cloud-provider-name: aws` has two meanings: the provider of kubelet, kube-controller-manager and kube-apiserver, in
+//! the releases that [`super::rke2_provider`] lists, and in all releases the name of each Node as AWS knows it.
+//! Arguments take precedence over it, so the arguments alone switch the cluster. The name becomes `external` only up to
+//! 1.26, and only where Rancher does not create the machines: a machine of a pool has a host name that AWS does not
+//! know, so its Node would get that name and no cloud-controller-manager would find its instance.
 //!
 //! kube-apiserver of 1.29 to 1.32 does not start with `aws`. Where RKE2 passes it, `kube-apiserver-arg` gets
 //! `cloud-provider=external`; such an argument of the operator stays.
 //!
 //! The HelmChart of the cloud-controller-manager in `additionalManifest` gets its flags too ([`super::helm_chart`]).
 //!
-//! `disable-cloud-controller` goes to every server, not just to control planes: servers refuse to join where it differs. Without
-//! the embedded cloud controller the kubelet no longer gets `external` by itself, so its list says it. K3s has no
-//! `cloud-provider-name`.
+//! `disable-cloud-controller` is set on every server, not only on control planes: servers refuse to join where it
+//! differs. Without the embedded cloud controller the kubelet has no default `external`, so its list gets it. K3s has
+//! no `cloud-provider-name`.
 //!
-//! Rancher keeps its pod security argument in `kube-apiserver-arg` of `machineGlobalConfig`, so the key is edited where it
-//! counts: an API server that gets no provider is left as it is. The tags of machines are Rancher's own work.
+//! Rancher keeps its pod security argument in `kube-apiserver-arg` of `machineGlobalConfig`, so the list is changed
+//! only where it takes effect, and an API server without a provider is not changed. Rancher itself manages the tags of
+//! machines.
 
 use outrigger_shared::{
     command_line::{CommandLine, Unreadable},
@@ -36,11 +37,11 @@ use serde_json::{Value, json};
 
 use super::{
     Kind,
-    arguments::Shape,
+    arguments::ListFormat,
     document::Document,
-    durable::{self, Obstacle, Rules, Situation},
     helm_chart,
-    machine_config::{MachineConfig, Place, Roles},
+    machine_config::{MachineConfig, Roles, Section},
+    provisioner_object::{self, Obstacle, Rules, Situation},
     rancher_warnings,
     rke2_provider::{self, AWS, EXTERNAL, LAST_IN_TREE, Providers},
 };
@@ -54,14 +55,14 @@ pub(super) const KINDS: &[Kind] = &[Kind {
     namespaced: true,
     on_update: true,
     profiles: &[Profile::RancherRKE2],
-    // Clusters that Rancher imports or that a cloud runs have no such part.
+    // Imported and cloud-managed clusters have no such field.
     is_concerned: |input| input.object.pointer("/spec/rkeConfig").is_some_and(Value::is_object),
     draft: |input, migration| rke2_provider::draft(input, migration, &RULES, providers),
 }];
 
 const RULES: Rules = Rules {
-    // Not all of rkeConfig: a pool that grows is no reason to restart a control plane. Manifests are among them, since a
-    // cloud-controller-manager that loses its flags would run beside the old controllers.
+    // Not all of rkeConfig: scaling a pool must not restart a control plane. Manifests are included, because a
+    // cloud-controller-manager without its flags would run beside the old controllers.
     triggers: &[
         "/spec/rkeConfig/machineGlobalConfig",
         "/spec/rkeConfig/machineSelectorConfig",
@@ -76,7 +77,7 @@ const RULES: Rules = Rules {
     warnings: rancher_warnings::warnings,
 };
 
-/// A text of manifests, among them perhaps the cloud-controller-manager's HelmChart.
+/// Manifests, possibly with the HelmChart of the cloud-controller-manager.
 pub(super) const ADDITIONAL_MANIFEST: [&str; 3] = ["spec", "rkeConfig", "additionalManifest"];
 const NAME: &str = "cloud-provider-name";
 const DISABLE: &str = "disable-cloud-controller";
@@ -84,12 +85,12 @@ pub(super) fn control_plane(roles: Roles) -> bool {
     roles.control_plane
 }
 
-/// What a cluster says, as far as the rules ask for it.
+/// Settings of a cluster that the rules need.
 pub(super) struct Cluster<'a> {
     pub config: MachineConfig<'a>,
     version: Option<KubernetesVersion>,
     is_k3s: bool,
-    /// Rancher makes the machines and names them.
+    /// Rancher creates the machines and names them.
     has_pools: bool,
 }
 
@@ -105,7 +106,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Every name that counts somewhere; empty ones are none. K3s has no such key.
+    /// Every effective name; empty ones are none. K3s has no such key.
     fn names(&self, class: fn(Roles) -> bool) -> Vec<Option<&'a Value>> {
         if self.is_k3s {
             return vec![None];
@@ -114,7 +115,7 @@ impl<'a> Cluster<'a> {
         names.map(|name| name.filter(|name| *name != "")).collect()
     }
 
-    /// The name that counts for these machines: `aws` where some have it, `external` where all have it.
+    /// The effective name for these machines: `aws` where some have it, `external` where all have it.
     fn name(&self, class: fn(Roles) -> bool) -> Option<&'static str> {
         let names = self.names(class);
         if names.iter().flatten().any(|name| **name == AWS) {
@@ -124,12 +125,12 @@ impl<'a> Cluster<'a> {
         all.then_some(EXTERNAL)
     }
 
-    /// The provider that a component of these machines gets without an argument.
+    /// The provider of a component without an argument.
     fn provider(&self, component: Component, class: fn(Roles) -> bool) -> Option<&'static str> {
         rke2_provider::passed(self.name(class), component, self.version)
     }
 
-    /// Whether Nodes get other names when `cloud-provider-name` becomes `external`, which is then what it becomes.
+    /// Whether `cloud-provider-name` becomes `external`, which renames Nodes.
     pub fn name_changes(&self) -> bool {
         self.has_in_tree_version() && self.version.is_some() && self.name(Roles::any) == Some(AWS) && !self.has_pools
     }
@@ -151,13 +152,13 @@ impl<'a> Cluster<'a> {
         self.name(control_plane) == Some(AWS) && !self.name_changes()
     }
 
-    /// The list of a place, after what the component gets without it. RKE2 and K3s put their own values first.
-    fn whole_line(&self, place: Option<Place>, target: &Target) -> Result<CommandLine, Obstacle> {
-        let path = place.unwrap_or(Place::Global).path().child(target.key);
+    /// The list of a section, preceded by the default of the component. RKE2 and K3s put their own values first.
+    fn whole_line(&self, place: Option<Section>, target: &ComponentList) -> Result<CommandLine, Obstacle> {
+        let path = place.unwrap_or(Section::Global).path().child(target.key);
         let found = place
             .and_then(|place| self.config.value(place, target.key))
             .filter(|value| !value.is_null());
-        let own = Shape::Bare.read(found, &path)?;
+        let own = ListFormat::Bare.read(found, &path)?;
         let provider = self.provider(target.component, target.class);
         let provider = provider.map(|name| format!("{}={name}", flag::CLOUD_PROVIDER.name));
         let items = provider
@@ -168,7 +169,7 @@ impl<'a> Cluster<'a> {
 
     /// Whether every control plane runs an external kube-controller-manager.
     fn is_external(&self) -> bool {
-        let Target { key, class, .. } = KUBE_CONTROLLER_MANAGER;
+        let ComponentList { key, class, .. } = KUBE_CONTROLLER_MANAGER;
         self.config.counting(key, class).into_iter().all(|place| {
             let line = self.whole_line(place, &KUBE_CONTROLLER_MANAGER);
             line.is_ok_and(|line| matches!(Form::of_command_line(&line), Form::External { .. }))
@@ -177,7 +178,7 @@ impl<'a> Cluster<'a> {
 
     /// Whether any control plane runs a kube-controller-manager with the in-tree provider, or one that cannot be read.
     pub fn may_be_in_tree(&self) -> bool {
-        let Target { key, class, .. } = KUBE_CONTROLLER_MANAGER;
+        let ComponentList { key, class, .. } = KUBE_CONTROLLER_MANAGER;
         let mut places = self.config.counting(key, class).into_iter();
         self.has_in_tree_version()
             && places.any(|place| {
@@ -189,7 +190,7 @@ impl<'a> Cluster<'a> {
             })
     }
 
-    /// Another cloud's name, if there is one.
+    /// Refuses the name of another cloud.
     fn refuse_other_clouds(&self) -> Result<(), Obstacle> {
         let names = self.names(Roles::any);
         let other = names
@@ -203,9 +204,9 @@ impl<'a> Cluster<'a> {
         })
     }
 
-    /// Nodes that the embedded cloud controller has initialized cannot be taken over.
+    /// Refuses clusters whose Nodes the embedded cloud controller has initialized: their provider IDs are immutable.
     fn refuse_embedded(&self) -> Result<(), Obstacle> {
-        let Target { key, class, .. } = KUBE_CONTROLLER_MANAGER;
+        let ComponentList { key, class, .. } = KUBE_CONTROLLER_MANAGER;
         let is_named = self.names(class).iter().any(Option::is_some);
         let says = |place| -> Result<bool, Obstacle> {
             let line = self.whole_line(place, &KUBE_CONTROLLER_MANAGER)?;
@@ -225,43 +226,43 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// A component, and where its arguments are.
-struct Target {
+/// A component and the key of its argument list.
+struct ComponentList {
     component: Component,
     key: &'static str,
     class: fn(Roles) -> bool,
 }
 
-const KUBE_CONTROLLER_MANAGER: Target = Target {
+const KUBE_CONTROLLER_MANAGER: ComponentList = ComponentList {
     component: Component::KubeControllerManager,
     key: "kube-controller-manager-arg",
     class: control_plane,
 };
-const KUBE_APISERVER: Target = Target {
+const KUBE_APISERVER: ComponentList = ComponentList {
     component: Component::KubeApiserver,
     key: "kube-apiserver-arg",
     class: control_plane,
 };
-const KUBELET: Target = Target {
+const KUBELET: ComponentList = ComponentList {
     component: Component::Kubelet,
     key: "kubelet-arg",
     class: Roles::any,
 };
 
-impl Target {
+impl ComponentList {
     fn because(&self, reason: Refusal) -> Obstacle {
         Obstacle::of_flags(self.component, reason)
     }
 
-    /// Writes the flags of the phase into every list that counts.
+    /// Writes the flags of the phase into every effective list.
     fn write(&self, document: &mut Document, cluster: &Cluster<'_>, situation: &Situation<'_>) -> Result<(), Obstacle> {
         let places = cluster.config.counting(self.key, self.class);
         for place in places {
             let whole = cluster.whole_line(place, self)?;
-            durable::warn_of_flags(document, self.component, &whole, situation)?;
-            let place = place.unwrap_or(Place::Global);
+            provisioner_object::warn_of_flags(document, self.component, &whole, situation)?;
+            let place = place.unwrap_or(Section::Global);
             let path = place.path().child(self.key);
-            let mut own = document.arguments(&path, Shape::Bare)?;
+            let mut own = document.arguments(&path, ListFormat::Bare)?;
             let changes = if self.component == Component::KubeApiserver {
                 let passed = cluster.provider(self.component, self.class);
                 rke2_provider::api_server_changes(&own, passed, situation)
@@ -279,21 +280,21 @@ impl Target {
             let reasons = changes
                 .iter()
                 .map(|change| format!("{} in {place}: {change}", self.component));
-            document.set_arguments(&path, Shape::Bare, &own, reasons)?;
+            document.set_arguments(&path, ListFormat::Bare, &own, reasons)?;
         }
         Ok(())
     }
 }
 
-/// Notes what to tell of the lists that count, whichever of them the phase changes. What the name adds to a list is the matter
-/// of [`providers`]; a list that cannot be read is an obstacle only where the phase changes it.
-fn look_at(document: &mut Document, cluster: &Cluster<'_>, situation: &Situation<'_>) {
+/// Adds warnings about the effective lists before the change. [`providers`] covers what the name adds to a list; a list
+/// that cannot be read is an obstacle only where the phase changes it.
+fn note_warnings(document: &mut Document, cluster: &Cluster<'_>, situation: &Situation<'_>) {
     for target in [&KUBE_CONTROLLER_MANAGER, &KUBE_APISERVER, &KUBELET] {
         let provider = cluster.provider(target.component, target.class);
         for place in cluster.config.counting(target.key, target.class) {
-            let path = place.unwrap_or(Place::Global).path().child(target.key);
-            if let Ok(own) = document.arguments(&path, Shape::Bare) {
-                durable::look_at(document, &own, target.component, situation, provider);
+            let path = place.unwrap_or(Section::Global).path().child(target.key);
+            if let Ok(own) = document.arguments(&path, ListFormat::Bare) {
+                provisioner_object::note_warnings(document, &own, target.component, situation, provider);
             }
         }
     }
@@ -308,10 +309,10 @@ pub(super) fn is_external(object: &Value) -> bool {
     Cluster::of(object, version.and_then(|text| text.parse().ok())).is_external()
 }
 
-/// The provider of each component, for each of its lists that count. One that cannot be read is none.
+/// The provider of each component, for each effective list; none where the list cannot be read.
 fn providers(object: &Value, version: KubernetesVersion) -> Providers {
     let cluster = Cluster::of(object, Some(version));
-    let of_target = |target: &'static Target| {
+    let of_target = |target: &'static ComponentList| {
         let places = cluster.config.counting(target.key, target.class).into_iter();
         let provider = |place| {
             cluster
@@ -331,13 +332,13 @@ fn providers(object: &Value, version: KubernetesVersion) -> Providers {
     }
 }
 
-/// Whether nothing stands in the way of the form of the situation.
+/// Whether the form of the situation can be applied.
 pub(super) fn has_form(object: &Value, situation: &Situation<'_>) -> bool {
     form(&mut Document::restored(object, &[]), situation).is_ok()
 }
 
 fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
-    if situation.row == Phase::InTree {
+    if situation.effective_phase == Phase::InTree {
         return Ok(());
     }
     let original = document.whole().clone();
@@ -347,19 +348,19 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         named_elsewhere: cluster.names(control_plane).iter().any(Option::is_some),
         ..*situation
     };
-    look_at(document, &cluster, situation);
-    // Beside no in-tree kube-controller-manager the new one needs no guard.
+    note_warnings(document, &cluster, situation);
+    // Without an in-tree kube-controller-manager the new manager needs no guard.
     if cluster.may_be_in_tree() {
         helm_chart::in_manifest(document, &Path::new(&ADDITIONAL_MANIFEST), situation)?;
     }
-    if situation.row == Phase::Prepare {
+    if situation.effective_phase == Phase::Prepare {
         return KUBE_CONTROLLER_MANAGER.write(document, &cluster, situation);
     }
     cluster.refuse_embedded()?;
     for target in [&KUBE_CONTROLLER_MANAGER, &KUBE_APISERVER, &KUBELET] {
         target.write(document, &cluster, situation)?;
     }
-    // A cluster that is external already runs as its operator wants it.
+    // An external cluster is configured by its operator.
     if !cluster.is_external() {
         disable_cloud_controller(document, &cluster)?;
     }
@@ -376,7 +377,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
 
 fn disable_cloud_controller(document: &mut Document, cluster: &Cluster<'_>) -> Result<(), Obstacle> {
     for place in cluster.config.counting(DISABLE, Roles::is_server) {
-        let place = place.unwrap_or(Place::Global);
+        let place = place.unwrap_or(Section::Global);
         if cluster.config.value(place, DISABLE).is_some_and(is_true) {
             continue;
         }

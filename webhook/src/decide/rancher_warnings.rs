@@ -1,20 +1,20 @@
-//! What goes wrong with Rancher's machine configuration without anybody being told.
+//! Warns of silent errors in Rancher's machine configuration.
 
 use outrigger_shared::migration::Phase;
 use serde_json::{Map, Value};
 
 use super::{
-    durable::Situation,
     helm_chart,
-    machine_config::{MachineConfig, Place, Roles},
+    machine_config::{MachineConfig, Roles, Section},
+    provisioner_object::Situation,
     rancher_rke2::{Cluster, has_form, is_external},
 };
 
-/// Longest list of keys in a warning; API servers cut warnings after 256 characters.
+/// Keys that a warning names; API servers cut warnings after 256 characters.
 const MAX_KEYS: usize = 3;
 
 pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
-    if situation.row == Phase::InTree {
+    if situation.effective_phase == Phase::InTree {
         return Vec::new();
     }
     let cluster = Cluster::of(object, situation.version);
@@ -38,35 +38,38 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
     let manifest = object
         .pointer("/spec/rkeConfig/additionalManifest")
         .and_then(Value::as_str);
-    // Beside a kube-controller-manager that is external nothing runs twice.
+    // With an external kube-controller-manager nothing runs twice.
     let row = if cluster.may_be_in_tree() {
-        situation.row
+        situation.effective_phase
     } else {
         Phase::Complete
     };
-    let situation_of_chart = Situation { row, ..*situation };
+    let situation_of_chart = Situation {
+        effective_phase: row,
+        ..*situation
+    };
     warnings.extend(helm_chart::manifest_warnings(
         manifest.unwrap_or_default(),
         &situation_of_chart,
     ));
     warnings.extend(later_releases(&cluster, situation));
     if !was_external && has_form(object, situation) {
-        warnings.extend(before_the_switch(&cluster, situation.row));
+        warnings.extend(before_the_switch(&cluster, situation.effective_phase));
     }
     warnings
 }
 
-/// What an upgrade does to a name that stays `aws`, once nothing else is left to do.
+/// Warns of upgrades while the name stays `aws`, once nothing else is left to do.
 fn later_releases(cluster: &Cluster<'_>, situation: &Situation<'_>) -> Option<String> {
     let is_before = situation.version.is_some_and(|version| version.minor < 29);
-    (situation.row == Phase::Complete && is_before && cluster.keeps_aws()).then(|| {
+    (situation.effective_phase == Phase::Complete && is_before && cluster.keeps_aws()).then(|| {
         "cloud-provider-name stays aws; kube-apiserver of RKE2 before 1.29.11, 1.30.7, 1.31.3 ends with it, unless its argument \
          is cloud-provider=external: upgrade before you delete the migration, which adds it"
             .to_owned()
     })
 }
 
-/// What the operator has to see to when a cluster is going to be external.
+/// Steps for the operator before a cluster becomes external.
 fn before_the_switch(cluster: &Cluster<'_>, row: Phase) -> Vec<String> {
     let mut warnings = Vec::new();
     if cluster.name_changes() {
@@ -85,7 +88,7 @@ fn before_the_switch(cluster: &Cluster<'_>, row: Phase) -> Vec<String> {
     warnings
 }
 
-/// The gate that goes with the in-tree provider, in the keys that set it.
+/// Warns of the feature gate that disables CSI migration, with the keys that set it.
 pub(super) fn csi_migration_off(mut keys: Vec<String>) -> Option<String> {
     keys.sort();
     keys.dedup();
@@ -120,9 +123,9 @@ fn shortened(mut names: Vec<String>) -> String {
     names.join(", ") + &rest
 }
 
-/// An entry whose `config` is missing, most often because its keys are not indented below it.
+/// An entry without `config`, most often because its keys are not indented below it.
 fn without_effect((index, entry): (usize, &Value)) -> Option<String> {
-    let place = Place::Selector(index);
+    let place = Section::Selector(index);
     let known = ["machineLabelSelector", "config"];
     let beside = entry.as_object().into_iter().flat_map(Map::keys);
     let beside: Vec<String> = beside.filter(|key| !known.contains(&key.as_str())).cloned().collect();
@@ -141,9 +144,9 @@ fn without_effect((index, entry): (usize, &Value)) -> Option<String> {
     is_missing.then(|| format!("config of {place} is null, so the entry does nothing; fill it or remove the entry"))
 }
 
-/// Lists of which one replaces the other on some machine, and takes something away.
+/// Lists that replace another list on some machine, and lose some of its items.
 fn replaced_lists(config: &MachineConfig<'_>, roles: &[Roles]) -> Vec<String> {
-    let places: Vec<(Place, &Map<String, Value>)> = config.places().collect();
+    let places: Vec<(Section, &Map<String, Value>)> = config.places().collect();
     let mut warnings = Vec::new();
     for (number, (later, keys)) in places.iter().enumerate() {
         for (key, list) in keys.iter().filter(|(key, _)| key.ends_with("-arg")) {
@@ -154,7 +157,7 @@ fn replaced_lists(config: &MachineConfig<'_>, roles: &[Roles]) -> Vec<String> {
                 lost && roles.iter().any(|roles| config.overlap(*earlier, *later, *roles))
             });
             if let Some((earlier, _)) = earlier {
-                let own = if *earlier == Place::Global && key == "kube-apiserver-arg" {
+                let own = if *earlier == Section::Global && key == "kube-apiserver-arg" {
                     " Rancher's own pod security argument is lost with it."
                 } else {
                     ""
@@ -189,7 +192,7 @@ fn gated_keys(config: &MachineConfig<'_>) -> Vec<String> {
     keys
 }
 
-/// The roles that machines have: those of the pools, or any where the operator brings the machines.
+/// The roles of machines: those of the pools, or any where the operator creates the machines.
 fn roles(object: &Value) -> Vec<Roles> {
     let pools = object.pointer("/spec/rkeConfig/machinePools").and_then(Value::as_array);
     let of_pool = |pool: &Value| {

@@ -1,4 +1,4 @@
-//! **What RKE2 passes to its components for `cloud-provider-name`**, by release.
+//! **The arguments that RKE2 passes to its components for `cloud-provider-name`**, by release.
 //!
 //! | RKE2 | kube-controller-manager, kubelet | kube-apiserver |
 //! |---|---|---|
@@ -7,10 +7,11 @@
 //! | 1.29.11, 1.30.7, 1.31.3 and later | the same; `aws` only names Nodes | the same, but for `aws` |
 //! | 1.31.12, 1.32.8, 1.33.0 and later | the same; `aws` only names Nodes | nothing |
 //!
-//! Read in `pkg/podexecutor/staticpod.go` (`APIServer`) and `pkg/rke2/rke2_linux.go` of <https://github.com/rancher/rke2> at
-//! each tag from v1.26.0+rke2r1 to v1.36.3+rke2r1. The arguments of an operator come after it, and the last value counts.
-//! kube-controller-manager and kubelet do not start with `aws` from 1.27 on, and kube-apiserver checks the value from 1.29 on
-//! (`pkg/kubeapiserver/options/cloudprovider.go` of Kubernetes 1.29). A name of any value disables RKE2's own cloud controller.
+//! Source: `pkg/podexecutor/staticpod.go` (`APIServer`) and `pkg/rke2/rke2_linux.go` of
+//! <https://github.com/rancher/rke2> at each tag from v1.26.0+rke2r1 to v1.36.3+rke2r1. Arguments of an operator come
+//! after it, and the last value counts. kube-controller-manager and kubelet do not start with `aws` from 1.27 on, and
+//! kube-apiserver checks the value from 1.29 on (`pkg/kubeapiserver/options/cloudprovider.go` of Kubernetes 1.29). Any
+//! name disables RKE2's own cloud controller.
 
 use outrigger_shared::{
     command_line::CommandLine,
@@ -23,14 +24,14 @@ use serde_json::Value;
 
 use super::{
     Draft, Input, Migration,
-    durable::{self, Rules, Situation},
+    provisioner_object::{self, Rules, Situation},
     warning,
 };
 
 pub(super) const AWS: &str = "aws";
 pub(super) const EXTERNAL: &str = "external";
 
-/// The last minor of which `aws` is the in-tree provider.
+/// The last minor with an in-tree provider `aws`.
 pub(super) const LAST_IN_TREE: KubernetesVersion = KubernetesVersion::v1(26);
 
 /// The first releases, by minor and patch, in which `aws` only names Nodes.
@@ -41,7 +42,7 @@ const NOT_TO_THE_API_SERVER: [(u32, u32); 3] = [(31, 12), (32, 8), (33, 0)];
 /// The minors whose kube-apiserver checks the value. From 1.33 on it has no such flag.
 const CHECKED: std::ops::RangeInclusive<u32> = 29..=32;
 
-/// Whether the release is one of a table or a later one. A version without its patch counts as the first of its minor.
+/// Whether the release is in the table, or later. A version without a patch counts as the first of its minor.
 fn is_since(version: KubernetesVersion, table: &[(u32, u32)]) -> bool {
     let own = table.iter().find(|(minor, _)| *minor == version.minor);
     match own {
@@ -55,7 +56,7 @@ pub(super) fn aws_is_passed(version: Option<KubernetesVersion>) -> bool {
     version.is_none_or(|version| !is_since(version, &ONLY_A_NAME))
 }
 
-/// What RKE2 passes to the component for the name.
+/// The value that RKE2 passes to the component.
 pub(super) fn passed(name: Option<&str>, component: Component, version: Option<KubernetesVersion>) -> Option<&str> {
     let reaches = match component {
         Component::KubeApiserver => version.is_none_or(|version| !is_since(version, &NOT_TO_THE_API_SERVER)),
@@ -64,7 +65,7 @@ pub(super) fn passed(name: Option<&str>, component: Component, version: Option<K
     name.filter(|name| reaches && (*name != AWS || aws_is_passed(version)))
 }
 
-/// Whether kube-apiserver starts with `aws`.
+/// Whether the component fails to start with `aws`.
 fn ends_with_aws(component: Component, version: KubernetesVersion) -> bool {
     match component {
         Component::KubeApiserver => CHECKED.contains(&version.minor),
@@ -72,9 +73,9 @@ fn ends_with_aws(component: Component, version: KubernetesVersion) -> bool {
     }
 }
 
-/// The changes of kube-apiserver's own list. An argument is the only way to override `aws` where the API server would end
-/// with it: there the argument is written, and is never removed. From 1.29 on the two components need not wait for each
-/// other, as no kube-controller-manager of these versions is in-tree.
+/// The changes of the list of kube-apiserver. Only an argument can override `aws` where the API server would not start
+/// with it: there the argument is added and never removed. From 1.29 on the two components need not wait for each
+/// other, because no kube-controller-manager of these versions is in-tree.
 pub(super) fn api_server_changes(
     own: &CommandLine,
     passed: Option<&str>,
@@ -89,7 +90,7 @@ pub(super) fn api_server_changes(
         ..situation.circumstances()
     };
     let needs_override = passed == Some(AWS)
-        && situation.row >= Phase::Migrate
+        && situation.effective_phase >= Phase::Migrate
         && situation
             .version
             .is_some_and(|version| ends_with_aws(Component::KubeApiserver, version));
@@ -101,7 +102,7 @@ pub(super) fn api_server_changes(
     Ok(if is_written { Vec::new() } else { vec![change] })
 }
 
-/// Whether the component ends at its start with the provider that the name and its arguments give it.
+/// Whether the component fails to start with its provider.
 fn ends(component: Component, provider: Option<&str>, version: KubernetesVersion) -> bool {
     provider == Some(AWS) && ends_with_aws(component, version)
 }
@@ -111,12 +112,12 @@ fn ends(component: Component, provider: Option<&str>, version: KubernetesVersion
 pub(super) struct Providers {
     /// `cloud-provider-name` is `aws`.
     pub is_named_aws: bool,
-    /// What the components get, by the name or by their arguments. A component of several lists is there for each.
+    /// The provider of each component, by the name or its arguments; one entry per list.
     pub given: Vec<(Component, Option<String>)>,
 }
 
 impl Providers {
-    /// The components that end at their start, each once.
+    /// The components that fail to start, without duplicates.
     fn ending(&self, version: KubernetesVersion) -> Vec<Component> {
         let given = self.given.iter();
         let ends = given.filter(|(component, provider)| ends(*component, provider.as_deref(), version));
@@ -126,7 +127,7 @@ impl Providers {
         components
     }
 
-    /// Whether the name only names Nodes, and nothing else gives a provider to the components that need one.
+    /// Whether the name only names Nodes, and the components that need a provider have none.
     fn is_only_a_name(&self, version: KubernetesVersion) -> bool {
         let is_without = |(component, provider): &(Component, Option<String>)| {
             *component == Component::KubeApiserver || provider.is_none()
@@ -154,13 +155,13 @@ impl Providers {
     }
 }
 
-/// A rule that reads the providers of an object's components in a version.
-pub(super) type Reading = fn(&Value, KubernetesVersion) -> Providers;
+/// Reads the providers of the components of an object in a version.
+pub(super) type ReadProviders = fn(&Value, KubernetesVersion) -> Providers;
 
-/// What the shared part makes of an object, but never a change after which a component does not start that started before it.
-/// Warns of a version, newly written or not, whose components do not start, or get no provider.
-pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules, reading: Reading) -> Draft {
-    let mut draft = durable::draft(input, migration, rules);
+/// Like [`provisioner_object::draft`], but refuses a change after which a component fails to start that starts now.
+/// Warns of a version whose components do not start, or have no provider.
+pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules, reading: ReadProviders) -> Draft {
+    let mut draft = provisioner_object::draft(input, migration, rules);
     if !input.may_act(rules.triggers, rules.besides) {
         return draft;
     }

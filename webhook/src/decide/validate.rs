@@ -1,8 +1,8 @@
-//! What is refused, where an operator has registered the validating path: tags that take a resource from another cluster
-//! or forge what access control trusts, and two writes that would end a migration on nobody's evidence.
+//! Denies objects, if an operator has registered the validating path: tags that assign a resource to another cluster or
+//! forge a key that access control trusts, and two writes that would end a migration without evidence.
 //!
-//! The mutating path says the same as warnings and refuses nothing. An update is refused only for what it adds or
-//! changes: whatever is bad already must stay writable, or nobody could make it better.
+//! The mutating path warns of the same and denies nothing. An update is denied only for what it adds or changes: an
+//! object that is invalid already must stay writable, so that it can be corrected.
 
 use std::collections::BTreeMap;
 
@@ -18,22 +18,19 @@ use super::{
     tags,
 };
 
-/// What came of a validating review.
+/// Result of a validating review.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Judged {
-    /// No migration matches, or the object is none that is ever refused.
+pub enum ValidationOutcome {
+    /// No migration matches, or no rule is about the object.
     #[default]
     NotOurs,
-    /// Nothing is wrong.
     Passed,
-    /// Something is, but it only earns a warning, or the migration audits.
+    /// Violations that only cause a warning, or `spec.mode` is Audit.
     Warned,
-    /// The object is refused.
     Denied,
 }
 
-impl Judged {
-    /// Every one.
+impl ValidationOutcome {
     pub const ALL: [Self; 4] = [Self::NotOurs, Self::Passed, Self::Warned, Self::Denied];
 
     /// The label in metrics and audit annotations.
@@ -48,12 +45,11 @@ impl Judged {
     }
 }
 
-/// The answer to a validating review.
+/// The decision of a validating review.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Judgement {
-    /// What came of it.
-    pub judged: Judged,
-    /// Why the object is refused; empty if it is not.
+pub struct Validation {
+    pub outcome: ValidationOutcome,
+    /// Why the object is denied; empty if it is not.
     pub message: String,
     /// For the client that wrote the object.
     pub warnings: Vec<String>,
@@ -61,22 +57,22 @@ pub struct Judgement {
     pub audit_annotations: BTreeMap<String, String>,
 }
 
-/// Something that is wrong, in plain words with its fix.
-struct Fault {
+/// A violation and its remedy.
+struct Violation {
     text: String,
     refuses: bool,
 }
 
-/// Judges one review.
+/// Validates one review.
 #[must_use]
-pub fn validate(input: &Input<'_>) -> Judgement {
+pub fn validate(input: &Input<'_>) -> Validation {
     if input.operation == Operation::Other || !input.subresource.is_empty() {
-        return Judgement::default();
+        return Validation::default();
     }
     if (input.group, input.kind) == ("outrigger.dev", "CloudProviderMigration") {
-        return migration_itself(input);
+        return validate_migration(input);
     }
-    // Whoever forges a tag must not get away by taking the labels off in the same update.
+    // A forged tag must not pass because the same update removes the labels that the target selects.
     let before = input.old_object.map(|object| Input { object, ..*input });
     let found = |profiles: &[Profile]| match (matching::find(input, profiles), &before) {
         (Match::None, Some(before)) => matching::find(before, profiles),
@@ -84,18 +80,18 @@ pub fn validate(input: &Input<'_>) -> Judgement {
     };
     let row = tags::row_of(input);
     let tags = row.map(|row| {
-        judge(found(row.profiles), |migration| {
-            let findings = tags::news(input, migration, row);
-            let fault = |finding: &tags::Finding| Fault {
+        validation_of(found(row.profiles), |migration| {
+            let findings = tags::new_findings(input, migration, row);
+            let violation = |finding: &tags::Finding| Violation {
                 text: finding.to_string(),
                 refuses: finding.refuses(),
             };
-            findings.iter().map(fault).collect()
+            findings.iter().map(violation).collect()
         })
     });
-    let completion = is_marked_by_hand(input).then(|| {
-        judge(found(&[Profile::Kubermatic]), |_| {
-            vec![Fault {
+    let completion = is_completion_set(input).then(|| {
+        validation_of(found(&[Profile::Kubermatic]), |_| {
+            vec![Violation {
                 text: format!(
                     "annotation {} is the machine-controller's word that the kubelet is external; \
                      replace the Machine instead of setting it",
@@ -105,22 +101,22 @@ pub fn validate(input: &Input<'_>) -> Judgement {
             }]
         })
     });
-    // The worse one is the answer.
+    // The worse result wins.
     [tags, completion]
         .into_iter()
         .flatten()
-        .max_by_key(|judgement| judgement.judged as u8)
+        .max_by_key(|validation| validation.outcome as u8)
         .unwrap_or_default()
 }
 
-fn judge(found: Match<'_>, faults: impl FnOnce(&Migration<'_>) -> Vec<Fault>) -> Judgement {
-    let undecided = |warning: String| Judgement {
-        judged: Judged::Warned,
+fn validation_of(found: Match<'_>, violations: impl FnOnce(&Migration<'_>) -> Vec<Violation>) -> Validation {
+    let undecided = |warning: String| Validation {
+        outcome: ValidationOutcome::Warned,
         warnings: vec![warning],
-        ..Judgement::default()
+        ..Validation::default()
     };
     match found {
-        Match::None => Judgement::default(),
+        Match::None => Validation::default(),
         Match::NamespaceUnknown(namespace) => undecided(format!(
             "outrigger: not validated, as the labels of namespace {namespace} are not known; write the object again"
         )),
@@ -128,48 +124,48 @@ fn judge(found: Match<'_>, faults: impl FnOnce(&Migration<'_>) -> Vec<Fault>) ->
             "outrigger: not validated, as several migrations match: {}; correct their spec.targets",
             names.join(", ")
         )),
-        Match::One(migration) => Judgement::of(&faults(migration), migration.name, migration.spec.mode),
+        Match::One(migration) => Validation::of(&violations(migration), migration.name, migration.spec.mode),
     }
 }
 
-impl Judgement {
-    fn of(faults: &[Fault], migration: &str, mode: Mode) -> Self {
-        let refused: Vec<&str> = faults
+impl Validation {
+    fn of(violations: &[Violation], migration: &str, mode: Mode) -> Self {
+        let refused: Vec<&str> = violations
             .iter()
-            .filter(|fault| fault.refuses)
-            .map(|fault| fault.text.as_str())
+            .filter(|violation| violation.refuses)
+            .map(|violation| violation.text.as_str())
             .collect();
         let denied = !refused.is_empty() && mode == Mode::Enforce;
-        let judged = match (denied, faults.is_empty()) {
-            (true, _) => Judged::Denied,
-            (false, false) => Judged::Warned,
-            (false, true) => Judged::Passed,
+        let outcome = match (denied, violations.is_empty()) {
+            (true, _) => ValidationOutcome::Denied,
+            (false, false) => ValidationOutcome::Warned,
+            (false, true) => ValidationOutcome::Passed,
         };
         let text = |text: &str| format!("outrigger: migration {migration}: {text}");
-        let warned = faults.iter().filter(|fault| !(denied && fault.refuses));
+        let warned = violations.iter().filter(|violation| !(denied && violation.refuses));
         let mut audit_annotations = BTreeMap::from([
             ("migration".to_owned(), migration.to_owned()),
-            ("decision".to_owned(), judged.as_str().to_owned()),
+            ("decision".to_owned(), outcome.as_str().to_owned()),
         ]);
-        if !faults.is_empty() {
-            let all: Vec<&str> = faults.iter().map(|fault| fault.text.as_str()).collect();
+        if !violations.is_empty() {
+            let all: Vec<&str> = violations.iter().map(|violation| violation.text.as_str()).collect();
             audit_annotations.insert("reasons".to_owned(), all.join("; "));
         }
         Self {
-            judged,
+            outcome,
             message: if denied {
                 text(&refused.join("; "))
             } else {
                 String::new()
             },
-            warnings: warned.map(|fault| text(&fault.text)).collect(),
+            warnings: warned.map(|violation| text(&violation.text)).collect(),
             audit_annotations,
         }
     }
 }
 
 /// Whether an update sets KKP's completion annotation on a Machine.
-fn is_marked_by_hand(input: &Input<'_>) -> bool {
+fn is_completion_set(input: &Input<'_>) -> bool {
     let is_true = |object: &Value| machine::marked(object).is_some_and(is_go_true);
     (input.group, input.kind) == ("cluster.k8s.io", "Machine")
         && input.old_object.is_some_and(|old| !is_true(old))
@@ -181,18 +177,18 @@ fn is_go_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-/// A migration goes back to InTree only when no manager of ours holds the migration lease: in InTree that lease is left
-/// alone, and old managers without leader migration may start.
-fn migration_itself(input: &Input<'_>) -> Judgement {
+/// A return to InTree is denied while a cloud-controller-manager holds the migration lease: in InTree that lease is not
+/// managed, and old managers without leader migration may start.
+fn validate_migration(input: &Input<'_>) -> Validation {
     let in_tree = |object: &Value| {
         let phase = object.pointer("/spec/phase").and_then(Value::as_str);
         phase.is_none_or(|phase| phase == Phase::InTree.to_string())
     };
     let Some(old) = input.old_object.filter(|old| in_tree(input.object) && !in_tree(old)) else {
-        return Judgement::default();
+        return Validation::default();
     };
-    let owned = owned_by_ours(old);
-    let fault = Fault {
+    let owned = owned_controllers(old);
+    let violation = Violation {
         text: format!(
             "phase InTree is refused while status.controllers says that a cloud-controller-manager owns {}; \
              start the old kube-controller-managers with leader migration and wait until they hold the lease",
@@ -200,14 +196,14 @@ fn migration_itself(input: &Input<'_>) -> Judgement {
         ),
         refuses: true,
     };
-    let faults = if owned.is_empty() { Vec::new() } else { vec![fault] };
+    let violations = if owned.is_empty() { Vec::new() } else { vec![violation] };
     let audits = input.object.pointer("/spec/mode").and_then(Value::as_str) == Some("Audit");
     let mode = if audits { Mode::Audit } else { Mode::Enforce };
-    Judgement::of(&faults, input.name, mode)
+    Validation::of(&violations, input.name, mode)
 }
 
-/// The controllers that both sides can run, and that status says are ours. The node controller always is.
-fn owned_by_ours(object: &Value) -> Vec<&str> {
+/// The shared controllers that the status assigns to the cloud-controller-manager. It always owns the node controller.
+fn owned_controllers(object: &Value) -> Vec<&str> {
     let party = serde_json::to_value(Party::CloudControllerManager).ok();
     let rows = object.pointer("/status/controllers").and_then(Value::as_array);
     let ours = rows.into_iter().flatten().filter_map(|row| {

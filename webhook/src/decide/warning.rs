@@ -1,27 +1,25 @@
-//! Warnings as a client sees them.
+//! Length limits of warnings.
 //!
 //! An API server may cut a warning after 256 characters
-//! (<https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response>). Texts here say what
-//! is wrong and then, after the last `; `, what to do, so it is the remedy that would be lost: where a text does not fit, the
-//! remedy comes first, and the rest is shortened.
+//! (<https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response>). Warnings
+//! state the problem and then, after the last `; `, the remedy, so the remedy would be lost. If a warning is too long,
+//! the remedy comes first and the problem is shortened.
 
-/// Most characters of a warning.
 const MAX: usize = 256;
-/// Most characters of a migration's name in a warning.
 const MAX_NAME: usize = 40;
 
-/// A warning about an object of a migration, as long as a warning may be.
+/// A warning with the name of the migration, within the limit.
 pub(super) fn of_migration(name: &str, text: &str) -> String {
     fitted(&format!("outrigger: migration {}: ", shortened(name, MAX_NAME)), text)
 }
 
-/// The same about what would be changed if the migration did not only audit.
+/// The warning of a change that `spec.mode` Audit prevents.
 pub(super) fn of_audit(name: &str, reason: &str) -> String {
     let name = shortened(name, MAX_NAME);
     shortened(&format!("outrigger: migration {name} would change: {reason}"), MAX)
 }
 
-/// Why an original is not brought back: a component that starts now does not start with its flags.
+/// The original is not restored, because a component would not start any more.
 pub(super) fn of_undoing(fatal: &str) -> String {
     format!("the original does not start any more; stay in Migrate or Complete ({fatal})")
 }
@@ -39,7 +37,7 @@ fn fitted(prefix: &str, text: &str) -> String {
     }
 }
 
-/// At most so many characters, with a sign where some are left out.
+/// At most `most` characters; `…` marks a cut.
 fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

@@ -31,11 +31,11 @@ pub(super) fn is_concerned(input: &Input<'_>) -> bool {
     template(input.object).is_some_and(pod_spec::is_concerned)
 }
 
-/// What the rules are about. A change of `replicas`, `paused` or `strategy` beside it starts no rollout.
+/// The part with the rules. A change of `replicas`, `paused` or `strategy` starts no rollout.
 const TRIGGERS: [&str; 1] = ["/spec/template"];
 
-/// A phase permits, it never triggers: an update acts only when it changes the template, or when the operator asks for it by
-/// annotation. So a write of labels, annotations, status or replicas never rolls a control plane.
+/// An update is changed only when it changes the template, or when the operator requests it by annotation. So a write
+/// of labels, annotations, status or replicas never rolls out a control plane.
 pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     let Some(object) = template(input.object) else {
         return Draft::default();

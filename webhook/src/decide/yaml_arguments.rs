@@ -1,4 +1,4 @@
-//! Argument lists in YAML texts: read as everywhere else, written back as edits of single lines.
+//! Argument lists in YAML texts, written back as edits of single lines.
 
 use outrigger_shared::{
     command_line::{CommandLine, Edit},
@@ -8,34 +8,34 @@ use outrigger_shared::{
 use serde_json::{Value, json};
 
 use super::{
-    arguments::Shape,
-    durable::{self, Obstacle, Situation},
+    arguments::ListFormat,
+    provisioner_object::{self, Obstacle, Situation},
 };
 use crate::patch::Path;
 
-/// A place in a text: the document, and the keys that lead to the list.
+/// The path of a list in a text: the document and the keys.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct ListPath<'a> {
     pub document: usize,
     pub path: &'a [&'a str],
 }
 
-/// Reads the list at the place; an empty one if nothing is there.
-pub(super) fn read(text: &YamlText, place: Place<'_>, shape: Shape) -> Result<CommandLine, Obstacle> {
+/// Reads the list; an empty one if missing.
+pub(super) fn read(text: &YamlText, place: ListPath<'_>, shape: ListFormat) -> Result<CommandLine, Obstacle> {
     let found = text.get(place.document, place.path).filter(|value| !value.is_null());
     Ok(shape.of(found).read(found, &Path::new(place.path))?)
 }
 
-/// Gives a component's argument list the flags of the situation; says why.
+/// Applies the flags of the situation to the argument list of a component; returns the reasons.
 pub(super) fn arguments(
     text: &mut YamlText,
-    place: Place<'_>,
-    shape: Shape,
+    place: ListPath<'_>,
+    shape: ListFormat,
     component: Component,
     situation: &Situation<'_>,
 ) -> Result<Vec<String>, Obstacle> {
     let mut line = read(text, place, shape)?;
-    let reasons = durable::flags(&mut line, component, situation, None)?;
+    let reasons = provisioner_object::flags(&mut line, component, situation, None)?;
     let shape = shape.of(text.get(place.document, place.path));
     for edit in line.edits() {
         write(text, place, shape, edit)?;
@@ -43,34 +43,33 @@ pub(super) fn arguments(
     Ok(reasons)
 }
 
-/// Carries one change of a command line out in the text. Whatever it is, the text says what the list does, since each
-/// edit is checked by its value.
-fn write(text: &mut YamlText, place: Place<'_>, shape: Shape, edit: &Edit) -> Result<(), Refusal> {
-    let Place { document, path } = place;
+/// Applies one change of a command line to the text; each edit is checked by its value, so text and list stay equal.
+fn write(text: &mut YamlText, place: ListPath<'_>, shape: ListFormat, edit: &Edit) -> Result<(), Refusal> {
+    let ListPath { document, path } = place;
     let kept = edit.was.len().min(edit.now.len());
     let (replaced, added) = edit.now.split_at(kept);
     let dropped = edit.was.get(kept..).unwrap_or_default();
     for (offset, (was, now)) in edit.was.iter().zip(replaced).enumerate() {
         let index = (edit.index + offset).to_string();
         match shape {
-            Shape::Map => text.set(document, &below(path, &[name(was)]), value(now))?,
-            Shape::Named => text.set(document, &below(path, &[&index, "value"]), value(now))?,
-            Shape::Bare | Shape::Dashed => text.set(document, &below(path, &[&index]), now)?,
+            ListFormat::Map => text.set(document, &below(path, &[name(was)]), value(now))?,
+            ListFormat::Named => text.set(document, &below(path, &[&index, "value"]), value(now))?,
+            ListFormat::Bare | ListFormat::Dashed => text.set(document, &below(path, &[&index]), now)?,
         }
     }
     for was in dropped {
         let index = (edit.index + kept).to_string();
-        let key = if shape == Shape::Map { name(was) } else { &index };
+        let key = if shape == ListFormat::Map { name(was) } else { &index };
         text.remove(document, &below(path, &[key]))?;
     }
     for now in added {
         let item = match shape {
-            Shape::Map => {
+            ListFormat::Map => {
                 text.set(document, &below(path, &[name(now)]), value(now))?;
                 continue;
             }
-            Shape::Named => json!({"name": name(now), "value": value(now)}),
-            Shape::Bare | Shape::Dashed => json!(now),
+            ListFormat::Named => json!({"name": name(now), "value": value(now)}),
+            ListFormat::Bare | ListFormat::Dashed => json!(now),
         };
         match text.get(document, path) {
             Some(Value::Array(_)) => text.push(document, path, &item)?,

@@ -1,8 +1,8 @@
-//! Whether a cloud-controller-manager is at work in a cluster: whether its main lease is being renewed.
+//! Whether a cloud-controller-manager runs in a cluster: whether its main lease is being renewed.
 //!
-//! A node that gets the uninitialized taint waits for such a manager, so the taint is added only where one is seen.
-//! As in every reader of leases, the time in the lease is compared with earlier values of itself and never with the
-//! clock of this machine, which may differ from its writer's.
+//! A Node with the uninitialized taint waits for such a manager, so the taint is added only where one is observed. The
+//! renew time is compared with earlier observations, never with the local clock, which may differ from that of the
+//! writer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,25 +14,24 @@ use tokio::time::Instant;
 
 use super::watch::Index;
 
-/// What is known of one lease.
+/// State of one lease.
 #[derive(Debug, Default)]
-pub struct Freshness(Mutex<Seen>);
+pub struct Freshness(Mutex<LeaseState>);
 
 #[derive(Debug, Clone, Default, PartialEq)]
-enum Seen {
-    /// Not looked at, or not since the watch broke.
+enum LeaseState {
+    /// Not observed since the start, or since the watch broke.
     #[default]
     Nothing,
-    /// There is no such lease.
     Absent,
-    /// Held, but it is not known whether its holder lives: this is the first look.
-    Held(Sight),
-    /// Renewed while we looked.
-    Renewed(Sight),
+    /// Held, but observed only once: the holder may be dead.
+    Held(Observation),
+    /// Renewed since the first observation.
+    Renewed(Observation),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Sight {
+struct Observation {
     holder: String,
     renewed: Option<Timestamp>,
     duration: Duration,
@@ -43,33 +42,33 @@ impl Freshness {
     /// Whether the lease is held and being renewed at `now`; `None` when that is not known.
     #[must_use]
     pub fn at(&self, now: Instant) -> Option<bool> {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let expired = |sight: &Sight| now >= sight.at + sight.duration;
-        match &*seen {
-            Seen::Nothing => None,
-            Seen::Absent => Some(false),
-            Seen::Held(sight) => expired(sight).then_some(false),
-            Seen::Renewed(sight) => Some(!expired(sight)),
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let expired = |observation: &Observation| now >= observation.at + observation.duration;
+        match &*state {
+            LeaseState::Nothing => None,
+            LeaseState::Absent => Some(false),
+            LeaseState::Held(observation) => expired(observation).then_some(false),
+            LeaseState::Renewed(observation) => Some(!expired(observation)),
         }
     }
 
     fn observe(&self, spec: Option<&LeaseSpec>, now: Instant) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A lease without a holder was released: nobody is at work. The same for a duration that is none.
-        let Some(sight) = spec.and_then(|spec| Sight::of(spec, now)) else {
-            *seen = Seen::Absent;
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A lease without a holder was released: no manager runs. The same for an invalid duration.
+        let Some(observation) = spec.and_then(|spec| Observation::of(spec, now)) else {
+            *state = LeaseState::Absent;
             return;
         };
-        *seen = match &*seen {
-            Seen::Nothing => Seen::Held(sight),
-            Seen::Held(before) | Seen::Renewed(before) if before.same_record(&sight) => return,
-            // A holder that appears while we look has just written the lease.
-            Seen::Absent | Seen::Held(_) | Seen::Renewed(_) => Seen::Renewed(sight),
+        *state = match &*state {
+            LeaseState::Nothing => LeaseState::Held(observation),
+            LeaseState::Held(before) | LeaseState::Renewed(before) if before.same_record(&observation) => return,
+            // A holder that appears after the first observation has just written the lease.
+            LeaseState::Absent | LeaseState::Held(_) | LeaseState::Renewed(_) => LeaseState::Renewed(observation),
         };
     }
 }
 
-impl Sight {
+impl Observation {
     fn of(spec: &LeaseSpec, at: Instant) -> Option<Self> {
         let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
         let seconds = u64::try_from(spec.lease_duration_seconds?)
@@ -84,7 +83,7 @@ impl Sight {
         })
     }
 
-    /// Annotations of the lease change without a renewal, so only holder and time count.
+    /// Annotations can change without a renewal, so only holder and renew time count.
     fn same_record(&self, other: &Self) -> bool {
         self.holder == other.holder && self.renewed == other.renewed
     }
@@ -108,23 +107,23 @@ impl Index<Lease> for Freshness {
     }
 
     fn broken(&self) {
-        // A renewal seen after the gap may lie anywhere in it, so looking starts over.
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Seen::Nothing;
+        // A renewal observed after the gap may be older than it looks, so observation starts over.
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = LeaseState::Nothing;
     }
 }
 
-/// The leases of the clusters that this webhook can look into.
+/// Leases of the clusters that the webhook can read.
 #[derive(Debug, Default, Clone)]
 pub struct Clusters {
-    /// The cluster that the webhook's own kubeconfig leads to.
+    /// The cluster of --kubeconfig.
     pub own: Arc<Freshness>,
     /// Other clusters, by the name of their migration.
     pub named: BTreeMap<String, Arc<Freshness>>,
 }
 
 impl Clusters {
-    /// Whether a manager is at work in the cluster that sent a review: on `/mutate` the webhook's own, on
-    /// `/mutate/NAME` the one of that name; `None` when that cannot be known.
+    /// Whether a manager runs in the cluster that sent the review: on `/mutate` the own cluster, on `/mutate/NAME` the
+    /// named one; `None` when not known.
     #[must_use]
     pub fn manager_fresh(&self, path: Option<&str>, now: Instant) -> Option<bool> {
         match path {

@@ -1,4 +1,4 @@
-//! The migrations there are.
+//! Index of the CloudProviderMigrations.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,25 +10,24 @@ use outrigger_shared::migration::CloudProviderMigration;
 use super::watch::Index;
 use crate::metrics::Metrics;
 
-/// What is known when there is nothing.
-pub static KNOWN_EMPTY: Known = Known {
+pub static EMPTY_SNAPSHOT: MigrationSnapshot = MigrationSnapshot {
     by_name: BTreeMap::new(),
 };
 
 /// The migrations at one moment, by name.
 #[derive(Debug, Default, Clone)]
-pub struct Known {
+pub struct MigrationSnapshot {
     by_name: BTreeMap<String, Entry>,
 }
 
 #[derive(Debug, Clone)]
 enum Entry {
     Migration(Arc<CloudProviderMigration>),
-    /// Of a newer version, or edited past the schema: known to be there, and left alone.
+    /// Of a newer version, or invalid by the schema: it exists, but is not applied.
     Unreadable,
 }
 
-impl Known {
+impl MigrationSnapshot {
     /// The migrations that can be read, in order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &CloudProviderMigration> {
         self.by_name.values().filter_map(|entry| match entry {
@@ -45,20 +44,20 @@ impl Known {
     }
 }
 
-/// The index of migrations. Objects come as plain JSON and are read one by one, so one that cannot be read does not
-/// hide the others.
+/// The index of migrations. Objects are read as JSON and parsed one by one, so that an unreadable one does not hide the
+/// others.
 ///
-/// Before the first list nothing is known, and a review cannot be decided. When the watch breaks later, what was seen
-/// last stays in use: forgetting it would let a kube-controller-manager's Pod come up in its old form while the new
-/// manager is in charge. When the type itself is gone, so are the migrations.
+/// Before the first list no review can be decided. When the watch breaks, the last state stays in use: without it, a
+/// Pod of a kube-controller-manager would start in its old form while the new manager is active. When the CRD is
+/// deleted, so are the migrations.
 #[derive(Debug)]
 pub struct Migrations {
-    known: RwLock<Option<Arc<Known>>>,
+    known: RwLock<Option<Arc<MigrationSnapshot>>>,
     metrics: Arc<Metrics>,
 }
 
 impl Migrations {
-    /// An index that has seen nothing yet.
+    /// An empty index, before the first list.
     #[must_use]
     pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
@@ -69,13 +68,13 @@ impl Migrations {
 
     /// The migrations; `None` before the first list.
     #[must_use]
-    pub fn known(&self) -> Option<Arc<Known>> {
+    pub fn known(&self) -> Option<Arc<MigrationSnapshot>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Known)) {
+    fn change(&self, change: impl FnOnce(&mut MigrationSnapshot)) {
         let mut guard = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        let mut known = guard.as_deref().unwrap_or(&KNOWN_EMPTY).clone();
+        let mut known = guard.as_deref().unwrap_or(&EMPTY_SNAPSHOT).clone();
         change(&mut known);
         self.metrics.migrations(known.iter().count(), known.unreadable());
         *guard = Some(Arc::new(known));
@@ -107,7 +106,7 @@ fn read(object: DynamicObject) -> (String, Entry) {
     match object.try_parse::<CloudProviderMigration>() {
         Ok(migration) => (name, Entry::Migration(Arc::new(migration))),
         Err(error) => {
-            tracing::error!(name, %error, "this CloudProviderMigration cannot be read by this version; nothing is changed for it");
+            tracing::error!(name, %error, "cannot read CloudProviderMigration; ignoring it");
             (name, Entry::Unreadable)
         }
     }

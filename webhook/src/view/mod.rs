@@ -1,6 +1,6 @@
-//! What the webhook knows of its clusters: migrations, labels of namespaces, whether a manager is at work.
+//! State of the clusters: migrations, labels of namespaces, leases of managers.
 //!
-//! Each part is a plain index that one task feeds from a watch. A review reads it and never waits for a watch.
+//! Each index is filled by one task from a watch. A review reads it and never waits for a watch.
 
 mod freshness;
 mod migrations;
@@ -8,6 +8,6 @@ mod namespaces;
 mod watch;
 
 pub use freshness::{Clusters, Freshness};
-pub use migrations::{KNOWN_EMPTY, Known, Migrations};
+pub use migrations::{EMPTY_SNAPSHOT, MigrationSnapshot, Migrations};
 pub use namespaces::{Labels, Namespaces};
-pub use watch::{Follow, Index};
+pub use watch::{Index, WatchTask};

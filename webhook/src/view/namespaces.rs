@@ -1,4 +1,4 @@
-//! Labels of namespaces, for a target's `namespaceSelector`: a review names the namespace but does not describe it.
+//! Labels of namespaces, for a target's `namespaceSelector`: a review has only the namespace's name.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::watch::Index;
 
-/// Time to ask for a namespace that the watch has not shown yet. Well below the time-out of our own registration.
+/// Timeout for reading a namespace that is not in the index. Well below the timeout of the registration.
 const ASK: Duration = Duration::from_millis(800);
 
 /// A namespace's labels.
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Namespaces {
 }
 
 impl Namespaces {
-    /// An index that has seen nothing yet and asks `api` for what it does not know.
+    /// An empty index; `api` reads namespaces that it does not have yet.
     #[must_use]
     pub fn new(api: Option<Api<PartialObjectMeta<Namespace>>>) -> Arc<Self> {
         Arc::new(Self {
@@ -41,7 +41,7 @@ impl Namespaces {
         })
     }
 
-    /// Whether the first list has been seen.
+    /// Whether the first list is complete.
     #[must_use]
     pub fn listed(&self) -> bool {
         self.labels.read().unwrap_or_else(PoisonError::into_inner).is_some()
@@ -49,8 +49,8 @@ impl Namespaces {
 
     /// The labels of a namespace; `None` when they cannot be known.
     ///
-    /// An object may come right after its namespace, before the watch has shown that, so one that is not known is
-    /// asked for.
+    /// An object may be created right after its namespace, before the watch has delivered it, so an unknown namespace
+    /// is read.
     pub async fn labels(&self, name: &str) -> Option<Labels> {
         if let Some(labels) = self.cached(name) {
             return Some(labels);
@@ -58,17 +58,16 @@ impl Namespaces {
         match timeout(ASK, self.api.as_ref()?.get(name)).await {
             Ok(Ok(namespace)) => Some(labels(&namespace)),
             Ok(Err(error)) => {
-                tracing::warn!(namespace = name, %error, "cannot read the namespace's labels");
+                tracing::warn!(namespace = name, %error, "cannot read labels of namespace");
                 None
             }
             Err(_) => {
-                tracing::warn!(namespace = name, "no answer in time about the namespace's labels");
+                tracing::warn!(namespace = name, "timed out reading labels of namespace");
                 None
             }
         }
     }
 
-    /// Every namespace that is known, with its labels.
     #[must_use]
     pub fn all(&self) -> BTreeMap<String, Labels> {
         let known = self.labels.read().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +78,7 @@ impl Namespaces {
             .collect()
     }
 
-    /// The labels of a namespace as the watch has shown them, without asking.
+    /// The labels of a namespace in the index.
     #[must_use]
     pub fn cached(&self, name: &str) -> Option<Labels> {
         self.labels
@@ -119,7 +118,7 @@ impl Index<PartialObjectMeta<Namespace>> for Namespaces {
     }
 
     fn absent(&self) {
-        // Every API server has namespaces; a 404 comes from something in between, so nothing is learned.
+        // Every API server has namespaces; a 404 comes from a proxy in between, so keep the state.
     }
 }
 

@@ -1,4 +1,4 @@
-//! Follows objects of one type into an index, through failures and restarts.
+//! Watches objects of one type and keeps an index of them, across failures.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -10,76 +10,72 @@ use kube::runtime::watcher::{Config, Error, Event, watcher};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::{Metrics, Watched};
+use crate::metrics::{Metrics, WatchedType};
 
-/// The pause after the first failure; it doubles from there.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// The longest pause. Short, because until then a phase change goes unseen; a list of a few objects is cheap.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Doubles after each failure.
+const FIRST_BACKOFF: Duration = Duration::from_millis(500);
+/// Short, because a phase change is not seen until then; a list of a few objects is cheap.
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// A plain store that a watch fills.
+/// An index that a watch fills.
 pub trait Index<K>: Send + Sync + 'static {
-    /// These are all objects there are.
+    /// Replaces the content by a complete list.
     fn replace(&self, objects: Vec<K>);
-    /// This object is new or has changed.
+    /// Adds or updates an object.
     fn apply(&self, object: K);
-    /// This object is gone.
     fn delete(&self, object: &K);
     /// The API server does not serve this type.
     fn absent(&self);
-    /// The watch broke; what the index holds may be out of date from now on.
+    /// The watch broke; the index may be out of date.
     fn broken(&self) {}
 }
 
-/// One watch and where it goes.
-pub struct Follow<K, I> {
-    /// The objects.
+/// One watch and its index.
+pub struct WatchTask<K, I> {
     pub api: Api<K>,
-    /// Which of them.
+    /// Selectors.
     pub config: Config,
-    /// Where they go.
     pub index: Arc<I>,
-    /// What it is called in metrics and logs.
-    pub watched: Watched,
+    /// Name in metrics and logs.
+    pub watched: WatchedType,
     /// The cluster's name in logs.
     pub cluster: String,
-    /// Counts failures.
     pub metrics: Arc<Metrics>,
 }
 
-impl<K, I> std::fmt::Debug for Follow<K, I> {
+impl<K, I> std::fmt::Debug for WatchTask<K, I> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Follow")
+        f.debug_struct("WatchTask")
             .field("watched", &self.watched)
             .field("cluster", &self.cluster)
             .finish_non_exhaustive()
     }
 }
 
-impl<K, I> Follow<K, I>
+impl<K, I> WatchTask<K, I>
 where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     I: Index<K>,
 {
-    /// Follows until `stop`. A failure is logged when it begins or changes its kind, and its end once.
+    /// Watches until `stop`. A failure is logged when it begins or changes its class, and its end once.
     pub async fn run(self, stop: CancellationToken) {
-        // After any failure the watch begins anew with a list: that is what shows that it works again, for objects
-        // that may then not change for weeks.
+        // After a failure the watch starts again with a list. The list shows that it works, even if no object changes
+        // for weeks.
         let mut failure: Option<Failure> = None;
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = FIRST_BACKOFF;
         loop {
             let events = watcher(self.api.clone(), self.config.clone());
             let Some(error) = stop
-                .run_until_cancelled(self.feed(events, &mut failure, &mut pause))
+                .run_until_cancelled(self.feed(events, &mut failure, &mut backoff))
                 .await
             else {
                 return;
             };
             self.failed(&error, &mut failure);
-            if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+            if stop.run_until_cancelled(tokio::time::sleep(backoff)).await.is_none() {
                 return;
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            backoff = (backoff * 2).min(MAX_BACKOFF);
         }
     }
 
@@ -87,7 +83,7 @@ where
         &self,
         events: impl Stream<Item = Result<Event<K>, Error>>,
         failure: &mut Option<Failure>,
-        pause: &mut Duration,
+        backoff: &mut Duration,
     ) -> Option<Error> {
         let mut events = std::pin::pin!(events);
         let mut listed = Vec::new();
@@ -99,7 +95,7 @@ where
                 Ok(Event::InitDone) => {
                     self.index.replace(std::mem::take(&mut listed));
                     self.works(failure);
-                    *pause = FIRST_PAUSE;
+                    *backoff = FIRST_BACKOFF;
                 }
                 Ok(Event::Apply(object)) => self.index.apply(object),
                 Ok(Event::Delete(object)) => self.index.delete(&object),
@@ -111,11 +107,7 @@ where
     fn works(&self, failure: &mut Option<Failure>) {
         self.metrics.watch(self.watched, true);
         if failure.take().is_some() {
-            tracing::info!(
-                watch = self.watched.as_str(),
-                cluster = self.cluster,
-                "watch works again"
-            );
+            tracing::info!(watch = self.watched.as_str(), cluster = self.cluster, "watch recovered");
         }
     }
 
@@ -134,16 +126,11 @@ where
         let error = error.as_ref().map(ToString::to_string);
         let (watch, cluster) = (self.watched.as_str(), &self.cluster);
         match now {
-            Failure::NotServed => tracing::warn!(
-                watch,
-                cluster,
-                error,
-                "this type is not served yet; is the CRD applied?"
-            ),
+            Failure::NotServed => tracing::warn!(watch, cluster, error, "type not served; is the CRD applied?"),
             Failure::Forbidden => {
-                tracing::error!(watch, cluster, error, "not allowed to watch; is the ClusterRole bound?")
+                tracing::error!(watch, cluster, error, "watch forbidden; is the ClusterRole bound?")
             }
-            Failure::Other => tracing::error!(watch, cluster, error, "watch failed; trying again"),
+            Failure::Other => tracing::error!(watch, cluster, error, "watch failed; retrying"),
         }
     }
 }

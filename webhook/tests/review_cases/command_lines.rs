@@ -1,20 +1,20 @@
 //! Command lines of a kube-controller-manager: how they are written, what starts them, and in which version.
 
 use super::{
-    At::{Complete, Early, InTree, Migrate, Prepare},
-    Row,
-    Want::{Changed, Has, Lacks, Refused, Silent, Unchanged, Warns},
+    Case,
+    Expectation::{Changed, Has, Lacks, Refused, Silent, Unchanged, Warns},
+    MigrationState::{Complete, InTree, Migrate, NotPrepared, Prepare},
     row,
 };
 
 pub(super) const MIG: &str = "mig.yaml";
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn cases() -> Vec<Case> {
     [command_lines(), started_by_others(), versions()].concat()
 }
 
 /// A kube-controller-manager with the in-tree provider that can be read: guarded first, external when the evidence is there.
-pub(super) fn moves(object: &'static str, migrations: &'static str) -> Vec<Row> {
+pub(super) fn moves(object: &'static str, migrations: &'static str) -> Vec<Case> {
     vec![
         row(object, migrations, InTree, &[Unchanged, Silent("")]),
         row(
@@ -26,7 +26,7 @@ pub(super) fn moves(object: &'static str, migrations: &'static str) -> Vec<Row> 
         row(
             object,
             migrations,
-            Early,
+            NotPrepared,
             &[
                 Changed,
                 Warns("not Prepared yet"),
@@ -56,23 +56,23 @@ pub(super) fn moves(object: &'static str, migrations: &'static str) -> Vec<Row> 
 }
 
 /// One that is external, or has no provider: nothing is to be done, in any phase.
-pub(super) fn stays(object: &'static str) -> Vec<Row> {
-    [InTree, Prepare, Early, Migrate, Complete]
+pub(super) fn stays(object: &'static str) -> Vec<Case> {
+    [InTree, Prepare, NotPrepared, Migrate, Complete]
         .into_iter()
         .map(|at| row(object, MIG, at, &[Unchanged, Silent("")]))
         .collect()
 }
 
 /// One that cannot be changed safely.
-pub(super) fn refused(object: &'static str, wants: &'static [super::Want]) -> Vec<Row> {
-    let rows = [Prepare, Early, Migrate, Complete].map(|at| row(object, MIG, at, wants));
-    let mut rows = rows.to_vec();
-    rows.push(row(object, MIG, InTree, &[Unchanged]));
-    rows
+pub(super) fn refused(object: &'static str, expectations: &'static [super::Expectation]) -> Vec<Case> {
+    let cases = [Prepare, NotPrepared, Migrate, Complete].map(|at| row(object, MIG, at, expectations));
+    let mut cases = cases.to_vec();
+    cases.push(row(object, MIG, InTree, &[Unchanged]));
+    cases
 }
 
-fn command_lines() -> Vec<Row> {
-    let mut rows = vec![
+fn command_lines() -> Vec<Case> {
+    let mut cases = vec![
         row(
             "02-two-tokens-split.yaml",
             MIG,
@@ -148,35 +148,35 @@ fn command_lines() -> Vec<Row> {
         "17-controllers.yaml",
         "list.yaml",
     ] {
-        rows.extend(moves(object, MIG));
+        cases.extend(moves(object, MIG));
     }
-    rows.extend(stays("04a-dup-aws-ext.yaml"));
-    rows.extend(stays("12-dashdash.yaml"));
-    rows.extend(stays("18-noprov-135.yaml"));
-    rows.extend(refused(
+    cases.extend(stays("04a-dup-aws-ext.yaml"));
+    cases.extend(stays("12-dashdash.yaml"));
+    cases.extend(stays("18-noprov-135.yaml"));
+    cases.extend(refused(
         "05b-env-configmap.yaml",
         &[
             Refused,
             Warns("only known when the container starts; write the value itself"),
         ],
     ));
-    rows.extend(refused(
+    cases.extend(refused(
         "05c-env-hidden.yaml",
         &[Refused, Warns("\"$(EXTRA)\" may be any flag")],
     ));
-    rows.extend(refused(
+    cases.extend(refused(
         "05d-envfrom.yaml",
         &[
             Refused,
             Warns("only known when the container starts; write the value itself"),
         ],
     ));
-    rows.extend(refused("10-uppercase.yaml", &[Refused, Warns("\"AWS\", not \"aws\"")]));
-    rows
+    cases.extend(refused("10-uppercase.yaml", &[Refused, Warns("\"AWS\", not \"aws\"")]));
+    cases
 }
 
-fn started_by_others() -> Vec<Row> {
-    let mut rows = vec![
+fn started_by_others() -> Vec<Case> {
+    let mut cases = vec![
         row(
             "01-sh-exec.yaml",
             MIG,
@@ -214,20 +214,20 @@ fn started_by_others() -> Vec<Row> {
         ),
     ];
     for object in ["06-kube-log-runner.yaml", "06b-vault-env.yaml", "06c-nice.yaml"] {
-        rows.extend(moves(object, MIG));
+        cases.extend(moves(object, MIG));
     }
-    rows.extend(refused(
+    cases.extend(refused(
         "06d-timeout-entrypoint.yaml",
         &[
             Refused,
             Warns("nothing is known of \"entrypoint.sh\", by which it starts a kube-controller-manager"),
         ],
     ));
-    rows
+    cases
 }
 
-fn versions() -> Vec<Row> {
-    let mut rows = vec![
+fn versions() -> Vec<Case> {
+    let mut cases = vec![
         row(
             "09-131-aws.yaml",
             MIG,
@@ -269,11 +269,11 @@ fn versions() -> Vec<Row> {
             ],
         ),
     ];
-    rows.extend(moves("07b-eks-tag.yaml", MIG));
-    rows.extend(moves("08-arm.yaml", MIG));
+    cases.extend(moves("07b-eks-tag.yaml", MIG));
+    cases.extend(moves("08-arm.yaml", MIG));
     for object in ["07-digest-only.yaml", "07d-latest.yaml", "07c-companytag.yaml"] {
-        rows.extend(moves(object, "mig126.yaml"));
-        rows.extend(refused(object, &[Refused, Warns("set spec.kubernetesVersion")]));
+        cases.extend(moves(object, "mig126.yaml"));
+        cases.extend(refused(object, &[Refused, Warns("set spec.kubernetesVersion")]));
     }
-    rows
+    cases
 }

@@ -1,17 +1,17 @@
 //! What kubeadm reads: its ConfigMaps and the objects of Cluster API.
 
 use super::{
-    At::{Complete, Early, InTree, Migrate, Prepare},
-    Row,
-    Want::{Changed, Has, Lacks, Refused, Silent, Unchanged, Warns},
+    Case,
+    Expectation::{Changed, Has, Lacks, Refused, Silent, Unchanged, Warns},
+    MigrationState::{Complete, InTree, Migrate, NotPrepared, Prepare},
     row, update,
 };
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn cases() -> Vec<Case> {
     [kubeadm(), kubelet_configuration(), machines(), kubeadm_control_planes()].concat()
 }
 
-fn kubeadm() -> Vec<Row> {
+fn kubeadm() -> Vec<Case> {
     const M: &str = "mig-kubeadm.yaml";
     const RUNNING: &str = "running static Pods keep their flags";
     vec![
@@ -50,7 +50,7 @@ fn kubeadm() -> Vec<Row> {
         row(
             "31-kubeadm-config-v1beta3.yaml",
             M,
-            Early,
+            NotPrepared,
             &[
                 Changed,
                 Has("enable-leader-migration"),
@@ -145,7 +145,7 @@ fn kubeadm() -> Vec<Row> {
         row(
             "37-kubeadm-133.yaml",
             M,
-            Early,
+            NotPrepared,
             &[Changed, Has("apiServer:\n  extraArgs: []\n")],
         ),
         row(
@@ -162,11 +162,11 @@ fn kubeadm() -> Vec<Row> {
     ]
 }
 
-fn kubelet_configuration() -> Vec<Row> {
+fn kubelet_configuration() -> Vec<Case> {
     const M: &str = "mig-kubeadm.yaml";
-    let mut rows = Vec::new();
+    let mut cases = Vec::new();
     for at in [Prepare, Migrate, Complete] {
-        rows.extend([
+        cases.extend([
             row(
                 "35-kubelet-config-json.yaml",
                 M,
@@ -189,10 +189,10 @@ fn kubelet_configuration() -> Vec<Row> {
             ),
         ]);
     }
-    rows
+    cases
 }
 
-fn machines() -> Vec<Row> {
+fn machines() -> Vec<Case> {
     const M: &str = "mig-capi.yaml";
     const CLOUD_INIT: &str = "40-kubeadmconfigtemplate-cloudinit.yaml";
     const IGNITION: &str = "41-kubeadmconfigtemplate-ignition-windows.yaml";
@@ -248,7 +248,7 @@ fn machines() -> Vec<Row> {
     ]
 }
 
-fn kubeadm_control_planes() -> Vec<Row> {
+fn kubeadm_control_planes() -> Vec<Case> {
     const M: &str = "mig-capi.yaml";
     const KNOWN: &str = "mig-capi126.yaml";
     const NAME: &str = "set nodeRegistration.name in initConfiguration, joinConfiguration";
@@ -299,7 +299,7 @@ fn kubeadm_control_planes() -> Vec<Row> {
             Prepare,
             &[Unchanged, Warns("remove --cloud-provider from kube-apiserver")],
         ),
-        row("43-kcp-133.yaml", M, Early, &[Changed, Lacks(ARGS)]),
+        row("43-kcp-133.yaml", M, NotPrepared, &[Changed, Lacks(ARGS)]),
         row(
             "43-kcp-133.yaml",
             M,

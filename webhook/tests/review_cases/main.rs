@@ -1,8 +1,8 @@
-//! What an expert wants of objects that reviewers made up: `reviews/cases` of the test data beside the repository, in
+//! What an expert expects of objects that reviewers made up: `reviews/cases` of the test data beside the repository, in
 //! `../shared` or where `OUTRIGGER_SHARED` says. Without it this test checks nothing and says so.
 //!
-//! A row of the table is one review: an object, a file of migrations from the same folder, a phase, and what must come of it.
-//! A file without a row fails, so a new one needs its expectation. The rows are written by hand, not rendered.
+//! A case is one review: an object, a file of migrations from the same folder, a phase, and what must come of it.
+//! A file without a case fails, so a new one needs its expectation. The cases are written by hand, not rendered.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::too_many_lines, reason = "tables of cases")]
@@ -10,6 +10,7 @@
 #[path = "../shared_data/mod.rs"]
 mod shared_data;
 
+mod case;
 mod command_lines;
 mod kubeadm;
 mod objects;
@@ -22,104 +23,20 @@ use std::{
     path::Path,
 };
 
-use outrigger_shared::migration::{CloudProviderMigrationSpec, Phase};
+use outrigger_shared::migration::CloudProviderMigrationSpec;
 use outrigger_webhook::decide::{Decision, Input, Migration, Outcome, decide};
 use serde_json::{Value, json};
 use shared_data::patched;
 
-/// The phase of every migration in the file, and whether it is Prepared.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum At {
-    InTree,
-    Prepare,
-    /// Migrate before the evidence is there.
-    Early,
-    Migrate,
-    Complete,
-}
+use case::{Case, Expectation, MigrationState, row, update};
 
-impl At {
-    fn phase(self) -> Phase {
-        match self {
-            Self::InTree => Phase::InTree,
-            Self::Prepare => Phase::Prepare,
-            Self::Early | Self::Migrate => Phase::Migrate,
-            Self::Complete => Phase::Complete,
-        }
-    }
-}
-
-/// A part of what must come of a review.
-#[derive(Clone, Copy, Debug)]
-enum Want {
-    NotOurs,
-    Unchanged,
-    Changed,
-    Audited,
-    Refused,
-    /// A warning has this text.
-    Warns(&'static str),
-    /// No warning has it; the empty text stands for any warning.
-    Silent(&'static str),
-    /// A reason has this text.
-    Because(&'static str),
-    /// A line `/pointer: value` of the object, as it is stored then, has this text.
-    Has(&'static str),
-    /// None has it.
-    Lacks(&'static str),
-}
-
-/// One review.
-#[derive(Clone, Copy, Debug)]
-struct Row {
-    /// The file; `#1` names its second object.
-    object: &'static str,
-    migrations: &'static str,
-    at: At,
-    /// The file of the object that is stored.
-    over: Option<&'static str>,
-    /// The object gets the label that the migrations select by.
-    labelled: bool,
-    wants: &'static [Want],
-}
-
-const fn row(object: &'static str, migrations: &'static str, at: At, wants: &'static [Want]) -> Row {
-    Row {
-        object,
-        migrations,
-        at,
-        over: None,
-        labelled: false,
-        wants,
-    }
-}
-
-const fn update(
-    object: &'static str,
-    over: &'static str,
-    migrations: &'static str,
-    at: At,
-    wants: &'static [Want],
-) -> Row {
-    Row {
-        over: Some(over),
-        ..row(object, migrations, at, wants)
-    }
-}
-
-impl Row {
-    const fn labelled(self) -> Self {
-        Self { labelled: true, ..self }
-    }
-}
-
-fn table() -> Vec<Row> {
+fn table() -> Vec<Case> {
     [
-        command_lines::rows(),
-        workloads::rows(),
-        kubeadm::rows(),
-        rancher::rows(),
-        objects::rows(),
+        command_lines::cases(),
+        workloads::cases(),
+        kubeadm::cases(),
+        rancher::cases(),
+        objects::cases(),
     ]
     .concat()
 }
@@ -133,20 +50,20 @@ fn objects_of(path: &Path) -> Vec<Value> {
     documents.into_iter().flat_map(items).collect()
 }
 
-fn decided(row: &Row, folder: &Path) -> (Decision, Value) {
-    let (file, index) = row.object.split_once('#').unwrap_or((row.object, "0"));
+fn decided(case: &Case, folder: &Path) -> (Decision, Value) {
+    let (file, index) = case.object.split_once('#').unwrap_or((case.object, "0"));
     let mut object = objects_of(&folder.join(file))[index.parse::<usize>().unwrap()].clone();
-    if row.labelled {
+    if case.labelled {
         object["metadata"]["labels"]["cluster"] = json!("prod");
     }
-    let old = row.over.map(|over| objects_of(&folder.join(over)).remove(0));
+    let old = case.over.map(|over| objects_of(&folder.join(over)).remove(0));
     let mut specs: Vec<(String, CloudProviderMigrationSpec)> = Vec::new();
-    for migration in objects_of(&folder.join(row.migrations)) {
+    for migration in objects_of(&folder.join(case.migrations)) {
         let mut spec: CloudProviderMigrationSpec = serde_json::from_value(migration["spec"].clone()).unwrap();
-        spec.phase = row.at.phase();
+        spec.phase = case.at.phase();
         specs.push((migration["metadata"]["name"].as_str().unwrap().to_owned(), spec));
     }
-    let prepared = matches!(row.at, At::Migrate | At::Complete);
+    let prepared = matches!(case.at, MigrationState::Migrate | MigrationState::Complete);
     let migrations: Vec<Migration<'_>> = specs
         .iter()
         .map(|(name, spec)| Migration { name, spec, prepared })
@@ -186,29 +103,33 @@ fn lines(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-fn holds(want: &Want, decision: &Decision, stored: &Value) -> bool {
+fn holds(want: &Expectation, decision: &Decision, stored: &Value) -> bool {
     let mut found = Vec::new();
     lines(stored, "", &mut found);
     let any = |texts: &[String], part: &str| texts.iter().any(|text| text.contains(part));
     match want {
-        Want::NotOurs => decision.outcome == Outcome::NotOurs,
-        Want::Unchanged => decision.outcome == Outcome::Unchanged,
-        Want::Changed => decision.outcome == Outcome::Changed,
-        Want::Audited => decision.outcome == Outcome::Audited,
-        Want::Refused => decision.outcome == Outcome::Refused && decision.patch.is_empty(),
-        Want::Warns(part) => any(&decision.warnings, part),
-        Want::Silent(part) => !any(&decision.warnings, part),
-        Want::Because(part) => any(&decision.reasons, part),
-        Want::Has(part) => any(&found, part),
-        Want::Lacks(part) => !any(&found, part),
+        Expectation::NotOurs => decision.outcome == Outcome::NotOurs,
+        Expectation::Unchanged => decision.outcome == Outcome::Unchanged,
+        Expectation::Changed => decision.outcome == Outcome::Changed,
+        Expectation::Audited => decision.outcome == Outcome::Audited,
+        Expectation::Refused => decision.outcome == Outcome::Refused && decision.patch.is_empty(),
+        Expectation::Warns(part) => any(&decision.warnings, part),
+        Expectation::Silent(part) => !any(&decision.warnings, part),
+        Expectation::Because(part) => any(&decision.reasons, part),
+        Expectation::Has(part) => any(&found, part),
+        Expectation::Lacks(part) => !any(&found, part),
     }
 }
 
-/// The outcomes in the table; each row names one.
-fn names_an_outcome(want: &Want) -> bool {
+/// The outcomes in the table; each case names one.
+fn names_an_outcome(want: &Expectation) -> bool {
     matches!(
         want,
-        Want::NotOurs | Want::Unchanged | Want::Changed | Want::Audited | Want::Refused
+        Expectation::NotOurs
+            | Expectation::Unchanged
+            | Expectation::Changed
+            | Expectation::Audited
+            | Expectation::Refused
     )
 }
 
@@ -217,26 +138,29 @@ fn every_case_is_decided_as_an_expert_wants() {
     let Some(folder) = shared_data::path("reviews/cases") else {
         return;
     };
-    let rows = table();
-    assert!(rows.len() >= 250, "only {} rows", rows.len());
+    let cases = table();
+    assert!(cases.len() >= 250, "only {} cases", cases.len());
 
     let mut failed = Vec::new();
-    for row in &rows {
-        assert!(row.wants.iter().any(names_an_outcome), "{row:?} names no outcome");
-        let (decision, stored) = decided(row, &folder);
-        let missed: Vec<&Want> = row
-            .wants
+    for case in &cases {
+        assert!(
+            case.expectations.iter().any(names_an_outcome),
+            "{case:?} names no outcome"
+        );
+        let (decision, stored) = decided(case, &folder);
+        let missed: Vec<&Expectation> = case
+            .expectations
             .iter()
             .filter(|want| !holds(want, &decision, &stored))
             .collect();
         if !missed.is_empty() {
             failed.push(format!(
                 "{} under {} in {:?}: {missed:?}\n  {:?} {:#?} {:#?}",
-                row.object, row.migrations, row.at, decision.outcome, decision.warnings, decision.reasons
+                case.object, case.migrations, case.at, decision.outcome, decision.warnings, decision.reasons
             ));
         }
     }
-    assert!(failed.is_empty(), "{} rows:\n{}", failed.len(), failed.join("\n"));
+    assert!(failed.is_empty(), "{} cases:\n{}", failed.len(), failed.join("\n"));
 }
 
 #[test]
@@ -248,16 +172,16 @@ fn every_file_of_the_reviews_has_an_expectation() {
         .iter()
         .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
         .collect();
-    let rows = table();
-    let used: BTreeSet<String> = rows
+    let cases = table();
+    let used: BTreeSet<String> = cases
         .iter()
-        .flat_map(|row| [Some(row.object), Some(row.migrations), row.over])
+        .flat_map(|case| [Some(case.object), Some(case.migrations), case.over])
         .flatten()
         .map(|name| name.split('#').next().unwrap_or_default().to_owned())
         .collect();
     let without: Vec<&String> = files.difference(&used).collect();
     let gone: Vec<&String> = used.difference(&files).collect();
-    assert!(without.is_empty(), "write what an expert wants of {without:?}");
+    assert!(without.is_empty(), "write what an expert expects of {without:?}");
     assert!(gone.is_empty(), "not there any more: {gone:?}");
     assert!(files.len() >= 115, "only {} files", files.len());
 }

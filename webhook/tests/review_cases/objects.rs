@@ -1,17 +1,17 @@
 //! AWS resources, Nodes, charts and Kubermatic's objects.
 
 use super::{
-    At::{Complete, Early, InTree, Migrate, Prepare},
-    Row,
-    Want::{Because, Changed, Has, Lacks, NotOurs, Refused, Silent, Unchanged, Warns},
+    Case,
+    Expectation::{Because, Changed, Has, Lacks, NotOurs, Refused, Silent, Unchanged, Warns},
+    MigrationState::{Complete, InTree, Migrate, NotPrepared, Prepare},
     row, update,
 };
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn cases() -> Vec<Case> {
     [charts(), kubermatic(), tags(), nodes()].concat()
 }
 
-fn charts() -> Vec<Row> {
+fn charts() -> Vec<Case> {
     const HELM: &str = "mig-helm.yaml";
     const SELECTOR: &str = "the chart's nodeSelector fits no node of RKE2";
     const NETWORK: &str = "set hostNetworking: true";
@@ -94,7 +94,7 @@ fn charts() -> Vec<Row> {
     ]
 }
 
-fn kubermatic() -> Vec<Row> {
+fn kubermatic() -> Vec<Case> {
     const NEW: &str = "70-kkp-cluster-new.yaml";
     const OLD: &str = "70-kkp-cluster-old.yaml";
     const KKP: &str = "mig-kkp.yaml";
@@ -114,7 +114,13 @@ fn kubermatic() -> Vec<Row> {
             ],
         ),
         // An operator who accepts the gap does not wait for evidence that Kubermatic cannot give.
-        update(NEW, OLD, KKP, Early, &[Changed, Has("externalCloudProvider: true")]),
+        update(
+            NEW,
+            OLD,
+            KKP,
+            NotPrepared,
+            &[Changed, Has("externalCloudProvider: true")],
+        ),
         update(
             NEW,
             OLD,
@@ -145,7 +151,7 @@ fn kubermatic() -> Vec<Row> {
     ]
 }
 
-fn tags() -> Vec<Row> {
+fn tags() -> Vec<Case> {
     const MACHINES: &str = "71-machinedeployment.yaml";
     const DRIVER: &str = "98-ebs.yaml";
     const BY_LABEL: &str = "mig-aws.yaml";
@@ -177,13 +183,13 @@ fn tags() -> Vec<Row> {
     ]
 }
 
-fn nodes() -> Vec<Row> {
+fn nodes() -> Vec<Case> {
     const WINDOWS: &str = "90-node-windows.yaml";
     const NODES: &str = "mig-nodes.yaml";
     const TAINT: &str = "taints/1/key: node.cloudprovider.kubernetes.io/uninitialized";
     vec![
         row(WINDOWS, NODES, Prepare, &[Unchanged]),
-        row(WINDOWS, NODES, Early, &[Changed, Has(TAINT)]),
+        row(WINDOWS, NODES, NotPrepared, &[Changed, Has(TAINT)]),
         row(WINDOWS, NODES, Migrate, &[Changed, Has(TAINT), Has("taints/0/key: os")]),
         row(WINDOWS, NODES, Complete, &[Changed, Has(TAINT)]),
     ]

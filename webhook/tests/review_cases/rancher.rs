@@ -1,17 +1,17 @@
 //! Clusters of Rancher and of the Cluster API provider for RKE2, K3s and Kamaji.
 
 use super::{
-    At::{Complete, Early, InTree, Migrate, Prepare},
-    Row,
-    Want::{Because, Changed, Has, Lacks, NotOurs, Refused, Silent, Unchanged, Warns},
+    Case,
+    Expectation::{Because, Changed, Has, Lacks, NotOurs, Refused, Silent, Unchanged, Warns},
+    MigrationState::{Complete, InTree, Migrate, NotPrepared, Prepare},
     row, update,
 };
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn cases() -> Vec<Case> {
     [rke2(), rke1_and_k3s(), caprke2(), hosted()].concat()
 }
 
-fn rke2() -> Vec<Row> {
+fn rke2() -> Vec<Case> {
     const M: &str = "mig-rke2.yaml";
     const SPLITS: &str = "50-rke2-splits.yaml";
     const CUSTOM: &str = "51-rke2-customnodes.yaml";
@@ -186,7 +186,7 @@ fn rke2() -> Vec<Row> {
     ]
 }
 
-fn rke1_and_k3s() -> Vec<Row> {
+fn rke1_and_k3s() -> Vec<Case> {
     const M: &str = "mig-rke1.yaml";
     const NAME: &str = "remove hostname-override from services.kubelet before Migrate";
     const GATE: &str = "services.kubeController still sets the feature gate CSIMigrationAWS=false";
@@ -239,11 +239,11 @@ fn rke1_and_k3s() -> Vec<Row> {
     ]
 }
 
-fn caprke2() -> Vec<Row> {
-    let mut rows = Vec::new();
-    for at in [Prepare, Early, Migrate, Complete] {
+fn caprke2() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for at in [Prepare, NotPrepared, Migrate, Complete] {
         // What is external already is not rolled once more, and the API server keeps its override.
-        rows.push(row(
+        cases.push(row(
             "58-caprke2.yaml",
             "mig-capi.yaml",
             at,
@@ -253,17 +253,17 @@ fn caprke2() -> Vec<Row> {
                 Has("kubeAPIServer/extraArgs/0: --cloud-provider=external"),
             ],
         ));
-        rows.push(row(
+        cases.push(row(
             "59-caprke2-ext.yaml",
             "mig-capi.yaml",
             at,
             &[Unchanged, Silent("")],
         ));
     }
-    rows
+    cases
 }
 
-fn hosted() -> Vec<Row> {
+fn hosted() -> Vec<Case> {
     const M: &str = "mig.yaml";
     vec![
         row("96-kthrees.yaml", "mig-capi.yaml", InTree, &[Unchanged]),
@@ -325,7 +325,7 @@ fn hosted() -> Vec<Row> {
             Prepare,
             &[Unchanged, Warns("remove --cloud-provider from kube-apiserver")],
         ),
-        row("97b-kamaji133.yaml", M, Early, &[Changed, Lacks("apiServer/0")]),
+        row("97b-kamaji133.yaml", M, NotPrepared, &[Changed, Lacks("apiServer/0")]),
         row(
             "97b-kamaji133.yaml",
             M,

@@ -1,14 +1,14 @@
 //! Workloads of a hosted control plane: volumes, leases, API servers, kubelets, and updates.
 
 use super::{
-    At::{Complete, Early, InTree, Migrate, Prepare},
-    Row,
-    Want::{Audited, Because, Changed, Has, Lacks, NotOurs, Refused, Silent, Unchanged, Warns},
+    Case,
+    Expectation::{Audited, Because, Changed, Has, Lacks, NotOurs, Refused, Silent, Unchanged, Warns},
+    MigrationState::{Complete, InTree, Migrate, NotPrepared, Prepare},
     command_lines::{MIG, moves, stays},
     row, update,
 };
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn cases() -> Vec<Case> {
     [
         volumes(),
         leases_and_node_ipam(),
@@ -19,9 +19,9 @@ pub(super) fn rows() -> Vec<Row> {
     .concat()
 }
 
-fn volumes() -> Vec<Row> {
+fn volumes() -> Vec<Case> {
     const KUBELETS: &str = "set the gate CSIMigrationAWS=true on kubelets too";
-    let mut rows = vec![
+    let mut cases = vec![
         row(
             "15-122.yaml",
             MIG,
@@ -63,19 +63,19 @@ fn volumes() -> Vec<Row> {
             ],
         ),
     ];
-    rows.extend(stays("15c-122-native-external.yaml"));
-    rows.push(row(
+    cases.extend(stays("15c-122-native-external.yaml"));
+    cases.push(row(
         "15c-122-native-external.yaml",
         MIG,
         Migrate,
         &[Unchanged, Because("external from the start"), Lacks("volume-plugin")],
     ));
-    rows
+    cases
 }
 
-fn leases_and_node_ipam() -> Vec<Row> {
+fn leases_and_node_ipam() -> Vec<Case> {
     const IPAM: &str = "mig-ipam.yaml";
-    let mut rows = vec![
+    let mut cases = vec![
         row(
             "20-leases.yaml",
             MIG,
@@ -106,7 +106,7 @@ fn leases_and_node_ipam() -> Vec<Row> {
         row(
             "19-nodeipam.yaml",
             IPAM,
-            Early,
+            NotPrepared,
             &[Changed, Lacks("-nodeipam"), Warns("not Prepared yet")],
         ),
         row(
@@ -121,26 +121,26 @@ fn leases_and_node_ipam() -> Vec<Row> {
             ],
         ),
     ];
-    rows.extend(moves("19-nodeipam.yaml", MIG));
-    rows.push(row(
+    cases.extend(moves("19-nodeipam.yaml", MIG));
+    cases.push(row(
         "19-nodeipam.yaml",
         MIG,
         Migrate,
         &[Changed, Lacks("-nodeipam"), Has("--allocate-node-cidrs=true")],
     ));
-    rows
+    cases
 }
 
-fn api_servers() -> Vec<Row> {
+fn api_servers() -> Vec<Case> {
     const CONFIG: &str = "--cloud-config=/etc/cloud.conf";
-    let mut rows = Vec::new();
+    let mut cases = Vec::new();
     for object in ["21-api-1.26.13-aws.yaml", "21-api-1.28.9-aws.yaml"] {
-        rows.extend([
+        cases.extend([
             row(object, MIG, Prepare, &[Unchanged, Silent("")]),
             row(
                 object,
                 MIG,
-                Early,
+                NotPrepared,
                 &[Unchanged, Warns("not Prepared yet"), Has("--cloud-provider=aws")],
             ),
             // The API server still opens the file.
@@ -153,10 +153,10 @@ fn api_servers() -> Vec<Row> {
         ]);
     }
     for object in ["21-api-1.26.13-external.yaml", "21-api-1.28.9-external.yaml"] {
-        rows.extend(stays(object));
+        cases.extend(stays(object));
     }
     for object in ["21-api-1.29.3-aws.yaml", "21-api-1.32.0-aws.yaml"] {
-        rows.extend([
+        cases.extend([
             row(
                 object,
                 MIG,
@@ -173,13 +173,13 @@ fn api_servers() -> Vec<Row> {
         ]);
     }
     for object in ["21-api-1.29.3-external.yaml", "21-api-1.32.0-external.yaml"] {
-        rows.extend([
+        cases.extend([
             row(object, MIG, Prepare, &[Unchanged, Silent("")]),
             row(object, MIG, Migrate, &[Changed, Lacks("--cloud-provider"), Has(CONFIG)]),
         ]);
     }
     for object in ["21-api-1.33.1-aws.yaml", "21-api-1.33.1-external.yaml"] {
-        rows.extend([
+        cases.extend([
             row(
                 object,
                 MIG,
@@ -212,18 +212,18 @@ fn api_servers() -> Vec<Row> {
         ]);
     }
     // It is in nobody's way, so it does not wait for the evidence.
-    rows.push(row(
+    cases.push(row(
         "21-api-1.33.1-external.yaml",
         MIG,
-        Early,
+        NotPrepared,
         &[Changed, Lacks("--cloud-provider")],
     ));
-    rows
+    cases
 }
 
-fn kubelets_and_both() -> Vec<Row> {
+fn kubelets_and_both() -> Vec<Case> {
     const NAME: &str = "set --hostname-override to the private DNS name";
-    let mut rows = vec![
+    let mut cases = vec![
         row(
             "92-kubelet.yaml",
             MIG,
@@ -233,7 +233,7 @@ fn kubelets_and_both() -> Vec<Row> {
         row(
             "92-kubelet.yaml",
             MIG,
-            Early,
+            NotPrepared,
             &[Unchanged, Has("--cloud-provider=aws"), Warns("not Prepared yet")],
         ),
         row(
@@ -300,22 +300,22 @@ fn kubelets_and_both() -> Vec<Row> {
             ],
         ),
     ];
-    for at in [Prepare, Early, Migrate, Complete] {
-        rows.push(row("80-mirror.yaml", MIG, at, &[NotOurs]));
-        rows.push(row(
+    for at in [Prepare, NotPrepared, Migrate, Complete] {
+        cases.push(row("80-mirror.yaml", MIG, at, &[NotOurs]));
+        cases.push(row(
             "82-deleting.yaml",
             MIG,
             at,
             &[Unchanged, Because("is being deleted")],
         ));
     }
-    rows.extend(moves("81-generatename.yaml", MIG));
-    rows
+    cases.extend(moves("81-generatename.yaml", MIG));
+    cases
 }
 
 /// What an update changes decides whether it is an occasion.
-fn reviews() -> Vec<Row> {
-    let mut rows = Vec::new();
+fn reviews() -> Vec<Case> {
+    let mut cases = Vec::new();
     for object in [
         "upd-labels.yaml",
         "upd-paused.yaml",
@@ -323,7 +323,7 @@ fn reviews() -> Vec<Row> {
         "upd-status.yaml",
     ] {
         for at in [Prepare, Migrate] {
-            rows.push(update(
+            cases.push(update(
                 object,
                 "upd-old.yaml",
                 MIG,
@@ -331,14 +331,14 @@ fn reviews() -> Vec<Row> {
                 &[Unchanged, Because("does not change"), Has("--cloud-provider=aws")],
             ));
         }
-        rows.push(row(
+        cases.push(row(
             object,
             MIG,
             Prepare,
             &[Changed, Has(": --enable-leader-migration")],
         ));
     }
-    rows.extend([
+    cases.extend([
         update(
             "upd-apply.yaml",
             "upd-old.yaml",
@@ -368,5 +368,5 @@ fn reviews() -> Vec<Row> {
         ),
         row("upd-old.yaml", "mig-capi.yaml", Prepare, &[NotOurs]),
     ]);
-    rows
+    cases
 }

@@ -16,8 +16,8 @@ mod promises;
 mod seeds;
 mod situation;
 
+use outrigger_webhook::memory_budget::MemoryBudget;
 use outrigger_webhook::review::{self, Incoming, Operation, Review, Verdict};
-use outrigger_webhook::room::Room;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ const MEMORY: usize = 64 * 1024 * 1024;
 pub fn target(data: &[u8]) {
     let (situation, body) = split(data);
     let situation = Situation::read(situation);
-    match review::parse(body, &Room::alone(MEMORY)) {
+    match review::parse(body, &MemoryBudget::unshared(MEMORY)) {
         Err(malformed) => note(malformed.class()),
         Ok(Incoming::Unreadable(reply, reason)) => {
             note(&reason.to_string());

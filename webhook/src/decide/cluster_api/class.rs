@@ -1,17 +1,16 @@
-//! ClusterClass: its inline patches are applied over the templates, so one that sets `cloud-provider` undoes what the
-//! phase gave them, and so does one that brings it in a file, a command or user data. They are templates of their own, with
-//! variables, so they are not rewritten but reported.
+//! ClusterClass: its inline patches are applied over the templates, so a patch that sets `cloud-provider`, also in a
+//! file, a command or user data, overrides the phase. Patches are templates with variables, so they are reported, not
+//! changed.
 
 use outrigger_shared::{command_line::Flag, migration::Phase, phase_flags::flag};
 use serde_json::Value;
 
-use super::row;
-use crate::decide::{Draft, Input, Kind, Migration, outside_text};
+use super::common::row;
+use crate::decide::{Draft, Input, Kind, Migration, machine_scripts};
 
-pub(in crate::decide) const KINDS: &[Kind] =
-    &[row(("cluster.x-k8s.io", "ClusterClass", "clusterclasses"), true, draft)];
+pub(crate) const KINDS: &[Kind] = &[row(("cluster.x-k8s.io", "ClusterClass", "clusterclasses"), true, draft)];
 
-/// Fields on the way to arguments of the components; a patch may set them as a whole.
+/// Parent fields of arguments; a patch may set them as a whole.
 const HOLDERS: [&str; 11] = [
     "spec",
     "kubeadmConfigSpec",
@@ -40,9 +39,9 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     for patch in elements(input.object, "/spec/patches") {
         let changes = || elements(patch, "/definitions").flat_map(|definition| elements(definition, "/jsonPatches"));
         let mut settings = changes().filter_map(provider);
-        // From Migrate on, `external` is what the templates say.
+        // From Migrate on, the templates have `external` too.
         let fits = |setting: &Setting| *setting == Setting::External && migration.spec.phase >= Phase::Migrate;
-        let told = if settings.any(|setting| !fits(&setting)) {
+        let problem = if settings.any(|setting| !fits(&setting)) {
             "sets cloud-provider over what the templates say"
         } else if changes().any(|change| brings_text(change, migration.spec.phase)) {
             "brings cloud-provider in a text, which may win over the argument lists"
@@ -52,34 +51,34 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
         let name = patch.get("name").and_then(Value::as_str).unwrap_or_default();
         let name: String = name.chars().take(40).collect();
         draft.warnings.push(format!(
-            "inline patch {name:?} {told}, and is not rewritten; make it follow the phase, external from Migrate on"
+            "inline patch {name:?} {problem}, and is not rewritten; make it follow the phase, external from Migrate on"
         ));
     }
     draft
 }
 
-/// Whether a patch has the provider in a file, a command or user data, or in a template of them.
+/// Whether a patch sets the provider in a file, a command or user data, or in a template of them.
 fn brings_text(patch: &Value, phase: Phase) -> bool {
     let values = [patch.get("value"), patch.pointer("/valueFrom/template")];
     values
         .into_iter()
         .flatten()
-        .any(|value| outside_text::is_in(value, phase))
+        .any(|value| machine_scripts::is_in(value, phase))
 }
 
 fn elements<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
     value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// What a patch makes of `cloud-provider`.
+/// The value that a patch gives `cloud-provider`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setting {
     External,
-    /// Another value, or one that only a variable tells.
+    /// Another value, or a variable.
     Other,
 }
 
-/// None if the patch is about something else.
+/// None if the patch does not set it.
 fn provider(patch: &Value) -> Option<Setting> {
     let path = patch.get("path")?.as_str()?;
     let keys: Vec<&str> = path.split('/').skip(1).collect();
@@ -135,7 +134,7 @@ fn in_value(value: &Value) -> Option<Setting> {
     }
 }
 
-/// The same in the text of a template, in which `value` may stand between the two.
+/// The same in the text of a template, where `value` may be between name and value.
 fn in_text(text: &str) -> Option<Setting> {
     let (_, rest) = text.split_once(flag::CLOUD_PROVIDER.name)?;
     if rest.starts_with('-') {

@@ -6,31 +6,32 @@
 //! | kubelet of the first control-plane machine | `initConfiguration.nodeRegistration.kubeletExtraArgs` |
 //! | kubelet of every other machine | `joinConfiguration.nodeRegistration.kubeletExtraArgs` |
 //!
-//! v1beta1 writes them as maps, v1beta2 as lists of `{name, value}` of 1 to 100 items with unique names. `taints` of a
-//! nodeRegistration stay as they are: the kubelet itself adds the one of uninitialized Nodes, and a list where there was
-//! none would take kubeadm's own taint away.
+//! v1beta1 has maps, v1beta2 has lists of 1 to 100 items `{name, value}` with unique names. `taints` of a
+//! nodeRegistration are not changed: the kubelet adds the taint of uninitialized Nodes itself, and a new list would
+//! remove the default taint of kubeadm.
 
 use outrigger_shared::{component::Component, migration::Phase, phase_flags};
 use serde_json::Value;
 
 use super::{
-    BOOTSTRAP, CONTROL_PLANE, RULES, config, fixed_template, join, leftovers, refuse_other_clouds, row, template,
+    common::{BOOTSTRAP, CONTROL_PLANE, RULES, config, fixed_template, join, refuse_other_clouds, row, template},
+    obsolete_settings,
 };
 use crate::{
     decide::{
         Kind,
-        arguments::Shape,
+        arguments::ListFormat,
         document::Document,
-        durable::{self, Obstacle, Rules, Situation},
+        provisioner_object::{self, Obstacle, Rules, Situation},
     },
     patch::Path,
 };
 
-pub(in crate::decide) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     row(
         (CONTROL_PLANE, "KubeadmControlPlane", "kubeadmcontrolplanes"),
         true,
-        |input, migration| durable::draft(input, migration, &CONTROL_PLANES),
+        |input, migration| provisioner_object::draft(input, migration, &CONTROL_PLANES),
     ),
     row(
         (
@@ -76,60 +77,60 @@ const CONFIG_TEMPLATES: Rules = Rules {
     ..RULES
 };
 
-/// Where an object holds its kubeadm configuration.
+/// The place of the kubeadm configuration in an object.
 struct Kubeadm {
-    home: &'static [&'static str],
-    /// Whether it is a control plane in any case. Otherwise its `clusterConfiguration` tells.
+    prefix: &'static [&'static str],
+    /// Always a control plane. Otherwise it is one if it has a `clusterConfiguration`.
     is_control_plane: bool,
 }
 
 const PLANE: Kubeadm = Kubeadm {
-    home: &["spec", "kubeadmConfigSpec"],
+    prefix: &["spec", "kubeadmConfigSpec"],
     is_control_plane: true,
 };
 const PLANE_TEMPLATE: Kubeadm = Kubeadm {
-    home: &["spec", "template", "spec", "kubeadmConfigSpec"],
+    prefix: &["spec", "template", "spec", "kubeadmConfigSpec"],
     is_control_plane: true,
 };
 const CONFIG: Kubeadm = Kubeadm {
-    home: &["spec"],
+    prefix: &["spec"],
     is_control_plane: false,
 };
 const CONFIG_TEMPLATE: Kubeadm = Kubeadm {
-    home: &["spec", "template", "spec"],
+    prefix: &["spec", "template", "spec"],
     is_control_plane: false,
 };
 
-/// Most items that a list of arguments may have in v1beta2.
+/// Maximum number of items of a list in v1beta2.
 const MAX_ITEMS: usize = 100;
 
 impl Kubeadm {
     fn component(&self, field: &str) -> Path {
-        join(self.home, &["clusterConfiguration", field, "extraArgs"])
+        join(self.prefix, &["clusterConfiguration", field, "extraArgs"])
     }
 
     fn kubelet(&self, configuration: &str) -> Path {
-        join(self.home, &[configuration, "nodeRegistration", "kubeletExtraArgs"])
+        join(self.prefix, &[configuration, "nodeRegistration", "kubeletExtraArgs"])
     }
 
-    /// A control plane's kube-controller-manager tells, a worker's kubelet else.
+    /// By the kube-controller-manager of a control plane, or the kubelet of a worker.
     fn is_external(&self, object: &Value) -> bool {
-        let configuration = join(self.home, &["clusterConfiguration"]);
+        let configuration = join(self.prefix, &["clusterConfiguration"]);
         let is_control_plane = object.pointer(configuration.pointer().as_str()).is_some();
         let path = if self.is_control_plane || is_control_plane {
             self.component("controllerManager")
         } else {
             self.kubelet("joinConfiguration")
         };
-        durable::is_external(object, &path, Shape::Map)
+        provisioner_object::is_external(object, &path, ListFormat::Map)
     }
 
     fn form(&self, document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
-        if situation.row == Phase::InTree {
+        if situation.effective_phase == Phase::InTree {
             return Ok(());
         }
         let situation = &Situation {
-            controllers: Some(durable::KUBEADM_CONTROLLERS),
+            controllers: Some(provisioner_object::KUBEADM_CONTROLLERS),
             ..*situation
         };
         let lists = self.lists(document);
@@ -137,10 +138,10 @@ impl Kubeadm {
         let kubelets: Vec<_> = of(Component::Kubelet).map(|(_, list)| list.clone()).collect();
         refuse_other_clouds(document, &kubelets)?;
         let all: Vec<_> = lists.iter().map(|(_, list)| list.clone()).collect();
-        let cloud_configs = leftovers::cloud_configs(document, &all);
+        let cloud_configs = obsolete_settings::cloud_configs(document, &all);
         self.warn_of_names(document, &lists, situation)?;
         for (component, (path, shape)) in &lists {
-            durable::arguments(document, path, *shape, *component, situation)?;
+            provisioner_object::arguments(document, path, *shape, *component, situation)?;
             let items = document.get(path).and_then(Value::as_array).map_or(0, Vec::len);
             if items > MAX_ITEMS {
                 return Err(Obstacle::Other(format!(
@@ -149,25 +150,25 @@ impl Kubeadm {
                 )));
             }
         }
-        if situation.row >= Phase::Migrate {
+        if situation.effective_phase >= Phase::Migrate {
             let gates = self.with_scheduler(all.clone(), document);
-            leftovers::warn_of_gates(document, &gates, situation.version);
-            leftovers::warn_of_cloud_configs(document, self.home, &cloud_configs, &all);
+            obsolete_settings::warn_of_gates(document, &gates, situation.version);
+            obsolete_settings::warn_of_cloud_configs(document, self.prefix, &cloud_configs, &all);
         }
         Ok(())
     }
 
-    /// The argument lists that the object has, or has to get.
-    fn lists(&self, document: &Document) -> Vec<(Component, (Path, Shape))> {
-        let shape = Shape::Map.in_version_of(document.whole());
-        let has = |field: &str| document.get(&join(self.home, &[field])).is_some();
+    /// The argument lists that the object has, or needs.
+    fn lists(&self, document: &Document) -> Vec<(Component, (Path, ListFormat))> {
+        let shape = ListFormat::Map.in_version_of(document.whole());
+        let has = |field: &str| document.get(&join(self.prefix, &[field])).is_some();
         let mut lists = Vec::new();
         let mut add = |component, path| lists.push((component, (path, shape)));
         if self.is_control_plane || has("clusterConfiguration") {
             add(Component::KubeControllerManager, self.component("controllerManager"));
             add(Component::KubeApiserver, self.component("apiServer"));
         }
-        // A first control-plane machine need not have the part for joining, and a worker has no other.
+        // The first control-plane machine may have no joinConfiguration, and a worker has only that.
         let is_first = has("initConfiguration") || has("clusterConfiguration");
         if self.is_control_plane || is_first {
             add(Component::Kubelet, self.kubelet("initConfiguration"));
@@ -178,11 +179,11 @@ impl Kubeadm {
         lists
     }
 
-    /// A kubelet that becomes external is named by its host, unless kubeadm gives it a name.
+    /// An external kubelet is named by its host, unless kubeadm gives it a name.
     fn warn_of_names(
         &self,
         document: &mut Document,
-        lists: &[(Component, (Path, Shape))],
+        lists: &[(Component, (Path, ListFormat))],
         situation: &Situation<'_>,
     ) -> Result<(), Obstacle> {
         let mut unnamed = Vec::new();
@@ -194,7 +195,7 @@ impl Kubeadm {
             let line = document.arguments(&path, shape.of(document.get(&path)))?;
             let by_host = phase_flags::is_named_by_host(*component, &line, &situation.circumstances());
             let by_host = by_host.map_err(|reason| Obstacle::of_flags(*component, reason.into()))?;
-            let name = document.get(&join(self.home, &[configuration, "nodeRegistration", "name"]));
+            let name = document.get(&join(self.prefix, &[configuration, "nodeRegistration", "name"]));
             let is_named = name.and_then(Value::as_str).is_some_and(|name| !name.is_empty());
             if by_host && !is_named {
                 unnamed.push(configuration);
@@ -210,8 +211,8 @@ impl Kubeadm {
         Ok(())
     }
 
-    fn with_scheduler(&self, mut lists: Vec<(Path, Shape)>, document: &Document) -> Vec<(Path, Shape)> {
-        let shape = Shape::Map.in_version_of(document.whole());
+    fn with_scheduler(&self, mut lists: Vec<(Path, ListFormat)>, document: &Document) -> Vec<(Path, ListFormat)> {
+        let shape = ListFormat::Map.in_version_of(document.whole());
         lists.push((self.component("scheduler"), shape));
         lists
     }

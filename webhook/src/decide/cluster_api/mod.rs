@@ -1,169 +1,17 @@
-//! Cluster API: control planes and machines of other clusters, by the objects that they are made from.
+//! Cluster API: objects that describe the control planes and machines of other clusters.
 //!
 //! | objects | file |
 //! |---|---|
 //! | kubeadm's control planes, machine configurations and their templates | `kubeadm.rs` |
 //! | the same of the RKE2 provider | `rke2.rs` |
 //! | ClusterClass | `class.rs` |
-//! | what to say about files and feature gates that stay behind | `leftovers.rs` |
-
-use outrigger_shared::{command_line::Flag, migration::Profile};
-use serde_json::Value;
-
-use super::{
-    Draft, Input, Kind, Migration, Operation,
-    arguments::Shape,
-    document::Document,
-    durable::{self, Obstacle, Rules},
-    outside_text,
-};
-use crate::patch::Path;
+//! | shared by these kinds | `common.rs` |
+//! | warnings about obsolete files and feature gates | `obsolete_settings.rs` |
 
 mod class;
+mod common;
 mod kubeadm;
-mod leftovers;
+mod obsolete_settings;
 mod rke2;
 
 pub(super) use self::{class::KINDS as CLASS, kubeadm::KINDS as KUBEADM, rke2::KINDS as RKE2};
-
-const CONTROL_PLANE: &str = "controlplane.cluster.x-k8s.io";
-const BOOTSTRAP: &str = "bootstrap.cluster.x-k8s.io";
-
-/// What the kinds have in common. Autoscalers write `replicas`; how machines are replaced is no part of their form.
-const RULES: Rules = Rules {
-    triggers: &["/spec"],
-    besides: &["replicas", "rolloutStrategy", "remediationStrategy", "remediation"],
-    version: &[],
-    both_in_one_object: true,
-    is_external: |_| false,
-    form: |_, _| Ok(()),
-    warnings: outside_text::warnings,
-};
-
-const fn row(
-    (group, kind, plural): (&'static str, &'static str, &'static str),
-    on_update: bool,
-    draft: fn(&Input<'_>, &Migration<'_>) -> Draft,
-) -> Kind {
-    Kind {
-        group,
-        versions: &["v1beta1", "v1beta2"],
-        kind,
-        plural,
-        namespaced: true,
-        on_update,
-        profiles: &[Profile::ClusterAPI],
-        is_concerned: |_| true,
-        draft,
-    }
-}
-
-/// A template of workers' machines. It can be changed, but its change replaces no machine.
-fn template(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules) -> Draft {
-    let mut draft = durable::draft(input, migration, rules);
-    if input.operation == Operation::Update && !draft.patch.is_empty() {
-        draft.warnings.push(
-            "only new machines get the change: MachineSets do not replace theirs; roll the MachineDeployment (rolloutAfter) or give it a new template"
-                .to_owned(),
-        );
-    }
-    draft
-}
-
-/// The configuration of one machine, or of a MachinePool.
-///
-/// A control plane's controller compares each machine's configuration with its own and replaces machines that differ. So
-/// what it has made stays: changed alone, it would be replaced without end. Other machines read theirs once, when they
-/// are made, so only their creation counts. What has no such owner is written by hand, or a MachinePool's, whose new
-/// machines go on reading it.
-fn config(input: &Input<'_>, migration: &Migration<'_>, control_plane: &str, rules: &Rules) -> Draft {
-    let owners = input
-        .object
-        .pointer("/metadata/ownerReferences")
-        .and_then(Value::as_array);
-    let is_owned_by = |kinds: &[&str]| {
-        let kind = |owner: &Value| owner.get("kind").and_then(Value::as_str).map(str::to_owned);
-        let mut found = owners.into_iter().flatten().filter_map(kind);
-        found.any(|kind| kinds.contains(&kind.as_str()))
-    };
-    let unchanged = |reason: String| Draft {
-        reasons: vec![reason],
-        ..Draft::default()
-    };
-    if is_owned_by(&[control_plane]) {
-        return unchanged(format!("{control_plane} gives its machines their form"));
-    }
-    // A MachineSet makes it, the Machine takes it over.
-    if is_owned_by(&["Machine"]) || input.operation == Operation::Update && is_owned_by(&["MachineSet"]) {
-        return unchanged("a machine reads its configuration once, when it is made".to_owned());
-    }
-    durable::draft(input, migration, rules)
-}
-
-/// A template of control planes that its API does not let change. What it got at its creation stays, also where its owner
-/// applies the manifest again that never had it.
-fn fixed_template(input: &Input<'_>, migration: &Migration<'_>, kind: &str, rules: &Rules) -> Draft {
-    if input.operation != Operation::Update {
-        return durable::draft(input, migration, rules);
-    }
-    let reason =
-        format!("spec.template.spec of this kind cannot be changed; the {kind} that is made from it gets the phase");
-    let warnings = if input.asks_for_phase() {
-        vec![reason.clone()]
-    } else {
-        Vec::new()
-    };
-    let kept = durable::kept(input, &Path::new(&["spec", "template", "spec"]));
-    let mut draft = kept.unwrap_or_else(|| Draft {
-        reasons: vec![reason],
-        ..Draft::default()
-    });
-    draft.warnings.extend(warnings);
-    draft
-}
-
-/// Objects for machines of another cloud are none of this migration's: their references and provider IDs tell.
-fn refuse_other_clouds(document: &Document, kubelets: &[(Path, Shape)]) -> Result<(), Obstacle> {
-    const REFERENCES: [&[&str]; 3] = [
-        &["machineTemplate", "infrastructureRef", "kind"],
-        &["machineTemplate", "spec", "infrastructureRef", "kind"],
-        &["infrastructureRef", "kind"],
-    ];
-    for home in [&["spec"][..], &["spec", "template", "spec"]] {
-        for reference in REFERENCES {
-            let path = join(home, reference);
-            let kind = document.get(&path).and_then(Value::as_str).unwrap_or_default();
-            let is_aws = ["aws", "ec2", "amazon"]
-                .iter()
-                .any(|name| kind.to_lowercase().contains(name));
-            if !kind.is_empty() && !is_aws {
-                return Err(other_cloud(&path, kind));
-            }
-        }
-    }
-    for kubelet in kubelets {
-        let ids = values(document.whole(), kubelet, Flag::text("provider-id"));
-        if let Some(id) = ids.iter().find(|id| id.contains("://") && !id.starts_with("aws://")) {
-            return Err(other_cloud(&kubelet.0, &format!("provider-id={id}")));
-        }
-    }
-    Ok(())
-}
-
-fn other_cloud(path: &Path, what: &str) -> Obstacle {
-    Obstacle::Other(format!(
-        "{} has {what:?}, which is of another cloud; this migration is for AWS, correct spec.targets",
-        path.pointer()
-    ))
-}
-
-fn join(home: &[&str], rest: &[&str]) -> Path {
-    Path::new(&[home, rest].concat())
-}
-
-/// The values of a flag for checks that change nothing; none where the list cannot be read.
-fn values(object: &Value, (path, shape): &(Path, Shape), flag: Flag) -> Vec<String> {
-    let found = object.pointer(path.pointer().as_str()).filter(|value| !value.is_null());
-    let line = shape.of(found).read(found, path).ok();
-    line.and_then(|line| line.values(flag).ok()).unwrap_or_default()
-}

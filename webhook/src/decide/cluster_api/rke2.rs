@@ -1,8 +1,8 @@
 //! RKE2ControlPlane, RKE2Config and their templates, of Cluster API's RKE2 provider.
 //!
-//! `serverConfig.cloudProviderName` gives kube-controller-manager, kubelet and kube-apiserver their `--cloud-provider`, in the
-//! releases that [`crate::decide::rke2_provider`] lists; `extraArgs` come after it, and the last one counts. So in Prepare
-//! only kube-controller-manager's `extraArgs` change, and from Migrate on:
+//! `serverConfig.cloudProviderName` sets `--cloud-provider` of kube-controller-manager, kubelet and kube-apiserver, in
+//! the releases that [`crate::decide::rke2_provider`] lists; `extraArgs` come after it, and the last value counts. In
+//! Prepare only the `extraArgs` of kube-controller-manager change. From Migrate on:
 //!
 //! | `cloudProviderName` | becomes | kube-controller-manager |
 //! |---|---|---|
@@ -11,12 +11,12 @@
 //! | `external` | stays | as above |
 //! | none | stays where kube-controller-manager's `extraArgs` name a provider, else refused | |
 //!
-//! kube-apiserver of 1.29 to 1.32 does not start with `aws`: where it gets that from the name, its `extraArgs` get
-//! `cloud-provider=external`, and one that is there stays.
+//! kube-apiserver of 1.29 to 1.32 does not start with `aws`: where the name sets it, its `extraArgs` get
+//! `cloud-provider=external`; an existing one stays.
 //!
-//! RKE2's own cloud controller is disabled, as it would give Nodes provider IDs of its own, which are for ever. The kubelet
-//! then gets `external` from nobody, so its `extraArgs` say it. An object that is external already by its name needs neither:
-//! any name disables the controller, and the kubelet gets it. `nodeTaints` stay as they are.
+//! RKE2's own cloud controller is disabled, because it would give Nodes its own provider IDs, which are immutable. The
+//! kubelet then has no default `external`, so its `extraArgs` get it. An object that is external by its name needs
+//! neither: any name disables the controller and is passed to the kubelet. `nodeTaints` are not changed.
 
 use outrigger_shared::{
     component::Component,
@@ -26,19 +26,22 @@ use outrigger_shared::{
 };
 use serde_json::{Value, json};
 
-use super::{BOOTSTRAP, CONTROL_PLANE, RULES, config, join, leftovers, refuse_other_clouds, row, template, values};
+use super::{
+    common::{BOOTSTRAP, CONTROL_PLANE, RULES, config, join, refuse_other_clouds, row, template, values},
+    obsolete_settings,
+};
 use crate::{
     decide::{
         Kind,
-        arguments::Shape,
+        arguments::ListFormat,
         document::Document,
-        durable::{self, Obstacle, Rules, Situation},
+        provisioner_object::{self, Obstacle, Rules, Situation},
         rke2_provider::{self, AWS, EXTERNAL, LAST_IN_TREE, Providers},
     },
     patch::Path,
 };
 
-pub(in crate::decide) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     row(
         (CONTROL_PLANE, "RKE2ControlPlane", "rke2controlplanes"),
         true,
@@ -83,56 +86,56 @@ const CONTROL_PLANE_TEMPLATES: Rules = Rules {
     ..RULES
 };
 const CONFIGS: Rules = Rules {
-    is_external: |object| durable::is_external(object, &kubelet(SPEC), Shape::Bare),
+    is_external: |object| provisioner_object::is_external(object, &kubelet(SPEC), ListFormat::Bare),
     form: |document, situation| machine(document, situation, SPEC),
     ..RULES
 };
 const CONFIG_TEMPLATES: Rules = Rules {
-    is_external: |object| durable::is_external(object, &kubelet(TEMPLATE), Shape::Bare),
+    is_external: |object| provisioner_object::is_external(object, &kubelet(TEMPLATE), ListFormat::Bare),
     form: |document, situation| machine(document, situation, TEMPLATE),
     ..RULES
 };
 
-fn kubelet(home: &[&str]) -> Path {
-    join(home, &["agentConfig", "kubelet", "extraArgs"])
+fn kubelet(prefix: &[&str]) -> Path {
+    join(prefix, &["agentConfig", "kubelet", "extraArgs"])
 }
 
-fn server(home: &[&str], rest: &[&str]) -> Path {
-    join(home, &[&["serverConfig"], rest].concat())
+fn server(prefix: &[&str], rest: &[&str]) -> Path {
+    join(prefix, &[&["serverConfig"], rest].concat())
 }
 
-fn extra_args(home: &[&str], component: &str) -> Path {
-    server(home, &[component, "extraArgs"])
+fn extra_args(prefix: &[&str], component: &str) -> Path {
+    server(prefix, &[component, "extraArgs"])
 }
 
-fn provider_name(home: &[&str]) -> Path {
-    server(home, &["cloudProviderName"])
+fn provider_name(prefix: &[&str]) -> Path {
+    server(prefix, &["cloudProviderName"])
 }
 
-/// `extraArgs` of kube-controller-manager count before `cloudProviderName`.
-fn is_external(object: &Value, home: &[&str]) -> bool {
-    let arguments = (extra_args(home, "kubeControllerManager"), Shape::Bare);
+/// `extraArgs` of kube-controller-manager take precedence over `cloudProviderName`.
+fn is_external(object: &Value, prefix: &[&str]) -> bool {
+    let arguments = (extra_args(prefix, "kubeControllerManager"), ListFormat::Bare);
     let own = values(object, &arguments, flag::CLOUD_PROVIDER).pop();
-    own.as_deref().or_else(|| name_of(object, home)) == Some(EXTERNAL)
+    own.as_deref().or_else(|| name_of(object, prefix)) == Some(EXTERNAL)
 }
 
-fn name_of<'a>(object: &'a Value, home: &[&str]) -> Option<&'a str> {
-    object.pointer(provider_name(home).pointer().as_str())?.as_str()
+fn name_of<'a>(object: &'a Value, prefix: &[&str]) -> Option<&'a str> {
+    object.pointer(provider_name(prefix).pointer().as_str())?.as_str()
 }
 
 /// The provider of each component.
-fn providers(object: &Value, version: KubernetesVersion, home: &[&str]) -> Providers {
+fn providers(object: &Value, version: KubernetesVersion, prefix: &[&str]) -> Providers {
     let lists = [
         (
             Component::KubeControllerManager,
-            extra_args(home, "kubeControllerManager"),
+            extra_args(prefix, "kubeControllerManager"),
         ),
-        (Component::KubeApiserver, extra_args(home, "kubeAPIServer")),
-        (Component::Kubelet, kubelet(home)),
+        (Component::KubeApiserver, extra_args(prefix, "kubeAPIServer")),
+        (Component::Kubelet, kubelet(prefix)),
     ];
-    let name = name_of(object, home);
+    let name = name_of(object, prefix);
     let given = |(component, path): (Component, Path)| {
-        let own = values(object, &(path, Shape::Bare), flag::CLOUD_PROVIDER).pop();
+        let own = values(object, &(path, ListFormat::Bare), flag::CLOUD_PROVIDER).pop();
         let named = || rke2_provider::passed(name, component, Some(version)).map(str::to_owned);
         (component, own.or_else(named))
     };
@@ -142,50 +145,55 @@ fn providers(object: &Value, version: KubernetesVersion, home: &[&str]) -> Provi
     }
 }
 
-fn control_plane(document: &mut Document, situation: &Situation<'_>, home: &[&str]) -> Result<(), Obstacle> {
-    if situation.row == Phase::InTree {
+fn control_plane(document: &mut Document, situation: &Situation<'_>, prefix: &[&str]) -> Result<(), Obstacle> {
+    if situation.effective_phase == Phase::InTree {
         return Ok(());
     }
-    refuse_other_clouds(document, &[(kubelet(home), Shape::Bare)])?;
-    let was_external = is_external(document.whole(), home);
-    let name = named_provider(document, home)?;
-    controller_manager(document, situation, home, name)?;
-    api_server(document, situation, home, name)?;
-    check_kubelet(document, situation, home, name)?;
-    if situation.row < Phase::Migrate {
+    refuse_other_clouds(document, &[(kubelet(prefix), ListFormat::Bare)])?;
+    let was_external = is_external(document.whole(), prefix);
+    let name = named_provider(document, prefix)?;
+    controller_manager(document, situation, prefix, name)?;
+    api_server(document, situation, prefix, name)?;
+    check_kubelet(document, situation, prefix, name)?;
+    if situation.effective_phase < Phase::Migrate {
         return Ok(());
     }
     // Any name disables RKE2's own controller.
     if !was_external || name.is_none() {
-        disable_own_controller(document, home)?;
+        disable_own_controller(document, prefix)?;
     }
-    warn_of_config_map(document, home);
+    warn_of_config_map(document, prefix);
     let given = name.filter(|name| was_external && *name == EXTERNAL);
-    kubelet_arguments(document, situation, home, given)?;
+    kubelet_arguments(document, situation, prefix, given)?;
     let lists = [
-        &extra_args(home, "kubeControllerManager"),
-        &extra_args(home, "kubeAPIServer"),
-        &extra_args(home, "kubeScheduler"),
-        &kubelet(home),
+        &extra_args(prefix, "kubeControllerManager"),
+        &extra_args(prefix, "kubeAPIServer"),
+        &extra_args(prefix, "kubeScheduler"),
+        &kubelet(prefix),
     ];
-    let lists = lists.map(|path| (path.clone(), Shape::Bare));
-    leftovers::warn_of_gates(document, &lists, situation.version);
+    let lists = lists.map(|path| (path.clone(), ListFormat::Bare));
+    obsolete_settings::warn_of_gates(document, &lists, situation.version);
     Ok(())
 }
 
-/// kube-controller-manager, by its own list or by the name.
+/// Changes kube-controller-manager, by its list or by the name.
 fn controller_manager(
     document: &mut Document,
     situation: &Situation<'_>,
-    home: &[&str],
+    prefix: &[&str],
     name: Option<&'static str>,
 ) -> Result<(), Obstacle> {
-    let list = extra_args(home, "kubeControllerManager");
-    let by_arguments = values(document.whole(), &(list.clone(), Shape::Bare), flag::CLOUD_PROVIDER).pop();
+    let list = extra_args(prefix, "kubeControllerManager");
+    let by_arguments = values(
+        document.whole(),
+        &(list.clone(), ListFormat::Bare),
+        flag::CLOUD_PROVIDER,
+    )
+    .pop();
     if name.is_none() && by_arguments.is_none() {
         return Err(Obstacle::Other(format!(
             "{} is not set, so RKE2 runs its own cloud controller, whose Nodes no other one can take over; correct spec.targets, or set it to aws or external",
-            provider_name(home).pointer()
+            provider_name(prefix).pointer()
         )));
     }
     let situation = &Situation {
@@ -193,40 +201,40 @@ fn controller_manager(
         ..*situation
     };
     let component = Component::KubeControllerManager;
-    // In Migrate the name follows the phase by itself, but not one that only names Nodes.
+    // In Migrate the name itself changes, unless it only names Nodes.
     let follows = name == Some(EXTERNAL)
         || situation
             .version
             .is_none_or(|version| version.minor <= LAST_IN_TREE.minor);
-    let given = if situation.row < Phase::Migrate || follows {
+    let given = if situation.effective_phase < Phase::Migrate || follows {
         rke2_provider::passed(name, component, situation.version)
     } else {
         None
     };
-    durable::arguments_beside(document, &list, Shape::Bare, component, situation, given)?;
+    provisioner_object::arguments_beside(document, &list, ListFormat::Bare, component, situation, given)?;
     let is_overridden = by_arguments.as_deref() == Some(EXTERNAL);
-    if situation.row >= Phase::Migrate && name == Some(AWS) && follows && !is_overridden {
+    if situation.effective_phase >= Phase::Migrate && name == Some(AWS) && follows && !is_overridden {
         let why = "RKE2 gives it to kube-controller-manager and kubelet";
         document.set(
-            &provider_name(home),
+            &provider_name(prefix),
             json!(EXTERNAL),
             format!("cloudProviderName=external: {why}"),
         )?;
-        warn_of_names(document, home);
+        warn_of_names(document, prefix);
     }
     Ok(())
 }
 
-/// kube-apiserver, whose own list wins over the name that is there by now.
+/// Changes kube-apiserver, whose list takes precedence over the name.
 fn api_server(
     document: &mut Document,
     situation: &Situation<'_>,
-    home: &[&str],
+    prefix: &[&str],
     name: Option<&str>,
 ) -> Result<(), Obstacle> {
     let component = Component::KubeApiserver;
-    let path = extra_args(home, "kubeAPIServer");
-    let mut own = document.arguments(&path, Shape::Bare)?;
+    let path = extra_args(prefix, "kubeAPIServer");
+    let mut own = document.arguments(&path, ListFormat::Bare)?;
     let passed = rke2_provider::passed(name, component, situation.version);
     let because = |reason| Obstacle::of_flags(component, reason);
     let changes = rke2_provider::api_server_changes(&own, passed, situation).map_err(because)?;
@@ -234,13 +242,13 @@ fn api_server(
         change.apply(&mut own).map_err(|reason| because(reason.into()))?;
     }
     let reasons = changes.iter().map(|change| format!("{component}: {change}"));
-    document.set_arguments(&path, Shape::Bare, &own, reasons)?;
+    document.set_arguments(&path, ListFormat::Bare, &own, reasons)?;
     Ok(())
 }
 
-/// `cloudProviderName`, if it is one that this migration is about.
-fn named_provider(document: &Document, home: &[&str]) -> Result<Option<&'static str>, Obstacle> {
-    let path = provider_name(home);
+/// `cloudProviderName`; refuses another cloud.
+fn named_provider(document: &Document, prefix: &[&str]) -> Result<Option<&'static str>, Obstacle> {
+    let path = provider_name(prefix);
     let refused = |what: String, fix| Obstacle::Other(format!("{} is {what}; {fix}", path.pointer()));
     match document.get(&path) {
         None => Ok(None),
@@ -257,8 +265,8 @@ fn named_provider(document: &Document, home: &[&str]) -> Result<Option<&'static 
     }
 }
 
-fn disable_own_controller(document: &mut Document, home: &[&str]) -> Result<(), Obstacle> {
-    let path = server(home, &["disableComponents", "kubernetesComponents"]);
+fn disable_own_controller(document: &mut Document, prefix: &[&str]) -> Result<(), Obstacle> {
+    let path = server(prefix, &["disableComponents", "kubernetesComponents"]);
     let is_there = |list: &Value| {
         list.as_array()
             .is_some_and(|list| list.contains(&json!("cloudController")))
@@ -273,27 +281,27 @@ fn disable_own_controller(document: &mut Document, home: &[&str]) -> Result<(), 
     Ok(())
 }
 
-/// The kubelet of a machine that is no control plane.
-fn machine(document: &mut Document, situation: &Situation<'_>, home: &[&str]) -> Result<(), Obstacle> {
-    if situation.row == Phase::InTree {
+/// Changes the kubelet of a worker machine.
+fn machine(document: &mut Document, situation: &Situation<'_>, prefix: &[&str]) -> Result<(), Obstacle> {
+    if situation.effective_phase == Phase::InTree {
         return Ok(());
     }
-    refuse_other_clouds(document, &[(kubelet(home), Shape::Bare)])?;
-    kubelet_arguments(document, situation, home, None)
+    refuse_other_clouds(document, &[(kubelet(prefix), ListFormat::Bare)])?;
+    kubelet_arguments(document, situation, prefix, None)
 }
 
-/// Refuses what the kubelet of a control plane cannot do, by its arguments or by the name.
+/// Refuses a control plane whose kubelet cannot be changed, by its arguments or by the name.
 fn check_kubelet(
     document: &mut Document,
     situation: &Situation<'_>,
-    home: &[&str],
+    prefix: &[&str],
     name: Option<&str>,
 ) -> Result<(), Obstacle> {
     let component = Component::Kubelet;
-    let own = document.arguments(&kubelet(home), Shape::Bare)?;
+    let own = document.arguments(&kubelet(prefix), ListFormat::Bare)?;
     let given = rke2_provider::passed(name, component, situation.version);
-    let whole = durable::with_provider(&own, component, given)?;
-    durable::warn_of_flags(document, component, &whole, situation)?;
+    let whole = provisioner_object::with_provider(&own, component, given)?;
+    provisioner_object::warn_of_flags(document, component, &whole, situation)?;
     let changes = phase_flags::changes(component, &whole, &situation.circumstances());
     changes
         .map(drop)
@@ -303,23 +311,23 @@ fn check_kubelet(
 fn kubelet_arguments(
     document: &mut Document,
     situation: &Situation<'_>,
-    home: &[&str],
+    prefix: &[&str],
     given: Option<&str>,
 ) -> Result<(), Obstacle> {
-    durable::arguments_beside(
+    provisioner_object::arguments_beside(
         document,
-        &kubelet(home),
-        Shape::Bare,
+        &kubelet(prefix),
+        ListFormat::Bare,
         Component::Kubelet,
         situation,
         given,
     )
 }
 
-/// `aws` names Nodes by instance metadata, and a cloud-controller-manager finds instances by that name.
-fn warn_of_names(document: &mut Document, home: &[&str]) {
-    let is_named = document.get(&join(home, &["agentConfig", "nodeName"])).is_some();
-    let commands = document.get(&join(home, &["preRKE2Commands"])).map(Value::to_string);
+/// With `aws`, Nodes are named by instance metadata, and a cloud-controller-manager finds instances by that name.
+fn warn_of_names(document: &mut Document, prefix: &[&str]) {
+    let is_named = document.get(&join(prefix, &["agentConfig", "nodeName"])).is_some();
+    let commands = document.get(&join(prefix, &["preRKE2Commands"])).map(Value::to_string);
     if !is_named && !commands.unwrap_or_default().contains("hostname") {
         document.warn(
             "Nodes are no longer named by instance metadata; give them their private DNS name by agentConfig.nodeName or preRKE2Commands"
@@ -328,8 +336,8 @@ fn warn_of_names(document: &mut Document, home: &[&str]) {
     }
 }
 
-fn warn_of_config_map(document: &mut Document, home: &[&str]) {
-    if document.get(&server(home, &["cloudProviderConfigMap"])).is_some() {
+fn warn_of_config_map(document: &mut Document, prefix: &[&str]) {
+    if document.get(&server(prefix, &["cloudProviderConfigMap"])).is_some() {
         document.warn(
             "kube-controller-manager no longer reads serverConfig.cloudProviderConfigMap; remove it once the phase is Complete"
                 .to_owned(),

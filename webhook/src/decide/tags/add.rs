@@ -1,33 +1,34 @@
-//! Adding the cluster's tag: only where no cluster's key is present, and no value is ever changed. Two clusters' keys on
-//! an instance stop both their managers.
+//! Adds the cluster's tag, only where no cluster's key is present; existing values are never changed. An instance with
+//! the keys of two clusters stops both managers.
 
 use outrigger_shared::{annotations, migration::Phase, tags};
 use serde_json::{Value, json};
 
 use super::{
     Draft, Input, Migration, Operation, annotation,
-    find::{self, Place},
+    findings::{self, TagField},
+    format::{TagFormat, Tags},
     limits,
-    rows::{Add, Policy, Role, TagPath, TagRow, When},
-    shape::{TagShape, Tags},
+    row::{Add, Policy, Role, TagPath, TagRow, When},
 };
 use crate::patch::{Builder, NotAnObject, Path};
 
-/// The type, in launch templates, of what carries the tag.
+/// The resource type in launch templates that gets the tag.
 const INSTANCE: &str = "instance";
 const RESOURCE_TYPE: &str = "resourceType";
 
-/// Why nothing is added.
-enum Not {
-    /// It need not be, or not now.
+/// Why no tag is added.
+enum NotAdded {
+    /// Not needed, or not now.
     Needed(String),
-    /// Something stands in the way, and whoever writes the object should know.
+    /// Not possible; the client gets a warning.
     Possible(String),
-    /// The same, because of a tag with this key; of the field as a whole if it is empty.
+    /// Not possible because of a tag with this key; of the field as a whole if the key is empty.
     Because(String, String),
 }
 
-/// Adds the tag to the draft's patch, or says why not. Returns the key that stands in the way and has been told.
+/// Adds the tag to the patch of the draft, or a reason. Returns the key that prevents it and that the draft already
+/// reports.
 pub(super) fn draft(
     input: &Input<'_>,
     migration: &Migration<'_>,
@@ -39,9 +40,9 @@ pub(super) fn draft(
             draft.patch = builder.finish();
             draft.reasons.push(reason);
         }
-        Err(Not::Needed(reason)) => draft.reasons.push(reason),
-        Err(Not::Possible(warning)) => draft.refuse(warning),
-        Err(Not::Because(warning, key)) => {
+        Err(NotAdded::Needed(reason)) => draft.reasons.push(reason),
+        Err(NotAdded::Possible(warning)) => draft.refuse(warning),
+        Err(NotAdded::Because(warning, key)) => {
             draft.refuse(warning);
             return Some(key);
         }
@@ -49,26 +50,26 @@ pub(super) fn draft(
     None
 }
 
-fn add(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Result<(Builder, String), Not> {
+fn add(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Result<(Builder, String), NotAdded> {
     may_act(input, migration, row)?;
     let target = target(row, input.object)?;
     let key = tags::cluster_key(&migration.spec.cluster_id);
     let value = migration.spec.ownership.as_str();
-    look(&target, &key, migration, row)?;
+    check_clusters(&target, &key, migration, row)?;
     in_one_list(&target)?;
-    room(&target, &key, value)?;
+    check_limits(&target, &key, value)?;
     let mut builder = Builder::default();
     target
         .write(&mut builder, input.object, &key, value)
-        .map_err(|error| Not::Possible(format!("no cluster tag is added: {error}")))?;
+        .map_err(|error| NotAdded::Possible(format!("no cluster tag is added: {error}")))?;
     let what = resources(row);
     let reason = format!("tag {key}={value} added, by which a cloud-controller-manager knows the cluster's {what}");
     Ok((builder, reason))
 }
 
-/// Whether this review is an occasion to add the tag.
-fn may_act(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Result<(), Not> {
-    let not = |reason: String| Err(Not::Needed(reason));
+/// Whether this review may add the tag.
+fn may_act(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Result<(), NotAdded> {
+    let not = |reason: String| Err(NotAdded::Needed(reason));
     let add = match row.policy {
         Policy::Add(add) => add,
         Policy::Validate(why) => return not(format!("no cluster tag is added: {why}")),
@@ -84,7 +85,7 @@ fn may_act(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -
             When::CreateAndUpdate => format!("the update does not change {}", shown(add.triggers)),
         });
     }
-    match owner(input.object, add.not_below) {
+    match owner(input.object, add.not_owned_by) {
         Some(owner) => not(format!(
             "its {owner} compares it with its own template, where the tag belongs"
         )),
@@ -104,8 +105,7 @@ fn is_occasion(input: &Input<'_>, add: Add) -> bool {
     }
 }
 
-/// Whether the stored object has the tag: an owner that writes its manifest again, which never had it, must not take it away.
-/// Where the tag is still there, nothing is added anyway.
+/// Whether the stored object has the tag: an owner that applies its original manifest again must not remove it.
 fn keeps(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> bool {
     let own = tags::cluster_key(&migration.spec.cluster_id);
     let stored = input.old_object.and_then(|old| target(row, old).ok());
@@ -119,7 +119,7 @@ fn shown(triggers: &[&str]) -> String {
     fields.collect::<Vec<_>>().join(", ")
 }
 
-/// The kind of the controlling owner, if it is one of these.
+/// The kind of the controlling owner, if it is in the list.
 fn owner<'a>(object: &'a Value, kinds: &[&str]) -> Option<&'a str> {
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     let controller = owners
@@ -130,32 +130,31 @@ fn owner<'a>(object: &'a Value, kinds: &[&str]) -> Option<&'a str> {
     kinds.contains(&kind).then_some(kind)
 }
 
-/// Where the tag goes.
+/// The field that gets the tag.
 struct Target<'a> {
-    shape: TagShape,
-    /// The way to the field of the tags, or to the list in which an element for instances is missing.
+    shape: TagFormat,
+    /// The path of the tags, or of the list that lacks an element for instances.
     at: Path,
-    /// What the field holds.
     tags: Tags,
-    /// How many elements the field has if it is a list; none if the field is missing.
+    /// The length of the list; none if the field is missing.
     length: Option<usize>,
-    /// The element for instances is missing in a launch template.
+    /// The launch template has no element for instances.
     is_new_element: bool,
-    /// Other fields of the same resource.
-    same: Vec<Place<'a>>,
+    /// Other fields with tags of the same resource.
+    same: Vec<TagField<'a>>,
 }
 
-fn target<'a>(row: &'static TagRow, object: &'a Value) -> Result<Target<'a>, Not> {
+fn target<'a>(row: &'static TagRow, object: &'a Value) -> Result<Target<'a>, NotAdded> {
     match row.launch_template {
         Some(list) => in_launch_template(row, list, object),
         None => {
             let path = row
                 .target()
-                .ok_or_else(|| Not::Needed("the kind has no place for the tag".to_owned()))?;
+                .ok_or_else(|| NotAdded::Needed("the kind has no place for the tag".to_owned()))?;
             let at = Path::parse(path.pointer).unwrap_or_default();
-            holder(object, &at)?;
+            check_parent(object, &at)?;
             let found = object.pointer(path.pointer);
-            let places = find::places(row, object).into_iter();
+            let places = findings::places(row, object).into_iter();
             Ok(Target {
                 shape: path.shape,
                 tags: path.shape.read(found),
@@ -168,8 +167,8 @@ fn target<'a>(row: &'static TagRow, object: &'a Value) -> Result<Target<'a>, Not
     }
 }
 
-/// The object that holds the field is not made: where it is missing, the object says nothing of AWS.
-fn holder(object: &Value, at: &Path) -> Result<(), Not> {
+/// The parent object is not created: without it, the object has no AWS settings.
+fn check_parent(object: &Value, at: &Path) -> Result<(), NotAdded> {
     let keys: Vec<&str> = at.keys().collect();
     let parent = keys.split_last().map(|(_, parent)| parent).unwrap_or_default();
     let found = object.pointer(Path::new(parent).pointer().as_str());
@@ -177,22 +176,22 @@ fn holder(object: &Value, at: &Path) -> Result<(), Not> {
         return Ok(());
     }
     let name = parent.last().copied().unwrap_or("object");
-    Err(Not::Needed(format!("there is no {name} to hold tags")))
+    Err(NotAdded::Needed(format!("there is no {name} to hold tags")))
 }
 
-fn in_launch_template<'a>(row: &'static TagRow, list: &'static str, object: &'a Value) -> Result<Target<'a>, Not> {
+fn in_launch_template<'a>(row: &'static TagRow, list: &'static str, object: &'a Value) -> Result<Target<'a>, NotAdded> {
     let at = Path::parse(list).unwrap_or_default();
-    holder(object, &at)?;
+    check_parent(object, &at)?;
     let nested = row.paths.iter().find(|path| path.pointer.strip_prefix(list).is_some());
     let Some(TagPath { shape, .. }) = nested else {
-        return Err(Not::Needed("the kind has no place for the tag".to_owned()));
+        return Err(NotAdded::Needed("the kind has no place for the tag".to_owned()));
     };
     let found = object.pointer(list).filter(|found| !found.is_null());
     let elements = match found {
         None => &[],
         Some(Value::Array(elements)) => elements.as_slice(),
         Some(_) => {
-            return Err(Not::Possible(format!(
+            return Err(NotAdded::Possible(format!(
                 "{list} is not a list, so no cluster tag is added; correct it"
             )));
         }
@@ -214,12 +213,12 @@ fn in_launch_template<'a>(row: &'static TagRow, list: &'static str, object: &'a 
     })
 }
 
-/// Whether no cluster's key is there yet.
-fn look(target: &Target<'_>, own: &str, migration: &Migration<'_>, row: &TagRow) -> Result<(), Not> {
+/// Checks that no cluster's key is present yet.
+fn check_clusters(target: &Target<'_>, own: &str, migration: &Migration<'_>, row: &TagRow) -> Result<(), NotAdded> {
     if let Some(problem) = target.tags.problem {
         let at = target.at.pointer();
         let warning = format!("{at} {problem}, so no cluster tag is added; correct it");
-        return Err(Not::Because(warning, String::new()));
+        return Err(NotAdded::Because(warning, String::new()));
     }
     let same = target.same.iter().flat_map(|place| place.tags().pairs);
     let all: Vec<(String, String)> = target.tags.pairs.iter().cloned().chain(same).collect();
@@ -229,31 +228,31 @@ fn look(target: &Target<'_>, own: &str, migration: &Migration<'_>, row: &TagRow)
         other_key || other_legacy
     });
     match foreign {
-        Some((key, value)) if row.shareable && value == tags::SHARED => Err(Not::Because(
+        Some((key, value)) if row.shareable && value == tags::SHARED => Err(NotAdded::Because(
             format!(
                 "the tags hold {key:?}, so no cluster tag is added; if both clusters share the resource, add {own}=shared"
             ),
             key.clone(),
         )),
-        Some((key, _)) => Err(Not::Because(
+        Some((key, _)) => Err(NotAdded::Because(
             format!(
                 "the tags hold {key:?}, which names another cluster, so no cluster tag is added; correct it or spec.targets"
             ),
             key.clone(),
         )),
-        None if all.iter().any(|(key, _)| key == own) => Err(there(target, own)),
+        None if all.iter().any(|(key, _)| key == own) => Err(present(target, own)),
         None => Ok(()),
     }
 }
 
-/// The cluster's tag stands there: its instances must get it too.
-fn there(target: &Target<'_>, own: &str) -> Not {
+/// The tag is present: instances of the group must get it too.
+fn present(target: &Target<'_>, own: &str) -> NotAdded {
     let of_same = target.same.iter().flat_map(|place| place.tags().not_propagated);
     let mut stays = target.tags.not_propagated.iter().cloned().chain(of_same);
     if !stays.any(|key| key == own) {
-        return Not::Needed("the cluster tag is there".to_owned());
+        return NotAdded::Needed("the cluster tag is there".to_owned());
     }
-    Not::Because(
+    NotAdded::Because(
         format!(
             "the instances of the group do not get tag {own:?}, so they are strangers to the cluster; set its propagateAtLaunch: true"
         ),
@@ -261,27 +260,29 @@ fn there(target: &Target<'_>, own: &str) -> Not {
     )
 }
 
-/// A group's tags in another field: Crossplane does not join the lists, so a new one would take the place of the other.
-fn in_one_list(target: &Target<'_>) -> Result<(), Not> {
-    let is_new = target.shape == TagShape::GroupList && target.tags.pairs.is_empty();
+/// Refuses a second list for a group: Crossplane does not merge the lists, so a new one would replace the other.
+fn in_one_list(target: &Target<'_>) -> Result<(), NotAdded> {
+    let is_new = target.shape == TagFormat::GroupList && target.tags.pairs.is_empty();
     let other = target.same.iter().find(|place| !place.tags().pairs.is_empty());
     let Some(other) = other.filter(|_| is_new) else {
         return Ok(());
     };
     let (at, own) = (other.path.pointer, target.at.pointer());
-    Err(Not::Possible(format!(
+    Err(NotAdded::Possible(format!(
         "a list at {own} would replace that at {at}, so no cluster tag is added; add it to {at} with propagation at launch"
     )))
 }
 
-/// Whether AWS would take one more.
-fn room(target: &Target<'_>, key: &str, value: &str) -> Result<(), Not> {
+/// Checks the limits of AWS for one more tag.
+fn check_limits(target: &Target<'_>, key: &str, value: &str) -> Result<(), NotAdded> {
     if let Some(problem) = limits::unfit(key, value, target.shape) {
-        return Err(Not::Possible(format!("no cluster tag is added, as its key {problem}")));
+        return Err(NotAdded::Possible(format!(
+            "no cluster tag is added, as its key {problem}"
+        )));
     }
     if target.tags.pairs.len() >= limits::TAGS {
         let count = target.tags.pairs.len();
-        return Err(Not::Possible(format!(
+        return Err(NotAdded::Possible(format!(
             "there are {count} tags and AWS takes {}, so no cluster tag is added; remove one",
             limits::TAGS
         )));
@@ -313,13 +314,13 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// Sets a field whose holder is there, maybe as an element of a list.
+    /// Sets a field whose parent exists, possibly as an element of a list.
     fn set(&self, builder: &mut Builder, object: &Value, keys: &[&str], new: Value) -> Result<(), NotAnObject> {
         let depth = self.at.keys().count().saturating_sub(1);
-        let (holder, rest) = keys.split_at(depth);
-        let holder = Path::new(holder);
-        let found = object.pointer(holder.pointer().as_str()).unwrap_or(&Value::Null);
-        builder.set(&holder, found, rest, new)
+        let (check_parent, rest) = keys.split_at(depth);
+        let check_parent = Path::new(check_parent);
+        let found = object.pointer(check_parent.pointer().as_str()).unwrap_or(&Value::Null);
+        builder.set(&check_parent, found, rest, new)
     }
 }
 

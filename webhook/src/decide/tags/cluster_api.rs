@@ -1,11 +1,11 @@
-//! Cluster API's provider for AWS. It puts the cluster's key on all instances itself, with the value `owned`, so none is
-//! added here. Another cluster's key would become a second one on every instance, and nothing else looks for that.
+//! Cluster API's provider for AWS. It puts the cluster's key with the value `owned` on all instances itself, so none is
+//! added here. Another cluster's key would become a second one on every instance, which no other check finds.
 
 use outrigger_shared::migration::Profile;
 
 use super::{
-    rows::{BASE, Policy, Role, TagPath, TagRow, path},
-    shape::TagShape,
+    format::TagFormat,
+    row::{BASE, Policy, Role, TagPath, TagRow, path},
 };
 
 const INFRASTRUCTURE: TagRow = TagRow {
@@ -23,15 +23,15 @@ const CONTROL_PLANE: TagRow = TagRow {
 };
 
 const fn target(pointer: &'static str) -> TagPath {
-    path(pointer, TagShape::Map, Role::Target)
+    path(pointer, TagFormat::Map, Role::Target)
 }
 
 const fn other(pointer: &'static str) -> TagPath {
-    path(pointer, TagShape::Map, Role::Other)
+    path(pointer, TagFormat::Map, Role::Other)
 }
 
 const fn subnets(pointer: &'static str) -> TagPath {
-    path(pointer, TagShape::Map, Role::Subnets)
+    path(pointer, TagFormat::Map, Role::Subnets)
 }
 
 pub(super) const ROWS: &[TagRow] = &[

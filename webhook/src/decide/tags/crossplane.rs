@@ -1,9 +1,9 @@
 //! Crossplane: the Upbound family (generated, tags as maps) and the older community provider (tags mostly as lists).
-//! Crossplane adds tags of its own and never the cluster's. Where it is added follows the same rule as for ACK.
+//! Crossplane adds its own tags, but not the cluster's. The tag is added to the same resources as for ACK.
 
 use super::{
-    rows::{BASE, NOT_LOOKED_FOR, Policy, Role, TagPath, TagRow, When, add, path},
-    shape::{KEY_VALUE, TagShape},
+    format::{KEY_VALUE, TagFormat},
+    row::{BASE, NOT_LOOKED_FOR, Policy, Role, TagPath, TagRow, When, add, path},
 };
 
 const UPBOUND: TagRow = TagRow {
@@ -11,8 +11,8 @@ const UPBOUND: TagRow = TagRow {
     versions: &["v1beta1"],
     namespaced: false,
     paths: &[
-        path("/spec/forProvider/tags", TagShape::Map, Role::Target),
-        path("/spec/initProvider/tags", TagShape::Map, Role::Same),
+        path("/spec/forProvider/tags", TagFormat::Map, Role::Target),
+        path("/spec/initProvider/tags", TagFormat::Map, Role::Same),
     ],
     policy: Policy::Validate(NOT_LOOKED_FOR),
     ..BASE
@@ -26,12 +26,12 @@ const COMMUNITY: TagRow = TagRow {
 
 const COMMUNITY_EKS: TagRow = TagRow {
     group: "eks.aws.crossplane.io",
-    paths: &[path("/spec/forProvider/tags", TagShape::Map, Role::Target)],
+    paths: &[path("/spec/forProvider/tags", TagFormat::Map, Role::Target)],
     ..UPBOUND
 };
 
 const fn map(pointer: &'static str) -> TagPath {
-    path(pointer, TagShape::Map, Role::Other)
+    path(pointer, TagFormat::Map, Role::Other)
 }
 
 const fn list(pointer: &'static str) -> TagPath {
@@ -40,15 +40,15 @@ const fn list(pointer: &'static str) -> TagPath {
 
 const TRIGGERS: &[&str] = &["/spec/forProvider"];
 
-/// One row for each group, since their shapes differ; the fields of both versions of the Upbound kinds stand side by side.
+/// One row per group, because their formats differ; the paths of both versions of the Upbound kinds are listed.
 pub(super) const ROWS: &[TagRow] = &[
     TagRow {
         versions: &["v1beta1", "v1beta2"],
         kind: "Instance",
         plural: "instances",
         paths: &[
-            path("/spec/forProvider/tags", TagShape::Map, Role::Target),
-            path("/spec/initProvider/tags", TagShape::Map, Role::Same),
+            path("/spec/forProvider/tags", TagFormat::Map, Role::Target),
+            path("/spec/initProvider/tags", TagFormat::Map, Role::Same),
             map("/spec/forProvider/volumeTags"),
             map("/spec/forProvider/ebsBlockDevice/*/tags"),
             map("/spec/forProvider/rootBlockDevice/tags"),
@@ -75,16 +75,16 @@ pub(super) const ROWS: &[TagRow] = &[
         policy: add(When::Create, TRIGGERS, &[]),
         ..UPBOUND
     },
-    // Releases before v1beta2 have `tags` beside `tag`, for the same.
+    // Releases before v1beta2 have `tags` in addition to `tag`, with the same meaning.
     TagRow {
         group: "autoscaling.aws.upbound.io",
         versions: &["v1beta1", "v1beta2", "v1beta3"],
         kind: "AutoscalingGroup",
         plural: "autoscalinggroups",
         paths: &[
-            path("/spec/forProvider/tag", TagShape::GroupList, Role::Target),
+            path("/spec/forProvider/tag", TagFormat::GroupList, Role::Target),
             path("/spec/forProvider/tags", KEY_VALUE, Role::Same),
-            path("/spec/initProvider/tag", TagShape::GroupList, Role::Same),
+            path("/spec/initProvider/tag", TagFormat::GroupList, Role::Same),
             path("/spec/initProvider/tags", KEY_VALUE, Role::Same),
         ],
         policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
@@ -173,7 +173,7 @@ pub(super) const ROWS: &[TagRow] = &[
         kind: "Volume",
         plural: "volumes",
         paths: &[
-            path("/spec/forProvider/tags", TagShape::Map, Role::Target),
+            path("/spec/forProvider/tags", TagFormat::Map, Role::Target),
             path("/spec/forProvider/tagSpecifications/*/tags", KEY_VALUE, Role::Same),
         ],
         policy: add(When::CreateAndUpdate, TRIGGERS, &[]),

@@ -1,8 +1,7 @@
-//! Where the cluster is an argument: the EBS driver's controller, which puts the cluster's tag on volumes and snapshots
-//! by itself when it is told `--k8s-tag-cluster-id`.
+//! The EBS driver's controller, which tags volumes and snapshots by its argument `--k8s-tag-cluster-id`.
 //!
-//! This is a flag and no tag, so it goes as flags go: the way back is in the undo annotation, and InTree restores the
-//! original. `--extra-tags` of the driver and `--tags` of cloud-controller-managers are looked at too.
+//! This is a flag, not a tag: the undo annotation records it, and InTree restores the original. `--extra-tags` of the
+//! driver and `--tags` of cloud-controller-managers are validated too.
 
 use outrigger_shared::{
     command_line::{CommandLine, Flag},
@@ -12,18 +11,19 @@ use serde_json::Value;
 
 use super::{
     super::{
-        arguments::Shape,
+        arguments::ListFormat,
         document::Document,
-        durable::{self, Obstacle, Rules, Situation},
+        provisioner_object::{self, Obstacle, Rules, Situation},
     },
-    Draft, Input, Kind, Migration, limits,
+    Draft, Input, Kind, Migration,
+    format::TagFormat,
+    limits,
     reserved::forged,
-    rows::{Home, Policy, Role, TagPath, TagRow},
-    shape::TagShape,
+    row::{Policy, Reserver, Role, TagPath, TagRow},
 };
 use crate::patch::Path;
 
-pub(in super::super) const KINDS: &[Kind] = &[row("Deployment", "deployments"), row("DaemonSet", "daemonsets")];
+pub(crate) const KINDS: &[Kind] = &[row("Deployment", "deployments"), row("DaemonSet", "daemonsets")];
 
 const fn row(kind: &'static str, plural: &'static str) -> Kind {
     Kind {
@@ -39,13 +39,13 @@ const fn row(kind: &'static str, plural: &'static str) -> Kind {
     }
 }
 
-/// The argument waits for no evidence: volumes of the in-tree driver carry the same tag.
+/// The argument needs no evidence: volumes of the in-tree plugin have the same tag.
 fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     let prepared = Migration {
         prepared: true,
         ..*migration
     };
-    durable::draft(input, &prepared, &RULES)
+    provisioner_object::draft(input, &prepared, &RULES)
 }
 
 const RULES: Rules = Rules {
@@ -72,19 +72,19 @@ enum Program {
     CloudControllerManager,
 }
 
-struct Found<'a> {
+struct Container<'a> {
     index: usize,
     container: &'a Value,
     program: Option<Program>,
 }
 
-fn containers(object: &Value) -> Vec<Found<'_>> {
+fn containers(object: &Value) -> Vec<Container<'_>> {
     let path = Path::new(&TEMPLATE);
     let list = object.pointer(path.pointer().as_str()).and_then(Value::as_array);
     list.into_iter()
         .flatten()
         .enumerate()
-        .map(|(index, container)| Found {
+        .map(|(index, container)| Container {
             index,
             container,
             program: program(container),
@@ -92,7 +92,7 @@ fn containers(object: &Value) -> Vec<Found<'_>> {
         .collect()
 }
 
-/// By the image's own name. The driver's node part is the same image, and creates no volume.
+/// By the name of the image. The node part of the driver has the same image, and creates no volumes.
 fn program(container: &Value) -> Option<Program> {
     let image = container.get("image")?.as_str()?;
     let image = image.split(['@']).next()?.rsplit('/').next()?;
@@ -111,7 +111,7 @@ fn program(container: &Value) -> Option<Program> {
 }
 
 fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstacle> {
-    if situation.row == Phase::InTree {
+    if situation.effective_phase == Phase::InTree {
         return Ok(());
     }
     let list = Path::new(&TEMPLATE);
@@ -122,13 +122,13 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         if program(container) != Some(Program::EbsController) || values(container, CLUSTER_ID)?.is_some() {
             continue;
         }
-        // The words stand in one of the two lists; a new one follows them there.
+        // The arguments are in one of the two lists; the new one is appended there.
         let own = match (container.get("args"), container.get("command")) {
             (None | Some(Value::Null), Some(Value::Array(command))) if command.len() > 1 => "command",
             _ => "args",
         };
         let path = path.child(own);
-        let mut line = document.arguments(&path, Shape::Dashed)?;
+        let mut line = document.arguments(&path, ListFormat::Dashed)?;
         let id = &situation.migration.spec.cluster_id;
         line.set(CLUSTER_ID, id)
             .map_err(|reason| Obstacle::Other(format!("the EBS driver's arguments: {reason}")))?;
@@ -136,12 +136,12 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
             "--{}={id} added, so that the EBS driver tags the cluster's volumes",
             CLUSTER_ID.name
         );
-        document.set_arguments(&path, Shape::Dashed, &line, [reason])?;
+        document.set_arguments(&path, ListFormat::Dashed, &line, [reason])?;
     }
     Ok(())
 }
 
-/// The last value of a flag. One that only the container's start tells counts as there.
+/// The last value of a flag. A value that is only known at the start of the container counts as set.
 fn values(container: &Value, flag: Flag) -> Result<Option<String>, Obstacle> {
     let read = || CommandLine::of_container(container)?.value(flag);
     match read() {
@@ -180,7 +180,7 @@ fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
     warnings
 }
 
-/// The driver refuses to start with a cluster's key among its extra tags, whosever it is.
+/// The driver does not start with any cluster's key among its extra tags.
 fn of_tags(text: &str, flag: Flag, situation: &Situation<'_>) -> Vec<String> {
     let policy = if flag == EXTRA_TAGS {
         Policy::Illegal("the EBS driver reserves it; use --k8s-tag-cluster-id")
@@ -198,12 +198,12 @@ fn of_tags(text: &str, flag: Flag, situation: &Situation<'_>) -> Vec<String> {
         paths: &[],
         launch_template: None,
         policy,
-        home: Home::Nobody,
+        reserver: Reserver::Nobody,
         shareable: false,
     };
     let path = TagPath {
         pointer: flag.name,
-        shape: TagShape::EqualsText,
+        shape: TagFormat::EqualsText,
         role: Role::Target,
     };
     let tags = path.shape.read(Some(&Value::String(text.to_owned())));

@@ -1,23 +1,23 @@
-//! What AWS accepts as tags: 50 for each resource, keys of 1 to 128 characters, values of up to 256, of letters, digits,
-//! spaces and `_ . : / = + - @`. Spaces at an end are real characters that the console does not show.
+//! Limits of AWS: 50 tags per resource, keys of 1 to 128 characters, values of up to 256, of letters, digits, spaces
+//! and `_ . : / = + - @`. Leading and trailing spaces count, but the console does not show them.
 
 use super::{
+    format::{TagFormat, Tags},
     reserved::{Finding, Problem},
-    rows::TagPath,
-    shape::{TagShape, Tags},
+    row::TagPath,
 };
 
-/// Tags that a user may put on one resource.
+/// Tags of one resource.
 pub(super) const TAGS: usize = 50;
 const KEY: usize = 128;
 const VALUE: usize = 256;
 
-/// Why AWS would not accept a tag.
-pub(super) fn unfit(key: &str, value: &str, shape: TagShape) -> Option<String> {
+/// Why AWS would reject a tag.
+pub(super) fn unfit(key: &str, value: &str, shape: TagFormat) -> Option<String> {
     let count = |text: &str| text.chars().count();
-    // The values of a StorageClass are templates, which the driver fills in first.
+    // Values of a StorageClass are templates, which the driver renders first.
     let legal = |text: &str| text.chars().all(is_legal);
-    let value_is_legal = shape == TagShape::Parameters || legal(value);
+    let value_is_legal = shape == TagFormat::Parameters || legal(value);
     if key.is_empty() {
         return Some("is empty; AWS refuses it".to_owned());
     }
@@ -43,7 +43,7 @@ fn is_legal(character: char) -> bool {
     character.is_alphanumeric() || character == ' ' || "_.:/=+-@".contains(character)
 }
 
-/// What AWS, or whoever reads the field, would not accept of the tags at one place.
+/// Tags of one field that AWS, or the reader of the field, would not accept.
 pub(super) fn findings(path: &TagPath, tags: &Tags) -> Vec<Finding> {
     let finding = |key: &str, value: &str, text: String| Finding {
         at: path.pointer.to_owned(),
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_limits_are_awss_own() {
-        let map = |key: &str, value: &str| unfit(key, value, TagShape::Map);
+        let map = |key: &str, value: &str| unfit(key, value, TagFormat::Map);
         assert_eq!(map(&"k".repeat(128), &"v".repeat(256)), None);
         assert_eq!(map("Größe 1_.:/=+-@", ""), None);
         assert!(map("", "v").unwrap().contains("empty"));
@@ -87,6 +87,6 @@ mod tests {
             assert!(map(key, value).is_some(), "{key:?} {value:?}");
         }
         assert!(map("a ", "").unwrap().contains("space") && map("a", " b").unwrap().contains("space"));
-        assert_eq!(unfit("a", "{{ .PVCName }}", TagShape::Parameters), None);
+        assert_eq!(unfit("a", "{{ .PVCName }}", TagFormat::Parameters), None);
     }
 }

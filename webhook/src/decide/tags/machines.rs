@@ -1,10 +1,10 @@
-//! Machines and what they are made from: machine-controller (Kubermatic), OpenShift, Gardener, Rancher.
+//! Machines, their sets and templates: machine-controller (Kubermatic), OpenShift, Gardener, Rancher.
 
 use outrigger_shared::migration::Profile;
 
 use super::{
-    rows::{BASE, FieldIs, Home, Policy, TagRow, When, add, target},
-    shape::{NAME_VALUE, TagShape},
+    format::{NAME_VALUE, TagFormat},
+    row::{BASE, FieldIs, Policy, Reserver, TagRow, When, add, target},
 };
 
 const TEMPLATE: &[&str] = &["/spec/template"];
@@ -13,7 +13,7 @@ const MACHINE_CONTROLLER: TagRow = TagRow {
     group: "cluster.k8s.io",
     versions: &["v1alpha1"],
     profiles: &[Profile::Kubermatic, Profile::AwsResources],
-    home: Home::Kubermatic,
+    reserver: Reserver::Kubermatic,
     ..BASE
 };
 
@@ -23,12 +23,12 @@ const OPENSHIFT: TagRow = TagRow {
     ..BASE
 };
 
-/// Both owners' provider specifications are kinds of their own; these are all names that AWS's had.
+/// All names of the kind of AWS's provider specification.
 const OPENSHIFT_AWS: &[&str] = &["AWSMachineProviderConfig"];
 
 pub(super) const ROWS: &[TagRow] = &[
-    // A change of the template replaces every machine, so an update acts only when it changes the template itself (and
-    // not, say, the number of replicas), or when the operator asks for it.
+    // A change of the template replaces every machine, so an update is changed only when it changes the template itself
+    // (not, for example, the replicas), or on request.
     TagRow {
         kind: "MachineDeployment",
         plural: "machinedeployments",
@@ -38,13 +38,13 @@ pub(super) const ROWS: &[TagRow] = &[
         }),
         paths: &[target(
             "/spec/template/spec/providerSpec/value/cloudProviderSpec/tags",
-            TagShape::Map,
+            TagFormat::Map,
         )],
         policy: add(When::CreateAndUpdate, TEMPLATE, &[]),
         ..MACHINE_CONTROLLER
     },
-    // The MachineDeployment's controller finds its MachineSet by comparing templates: one with a tag more would never be
-    // the one, and a new one would be made again and again.
+    // The MachineDeployment controller finds its MachineSet by comparing templates: it would never match one with an
+    // additional tag, and create new ones endlessly.
     TagRow {
         kind: "MachineSet",
         plural: "machinesets",
@@ -54,13 +54,13 @@ pub(super) const ROWS: &[TagRow] = &[
         }),
         paths: &[target(
             "/spec/template/spec/providerSpec/value/cloudProviderSpec/tags",
-            TagShape::Map,
+            TagFormat::Map,
         )],
         policy: add(When::CreateAndUpdate, TEMPLATE, &["MachineDeployment"]),
         ..MACHINE_CONTROLLER
     },
-    // The specification is immutable. Nobody compares a Machine with a template, so machines that are added to a set are
-    // tagged even where the set's own template waits for its next change.
+    // The spec is immutable. Machines are not compared with a template, so new machines of a set are tagged even before
+    // the template of the set is.
     TagRow {
         kind: "Machine",
         plural: "machines",
@@ -68,7 +68,10 @@ pub(super) const ROWS: &[TagRow] = &[
             pointer: "/spec/providerSpec/value/cloudProvider",
             values: &["aws"],
         }),
-        paths: &[target("/spec/providerSpec/value/cloudProviderSpec/tags", TagShape::Map)],
+        paths: &[target(
+            "/spec/providerSpec/value/cloudProviderSpec/tags",
+            TagFormat::Map,
+        )],
         policy: add(When::Create, &[], &[]),
         ..MACHINE_CONTROLLER
     },
@@ -119,7 +122,7 @@ pub(super) const ROWS: &[TagRow] = &[
             pointer: "/provider",
             values: &["AWS", "aws"],
         }),
-        paths: &[target("/providerSpec/tags", TagShape::Map)],
+        paths: &[target("/providerSpec/tags", TagFormat::Map)],
         policy: Policy::Validate("Gardener writes the cluster's tag itself, with the value 1"),
         ..BASE
     },
@@ -129,7 +132,7 @@ pub(super) const ROWS: &[TagRow] = &[
         kind: "Amazonec2Config",
         plural: "amazonec2configs",
         profiles: &[Profile::RancherRKE2, Profile::AwsResources],
-        paths: &[target("/tags", TagShape::CommaText)],
+        paths: &[target("/tags", TagFormat::CommaText)],
         policy: Policy::Validate("Rancher writes the cluster's tag itself"),
         ..BASE
     },

@@ -1,42 +1,45 @@
-//! AWS tags by which a cloud-controller-manager knows its cluster's resources: adding the cluster's own where nobody else
-//! does, and finding the ones that must not be there.
+//! AWS tags that identify the resources of a cluster: adds the cluster's tag where no other controller does, and finds
+//! tags that must not be present.
 //!
 //! | what | file |
 //! |---|---|
-//! | where which kind holds tags, and whether ours may be added | `rows.rs` and the rows of `machines`, `cluster_api`, `controllers`, `crossplane`, `others` |
-//! | reading and writing the shapes | `shape.rs` |
+//! | the kinds with tags, and whether the cluster's tag may be added | `row.rs` (types), `rows.rs` (table) and the rows of `machines`, `cluster_api`, `ack`, `crossplane`, `others` |
+//! | reading and writing the formats | `format.rs` |
 //! | adding the cluster's tag | `add.rs` |
+//! | the findings of a review | `findings.rs` |
 //! | keys that must not be forged | `reserved.rs` |
 //! | what AWS accepts | `limits.rs` |
 //! | the EBS driver, which takes the cluster as an argument | `ebs.rs` |
 //!
-//! A tag that was added stays, in every phase. The in-tree provider reads the same tag in the same way, so it belongs to
-//! the object's original form as much as to any later one; taking it out of a template would replace every machine once
-//! more, and an instance without it is a stranger to both managers. The EBS driver's argument is restored in InTree.
+//! An added tag stays in every phase. The in-tree provider uses the same tag, so it belongs to the original as well;
+//! removing it from a template would replace every machine again, and both managers would ignore an instance without
+//! it. The argument of the EBS driver is restored in InTree.
 
 use outrigger_shared::migration::Phase;
 use serde_json::Value;
 
-use super::{Draft, Input, Kind, Migration, Operation, annotation, machine, outside_text};
+use super::{Draft, Input, Kind, Migration, Operation, annotation, machine, machine_scripts};
 
+mod ack;
 mod add;
 mod cluster_api;
-mod controllers;
 mod crossplane;
 mod ebs;
-mod find;
+mod findings;
+mod format;
 mod limits;
 mod machines;
 mod others;
 mod reserved;
+mod row;
 mod rows;
-mod shape;
 
-pub(super) use self::{ebs::KINDS as DRIVERS, find::news};
+pub(super) use self::{ebs::KINDS as DRIVERS, findings::new_findings};
 pub use self::{
+    format::TagFormat,
     reserved::{Finding, Problem, forged},
-    rows::{Add, FieldIs, Home, Policy, Role, TagPath, TagRow, When, tag_rows},
-    shape::TagShape,
+    row::{Add, FieldIs, Policy, Reserver, Role, TagPath, TagRow, When},
+    rows::tag_rows,
 };
 
 /// The rows of the table of kinds.
@@ -82,14 +85,14 @@ const fn kind(row: &TagRow) -> Kind {
     }
 }
 
-/// Whether a row of the table of kinds is one of tags that never changes an object that is there.
+/// Whether the kind is one of tags that never changes an existing object.
 #[must_use]
 pub fn only_warns_on_update(kind: &Kind) -> bool {
     let row = tag_rows().find(|row| row.group == kind.group && row.kind == kind.kind && row.profiles == kind.profiles);
     row.is_some_and(|row| !row.adds_on_update())
 }
 
-/// The row of a review's object; none for an object of another cloud, or one that says nothing of tags.
+/// The row of the object; none for objects of another cloud, or without tags.
 pub(super) fn row_of(input: &Input<'_>) -> Option<&'static TagRow> {
     tag_rows()
         .find(|row| row.group == input.group && row.kind == input.kind)
@@ -97,23 +100,23 @@ pub(super) fn row_of(input: &Input<'_>) -> Option<&'static TagRow> {
 }
 
 impl TagRow {
-    /// Whether an object is one of AWS, and holds tags or could get one.
+    /// Whether the object is about AWS, and has tags or could get one.
     fn is_about(&'static self, object: &Value) -> bool {
         let on_aws = self.on_aws.is_none_or(|field| {
             let found = object.pointer(field.pointer).and_then(Value::as_str);
             found.is_some_and(|found| field.values.contains(&found))
         });
-        let says_more = || is_in_tree_class(object) || outside_text::user_data(object, Phase::Prepare).is_some();
-        on_aws && (matches!(self.policy, Policy::Add(_)) || !find::places(self, object).is_empty() || says_more())
+        let says_more = || is_in_tree_class(object) || machine_scripts::user_data(object, Phase::Prepare).is_some();
+        on_aws && (matches!(self.policy, Policy::Add(_)) || !findings::places(self, object).is_empty() || says_more())
     }
 }
 
 fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     let mut draft = Draft::default();
     let Some(row) = row_of(input) else { return draft };
-    let told = add::draft(input, migration, row, &mut draft);
-    let findings = news(input, migration, row).into_iter();
-    for finding in findings.filter(|finding| told.as_deref() != Some(finding.key.as_str())) {
+    let reported = add::draft(input, migration, row, &mut draft);
+    let findings = new_findings(input, migration, row).into_iter();
+    for finding in findings.filter(|finding| reported.as_deref() != Some(finding.key.as_str())) {
         let text = finding.to_string();
         draft.reasons.push(text.clone());
         draft.warnings.push(text);
@@ -125,7 +128,7 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     draft
 }
 
-/// What a migration means for such an object besides its tags.
+/// Warnings about such an object besides its tags.
 fn beside_tags(input: &Input<'_>, migration: &Migration<'_>) -> Vec<String> {
     const IN_TREE: &str = "install the EBS CSI driver before Migrate: without the in-tree provider, volumes of kubernetes.io/aws-ebs \
         are made and mounted by CSI migration alone";
@@ -137,7 +140,7 @@ fn beside_tags(input: &Input<'_>, migration: &Migration<'_>) -> Vec<String> {
     let class = is_in_tree_class(input.object).then(|| IN_TREE.to_owned());
     class
         .into_iter()
-        .chain(outside_text::user_data(input.object, phase))
+        .chain(machine_scripts::user_data(input.object, phase))
         .collect()
 }
 
@@ -148,5 +151,5 @@ fn is_in_tree_class(object: &Value) -> bool {
         .is_some_and(|name| name == "kubernetes.io/aws-ebs")
 }
 
-/// Besides its tags it can carry Kubermatic's mark of completion, and the first row that has something to say is the only one.
+/// A Machine can also carry Kubermatic's mark of completion, and only the first matching row is used.
 const MACHINE: (&str, &str) = ("cluster.k8s.io", "Machine");

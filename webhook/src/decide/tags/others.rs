@@ -1,23 +1,23 @@
-//! Kinds whose owner writes the cluster's tag itself, or refuses it: Karpenter, kOps, HyperShift, classes of volumes, and
-//! the annotation of Services.
+//! Kinds whose controller adds the cluster's tag itself, or rejects it: Karpenter, kOps, HyperShift, StorageClasses,
+//! and the annotation of Services.
 
 use outrigger_shared::migration::Profile;
 
 use super::{
-    rows::{self, FieldIs, Policy, TagRow, target},
-    shape::{KEY_VALUE, TagShape},
+    format::{KEY_VALUE, TagFormat},
+    row::{self, FieldIs, Policy, TagRow, target},
 };
 
 /// Most of these kinds have just the one version.
 const BASE: TagRow = TagRow {
     versions: &["v1"],
-    ..rows::BASE
+    ..row::BASE
 };
 
 const KOPS: TagRow = TagRow {
     group: "kops.k8s.io",
     versions: &["v1alpha2"],
-    paths: &[target("/spec/cloudLabels", TagShape::Map)],
+    paths: &[target("/spec/cloudLabels", TagFormat::Map)],
     policy: Policy::Illegal("kOps writes it itself and refuses it in cloudLabels; remove it"),
     ..BASE
 };
@@ -38,7 +38,7 @@ const HYPERSHIFT: TagRow = TagRow {
 const CLASS: TagRow = TagRow {
     group: "storage.k8s.io",
     namespaced: false,
-    paths: &[target("/parameters", TagShape::Parameters)],
+    paths: &[target("/parameters", TagFormat::Parameters)],
     policy: Policy::Illegal(
         "the EBS driver accepts the class and then creates no volume; remove it and give the driver --k8s-tag-cluster-id",
     ),
@@ -53,7 +53,7 @@ pub(super) const ROWS: &[TagRow] = &[
         kind: "EC2NodeClass",
         plural: "ec2nodeclasses",
         namespaced: false,
-        paths: &[target("/spec/tags", TagShape::Map)],
+        paths: &[target("/spec/tags", TagFormat::Map)],
         policy: Policy::Illegal("Karpenter writes it itself and refuses the object; remove it"),
         ..BASE
     },
@@ -111,7 +111,7 @@ pub(super) const ROWS: &[TagRow] = &[
         plural: "services",
         paths: &[target(
             "/metadata/annotations/service.beta.kubernetes.io~1aws-load-balancer-additional-resource-tags",
-            TagShape::EqualsText,
+            TagFormat::EqualsText,
         )],
         policy: Policy::Validate("a cloud-controller-manager writes the cluster's tag itself"),
         ..BASE

@@ -1,55 +1,52 @@
-//! Tags that must not be forged. Policies of AWS's access control are conditioned on these keys, so a forged one is a
-//! privilege that nobody granted; and a second cluster's key on an instance stops that cluster's manager.
+//! Tags that must not be forged. IAM policies are conditioned on these keys, so a forged one grants a privilege; and a
+//! second cluster's key on an instance stops that cluster's manager.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use outrigger_shared::tags;
 
 use super::{
     super::Migration,
-    rows::{Home, Policy, Role, TagPath, TagRow},
+    row::{Policy, Reserver, Role, TagPath, TagRow},
 };
 
-/// Longest part of a key that a message repeats.
+/// Maximum length of a key in a message.
 const SHOWN: usize = 70;
 
-/// Something about one tag.
+/// A problem of one tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The field that holds the tag, as the table writes it: `*` stands for any element.
     pub at: String,
     /// The tag's key; empty where the finding is about the field as a whole.
     pub key: String,
-    /// Its value.
     pub value: String,
-    /// What is wrong with it.
     pub problem: Problem,
 }
 
-/// What is wrong with a tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// It puts the resource into another cluster.
+    /// Assigns the resource to another cluster.
     ForeignCluster,
-    /// The same, but as one of several clusters that share a network.
+    /// Shares the resource with another cluster.
     SharedWithForeignCluster,
-    /// The prefix of cluster keys without a cluster.
+    /// The prefix of cluster keys without the name of a cluster.
     NoCluster,
-    /// The key belongs to somebody who trusts it.
+    /// The key is reserved for a controller that trusts it.
     Reserved {
-        /// Who.
+        /// The controller.
         whose: &'static str,
     },
-    /// The key chooses subnets and is on something else.
+    /// The key selects subnets, but is on another resource.
     SubnetRole,
-    /// The cluster's own key, where its owner does not accept it; what happens.
+    /// The cluster's own key on a kind whose controller rejects it; the consequence.
     Illegal(&'static str),
-    /// AWS would refuse it, or somebody would read something else.
+    /// AWS would reject it, or a reader would parse another value.
     Unfit(String),
 }
 
 impl Finding {
-    /// Whether an object with it is refused; the rest is only warned about.
+    /// Whether the validating path denies it; others only cause a warning.
     #[must_use]
     pub const fn refuses(&self) -> bool {
         matches!(
@@ -62,7 +59,7 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key: String = self.key.chars().take(SHOWN).collect();
-        let at = super::find::shown(&self.at);
+        let at = shown(&self.at);
         match &self.problem {
             Problem::ForeignCluster => {
                 write!(
@@ -96,8 +93,19 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Keys, or with `*` at the end prefixes, and who knows its resources by them. `karpenter.sh/discovery` is not among
-/// them: users are told to set it, so that Karpenter finds their subnets and security groups.
+/// The name of a field in messages: of an annotation the last part of its name, otherwise the JSON Pointer.
+fn shown(pointer: &str) -> Cow<'_, str> {
+    match pointer.strip_prefix("/metadata/annotations/") {
+        Some(name) => {
+            let last = name.rsplit("~1").next().unwrap_or(name);
+            Cow::Owned(format!("annotation {last}"))
+        }
+        None => Cow::Borrowed(pointer),
+    }
+}
+
+/// Keys, or prefixes with `*` at the end, and the controllers that identify their resources by them. Without
+/// `karpenter.sh/discovery`: users must set it, so that Karpenter finds their subnets and security groups.
 const RESERVED: &[(&str, &str)] = &[
     ("kubernetes.io/service-name", "a cloud-controller-manager"),
     (tags::CLUSTER_UID, "Outrigger's cloud-controller-manager"),
@@ -121,7 +129,7 @@ const SYSTEM_CLUSTER: &str = "system/cluster";
 const DISCOVERY: &str = "karpenter.sh/discovery";
 const SUBNET_ROLES: [&str; 2] = ["kubernetes.io/role/elb", "kubernetes.io/role/internal-elb"];
 
-/// What is forged among the tags at a place of a kind, in the eyes of a migration.
+/// The forged tags in a field of a kind, from the view of a migration.
 #[must_use]
 pub fn forged(tags: &[(String, String)], migration: &Migration<'_>, row: &TagRow, path: &TagPath) -> Vec<Finding> {
     let cluster = migration.spec.cluster_id.as_str();
@@ -152,8 +160,8 @@ fn problem(key: &str, value: &str, cluster: &str, row: &TagRow, path: &TagPath) 
     if SUBNET_ROLES.contains(&key) {
         return (path.role != Role::Subnets && !row.is_subnet()).then_some(Problem::SubnetRole);
     }
-    let is_home = row.home == Home::Kubermatic && key == SYSTEM_CLUSTER && value == cluster;
-    if is_home || key == DISCOVERY {
+    let is_legitimate = row.reserver == Reserver::Kubermatic && key == SYSTEM_CLUSTER && value == cluster;
+    if is_legitimate || key == DISCOVERY {
         return None;
     }
     let owner = RESERVED.iter().find(|(pattern, _)| covers(pattern, key));

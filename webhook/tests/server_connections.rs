@@ -6,15 +6,15 @@
     reason = "a test fails by panicking and says what it measured"
 )]
 
-mod edge_support;
+mod server_support;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::time::Duration;
 
-use edge_support::frames::{HEADERS, frame, post, preface};
-use edge_support::process::Webhook;
-use edge_support::{H1, H2, h2, request, review, within};
+use server_support::frames::{HEADERS, frame, post, preface};
+use server_support::process::Webhook;
+use server_support::{H1, H2, h2, request, review, within};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::Instant;

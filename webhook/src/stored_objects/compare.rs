@@ -4,89 +4,49 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::{Deviation, Finding};
 use crate::decide::{Decision, Input, Kind, Migration, Outcome, decide};
 use crate::view::Namespaces;
 
-/// Why an object is not in form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kept {
-    /// It would be changed if it were written now.
-    Missed,
-    /// Something stands in the way; the reasons say what.
-    Refused,
-}
-
-impl Kept {
-    /// The label in metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Missed => "missed",
-            Self::Refused => "refused",
-        }
-    }
-}
-
-/// An object that is not in form.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// Why.
-    pub kept: Kept,
-    /// The object's `apiVersion`.
-    pub api_version: String,
-    /// Its kind.
-    pub kind: &'static str,
-    /// Its namespace; none for cluster-scoped objects.
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
-    /// What would be changed, or what stands in the way.
-    pub reasons: Vec<String>,
-}
-
-/// What a judgement depends on, besides the object.
+/// Input of a comparison, besides the object.
 #[derive(Clone, Copy, Debug)]
-pub struct Judge<'a> {
-    /// The object's kind.
+pub struct Comparison<'a> {
     pub kind: &'static Kind,
-    /// The migration that is being checked; what belongs to others is theirs.
+    /// The migration that is checked; objects of others are skipped.
     pub migration: &'a str,
     /// Every migration, since an object that matches two belongs to none.
     pub all: &'a [Migration<'a>],
-    /// The webhook's own namespace.
     pub own_namespace: &'a str,
-    /// Labels of namespaces.
     pub namespaces: &'a Namespaces,
 }
 
-/// What is wrong with the object; none if it is in form, or none of this migration's.
+/// Why the object is not in form; none if it is in form, or not of this migration.
 #[must_use]
-pub fn judge(judge: &Judge<'_>, object: &Value) -> Option<Finding> {
+pub fn compare(compare: &Comparison<'_>, object: &Value) -> Option<Finding> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
     let ends = text("/metadata/deletionTimestamp").is_some();
-    let has_ended = judge.kind.kind == "Pod" && matches!(text("/status/phase"), Some("Succeeded" | "Failed"));
+    let has_ended = compare.kind.kind == "Pod" && matches!(text("/status/phase"), Some("Succeeded" | "Failed"));
     if ends || has_ended {
         return None;
     }
     let namespace = text("/metadata/namespace");
-    let labels = namespace.and_then(|name| judge.namespaces.cached(name));
-    let decision = as_if_written(judge, object, namespace, labels.as_deref());
-    let kept = match decision.outcome {
-        Outcome::Changed | Outcome::Audited => Kept::Missed,
-        Outcome::Refused => Kept::Refused,
+    let labels = namespace.and_then(|name| compare.namespaces.cached(name));
+    let decision = as_if_written(compare, object, namespace, labels.as_deref());
+    let deviation = match decision.outcome {
+        Outcome::Changed | Outcome::Audited => Deviation::Missed,
+        Outcome::Refused => Deviation::Refused,
         Outcome::NotOurs | Outcome::Unchanged => return None,
     };
-    // A refusal before a migration was chosen names none; it concerns all that asked.
+    // A refusal before a migration was chosen (several match, namespace unknown) names none and is reported for each of
+    // them.
     let of_another = decision
         .audit_annotations
         .get("migration")
-        .is_some_and(|name| name != judge.migration);
+        .is_some_and(|name| name != compare.migration);
     (!of_another).then(|| Finding {
-        kept,
+        deviation,
         api_version: text("/apiVersion").unwrap_or_default().to_owned(),
-        kind: judge.kind.kind,
+        kind: compare.kind.kind,
         namespace: namespace.map(str::to_owned),
         name: text("/metadata/name").unwrap_or_default().to_owned(),
         uid: text("/metadata/uid").unwrap_or_default().to_owned(),
@@ -96,7 +56,7 @@ pub fn judge(judge: &Judge<'_>, object: &Value) -> Option<Finding> {
 
 /// The decision if the object were written now, with a change that lets an update act.
 fn as_if_written(
-    judge: &Judge<'_>,
+    compare: &Comparison<'_>,
     object: &Value,
     namespace: Option<&str>,
     namespace_labels: Option<&BTreeMap<String, String>>,
@@ -105,8 +65,8 @@ fn as_if_written(
     decide(&Input {
         namespace,
         namespace_labels,
-        own_namespace: Some(judge.own_namespace),
-        ..Input::creation(object, judge.all).over(judge.kind.on_update.then_some(&nothing))
+        own_namespace: Some(compare.own_namespace),
+        ..Input::creation(object, compare.all).over(compare.kind.on_update.then_some(&nothing))
     })
 }
 
@@ -116,6 +76,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use super::{Deviation, Finding};
     use crate::decide::kinds;
 
     fn migration(name: &str, phase: &str) -> CloudProviderMigration {
@@ -130,14 +91,14 @@ mod tests {
             "metadata": {"name": "t", "uid": "u", "labels": {"tenant": "prod"}},
             "spec": {"kubernetes": {"version": "v1.26.1"}, "controlPlane": {"deployment": {"extraArgs": {"controllerManager": args}}}}});
         let all: Vec<Migration<'_>> = all.iter().map(Migration::from).collect();
-        let judge = Judge {
+        let compare = Comparison {
             kind: kinds().find(|kind| kind.kind == "TenantControlPlane").unwrap(),
             migration: "prod",
             all: &all,
             own_namespace: "outrigger-system",
             namespaces: &Namespaces::new(None),
         };
-        super::judge(&judge, &object)
+        super::compare(&compare, &object)
     }
 
     #[test]
@@ -145,7 +106,7 @@ mod tests {
         let all = [migration("prod", "Prepare")];
         assert_eq!(all[0].spec.phase, Phase::Prepare);
         let finding = found(&all, &["--cloud-provider=aws"]).unwrap();
-        assert_eq!((finding.kept, finding.name.as_str()), (Kept::Missed, "t"));
+        assert_eq!((finding.deviation, finding.name.as_str()), (Deviation::Missed, "t"));
         assert!(finding.reasons[0].contains("--enable-leader-migration"), "{finding:?}");
         assert_eq!(found(&[migration("prod", "InTree")], &["--cloud-provider=aws"]), None);
         let in_form = ["--cloud-provider=aws", "--enable-leader-migration=true"];
@@ -155,9 +116,12 @@ mod tests {
     #[test]
     fn what_cannot_be_changed_is_refused_and_what_is_anothers_is_theirs() {
         let finding = found(&[migration("prod", "Prepare")], &["--cloud-provider=gce"]).unwrap();
-        assert_eq!(finding.kept, Kept::Refused);
+        assert_eq!(finding.deviation, Deviation::Refused);
         assert_eq!(found(&[migration("other", "Prepare")], &["--cloud-provider=aws"]), None);
         let both = [migration("other", "Prepare"), migration("prod", "Prepare")];
-        assert_eq!(found(&both, &["--cloud-provider=aws"]).unwrap().kept, Kept::Refused);
+        assert_eq!(
+            found(&both, &["--cloud-provider=aws"]).unwrap().deviation,
+            Deviation::Refused
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! The durable objects of provisioners, from which control planes and machines are made: back to the original by the undo
-//! annotation, then on to the form of the phase.
+//! Objects of provisioners that describe control planes and machines: restores the original by the undo annotation,
+//! then applies the form of the phase.
 //!
-//! As with Pod templates, going through the original makes every way between two phases the same two steps, and
-//! applying it twice the same as once. A kind's file says only what the phases mean for its fields.
+//! As with Pod templates, the way through the original makes the step between any two phases the same, and makes it
+//! idempotent. The file of a kind defines only what the phases mean for its fields.
 
 use outrigger_shared::{
     annotations,
@@ -17,37 +17,36 @@ use serde_json::{Value, json};
 
 use super::{
     Draft, Input, Migration, annotation,
-    arguments::{Shape, Unfit},
+    arguments::{ListFormat, Unfit},
     document::{Document, Entry},
-    leader_migration_file, place, warning,
+    fields, leader_migration_file, warning,
 };
 use crate::patch::{Builder, NotAnObject, Path};
 
-/// Why an object stays as it is, though the phase wants more.
+/// Why an object is not changed, although the phase requires it.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Obstacle {
-    /// A component's flags.
     #[error("{component} is not changed: {reason}")]
     Flags { component: Component, reason: Refusal },
-    /// Leader migration would guard too little, and the file that it needs is its owner's to bring.
+    /// Leader migration would not guard all controllers; it needs a file, which the owner must provide.
     #[error("{0}")]
     ManagerNames(&'static str),
-    /// A field that holds no argument list.
+    /// A field is not an argument list.
     #[error(transparent)]
     Arguments(#[from] Unfit),
-    /// A field whose parent is no object.
+    /// The parent of a field is not an object.
     #[error(transparent)]
     Place(#[from] NotAnObject),
     /// A YAML text inside the object.
     #[error(transparent)]
     Text(#[from] yaml_text::Refusal),
-    /// Anything else, in plain words, with what to do.
+    /// Other reasons, with the remedy.
     #[error("{0}")]
     Other(String),
 }
 
 impl Obstacle {
-    /// These objects have a version of their own, where Pods have an image's tag.
+    /// These objects have a version of their own; Pods have the tag of an image.
     pub fn of_flags(component: Component, reason: Refusal) -> Self {
         match reason {
             Refusal::VersionUnknown => Self::Other(format!(
@@ -58,53 +57,49 @@ impl Obstacle {
     }
 }
 
-/// What a kind's form is made by.
+/// Input for the form of an object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Situation<'a> {
-    /// The migration that the object belongs to.
     pub migration: &'a Migration<'a>,
-    /// The row of the table of phases that applies: the migration's phase, or Prepare while the evidence is missing.
-    pub row: Phase,
-    /// The object's own Kubernetes version, else the migration's.
+    /// The phase whose form applies: the phase of the migration, or Prepare while the migration is not Prepared.
+    pub effective_phase: Phase,
+    /// The object's Kubernetes version, else that of the migration.
     pub version: Option<KubernetesVersion>,
-    /// One object carries both components, so the API server moves in Complete.
+    /// One object configures both components, so the API server changes in Complete.
     pub both_in_one_object: bool,
-    /// What `--controllers` is where the object does not write it; none if that is not known.
+    /// Default of `--controllers`; none if not known.
     pub controllers: Option<&'static str>,
     /// Another field may name the provider of a component whose list names none.
     pub named_elsewhere: bool,
 }
 
-/// What kubeadm and Kamaji write for `--controllers`. A value of the object's own replaces it.
+/// The default of `--controllers` of kubeadm and Kamaji. A value in the object replaces it.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.26.13/cmd/kubeadm/app/phases/controlplane/manifests.go>
 pub(super) const KUBEADM_CONTROLLERS: &str = "*,bootstrapsigner,tokencleaner";
 
-/// What the shared part must know of a kind.
+/// Parameters of a kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// Where the part of the object is that the rules are about, as JSON Pointers: an update acts only when one of them
-    /// changes. `spec` of most kinds.
+    /// JSON Pointers: an update is changed only when one of these parts changes. `spec` for most kinds.
     pub triggers: &'static [&'static str],
-    /// Fields below the triggers whose change is no reason to act, by name: `replicas` is written by autoscalers.
+    /// Names of fields below the triggers that do not count as a change: autoscalers write `replicas`.
     pub besides: &'static [&'static str],
-    /// The object's own Kubernetes version, as JSON Pointers; the first one that is there counts.
+    /// JSON Pointers to the object's Kubernetes version; the first existing one counts.
     pub version: &'static [&'static str],
-    /// The object carries kube-controller-manager and kube-apiserver.
+    /// The object configures kube-controller-manager and kube-apiserver.
     pub both_in_one_object: bool,
-    /// Whether an object has its external form already; then a lack of evidence does not turn it back.
+    /// Whether an object is external already; then missing evidence does not turn it back.
     pub is_external: fn(&Value) -> bool,
-    /// Brings the original to the form of the situation.
+    /// Changes the original to the form of the situation.
     pub form: fn(&mut Document, &Situation<'_>) -> Result<(), Obstacle>,
-    /// What to tell whoever writes the object, whatever becomes of it.
+    /// Warnings for the client, changed or not.
     pub warnings: fn(&Value, &Situation<'_>) -> Vec<String>,
 }
 
-/// No warnings.
 pub(super) fn no_warnings(_: &Value, _: &Situation<'_>) -> Vec<String> {
     Vec::new()
 }
 
-/// What becomes of the object.
 pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules) -> Draft {
     let mut draft = Draft::default();
     if !input.may_act(rules.triggers, rules.besides) {
@@ -136,10 +131,10 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules)
         }
     }
     draft.warnings.extend((rules.warnings)(input.object, &situation));
-    if situation.row != migration.spec.phase {
+    if situation.effective_phase != migration.spec.phase {
         draft.warnings.push(format!(
             "the object gets the form of {}, as the migration is not Prepared yet; wait for that condition or set spec.downtime",
-            situation.row
+            situation.effective_phase
         ));
     }
     match formed(input.object, &entries, rules, &situation) {
@@ -156,7 +151,7 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules)
     draft
 }
 
-/// The leader migration file without which nothing is changed.
+/// The leader migration file that the owner must provide.
 fn file_to_bring(obstacle: &Obstacle, situation: &Situation<'_>) -> Option<String> {
     let spec = situation.migration.spec;
     match obstacle {
@@ -164,15 +159,14 @@ fn file_to_bring(obstacle: &Obstacle, situation: &Situation<'_>) -> Option<Strin
         Obstacle::Flags {
             reason: Refusal::OwnConfiguration,
             ..
-        } => leader_migration_file::by_hand(spec, situation.version),
+        } => leader_migration_file::text_for_owner(spec, situation.version),
         _ => None,
     }
 }
 
-/// What an update of an unchangeable part becomes where the stored object has the form of a phase from its creation: an owner
-/// that applies its own manifest again finds that part as it is stored. None where the owner changes that part itself, or
-/// nothing was changed at the creation.
-pub(super) fn kept(input: &Input<'_>, part: &Path) -> Option<Draft> {
+/// Keeps an immutable part that got the form of a phase at its creation: an owner that applies its manifest again would
+/// otherwise be rejected. None if the owner changes that part itself, or nothing was changed at the creation.
+pub(super) fn keep_immutable(input: &Input<'_>, part: &Path) -> Option<Draft> {
     let old = input.old_object.filter(|_| !input.is_being_deleted())?;
     let noted = undo_entries(old).ok().filter(|entries| !entries.is_empty())?;
     let own = undo_entries(input.object).ok()?;
@@ -186,7 +180,7 @@ pub(super) fn kept(input: &Input<'_>, part: &Path) -> Option<Draft> {
     }
 
     let mut value = input.object.clone();
-    place::write(&mut value, part, stored.clone()).ok()?;
+    fields::write(&mut value, part, stored.clone()).ok()?;
     write_undo(&mut value, &noted).ok()?;
     let mut builder = Builder::default();
     builder.value(&Path::default(), input.object, &value);
@@ -203,9 +197,9 @@ pub(super) fn kept(input: &Input<'_>, part: &Path) -> Option<Draft> {
     })
 }
 
-/// Why the way back ends a component that starts now: the version has no in-tree provider any more.
+/// Why the original would not start any more: the version has no in-tree provider.
 fn fatal_undoing(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situation<'_>) -> Option<String> {
-    if situation.row >= Phase::Migrate || entries.is_empty() {
+    if situation.effective_phase >= Phase::Migrate || entries.is_empty() {
         return None;
     }
     let now = fatal_flags(object, &[], rules, situation);
@@ -213,12 +207,12 @@ fn fatal_undoing(object: &Value, entries: &[Entry], rules: &Rules, situation: &S
     restored.into_iter().find(|fatal| !now.contains(fatal))
 }
 
-/// Flags with which a component would not start in the object's version. The form of Prepare reads every list; what it would
-/// change or refuse counts for nothing here.
+/// Flags with which a component does not start in the version of the object. The form of Prepare reads every list; its
+/// changes and refusals are ignored here.
 fn fatal_flags(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situation<'_>) -> Vec<String> {
     let mut document = Document::restored(object, entries);
     let situation = Situation {
-        row: Phase::Prepare,
+        effective_phase: Phase::Prepare,
         ..*situation
     };
     let _refused_or_not = (rules.form)(&mut document, &situation);
@@ -227,11 +221,12 @@ fn fatal_flags(object: &Value, entries: &[Entry], rules: &Rules, situation: &Sit
 
 fn formed(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situation<'_>) -> Result<Draft, Obstacle> {
     let mut document = Document::restored(object, entries);
-    let stays_external = situation.row < Phase::Migrate && !entries.is_empty() && (rules.is_external)(document.whole());
+    let stays_external =
+        situation.effective_phase < Phase::Migrate && !entries.is_empty() && (rules.is_external)(document.whole());
     (rules.form)(&mut document, situation)?;
     let mut warnings = document.warnings();
     let fatal = document.fatal();
-    if situation.row == Phase::Prepare {
+    if situation.effective_phase == Phase::Prepare {
         warnings.extend(fatal);
     }
     let notes = document.notes();
@@ -242,14 +237,14 @@ fn formed(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situatio
         ));
     }
     let (mut value, entries, mut reasons) = document.finish();
-    // Kubelets of several machines in one object change alike.
+    // Kubelets of several machines in one object have equal reasons.
     reasons.dedup();
     write_undo(&mut value, &entries)?;
     let mut builder = Builder::default();
     builder.value(&Path::default(), object, &value);
     let patch = builder.finish();
     if patch.is_empty() {
-        reasons = vec![format!("the object has the form of {}", situation.row)];
+        reasons = vec![format!("the object has the form of {}", situation.effective_phase)];
     } else if reasons.is_empty() {
         reasons = vec!["original fields restored".to_owned()];
     }
@@ -262,11 +257,11 @@ fn formed(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situatio
     })
 }
 
-/// In Migrate and Complete an object waits for the evidence in the form of Prepare, but one that is external stays so.
+/// An object waits for the evidence in the form of Prepare, unless it is external already.
 fn situation<'a>(input: &Input<'_>, migration: &'a Migration<'a>, rules: &Rules) -> Situation<'a> {
     let spec = migration.spec;
     let stays_external = (rules.is_external)(input.object) || input.old_object.is_some_and(rules.is_external);
-    // What is there in the end is in-tree or nothing; either waits.
+    // The original is in-tree or names no provider; both wait.
     let original = Form::InTree {
         leader_migration: false,
     };
@@ -278,7 +273,7 @@ fn situation<'a>(input: &Input<'_>, migration: &'a Migration<'a>, rules: &Rules)
         .find_map(|pointer| input.object.pointer(pointer)?.as_str()?.parse().ok());
     Situation {
         migration,
-        row,
+        effective_phase: row,
         version: own.or_else(|| spec.version()),
         both_in_one_object: rules.both_in_one_object,
         controllers: None,
@@ -286,23 +281,23 @@ fn situation<'a>(input: &Input<'_>, migration: &'a Migration<'a>, rules: &Rules)
     }
 }
 
-/// Gives a component's argument list the flags of the situation.
+/// Applies the flags of the situation to the argument list of a component.
 pub(super) fn arguments(
     document: &mut Document,
     path: &Path,
-    shape: Shape,
+    shape: ListFormat,
     component: Component,
     situation: &Situation<'_>,
 ) -> Result<(), Obstacle> {
     arguments_beside(document, path, shape, component, situation, None)
 }
 
-/// The same where another field of the object gives the component its cloud provider, unless the list names one. That
-/// field follows the phase by itself, so the list gets no `cloud-provider` of its own.
+/// Like [`arguments`], where another field gives the component its cloud provider, unless the list names one. That
+/// field follows the phase, so the list gets no `cloud-provider`.
 pub(super) fn arguments_beside(
     document: &mut Document,
     path: &Path,
-    shape: Shape,
+    shape: ListFormat,
     component: Component,
     situation: &Situation<'_>,
     provider: Option<&str>,
@@ -315,26 +310,26 @@ pub(super) fn arguments_beside(
         &with_provider(&line, component, provider)?,
         situation,
     )?;
-    look_at(document, &line, component, situation, provider);
+    note_warnings(document, &line, component, situation, provider);
     let reasons = flags(&mut line, component, situation, provider)?;
     document.set_arguments(path, shape, &line, reasons)?;
     Ok(())
 }
 
-/// Notes what to tell about the flags that a component has without the situation's.
-pub(super) fn look_at(
+/// Adds warnings about the flags that a component has before the change.
+pub(super) fn note_warnings(
     document: &mut Document,
     line: &CommandLine,
     component: Component,
     situation: &Situation<'_>,
     provider: Option<&str>,
 ) {
-    // A line that cannot be read is an obstacle of its flags, which says so.
+    // A list that cannot be read is reported as an obstacle.
     if let Ok(Some(fatal)) = phase_flags::fatal(component, line, situation.version) {
         document.note_fatal(fatal);
     }
     let spec = situation.migration.spec;
-    if situation.row == Phase::Prepare && !spec.downtime {
+    if situation.effective_phase == Phase::Prepare && !spec.downtime {
         let expected = spec.kube_controller_manager_lease.as_str();
         if let Ok(Some(other)) = phase_flags::other_lease(component, line, expected) {
             document.warn(other);
@@ -348,7 +343,7 @@ pub(super) fn look_at(
     }
 }
 
-/// Gives a component's command line the flags of the situation; says why. `provider` is what another field gives it.
+/// Applies the flags of the situation to a command line; returns the reasons. `provider` is the value of another field.
 pub(super) fn flags(
     line: &mut CommandLine,
     component: Component,
@@ -368,7 +363,7 @@ pub(super) fn flags(
     Ok(changes.iter().map(|change| format!("{component}: {change}")).collect())
 }
 
-/// The list with the provider that another field gives the component, unless the list names one.
+/// The list, preceded by the provider of another field, unless the list names one.
 pub(super) fn with_provider(
     line: &CommandLine,
     component: Component,
@@ -383,7 +378,8 @@ pub(super) fn with_provider(
     Ok(whole)
 }
 
-/// Tells what the flags of a phase do not see to: EBS volumes and feature gates. `whole` is all that the component gets.
+/// Warns of settings that the flags of a phase do not handle: EBS volumes and feature gates. `whole` is the complete
+/// command line.
 pub(super) fn warn_of_flags(
     document: &mut Document,
     component: Component,
@@ -395,7 +391,7 @@ pub(super) fn warn_of_flags(
     if let Some(warning) = warning {
         document.warn(warning.to_owned());
     }
-    // Below 1.27 the gates are those of the EBS volumes, which other warnings of these objects are about.
+    // Below 1.27 these gates concern EBS volumes, which other warnings cover.
     let circumstances = situation.circumstances();
     if circumstances.version.is_some_and(|version| version.minor >= 27)
         && let Some(warning) = phase_flags::gates_warning(whole, &circumstances)
@@ -407,10 +403,9 @@ pub(super) fn warn_of_flags(
 }
 
 impl Situation<'_> {
-    /// What the flags depend on.
     pub fn circumstances(&self) -> Circumstances {
         Circumstances {
-            phase: self.row,
+            phase: self.effective_phase,
             version: self.version,
             both_in_one_object: self.both_in_one_object,
             downtime: self.migration.spec.downtime,
@@ -422,7 +417,7 @@ impl Situation<'_> {
 }
 
 /// Whether an argument list says `cloud-provider=external`.
-pub(super) fn is_external(object: &Value, path: &Path, shape: Shape) -> bool {
+pub(super) fn is_external(object: &Value, path: &Path, shape: ListFormat) -> bool {
     let found = object.pointer(path.pointer().as_str());
     let line = shape.of(found).read(found.filter(|value| !value.is_null()), path);
     line.is_ok_and(|line| matches!(Form::of_command_line(&line), Form::External { .. }))
@@ -439,7 +434,7 @@ fn write_undo(value: &mut Value, entries: &[Entry]) -> Result<(), Obstacle> {
         return Ok(());
     }
     let text = serde_json::to_string(entries).map_err(|error| Obstacle::Other(error.to_string()))?;
-    place::write(
+    fields::write(
         value,
         &Path::new(&["metadata", "annotations", annotations::UNDO]),
         json!(text),

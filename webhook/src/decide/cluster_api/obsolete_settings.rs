@@ -1,30 +1,30 @@
-//! What stays behind in an object whose components have become external, and is its owner's to remove: files of a cloud
-//! configuration, and feature gates that keep EBS volumes in-tree.
+//! Obsolete settings of external components, which the owner must remove: cloud configuration files, and feature gates
+//! that keep EBS volumes in-tree.
 
 use outrigger_shared::{command_line::read_boolean, phase_flags::flag, version::KubernetesVersion};
 use serde_json::Value;
 
-use super::{join, values};
+use super::common::{join, values};
 use crate::{
-    decide::{arguments::Shape, document::Document},
+    decide::{arguments::ListFormat, document::Document},
     patch::Path,
 };
 
 /// The files that `--cloud-config` of any component names.
-pub(super) fn cloud_configs(document: &Document, lists: &[(Path, Shape)]) -> Vec<String> {
+pub(super) fn cloud_configs(document: &Document, lists: &[(Path, ListFormat)]) -> Vec<String> {
     let found = lists
         .iter()
         .flat_map(|list| values(document.whole(), list, flag::CLOUD_CONFIG));
     found.filter(|path| !path.is_empty()).collect()
 }
 
-/// Volumes and files with a cloud configuration that no component reads any more. They do no harm, and another process
-/// of the machine may read them, so they are not removed.
+/// Warns of volumes and files with a cloud configuration that no component reads any more. They do no harm, and other
+/// processes may read them, so they are not removed.
 pub(super) fn warn_of_cloud_configs(
     document: &mut Document,
-    home: &[&str],
+    prefix: &[&str],
     before: &[String],
-    lists: &[(Path, Shape)],
+    lists: &[(Path, ListFormat)],
 ) {
     let read = cloud_configs(document, lists);
     let unread = |path: &str| before.iter().any(|one| one == path) && !read.iter().any(|one| one == path);
@@ -40,7 +40,7 @@ pub(super) fn warn_of_cloud_configs(
         ),
         (&["files"], &["path"]),
     ] {
-        let list = document.get(&join(home, place)).and_then(Value::as_array);
+        let list = document.get(&join(prefix, place)).and_then(Value::as_array);
         let is_left = |element: &Value| {
             let texts = fields.iter().filter_map(|field| element.get(field)?.as_str());
             texts.into_iter().any(unread)
@@ -57,11 +57,11 @@ pub(super) fn warn_of_cloud_configs(
     }
 }
 
-/// `CSIMigrationAWS=false` keeps EBS volumes with the in-tree plugin. Up to 1.22 that is the default; in 1.25 and
-/// 1.26 the gate cannot be off, so that a component with it does not start; later ones do not know it.
-pub(super) fn warn_of_gates(document: &mut Document, lists: &[(Path, Shape)], version: Option<KubernetesVersion>) {
+/// `CSIMigrationAWS=false` keeps EBS volumes with the in-tree plugin. Up to 1.22 this is the default; 1.25 and 1.26 do
+/// not start with it; later versions do not know the gate.
+pub(super) fn warn_of_gates(document: &mut Document, lists: &[(Path, ListFormat)], version: Option<KubernetesVersion>) {
     const GATE: &str = "CSIMigrationAWS";
-    let is_off = |list: &&(Path, Shape)| {
+    let is_off = |list: &&(Path, ListFormat)| {
         let gates = values(document.whole(), list, flag::FEATURE_GATES);
         let settings = gates.iter().flat_map(|gates| gates.split(','));
         let mut ours = settings.filter_map(|setting| {
@@ -73,7 +73,7 @@ pub(super) fn warn_of_gates(document: &mut Document, lists: &[(Path, Shape)], ve
     let is_off: Vec<String> = lists.iter().filter(is_off).map(|(path, _)| holder(path)).collect();
     const FIX: &str = "install the EBS CSI driver, then remove the gate";
     let what = match version.map(|version| version.minor) {
-        // Refused with in-tree kubelets, or unknown to every component.
+        // In-tree kubelets are refused, or no component knows the gate.
         Some(..=22 | 27..) => return,
         Some(23 | 24) => "EBS volumes may not attach beside an external provider",
         Some(_) => "a component with it does not start in this version",
@@ -84,7 +84,7 @@ pub(super) fn warn_of_gates(document: &mut Document, lists: &[(Path, Shape)], ve
     }
 }
 
-/// The field that holds the list, short enough for a warning: `controllerManager`, `initConfiguration`.
+/// The name of the field with the list, for a warning: `controllerManager`, `initConfiguration`.
 fn holder(path: &Path) -> String {
     let keys: Vec<&str> = path.keys().collect();
     let place = keys

@@ -1,4 +1,5 @@
-//! Reading what is stored: only kinds that a migration's targets are about, only where they look, page by page.
+//! Lists stored objects page by page: only kinds of the profiles of a migration's targets, only in the namespaces that
+//! the targets select.
 
 use std::collections::BTreeMap;
 
@@ -12,33 +13,33 @@ use serde_json::Value;
 use crate::decide::{Kind, kinds, tags};
 use crate::view::Labels;
 
-/// Objects asked for at once: what is held in memory.
+/// Objects per page; bounds the memory.
 const PAGE: u32 = 200;
-/// Past so many namespaces one list of the whole cluster is cheaper than a list for each.
-const MANY: usize = 20;
+/// With more namespaces than this, one list of the whole cluster is cheaper than one list per namespace.
+const MAX_NAMESPACED_LISTS: usize = 20;
 
-/// Where objects of one kind may be that a target selects.
+/// Which objects of one kind a target selects.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(super) struct Scope {
     /// The namespaces; none for the whole cluster.
     namespaces: Option<Vec<String>>,
-    /// What the objects' labels must be, as a list's parameter.
+    /// Label selector.
     labels: Option<String>,
 }
 
-/// What came of reading one kind.
+/// Result of listing one kind.
 #[derive(Debug)]
-pub(super) enum Looked {
-    /// Every object was handed over.
+pub(super) enum ListResult {
+    /// Every object was passed on.
     All,
     /// The API server does not have this kind.
     NotServed,
-    /// It could not be read; the reason names the kind.
+    /// The list failed; the reason names the kind.
     Failed(String),
 }
 
 impl Scope {
-    /// Every kind that the migration's targets are about, with where to look. A kind comes once per target.
+    /// Each kind of the migration's targets, with its scope. A kind is listed once per scope.
     pub fn of(
         migration: &CloudProviderMigration,
         namespaces: &BTreeMap<String, Labels>,
@@ -66,7 +67,7 @@ impl Scope {
             .filter(selects)
             .map(|(name, _)| name.clone())
             .collect();
-        let by_namespace = kind.namespaced && chosen.len() <= MANY;
+        let by_namespace = kind.namespaced && chosen.len() <= MAX_NAMESPACED_LISTS;
         // A selector that cannot be read matches nothing, which the decision finds out.
         let selector = target
             .object_selector
@@ -81,11 +82,11 @@ impl Scope {
     }
 }
 
-/// Whether the check looks at objects of the kind. Not at ConfigMaps: to find one it would read all of them.
+/// Whether the kind is checked. ConfigMaps are not: to find one, the check would have to read all of them.
 #[must_use]
 pub fn is_checked(kind: &Kind) -> bool {
     let is_node = kind.profiles.contains(&Profile::Nodes);
-    // Its updates only keep what it got at its creation.
+    // An update of this kind only restores what its creation added.
     let is_fixed = kind.kind == "KubeadmControlPlaneTemplate";
     let is_changed = kind.on_update && !is_fixed && !tags::only_warns_on_update(kind);
     !is_node && kind.kind != "ConfigMap" && (is_changed || kind.kind == "Pod")
@@ -95,23 +96,23 @@ fn same_kind(one: &Kind, other: &Kind) -> bool {
     one.group == other.group && one.kind == other.kind
 }
 
-/// Hands every object of a kind in the scope to `take`.
-pub(super) async fn each(client: &Client, kind: &Kind, scope: &Scope, mut take: impl FnMut(&Value)) -> Looked {
+/// Passes every object of a kind in the scope to `take`.
+pub(super) async fn each(client: &Client, kind: &Kind, scope: &Scope, mut take: impl FnMut(&Value)) -> ListResult {
     for version in kind.versions {
         match in_version(client, kind, version, scope, &mut take).await {
-            Ok(()) => return Looked::All,
+            Ok(()) => return ListResult::All,
             // Another version of the group may be served.
             Err(error) if is_not_served(&error) => {}
             Err(error) => {
                 let (group, plural) = (kind.group, kind.plural);
-                return Looked::Failed(format!(
+                return ListResult::Failed(format!(
                     "{plural} of {:?}: {error}",
                     if group.is_empty() { "v1" } else { group }
                 ));
             }
         }
     }
-    Looked::NotServed
+    ListResult::NotServed
 }
 
 async fn in_version(

@@ -1,17 +1,18 @@
-//! Which row of the table of phases a container gets, and what to tell about its flags.
+//! The phase that applies to a container, and warnings about its flags.
 
 use outrigger_shared::{
     command_line::{CommandLine, Unreadable},
     component::{self, Certainty, Component, Finding, Form},
     migration::Phase,
     phase_flags::{self, Circumstances},
+    version::KubernetesVersion,
 };
 use serde_json::Value;
 
-use super::{Migration, pod_spec::version};
+use super::Migration;
 
-/// The migration's phase, or Prepare while the evidence for it is missing. `old` is the Pod or template as it is stored.
-pub(super) fn row(
+/// The phase of the migration, or Prepare while it is not Prepared. `old` is the stored Pod or template.
+pub(super) fn effective_phase(
     migration: &Migration<'_>,
     finding: &Finding<'_>,
     current: &CommandLine,
@@ -23,9 +24,9 @@ pub(super) fn row(
     let current = Form::of_command_line(current);
     let original = Form::of_command_line(original);
     let waits = match (component, &original) {
-        // It keeps leader migration in Migrate, and loses it in Complete.
+        // In Migrate it keeps leader migration, in Complete it loses it.
         (Component::CloudControllerManager, _) if spec.phase == Phase::Migrate => return spec.phase,
-        // It becomes external also where it names no provider.
+        // External also without a provider in its original.
         (Component::CloudControllerManager, _) | (Component::Kubelet, Form::NoProvider) => Form::InTree {
             leader_migration: false,
         },
@@ -37,8 +38,8 @@ pub(super) fn row(
     phase_flags::controller_manager_row(spec.phase, &waits, stays, *prepared, spec.downtime)
 }
 
-/// Whether the component is external already, so that a lack of evidence does not turn it back. An API server may have lost
-/// its flag.
+/// Whether the component is external already, so that missing evidence does not turn it back. An API server may have
+/// lost its flag.
 fn has_left(component: Component, original: &Form, now: &Form) -> bool {
     match (component, now) {
         (Component::CloudControllerManager, _) => false,
@@ -59,7 +60,7 @@ fn stored_form(old: &Value, component: Component) -> Option<Form> {
     Some(Form::of_command_line(&line))
 }
 
-/// What to tell about the flags that a container has without the phase's.
+/// Warnings about flags before the change.
 pub(super) fn warnings(
     migration: &Migration<'_>,
     finding: &Finding<'_>,
@@ -89,7 +90,7 @@ pub(super) fn warnings(
     Ok(warnings)
 }
 
-/// Why the way back ends a component that starts now: its version has no in-tree provider any more.
+/// Why the original would not start any more: its version has no in-tree provider.
 pub(super) fn fatal_undoing(
     component: Component,
     current: &CommandLine,
@@ -100,19 +101,31 @@ pub(super) fn fatal_undoing(
         return Ok(None);
     }
     let fatal = phase_flags::fatal(component, original, circumstances.version)?;
-    // The form of the current flags is its owner's where they are as fatal.
+    // If the current flags fail for the same reason, the owner wrote them.
     let is_new = fatal.is_some() && phase_flags::fatal(component, current, circumstances.version)? != fatal;
     Ok(fatal.filter(|_| is_new))
 }
 
-/// In InTree nothing is changed, but a version in which the flags end the process is told all the same.
+/// InTree changes nothing, but warns of flags with which the version does not start.
 pub(super) fn fatal_in_tree(migration: &Migration<'_>, finding: &Finding<'_>) -> Option<String> {
     if finding.certainty != Certainty::Recognized {
         return None;
     }
     let line = CommandLine::of_container(finding.container).ok()?;
     let warning = phase_flags::fatal(finding.component, &line, version(migration, finding));
-    // A line that cannot be read is told from Prepare on.
+    // A command line that cannot be read is reported from Prepare on.
     let warning = warning.ok().flatten()?;
     Some(format!("container {:?}: {warning}", finding.name))
+}
+
+/// A cloud-controller-manager has its own version, independent of the cluster. An image tag that is no version of
+/// Kubernetes is ignored.
+pub(super) fn version(migration: &Migration<'_>, finding: &Finding<'_>) -> Option<KubernetesVersion> {
+    let own = finding.version();
+    let cluster = migration.spec.version();
+    if finding.component == Component::CloudControllerManager {
+        return own;
+    }
+    own.filter(|own| cluster.is_none_or(|cluster| own.fits_cluster(cluster)))
+        .or(cluster)
 }

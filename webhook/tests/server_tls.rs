@@ -2,19 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod edge_support;
+mod server_support;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use edge_support::process::Webhook;
-use edge_support::{Options, Server, h2, request, review, within};
 use k8s_openapi::jiff::Timestamp;
 use outrigger_certs::{Authority, Issued, Validity, bundle, tls};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ProtocolVersion, SupportedProtocolVersion};
+use server_support::process::Webhook;
+use server_support::{Options, Server, h2, request, review, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod edge_support;
+mod server_support;
 
 use std::fs::File;
 use std::process::Command;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use edge_support::process::{Api, Webhook, play};
 use outrigger_shared::log_limits;
 use serde_json::Value;
+use server_support::process::{Api, Webhook, play};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_process_follows_its_cluster_and_ends_politely() {

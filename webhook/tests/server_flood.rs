@@ -6,7 +6,7 @@
     reason = "a test fails by panicking and says what it measured"
 )]
 
-mod edge_support;
+mod server_support;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use edge_support::frames::{
-    CONTINUATION, END_HEADERS, HEADERS, PING, RST_STREAM, SETTINGS, extra, frame, kinds, post, preface,
-};
-use edge_support::process::Webhook;
-use edge_support::{H1, H2, h2, request, review, within};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use server_support::frames::{
+    CONTINUATION, END_HEADERS, HEADERS, PING, RST_STREAM, SETTINGS, extra, frame, kinds, post, preface,
+};
+use server_support::process::Webhook;
+use server_support::{H1, H2, h2, request, review, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;

@@ -1,4 +1,4 @@
-//! What the check tells: the condition of the migration, and an Event on each object.
+//! Reports findings: the condition of the migration, and an Event on each object.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -11,19 +11,19 @@ use outrigger_shared::event::{About, EventType};
 use outrigger_shared::migration::{CloudProviderMigration, condition::OBJECTS_APPLIED};
 use serde_json::json;
 
-use super::{Finding, Kept, Summary};
+use super::{Deviation, Finding, Summary};
 
 /// Objects that the condition's message names.
-const NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 const MANAGER: &str = "outrigger-webhook";
 
 /// Status, reason and message of the condition.
 fn verdict(migration: &CloudProviderMigration, summary: &Summary) -> (&'static str, &'static str, String) {
     let phase = migration.spec.phase;
     if summary.missed > 0 {
-        let names = summary.findings.iter().take(NAMED).map(title);
+        let names = summary.findings.iter().take(MAX_NAMED).map(title);
         let (all, name) = (summary.missed, migration.name_any());
-        let more = if all > NAMED { ", …" } else { "" };
+        let more = if all > MAX_NAMED { ", …" } else { "" };
         let message = format!(
             "{all} objects do not have the form of {phase}: {}{more}; their Events say why. Write them again, for \
              example with annotation outrigger.dev/apply={name}/{phase}, when they may roll.",
@@ -38,7 +38,7 @@ fn verdict(migration: &CloudProviderMigration, summary: &Summary) -> (&'static s
         );
         return ("Unknown", "NotReadable", message);
     }
-    let message = format!("{} objects looked at, all have the form of {phase}", summary.looked_at);
+    let message = format!("{} objects looked at, all have the form of {phase}", summary.checked);
     ("True", "AllApplied", message)
 }
 
@@ -51,7 +51,7 @@ fn title(finding: &Finding) -> String {
     format!("{} {namespace}{}", finding.kind, finding.name)
 }
 
-/// Writes the condition, with a field manager of its own. Replicas write the same, which is no change.
+/// Writes the condition, with its own field manager. Replicas write equal conditions.
 pub(super) async fn condition(client: &Client, migration: &CloudProviderMigration, summary: &Summary, now: Timestamp) {
     let (status, reason, message) = verdict(migration, summary);
     let known = migration.status.clone().unwrap_or_default();
@@ -77,21 +77,21 @@ pub(super) async fn condition(client: &Client, migration: &CloudProviderMigratio
         .patch_status(&migration.name_any(), &parameters, &Patch::Apply(body))
         .await
     {
-        tracing::warn!(migration = migration.name_any(), %error, "the condition {OBJECTS_APPLIED} could not be written");
+        tracing::warn!(migration = migration.name_any(), condition = OBJECTS_APPLIED, %error, "cannot write condition");
     }
 }
 
-/// One name for one finding in one phase, so that replicas write one Event.
+/// One name per finding and phase, so that replicas write one Event.
 pub(super) fn event_name(migration: &CloudProviderMigration, finding: &Finding) -> String {
     let mut hasher = DefaultHasher::new();
     let about = (&finding.uid, migration.name_any(), migration.spec.phase.to_string());
-    (about, finding.kept, &finding.reasons).hash(&mut hasher);
+    (about, finding.deviation, &finding.reasons).hash(&mut hasher);
     // Names of Events are bounded as all names are.
     let name: String = finding.name.chars().take(200).collect();
     format!("{name}.{:016x}", hasher.finish())
 }
 
-/// Writes an Event on the object. One that is there already was written by another replica.
+/// Writes an Event on the object. A conflict means that another replica has written it.
 pub(super) async fn event(
     client: &Client,
     migration: &CloudProviderMigration,
@@ -106,7 +106,7 @@ pub(super) async fn event(
         namespace: finding.namespace.clone(),
         uid: finding.uid.clone(),
     };
-    let (reason, message) = said(migration, finding);
+    let (reason, message) = event_text(migration, finding);
     let event = about.event(name.to_owned(), MANAGER, EventType::Warning, (reason, &message), now);
     let api = Api::<Event>::namespaced(client.clone(), about.event_namespace());
     let written = match api.create(&PostParams::default(), &event).await {
@@ -114,19 +114,19 @@ pub(super) async fn event(
         answer => answer.map(drop),
     };
     if let Err(error) = written {
-        tracing::warn!(%error, object = title(finding), "an Event could not be written");
+        tracing::warn!(%error, object = title(finding), "cannot write Event");
     }
 }
 
-fn said(migration: &CloudProviderMigration, finding: &Finding) -> (&'static str, String) {
+fn event_text(migration: &CloudProviderMigration, finding: &Finding) -> (&'static str, String) {
     let (migration, phase) = (migration.name_any(), migration.spec.phase);
     let reasons = finding.reasons.join("; ");
-    match finding.kept {
-        Kept::Missed => (
+    match finding.deviation {
+        Deviation::Missed => (
             "NotInPhase",
             format!("migration {migration}: not in the form of {phase}; when it is written again: {reasons}"),
         ),
-        Kept::Refused => (
+        Deviation::Refused => (
             "PhaseRefused",
             format!("migration {migration}: cannot get the form of {phase}: {reasons}"),
         ),

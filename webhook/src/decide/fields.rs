@@ -1,15 +1,15 @@
-//! Reading and writing a value at a path of an object, with the objects on the way.
+//! Reads and writes a value at a path of an object.
 
 use serde_json::{Map, Value, json};
 
 use crate::patch::{NotAnObject, Path};
 
-/// What is at the path; none if nothing or null is.
+/// The value at the path; none if missing or null.
 pub(super) fn find<'a>(value: &'a Value, path: &Path) -> Option<&'a Value> {
     value.pointer(path.pointer().as_str()).filter(|found| !found.is_null())
 }
 
-/// Sets a field and makes the missing objects on the way; says how many.
+/// Sets a field and creates the missing objects on the way; returns their number.
 pub(super) fn write(value: &mut Value, path: &Path, new: Value) -> Result<usize, NotAnObject> {
     let keys: Vec<&str> = path.keys().collect();
     let Some((last, parents)) = keys.split_last() else {
@@ -45,7 +45,7 @@ pub(super) fn write(value: &mut Value, path: &Path, new: Value) -> Result<usize,
     Ok(made)
 }
 
-/// Whether the first `depth` keys of a path lead through objects, list elements, or nothing at all.
+/// Whether the first `depth` keys of a path lead through objects, list items, or missing values.
 fn reach(value: &Value, path: &Path, depth: usize) -> Result<(), NotAnObject> {
     let mut here = value;
     for (number, key) in path.keys().take(depth).enumerate() {
@@ -73,7 +73,7 @@ fn not_an_object(path: &Path, depth: usize) -> NotAnObject {
     }
 }
 
-/// Appends to a list, which is made if it is missing; says how many objects and lists were made.
+/// Appends to a list, which is created if missing; returns the number of objects and lists created.
 pub(super) fn append(value: &mut Value, path: &Path, new: Value) -> Result<usize, NotAnObject> {
     match value.pointer_mut(path.pointer().as_str()) {
         Some(Value::Array(list)) => {
@@ -85,7 +85,7 @@ pub(super) fn append(value: &mut Value, path: &Path, new: Value) -> Result<usize
     }
 }
 
-/// Takes a field out of the object that holds it.
+/// Removes a field from its object.
 pub(super) fn take(value: &mut Value, path: &Path) -> Option<Value> {
     let keys: Vec<&str> = path.keys().collect();
     let (last, parents) = keys.split_last()?;
@@ -93,7 +93,7 @@ pub(super) fn take(value: &mut Value, path: &Path) -> Option<Value> {
     holder.as_object_mut()?.remove(*last)
 }
 
-/// Takes the objects out again that were made on the way to a field, while they are empty.
+/// Removes the objects that were created on the way to a field, while they are empty.
 pub(super) fn prune(value: &mut Value, path: &Path, parents: usize) {
     let keys: Vec<&str> = path.keys().collect();
     let Some((_, holders)) = keys.split_last() else { return };
@@ -107,4 +107,9 @@ pub(super) fn prune(value: &mut Value, path: &Path, parents: usize) {
             take(value, &holder);
         }
     }
+}
+
+/// An annotation's value, text or not.
+pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
+    object.pointer("/metadata/annotations")?.get(key)
 }

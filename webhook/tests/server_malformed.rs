@@ -3,12 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod edge_support;
+mod server_support;
 
 use std::time::Duration;
 
-use edge_support::{H1, H2, Options, Server, read, request, review, within};
 use outrigger_serving::Drained;
+use server_support::{H1, H2, Options, Server, read, request, review, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -1,41 +1,39 @@
-//! What stands at the places of an object's tags.
-
-use std::borrow::Cow;
+//! Findings about the tags of an object.
 
 use serde_json::Value;
 
 use super::{
     super::{Input, Migration, Operation},
+    format::Tags,
     limits,
     reserved::{Finding, forged},
-    rows::{TagPath, TagRow},
-    shape::Tags,
+    row::{TagPath, TagRow},
 };
 use crate::patch::Path;
 
-/// One place of tags in an object.
-pub(super) struct Place<'a> {
-    /// The row's path that led here.
+/// A field with tags.
+pub(super) struct TagField<'a> {
+    /// The path in the row.
     pub path: &'static TagPath,
-    /// What stands there; never null.
+    /// Never null.
     pub value: &'a Value,
 }
 
-impl Place<'_> {
+impl TagField<'_> {
     pub fn tags(&self) -> Tags {
         self.path.shape.read(Some(self.value))
     }
 }
 
-/// Every place where something stands.
-pub(super) fn places<'a>(row: &'static TagRow, object: &'a Value) -> Vec<Place<'a>> {
+/// Every existing field with tags.
+pub(super) fn places<'a>(row: &'static TagRow, object: &'a Value) -> Vec<TagField<'a>> {
     let mut places = Vec::new();
     for path in row.paths {
         let Some(keys) = Path::parse(path.pointer) else {
             continue;
         };
         let keys: Vec<&str> = keys.keys().collect();
-        walk(object, &keys, &mut |value| places.push(Place { path, value }));
+        walk(object, &keys, &mut |value| places.push(TagField { path, value }));
     }
     places
 }
@@ -60,7 +58,7 @@ fn walk<'a>(value: &'a Value, keys: &[&str], found: &mut impl FnMut(&'a Value)) 
 
 /// Every finding in an object.
 fn all(row: &'static TagRow, object: &Value, migration: &Migration<'_>) -> Vec<Finding> {
-    let of_place = |place: Place<'_>| {
+    let of_place = |place: TagField<'_>| {
         let tags = place.tags();
         let mut findings = forged(&tags.pairs, migration, row, place.path);
         findings.extend(limits::findings(place.path, &tags));
@@ -69,9 +67,9 @@ fn all(row: &'static TagRow, object: &Value, migration: &Migration<'_>) -> Vec<F
     places(row, object).into_iter().flat_map(of_place).collect()
 }
 
-/// The findings that a review brings: all of a new object; of an update those that it adds or changes, so that whoever
-/// writes an object that has been bad before is not held to account for it.
-pub(in super::super) fn news(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Vec<Finding> {
+/// The findings that a review adds: all of a new object; of an update, those that it adds or changes, so that existing
+/// findings do not block other writes.
+pub(crate) fn new_findings(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Vec<Finding> {
     let mut findings = all(row, input.object, migration);
     if let (Operation::Update, Some(old)) = (input.operation, input.old_object) {
         for known in all(row, old, migration) {
@@ -81,15 +79,4 @@ pub(in super::super) fn news(input: &Input<'_>, migration: &Migration<'_>, row: 
         }
     }
     findings
-}
-
-/// A field in messages: an annotation by the last part of its name, the rest as a JSON Pointer.
-pub(super) fn shown(pointer: &str) -> Cow<'_, str> {
-    match pointer.strip_prefix("/metadata/annotations/") {
-        Some(name) => {
-            let last = name.rsplit("~1").next().unwrap_or(name);
-            Cow::Owned(format!("annotation {last}"))
-        }
-        None => Cow::Borrowed(pointer),
-    }
 }

@@ -2,16 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod edge_support;
+mod server_support;
 
 use std::time::Duration;
 
-use edge_support::{H1, H2, Options, Server, read, request, review, within};
 use k8s_openapi::jiff::Timestamp;
 use outrigger_serving::Drained;
 use outrigger_webhook::health::Health;
 use outrigger_webhook::view::Index;
 use serde_json::{Value, json};
+use server_support::{H1, H2, Options, Server, read, request, review, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;

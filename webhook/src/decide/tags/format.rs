@@ -1,10 +1,9 @@
-//! The shapes of tags: one reader for all of them, and a writer for those in which a tag may be added.
+//! The formats of tags: one reader for all, and a writer for those in which a tag may be added.
 
 use serde_json::{Value, json};
 
-/// How tags are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TagShape {
+pub enum TagFormat {
     /// `{key: value}`.
     Map,
     /// `[{KEY: key, VALUE: value}]`, by the names of the two fields: `key` and `value`, or `name` and `value`.
@@ -18,7 +17,7 @@ pub enum TagShape {
     GroupList,
     /// One text `key,value,key2,value2`.
     CommaText,
-    /// One text `key=value,key2=value2`, as cloud-controller-managers read it: spaces around a word go, and a value ends
+    /// One text `key=value,key2=value2`, parsed like cloud-controller-managers do: spaces are trimmed, and a value ends
     /// before a second `=`.
     EqualsText,
     /// Parameters `tagSpecification_N: key=value` in a map. `tagDeletion_N: key` counts as a tag without a value.
@@ -26,34 +25,34 @@ pub enum TagShape {
 }
 
 /// `[{key, value}]`.
-pub(super) const KEY_VALUE: TagShape = TagShape::List {
+pub(super) const KEY_VALUE: TagFormat = TagFormat::List {
     key: "key",
     value: "value",
 };
 /// `[{name, value}]`.
-pub(super) const NAME_VALUE: TagShape = TagShape::List {
+pub(super) const NAME_VALUE: TagFormat = TagFormat::List {
     key: "name",
     value: "value",
 };
 
-/// The field of a group's tag without which instances do not get it.
+/// The field of a tag of an Auto Scaling group without which instances do not get it.
 const PROPAGATED: &str = "propagateAtLaunch";
 
 const SPECIFICATION: &str = "tagSpecification_";
 const DELETION: &str = "tagDeletion_";
 
-/// Keys and values in their order. What cannot be read is told apart, so that it hides nothing.
+/// Keys and values in order. What cannot be read is reported separately, so that it hides no other tag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tags {
     pub pairs: Vec<(String, String)>,
     /// Keys that the instances of a group do not get.
     pub not_propagated: Vec<String>,
-    /// What is wrong with the field, if something is.
+    /// A problem of the field, if any.
     pub problem: Option<&'static str>,
 }
 
-impl TagShape {
-    /// Reads a field; none if nothing or null is there.
+impl TagFormat {
+    /// Reads a field; empty if missing or null.
     pub(super) fn read(self, found: Option<&Value>) -> Tags {
         let mut tags = Tags::default();
         match (self, found) {
@@ -84,7 +83,7 @@ impl TagShape {
         tags
     }
 
-    /// The whole field with one tag, where there was none; none for shapes that nobody adds to.
+    /// The whole field with one tag; none for formats that are never extended.
     pub(super) fn only(self, key: &str, value: &str) -> Option<Value> {
         match self {
             Self::Map => Some(json!({ key: value })),
@@ -119,7 +118,7 @@ impl Tags {
     }
 }
 
-/// A number or a truth value where a text belongs is shown as it stands: a key must not hide behind it.
+/// A number or boolean instead of a string is read as its text, so that it cannot hide a key.
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -174,7 +173,7 @@ fn equals_text(words: &str) -> Tags {
 mod tests {
     use super::*;
 
-    fn pairs(shape: TagShape, value: &Value) -> Vec<(String, String)> {
+    fn pairs(shape: TagFormat, value: &Value) -> Vec<(String, String)> {
         let tags = shape.read(Some(value));
         assert_eq!(tags.problem, None, "{value}");
         tags.pairs
@@ -190,7 +189,7 @@ mod tests {
     fn every_shape_tells_the_same_tags() {
         let wanted = expected(&[("a", "1"), ("b", "")]);
         let lists = [
-            (TagShape::Map, json!({"a": "1", "b": ""})),
+            (TagFormat::Map, json!({"a": "1", "b": ""})),
             (
                 KEY_VALUE,
                 json!([{"key": "a", "value": "1", "overridePolicy": "x"}, {"key": "b"}]),
@@ -200,13 +199,13 @@ mod tests {
                 json!([{"name": "a", "value": "1"}, {"name": "b", "value": ""}]),
             ),
             (
-                TagShape::GroupList,
+                TagFormat::GroupList,
                 json!([{"key": "a", "value": "1", "propagateAtLaunch": true}, {"key": "b", "propagateAtLaunch": true}]),
             ),
-            (TagShape::CommaText, json!("a,1,b,")),
-            (TagShape::EqualsText, json!("a=1,b=")),
+            (TagFormat::CommaText, json!("a,1,b,")),
+            (TagFormat::EqualsText, json!("a=1,b=")),
             (
-                TagShape::Parameters,
+                TagFormat::Parameters,
                 json!({"tagSpecification_1": "a=1", "tagSpecification_2": "b", "type": "gp3"}),
             ),
         ];
@@ -221,21 +220,21 @@ mod tests {
     fn only_a_groups_tags_with_the_field_true_reach_its_instances() {
         let tag = |key: &str, propagated: Value| json!({"key": key, "value": "", "propagateAtLaunch": propagated});
         let list = json!([tag("a", json!(true)), tag("b", json!(false)), tag("c", json!("true")), {"key": "d"}]);
-        assert_eq!(TagShape::GroupList.read(Some(&list)).not_propagated, ["b", "c", "d"]);
-        assert_eq!(TagShape::GroupList.only("a", ""), Some(json!([tag("a", json!(true))])));
+        assert_eq!(TagFormat::GroupList.read(Some(&list)).not_propagated, ["b", "c", "d"]);
+        assert_eq!(TagFormat::GroupList.only("a", ""), Some(json!([tag("a", json!(true))])));
         assert_eq!(KEY_VALUE.read(Some(&list)).not_propagated, Vec::<String>::new());
     }
 
     #[test]
     fn the_annotations_text_is_trimmed_and_cut_at_a_second_equals_sign() {
-        let tags = TagShape::EqualsText.read(Some(&json!(" a = 1 , b==2 ,, c=3=4,=x")));
+        let tags = TagFormat::EqualsText.read(Some(&json!(" a = 1 , b==2 ,, c=3=4,=x")));
         assert_eq!(tags.pairs, expected(&[("a", "1"), ("b", ""), ("c", "3")]));
         assert!(tags.problem.is_some());
     }
 
     #[test]
     fn what_cannot_be_read_is_told_and_hides_nothing() {
-        let odd = TagShape::CommaText.read(Some(&json!("a,1,b")));
+        let odd = TagFormat::CommaText.read(Some(&json!("a,1,b")));
         assert_eq!((odd.pairs.len(), odd.problem.is_some()), (2, true));
         let broken = KEY_VALUE.read(Some(&json!([{"value": "1"}, 5, {"key": "b", "value": 7}])));
         assert_eq!(
@@ -243,17 +242,17 @@ mod tests {
             (expected(&[("b", "7")]), true)
         );
         for shape in [
-            TagShape::Map,
+            TagFormat::Map,
             KEY_VALUE,
-            TagShape::GroupList,
-            TagShape::CommaText,
-            TagShape::EqualsText,
-            TagShape::Parameters,
+            TagFormat::GroupList,
+            TagFormat::CommaText,
+            TagFormat::EqualsText,
+            TagFormat::Parameters,
         ] {
             assert!(shape.read(Some(&json!(7))).problem.is_some(), "{shape:?}");
         }
         assert_eq!(
-            TagShape::Parameters.read(Some(&json!({"tagDeletion_1": "k"}))).pairs,
+            TagFormat::Parameters.read(Some(&json!({"tagDeletion_1": "k"}))).pairs,
             expected(&[("k", "")])
         );
     }

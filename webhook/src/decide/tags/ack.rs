@@ -1,11 +1,12 @@
-//! AWS Controllers for Kubernetes (ACK): one object for each AWS resource, whose tags nobody else writes.
+//! AWS Controllers for Kubernetes (ACK): one object per AWS resource. ACK does not add the cluster's tag.
 //!
-//! The cluster's tag is added where a cloud-controller-manager looks for it: on instances, subnets and route tables. An
-//! instance may have just one security group with the tag, else load balancers fail, so those get it only when asked.
+//! The tag is added to the resources where a cloud-controller-manager requires it: instances, subnets and route tables.
+//! An instance may have only one security group with the tag, else load balancers fail, so security groups get it only
+//! on request.
 
 use super::{
-    rows::{BASE, NOT_LOOKED_FOR, Policy, Role, TagPath, TagRow, When, add, target},
-    shape::{KEY_VALUE, TagShape},
+    format::{KEY_VALUE, TagFormat},
+    row::{BASE, NOT_LOOKED_FOR, Policy, Role, TagPath, TagRow, When, add, target},
 };
 
 const EC2: TagRow = TagRow {
@@ -25,7 +26,7 @@ const ELB: TagRow = TagRow {
 
 const EKS: TagRow = TagRow {
     group: "eks.services.k8s.aws",
-    paths: &[target("/spec/tags", TagShape::Map)],
+    paths: &[target("/spec/tags", TagFormat::Map)],
     ..EC2
 };
 

@@ -1,25 +1,25 @@
-//! `cloud-provider` in texts beside the argument lists: files, commands and user data of a machine. They win over the lists
-//! (kubeadm puts `$KUBELET_EXTRA_ARGS` last and applies patches after it has rendered a manifest), and they are scripts, so
-//! they are not rewritten but reported.
+//! `cloud-provider` outside of the argument lists: in files, commands and user data of a machine. They take precedence
+//! over the lists (kubeadm puts `$KUBELET_EXTRA_ARGS` last and applies patches after it has rendered a manifest). They
+//! are scripts, so they are reported, not changed.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use outrigger_shared::migration::Phase;
 use serde_json::Value;
 
-use super::durable::Situation;
+use super::provisioner_object::Situation;
 
-/// Most places that a warning names; API servers cut warnings after 256 characters.
+/// Places that a warning names; API servers cut warnings after 256 characters.
 const MAX_PLACES: usize = 1;
 
-/// Where an object may hold the configuration of a machine, as JSON Pointers.
-const HOMES: [&str; 4] = [
+/// JSON Pointers to the configuration of a machine.
+const PREFIXES: [&str; 4] = [
     "/spec",
     "/spec/kubeadmConfigSpec",
     "/spec/template/spec",
     "/spec/template/spec/kubeadmConfigSpec",
 ];
 
-/// Texts of such a configuration, of Cluster API's kubeadm and RKE2 providers.
+/// Scripts in such a configuration, of Cluster API's kubeadm and RKE2 providers.
 const OF_MACHINES: [&str; 9] = [
     "/files",
     "/bootCommands",
@@ -44,22 +44,22 @@ const USER_DATA: [&str; 8] = [
     "/userdata",
 ];
 
-/// Warns of texts that name a provider beside the argument lists of Cluster API's objects.
+/// Warns of scripts in objects of Cluster API that set a provider.
 pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
-    let pointers = HOMES
+    let pointers = PREFIXES
         .iter()
-        .flat_map(|home| OF_MACHINES.iter().map(move |field| format!("{home}{field}")));
+        .flat_map(|prefix| OF_MACHINES.iter().map(move |field| format!("{prefix}{field}")));
     warning(object, pointers, situation.migration.spec.phase)
         .into_iter()
         .collect()
 }
 
-/// The same for objects that stand for instances.
+/// The same for objects of EC2 instances and launch templates.
 pub(super) fn user_data(object: &Value, phase: Phase) -> Option<String> {
     warning(object, USER_DATA.iter().map(|pointer| (*pointer).to_owned()), phase)
 }
 
-/// Whether a text below the value sets a provider that does not fit the phase.
+/// Whether a string below the value sets a provider that does not fit the phase.
 pub(super) fn is_in(value: &Value, phase: Phase) -> bool {
     let mut places = Vec::new();
     search(value, "", phase, &mut places);
@@ -93,7 +93,7 @@ fn warning(object: &Value, pointers: impl Iterator<Item = String>, phase: Phase)
     ))
 }
 
-/// Every text below a value, with its JSON Pointer.
+/// Finds the strings below a value that set another provider, by JSON Pointer.
 fn search(value: &Value, at: &str, phase: Phase, places: &mut Vec<String>) {
     match value {
         Value::String(text) => {
@@ -116,17 +116,17 @@ fn search(value: &Value, at: &str, phase: Phase, places: &mut Vec<String>) {
     }
 }
 
-/// A text in base64. Compressed ones are not read.
+/// Decodes base64; compressed data is not read.
 fn decoded(text: &str) -> Option<String> {
     let compact: String = text.split_ascii_whitespace().collect();
-    // Shorter than the flag's own name.
+    // Too short for the name of the flag.
     if compact.len() < 16 {
         return None;
     }
     String::from_utf8(STANDARD.decode(compact).ok()?).ok()
 }
 
-/// Each setting of a cloud provider in a text: whether it is `external`. The name of a project or a file is no setting.
+/// Each setting of a cloud provider in a text: whether it is `external`. Names of projects or files are ignored.
 fn settings(text: &str) -> impl Iterator<Item = bool> + '_ {
     let found = text
         .match_indices("cloud-provider")
