@@ -179,7 +179,7 @@ impl Assembly {
                 nlb_security_groups_managed: config.nlb_security_groups_managed,
                 health_probe: health_probe(config),
                 resync_period: self.options.services.resync_period,
-                rules_quota: service::security_groups::quota::Quota {
+                rules_quota: service::settings::Quota {
                     rules: self.options.services.security_group_rules,
                     enforced: self.options.services.security_group_rules_set,
                 },

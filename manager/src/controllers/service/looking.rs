@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::ec2::SecurityGroup;
-use outrigger_aws::{Error as AwsError, InstanceId};
+use outrigger_aws::{Error as AwsError, InstanceId, Kind};
 use tokio::time::Instant;
 
 use super::cause::Cause;
@@ -14,7 +14,7 @@ use super::network::listing::Search;
 use super::ownership::Standing;
 use super::plan::Plan;
 use super::reads::Look;
-use super::reads::look::MAX_AGE;
+use super::reads::freshness::MAX_AGE;
 use super::sync::{Reconciler, uid};
 use super::targets::{self, Candidate};
 use super::{classic, network};
@@ -72,7 +72,7 @@ impl Reconciler {
                 _ => Look::quick(&self.aws),
             };
             let looked = self.look_by(&quick, about, search).await;
-            if quick.suffices(&looked.as_ref().map(|looked| &looked.plan)) {
+            if suffices(&quick, &looked.as_ref().map(|looked| &looked.plan)) {
                 return looked;
             }
         }
@@ -153,5 +153,25 @@ impl Reconciler {
     ) -> Vec<Candidate> {
         let held = registered.filter(|_| Instant::now() < self.settled_at);
         targets::with_held(candidates, held.into_iter().flatten(), going)
+    }
+}
+
+/// Whether a plan or an error of these reads may be acted upon, or fresh reads have to come first.
+///
+/// Nothing is written and no error is reported because of an answer from before the start, with one exception: a
+/// description of the load balancer from the last minute is enough to change targets, since adding one that is registered or
+/// removing one that is not changes nothing, and subnets and groups do not decide which Nodes are targets.
+fn suffices(look: &Look<'_>, outcome: &Result<&Plan, &Error>) -> bool {
+    let (older_balancer, older) = (look.freshness().used_older_balancer(), look.freshness().used_older());
+    match outcome {
+        Ok(plan) if plan.refused.is_some() => !older && look.reads_attributes(),
+        Ok(plan) if plan.steps.is_empty() => true,
+        Ok(plan) if plan.changes_targets_only() => !older_balancer,
+        // The other steps may concern attributes, which were not read for targets.
+        Ok(_) => !older && look.reads_attributes(),
+        Err(_) if !older => true,
+        Err(Error::World(_)) => false,
+        Err(Error::Aws(error)) => error.kind() != Kind::NotFound,
+        Err(_) => true,
     }
 }

@@ -30,6 +30,7 @@ pub mod desired;
 pub mod error;
 mod follow;
 pub mod hostname;
+pub mod known_tags;
 mod line;
 mod looking;
 pub mod memory;
@@ -105,8 +106,8 @@ use work::{Work, work};
 use writer::ApiWriter;
 use zone_cache::ZoneCache;
 
-pub use classic::HealthProbe;
 pub use error::Error;
+pub use settings::HealthProbe;
 
 /// How long after its start this controller takes no target away because its Node is not there. The Nodes have been listed
 /// by then, at once and from the API server's store; a loss right after that counts only when it is still one later.

@@ -4,10 +4,10 @@ use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::Tags;
 
 use super::error::{Error, World};
+use super::known_tags::KnownTags;
 use super::owner::other_uid;
 use super::plan::Plan;
 use super::sync::{Reconciler, uid};
-use super::tag_reads::KnownTags;
 use super::{classic, names, network};
 
 /// A load balancer that exists, as far as the question is whose it is.
@@ -24,7 +24,7 @@ pub struct Standing {
 impl Standing {
     /// A classic load balancer.
     #[must_use]
-    pub fn classic(existing: &classic::observe::Existing) -> Self {
+    pub fn classic(existing: &classic::model::Existing) -> Self {
         Self {
             dns_name: existing.described.dns_name.clone(),
             arn: None,
@@ -43,7 +43,7 @@ impl Standing {
 
     /// A network load balancer.
     #[must_use]
-    pub fn network(existing: &network::observe::Existing) -> Self {
+    pub fn network(existing: &network::model::Existing) -> Self {
         Self {
             dns_name: existing.described.dns_name.clone(),
             arn: Some(existing.described.arn.clone()),

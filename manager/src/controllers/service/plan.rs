@@ -4,7 +4,6 @@
 //! by its effect at AWS, never by a memory of having done it.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use outrigger_aws::ec2::{IpPermission, NewSecurityGroup, SecurityGroup};
 use outrigger_aws::{InstanceId, Tags};
@@ -13,6 +12,8 @@ use super::error::World;
 use super::security_groups::rules_from;
 use super::settings::Settings;
 use super::{classic, network};
+
+pub use super::security_groups::GroupRef;
 
 /// What is to be done, in order, and what is left for later.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -45,15 +46,6 @@ impl Plan {
     pub fn changes_targets_only(&self) -> bool {
         !self.steps.is_empty() && self.steps.iter().all(|planned| planned.step.is_of_targets())
     }
-}
-
-/// A security group: one that is there, or the one that an earlier step of the same plan makes.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GroupRef {
-    /// By its ID.
-    Id(String),
-    /// The result of [`GroupStep::Create`].
-    Created,
 }
 
 /// One write at AWS.
@@ -192,15 +184,6 @@ impl GroupStep {
             Self::Authorize(..) | Self::LetIn { .. } | Self::HandOver { .. } => "AuthorizeSecurityGroupIngress",
             Self::Revoke(..) => "RevokeSecurityGroupIngress",
             Self::Delete(_) => "DeleteSecurityGroup",
-        }
-    }
-}
-
-impl fmt::Display for GroupRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Id(id) => f.write_str(id),
-            Self::Created => f.write_str("the new group"),
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Many Services ask the same, most of all after a start, so that answers are shared:
 //!
-//! - subnets, route tables and security groups serve all for [`look::MAX_AGE`]; what one call can say of up to 200 groups,
+//! - subnets, route tables and security groups serve all for [`freshness::MAX_AGE`]; what one call can say of up to 200 groups,
 //!   the own ones of other Services among them, is asked in one call;
 //! - at the first look after a start, or after Nodes have changed, a load balancer is described together with 19 others
 //!   whose turn is still to come. Such a description is used once; from then on each look reads its own load balancer;
@@ -12,7 +12,7 @@
 //! Why a stale answer does no harm. A look on behalf of a change of the Service itself, or after a failure, takes none: who
 //! has changed the Service may have changed something at AWS just before. Another [`Look`] notes when something that it was
 //! told is older than itself. A plan from such a look is dropped, and made again from a fresh look, before anything is
-//! written or any fault is told ([`Look::suffices`]). So a stale answer costs reads, never a wrong write. What is left is
+//! written or any fault is told (`looking::suffices`). So a stale answer costs reads, never a wrong write. What is left is
 //! that a look for drift or for Nodes finds nothing to do because it did not see what someone else has changed at AWS within
 //! the last minute; the next look at that Service finds it, as it would have if the change had come a minute later. Changes
 //! of ours are seen at once: security groups are forgotten at every write to any of them ([`Shared::written`]), an answer that
@@ -20,6 +20,8 @@
 
 mod ahead;
 mod answers;
+mod aws;
+pub mod freshness;
 pub mod look;
 mod moment;
 pub mod shared;
@@ -27,43 +29,20 @@ pub mod shared;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use outrigger_aws::ec2::{AvailabilityZone, MAX_FILTER_VALUES, RouteTable, SecurityGroup, Subnet};
+use outrigger_aws::ec2::{MAX_FILTER_VALUES, SecurityGroup, Subnet};
 use outrigger_aws::elb::LoadBalancer;
 use outrigger_aws::elbv2::NetworkLoadBalancer;
-use outrigger_aws::{Ec2, Elb, Elbv2, Error, Filter, Tags};
+use outrigger_aws::{Error, Filter, Tags};
 
 use super::annotations::Kind;
-use super::network::listing::Listing;
-use super::node_instances::NodeInstances;
+use super::known_tags::KnownTags;
 use super::request::Subnets;
 use super::settings::Settings;
-use super::tag_reads::{KnownTags, TagReads};
-use super::zone_cache::ZoneCache;
-use shared::{Shared, each};
+use super::subnets::Vpc;
+use shared::each;
 
+pub use aws::Aws;
 pub use look::Look;
-
-/// AWS, and what is remembered of it between Services.
-pub struct Aws {
-    /// EC2.
-    pub ec2: Arc<dyn Ec2>,
-    /// Classic load balancers.
-    pub elb: Arc<dyn Elb>,
-    /// Network load balancers.
-    pub elbv2: Arc<dyn Elbv2>,
-    /// All target groups, when they were last listed.
-    pub target_groups: Listing,
-    /// Instances of Nodes.
-    pub instances: NodeInstances,
-    /// Zones of the region.
-    pub zones: ZoneCache,
-    /// Whether tags of network load balancers are read to see whose they are: the UID of the cluster is known.
-    pub reads_owners: bool,
-    /// Whether tags of load balancers may be read.
-    pub tag_reads: TagReads,
-    /// What was said that serves several Services.
-    pub shared: Shared,
-}
 
 /// A classic load balancer and its tags, as far as they may be read.
 ///
@@ -81,7 +60,7 @@ pub async fn classic_load_balancer(look: &Look<'_>, name: &str) -> Result<Option
         });
         Ok(with_tags.collect::<HashMap<_, _>>())
     };
-    if let Some(ahead) = look.shared.classic.take(name, look, all, many).await {
+    if let Some(ahead) = look.shared.classic.take(name, look.freshness(), all, many).await {
         return Ok(ahead);
     }
     let Some(described) = look.elb.describe(name).await? else {
@@ -114,7 +93,7 @@ pub async fn network_load_balancer(
         });
         Ok(with_tags.collect::<HashMap<_, _>>())
     };
-    if let Some(ahead) = look.shared.network.take(name, look, all, many).await {
+    if let Some(ahead) = look.shared.network.take(name, look.freshness(), all, many).await {
         return Ok(ahead);
     }
     let found = look.elbv2.load_balancers(&[name.to_owned()]).await?;
@@ -137,7 +116,11 @@ pub async fn groups_where(
         Ok(keys.into_iter().map(|key| (key, Arc::clone(&groups))).collect())
     };
     let keys = BTreeSet::from([key]);
-    let found = look.shared.found.of(&keys, look, BTreeSet::new, ask).await?;
+    let found = look
+        .shared
+        .found
+        .of(&keys, look.freshness(), BTreeSet::new, ask)
+        .await?;
     let groups = found.values().flat_map(|groups| groups.iter());
     let wanted = groups.filter(|group| wanted(group));
     Ok(wanted.map(|group| (group.id.clone(), group.clone())).collect())
@@ -161,7 +144,7 @@ pub async fn group_by_name(look: &Look<'_>, vpc_id: &str, name: &str) -> Result<
     };
     let key = BTreeSet::from([name.to_owned()]);
     let ahead = || look.shared.groups_to_come();
-    let mut found = look.shared.named.of(&key, look, ahead, ask).await?;
+    let mut found = look.shared.named.of(&key, look.freshness(), ahead, ask).await?;
     Ok(found.remove(name).flatten().map(Arc::unwrap_or_clone))
 }
 
@@ -184,7 +167,11 @@ pub async fn groups_by_id(look: &Look<'_>, ids: BTreeSet<String>) -> Result<BTre
         }
         Ok(each(ids, found))
     };
-    let found = look.shared.groups.of(&ids, look, BTreeSet::new, ask).await?;
+    let found = look
+        .shared
+        .groups
+        .of(&ids, look.freshness(), BTreeSet::new, ask)
+        .await?;
     let listed = found
         .into_iter()
         .filter_map(|(id, group)| Some((id, Arc::unwrap_or_clone(group?))));
@@ -210,23 +197,14 @@ pub async fn referencing(look: &Look<'_>, sources: BTreeSet<String>) -> Result<V
         Ok(each(sources, by_source))
     };
     let ahead = || look.shared.sources_to_come();
-    let found = look.shared.referencing.of(&sources, look, ahead, ask).await?;
+    let found = look
+        .shared
+        .referencing
+        .of(&sources, look.freshness(), ahead, ask)
+        .await?;
     let groups = found.into_values().flatten();
     let once: BTreeMap<String, Arc<SecurityGroup>> = groups.map(|group| (group.id.clone(), group)).collect();
     Ok(once.into_values().map(Arc::unwrap_or_clone).collect())
-}
-
-/// What subnets are chosen from.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Vpc {
-    /// The subnets that may be chosen from and those that the load balancer has.
-    pub subnets: Vec<Subnet>,
-    /// IDs of those that EC2 has found by the names that the annotation lists: it knows wildcards.
-    pub named: BTreeSet<String>,
-    /// The VPC's route tables; empty where the annotation lists subnets.
-    pub route_tables: Vec<RouteTable>,
-    /// The region's zones; empty where the annotation lists subnets.
-    pub zones: Vec<AvailabilityZone>,
 }
 
 /// Reads what subnets are chosen from, for a load balancer that stands in `attached`.
@@ -259,7 +237,11 @@ pub async fn subnets_of_vpc(look: &Look<'_>, settings: &Settings) -> Result<Vec<
         let subnets = look.ec2.subnets(&[Filter::new("vpc-id", [vpc_id])]).await?;
         Ok(BTreeMap::from([(vpc_id.clone(), Arc::new(subnets))]))
     };
-    let mut subnets = look.shared.subnets.of(&key, look, BTreeSet::new, ask).await?;
+    let mut subnets = look
+        .shared
+        .subnets
+        .of(&key, look.freshness(), BTreeSet::new, ask)
+        .await?;
     Ok(subnets.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default())
 }
 
@@ -271,7 +253,10 @@ async fn discovered(look: &Look<'_>, settings: &Settings) -> Result<Vpc, Error> 
         Ok(BTreeMap::from([(vpc_id.clone(), Arc::new(tables))]))
     };
     let subnets = subnets_of_vpc(look, settings).await?;
-    let tables = look.shared.route_tables.of(&key, look, BTreeSet::new, ask_tables);
+    let tables = look
+        .shared
+        .route_tables
+        .of(&key, look.freshness(), BTreeSet::new, ask_tables);
     let mut tables = tables.await?;
     let route_tables = tables.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default();
     let zones = look.zones.covering(look.ec2.as_ref(), &subnets).await?;

@@ -4,6 +4,7 @@ pub mod quota;
 pub mod room;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use k8s_openapi::api::core::v1::ServicePort;
 use outrigger_aws::ec2::{GroupPair, IpPermission, IpRange, SecurityGroup};
@@ -12,6 +13,24 @@ use outrigger_aws::{InstanceId, Tags};
 use super::error::World;
 use super::names;
 use super::targets::NodeInstance;
+
+/// A security group: one that is there, or the one that an earlier step of the same plan makes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GroupRef {
+    /// By its ID.
+    Id(String),
+    /// The result of `GroupStep::Create`.
+    Created,
+}
+
+impl fmt::Display for GroupRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => f.write_str(id),
+            Self::Created => f.write_str("the new group"),
+        }
+    }
+}
 
 /// ICMP "destination unreachable", "fragmentation needed": path MTU discovery needs it. EC2 reads a rule's ports as
 /// ICMP type and code.

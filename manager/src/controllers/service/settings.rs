@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use super::classic::HealthProbe;
-use super::security_groups::quota::Quota;
-
 /// What holds for all Services of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settings {
@@ -41,5 +38,40 @@ impl Settings {
     #[must_use]
     pub fn is_frozen(&self, group: &str) -> bool {
         self.elb_security_group.as_deref() == Some(group)
+    }
+}
+
+/// What nodes are checked by, unless the Service says otherwise (`ClusterServiceLoadBalancerHealthProbeMode`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum HealthProbe {
+    /// The Service's own first node port.
+    #[default]
+    ServiceNodePort,
+    /// One endpoint of each node, that of kube-proxy, for all Services.
+    Shared {
+        /// Its port, 1–65535; 10256 by default.
+        port: i32,
+        /// Its path; `/healthz` by default.
+        path: String,
+    },
+}
+
+/// The quota of rules of one security group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// So many rules.
+    pub rules: usize,
+    /// Whether more are refused here. AWS's default may have been raised for the account, which nobody here can see; so
+    /// only a number that the operator has given is enforced, and AWS is asked otherwise.
+    pub enforced: bool,
+}
+
+/// AWS's default.
+impl Default for Quota {
+    fn default() -> Self {
+        Self {
+            rules: 60,
+            enforced: false,
+        }
     }
 }

@@ -8,7 +8,6 @@ use outrigger_shared::tags;
 
 use super::error::World;
 use super::names;
-use super::reads::Vpc;
 use super::request::Subnets;
 use super::settings::Settings;
 use crate::cloud_config::identity::region_of_zone;
@@ -18,6 +17,19 @@ const ORDINARY_ZONE: &str = "availability-zone";
 
 /// AWS's word for the scheme of a load balancer that is only reachable within the VPC.
 const INTERNAL: &str = "internal";
+
+/// What subnets are chosen from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Vpc {
+    /// The subnets that may be chosen from and those that the load balancer has.
+    pub subnets: Vec<Subnet>,
+    /// IDs of those that EC2 has found by the names that the annotation lists: it knows wildcards.
+    pub named: BTreeSet<String>,
+    /// The VPC's route tables; empty where the annotation lists subnets.
+    pub route_tables: Vec<RouteTable>,
+    /// The region's zones; empty where the annotation lists subnets.
+    pub zones: Vec<AvailabilityZone>,
+}
 
 /// What the choice depends on.
 #[derive(Debug, Clone, Copy)]

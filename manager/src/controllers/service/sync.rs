@@ -111,6 +111,11 @@ impl Reconciler {
             return self.leave_elsewhere(service, shape, &memory).await;
         }
         let desired = desired(service, &self.settings);
+        if Annotations::of(service).kind() == Kind::Network {
+            for port in network::ports::without_node_port(service) {
+                tracing::warn!(port, "port has no node port and so no listener");
+            }
+        }
         let labels = desired.as_ref().map(|desired| desired.node_labels().clone());
         let nodes = self.nodes.snapshot();
         let candidates = candidates(&nodes, &labels.unwrap_or_default());

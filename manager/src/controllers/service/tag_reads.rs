@@ -1,51 +1,11 @@
 //! Tags of load balancers and target groups, where the role may lack `elasticloadbalancing:DescribeTags`.
 //!
 //! Roles for aws-cloud-controller-manager v1.37.0 usually lack it, since v1.37.0 never reads these tags. A denial makes the
-//! tags unknown, which is not the same as absent: unknown tags are not repaired, and never prove that a resource is managed.
+//! tags unknown.
 
-use outrigger_aws::{Error, Kind, Tags};
+use outrigger_aws::{Error, Kind};
 
 use super::denial::Denial;
-
-/// The tags of a load balancer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KnownTags {
-    /// AWS returned them.
-    Read(Tags),
-    /// AWS denied reading them.
-    Unknown {
-        /// Tags of the Service's annotation that this process has set.
-        set: Tags,
-    },
-}
-
-impl Default for KnownTags {
-    fn default() -> Self {
-        Self::Read(Tags::new())
-    }
-}
-
-impl KnownTags {
-    /// The answer to a read: `None` is a denied one.
-    #[must_use]
-    pub fn of(read: Option<Tags>) -> Self {
-        match read {
-            Some(tags) => Self::Read(tags),
-            None => Self::Unknown { set: Tags::new() },
-        }
-    }
-
-    /// Adds what this process has set, if nothing else is known.
-    #[must_use]
-    pub fn or_set(self, by_this_process: &Tags) -> Self {
-        match self {
-            Self::Read(tags) => Self::Read(tags),
-            Self::Unknown { .. } => Self::Unknown {
-                set: by_this_process.clone(),
-            },
-        }
-    }
-}
 
 /// Whether reads of tags were denied, and whether that was reported.
 #[derive(Debug, Default)]

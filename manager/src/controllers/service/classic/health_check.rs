@@ -5,21 +5,7 @@ use outrigger_aws::elb::{HealthCheck, Listener};
 
 use super::super::annotations::Annotations;
 use super::super::error::Invalid;
-
-/// What nodes are checked by, unless the Service says otherwise (`ClusterServiceLoadBalancerHealthProbeMode`).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum HealthProbe {
-    /// The Service's own first node port.
-    #[default]
-    ServiceNodePort,
-    /// One endpoint of each node, that of kube-proxy, for all Services.
-    Shared {
-        /// Its port, 1–65535; 10256 by default.
-        port: i32,
-        /// Its path; `/healthz` by default.
-        path: String,
-    },
-}
+use super::super::settings::HealthProbe;
 
 /// Numbers of the check and their smallest values, from the API documentation of classic load balancers.
 struct Number {

@@ -4,11 +4,11 @@ pub mod apply;
 pub mod attributes;
 pub mod desired;
 pub mod health_check;
+pub mod model;
 pub mod observe;
 pub mod plan;
 pub mod ports;
 mod step;
 
 pub use desired::Desired;
-pub use health_check::HealthProbe;
 pub use step::Step;

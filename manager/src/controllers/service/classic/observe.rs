@@ -3,60 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use outrigger_aws::ec2::SecurityGroup;
-use outrigger_aws::elb::{Attributes, LoadBalancer};
 use outrigger_aws::{Error, InstanceId};
 
 use super::super::names;
-use super::super::reads::{Look, Vpc, classic_load_balancer, group_by_name, groups_by_id, referencing, vpc};
+use super::super::reads::{Look, classic_load_balancer, group_by_name, groups_by_id, referencing, vpc};
 use super::super::settings::Settings;
-use super::super::tag_reads::KnownTags;
 use super::super::targets::{Candidate, NodeInstance};
 use super::desired::{Desired, Groups};
-
-/// A load balancer that exists.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Existing {
-    /// Its description.
-    pub described: LoadBalancer,
-    /// Its attributes, if they were read.
-    pub attributes: Option<Attributes>,
-    /// Its tags.
-    pub tags: KnownTags,
-}
-
-/// What AWS has for one Service.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Observed {
-    /// The load balancer of the Service's name.
-    pub load_balancer: Option<Existing>,
-    /// The group that was made for it.
-    pub own_group: Option<SecurityGroup>,
-    /// What its subnets are chosen from.
-    pub vpc: Vpc,
-    /// The instances of the candidates, as far as EC2 lists them.
-    pub instances: BTreeMap<InstanceId, NodeInstance>,
-    /// The security groups of these instances.
-    pub groups: BTreeMap<String, SecurityGroup>,
-    /// Groups with a rule that names a group of the load balancer.
-    pub referencing: Vec<SecurityGroup>,
-    /// Attached subnets that an earlier observation, long enough ago, has not chosen.
-    pub unchosen_before: BTreeSet<String>,
-}
-
-impl Observed {
-    /// The scheme of the load balancer, if it exists.
-    #[must_use]
-    pub fn scheme(&self) -> Option<&str> {
-        self.load_balancer.as_ref()?.described.scheme.as_deref()
-    }
-
-    /// The subnets that the load balancer stands in.
-    #[must_use]
-    pub fn attached(&self) -> BTreeSet<String> {
-        let subnets = self.load_balancer.as_ref().map(|existing| &existing.described.subnets);
-        subnets.cloned().unwrap_or_default()
-    }
-}
+use super::model::{Existing, Observed};
 
 /// Reads what a plan for this Service needs.
 ///

@@ -10,12 +10,14 @@ use super::super::owner::other_owner;
 use super::super::reads::{Aws, Look, group_by_name, network_load_balancer, referencing};
 use super::super::settings::Settings;
 use super::super::{names, request};
-use super::heirs::{checks_of, heirs};
-use super::listing::{self, Search, Whose};
+use super::health_rules::checks_of;
+use super::heirs::heirs;
+use super::listing::Search;
 use super::names::{Owner, TargetGroupNames, security_group};
 use super::node_groups::{forgotten, node_groups};
 use super::plan::Doomed;
 use super::ports::target_group_names;
+use super::unused::{Whose, unused};
 
 /// What is left of a Service's network load balancer.
 ///
@@ -61,8 +63,7 @@ pub async fn doomed(
         doomed.target_groups = aws.elbv2.target_groups(arn).await?;
         doomed.target_groups.retain(|group| whose.names.has(&group.name));
     }
-    let unused = listing::unused(aws, whose, Search::Now).await?;
-    doomed.target_groups.extend(unused);
+    doomed.target_groups.extend(unused(aws, whose, Search::Now).await?);
     if !settings.disable_security_group_ingress {
         let instances = aws.instances.look_up(nodes).await?;
         doomed.groups = node_groups(&look, settings, &instances).await?;

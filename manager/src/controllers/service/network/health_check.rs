@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::elbv2::TargetHealthCheck;
 
 use super::super::annotations::Annotations;
-use super::super::classic::HealthProbe;
 use super::super::error::Invalid;
+use super::super::settings::HealthProbe;
 
 /// The port that means that of the traffic.
 pub const TRAFFIC_PORT: &str = "traffic-port";

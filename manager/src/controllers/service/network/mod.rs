@@ -5,14 +5,17 @@ pub mod attributes;
 pub mod desired;
 pub mod doomed;
 pub mod health_check;
+pub mod health_rules;
 pub mod heirs;
 pub mod listing;
+pub mod model;
 pub mod names;
 pub mod node_groups;
 pub mod observe;
 pub mod plan;
 pub mod ports;
 mod step;
+pub mod unused;
 
 pub use desired::Desired;
 pub use step::{BalancerRef, Step, TargetGroupRef};

@@ -77,8 +77,7 @@ pub fn wanted(
         if !matches!(protocol(port), TCP | UDP) {
             return Err(wrong(protocol(port), "a network load balancer carries TCP or UDP"));
         }
-        let Some(node_port) = port.node_port.filter(|node_port| *node_port != 0) else {
-            tracing::warn!(port = port.port, "the port has no node port and so no listener");
+        let Some(node_port) = node_port(port) else {
             continue;
         };
         let check = health_check::wanted(service, annotations, &settings.health_probe)?;
@@ -87,6 +86,16 @@ pub fn wanted(
         made.push(Port { listener, target_group });
     }
     Ok(made)
+}
+
+fn node_port(port: &ServicePort) -> Option<i32> {
+    port.node_port.filter(|node_port| *node_port != 0)
+}
+
+/// Ports without a node port.
+pub fn without_node_port(service: &Service) -> impl Iterator<Item = i32> {
+    let ports = checked(service).unwrap_or_default().iter();
+    ports.filter(|port| node_port(port).is_none()).map(|port| port.port)
 }
 
 /// The names of the target groups that the Service asks for; none for a Service that is refused.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outrigger_aws::Error;
 
-use super::look::Look;
+use super::freshness::Freshness;
 use super::moment::Moment;
 
 /// How many are described at once.
@@ -76,7 +76,7 @@ impl<T> Ahead<T> {
     pub(super) async fn take<F>(
         &self,
         name: &str,
-        look: &Look<'_>,
+        freshness: &Freshness,
         all: impl FnOnce() -> BTreeSet<String>,
         ask: impl FnOnce(Vec<String>) -> F,
     ) -> Option<Option<T>>
@@ -84,7 +84,7 @@ impl<T> Ahead<T> {
         F: Future<Output = Result<HashMap<String, T>, Error>>,
     {
         let expected = self.expects(name, all);
-        if !look.is_quick() {
+        if !freshness.is_cached() {
             self.forget(name);
             return None;
         }
@@ -95,7 +95,7 @@ impl<T> Ahead<T> {
         let batch = {
             let mut state = self.state();
             if let Some((answered, described)) = state.ready.remove(name)
-                && look.takes_ahead(answered, MAX_AGE)
+                && freshness.takes_ahead(answered, MAX_AGE)
             {
                 return Some(described);
             }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outrigger_aws::Error;
 
-use super::look::{Look, MAX_AGE};
+use super::freshness::{Freshness, MAX_AGE};
 use super::moment::Moment;
 
 /// Answers of one kind.
@@ -46,24 +46,24 @@ impl<V: Clone> Answers<V> {
     pub(super) async fn of<F>(
         &self,
         keys: &BTreeSet<String>,
-        look: &Look<'_>,
+        freshness: &Freshness,
         ahead: impl FnOnce() -> BTreeSet<String>,
         ask: impl FnOnce(BTreeSet<String>) -> F,
     ) -> Result<BTreeMap<String, V>, Error>
     where
         F: Future<Output = Result<BTreeMap<String, V>, Error>>,
     {
-        let found = self.found(keys, look);
+        let found = self.found(keys, freshness);
         if found.len() == keys.len() {
             return Ok(found);
         }
         let _turn = self.turn.lock().await;
-        let mut found = self.found(keys, look);
+        let mut found = self.found(keys, freshness);
         let mut missing: BTreeSet<String> = keys.iter().filter(|key| !found.contains_key(*key)).cloned().collect();
         if missing.is_empty() {
             return Ok(found);
         }
-        if look.is_quick() {
+        if freshness.is_cached() {
             missing.extend(ahead());
         }
         let asked = Moment::now();
@@ -74,11 +74,11 @@ impl<V: Clone> Answers<V> {
         Ok(found)
     }
 
-    fn found(&self, keys: &BTreeSet<String>, look: &Look<'_>) -> BTreeMap<String, V> {
+    fn found(&self, keys: &BTreeSet<String>, freshness: &Freshness) -> BTreeMap<String, V> {
         let kept = self.kept();
         let answer = |key: &String| {
             let (answered, value) = kept.answers.get(key)?;
-            look.takes_shared(*answered).then(|| (key.clone(), value.clone()))
+            freshness.takes_shared(*answered).then(|| (key.clone(), value.clone()))
         };
         keys.iter().filter_map(answer).collect()
     }

@@ -11,8 +11,8 @@ use outrigger_aws::elb::LoadBalancer;
 use outrigger_aws::elbv2::NetworkLoadBalancer;
 
 use super::super::annotations::{Annotations, Kind};
+use super::super::known_tags::KnownTags;
 use super::super::plan::Step;
-use super::super::tag_reads::KnownTags;
 use super::super::work::{Work, work};
 use super::super::{hostname, names};
 use super::ahead::Ahead;

@@ -10,30 +10,11 @@ use outrigger_aws::ec2::{IpPermission, SecurityGroup};
 
 use super::super::error::World;
 use super::super::plan::{GroupRef, GroupStep, Plan, Step};
+use super::super::settings::Quota;
 use super::all_from;
 
 /// From this share of the quota on, in percent, the user is warned.
 const WARN_PERCENT: usize = 80;
-
-/// The quota of rules of one security group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quota {
-    /// So many rules.
-    pub rules: usize,
-    /// Whether more are refused here. AWS's default may have been raised for the account, which nobody here can see; so
-    /// only a number that the operator has given is enforced, and AWS is asked otherwise.
-    pub enforced: bool,
-}
-
-/// AWS's default.
-impl Default for Quota {
-    fn default() -> Self {
-        Self {
-            rules: 60,
-            enforced: false,
-        }
-    }
-}
 
 /// A group that comes near its quota.
 #[derive(Debug, Clone, PartialEq, Eq)]

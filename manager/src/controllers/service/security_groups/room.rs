@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use outrigger_aws::ec2::SecurityGroup;
 
 use super::super::plan::{Plan, Planned};
-use super::quota::{Quota, at_aws, change};
+use super::super::settings::Quota;
+use super::quota::{at_aws, change};
 
 /// The same plan, in which the groups that would have too many rules for a while lose some before they get others.
 #[must_use]

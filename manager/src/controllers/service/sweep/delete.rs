@@ -10,7 +10,7 @@ use outrigger_aws::{Filter, Kind};
 use super::super::apply::apply;
 use super::super::error::Error;
 use super::super::network;
-use super::super::network::heirs::{Check, check, checks_of, shares};
+use super::super::network::health_rules::{Check, check, checks_of, shares};
 use super::super::network::listing::Search;
 use super::super::network::names::HEALTH_RULE;
 use super::super::network::plan::as_permissions;

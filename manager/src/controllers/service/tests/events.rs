@@ -7,7 +7,7 @@ use outrigger_leader::Permit;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::super::security_groups::quota::Quota;
+use super::super::settings::Quota;
 use super::super::settings::Settings;
 use super::super::sync::Next;
 use super::fixture::{Fixture, LB, world};

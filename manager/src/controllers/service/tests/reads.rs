@@ -13,7 +13,7 @@ use tokio::time::advance;
 
 use super::super::annotations::PREFIX;
 use super::super::error::Error;
-use super::super::reads::look::MAX_AGE;
+use super::super::reads::freshness::MAX_AGE;
 use super::super::writer::{Found, Writer};
 use super::super::{names, patches};
 use super::fixture::{Fixture, HOST, LB, service, world};

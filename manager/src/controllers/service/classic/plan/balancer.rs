@@ -7,11 +7,11 @@ use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elb::{Listener, NewPolicy};
 
 use super::super::super::error::World;
+use super::super::super::known_tags::KnownTags;
 use super::super::super::moves::{self, Move};
 use super::super::super::names::{PROXY_POLICY, TLS_POLICY_PREFIX};
-use super::super::super::tag_reads::KnownTags;
 use super::super::desired::Desired;
-use super::super::observe::{Existing, Observed};
+use super::super::model::{Existing, Observed};
 use super::super::{attributes, health_check};
 use super::{GroupRef, Planned, Step};
 

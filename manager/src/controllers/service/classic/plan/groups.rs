@@ -9,7 +9,7 @@ use super::super::super::error::World;
 use super::super::super::plan::group_deletion;
 use super::super::super::{names, own_group, security_groups};
 use super::super::desired::{Desired, Groups};
-use super::super::observe::Observed;
+use super::super::model::Observed;
 use super::{Following, GroupRef, GroupStep, Planned, Question, is_ours};
 
 /// The load balancer's groups in order. Nodes let in the first.

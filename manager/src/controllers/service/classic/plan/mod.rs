@@ -11,14 +11,14 @@ use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elb::{AccessLog, Attributes, LoadBalancer, NewLoadBalancer};
 
 use super::super::error::World;
+use super::super::known_tags::KnownTags;
 use super::super::plan::{GroupRef, GroupStep, Plan, Planned, or_refused};
 use super::super::request::Subnets;
 use super::super::subnets::Confirmed;
-use super::super::tag_reads::KnownTags;
 use super::super::{names, question, subnets};
 use super::Step;
 use super::desired::Desired;
-use super::observe::{Existing, Observed};
+use super::model::{Existing, Observed};
 
 pub use deletion::{Doomed, is_ours, plan_deletion};
 

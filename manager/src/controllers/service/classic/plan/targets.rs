@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use outrigger_aws::InstanceId;
 
 use super::super::super::targets;
-use super::super::observe::Existing;
+use super::super::model::Existing;
 use super::{Following, Planned, Step};
 
 /// Changes of targets: first those that come, then those that go.

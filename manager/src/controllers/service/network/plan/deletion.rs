@@ -11,7 +11,7 @@ use super::super::super::owner::other_owner;
 use super::super::super::plan::{Plan, Planned, group_deletion};
 use super::super::super::settings::Settings;
 use super::super::Step;
-use super::super::heirs::Heirs;
+use super::super::health_rules::Heirs;
 use super::node_rules;
 
 /// What is left of a Service at AWS.

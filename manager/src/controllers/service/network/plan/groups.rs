@@ -10,7 +10,7 @@ use super::super::super::plan::{GroupRef, Planned, group_deletion};
 use super::super::super::{own_group, security_groups};
 use super::super::Step;
 use super::super::desired::Groups;
-use super::super::observe::Existing;
+use super::super::model::Existing;
 use super::Question;
 
 /// AWS lets nobody add groups to a load balancer that was made without any.

@@ -16,7 +16,7 @@ use outrigger_aws::elbv2::{Listener, ListenerSettings};
 
 use super::super::super::error::World;
 use super::super::super::plan::Planned;
-use super::super::observe::{Existing, Group};
+use super::super::model::{Existing, Group};
 use super::super::ports::{Port, TCP, TLS};
 use super::super::{BalancerRef, Step, TargetGroupRef};
 use super::first_listeners::listener_creation;

@@ -19,7 +19,7 @@ use super::super::request::Subnets;
 use super::super::{names, question, subnets};
 use super::attributes;
 use super::desired::Desired;
-use super::observe::{Existing, Observed};
+use super::model::{Existing, Observed};
 use super::{BalancerRef, Step};
 
 pub use deletion::{Doomed, plan_deletion};

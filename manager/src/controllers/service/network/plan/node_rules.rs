@@ -14,9 +14,9 @@ use super::super::super::plan::{GroupRef, GroupStep, Planned};
 use super::super::super::security_groups;
 use super::super::super::settings::Settings;
 use super::super::desired::Desired;
-use super::super::heirs::{Check, Heirs, PROTOCOL, checks_of, shares};
+use super::super::health_rules::{Check, Heirs, PROTOCOL, checks_of, shares};
+use super::super::model::Observed;
 use super::super::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
-use super::super::observe::Observed;
 use super::super::ports::UDP;
 use super::{Doomed, Question};
 

@@ -5,7 +5,7 @@ use outrigger_aws::elbv2::{Attributes, HealthCheckChange, NewTargetGroup, Target
 use super::super::super::error::World;
 use super::super::super::plan::Planned;
 use super::super::attributes;
-use super::super::observe::Group;
+use super::super::model::Group;
 use super::super::ports::Port;
 use super::super::{Step, TargetGroupRef};
 use super::Question;

@@ -7,7 +7,7 @@ use outrigger_aws::elbv2::Target;
 
 use super::super::super::plan::{self, Planned};
 use super::super::super::targets;
-use super::super::observe::{Group, Observed};
+use super::super::model::{Group, Observed};
 use super::super::{Step, TargetGroupRef};
 use super::Following;
 

@@ -7,7 +7,7 @@ use outrigger_aws::InstanceId;
 use outrigger_aws::elbv2::TargetGroup;
 
 use super::super::super::memory::CONFIRMATION;
-use super::super::super::network::observe::{Existing, Group, Observed};
+use super::super::super::network::model::{Existing, Group, Observed};
 use super::*;
 
 fn group(instance: &str, used_by: &[&str]) -> Group {

@@ -7,8 +7,8 @@ use outrigger_aws::{InstanceId, Tags};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::super::super::classic::HealthProbe;
 use super::super::super::names;
+use super::super::super::settings::HealthProbe;
 use super::super::super::settings::Settings;
 use super::super::fixture::{LB, instance, world};
 use super::network_edits;
