@@ -47,16 +47,11 @@ const fn exception(file: &'static str, what: &'static str, reason: &'static str)
 }
 
 /// Import cycles that are larger than they may be, and how they can be cut.
-const CYCLES: [Exception; 7] = [
+const CYCLES: [Exception; 5] = [
     exception(
         "webhook/src/decide/kinds.rs",
         "37",
         "move the types of a decision into a module of their own",
-    ),
-    exception(
-        "manager/src/controllers/service/network/plan/mod.rs",
-        "8",
-        "move the input of a plan into a module of its own",
     ),
     exception(
         "e2e/src/aws/mod.rs",
@@ -64,11 +59,6 @@ const CYCLES: [Exception; 7] = [
         "move errors and constants into a module of their own",
     ),
     exception("fuzz/src/targets/mod.rs", "11", "replace the engine by cargo-fuzz"),
-    exception(
-        "manager/src/controllers/service/sync.rs",
-        "7",
-        "one context for all functions of the controller",
-    ),
     exception(
         "shared/src/command_line/mod.rs",
         "6",

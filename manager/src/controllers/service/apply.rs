@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::ec2::IpPermission;
 use outrigger_aws::{Ec2, Elb, Elbv2, Error as AwsError, Kind};
 use outrigger_leader::Permit;
 
-use super::creation::{Lines, is_creation};
+use super::context::Context;
 use super::error::Error;
+use super::line::Lines;
+use super::names::uid;
 use super::plan::{GroupRef, GroupStep, Plan, Planned, Step};
 use super::reads::shared::Shared;
 use super::refused::Refused;
@@ -78,7 +81,7 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> 
         }
 
         tracing::info!(action, load_balancer = executor.load_balancer, ?step, reason = %planned.reason, "writing to AWS");
-        if is_creation(step) {
+        if step.creates_balancer() {
             executor.lines.done(executor.uid);
         }
         let done = executor.step(step, &mut made).await;
@@ -137,6 +140,23 @@ fn more_telling(held: Option<Error>, error: Error) -> Error {
         Some(held) if is_in_use(&held) && !is_in_use(&error) => error,
         Some(held) => held,
         None => error,
+    }
+}
+
+impl<'a> Executor<'a> {
+    /// Carries out plans about a load balancer of this Service.
+    #[must_use]
+    pub fn new(context: &'a Context, service: &'a Service, load_balancer: &'a str) -> Self {
+        Self {
+            ec2: context.aws.ec2.as_ref(),
+            elb: context.aws.elb.as_ref(),
+            elbv2: context.aws.elbv2.as_ref(),
+            permit: &context.permit,
+            load_balancer,
+            shared: &context.aws.shared,
+            lines: &context.lines,
+            uid: uid(service),
+        }
     }
 }
 

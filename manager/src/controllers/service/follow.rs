@@ -7,14 +7,15 @@ use outrigger_aws::Kind as AwsKind;
 use tokio::time::Instant;
 
 use super::annotations::{Annotations, Kind};
-use super::apply::apply;
+use super::apply::{Executor, apply};
+use super::context::Context;
 use super::error::{Error, World};
+use super::names::uid;
 use super::ownership::Standing;
 use super::plan::Plan;
 use super::reads::Look;
-use super::sync::{Reconciler, uid};
 use super::targets::{self, candidates};
-use super::{classic, hostname, names, network};
+use super::{classic, hostname, looking, names, network, ownership, tell};
 use crate::events::EventType;
 
 /// Calls that change targets: where AWS refuses these, there is nothing more to try.
@@ -42,74 +43,71 @@ fn lasts(error: &Error) -> bool {
     }
 }
 
-impl Reconciler {
-    /// Lets the targets of a Service that failed so follow the Nodes, if it has a load balancer. What goes wrong here is logged
-    /// only: the failure itself is told, and leads to the next try.
-    pub(super) async fn follow_nodes(&self, service: &Service, failure: &Error) {
-        let Some(kind) = hostname::standing(service).filter(|_| lasts(failure)) else {
-            return;
-        };
-        let began = Instant::now();
-        let done = self.follow(service, kind, began).await;
-        if let Err(error) = &done {
-            let error = error.chain();
-            tracing::warn!(
-                error,
-                "the targets of a Service that has failed do not follow the nodes"
-            );
-        }
-        let Ok((plan, all)) = done else {
-            return self.node_sync.ended(began, false);
-        };
-        if plan.steps.is_empty() {
-            return;
-        }
-        self.node_sync.ended(began, all);
-        if all && !plan.targets.is_empty() {
-            let message = "Updated load balancer with new hosts";
-            self.event(service, EventType::Normal, "UpdatedLoadBalancer", message)
-                .await;
-        }
+/// Lets the targets of a Service that failed so follow the Nodes, if it has a load balancer. What goes wrong here is logged
+/// only: the failure itself is told, and leads to the next try.
+pub(super) async fn update_targets(context: &Context, service: &Service, failure: &Error) {
+    let Some(kind) = hostname::standing(service).filter(|_| lasts(failure)) else {
+        return;
+    };
+    let began = Instant::now();
+    let done = try_update(context, service, kind, began).await;
+    if let Err(error) = &done {
+        let error = error.chain();
+        tracing::warn!(
+            error,
+            "the targets of a Service that has failed do not follow the nodes"
+        );
     }
+    let Ok((plan, all)) = done else {
+        return context.node_sync.ended(began, false);
+    };
+    if plan.steps.is_empty() {
+        return;
+    }
+    context.node_sync.ended(began, all);
+    if all && !plan.targets.is_empty() {
+        let message = "Updated load balancer with new hosts";
+        tell::emit(context, service, EventType::Normal, "UpdatedLoadBalancer", message).await;
+    }
+}
 
-    /// What was done, and whether AWS took all of it.
-    async fn follow(&self, service: &Service, kind: Kind, now: Instant) -> Result<(Plan, bool), Error> {
-        let nodes = self.nodes.snapshot();
-        let labels = Annotations::of(service).pairs("target-node-labels");
-        let candidates = candidates(&nodes, &labels);
-        let gone = self.memories.of(uid(service)).confirmed_gone(now);
-        let seen_gone = &(&gone | &targets::excluded(&nodes));
-        let name = names::load_balancer(uid(service));
-        let look = Look::fresh(&self.aws);
-        let (plan, standing) = if kind == Kind::Classic {
-            let observed = &classic::observe::standing(&look, &name, &self.settings, &candidates).await?;
-            let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
-            let plan = classic::plan::follow(classic::plan::Following {
-                settings: &self.settings,
-                candidates: &self.with_held(&candidates, registered, seen_gone),
-                observed,
-                seen_gone,
-            });
-            let standing = observed.load_balancer.as_ref().map(Standing::classic);
-            (plan, standing.map(Standing::without_tags))
-        } else {
-            let observed = &network::observe::standing(&look, &name, &candidates).await?;
-            let plan = network::plan::follow(network::plan::Following {
-                settings: &self.settings,
-                candidates: &self.with_held(&candidates, Some(&observed.registered()), seen_gone),
-                observed,
-                seen_gone,
-            });
-            (plan, observed.load_balancer.as_ref().map(Standing::network))
-        };
-        self.check_owner(service, standing.as_ref(), &plan).await?;
-        self.memories.update(uid(service), |memory| {
-            // What a look at the whole has found gone may stand in groups that are not looked at here.
-            memory.note_gone(&plan.unconfirmed, &plan.targets, now);
-            memory.targets.clone_from(&plan.targets);
+/// What was done, and whether AWS took all of it.
+async fn try_update(context: &Context, service: &Service, kind: Kind, now: Instant) -> Result<(Plan, bool), Error> {
+    let nodes = context.nodes.snapshot();
+    let labels = Annotations::of(service).pairs("target-node-labels");
+    let candidates = candidates(&nodes, &labels);
+    let gone = context.memories.of(uid(service)).confirmed_gone(now);
+    let seen_gone = &(&gone | &targets::excluded(&nodes));
+    let name = names::load_balancer(uid(service));
+    let look = Look::fresh(&context.aws);
+    let (plan, standing) = if kind == Kind::Classic {
+        let observed = &classic::observe::standing(&look, &name, &context.settings, &candidates).await?;
+        let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
+        let plan = classic::plan::follow(classic::plan::Following {
+            settings: &context.settings,
+            candidates: &looking::with_held(context, &candidates, registered, seen_gone),
+            observed,
+            seen_gone,
         });
-        let made = apply(&plan, &self.executor(service, &name)).await?;
-        self.tell_refused(service, &made.refused).await;
-        Ok((plan, made.refused.is_empty()))
-    }
+        let standing = observed.load_balancer.as_ref().map(Standing::classic);
+        (plan, standing.map(Standing::without_tags))
+    } else {
+        let observed = &network::observe::standing(&look, &name, &candidates).await?;
+        let plan = network::plan::follow(network::plan::Following {
+            settings: &context.settings,
+            candidates: &looking::with_held(context, &candidates, Some(&observed.registered()), seen_gone),
+            observed,
+            seen_gone,
+        });
+        (plan, observed.load_balancer.as_ref().map(Standing::network))
+    };
+    ownership::check_owner(context, service, standing.as_ref(), &plan).await?;
+    context.memories.update(uid(service), |memory| {
+        // What a look at the whole has found gone may stand in groups that are not looked at here.
+        memory.note_gone(&plan.unconfirmed, &plan.targets, now);
+        memory.targets.clone_from(&plan.targets);
+    });
+    let made = apply(&plan, &Executor::new(context, service, &name)).await?;
+    tell::report_refused(context, service, &made.refused).await;
+    Ok((plan, made.refused.is_empty()))
 }

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::desired::Desired;
+
 /// A call that has to wait no longer than this is sent at once.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -125,6 +127,33 @@ impl Line {
         let mut state = self.state();
         state.waiting.retain(|place| place.uid != uid);
         state.turns.retain(|(other, _)| other != uid);
+    }
+}
+
+/// A line for each of AWS's limits.
+#[derive(Debug, Default)]
+pub struct Lines {
+    classic: Line,
+    network: Line,
+}
+
+impl Lines {
+    pub(super) fn of(&self, desired: &Desired) -> &Line {
+        match desired {
+            Desired::Classic(_) => &self.classic,
+            Desired::Network(_) => &self.network,
+        }
+    }
+
+    /// Whether a Service stands in one of them.
+    pub(super) fn has(&self, uid: &str) -> bool {
+        self.classic.has(uid) || self.network.has(uid)
+    }
+
+    /// Ends the turn and the waiting of a Service.
+    pub(super) fn done(&self, uid: &str) {
+        self.classic.done(uid);
+        self.network.done(uid);
     }
 }
 

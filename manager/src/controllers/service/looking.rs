@@ -8,14 +8,15 @@ use outrigger_aws::{Error as AwsError, InstanceId, Kind};
 use tokio::time::Instant;
 
 use super::cause::Cause;
+use super::context::Context;
 use super::desired::Desired;
 use super::error::Error;
+use super::names::uid;
 use super::network::listing::Search;
 use super::ownership::Standing;
 use super::plan::Plan;
 use super::reads::Look;
 use super::reads::freshness::MAX_AGE;
-use super::sync::{Reconciler, uid};
 use super::targets::{self, Candidate};
 use super::{classic, network};
 
@@ -57,103 +58,104 @@ pub(super) struct About<'a> {
     pub no_nodes: bool,
 }
 
-impl Reconciler {
-    /// Looks at AWS and makes a plan: where nobody has asked, from what others were told just before, if that leads to
-    /// nothing; else from what AWS says now.
-    ///
-    /// # Errors
-    /// What AWS refuses to tell, and what keeps the Service from its desired state.
-    pub(super) async fn look(&self, about: &About<'_>, search: Search) -> Result<Looked, Error> {
-        // Who looks for drift this often wants to see what is there now.
-        let often = self.settings.resync_period.is_some_and(|period| period < 2 * MAX_AGE);
-        if !often && !about.cause.wants_the_present() {
-            let quick = match about.cause {
-                Cause::Nodes if !about.due => Look::for_targets(&self.aws),
-                _ => Look::quick(&self.aws),
-            };
-            let looked = self.look_by(&quick, about, search).await;
-            if suffices(&quick, &looked.as_ref().map(|looked| &looked.plan)) {
-                return looked;
-            }
-        }
-        self.look_by(&Look::fresh(&self.aws), about, search).await
-    }
-
-    async fn look_by(&self, look: &Look<'_>, about: &About<'_>, search: Search) -> Result<Looked, Error> {
-        let About {
-            candidates,
-            going: seen_gone,
-            ..
-        } = *about;
-        match about.desired {
-            Desired::Classic(desired) => {
-                let mut observed = classic::observe::observe(look, desired, &self.settings, candidates).await?;
-                let memory = self.memories.of(uid(about.service));
-                observed.unchosen_before = memory.unchosen_subnets(Instant::now());
-                if let Some(existing) = &mut observed.load_balancer {
-                    existing.tags = std::mem::take(&mut existing.tags).or_set(&memory.tags_set);
-                }
-                let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
-                let candidates = &self.with_held(candidates, registered, seen_gone);
-                let plan = classic::plan::plan(classic::plan::Question {
-                    desired,
-                    settings: &self.settings,
-                    observed: &observed,
-                    candidates,
-                    seen_gone,
-                })?;
-                let scheme = observed.scheme().map(str::to_owned);
-                let standing = observed.load_balancer.as_ref().map(Standing::classic);
-                let groups = observed.groups.into_values().chain(observed.own_group);
-                Ok(Looked {
-                    plan,
-                    standing,
-                    scheme,
-                    groups: groups.chain(observed.referencing).collect(),
-                    whole: look.reads_attributes(),
-                    denied: look.denied(),
-                    given_names: BTreeSet::new(),
-                    hostname: observed.load_balancer.map(|existing| existing.described.dns_name),
-                })
-            }
-            Desired::Network(desired) => {
-                let given = &self.memories.of(uid(about.service)).given_names;
-                let observed =
-                    network::observe::observe(look, desired, &self.settings, candidates, (search, given)).await?;
-                let registered = observed.registered();
-                let candidates = &self.with_held(candidates, Some(&registered), seen_gone);
-                let plan = network::plan::plan(network::plan::Question {
-                    desired,
-                    settings: &self.settings,
-                    observed: &observed,
-                    candidates,
-                    seen_gone,
-                })?;
-                Ok(Looked {
-                    plan,
-                    hostname: observed.address(),
-                    standing: observed.load_balancer.as_ref().map(Standing::network),
-                    scheme: observed.scheme().map(str::to_owned),
-                    given_names: observed.given_names(desired),
-                    groups: observed.security_groups(),
-                    whole: look.reads_attributes(),
-                    denied: look.denied(),
-                })
-            }
+/// Looks at AWS and makes a plan: where nobody has asked, from what others were told just before, if that leads to
+/// nothing; else from what AWS says now.
+///
+/// # Errors
+/// What AWS refuses to tell, and what keeps the Service from its desired state.
+pub(super) async fn observe(context: &Context, about: &About<'_>, search: Search) -> Result<Looked, Error> {
+    // Who looks for drift this often wants to see what is there now.
+    let often = context
+        .settings
+        .resync_period
+        .is_some_and(|period| period < 2 * MAX_AGE);
+    if !often && !about.cause.wants_the_present() {
+        let quick = match about.cause {
+            Cause::Nodes if !about.due => Look::for_targets(&context.aws),
+            _ => Look::quick(&context.aws),
+        };
+        let looked = observe_with(context, &quick, about, search).await;
+        if suffices(&quick, &looked.as_ref().map(|looked| &looked.plan)) {
+            return looked;
         }
     }
+    observe_with(context, &Look::fresh(&context.aws), about, search).await
+}
 
-    /// The candidates, and while not everything is known for sure also the targets that are there: they stay. Those that
-    /// go for a known reason are none of them.
-    pub(super) fn with_held(
-        &self,
-        candidates: &[Candidate],
-        registered: Option<&BTreeSet<InstanceId>>,
-        going: &BTreeSet<InstanceId>,
-    ) -> Vec<Candidate> {
-        let held = registered.filter(|_| Instant::now() < self.settled_at);
-        targets::with_held(candidates, held.into_iter().flatten(), going)
+async fn observe_with(context: &Context, look: &Look<'_>, about: &About<'_>, search: Search) -> Result<Looked, Error> {
+    let About {
+        candidates,
+        going: seen_gone,
+        ..
+    } = *about;
+    match about.desired {
+        Desired::Classic(desired) => {
+            let mut observed = classic::observe::observe(look, desired, &context.settings, candidates).await?;
+            let memory = context.memories.of(uid(about.service));
+            observed.unchosen_before = memory.unchosen_subnets(Instant::now());
+            if let Some(existing) = &mut observed.load_balancer {
+                existing.tags = std::mem::take(&mut existing.tags).or_set(&memory.tags_set);
+            }
+            let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
+            let candidates = &with_held(context, candidates, registered, seen_gone);
+            let plan = classic::plan::plan(classic::plan::Question {
+                desired,
+                settings: &context.settings,
+                observed: &observed,
+                candidates,
+                seen_gone,
+            })?;
+            let scheme = observed.scheme().map(str::to_owned);
+            let standing = observed.load_balancer.as_ref().map(Standing::classic);
+            let groups = observed.groups.into_values().chain(observed.own_group);
+            Ok(Looked {
+                plan,
+                standing,
+                scheme,
+                groups: groups.chain(observed.referencing).collect(),
+                whole: look.reads_attributes(),
+                denied: look.denied(),
+                given_names: BTreeSet::new(),
+                hostname: observed.load_balancer.map(|existing| existing.described.dns_name),
+            })
+        }
+        Desired::Network(desired) => {
+            let given = &context.memories.of(uid(about.service)).given_names;
+            let observed =
+                network::observe::observe(look, desired, &context.settings, candidates, (search, given)).await?;
+            let registered = observed.registered();
+            let candidates = &with_held(context, candidates, Some(&registered), seen_gone);
+            let plan = network::plan::plan(network::plan::Question {
+                desired,
+                settings: &context.settings,
+                observed: &observed,
+                candidates,
+                seen_gone,
+            })?;
+            Ok(Looked {
+                plan,
+                hostname: observed.address(),
+                standing: observed.load_balancer.as_ref().map(Standing::network),
+                scheme: observed.scheme().map(str::to_owned),
+                given_names: observed.given_names(desired),
+                groups: observed.security_groups(),
+                whole: look.reads_attributes(),
+                denied: look.denied(),
+            })
+        }
     }
+}
+
+/// The candidates, and while not everything is known for sure also the targets that are there: they stay. Those that
+/// go for a known reason are none of them.
+pub(super) fn with_held(
+    context: &Context,
+    candidates: &[Candidate],
+    registered: Option<&BTreeSet<InstanceId>>,
+    going: &BTreeSet<InstanceId>,
+) -> Vec<Candidate> {
+    let held = registered.filter(|_| Instant::now() < context.settled_at);
+    targets::with_held(candidates, held.into_iter().flatten(), going)
 }
 
 /// Whether a plan or an error of these reads may be acted upon, or fresh reads have to come first.

@@ -9,6 +9,7 @@ use outrigger_aws::{InstanceId, Tags};
 use tokio::time::Instant;
 
 use super::network::listing::Search;
+use super::plan::Plan;
 use super::security_groups::quota::Fullness;
 use super::shape::Shape;
 
@@ -102,6 +103,15 @@ struct All {
 }
 
 impl Memory {
+    /// Records since when deletions find the load balancer gone.
+    pub(super) fn note_balancer(&mut self, plan: &Plan) {
+        let has_balancer = plan.steps.iter().any(|planned| planned.step.deletes_balancer());
+        match has_balancer {
+            true => self.balancer_gone = None,
+            false => _ = self.balancer_gone.get_or_insert_with(Instant::now),
+        }
+    }
+
     /// Targets that an earlier look, long enough ago, found gone.
     #[must_use]
     pub fn confirmed_gone(&self, now: Instant) -> BTreeSet<InstanceId> {

@@ -23,7 +23,9 @@ pub mod apply;
 mod cause;
 pub mod classic;
 mod cluster_uid;
+pub mod context;
 mod creation;
+mod deletion;
 pub mod denial;
 mod dependencies;
 pub mod desired;
@@ -89,7 +91,8 @@ use crate::instances::Instances;
 use crate::metrics::{Metrics, Queue};
 use crate::node_cache::NodeCache;
 
-use creation::Lines;
+use context::Context;
+use line::Lines;
 use memory::Memories;
 use network::listing::Listing;
 use node_instances::NodeInstances;
@@ -99,10 +102,9 @@ use reads::shared::Shared;
 use settings::Settings;
 use shape::Shape;
 use sweep::SweepSettings;
-use sync::{Next, Reconciler};
 use tag_reads::TagReads;
 use turns::{MAX_WAITING, Turns, is_asked_for};
-use work::{Work, work};
+use work::{Next, Work, work};
 use writer::ApiWriter;
 use zone_cache::ZoneCache;
 
@@ -157,32 +159,32 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
     let listed = controller.store();
     let nodes = node_changes::that_matter(deps.nodes.clone());
     let sweep = deps.sweep.clone();
-    let context = Arc::new(Context {
+    let workers = Arc::new(Workers {
         queue: deps.metrics.queue("service"),
         turns: Turns::new(u16::try_from(deps.concurrent_syncs).unwrap_or(u16::MAX)),
         services: listed.clone(),
-        reconciler: reconciler(deps, permit),
+        context: context(deps, permit),
         stop: stop.clone(),
     });
-    let told = Arc::clone(&context);
+    let told = Arc::clone(&workers);
     let nodes = nodes.inspect(move |()| {
-        told.reconciler.node_sync.nodes_changed();
-        told.reconciler.aws.shared.nodes_changed();
+        told.context.node_sync.nodes_changed();
+        told.context.aws.shared.nodes_changed();
     });
     let services = listed.clone();
-    context.reconciler.aws.shared.look_ahead_for(move || services.state());
+    workers.context.aws.shared.look_ahead_for(move || services.state());
     let running = controller
         .with_config(Config::default().concurrency(MAX_WAITING))
         .reconcile_all_on(nodes)
         .graceful_shutdown_on(stop.clone().cancelled_owned())
-        .run(reconcile, retry, Arc::clone(&context))
+        .run(reconcile, retry, Arc::clone(&workers))
         .for_each(|result| async move {
             if let Err(kube::runtime::controller::Error::QueueError(error)) = result {
                 tracing::warn!(%error, "the watch of Services broke; it will be started again");
             }
         });
-    let vanished = vanished::watch(&context.reconciler, &listed, &stop);
-    let sweep = sweep::watch(&context.reconciler, &sweep, &listed, &stop);
+    let vanished = vanished::watch(&workers.context, &listed, &stop);
+    let sweep = sweep::watch(&workers.context, &sweep, &listed, &stop);
     tokio::select! {
         _ = futures::future::join3(running, vanished, sweep) => {}
         () = stopped_before(listed.clone(), stop.clone()) => {}
@@ -200,17 +202,17 @@ async fn stopped_before(listed: Store<Service>, stop: CancellationToken) {
     }
 }
 
-struct Context {
+struct Workers {
     queue: Queue,
     turns: Turns,
     services: Store<Service>,
-    reconciler: Reconciler,
+    context: Context,
     stop: CancellationToken,
 }
 
-fn reconciler(deps: Deps, permit: Permit) -> Reconciler {
+fn context(deps: Deps, permit: Permit) -> Context {
     let instances = NodeInstances::new(deps.instances, deps.settings.cluster_id.clone());
-    Reconciler {
+    Context {
         aws: Aws {
             ec2: deps.ec2,
             elb: deps.elb,
@@ -235,26 +237,26 @@ fn reconciler(deps: Deps, permit: Permit) -> Reconciler {
 }
 
 /// Waits for a worker and looks at a Service. What was queued before the end is not begun after it.
-async fn reconcile(service: Arc<Service>, context: Arc<Context>) -> Result<Action, Error> {
+async fn reconcile(service: Arc<Service>, workers: Arc<Workers>) -> Result<Action, Error> {
     let metadata = &service.metadata;
     let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
     let key = format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default());
-    context.queue.add(&key);
+    workers.queue.add(&key);
     let of_service = ObjectRef::from_obj(&*service);
     let seen = Shape::of(&service);
     let asked = || {
-        let memory = context.reconciler.memories.of(sync::uid(&service));
-        let service = context.services.get(&of_service);
+        let memory = workers.context.memories.of(names::uid(&service));
+        let service = workers.services.get(&of_service);
         service.is_none_or(|service| is_asked_for(&service, &memory, &seen))
     };
-    let now = || context.services.get(&of_service);
+    let now = || workers.services.get(&of_service);
     let goes = || now().is_some_and(|service| work(&service) == Work::CleanUp);
     let turn = async {
         loop {
             let to_delete = goes();
             let turn = match to_delete {
-                true => context.turns.take_to_delete(goes).await,
-                false => context.turns.take(asked).await,
+                true => workers.turns.take_to_delete(goes).await,
+                false => workers.turns.take(asked).await,
             };
             // Who waited for one thing and is to have the other waits with those.
             if goes() == to_delete {
@@ -264,18 +266,18 @@ async fn reconcile(service: Arc<Service>, context: Arc<Context>) -> Result<Actio
     };
     let turn = tokio::select! {
         biased;
-        () = context.stop.cancelled() => None,
+        () = workers.stop.cancelled() => None,
         turn = turn => Some(turn),
     };
     // It may have changed while it waited; another look is due then anyway, unless it is gone.
     let (Some(_turn), Some(service)) = (turn, now()) else {
-        context.queue.forget(&key);
+        workers.queue.forget(&key);
         return Ok(Action::await_change());
     };
-    let _working = context.queue.start(&key);
+    let _working = workers.queue.start(&key);
     let span = tracing::info_span!("reconcile", controller = "service", namespace, name);
     // In a box of its own, so that those who wait take little room.
-    let next = Box::pin(context.reconciler.reconcile(&service))
+    let next = Box::pin(sync::reconcile(&workers.context, &service))
         .instrument(span)
         .await?;
     Ok(match next {
@@ -284,7 +286,7 @@ async fn reconcile(service: Arc<Service>, context: Arc<Context>) -> Result<Actio
     })
 }
 
-fn retry(service: Arc<Service>, _: &Error, context: Arc<Context>) -> Action {
-    context.queue.retry();
-    Action::requeue(context.reconciler.retry_after(&service))
+fn retry(service: Arc<Service>, _: &Error, workers: Arc<Workers>) -> Action {
+    workers.queue.retry();
+    Action::requeue(sync::retry_after(&workers.context, &service))
 }

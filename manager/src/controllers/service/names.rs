@@ -1,9 +1,9 @@
 //! Names and tags of what a Service owns at AWS. They are the identity of these things: the in-tree provider and
 //! the external one use the same, so that each finds what the other has made.
 
-use outrigger_shared::tags;
-
+use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::Tags;
+use outrigger_shared::tags;
 
 /// The finalizer that holds a Service until its load balancer is gone.
 pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
@@ -84,6 +84,29 @@ pub fn in_cluster(of_resource: &Tags, cluster_id: &str) -> bool {
         cluster_id,
         of_resource.iter().map(|(key, value)| (key.as_str(), value.as_str())),
     )
+}
+
+/// Namespace and name.
+#[must_use]
+pub fn namespaced(service: &Service) -> (&str, &str) {
+    let metadata = &service.metadata;
+    (
+        metadata.namespace.as_deref().unwrap_or_default(),
+        metadata.name.as_deref().unwrap_or_default(),
+    )
+}
+
+/// The UID of a Service.
+#[must_use]
+pub fn uid(service: &Service) -> &str {
+    service.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// `namespace/name`.
+#[must_use]
+pub fn namespaced_name(service: &Service) -> String {
+    let (namespace, name) = namespaced(service);
+    format!("{namespace}/{name}")
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::Tags;
 
+use super::context::Context;
 use super::error::{Error, World};
 use super::known_tags::KnownTags;
+use super::names::uid;
 use super::owner::other_uid;
 use super::plan::Plan;
-use super::sync::{Reconciler, uid};
 use super::{classic, names, network};
 
 /// A load balancer that exists, as far as the question is whose it is.
@@ -52,52 +53,54 @@ impl Standing {
     }
 }
 
-impl Reconciler {
-    /// Makes sure that a plan changes no load balancer of another cluster. Tags that an observation did not read are read here,
-    /// once for each load balancer in the life of the process.
-    ///
-    /// # Errors
-    /// [`World::ForeignLoadBalancer`], and a call that failed other than by a denial: then all are taken for ours.
-    pub(super) async fn check_owner(
-        &self,
-        service: &Service,
-        standing: Option<&Standing>,
-        plan: &Plan,
-    ) -> Result<(), Error> {
-        let (Some(standing), Some(own)) = (standing, &self.settings.cluster_uid) else {
-            return Ok(());
-        };
-        let known = self.memories.of(uid(service)).owned.as_ref() == Some(&standing.dns_name);
-        if standing.tags.is_none() && (known || plan.steps.is_empty()) {
-            return Ok(());
-        }
-
-        let name = names::load_balancer(uid(service));
-        let tags = match (&standing.tags, &standing.arn) {
-            (Some(tags), _) => Some(tags.clone()),
-            (None, Some(arn)) => {
-                let read = self.aws.elbv2.tags(std::slice::from_ref(arn)).await;
-                let read = self.aws.tag_reads.allowed(read)?;
-                read.map(|mut tags| tags.remove(arn).unwrap_or_default())
-            }
-            (None, None) => self.aws.tag_reads.allowed(self.aws.elb.describe_tags(&name).await)?,
-        };
-
-        let other = tags.as_ref().and_then(|tags| other_uid(tags, &self.settings));
-        if let Some(other) = other {
-            return Err(Error::World(World::ForeignLoadBalancer {
-                load_balancer: name,
-                other: other.to_owned(),
-                own: own.clone(),
-            }));
-        }
-        self.remember_owned(service, &standing.dns_name);
-        Ok(())
+/// Makes sure that a plan changes no load balancer of another cluster. Tags that an observation did not read are read here,
+/// once for each load balancer in the life of the process.
+///
+/// # Errors
+/// [`World::ForeignLoadBalancer`], and a call that failed other than by a denial: then all are taken for ours.
+pub(super) async fn check_owner(
+    context: &Context,
+    service: &Service,
+    standing: Option<&Standing>,
+    plan: &Plan,
+) -> Result<(), Error> {
+    let (Some(standing), Some(own)) = (standing, &context.settings.cluster_uid) else {
+        return Ok(());
+    };
+    let known = context.memories.of(uid(service)).owned.as_ref() == Some(&standing.dns_name);
+    if standing.tags.is_none() && (known || plan.steps.is_empty()) {
+        return Ok(());
     }
 
-    /// Remembers that a load balancer is this cluster's.
-    pub(super) fn remember_owned(&self, service: &Service, dns_name: &str) {
-        self.memories
-            .update(uid(service), |memory| memory.owned = Some(dns_name.to_owned()));
+    let name = names::load_balancer(uid(service));
+    let tags = match (&standing.tags, &standing.arn) {
+        (Some(tags), _) => Some(tags.clone()),
+        (None, Some(arn)) => {
+            let read = context.aws.elbv2.tags(std::slice::from_ref(arn)).await;
+            let read = context.aws.tag_reads.allowed(read)?;
+            read.map(|mut tags| tags.remove(arn).unwrap_or_default())
+        }
+        (None, None) => context
+            .aws
+            .tag_reads
+            .allowed(context.aws.elb.describe_tags(&name).await)?,
+    };
+
+    let other = tags.as_ref().and_then(|tags| other_uid(tags, &context.settings));
+    if let Some(other) = other {
+        return Err(Error::World(World::ForeignLoadBalancer {
+            load_balancer: name,
+            other: other.to_owned(),
+            own: own.clone(),
+        }));
     }
+    remember_owned(context, service, &standing.dns_name);
+    Ok(())
+}
+
+/// Remembers that a load balancer is this cluster's.
+pub(super) fn remember_owned(context: &Context, service: &Service, dns_name: &str) {
+    context
+        .memories
+        .update(uid(service), |memory| memory.owned = Some(dns_name.to_owned()));
 }

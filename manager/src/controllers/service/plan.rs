@@ -154,6 +154,12 @@ impl Step {
         }
     }
 
+    /// Whether it creates a load balancer.
+    #[must_use]
+    pub fn creates_balancer(&self) -> bool {
+        self.action() == "CreateLoadBalancer"
+    }
+
     /// Whether it deletes a load balancer.
     #[must_use]
     pub fn deletes_balancer(&self) -> bool {

@@ -7,13 +7,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::Kind;
-use tokio::time::Instant;
 
+use super::context::Context;
+use super::deletion::{self, delete};
 use super::error::Error;
 use super::memory::Memory;
-use super::plan::Plan;
-use super::sync::{Reconciler, uid};
-use super::tell::Failure;
+use super::names::{self, namespaced_name, uid};
+use super::shape::Shape;
+use super::tell::{self, Doing, Failure};
+use super::work::{Next, has_class};
+use super::{hostname, patches};
 use crate::events::EventType;
 
 /// Time from the request of the deletion to the removal of the finalizer. The `deletionTimestamp` outlives a change of leaders.
@@ -43,47 +46,77 @@ fn lasts(error: &Error) -> bool {
     }
 }
 
-/// Records since when deletions find the load balancer gone.
-pub(super) fn note(memory: &mut Memory, plan: &Plan) {
-    let has_balancer = plan.steps.iter().any(|planned| planned.step.deletes_balancer());
-    match has_balancer {
-        true => memory.balancer_gone = None,
-        false => _ = memory.balancer_gone.get_or_insert_with(Instant::now),
+/// Deletes the load balancers of a Service and removes the finalizer.
+///
+/// # Errors
+/// When a write failed; the finalizer stays.
+pub(super) async fn clean_up(context: &Context, service: &Service) -> Result<Next, Failure> {
+    let (name, shape) = (namespaced_name(service), Shape::of(service));
+    context.memories.begin(uid(service), &name, shape);
+    context.lines.done(uid(service));
+    let complete = {
+        let alone = context.deleting.lock().await;
+        match delete(context, service, &alone).await {
+            Ok(_) => true,
+            Err(failure) => end_denied_deletion(context, service, failure).await?,
+        }
+    };
+    let had = context.memories.of(uid(service)).had || hostname::is_of(service, &names::load_balancer(uid(service)));
+    if !had && has_class(service) {
+        // The finalizer is that of the class's own controller, which may still need it.
+        context.memories.forget(uid(service));
+        return Ok(Next::OnChange);
     }
+    let release = patches::release(service);
+    let released = context.writer.patch(service, "remove the finalizer", release).await;
+    released.doing(tell::REMOVE_FINALIZER)?;
+    if complete {
+        tell::report_deleted(context, service).await;
+    }
+    context.memories.forget(uid(service));
+    Ok(Next::OnChange)
 }
 
-impl Reconciler {
-    /// Ends a deletion that AWS denies for good, with an Event that names what is left at AWS. Returns whether nothing is left.
-    ///
-    /// # Errors
-    /// The failure itself, if the deletion is to be tried again.
-    pub(super) async fn end_denied_deletion(&self, service: &Service, failure: Failure) -> Result<bool, Failure> {
-        let memory = self.memories.of(uid(service));
-        if !lasts(&failure.error) || !is_due(service, &memory, Timestamp::now()) {
-            return Err(failure);
-        }
-        let Ok(left) = self.deletion(service).await else {
-            return Err(failure);
-        };
-        if left.steps.iter().any(|planned| planned.step.deletes_balancer()) {
-            return Err(failure);
-        }
-        if left.steps.is_empty() {
-            return Ok(true);
-        }
-
-        let steps: Vec<String> = left.steps.iter().map(|planned| planned.step.removes()).collect();
-        let message = format!(
-            "The load balancer is deleted, and the Service is released after {} minutes without the rest. Left at AWS, by the \
-             action that would delete it: {}. Allow these actions, or end the other use, and delete it by hand or by \
-             --load-balancer-sweep=delete: {}",
-            RELEASE_AFTER.as_secs() / 60,
-            steps.join(", "),
-            failure.error.chain()
-        );
-        tracing::warn!(left = ?steps, "releasing a Service although AWS denies a part of its deletion");
-        self.event(service, EventType::Warning, "DeleteLoadBalancerIncomplete", &message)
-            .await;
-        Ok(false)
+/// Ends a deletion that AWS denies for good, with an Event that names what is left at AWS. Returns whether nothing is left.
+///
+/// # Errors
+/// The failure itself, if the deletion is to be tried again.
+pub(super) async fn end_denied_deletion(
+    context: &Context,
+    service: &Service,
+    failure: Failure,
+) -> Result<bool, Failure> {
+    let memory = context.memories.of(uid(service));
+    if !lasts(&failure.error) || !is_due(service, &memory, Timestamp::now()) {
+        return Err(failure);
     }
+    let Ok(left) = deletion::plan_deletion(context, service).await else {
+        return Err(failure);
+    };
+    if left.steps.iter().any(|planned| planned.step.deletes_balancer()) {
+        return Err(failure);
+    }
+    if left.steps.is_empty() {
+        return Ok(true);
+    }
+
+    let steps: Vec<String> = left.steps.iter().map(|planned| planned.step.removes()).collect();
+    let message = format!(
+        "The load balancer is deleted, and the Service is released after {} minutes without the rest. Left at AWS, by the \
+         action that would delete it: {}. Allow these actions, or end the other use, and delete it by hand or by \
+         --load-balancer-sweep=delete: {}",
+        RELEASE_AFTER.as_secs() / 60,
+        steps.join(", "),
+        failure.error.chain()
+    );
+    tracing::warn!(left = ?steps, "releasing a Service although AWS denies a part of its deletion");
+    tell::emit(
+        context,
+        service,
+        EventType::Warning,
+        "DeleteLoadBalancerIncomplete",
+        &message,
+    )
+    .await;
+    Ok(false)
 }

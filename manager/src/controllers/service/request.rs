@@ -24,16 +24,6 @@ pub enum Subnets {
     },
 }
 
-/// Namespace and name.
-#[must_use]
-pub fn namespaced(service: &Service) -> (&str, &str) {
-    let metadata = &service.metadata;
-    (
-        metadata.namespace.as_deref().unwrap_or_default(),
-        metadata.name.as_deref().unwrap_or_default(),
-    )
-}
-
 /// Refuses session affinity, which load balancers of AWS do not have here.
 ///
 /// # Errors
@@ -123,7 +113,7 @@ pub fn annotated_tags(user_tags: BTreeMap<String, String>, cluster_tags: &Tags) 
 /// Tags of what is made for a Service. The user's come first, so that they cannot replace ours.
 #[must_use]
 pub fn tags(service: &Service, user_tags: &BTreeMap<String, String>, cluster_tags: &Tags) -> Tags {
-    let (namespace, name) = namespaced(service);
+    let (namespace, name) = names::namespaced(service);
     let mut tags = user_tags.clone();
     tags.insert(names::SERVICE_TAG.to_owned(), format!("{namespace}/{name}"));
     tags.extend(cluster_tags.clone());

@@ -7,13 +7,14 @@ use k8s_openapi::api::core::v1::Service;
 use tokio::time::Instant;
 
 use super::cause::Cause;
+use super::context::Context;
 use super::desired::Desired;
 use super::error::Error;
+use super::names::uid;
 use super::plan::{Plan, Planned, Step};
 use super::refused::Refused;
 use super::security_groups::quota::Fullness;
 use super::subnets::is_internal;
-use super::sync::{Reconciler, uid};
 use crate::events::EventType;
 
 /// What was done when something failed; it begins the message of the Event.
@@ -153,181 +154,176 @@ fn follows_nodes(step: &Step) -> bool {
     step.is_of_targets() || matches!(step, Step::Group(_))
 }
 
-impl Reconciler {
-    /// Tells that the work on a Service begins, where the user asked for something.
-    pub(super) async fn tell_begin(&self, service: &Service, cause: Cause) {
-        if cause == Cause::Asked {
-            self.tell_ensuring(service).await;
-        }
+/// Tells that the work on a Service begins, where the user asked for something.
+pub(super) async fn report_begin(context: &Context, service: &Service, cause: Cause) {
+    if cause == Cause::Asked {
+        report_ensuring(context, service).await;
     }
+}
 
-    async fn tell_ensuring(&self, service: &Service) {
-        self.memories.update(uid(service), |memory| memory.ensuring_told = true);
-        let message = "Ensuring load balancer";
-        self.event(service, EventType::Normal, "EnsuringLoadBalancer", message)
-            .await;
+async fn report_ensuring(context: &Context, service: &Service) {
+    context
+        .memories
+        .update(uid(service), |memory| memory.ensuring_told = true);
+    let message = "Ensuring load balancer";
+    emit(context, service, EventType::Normal, "EnsuringLoadBalancer", message).await;
+}
+
+/// Tells that no Node can be a target, once, and again with each wish of the user's.
+pub(super) async fn report_no_nodes(context: &Context, service: &Service, none: bool, cause: Cause) {
+    let told = context.memories.update(uid(service), |memory| {
+        std::mem::replace(&mut memory.no_nodes_told, none)
+    });
+    if none && (!told || cause == Cause::Asked) {
+        let message = "There are no available nodes for LoadBalancer";
+        emit(context, service, EventType::Warning, "UnAvailableLoadBalancer", message).await;
     }
+}
 
-    /// Tells that no Node can be a target, once, and again with each wish of the user's.
-    pub(super) async fn tell_no_nodes(&self, service: &Service, none: bool, cause: Cause) {
-        let told = self.memories.update(uid(service), |memory| {
-            std::mem::replace(&mut memory.no_nodes_told, none)
-        });
-        if none && (!told || cause == Cause::Asked) {
-            let message = "There are no available nodes for LoadBalancer";
-            self.event(service, EventType::Warning, "UnAvailableLoadBalancer", message)
-                .await;
-        }
+/// Tells that writes begin, where nobody asked for them and nobody has been told.
+pub(super) async fn report_writes(context: &Context, service: &Service, plan: &Plan, cause: Cause) {
+    let unasked = matches!(cause, Cause::Start | Cause::Again) && !plan.steps.is_empty();
+    if unasked && !plan.changes_targets_only() && !context.memories.of(uid(service)).ensuring_told {
+        report_ensuring(context, service).await;
     }
+}
 
-    /// Tells that writes begin, where nobody asked for them and nobody has been told.
-    pub(super) async fn tell_writes(&self, service: &Service, plan: &Plan, cause: Cause) {
-        let unasked = matches!(cause, Cause::Start | Cause::Again) && !plan.steps.is_empty();
-        if unasked && !plan.changes_targets_only() && !self.memories.of(uid(service)).ensuring_told {
-            self.tell_ensuring(service).await;
-        }
+/// Tells what came of a plan.
+pub(super) async fn report_done(context: &Context, service: &Service, plan: &Plan, cause: Cause, no_nodes: bool) {
+    let ensuring = context.memories.update(uid(service), |memory| {
+        std::mem::replace(&mut memory.ensuring_told, false)
+    });
+    if ensuring {
+        let message = "Ensured load balancer";
+        emit(context, service, EventType::Normal, "EnsuredLoadBalancer", message).await;
+        return;
     }
-
-    /// Tells what came of a plan.
-    pub(super) async fn tell_done(&self, service: &Service, plan: &Plan, cause: Cause, no_nodes: bool) {
-        let ensuring = self.memories.update(uid(service), |memory| {
-            std::mem::replace(&mut memory.ensuring_told, false)
-        });
-        if ensuring {
-            let message = "Ensured load balancer";
-            self.event(service, EventType::Normal, "EnsuredLoadBalancer", message)
-                .await;
-            return;
-        }
-        let unasked = |planned: &&Planned| cause == Cause::Resync || !follows_nodes(&planned.step);
-        if plan.steps.iter().any(|planned| !unasked(&planned)) && !no_nodes {
-            let message = "Updated load balancer with new hosts";
-            self.event(service, EventType::Normal, "UpdatedLoadBalancer", message)
-                .await;
-        }
-        if let Some(message) = repairs(plan.steps.iter().filter(unasked)) {
-            self.event(service, EventType::Normal, "RepairedLoadBalancer", &message)
-                .await;
-        }
+    let unasked = |planned: &&Planned| cause == Cause::Resync || !follows_nodes(&planned.step);
+    if plan.steps.iter().any(|planned| !unasked(&planned)) && !no_nodes {
+        let message = "Updated load balancer with new hosts";
+        emit(context, service, EventType::Normal, "UpdatedLoadBalancer", message).await;
     }
-
-    /// Warns of groups near their quota, once for each change.
-    pub(super) async fn tell_fullness(&self, service: &Service, fullness: Vec<Fullness>) {
-        if fullness.is_empty() {
-            return;
-        }
-        let before = self.memories.update(uid(service), |memory| {
-            std::mem::replace(&mut memory.fullness_told, fullness.clone())
-        });
-        for Fullness { group, rules, quota } in fullness.iter().filter(|full| !before.contains(full)) {
-            let group = group.as_deref().unwrap_or("of the load balancer");
-            let message = format!(
-                "Security group {group} will have {rules} rules of {quota} that AWS allows by default: name fewer client \
-                 networks or ports, or have AWS raise the quota and set --security-group-rules-quota"
-            );
-            self.event(service, EventType::Warning, "SecurityGroupNearlyFull", &message)
-                .await;
-        }
+    if let Some(message) = repairs(plan.steps.iter().filter(unasked)) {
+        emit(context, service, EventType::Normal, "RepairedLoadBalancer", &message).await;
     }
+}
 
-    /// Tells which targets AWS has refused, where that is news.
-    pub(super) async fn tell_refused(&self, service: &Service, refused: &[Refused]) {
-        let Some(message) = refusals(refused) else {
-            return;
-        };
-        let news = self.memories.update(uid(service), |memory| {
-            memory.tell("TargetsRefused", &message, Instant::now())
-        });
-        tracing::warn!(refused = %message, "a load balancer lacks targets");
-        if news {
-            self.event(service, EventType::Warning, "TargetsRefused", &message)
-                .await;
-        }
+/// Warns of groups near their quota, once for each change.
+pub(super) async fn report_fullness(context: &Context, service: &Service, fullness: Vec<Fullness>) {
+    if fullness.is_empty() {
+        return;
     }
-
-    /// Emits an Event if annotation `internal` asks for another scheme than the load balancer has, once.
-    pub(super) async fn tell_scheme(&self, service: &Service, desired: &Desired, scheme: Option<&str>) {
-        let differs = is_internal(scheme, desired.internal()) != desired.internal();
-        let told = self.memories.update(uid(service), |memory| {
-            std::mem::replace(&mut memory.scheme_told, differs)
-        });
-        let Some(scheme) = scheme.filter(|_| differs && !told) else {
-            return;
-        };
+    let before = context.memories.update(uid(service), |memory| {
+        std::mem::replace(&mut memory.fullness_told, fullness.clone())
+    });
+    for Fullness { group, rules, quota } in fullness.iter().filter(|full| !before.contains(full)) {
+        let group = group.as_deref().unwrap_or("of the load balancer");
         let message = format!(
-            "Annotation service.beta.kubernetes.io/aws-load-balancer-internal has no effect on a load balancer that exists: \
-             this one stays {scheme}. For another scheme, delete the Service and create it again"
+            "Security group {group} will have {rules} rules of {quota} that AWS allows by default: name fewer client \
+             networks or ports, or have AWS raise the quota and set --security-group-rules-quota"
         );
-        self.event(service, EventType::Warning, "SchemeNotChanged", &message)
-            .await;
+        emit(
+            context,
+            service,
+            EventType::Warning,
+            "SecurityGroupNearlyFull",
+            &message,
+        )
+        .await;
     }
+}
 
-    /// Emits an Event if AWS has denied reading tags, once in the life of the process: the role is the same for all Services.
-    pub(super) async fn tell_unread_tags(&self, service: &Service) {
-        let Some(denial) = self.aws.tag_reads.denial.take_unreported() else {
-            return;
-        };
-        let message = format!(
-            "The controller's role may not read tags of load balancers, here and for other Services: missing or changed tags \
-             are not repaired, and orphaned resources are kept. All else is done. Allow \
-             elasticloadbalancing:DescribeTags to change that: {denial}"
-        );
-        self.event(service, EventType::Warning, "TagsUnreadable", &message)
-            .await;
+/// Tells which targets AWS has refused, where that is news.
+pub(super) async fn report_refused(context: &Context, service: &Service, refused: &[Refused]) {
+    let Some(message) = refusals(refused) else {
+        return;
+    };
+    let news = context.memories.update(uid(service), |memory| {
+        memory.tell("TargetsRefused", &message, Instant::now())
+    });
+    tracing::warn!(refused = %message, "a load balancer lacks targets");
+    if news {
+        emit(context, service, EventType::Warning, "TargetsRefused", &message).await;
     }
+}
 
-    /// Emits an Event if AWS has denied listing zones, once in the life of the process.
-    pub(super) async fn tell_unlisted_zones(&self, service: &Service) {
-        let Some(denial) = self.aws.zones.denial.take_unreported() else {
-            return;
-        };
-        let message = format!(
-            "The controller's role may not list zones, here and for other Services: whether a subnet is in a local or \
-             wavelength zone is derived from the zone's name. Allow ec2:DescribeAvailabilityZones to change that: {denial}"
-        );
-        self.event(service, EventType::Warning, "ZonesUnreadable", &message)
-            .await;
-    }
+/// Emits an Event if annotation `internal` asks for another scheme than the load balancer has, once.
+pub(super) async fn report_scheme(context: &Context, service: &Service, desired: &Desired, scheme: Option<&str>) {
+    let differs = is_internal(scheme, desired.internal()) != desired.internal();
+    let told = context.memories.update(uid(service), |memory| {
+        std::mem::replace(&mut memory.scheme_told, differs)
+    });
+    let Some(scheme) = scheme.filter(|_| differs && !told) else {
+        return;
+    };
+    let message = format!(
+        "Annotation service.beta.kubernetes.io/aws-load-balancer-internal has no effect on a load balancer that exists: \
+         this one stays {scheme}. For another scheme, delete the Service and create it again"
+    );
+    emit(context, service, EventType::Warning, "SchemeNotChanged", &message).await;
+}
 
-    /// Tells that the deletion begins, once.
-    pub(super) async fn tell_deletion(&self, service: &Service, plan: &Plan) {
-        let told = self.memories.update(uid(service), |memory| {
-            std::mem::replace(&mut memory.deletion_told, true)
-        });
-        if !told && !plan.steps.is_empty() {
-            let message = "Deleting load balancer";
-            self.event(service, EventType::Normal, "DeletingLoadBalancer", message)
-                .await;
-        }
-    }
+/// Emits an Event if AWS has denied reading tags, once in the life of the process: the role is the same for all Services.
+pub(super) async fn report_unread_tags(context: &Context, service: &Service) {
+    let Some(denial) = context.aws.tag_reads.denial.take_unreported() else {
+        return;
+    };
+    let message = format!(
+        "The controller's role may not read tags of load balancers, here and for other Services: missing or changed tags \
+         are not repaired, and orphaned resources are kept. All else is done. Allow \
+         elasticloadbalancing:DescribeTags to change that: {denial}"
+    );
+    emit(context, service, EventType::Warning, "TagsUnreadable", &message).await;
+}
 
-    pub(super) async fn tell_deleted(&self, service: &Service) {
-        let message = "Deleted load balancer";
-        self.event(service, EventType::Normal, "DeletedLoadBalancer", message)
-            .await;
-    }
+/// Emits an Event if AWS has denied listing zones, once in the life of the process.
+pub(super) async fn report_unlisted_zones(context: &Context, service: &Service) {
+    let Some(denial) = context.aws.zones.denial.take_unreported() else {
+        return;
+    };
+    let message = format!(
+        "The controller's role may not list zones, here and for other Services: whether a subnet is in a local or \
+         wavelength zone is derived from the zone's name. Allow ec2:DescribeAvailabilityZones to change that: {denial}"
+    );
+    emit(context, service, EventType::Warning, "ZonesUnreadable", &message).await;
+}
 
-    /// Takes in a failure, and tells it where it is news.
-    pub(super) async fn tell_failure(&self, service: &Service, failure: &Failure) {
-        let (reason, message) = failure.told();
-        let (pause, tell) = self.memories.update(uid(service), |memory| {
-            let pause = memory.fail();
-            // AWS takes a while to let go of a deleted load balancer's group: no news for the first minute.
-            let expected = matches!(*failure.error, Error::GroupInUse { .. }) && memory.failures < 4;
-            let tell = !expected
-                && !matches!(*failure.error, Error::NotLeader(_))
-                && memory.tell(reason, &message, Instant::now());
-            (pause, tell)
-        });
-        tracing::warn!(error = %message, ?pause, "the Service is not in its desired state yet");
-        if tell {
-            self.event(service, EventType::Warning, reason, &message).await;
-        }
+/// Tells that the deletion begins, once.
+pub(super) async fn report_deletion(context: &Context, service: &Service, plan: &Plan) {
+    let told = context.memories.update(uid(service), |memory| {
+        std::mem::replace(&mut memory.deletion_told, true)
+    });
+    if !told && !plan.steps.is_empty() {
+        let message = "Deleting load balancer";
+        emit(context, service, EventType::Normal, "DeletingLoadBalancer", message).await;
     }
+}
 
-    pub(super) async fn event(&self, service: &Service, kind: EventType, reason: &'static str, message: &str) {
-        self.writer.event(service, kind, reason, message).await;
+pub(super) async fn report_deleted(context: &Context, service: &Service) {
+    let message = "Deleted load balancer";
+    emit(context, service, EventType::Normal, "DeletedLoadBalancer", message).await;
+}
+
+/// Takes in a failure, and tells it where it is news.
+pub(super) async fn report_failure(context: &Context, service: &Service, failure: &Failure) {
+    let (reason, message) = failure.told();
+    let (pause, tell) = context.memories.update(uid(service), |memory| {
+        let pause = memory.fail();
+        // AWS takes a while to let go of a deleted load balancer's group: no news for the first minute.
+        let expected = matches!(*failure.error, Error::GroupInUse { .. }) && memory.failures < 4;
+        let tell = !expected
+            && !matches!(*failure.error, Error::NotLeader(_))
+            && memory.tell(reason, &message, Instant::now());
+        (pause, tell)
+    });
+    tracing::warn!(error = %message, ?pause, "the Service is not in its desired state yet");
+    if tell {
+        emit(context, service, EventType::Warning, reason, &message).await;
     }
+}
+
+pub(super) async fn emit(context: &Context, service: &Service, kind: EventType, reason: &'static str, message: &str) {
+    context.writer.event(service, kind, reason, message).await;
 }
 
 #[cfg(test)]

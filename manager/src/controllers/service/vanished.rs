@@ -11,10 +11,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::annotations::{Annotations, Kind};
+use super::context::Context;
+use super::deletion::delete;
 use super::error::Error;
 use super::memory::Memory;
-use super::sync::{Next, Reconciler, namespaced_name, uid};
+use super::names::{namespaced_name, uid};
 use super::tell::{self, Doing, Failure};
+use super::work::Next;
 use super::work::has_finalizer;
 use super::{hostname, names, patches};
 
@@ -32,7 +35,7 @@ pub(super) struct Missing {
 }
 
 /// Searches until `stop`.
-pub(super) async fn watch(reconciler: &Reconciler, services: &Store<Service>, stop: &CancellationToken) {
+pub(super) async fn watch(context: &Context, services: &Store<Service>, stop: &CancellationToken) {
     let mut missing = Missing::default();
     let exists = |name: &str, of: &str| {
         let Some((namespace, name)) = name.split_once('/') else {
@@ -44,7 +47,7 @@ pub(super) async fn watch(reconciler: &Reconciler, services: &Store<Service>, st
     while stop.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_some() {
         // Every cluster has this one: without it, it is the list that has vanished.
         if services.get(&ObjectRef::new("kubernetes").within("default")).is_some() {
-            reconciler.delete_vanished(&mut missing, exists).await;
+            delete_orphaned(context, &mut missing, exists).await;
         }
     }
 }
@@ -55,103 +58,103 @@ fn is_sudden(missing: usize, of: usize) -> bool {
     missing > 3 && missing * 5 > of
 }
 
-impl Reconciler {
-    /// Deletes what Services had that do not exist, by their names and UIDs, and did not at the last search either. A new
-    /// one of the same name may ask for nothing here, and so never come to delete what the earlier one had.
-    pub(super) async fn delete_vanished(&self, missing: &mut Missing, exists: impl Fn(&str, &str) -> bool) {
-        let now = Instant::now();
-        let (gone, there): (Vec<_>, Vec<_>) = self
-            .memories
-            .names()
-            .into_iter()
-            .partition(|(name, uid)| !exists(name, uid));
-        let mut gone: BTreeMap<String, String> = gone.into_iter().map(|(name, uid)| (uid, name)).collect();
-        missing.not_before.retain(|uid, _| gone.contains_key(uid));
-        missing.kept.retain(|uid| gone.contains_key(uid));
-        gone.retain(|uid, _| !missing.kept.contains(uid));
-        let seen = std::mem::replace(&mut missing.seen, gone.keys().cloned().collect());
-        let of = gone.len() + there.len();
-        if is_sudden(gone.len(), of) {
-            tracing::error!(
-                missing = gone.len(),
-                of,
-                "more than a fifth of the Services are gone without having been let go: what they had at AWS is kept; if they \
-                 are really gone, the sweep finds it"
-            );
-            missing.kept.extend(gone.into_keys());
-            return;
+/// Deletes what Services had that do not exist, by their names and UIDs, and did not at the last search either. A new
+/// one of the same name may ask for nothing here, and so never come to delete what the earlier one had.
+pub(super) async fn delete_orphaned(context: &Context, missing: &mut Missing, exists: impl Fn(&str, &str) -> bool) {
+    let now = Instant::now();
+    let (gone, there): (Vec<_>, Vec<_>) = context
+        .memories
+        .names()
+        .into_iter()
+        .partition(|(name, uid)| !exists(name, uid));
+    let mut gone: BTreeMap<String, String> = gone.into_iter().map(|(name, uid)| (uid, name)).collect();
+    missing.not_before.retain(|uid, _| gone.contains_key(uid));
+    missing.kept.retain(|uid| gone.contains_key(uid));
+    gone.retain(|uid, _| !missing.kept.contains(uid));
+    let seen = std::mem::replace(&mut missing.seen, gone.keys().cloned().collect());
+    let of = gone.len() + there.len();
+    if is_sudden(gone.len(), of) {
+        tracing::error!(
+            missing = gone.len(),
+            of,
+            "more than a fifth of the Services are gone without having been let go: what they had at AWS is kept; if they \
+             are really gone, the sweep finds it"
+        );
+        missing.kept.extend(gone.into_keys());
+        return;
+    }
+    for (uid, name) in gone.iter().filter(|(uid, _)| seen.contains(*uid)) {
+        let waits = missing.not_before.get(uid).is_some_and(|time| now < *time);
+        // A deletion before this one may have taken minutes.
+        if waits || exists(name, uid) {
+            continue;
         }
-        for (uid, name) in gone.iter().filter(|(uid, _)| seen.contains(*uid)) {
-            let waits = missing.not_before.get(uid).is_some_and(|time| now < *time);
-            // A deletion before this one may have taken minutes.
-            if waits || exists(name, uid) {
-                continue;
-            }
-            match self.delete_remains(uid).await {
-                Ok(()) => {}
-                Err(failure) if matches!(*failure.error, Error::NotLeader(_)) => return,
-                Err(_) => {
-                    let pause = self.memories.of(uid).retry_after();
-                    missing.not_before.insert(uid.clone(), now + pause);
-                }
+        match delete_orphan(context, uid).await {
+            Ok(()) => {}
+            Err(failure) if matches!(*failure.error, Error::NotLeader(_)) => return,
+            Err(_) => {
+                let pause = context.memories.of(uid).retry_after();
+                missing.not_before.insert(uid.clone(), now + pause);
             }
         }
     }
+}
 
-    /// Deletes what earlier Services of the same name had, before anything is made for the new one.
-    pub(super) async fn delete_earlier(&self, service: &Service) -> Result<(), Failure> {
-        for earlier in self.memories.earlier(&namespaced_name(service), uid(service)) {
-            self.delete_remains(&earlier).await?;
-        }
-        Ok(())
+/// Deletes what earlier Services of the same name had, before anything is made for the new one.
+pub(super) async fn delete_earlier(context: &Context, service: &Service) -> Result<(), Failure> {
+    for earlier in context.memories.earlier(&namespaced_name(service), uid(service)) {
+        delete_orphan(context, &earlier).await?;
     }
+    Ok(())
+}
 
-    /// A Service that wants nothing. One that wanted a load balancer a moment ago has left one behind, and the finalizer, if
-    /// it has got a class meanwhile.
-    pub(super) async fn let_go(&self, service: &Service) -> Result<Next, Failure> {
-        let before = remains(&self.memories.of(uid(service)), uid(service));
-        let had_one = before.is_some_and(|before| Annotations::of(&before).kind() != Kind::Elsewhere);
-        self.delete_known(uid(service)).await.map_err(|(_, failure)| failure)?;
-        if had_one && has_finalizer(service) {
-            let release = match hostname::is_of(service, &names::load_balancer(uid(service))) {
-                true => patches::release(service),
-                false => patches::release_only(service),
-            };
-            let released = self.writer.patch(service, "remove the finalizer", release).await;
-            released.doing(tell::REMOVE_FINALIZER)?;
-        }
-        // Not before: what is remembered says that the finalizer is ours to remove.
-        self.memories.forget(uid(service));
-        Ok(Next::OnChange)
-    }
-
-    async fn delete_remains(&self, uid: &str) -> Result<(), Failure> {
-        if let Err((remains, failure)) = self.delete_known(uid).await {
-            self.tell_failure(&remains, &failure).await;
-            return Err(failure);
-        }
-        self.memories.forget(uid);
-        Ok(())
-    }
-
-    /// Deletes what is remembered of a Service. With a failure comes what remains of it.
-    async fn delete_known(&self, uid: &str) -> Result<(), (Service, Failure)> {
-        if remains(&self.memories.of(uid), uid).is_none() {
-            return Ok(());
-        }
-        let alone = self.deleting.lock().await;
-        // Looked at now: who held the lock may have deleted just that.
-        let Some(remains) = remains(&self.memories.of(uid), uid) else {
-            return Ok(());
+/// A Service that wants nothing. One that wanted a load balancer a moment ago has left one behind, and the finalizer, if
+/// it has got a class meanwhile.
+pub(super) async fn release_unmanaged(context: &Context, service: &Service) -> Result<Next, Failure> {
+    let before = remains(&context.memories.of(uid(service)), uid(service));
+    let had_one = before.is_some_and(|before| Annotations::of(&before).kind() != Kind::Elsewhere);
+    delete_remembered(context, uid(service))
+        .await
+        .map_err(|(_, failure)| failure)?;
+    if had_one && has_finalizer(service) {
+        let release = match hostname::is_of(service, &names::load_balancer(uid(service))) {
+            true => patches::release(service),
+            false => patches::release_only(service),
         };
-        match self.delete(&remains, &alone).await {
-            Ok(false) => Ok(()),
-            Ok(true) => {
-                self.tell_deleted(&remains).await;
-                Ok(())
-            }
-            Err(failure) => Err((remains, failure.of_remains())),
+        let released = context.writer.patch(service, "remove the finalizer", release).await;
+        released.doing(tell::REMOVE_FINALIZER)?;
+    }
+    // Not before: what is remembered says that the finalizer is ours to remove.
+    context.memories.forget(uid(service));
+    Ok(Next::OnChange)
+}
+
+async fn delete_orphan(context: &Context, uid: &str) -> Result<(), Failure> {
+    if let Err((remains, failure)) = delete_remembered(context, uid).await {
+        tell::report_failure(context, &remains, &failure).await;
+        return Err(failure);
+    }
+    context.memories.forget(uid);
+    Ok(())
+}
+
+/// Deletes what is remembered of a Service. With a failure comes what remains of it.
+async fn delete_remembered(context: &Context, uid: &str) -> Result<(), (Service, Failure)> {
+    if remains(&context.memories.of(uid), uid).is_none() {
+        return Ok(());
+    }
+    let alone = context.deleting.lock().await;
+    // Looked at now: who held the lock may have deleted just that.
+    let Some(remains) = remains(&context.memories.of(uid), uid) else {
+        return Ok(());
+    };
+    match delete(context, &remains, &alone).await {
+        Ok(false) => Ok(()),
+        Ok(true) => {
+            tell::report_deleted(context, &remains).await;
+            Ok(())
         }
+        Err(failure) => Err((remains, failure.of_remains())),
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a Service needs of this controller.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Service;
 
 use super::names::FINALIZER;
@@ -13,6 +15,15 @@ pub enum Work {
     Ensure,
     /// What it has is to be deleted, then it is to be let go.
     CleanUp,
+}
+
+/// When to look at a Service again, if nothing happens before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Not by itself.
+    OnChange,
+    /// After this time.
+    After(Duration),
 }
 
 /// Whether a Service wants a load balancer of this controller: any class, even a familiar one, is someone else's.

@@ -128,7 +128,7 @@ fn own_group(
     user_tags: &BTreeMap<String, String>,
     cluster_tags: &Tags,
 ) -> NewSecurityGroup {
-    let (namespace, name) = request::namespaced(service);
+    let (namespace, name) = names::namespaced(service);
     let mut tags = user_tags.clone();
     tags.extend(cluster_tags.clone());
     let tags = names::creation_tags(&tags, settings.cluster_uid.as_deref(), names::MOST_TAGS);

@@ -3,6 +3,7 @@
 pub mod apply;
 pub mod attributes;
 pub mod desired;
+pub mod doomed;
 pub mod health_check;
 pub mod model;
 pub mod observe;

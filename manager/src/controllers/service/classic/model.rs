@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::SecurityGroup;
 use outrigger_aws::elb::{Attributes, LoadBalancer};
+use outrigger_aws::{InstanceId, Tags};
 
 use super::super::known_tags::KnownTags;
 use super::super::subnets::Vpc;
@@ -53,4 +53,19 @@ impl Observed {
         let subnets = self.load_balancer.as_ref().map(|existing| &existing.described.subnets);
         subnets.cloned().unwrap_or_default()
     }
+}
+
+/// What is left of a Service at AWS.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Doomed {
+    /// Whether its load balancer exists.
+    pub load_balancer: bool,
+    /// That load balancer's tags; `None`: they are not known.
+    pub tags: Option<Tags>,
+    /// The group that was made for it, found by name: also when the load balancer is gone or never came to be.
+    pub own_group: Option<SecurityGroup>,
+    /// Groups with a rule that names that group.
+    pub referencing: Vec<SecurityGroup>,
+    /// Groups that the Service's annotations list; they are someone else's.
+    pub listed: Vec<String>,
 }

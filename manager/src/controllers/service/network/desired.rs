@@ -10,7 +10,7 @@ use outrigger_aws::elbv2::Attributes;
 
 use super::super::annotations::Annotations;
 use super::super::error::Invalid;
-use super::super::names::{MOST_TAGS, cluster_tags, creation_tags};
+use super::super::names::{MOST_TAGS, cluster_tags, creation_tags, namespaced};
 use super::super::request::{self, Subnets};
 use super::super::settings::Settings;
 use super::super::{security_groups, source_ranges};
@@ -87,7 +87,7 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
     let created = |tags: &Tags| creation_tags(tags, settings.cluster_uid.as_deref(), MOST_TAGS);
     let ports = ports::wanted(service, listed, settings, &created(&tags))?;
     request::refuse_fixed_address(service)?;
-    let (namespace, name) = request::namespaced(service);
+    let (namespace, name) = namespaced(service);
     let uid = service.metadata.uid.as_deref().unwrap_or_default();
     let owner = Owner { namespace, name, uid };
     let own_tags = created(&user_tags.into_iter().chain(cluster_tags.clone()).collect());

@@ -6,16 +6,16 @@ use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::{Error, InstanceId};
 
 use super::super::annotations::Annotations;
+use super::super::names;
 use super::super::owner::other_owner;
 use super::super::reads::{Aws, Look, group_by_name, network_load_balancer, referencing};
 use super::super::settings::Settings;
-use super::super::{names, request};
 use super::health_rules::checks_of;
 use super::heirs::heirs;
 use super::listing::Search;
+use super::model::Doomed;
 use super::names::{Owner, TargetGroupNames, security_group};
 use super::node_groups::{forgotten, node_groups};
-use super::plan::Doomed;
 use super::ports::target_group_names;
 use super::unused::{Whose, unused};
 
@@ -34,7 +34,7 @@ pub async fn doomed(
     given: &BTreeSet<String>,
 ) -> Result<Doomed, Error> {
     let uid = service.metadata.uid.as_deref().unwrap_or_default();
-    let (namespace, name) = request::namespaced(service);
+    let (namespace, name) = names::namespaced(service);
     let owner = Owner { namespace, name, uid };
     let look = Look::fresh(aws);
     let load_balancer = network_load_balancer(&look, &names::load_balancer(uid)).await?;

@@ -179,3 +179,26 @@ impl Observed {
         subnets
     }
 }
+
+/// What is left of a Service at AWS.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Doomed {
+    /// Its load balancer's name.
+    pub name: String,
+    /// Its load balancer's ARN, if it exists.
+    pub load_balancer: Option<String>,
+    /// That load balancer's tags; `None`: they are not known.
+    pub tags: Option<Tags>,
+    /// Target groups that were made for the Service: those that the load balancer uses, and those that nothing uses.
+    pub target_groups: Vec<TargetGroup>,
+    /// The security groups that rules of nodes may stand in.
+    pub groups: BTreeMap<String, SecurityGroup>,
+    /// Load balancers that need rules for health checks which are there for this one.
+    pub heirs: Heirs,
+    /// The group that was made for it, found by name: also when the load balancer is gone or never came to be.
+    pub own_group: Option<SecurityGroup>,
+    /// Groups with a rule that names that group.
+    pub referencing: Vec<SecurityGroup>,
+    /// Groups that the Service's annotations list; they are someone else's.
+    pub listed: Vec<String>,
+}

@@ -8,7 +8,7 @@ use outrigger_aws::elbv2::{ListenerSettings, NewTargetGroup, TargetHealthCheck};
 
 use super::super::annotations::Annotations;
 use super::super::error::Invalid;
-use super::super::request;
+use super::super::names::namespaced;
 use super::super::settings::Settings;
 use super::health_check;
 use super::names::{self, Owner, TargetGroupPort};
@@ -165,7 +165,7 @@ fn target_group(
     health_check: TargetHealthCheck,
     tags: &Tags,
 ) -> NewTargetGroup {
-    let (namespace, name) = request::namespaced(service);
+    let (namespace, name) = namespaced(service);
     let owner = Owner {
         namespace,
         name,

@@ -10,10 +10,10 @@ use outrigger_aws::{InstanceId, Tags};
 use outrigger_shared::tags;
 
 use super::super::annotations::Annotations;
+use super::super::names;
 use super::super::network::names::{self as network_names, Owner};
 use super::super::owner::other_uid;
 use super::super::settings::Settings;
-use super::super::{names, request};
 use super::guards::{Finding, Kept};
 
 /// Tags of the AWS load balancer controller: what has one of them is that controller's.
@@ -55,7 +55,7 @@ impl Living {
     pub fn of<'a>(services: impl Iterator<Item = &'a Service>) -> Self {
         let mut living = Self::default();
         for service in services {
-            let (namespace, name) = request::namespaced(service);
+            let (namespace, name) = names::namespaced(service);
             let uid = service.metadata.uid.as_deref().unwrap_or_default();
             living.services.insert(format!("{namespace}/{name}"));
             living.load_balancers.insert(names::load_balancer(uid));

@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use outrigger_aws::{Error, Filter, InstanceId, Tags};
 use outrigger_shared::tags;
 
+use super::super::context::Context;
 use super::super::names::is_load_balancer;
 use super::super::reads::Aws;
 use super::super::settings::Settings;
-use super::super::sync::Reconciler;
 use super::super::targets::instance;
 use super::decide::{Inventory, What, prefix};
 use super::guards::{Finding, foreign_instances};
@@ -70,16 +70,16 @@ pub(super) async fn take(aws: &Aws, settings: &Settings) -> Result<Inventory, Er
 pub(super) async fn add_foreign(
     inventory: &mut Inventory,
     found: &[Finding],
-    reconciler: &Reconciler,
+    context: &Context,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let (aws, settings) = (&reconciler.aws, &reconciler.settings);
+    let (aws, settings) = (&context.aws, &context.settings);
     let mut running = Vec::new();
     for tag in cluster_filters(settings) {
         running.extend(aws.ec2.running_instances(&settings.vpc_id, &tag).await?);
     }
     let registered = registered(aws, inventory, found).await?;
-    let nodes = reconciler.nodes.snapshot();
+    let nodes = context.nodes.snapshot();
     let nodes: BTreeSet<InstanceId> = nodes.iter().filter_map(|node| instance(node)).collect();
 
     let all = registered.values().flatten();

@@ -29,9 +29,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::CancellationToken;
 
+use super::context::Context;
 use super::error::Error;
 use super::settings::Settings;
-use super::sync::Reconciler;
 use crate::args::Sweep;
 use crate::metrics::Metrics;
 use decide::{Inventory, Leftover, What};
@@ -136,7 +136,7 @@ fn report_other_clusters(inventory: &Inventory, settings: &Settings) {
 
 /// Searches until `stop`.
 pub(super) async fn watch(
-    reconciler: &Reconciler,
+    context: &Context,
     settings: &SweepSettings,
     services: &Store<Service>,
     stop: &CancellationToken,
@@ -148,7 +148,7 @@ pub(super) async fn watch(
     while stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
         pause = settings.period;
         let living = Living::of(services.state().iter().map(AsRef::as_ref));
-        let sweep = reconciler.sweep(settings, &living, &mut found);
+        let sweep = sweep(context, settings, &living, &mut found);
         match Lane::Background.run(sweep).await {
             Ok(()) | Err(Error::NotLeader(_)) => {}
             Err(error) => {
@@ -162,49 +162,47 @@ pub(super) async fn watch(
     }
 }
 
-impl Reconciler {
-    /// One search, and the deletion of what this and the last one have found.
-    pub(super) async fn sweep(
-        &self,
-        settings: &SweepSettings,
-        living: &Living,
-        found: &mut Found,
-    ) -> Result<(), Error> {
-        if !living.is_complete() {
-            tracing::warn!(
-                "the Service default/kubernetes is not listed: leftovers are not looked for without all Services"
-            );
-            found.before.clear();
-            return Ok(());
-        }
-        let mut inventory = inventory::take(&self.aws, &self.settings).await?;
-        let mut now = decide::findings(&inventory, living, &self.settings);
-        if !now.is_empty() {
-            inventory::add_foreign(&mut inventory, &now, self, Timestamp::now()).await?;
-            now = decide::findings(&inventory, living, &self.settings);
-        }
-        let hold = guards::hold(&now, &inventory, living);
-
-        let leftovers: Vec<&Leftover> = now.iter().map(|finding| &finding.leftover).collect();
-        settings.metrics.tell(&leftovers);
-        report_other_clusters(&inventory, &self.settings);
-        let verdicts: BTreeMap<Leftover, String> = now
-            .iter()
-            .map(|finding| (finding.leftover.clone(), verdict(finding, hold.as_ref(), settings.mode)))
-            .collect();
-        found.log_changes(&verdicts);
-
-        match hold {
-            Some(hold) => tracing::warn!(leftovers = now.len(), "nothing left over at AWS is deleted: {hold}"),
-            None if settings.mode == Sweep::Delete => {
-                let free = now.iter().filter(|finding| finding.kept.is_none());
-                let twice = free.filter(|finding| found.before.contains_key(&finding.leftover));
-                let twice: Vec<Leftover> = twice.map(|finding| finding.leftover.clone()).collect();
-                self.delete_leftovers(&inventory, &twice).await?;
-            }
-            None => {}
-        }
-        found.before = verdicts;
-        Ok(())
+/// One search, and the deletion of what this and the last one have found.
+pub(super) async fn sweep(
+    context: &Context,
+    settings: &SweepSettings,
+    living: &Living,
+    found: &mut Found,
+) -> Result<(), Error> {
+    if !living.is_complete() {
+        tracing::warn!(
+            "the Service default/kubernetes is not listed: leftovers are not looked for without all Services"
+        );
+        found.before.clear();
+        return Ok(());
     }
+    let mut inventory = inventory::take(&context.aws, &context.settings).await?;
+    let mut now = decide::findings(&inventory, living, &context.settings);
+    if !now.is_empty() {
+        inventory::add_foreign(&mut inventory, &now, context, Timestamp::now()).await?;
+        now = decide::findings(&inventory, living, &context.settings);
+    }
+    let hold = guards::hold(&now, &inventory, living);
+
+    let leftovers: Vec<&Leftover> = now.iter().map(|finding| &finding.leftover).collect();
+    settings.metrics.tell(&leftovers);
+    report_other_clusters(&inventory, &context.settings);
+    let verdicts: BTreeMap<Leftover, String> = now
+        .iter()
+        .map(|finding| (finding.leftover.clone(), verdict(finding, hold.as_ref(), settings.mode)))
+        .collect();
+    found.log_changes(&verdicts);
+
+    match hold {
+        Some(hold) => tracing::warn!(leftovers = now.len(), "nothing left over at AWS is deleted: {hold}"),
+        None if settings.mode == Sweep::Delete => {
+            let free = now.iter().filter(|finding| finding.kept.is_none());
+            let twice = free.filter(|finding| found.before.contains_key(&finding.leftover));
+            let twice: Vec<Leftover> = twice.map(|finding| finding.leftover.clone()).collect();
+            delete::delete_leftovers(context, &inventory, &twice).await?;
+        }
+        None => {}
+    }
+    found.before = verdicts;
+    Ok(())
 }

@@ -79,7 +79,7 @@ async fn a_group_that_is_still_in_use_is_tried_again_and_holds_the_service() {
         let error = fixture.sync().await.unwrap_err();
         assert!(matches!(error, Error::GroupInUse { .. }), "{error}");
         assert_eq!(
-            fixture.reconciler.retry_after(&fixture.service()),
+            super::super::sync::retry_after(&fixture.context, &fixture.service()),
             Duration::from_secs(5 * attempt)
         );
         assert_eq!(fixture.service().metadata.finalizers.unwrap(), [FINALIZER]);

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::super::error::{Error, Invalid};
 use super::super::names;
 use super::super::settings::Settings;
-use super::super::sync::Next;
+use super::super::work::Next;
 use super::fixture::{Fixture, HOST, LB, world};
 
 async fn settled() -> Fixture {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::super::settings::Quota;
 use super::super::settings::Settings;
-use super::super::sync::Next;
+use super::super::work::Next;
 use super::fixture::{Fixture, LB, world};
 
 async fn settled() -> Fixture {
@@ -149,7 +149,7 @@ async fn no_target_goes_before_everything_has_settled_after_a_start() {
     }
     fixture.settle().await;
     fixture.restart();
-    fixture.reconciler.settled_at = Instant::now() + Duration::from_secs(30);
+    fixture.context.settled_at = Instant::now() + Duration::from_secs(30);
     fixture.aws.forget_calls();
     fixture.drop_node("i-6");
     assert_eq!(fixture.sync().await.unwrap(), Next::After(Duration::from_secs(30)));

@@ -10,8 +10,9 @@ use outrigger_aws::fake::{FakeAws, World};
 use outrigger_leader::Permit;
 use serde_json::{Value, json};
 
-use super::super::creation::Lines;
+use super::super::context::Context;
 use super::super::error::Error;
+use super::super::line::Lines;
 use super::super::memory::Memories;
 use super::super::names;
 use super::super::network::listing::Listing;
@@ -20,8 +21,8 @@ use super::super::node_sync::NodeSync;
 use super::super::reads::Aws;
 use super::super::reads::shared::Shared;
 use super::super::settings::Settings;
-use super::super::sync::{Next, Reconciler};
 use super::super::tag_reads::TagReads;
+use super::super::work::Next;
 use super::super::writer::{Found, Writer};
 use super::super::zone_cache::ZoneCache;
 use crate::events::EventType;
@@ -97,7 +98,7 @@ pub struct Fixture {
     pub nodes: NodeCache,
     pub settings: Settings,
     pub metrics: Metrics,
-    pub reconciler: Reconciler,
+    pub context: Context,
 }
 
 impl Fixture {
@@ -120,14 +121,14 @@ impl Fixture {
             answers: Mutex::default(),
         };
         let (api, nodes, metrics) = (Arc::new(api), NodeCache::new(), Metrics::new());
-        let reconciler = reconciler(&aws, &api, &nodes, &settings, &metrics, permit);
+        let context = context(&aws, &api, &nodes, &settings, &metrics, permit);
         let fixture = Self {
             aws,
             api,
             nodes,
             settings,
             metrics,
-            reconciler,
+            context,
         };
         fixture.node("i-1", true);
         fixture.node("i-2", true);
@@ -137,7 +138,7 @@ impl Fixture {
     /// The same world, seen by a process that has just started.
     pub fn restart(&mut self) {
         self.aws.revive();
-        self.reconciler = reconciler(
+        self.context = context(
             &self.aws,
             &self.api,
             &self.nodes,
@@ -186,7 +187,7 @@ impl Fixture {
 
     pub async fn sync(&self) -> Result<Next, Error> {
         let service = self.service();
-        Box::pin(self.reconciler.reconcile(&service)).await
+        Box::pin(super::super::sync::reconcile(&self.context, &service)).await
     }
 
     pub fn events(&self) -> Vec<String> {
@@ -207,16 +208,16 @@ impl Fixture {
     }
 }
 
-fn reconciler(
+fn context(
     aws: &Arc<FakeAws>,
     api: &Arc<FakeApi>,
     nodes: &NodeCache,
     settings: &Settings,
     metrics: &Metrics,
     permit: Permit,
-) -> Reconciler {
+) -> Context {
     let ec2: Arc<dyn outrigger_aws::Ec2> = aws.clone();
-    Reconciler {
+    Context {
         aws: Aws {
             instances: NodeInstances::new(
                 Instances::new(Arc::clone(&ec2), settings.cluster_id.clone(), settings.vpc_id.clone()),

@@ -112,7 +112,7 @@ fn make_ambiguous(fixture: &Fixture) {
     });
 }
 
-fn is_ambiguous(result: &Result<super::super::sync::Next, Error>) -> bool {
+fn is_ambiguous(result: &Result<super::super::work::Next, Error>) -> bool {
     matches!(result, Err(Error::World(Refused::AmbiguousGroups { .. })))
 }
 

@@ -7,13 +7,13 @@ use outrigger_aws::Elb;
 use outrigger_aws::elb::{Listener, NewLoadBalancer};
 use outrigger_aws::limit::{Limited, Share};
 
-use super::super::sync::Next;
+use super::super::work::Next;
 use super::fixture::{Fixture, LB, world};
 
 /// A cluster whose account has used up what AWS lets it make at once.
 async fn used_up() -> Fixture {
     let mut fixture = Fixture::new(world());
-    fixture.reconciler.aws.elb = budget_used_up(&fixture).await;
+    fixture.context.aws.elb = budget_used_up(&fixture).await;
     fixture.aws.forget_calls();
     fixture
 }
@@ -76,7 +76,7 @@ async fn a_service_that_has_to_wait_comes_again_and_holds_up_no_worker() {
 async fn a_load_balancer_that_is_made_again_waits_in_line_and_is_made() {
     let mut fixture = Fixture::new(world());
     fixture.settle().await;
-    fixture.reconciler.aws.elb = budget_used_up(&fixture).await;
+    fixture.context.aws.elb = budget_used_up(&fixture).await;
     fixture.aws.change(|world| _ = world.load_balancers.remove(LB));
     fixture.annotate("beat", "1");
     let wait = after(fixture.sync().await.unwrap());
@@ -95,7 +95,11 @@ async fn a_long_wait_is_told_once_with_its_time() {
     let other = super::super::desired::desired(&fixture.service(), &fixture.settings).unwrap();
     let mut first = fixture.service();
     first.metadata.uid = Some("first".into());
-    assert!(fixture.reconciler.wait_in_line(&first, &other).await.is_some());
+    assert!(
+        super::super::creation::wait_for_creation(&fixture.context, &first, &other)
+            .await
+            .is_some()
+    );
     for _ in 0..3 {
         let wait = after(fixture.sync().await.unwrap());
         assert!(wait > Duration::from_secs(8), "{wait:?}");
@@ -121,5 +125,5 @@ async fn a_service_that_is_gone_gives_up_its_place() {
             Some(serde_json::from_value(serde_json::json!("2026-01-01T00:00:00Z")).unwrap());
     });
     fixture.sync().await.unwrap();
-    assert!(!fixture.reconciler.lines.has(super::fixture::UID));
+    assert!(!fixture.context.lines.has(super::fixture::UID));
 }

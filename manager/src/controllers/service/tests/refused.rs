@@ -5,7 +5,7 @@ use std::time::Duration;
 use outrigger_aws::ec2::InstanceState;
 use outrigger_aws::{Error as AwsError, InstanceId};
 
-use super::super::sync::Next;
+use super::super::work::Next;
 use super::fixture::{Fixture, LB};
 use super::network;
 

@@ -45,7 +45,9 @@ async fn two_clusters() -> Fixture {
 }
 
 async fn sweep(fixture: &Fixture, settings: &SweepSettings, living: &Living, found: &mut Found) {
-    fixture.reconciler.sweep(settings, living, found).await.unwrap();
+    super::super::sweep::sweep(&fixture.context, settings, living, found)
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -242,10 +244,13 @@ async fn a_call_that_fails_finds_nothing() {
     let fixture = Fixture::new(World::default());
     let denied = outrigger_aws::Error::answered("DescribeSecurityGroups", "UnauthorizedOperation", "no");
     fixture.aws.fail_next("DescribeSecurityGroups", denied);
-    let sweep = fixture
-        .reconciler
-        .sweep(&settings(Sweep::Delete), &living(None), &mut Found::default())
-        .await;
+    let sweep = super::super::sweep::sweep(
+        &fixture.context,
+        &settings(Sweep::Delete),
+        &living(None),
+        &mut Found::default(),
+    )
+    .await;
     assert!(sweep.is_err());
 }
 
@@ -340,7 +345,11 @@ async fn where_instances_may_not_be_described_nothing_goes() {
     sweep(&fixture, &delete, &living, &mut found).await;
     let denied = outrigger_aws::Error::answered("DescribeInstances", "UnauthorizedOperation", "no");
     fixture.aws.fail_next("DescribeInstances", denied);
-    assert!(fixture.reconciler.sweep(&delete, &living, &mut found).await.is_err());
+    assert!(
+        super::super::sweep::sweep(&fixture.context, &delete, &living, &mut found)
+            .await
+            .is_err()
+    );
     assert_eq!(fixture.aws.writes(), [""; 0]);
 }
 

@@ -158,7 +158,9 @@ async fn the_sweep_deletes_no_load_balancer_whose_tags_are_unknown() {
         metrics: SweepMetrics::default(),
     };
     for _ in 0..3 {
-        fixture.reconciler.sweep(&settings, &living, &mut found).await.unwrap();
+        super::super::sweep::sweep(&fixture.context, &settings, &living, &mut found)
+            .await
+            .unwrap();
     }
     assert_eq!(fixture.aws.writes(), Vec::<String>::new());
 }

@@ -19,18 +19,18 @@ async fn settled() -> Fixture {
 async fn what_a_vanished_service_had_goes_after_a_second_search() {
     let fixture = settled().await;
     let mut missing = Missing::default();
-    fixture.reconciler.delete_vanished(&mut missing, |_, _| true).await;
-    fixture.reconciler.delete_vanished(&mut missing, |_, _| false).await;
+    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| true).await;
+    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     assert!(fixture.aws.calls().is_empty(), "one search is no proof");
-    fixture
-        .reconciler
-        .delete_vanished(&mut missing, |name, uid| name != "default/web" && uid != UID)
-        .await;
+    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |name, uid| {
+        name != "default/web" && uid != UID
+    })
+    .await;
     let world = fixture.aws.world();
     assert!(world.load_balancers.is_empty() && world.security_groups.len() == 1);
     assert!(fixture.events().last().unwrap().contains("DeletedLoadBalancer"));
     fixture.aws.forget_calls();
-    fixture.reconciler.delete_vanished(&mut missing, |_, _| false).await;
+    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     assert!(fixture.aws.calls().is_empty(), "it is forgotten");
 }
 
@@ -38,20 +38,20 @@ async fn what_a_vanished_service_had_goes_after_a_second_search() {
 async fn a_deletion_that_fails_is_told_and_tried_again_after_a_pause() {
     let fixture = settled().await;
     let mut missing = Missing::default();
-    fixture.reconciler.delete_vanished(&mut missing, |_, _| false).await;
+    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     let denied = outrigger_aws::Error::answered("DeleteLoadBalancer", "AccessDenied", "no");
     fixture.aws.fail_next("DeleteLoadBalancer", denied);
-    fixture.reconciler.delete_vanished(&mut missing, |_, _| false).await;
+    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     let told = fixture.events().last().unwrap().clone();
     assert!(
         told.starts_with("Warning DeleteLoadBalancerFailed Error deleting load balancer: "),
         "{told}"
     );
     fixture.aws.forget_calls();
-    fixture.reconciler.delete_vanished(&mut missing, |_, _| false).await;
+    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     assert!(fixture.aws.calls().is_empty(), "not at once");
     tokio::time::advance(Duration::from_secs(5)).await;
-    fixture.reconciler.delete_vanished(&mut missing, |_, _| false).await;
+    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     assert!(fixture.aws.world().load_balancers.is_empty());
 }
 
@@ -84,7 +84,7 @@ async fn what_a_service_had_goes_when_another_one_of_its_name_wants_nothing_here
     let mut missing = Missing::default();
     for _ in 0..2 {
         let exists = |_: &str, uid: &str| uid != UID;
-        fixture.reconciler.delete_vanished(&mut missing, exists).await;
+        super::super::vanished::delete_orphaned(&fixture.context, &mut missing, exists).await;
     }
     assert!(fixture.aws.world().load_balancers.is_empty());
 }
@@ -185,7 +185,10 @@ async fn a_failure_to_let_go_is_counted_once() {
     fixture.change(|service| service.spec.as_mut().unwrap().load_balancer_class = Some("example.com/other".into()));
     let service = fixture.service();
     fixture.sync().await.unwrap_err();
-    assert_eq!(fixture.reconciler.retry_after(&service), Duration::from_secs(5));
+    assert_eq!(
+        super::super::sync::retry_after(&fixture.context, &service),
+        Duration::from_secs(5)
+    );
     assert!(
         !fixture.events().iter().any(|event| event.contains("Failed")),
         "AWS takes a while"
@@ -205,25 +208,25 @@ fn with_others(memories: &Memories, number: usize) {
 #[tokio::test(start_paused = true)]
 async fn many_that_vanish_at_once_lose_nothing() {
     let fixture = settled().await;
-    with_others(&fixture.reconciler.memories, 12);
+    with_others(&fixture.context.memories, 12);
     let lost = ["default/web", "default/other-0", "default/other-1", "default/other-2"];
     let mut missing = Missing::default();
     for _ in 0..3 {
         let exists = |name: &str, _: &str| !lost.contains(&name);
-        fixture.reconciler.delete_vanished(&mut missing, exists).await;
+        super::super::vanished::delete_orphaned(&fixture.context, &mut missing, exists).await;
     }
-    with_others(&fixture.reconciler.memories, 30);
+    with_others(&fixture.context.memories, 30);
     for _ in 0..2 {
         let exists = |name: &str, _: &str| !lost.contains(&name) || name == lost[3];
-        fixture.reconciler.delete_vanished(&mut missing, exists).await;
+        super::super::vanished::delete_orphaned(&fixture.context, &mut missing, exists).await;
     }
     assert!(fixture.aws.calls().is_empty());
-    assert_eq!(fixture.reconciler.memories.names().len(), 31);
+    assert_eq!(fixture.context.memories.names().len(), 31);
     for _ in 0..2 {
         let exists = |name: &str, _: &str| !lost.contains(&name) && name != "default/other-7";
-        fixture.reconciler.delete_vanished(&mut missing, exists).await;
+        super::super::vanished::delete_orphaned(&fixture.context, &mut missing, exists).await;
     }
-    let names = fixture.reconciler.memories.names();
+    let names = fixture.context.memories.names();
     let known = |name: &str| names.iter().any(|(known, _)| known == name);
     assert!(known("default/web") && !known("default/other-7"), "{names:?}");
     assert_eq!(fixture.aws.world().load_balancers.len(), 1);
@@ -233,13 +236,13 @@ async fn many_that_vanish_at_once_lose_nothing() {
 async fn who_is_back_before_its_turn_loses_nothing() {
     let fixture = settled().await;
     let mut missing = Missing::default();
-    fixture.reconciler.delete_vanished(&mut missing, |_, _| false).await;
+    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     let asked = std::cell::Cell::new(0);
     let exists = |_: &str, _: &str| {
         asked.set(asked.get() + 1);
         asked.get() > 1
     };
-    fixture.reconciler.delete_vanished(&mut missing, exists).await;
+    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, exists).await;
     assert_eq!(asked.get(), 2);
     assert!(fixture.aws.calls().is_empty());
 }
@@ -259,12 +262,12 @@ async fn what_is_made_for_a_service_that_goes_meanwhile_is_found_again() {
     // The finalizer is added; the address finds nobody.
     fixture.change(|service| service.metadata.finalizers = Some(vec![super::super::names::FINALIZER.into()]));
     fixture.api.answers.lock().unwrap().push(Answer::Gone);
-    let forgotten = async { fixture.reconciler.memories.forget(UID) };
+    let forgotten = async { fixture.context.memories.forget(UID) };
     tokio::join!(fixture.sync(), forgotten).0.unwrap();
     assert_eq!(fixture.aws.world().load_balancers.len(), 1);
     let mut missing = Missing::default();
     for _ in 0..2 {
-        fixture.reconciler.delete_vanished(&mut missing, |_, _| false).await;
+        super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     }
     assert!(fixture.aws.world().load_balancers.is_empty());
 }
@@ -275,12 +278,12 @@ async fn so_is_what_was_half_made() {
     fixture.api.answers.lock().unwrap().push(Answer::Slow);
     let denied = outrigger_aws::Error::answered("ConfigureHealthCheck", "AccessDenied", "no");
     fixture.aws.fail_next("ConfigureHealthCheck", denied);
-    let forgotten = async { fixture.reconciler.memories.forget(UID) };
+    let forgotten = async { fixture.context.memories.forget(UID) };
     tokio::join!(fixture.sync(), forgotten).0.unwrap_err();
     assert_eq!(fixture.aws.world().load_balancers.len(), 1);
     let mut missing = Missing::default();
     for _ in 0..2 {
-        fixture.reconciler.delete_vanished(&mut missing, |_, _| false).await;
+        super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     }
     assert!(fixture.aws.world().load_balancers.is_empty());
 }

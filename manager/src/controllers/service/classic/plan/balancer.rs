@@ -10,10 +10,11 @@ use super::super::super::error::World;
 use super::super::super::known_tags::KnownTags;
 use super::super::super::moves::{self, Move};
 use super::super::super::names::{PROXY_POLICY, TLS_POLICY_PREFIX};
+use super::super::super::plan::{GroupRef, Planned};
+use super::super::Step;
 use super::super::desired::Desired;
 use super::super::model::{Existing, Observed};
 use super::super::{attributes, health_check};
-use super::{GroupRef, Planned, Step};
 
 /// Subnets and groups of a load balancer that exists; no groups: it keeps those that it has.
 pub(super) fn placement(

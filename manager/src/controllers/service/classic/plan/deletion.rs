@@ -1,28 +1,13 @@
 //! Steps that delete what a Service has at AWS.
 
-use outrigger_aws::Tags;
 use outrigger_aws::ec2::SecurityGroup;
 use outrigger_shared::tags;
 
 use super::super::super::owner::{other_owner, other_uid};
-use super::super::super::plan::group_deletion;
+use super::super::super::plan::{Plan, Planned, group_deletion};
 use super::super::super::settings::Settings;
-use super::{Plan, Planned, Step};
-
-/// What is left of a Service at AWS.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Doomed {
-    /// Whether its load balancer exists.
-    pub load_balancer: bool,
-    /// That load balancer's tags; `None`: they are not known.
-    pub tags: Option<Tags>,
-    /// The group that was made for it, found by name: also when the load balancer is gone or never came to be.
-    pub own_group: Option<SecurityGroup>,
-    /// Groups with a rule that names that group.
-    pub referencing: Vec<SecurityGroup>,
-    /// Groups that the Service's annotations list; they are someone else's.
-    pub listed: Vec<String>,
-}
+use super::super::Step;
+use super::super::model::Doomed;
 
 /// The plan that leaves nothing. It can be made again after a crash at any step: each step that was done is no
 /// longer seen.
@@ -65,6 +50,8 @@ pub fn is_ours(group: &SecurityGroup, listed: &[String], settings: &Settings) ->
 mod tests {
     use super::super::super::super::names;
     use super::super::super::super::security_groups::all_from;
+    use outrigger_aws::Tags;
+
     use super::*;
 
     fn group(id: &str, pairs: &[(&str, &str)]) -> SecurityGroup {

@@ -6,11 +6,12 @@ use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::SecurityGroup;
 
 use super::super::super::error::World;
-use super::super::super::plan::group_deletion;
+use super::super::super::plan::{GroupRef, GroupStep, Planned, group_deletion};
 use super::super::super::{names, own_group, security_groups};
 use super::super::desired::{Desired, Groups};
 use super::super::model::Observed;
-use super::{Following, GroupRef, GroupStep, Planned, Question, is_ours};
+use super::deletion::is_ours;
+use super::input::{Following, Question};
 
 /// The load balancer's groups in order. Nodes let in the first.
 pub(super) fn wanted(desired: &Desired, own: Option<&SecurityGroup>) -> Vec<GroupRef> {

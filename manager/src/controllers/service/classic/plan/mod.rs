@@ -3,6 +3,7 @@
 mod balancer;
 mod deletion;
 mod groups;
+mod input;
 mod targets;
 
 use std::collections::BTreeSet;
@@ -12,21 +13,16 @@ use outrigger_aws::elb::{AccessLog, Attributes, LoadBalancer, NewLoadBalancer};
 
 use super::super::error::World;
 use super::super::known_tags::KnownTags;
-use super::super::plan::{GroupRef, GroupStep, Plan, Planned, or_refused};
+use super::super::plan::{GroupRef, Plan, Planned, or_refused};
 use super::super::request::Subnets;
 use super::super::subnets::Confirmed;
-use super::super::{names, question, subnets};
+use super::super::{names, subnets};
 use super::Step;
 use super::desired::Desired;
-use super::model::{Existing, Observed};
+use super::model::Existing;
 
-pub use deletion::{Doomed, is_ours, plan_deletion};
-
-/// What a plan is made from.
-pub type Question<'a> = question::Question<'a, &'a Desired, &'a Observed>;
-
-/// What changes of targets are made from.
-pub type Following<'a> = question::Following<'a, &'a Observed>;
+pub use deletion::{is_ours, plan_deletion};
+pub use input::{Following, Question};
 
 /// The plan for a load balancer whose Service cannot have what it asks for: targets follow the Nodes, and nothing else
 /// changes.

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use outrigger_aws::InstanceId;
 
+use super::super::super::plan::Planned;
 use super::super::super::targets;
+use super::super::Step;
 use super::super::model::Existing;
-use super::{Following, Planned, Step};
+use super::input::Following;
 
 /// Changes of targets: first those that come, then those that go.
 #[derive(Debug, Default)]

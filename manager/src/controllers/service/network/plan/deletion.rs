@@ -1,41 +1,12 @@
 //! Steps that delete what a Service has at AWS.
 
-use std::collections::BTreeMap;
-
-use outrigger_aws::Tags;
-use outrigger_aws::ec2::SecurityGroup;
-use outrigger_aws::elbv2::TargetGroup;
-
 use super::super::super::classic::plan::is_ours;
 use super::super::super::owner::other_owner;
 use super::super::super::plan::{Plan, Planned, group_deletion};
 use super::super::super::settings::Settings;
 use super::super::Step;
-use super::super::health_rules::Heirs;
+use super::super::model::Doomed;
 use super::node_rules;
-
-/// What is left of a Service at AWS.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Doomed {
-    /// Its load balancer's name.
-    pub name: String,
-    /// Its load balancer's ARN, if it exists.
-    pub load_balancer: Option<String>,
-    /// That load balancer's tags; `None`: they are not known.
-    pub tags: Option<Tags>,
-    /// Target groups that were made for the Service: those that the load balancer uses, and those that nothing uses.
-    pub target_groups: Vec<TargetGroup>,
-    /// The security groups that rules of nodes may stand in.
-    pub groups: BTreeMap<String, SecurityGroup>,
-    /// Load balancers that need rules for health checks which are there for this one.
-    pub heirs: Heirs,
-    /// The group that was made for it, found by name: also when the load balancer is gone or never came to be.
-    pub own_group: Option<SecurityGroup>,
-    /// Groups with a rule that names that group.
-    pub referencing: Vec<SecurityGroup>,
-    /// Groups that the Service's annotations list; they are someone else's.
-    pub listed: Vec<String>,
-}
 
 /// The plan that leaves nothing. It can be made again after a crash at any step: each step that was done is no
 /// longer seen.

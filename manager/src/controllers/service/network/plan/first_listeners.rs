@@ -8,9 +8,10 @@ use super::super::super::error::World;
 use super::super::super::plan::Planned;
 use super::super::ports::Port;
 use super::super::{BalancerRef, Step, TargetGroupRef};
+use super::input::Question;
+use super::target_groups;
 use super::target_groups::{deletion, in_the_way_of_new, is_free, is_wanted_name, spare};
 use super::targets::Goal;
-use super::{Question, target_groups};
 
 /// All listeners of a load balancer that is made.
 pub(super) fn of_new(question: Question<'_>, subnets: &[Subnet], goal: &Goal) -> Result<Vec<Planned>, World> {

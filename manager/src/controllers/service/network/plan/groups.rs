@@ -11,7 +11,7 @@ use super::super::super::{own_group, security_groups};
 use super::super::Step;
 use super::super::desired::Groups;
 use super::super::model::Existing;
-use super::Question;
+use super::input::Question;
 
 /// AWS lets nobody add groups to a load balancer that was made without any.
 fn takes_groups(question: Question<'_>) -> bool {

@@ -20,9 +20,10 @@ use super::super::model::{Existing, Group};
 use super::super::ports::{Port, TCP, TLS};
 use super::super::{BalancerRef, Step, TargetGroupRef};
 use super::first_listeners::listener_creation;
+use super::input::Question;
+use super::target_groups;
 use super::target_groups::{deletion, in_the_way_of_new, is_free, spare};
 use super::targets::Goal;
-use super::{Question, target_groups};
 
 /// Listeners that a load balancer may have, by AWS's default quota.
 const MOST_LISTENERS: usize = 50;

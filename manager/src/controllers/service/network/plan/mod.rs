@@ -3,6 +3,7 @@
 mod deletion;
 mod first_listeners;
 mod groups;
+mod input;
 mod listeners;
 mod node_rules;
 mod target_groups;
@@ -16,20 +17,14 @@ use outrigger_aws::elbv2::{NewNetworkLoadBalancer, SubnetMapping};
 use super::super::error::World;
 use super::super::plan::{GroupRef, Plan, Planned, or_refused};
 use super::super::request::Subnets;
-use super::super::{names, question, subnets};
+use super::super::{names, subnets};
 use super::attributes;
-use super::desired::Desired;
-use super::model::{Existing, Observed};
+use super::model::Existing;
 use super::{BalancerRef, Step};
 
-pub use deletion::{Doomed, plan_deletion};
+pub use deletion::plan_deletion;
+pub use input::{Following, Question};
 pub use node_rules::{as_permissions, unneeded_checks};
-
-/// What a plan is made from.
-pub type Question<'a> = question::Question<'a, &'a Desired, &'a Observed>;
-
-/// What changes of targets are made from.
-pub type Following<'a> = question::Following<'a, &'a Observed>;
 
 /// The plan for a load balancer whose Service cannot have what it asks for: the targets of its groups follow the Nodes, and
 /// nothing else changes. Rules of the nodes' groups depend on what the Service asks for, and stay as they are.

@@ -15,10 +15,10 @@ use super::super::super::security_groups;
 use super::super::super::settings::Settings;
 use super::super::desired::Desired;
 use super::super::health_rules::{Check, Heirs, PROTOCOL, checks_of, shares};
-use super::super::model::Observed;
+use super::super::model::{Doomed, Observed};
 use super::super::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
 use super::super::ports::UDP;
-use super::{Doomed, Question};
+use super::input::Question;
 
 const EVERYONE: &str = "0.0.0.0/0";
 

@@ -8,7 +8,7 @@ use super::super::attributes;
 use super::super::model::Group;
 use super::super::ports::Port;
 use super::super::{Step, TargetGroupRef};
-use super::Question;
+use super::input::Question;
 use super::targets::{self, Goal};
 
 /// A group is made, with all its targets, before anything leads to it.

@@ -9,7 +9,7 @@ use super::super::super::plan::{self, Planned};
 use super::super::super::targets;
 use super::super::model::{Group, Observed};
 use super::super::{Step, TargetGroupRef};
-use super::Following;
+use super::input::Following;
 
 /// Who is to be a target. All target groups of a load balancer have the same instances.
 #[derive(Debug, Default)]

@@ -59,7 +59,7 @@ async fn what_aws_still_holds_is_tried_again_and_holds_the_service() {
     let error = fixture.sync().await.unwrap_err();
     assert!(matches!(error, Error::TargetGroupInUse { .. }), "{error}");
     assert_eq!(
-        fixture.reconciler.retry_after(&fixture.service()),
+        super::super::super::sync::retry_after(&fixture.context, &fixture.service()),
         Duration::from_secs(5)
     );
     assert_eq!(finalizers(&fixture), [FINALIZER]);

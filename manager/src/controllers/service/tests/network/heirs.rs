@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use outrigger_aws::Error;
 use outrigger_aws::ec2::{IpPermission, IpRange};
 
-use super::super::super::sync::Next;
+use super::super::super::work::Next;
 use super::deletion::delete;
 use super::*;
 
@@ -242,7 +242,7 @@ async fn who_relies_on_those_of_another_one_looks_again() {
     };
     let mut pause = again().await;
     assert_eq!(pause, std::time::Duration::from_secs(5));
-    let deletion = fixture.reconciler.deleting.lock().await;
+    let deletion = fixture.context.deleting.lock().await;
     for seconds in [10, 20] {
         tokio::time::advance(pause).await;
         pause = again().await;

@@ -8,7 +8,7 @@ use proptest::test_runner::TestCaseError;
 use tokio::time::Duration;
 
 use super::super::super::error::Error;
-use super::super::super::sync::Next;
+use super::super::super::work::Next;
 use super::super::fixture::Fixture;
 use super::case::PAUSE;
 
