@@ -184,7 +184,7 @@ impl Assembly {
                     enforced: self.options.services.security_group_rules_set,
                 },
             },
-            sweep: service::sweep::SweepSettings {
+            sweep: service::orphans::sweep::SweepSettings {
                 mode: self.options.services.sweep,
                 period: self.options.services.sweep_period,
                 metrics: self.sweep_counts.clone(),

@@ -6,10 +6,10 @@ use outrigger_leader::Permit;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::line::Lines;
-use super::memory::Memories;
-use super::node_sync::NodeSync;
-use super::reads::Aws;
+use super::inventory::Aws;
+use super::queue::creation_queue::Lines;
+use super::queue::node_sync::NodeSync;
+use super::queue::service_state::Memories;
 use super::settings::Settings;
 use super::writer::Writer;
 use crate::node_cache::NodeCache;

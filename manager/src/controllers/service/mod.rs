@@ -18,56 +18,25 @@
 //!   goes, since others may live on them;
 //! - a subnet in a local or wavelength zone that a load balancer stands in stays.
 
-pub mod annotations;
-pub mod apply;
-mod cause;
-pub mod classic;
+pub mod action;
 mod cluster_uid;
 pub mod context;
-mod creation;
-mod deletion;
-pub mod denial;
-mod dependencies;
-pub mod desired;
 pub mod error;
-mod follow;
-pub mod hostname;
-pub mod known_tags;
-mod line;
-mod looking;
-pub mod memory;
-pub mod moves;
-pub mod names;
-pub mod network;
-mod node_changes;
-pub mod node_instances;
-mod node_sync;
-pub mod own_group;
-pub mod owner;
+mod events;
+pub mod execute;
+pub mod inventory;
+pub mod model;
+mod observation;
+pub mod orphans;
 mod ownership;
 pub mod patches;
 pub mod plan;
-pub mod question;
-pub mod reads;
-pub mod refused;
-mod release;
-pub mod request;
-mod resync;
-pub mod security_groups;
+pub mod queue;
+pub mod reconcile;
 pub mod settings;
-mod shape;
-pub mod source_ranges;
-pub mod subnets;
-pub mod sweep;
-pub mod sync;
-pub mod tag_reads;
-pub mod targets;
-mod tell;
-mod turns;
-mod vanished;
-pub mod work;
+pub mod spec;
+mod update_targets;
 pub mod writer;
-pub mod zone_cache;
 
 #[cfg(test)]
 mod tests;
@@ -91,29 +60,32 @@ use crate::instances::Instances;
 use crate::metrics::{Metrics, Queue};
 use crate::node_cache::NodeCache;
 
+use action::{Next, Work, work};
 use context::Context;
-use line::Lines;
-use memory::Memories;
-use network::listing::Listing;
-use node_instances::NodeInstances;
-use node_sync::NodeSync;
-use reads::Aws;
-use reads::shared::Shared;
+use inventory::Aws;
+use inventory::node_instances::NodeInstances;
+use inventory::shared::Shared;
+use inventory::tag_reads::TagReads;
+use inventory::target_group_list::Listing;
+use inventory::zone_cache::ZoneCache;
+use orphans::orphaned_services;
+use orphans::sweep::{self, SweepSettings};
+use queue::creation_queue::Lines;
+use queue::node_changes;
+use queue::node_sync::NodeSync;
+use queue::service_state::{self, Memories};
+use queue::spec_fingerprint::Shape;
+use queue::worker_pool::{MAX_WAITING, Turns, is_asked_for};
 use settings::Settings;
-use shape::Shape;
-use sweep::SweepSettings;
-use tag_reads::TagReads;
-use turns::{MAX_WAITING, Turns, is_asked_for};
-use work::{Next, Work, work};
+use spec::names;
 use writer::ApiWriter;
-use zone_cache::ZoneCache;
 
 pub use error::Error;
 pub use settings::HealthProbe;
 
 /// How long after its start this controller takes no target away because its Node is not there. The Nodes have been listed
 /// by then, at once and from the API server's store; a loss right after that counts only when it is still one later.
-const SETTLING: Duration = memory::CONFIRMATION;
+const SETTLING: Duration = service_state::CONFIRMATION;
 
 /// What the controller is given.
 pub struct Deps {
@@ -183,7 +155,7 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
                 tracing::warn!(%error, "the watch of Services broke; it will be started again");
             }
         });
-    let vanished = vanished::watch(&workers.context, &listed, &stop);
+    let vanished = orphaned_services::watch(&workers.context, &listed, &stop);
     let sweep = sweep::watch(&workers.context, &sweep, &listed, &stop);
     tokio::select! {
         _ = futures::future::join3(running, vanished, sweep) => {}
@@ -277,7 +249,7 @@ async fn reconcile(service: Arc<Service>, workers: Arc<Workers>) -> Result<Actio
     let _working = workers.queue.start(&key);
     let span = tracing::info_span!("reconcile", controller = "service", namespace, name);
     // In a box of its own, so that those who wait take little room.
-    let next = Box::pin(sync::reconcile(&workers.context, &service))
+    let next = Box::pin(reconcile::reconcile(&workers.context, &service))
         .instrument(span)
         .await?;
     Ok(match next {
@@ -288,5 +260,5 @@ async fn reconcile(service: Arc<Service>, workers: Arc<Workers>) -> Result<Actio
 
 fn retry(service: Arc<Service>, _: &Error, workers: Arc<Workers>) -> Action {
     workers.queue.retry();
-    Action::requeue(sync::retry_after(&workers.context, &service))
+    Action::requeue(reconcile::retry_after(&workers.context, &service))
 }

@@ -5,11 +5,12 @@ use outrigger_aws::Tags;
 
 use super::context::Context;
 use super::error::{Error, World};
-use super::known_tags::KnownTags;
-use super::names::uid;
-use super::owner::other_uid;
+use super::model;
+use super::model::known_tags::KnownTags;
 use super::plan::Plan;
-use super::{classic, names, network};
+use super::spec::names;
+use super::spec::names::uid;
+use super::spec::owner::other_uid;
 
 /// A load balancer that exists, as far as the question is whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub struct Standing {
 impl Standing {
     /// A classic load balancer.
     #[must_use]
-    pub fn classic(existing: &classic::model::Existing) -> Self {
+    pub fn classic(existing: &model::classic::Existing) -> Self {
         Self {
             dns_name: existing.described.dns_name.clone(),
             arn: None,
@@ -44,7 +45,7 @@ impl Standing {
 
     /// A network load balancer.
     #[must_use]
-    pub fn network(existing: &network::model::Existing) -> Self {
+    pub fn network(existing: &model::network::Existing) -> Self {
         Self {
             dns_name: existing.described.dns_name.clone(),
             arn: Some(existing.described.arn.clone()),

@@ -5,7 +5,7 @@
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
-use super::names::FINALIZER;
+use super::spec::names::FINALIZER;
 
 /// Adds the finalizer after the others, as a strategic merge patch: those stay. Without the order it would come first.
 #[must_use]

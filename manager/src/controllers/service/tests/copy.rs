@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::Tags;
 
-use super::super::names;
+use super::super::spec::names;
 use super::fixture::{Fixture, world};
 use super::network::deletion::delete;
 use super::{network, tags_denied};

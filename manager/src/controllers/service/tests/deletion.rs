@@ -8,7 +8,7 @@ use outrigger_aws::fake::World;
 use serde_json::json;
 
 use super::super::error::Error;
-use super::super::names::FINALIZER;
+use super::super::spec::names::FINALIZER;
 use super::fixture::{Fixture, LB, world};
 
 fn delete(service: &mut Service) {
@@ -79,7 +79,7 @@ async fn a_group_that_is_still_in_use_is_tried_again_and_holds_the_service() {
         let error = fixture.sync().await.unwrap_err();
         assert!(matches!(error, Error::GroupInUse { .. }), "{error}");
         assert_eq!(
-            super::super::sync::retry_after(&fixture.context, &fixture.service()),
+            super::super::reconcile::retry_after(&fixture.context, &fixture.service()),
             Duration::from_secs(5 * attempt)
         );
         assert_eq!(fixture.service().metadata.finalizers.unwrap(), [FINALIZER]);

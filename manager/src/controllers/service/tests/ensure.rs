@@ -7,10 +7,10 @@ use outrigger_aws::ec2::Instance;
 use outrigger_leader::Permit;
 use serde_json::json;
 
+use super::super::action::Next;
 use super::super::error::{Error, Invalid};
-use super::super::names;
 use super::super::settings::Settings;
-use super::super::work::Next;
+use super::super::spec::names;
 use super::fixture::{Fixture, HOST, LB, world};
 
 async fn settled() -> Fixture {

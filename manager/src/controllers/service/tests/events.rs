@@ -7,9 +7,9 @@ use outrigger_leader::Permit;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::super::action::Next;
 use super::super::settings::Quota;
 use super::super::settings::Settings;
-use super::super::work::Next;
 use super::fixture::{Fixture, LB, world};
 
 async fn settled() -> Fixture {

@@ -10,21 +10,21 @@ use outrigger_aws::fake::{FakeAws, World};
 use outrigger_leader::Permit;
 use serde_json::{Value, json};
 
+use super::super::action::Next;
 use super::super::context::Context;
 use super::super::error::Error;
-use super::super::line::Lines;
-use super::super::memory::Memories;
-use super::super::names;
-use super::super::network::listing::Listing;
-use super::super::node_instances::NodeInstances;
-use super::super::node_sync::NodeSync;
-use super::super::reads::Aws;
-use super::super::reads::shared::Shared;
+use super::super::inventory::Aws;
+use super::super::inventory::node_instances::NodeInstances;
+use super::super::inventory::shared::Shared;
+use super::super::inventory::tag_reads::TagReads;
+use super::super::inventory::target_group_list::Listing;
+use super::super::inventory::zone_cache::ZoneCache;
+use super::super::queue::creation_queue::Lines;
+use super::super::queue::node_sync::NodeSync;
+use super::super::queue::service_state::Memories;
 use super::super::settings::Settings;
-use super::super::tag_reads::TagReads;
-use super::super::work::Next;
+use super::super::spec::names;
 use super::super::writer::{Found, Writer};
-use super::super::zone_cache::ZoneCache;
 use crate::events::EventType;
 use crate::instances::Instances;
 use crate::metrics::Metrics;
@@ -172,7 +172,7 @@ impl Fixture {
 
     pub fn annotate(&self, suffix: &str, value: &str) {
         self.change(|service| {
-            let key = format!("{}{suffix}", super::super::annotations::PREFIX);
+            let key = format!("{}{suffix}", super::super::spec::annotations::PREFIX);
             service
                 .metadata
                 .annotations
@@ -187,7 +187,7 @@ impl Fixture {
 
     pub async fn sync(&self) -> Result<Next, Error> {
         let service = self.service();
-        Box::pin(super::super::sync::reconcile(&self.context, &service)).await
+        Box::pin(super::super::reconcile::reconcile(&self.context, &service)).await
     }
 
     pub fn events(&self) -> Vec<String> {

@@ -4,7 +4,7 @@ use outrigger_aws::Error as AwsError;
 use outrigger_aws::fake::World;
 
 use super::super::error::Error;
-use super::super::memory::CONFIRMATION;
+use super::super::queue::service_state::CONFIRMATION;
 use super::fixture::{Fixture, LB, world};
 use super::network;
 

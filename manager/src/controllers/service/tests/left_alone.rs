@@ -5,7 +5,7 @@ use outrigger_aws::ec2::SecurityGroup;
 use outrigger_aws::fake::World;
 
 use super::super::error::{Error, World as Refused};
-use super::super::security_groups::all_from;
+use super::super::plan::security_groups::all_from;
 use super::fixture::{Fixture, HOST, LB, world};
 use super::network::{self, deletion::delete};
 
@@ -112,7 +112,7 @@ fn make_ambiguous(fixture: &Fixture) {
     });
 }
 
-fn is_ambiguous(result: &Result<super::super::work::Next, Error>) -> bool {
+fn is_ambiguous(result: &Result<super::super::action::Next, Error>) -> bool {
     matches!(result, Err(Error::World(Refused::AmbiguousGroups { .. })))
 }
 
@@ -188,7 +188,7 @@ async fn targets_of_a_network_load_balancer_without_an_address_yet_are_lost_afte
     assert!(is_ambiguous(&fixture.sync().await));
     fixture.drop_node("i-1");
     for _ in 0..2 {
-        tokio::time::advance(super::super::memory::CONFIRMATION).await;
+        tokio::time::advance(super::super::queue::service_state::CONFIRMATION).await;
         assert!(is_ambiguous(&fixture.sync().await));
     }
     let targets = network::targets(&network::behind(&fixture.aws.world(), 80));

@@ -7,7 +7,7 @@ use outrigger_aws::Elb;
 use outrigger_aws::elb::{Listener, NewLoadBalancer};
 use outrigger_aws::limit::{Limited, Share};
 
-use super::super::work::Next;
+use super::super::action::Next;
 use super::fixture::{Fixture, LB, world};
 
 /// A cluster whose account has used up what AWS lets it make at once.
@@ -92,11 +92,11 @@ async fn a_load_balancer_that_is_made_again_waits_in_line_and_is_made() {
 #[tokio::test(start_paused = true)]
 async fn a_long_wait_is_told_once_with_its_time() {
     let fixture = used_up().await;
-    let other = super::super::desired::desired(&fixture.service(), &fixture.settings).unwrap();
+    let other = super::super::spec::desired::desired(&fixture.service(), &fixture.settings).unwrap();
     let mut first = fixture.service();
     first.metadata.uid = Some("first".into());
     assert!(
-        super::super::creation::wait_for_creation(&fixture.context, &first, &other)
+        super::super::queue::creation::wait_for_creation(&fixture.context, &first, &other)
             .await
             .is_some()
     );

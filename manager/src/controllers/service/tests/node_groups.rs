@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outrigger_aws::InstanceId;
 
-use super::super::memory::CONFIRMATION;
+use super::super::queue::service_state::CONFIRMATION;
 use super::fixture::{Fixture, LB, world};
 
 /// A load balancer with one target in each of two groups. The second one's Node is gone, and that was seen long enough.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::advance;
 
-use super::super::reads::freshness::MAX_AGE;
+use super::super::inventory::freshness::MAX_AGE;
 use super::fixture::LB;
 use super::reads::{counts, restarted, settled};
 
@@ -29,14 +29,18 @@ async fn nodes_that_join_cost_the_load_balancers_own_reads_and_one_write() {
 async fn a_node_that_joins_many_load_balancers_has_them_described_twenty_at_a_time() {
     let (fixture, services) = restarted(45).await;
     for service in &services {
-        super::super::sync::reconcile(&fixture.context, service).await.unwrap();
+        super::super::reconcile::reconcile(&fixture.context, service)
+            .await
+            .unwrap();
     }
     advance(MAX_AGE).await;
     counts(&fixture);
     fixture.node("i-3", true);
     fixture.context.aws.shared.nodes_changed();
     for service in &services {
-        super::super::sync::reconcile(&fixture.context, service).await.unwrap();
+        super::super::reconcile::reconcile(&fixture.context, service)
+            .await
+            .unwrap();
     }
     let calls = [
         ("DescribeInstances", 1),

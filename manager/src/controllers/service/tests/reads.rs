@@ -11,11 +11,12 @@ use outrigger_aws::fake::World;
 use serde_json::{Value, json};
 use tokio::time::advance;
 
-use super::super::annotations::PREFIX;
 use super::super::error::Error;
-use super::super::reads::freshness::MAX_AGE;
+use super::super::inventory::freshness::MAX_AGE;
+use super::super::patches;
+use super::super::spec::annotations::PREFIX;
+use super::super::spec::names;
 use super::super::writer::{Found, Writer};
-use super::super::{names, patches};
 use super::fixture::{Fixture, HOST, LB, service, world};
 use crate::events::EventType;
 
@@ -71,7 +72,9 @@ async fn restarted_with(services: Vec<Service>) -> (Fixture, Vec<Service>) {
     let mut fixture = Fixture::new(world());
     fixture.context.writer = Arc::new(Anything);
     for service in &services {
-        super::super::sync::reconcile(&fixture.context, service).await.unwrap();
+        super::super::reconcile::reconcile(&fixture.context, service)
+            .await
+            .unwrap();
     }
     fixture.restart();
     fixture.context.writer = Arc::new(Anything);
@@ -114,7 +117,9 @@ async fn after_a_start_many_services_share_their_reads_and_each_costs_one_of_its
     let (fixture, services) = restarted(45).await;
     // Not in the order in which the names are sorted.
     for service in services.iter().rev() {
-        super::super::sync::reconcile(&fixture.context, service).await.unwrap();
+        super::super::reconcile::reconcile(&fixture.context, service)
+            .await
+            .unwrap();
     }
     let reads = [
         ("DescribeAvailabilityZones", 1),
@@ -144,7 +149,9 @@ async fn network_load_balancers_too_are_described_many_at_a_time_after_a_start()
         fixture.context.aws.reads_owners = cluster_uid.is_some();
         fixture.context.settings.cluster_uid.clone_from(&cluster_uid);
         for service in services.iter().rev() {
-            super::super::sync::reconcile(&fixture.context, service).await.unwrap();
+            super::super::reconcile::reconcile(&fixture.context, service)
+                .await
+                .unwrap();
         }
         assert_eq!(fixture.aws.writes(), Vec::<String>::new());
         let mut reads = BTreeMap::from([
@@ -169,7 +176,9 @@ async fn network_load_balancers_too_are_described_many_at_a_time_after_a_start()
         fixture.node("i-3", true);
         advance(MAX_AGE).await;
         for service in &services {
-            super::super::sync::reconcile(&fixture.context, service).await.unwrap();
+            super::super::reconcile::reconcile(&fixture.context, service)
+                .await
+                .unwrap();
         }
         let counts = counts(&fixture);
         assert_eq!((counts["RegisterTargets"], counts.get("DescribeTags/v2")), (50, None));
@@ -183,7 +192,7 @@ async fn a_load_balancer_described_ahead_is_described_again_before_anything_is_w
     let take = |world: &mut World| world.load_balancers.get_mut(&second).unwrap().described.listeners.pop();
     let mut taken = None;
     fixture.aws.change(|world| taken = take(world));
-    super::super::sync::reconcile(&fixture.context, &services[0])
+    super::super::reconcile::reconcile(&fixture.context, &services[0])
         .await
         .unwrap();
     // Someone puts it back after it was described as missing.
@@ -191,7 +200,7 @@ async fn a_load_balancer_described_ahead_is_described_again_before_anything_is_w
         let listeners = &mut world.load_balancers.get_mut(&second).unwrap().described.listeners;
         listeners.extend(taken.clone());
     });
-    super::super::sync::reconcile(&fixture.context, &services[1])
+    super::super::reconcile::reconcile(&fixture.context, &services[1])
         .await
         .unwrap();
     assert_eq!(fixture.aws.writes(), Vec::<String>::new());
@@ -199,7 +208,9 @@ async fn a_load_balancer_described_ahead_is_described_again_before_anything_is_w
     fixture.aws.change(|world| _ = take(world));
     let mut poked = services[1].clone();
     poked.metadata.annotations = Some(BTreeMap::from([("example.com/beat".to_owned(), "1".to_owned())]));
-    super::super::sync::reconcile(&fixture.context, &poked).await.unwrap();
+    super::super::reconcile::reconcile(&fixture.context, &poked)
+        .await
+        .unwrap();
     assert_eq!(
         fixture.aws.writes(),
         [format!("CreateLoadBalancerListeners {second} 443")]
@@ -209,12 +220,12 @@ async fn a_load_balancer_described_ahead_is_described_again_before_anything_is_w
 #[tokio::test(start_paused = true)]
 async fn a_load_balancer_described_ahead_that_is_gone_is_made_again() {
     let (fixture, services) = restarted(2).await;
-    super::super::sync::reconcile(&fixture.context, &services[0])
+    super::super::reconcile::reconcile(&fixture.context, &services[0])
         .await
         .unwrap();
     let second = names::load_balancer(services[1].metadata.uid.as_deref().unwrap());
     fixture.aws.change(|world| _ = world.load_balancers.remove(&second));
-    let error = super::super::sync::reconcile(&fixture.context, &services[1]).await;
+    let error = super::super::reconcile::reconcile(&fixture.context, &services[1]).await;
     error.unwrap();
     assert!(
         fixture.aws.writes().contains(&format!("CreateLoadBalancer {second}")),
@@ -233,18 +244,18 @@ async fn a_service_deleted_before_its_first_look_is_not_taken_for_there_when_it_
         service
     };
     let (fixture, services) = restarted_with(vec![given(0), given(1)]).await;
-    super::super::sync::reconcile(&fixture.context, &services[0])
+    super::super::reconcile::reconcile(&fixture.context, &services[0])
         .await
         .unwrap();
     let mut other_type = services[1].clone();
     other_type.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
-    super::super::sync::reconcile(&fixture.context, &other_type)
+    super::super::reconcile::reconcile(&fixture.context, &other_type)
         .await
         .unwrap();
     let second = names::load_balancer(services[1].metadata.uid.as_deref().unwrap());
     assert!(!fixture.aws.world().load_balancers.contains_key(&second));
     fixture.aws.forget_calls();
-    super::super::sync::reconcile(&fixture.context, &services[1])
+    super::super::reconcile::reconcile(&fixture.context, &services[1])
         .await
         .unwrap();
     assert!(!counts(&fixture).contains_key("DescribeLoadBalancerAttributes"));
@@ -385,12 +396,16 @@ async fn who_was_looked_at_after_the_start_is_not_described_ahead_when_a_node_jo
     for service in services.iter().take(2) {
         let mut new = service.clone();
         (new.metadata.finalizers, new.status) = (None, None);
-        super::super::sync::reconcile(&fixture.context, &new).await.unwrap();
+        super::super::reconcile::reconcile(&fixture.context, &new)
+            .await
+            .unwrap();
     }
     fixture.aws.forget_calls();
     fixture.node("i-3", true);
     for service in services.iter().take(2) {
-        super::super::sync::reconcile(&fixture.context, service).await.unwrap();
+        super::super::reconcile::reconcile(&fixture.context, service)
+            .await
+            .unwrap();
     }
     let counts = counts(&fixture);
     assert_eq!(

@@ -3,9 +3,9 @@
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
-use super::super::annotations::PREFIX;
-use super::super::desired::desired;
 use super::super::settings::Settings;
+use super::super::spec::annotations::PREFIX;
+use super::super::spec::desired::desired;
 use super::fixture::{Fixture, service, world};
 
 /// A fault: a field, or `@` and an annotation without its prefix; a wrong value; the right one, null for none; and what

@@ -5,7 +5,7 @@ use std::time::Duration;
 use outrigger_aws::ec2::InstanceState;
 use outrigger_aws::{Error as AwsError, InstanceId};
 
-use super::super::work::Next;
+use super::super::action::Next;
 use super::fixture::{Fixture, LB};
 use super::network;
 
@@ -132,7 +132,7 @@ async fn a_target_that_aws_does_not_let_go_keeps_no_other() {
     let fixture = network::settled().await;
     let bad = AwsError::answered("DeregisterTargets", "InvalidTarget", "i-2");
     fixture.change(|service| {
-        let key = format!("{}target-node-labels", super::super::annotations::PREFIX);
+        let key = format!("{}target-node-labels", super::super::spec::annotations::PREFIX);
         let annotations = service.metadata.annotations.get_or_insert_default();
         annotations.insert(key, "pool=none".into());
     });

@@ -7,7 +7,7 @@ use outrigger_aws::elbv2::Target;
 use outrigger_aws::fake::World;
 use serde_json::json;
 
-use super::super::sweep::{Found, Living, SweepMetrics, SweepSettings};
+use super::super::orphans::sweep::{Found, Living, SweepMetrics, SweepSettings};
 use super::fixture::{Fixture, LB, instance, world};
 use super::network;
 use crate::args::Sweep;
@@ -34,7 +34,7 @@ async fn two_clusters() -> Fixture {
     fixture.aws.change(|world| {
         let mut other = world.load_balancers[LB].clone();
         other.described.name = "a99999999999999999999999999999999"[..32].into();
-        other.tags = super::super::names::cluster_tags("other", false);
+        other.tags = super::super::spec::names::cluster_tags("other", false);
         other
             .tags
             .insert("kubernetes.io/service-name".into(), "default/web".into());
@@ -45,7 +45,7 @@ async fn two_clusters() -> Fixture {
 }
 
 async fn sweep(fixture: &Fixture, settings: &SweepSettings, living: &Living, found: &mut Found) {
-    super::super::sweep::sweep(&fixture.context, settings, living, found)
+    super::super::orphans::sweep::sweep(&fixture.context, settings, living, found)
         .await
         .unwrap();
 }
@@ -127,7 +127,7 @@ async fn with_network() -> Fixture {
         let groups = &mut world.network.target_groups;
         let mut other = groups.values().next().unwrap().clone();
         other.described.arn.push('f');
-        let tags = super::super::names::cluster_tags("other", false);
+        let tags = super::super::spec::names::cluster_tags("other", false);
         other.tags.retain(|key, _| !key.starts_with("kubernetes.io/cluster/"));
         other.tags.extend(tags);
         groups.insert(other.described.arn.clone(), other);
@@ -244,7 +244,7 @@ async fn a_call_that_fails_finds_nothing() {
     let fixture = Fixture::new(World::default());
     let denied = outrigger_aws::Error::answered("DescribeSecurityGroups", "UnauthorizedOperation", "no");
     fixture.aws.fail_next("DescribeSecurityGroups", denied);
-    let sweep = super::super::sweep::sweep(
+    let sweep = super::super::orphans::sweep::sweep(
         &fixture.context,
         &settings(Sweep::Delete),
         &living(None),
@@ -283,7 +283,7 @@ async fn same_id(own: usize, others: usize) -> (Fixture, Living) {
         made.described.instances.clear();
         for n in 0..own + others {
             let mut more = made.clone();
-            more.described.name = super::super::names::load_balancer(&uid(n));
+            more.described.name = super::super::spec::names::load_balancer(&uid(n));
             if n >= own {
                 let service = format!("other/web-{n}");
                 more.tags.insert("kubernetes.io/service-name".into(), service);
@@ -346,7 +346,7 @@ async fn where_instances_may_not_be_described_nothing_goes() {
     let denied = outrigger_aws::Error::answered("DescribeInstances", "UnauthorizedOperation", "no");
     fixture.aws.fail_next("DescribeInstances", denied);
     assert!(
-        super::super::sweep::sweep(&fixture.context, &delete, &living, &mut found)
+        super::super::orphans::sweep::sweep(&fixture.context, &delete, &living, &mut found)
             .await
             .is_err()
     );
@@ -356,7 +356,7 @@ async fn where_instances_may_not_be_described_nothing_goes() {
 #[tokio::test(start_paused = true)]
 async fn a_load_balancer_with_targets_that_are_no_nodes_stays_until_they_are_terminated() {
     let (fixture, living) = same_id(100, 1).await;
-    let other = super::super::names::load_balancer(&uid(100));
+    let other = super::super::spec::names::load_balancer(&uid(100));
     // Too young to be counted as another cluster's, and a target all the same.
     others_instance(&fixture, "i-0123456789abcdef0", a_minute_ago());
     let id = InstanceId::new("i-0123456789abcdef0");
@@ -391,11 +391,11 @@ async fn a_network_load_balancer_with_targets_that_are_no_nodes_stays_with_all_t
 #[tokio::test(start_paused = true)]
 async fn what_has_the_uid_of_another_cluster_stays_and_is_no_leftover() {
     let (mut fixture, living) = same_id(100, 1).await;
-    let other = super::super::names::load_balancer(&uid(100));
+    let other = super::super::spec::names::load_balancer(&uid(100));
     let tag = |uid: &str| {
         fixture.aws.change(|world| {
             let balancer = world.load_balancers.get_mut(&other).unwrap();
-            let key = super::super::names::CLUSTER_UID_TAG.to_owned();
+            let key = super::super::spec::names::CLUSTER_UID_TAG.to_owned();
             balancer.tags.insert(key, uid.to_owned());
         });
     };
@@ -413,7 +413,7 @@ async fn what_has_the_uid_of_another_cluster_stays_and_is_no_leftover() {
     assert_eq!(report.metrics.of("classic-load-balancer"), 0);
     fixture.aws.change(|world| {
         let balancer = world.load_balancers.get_mut(&other).unwrap();
-        let key = super::super::names::CLUSTER_UID_TAG.to_owned();
+        let key = super::super::spec::names::CLUSTER_UID_TAG.to_owned();
         balancer.tags.insert(key, "u-a".to_owned());
     });
     assert_eq!(three_sweeps(&fixture, &living).await.len(), 1);

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::Error as AwsError;
 
-use super::super::sweep::{Found, Living, SweepMetrics, SweepSettings};
+use super::super::orphans::sweep::{Found, Living, SweepMetrics, SweepSettings};
 use super::fixture::{Fixture, LB, world};
 use super::network;
 use super::network::deletion::{delete, is_clean};
@@ -158,7 +158,7 @@ async fn the_sweep_deletes_no_load_balancer_whose_tags_are_unknown() {
         metrics: SweepMetrics::default(),
     };
     for _ in 0..3 {
-        super::super::sweep::sweep(&fixture.context, &settings, &living, &mut found)
+        super::super::orphans::sweep::sweep(&fixture.context, &settings, &living, &mut found)
             .await
             .unwrap();
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::memory::Memories;
-use super::super::shape::Shape;
-use super::super::vanished::Missing;
+use super::super::orphans::orphaned_services::Missing;
+use super::super::queue::service_state::Memories;
+use super::super::queue::spec_fingerprint::Shape;
 use super::fixture::{Answer, Fixture, LB, UID, world};
 use super::network::deletion::delete;
 
@@ -19,10 +19,10 @@ async fn settled() -> Fixture {
 async fn what_a_vanished_service_had_goes_after_a_second_search() {
     let fixture = settled().await;
     let mut missing = Missing::default();
-    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| true).await;
-    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| true).await;
+    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     assert!(fixture.aws.calls().is_empty(), "one search is no proof");
-    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |name, uid| {
+    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |name, uid| {
         name != "default/web" && uid != UID
     })
     .await;
@@ -30,7 +30,7 @@ async fn what_a_vanished_service_had_goes_after_a_second_search() {
     assert!(world.load_balancers.is_empty() && world.security_groups.len() == 1);
     assert!(fixture.events().last().unwrap().contains("DeletedLoadBalancer"));
     fixture.aws.forget_calls();
-    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     assert!(fixture.aws.calls().is_empty(), "it is forgotten");
 }
 
@@ -38,20 +38,20 @@ async fn what_a_vanished_service_had_goes_after_a_second_search() {
 async fn a_deletion_that_fails_is_told_and_tried_again_after_a_pause() {
     let fixture = settled().await;
     let mut missing = Missing::default();
-    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     let denied = outrigger_aws::Error::answered("DeleteLoadBalancer", "AccessDenied", "no");
     fixture.aws.fail_next("DeleteLoadBalancer", denied);
-    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     let told = fixture.events().last().unwrap().clone();
     assert!(
         told.starts_with("Warning DeleteLoadBalancerFailed Error deleting load balancer: "),
         "{told}"
     );
     fixture.aws.forget_calls();
-    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     assert!(fixture.aws.calls().is_empty(), "not at once");
     tokio::time::advance(Duration::from_secs(5)).await;
-    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     assert!(fixture.aws.world().load_balancers.is_empty());
 }
 
@@ -84,7 +84,7 @@ async fn what_a_service_had_goes_when_another_one_of_its_name_wants_nothing_here
     let mut missing = Missing::default();
     for _ in 0..2 {
         let exists = |_: &str, uid: &str| uid != UID;
-        super::super::vanished::delete_orphaned(&fixture.context, &mut missing, exists).await;
+        super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, exists).await;
     }
     assert!(fixture.aws.world().load_balancers.is_empty());
 }
@@ -108,7 +108,7 @@ async fn a_service_that_has_got_a_class_is_let_go_with_its_load_balancer() {
     fixture.sync().await.unwrap();
     assert!(fixture.aws.world().load_balancers.is_empty());
     assert_eq!(fixture.service().metadata.finalizers, Some(Vec::new()));
-    fixture.change(|service| service.metadata.finalizers = Some(vec![super::super::names::FINALIZER.into()]));
+    fixture.change(|service| service.metadata.finalizers = Some(vec![super::super::spec::names::FINALIZER.into()]));
     fixture.sync().await.unwrap();
     let finalizers = fixture.service().metadata.finalizers.unwrap();
     assert_eq!(finalizers.len(), 1, "it may be the other controller's");
@@ -186,7 +186,7 @@ async fn a_failure_to_let_go_is_counted_once() {
     let service = fixture.service();
     fixture.sync().await.unwrap_err();
     assert_eq!(
-        super::super::sync::retry_after(&fixture.context, &service),
+        super::super::reconcile::retry_after(&fixture.context, &service),
         Duration::from_secs(5)
     );
     assert!(
@@ -213,18 +213,18 @@ async fn many_that_vanish_at_once_lose_nothing() {
     let mut missing = Missing::default();
     for _ in 0..3 {
         let exists = |name: &str, _: &str| !lost.contains(&name);
-        super::super::vanished::delete_orphaned(&fixture.context, &mut missing, exists).await;
+        super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, exists).await;
     }
     with_others(&fixture.context.memories, 30);
     for _ in 0..2 {
         let exists = |name: &str, _: &str| !lost.contains(&name) || name == lost[3];
-        super::super::vanished::delete_orphaned(&fixture.context, &mut missing, exists).await;
+        super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, exists).await;
     }
     assert!(fixture.aws.calls().is_empty());
     assert_eq!(fixture.context.memories.names().len(), 31);
     for _ in 0..2 {
         let exists = |name: &str, _: &str| !lost.contains(&name) && name != "default/other-7";
-        super::super::vanished::delete_orphaned(&fixture.context, &mut missing, exists).await;
+        super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, exists).await;
     }
     let names = fixture.context.memories.names();
     let known = |name: &str| names.iter().any(|(known, _)| known == name);
@@ -236,13 +236,13 @@ async fn many_that_vanish_at_once_lose_nothing() {
 async fn who_is_back_before_its_turn_loses_nothing() {
     let fixture = settled().await;
     let mut missing = Missing::default();
-    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     let asked = std::cell::Cell::new(0);
     let exists = |_: &str, _: &str| {
         asked.set(asked.get() + 1);
         asked.get() > 1
     };
-    super::super::vanished::delete_orphaned(&fixture.context, &mut missing, exists).await;
+    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, exists).await;
     assert_eq!(asked.get(), 2);
     assert!(fixture.aws.calls().is_empty());
 }
@@ -260,14 +260,14 @@ async fn nothing_is_made_for_a_service_that_is_gone_before_it_has_the_finalizer(
 async fn what_is_made_for_a_service_that_goes_meanwhile_is_found_again() {
     let fixture = Fixture::new(world());
     // The finalizer is added; the address finds nobody.
-    fixture.change(|service| service.metadata.finalizers = Some(vec![super::super::names::FINALIZER.into()]));
+    fixture.change(|service| service.metadata.finalizers = Some(vec![super::super::spec::names::FINALIZER.into()]));
     fixture.api.answers.lock().unwrap().push(Answer::Gone);
     let forgotten = async { fixture.context.memories.forget(UID) };
     tokio::join!(fixture.sync(), forgotten).0.unwrap();
     assert_eq!(fixture.aws.world().load_balancers.len(), 1);
     let mut missing = Missing::default();
     for _ in 0..2 {
-        super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+        super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     }
     assert!(fixture.aws.world().load_balancers.is_empty());
 }
@@ -283,7 +283,7 @@ async fn so_is_what_was_half_made() {
     assert_eq!(fixture.aws.world().load_balancers.len(), 1);
     let mut missing = Missing::default();
     for _ in 0..2 {
-        super::super::vanished::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+        super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     }
     assert!(fixture.aws.world().load_balancers.is_empty());
 }

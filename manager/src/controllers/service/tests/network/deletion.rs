@@ -7,7 +7,7 @@ use outrigger_aws::Error as AwsError;
 use serde_json::json;
 
 use super::super::super::error::Error;
-use super::super::super::names::FINALIZER;
+use super::super::super::spec::names::FINALIZER;
 use super::super::fixture::Fixture;
 use super::*;
 
@@ -59,7 +59,7 @@ async fn what_aws_still_holds_is_tried_again_and_holds_the_service() {
     let error = fixture.sync().await.unwrap_err();
     assert!(matches!(error, Error::TargetGroupInUse { .. }), "{error}");
     assert_eq!(
-        super::super::super::sync::retry_after(&fixture.context, &fixture.service()),
+        super::super::super::reconcile::retry_after(&fixture.context, &fixture.service()),
         Duration::from_secs(5)
     );
     assert_eq!(finalizers(&fixture), [FINALIZER]);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use outrigger_aws::Error;
 use outrigger_aws::ec2::{IpPermission, IpRange};
 
-use super::super::super::work::Next;
+use super::super::super::action::Next;
 use super::deletion::delete;
 use super::*;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use outrigger_aws::InstanceId;
 use outrigger_aws::elbv2::TargetGroup;
 
-use super::super::super::memory::CONFIRMATION;
-use super::super::super::network::model::{Existing, Group, Observed};
+use super::super::super::model::network::{Existing, Group, Observed};
+use super::super::super::queue::service_state::CONFIRMATION;
 use super::*;
 
 fn group(instance: &str, used_by: &[&str]) -> Group {

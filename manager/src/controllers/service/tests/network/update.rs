@@ -4,7 +4,7 @@ use outrigger_aws::InstanceId;
 use serde_json::json;
 
 use super::super::super::error::Error;
-use super::super::super::memory::CONFIRMATION;
+use super::super::super::queue::service_state::CONFIRMATION;
 use super::super::fixture::Fixture;
 use super::*;
 

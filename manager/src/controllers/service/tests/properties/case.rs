@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use serde_json::json;
 use tokio::time::Duration;
 
-use super::super::super::names;
 use super::super::super::settings::Settings;
+use super::super::super::spec::names;
 use super::super::fixture::Fixture;
 use super::cluster::{Fact, NodeState, base, facts, nodes, settings};
 use super::edits::{Edit, edits};

@@ -8,7 +8,7 @@ use outrigger_aws::fake::{FakeListener, FakeNetworkLoadBalancer, FakeTargetGroup
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
-use super::super::super::names;
+use super::super::super::spec::names;
 use super::super::fixture::LB;
 
 /// What the ARNs of things begin with.

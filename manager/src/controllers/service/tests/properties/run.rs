@@ -7,8 +7,8 @@ use outrigger_aws::fake::World;
 use proptest::test_runner::TestCaseError;
 use tokio::time::Duration;
 
+use super::super::super::action::Next;
 use super::super::super::error::Error;
-use super::super::super::work::Next;
 use super::super::fixture::Fixture;
 use super::case::PAUSE;
 

@@ -9,7 +9,7 @@ use outrigger_aws::ec2::{Instance, InstanceState};
 use outrigger_aws::fake::World;
 use proptest::prelude::*;
 
-use super::super::super::names;
+use super::super::super::spec::names;
 use super::case::{Case, cases};
 use super::cluster::NodeState;
 use super::likeness::targets;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
-use super::super::super::annotations::PREFIX;
+use super::super::super::spec::annotations::PREFIX;
 use super::super::fixture::UID;
 
 /// The kind of load balancer that a Service asks for.

@@ -1,0 +1,294 @@
+//! Carrying out a plan. The executor makes no choices: it writes what the plan says, in order, as long as it may.
+
+mod classic;
+mod network;
+pub mod target_batches;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::ec2::IpPermission;
+use outrigger_aws::{Ec2, Elb, Elbv2, Error as AwsError, Kind};
+use outrigger_leader::Permit;
+
+use super::context::Context;
+use super::error::Error;
+use super::inventory::shared::Shared;
+use super::plan::revoke_first;
+use super::plan::security_groups;
+use super::plan::{GroupRef, GroupStep, Plan, Planned, Step};
+use super::queue::creation_queue::Lines;
+use super::spec::names::uid;
+use crate::aws_write;
+use target_batches::Refused;
+
+/// The pauses between tries to bring back rules that were taken away to be handed over, in seconds.
+const PATIENCE: [u64; 4] = [1, 2, 4, 8];
+
+/// Writes at AWS, under a permit that is looked at before each.
+pub struct Executor<'a> {
+    /// EC2.
+    pub ec2: &'a dyn Ec2,
+    /// Classic load balancers.
+    pub elb: &'a dyn Elb,
+    /// Network load balancers.
+    pub elbv2: &'a dyn Elbv2,
+    /// The right to write.
+    pub permit: &'a Permit,
+    /// Name of the load balancer that the plan is about.
+    pub load_balancer: &'a str,
+    /// What is known of AWS, which is told of every write.
+    pub shared: &'a Shared,
+    /// Who waits to have a load balancer made. They are told when one is: from then on AWS's budget counts it.
+    pub lines: &'a Lines,
+    /// The UID of the Service.
+    pub uid: &'a str,
+}
+
+/// What a plan has made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Made {
+    /// The ID of the group that was made.
+    pub group: Option<String>,
+    /// The DNS name of the load balancer that was made.
+    pub dns_name: Option<String>,
+    /// The ARN of the network load balancer that was made.
+    pub load_balancer: Option<String>,
+    /// The ARNs of target groups that were made, by name.
+    pub target_groups: BTreeMap<String, String>,
+    /// Targets that AWS did not take or did not let go.
+    pub refused: Vec<Refused>,
+}
+
+/// Carries out all steps. A group that is still in use, or an action that AWS denies, stops only the later steps that depend on
+/// it.
+///
+/// # Errors
+/// At the first step that fails for another reason, or when the right to write has ended; the steps before it are done. Of several
+/// steps that failed, the error of the first denied one is returned.
+pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> {
+    let (mut made, mut held) = (Made::default(), None);
+    let mut omitted: Vec<&Step> = Vec::new();
+    let mut steps: Vec<&Planned> = plan.steps.iter().rev().collect();
+    while let Some(planned) = steps.pop() {
+        let (action, step) = (planned.step.action(), &planned.step);
+        if omitted.iter().any(|omitted| step.depends_on(omitted)) {
+            tracing::warn!(
+                action,
+                load_balancer = executor.load_balancer,
+                ?step,
+                "omitted a step: AWS has denied an earlier one that it depends on"
+            );
+            omitted.push(step);
+            continue;
+        }
+
+        tracing::info!(action, load_balancer = executor.load_balancer, ?step, reason = %planned.reason, "writing to AWS");
+        if step.creates_balancer() {
+            executor.lines.done(executor.uid);
+        }
+        let done = executor.step(step, &mut made).await;
+        executor.shared.written(executor.load_balancer, step);
+        if is(&done, Kind::QuotaExceeded) && revoke_first::make(planned, &mut steps) {
+            tracing::info!(
+                action,
+                load_balancer = executor.load_balancer,
+                "the group is full: rules go before others come"
+            );
+            continue;
+        }
+
+        match done {
+            Ok(()) => {}
+            Err(error) if is_isolated(&error) => {
+                let text = error.chain();
+                tracing::warn!(
+                    action,
+                    load_balancer = executor.load_balancer,
+                    error = text,
+                    "AWS has denied or deferred a step"
+                );
+                omitted.push(step);
+                held = Some(more_telling(held, error));
+            }
+            Err(error @ Error::NotLeader(_)) => return Err(error),
+            Err(error) => {
+                let text = error.chain();
+                tracing::warn!(
+                    action,
+                    load_balancer = executor.load_balancer,
+                    error = text,
+                    "a step failed; omitting the others"
+                );
+                // The denied one may be the reason.
+                return Err(held.unwrap_or(error));
+            }
+        }
+    }
+    held.map_or(Ok(made), Err)
+}
+
+/// Whether later steps may be carried out after this error: AWS still uses what is to be deleted, or denies an action.
+fn is_isolated(error: &Error) -> bool {
+    is_in_use(error) || matches!(error, Error::Aws(error) if error.is_denied_action())
+}
+
+fn is_in_use(error: &Error) -> bool {
+    matches!(error, Error::TargetGroupInUse { .. } | Error::GroupInUse { .. })
+}
+
+/// The first denial; else the first error: what is in use now may be free at the next pass.
+fn more_telling(held: Option<Error>, error: Error) -> Error {
+    match held {
+        Some(held) if is_in_use(&held) && !is_in_use(&error) => error,
+        Some(held) => held,
+        None => error,
+    }
+}
+
+impl<'a> Executor<'a> {
+    /// Carries out plans about a load balancer of this Service.
+    #[must_use]
+    pub fn new(context: &'a Context, service: &'a Service, load_balancer: &'a str) -> Self {
+        Self {
+            ec2: context.aws.ec2.as_ref(),
+            elb: context.aws.elb.as_ref(),
+            elbv2: context.aws.elbv2.as_ref(),
+            permit: &context.permit,
+            load_balancer,
+            shared: &context.aws.shared,
+            lines: &context.lines,
+            uid: uid(service),
+        }
+    }
+}
+
+impl Executor<'_> {
+    /// One write, with the permit.
+    pub(super) async fn write<T>(
+        &self,
+        action: &'static str,
+        call: impl Future<Output = Result<T, AwsError>>,
+    ) -> Result<T, Error> {
+        Ok(aws_write::write(self.permit, action, call).await??)
+    }
+
+    async fn step(&self, step: &Step, made: &mut Made) -> Result<(), Error> {
+        match step {
+            Step::Group(step) => self.group_step(step, made).await,
+            Step::Classic(step) => self.classic_step(step, made).await,
+            Step::Network(step) => self.network_step(step, made).await,
+        }
+    }
+
+    async fn group_step(&self, step: &GroupStep, made: &mut Made) -> Result<(), Error> {
+        let action = step.action();
+        match step {
+            GroupStep::Create(new) => {
+                made.group = Some(self.write(action, self.ec2.create_security_group(new)).await?);
+                Ok(())
+            }
+            GroupStep::Tag(id, tags) => {
+                self.write(action, self.ec2.create_tags(std::slice::from_ref(id), tags))
+                    .await
+            }
+            GroupStep::Authorize(group, rules) => self.authorize(&resolve(group, made)?, rules).await,
+            GroupStep::LetIn { node_group, from } => {
+                self.authorize(node_group, &[security_groups::all_from(&resolve(from, made)?)])
+                    .await
+            }
+            GroupStep::Revoke(id, rules) => self.revoke(id, rules).await,
+            GroupStep::HandOver { group, rules, to } => self.hand_over(group, rules, to).await,
+            GroupStep::Delete(id) => self.delete_group(id).await,
+        }
+    }
+
+    /// EC2 refuses all rules of a call when one is there already, which happens when its own answers lag behind an
+    /// earlier write. Then each goes alone.
+    async fn authorize(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
+        const ACTION: &str = "AuthorizeSecurityGroupIngress";
+        let all = self.write(ACTION, self.ec2.authorize_ingress(group, rules)).await;
+        if !is(&all, Kind::AlreadyExists) {
+            return all;
+        }
+        for rule in security_groups::one_source_each(rules) {
+            let one = self.write(ACTION, self.ec2.authorize_ingress(group, &[rule])).await;
+            done_if(one, Kind::AlreadyExists)?;
+        }
+        Ok(())
+    }
+
+    /// The same for rules that are gone already.
+    async fn revoke(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
+        const ACTION: &str = "RevokeSecurityGroupIngress";
+        let all = self.write(ACTION, self.ec2.revoke_ingress(group, rules)).await;
+        if !is(&all, Kind::NotFound) {
+            return all;
+        }
+        for rule in security_groups::one_source_each(rules) {
+            done_if(
+                self.write(ACTION, self.ec2.revoke_ingress(group, &[rule])).await,
+                Kind::NotFound,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// What was revoked has no description any more by which it is found again: it is brought back with some patience, also
+    /// when nobody knows whether, or how much of it, was revoked.
+    async fn hand_over(&self, group: &str, rules: &[IpPermission], to: &[IpPermission]) -> Result<(), Error> {
+        let revoked = self.revoke(group, rules).await;
+        if matches!(revoked, Err(Error::NotLeader(_))) || is(&revoked, Kind::AccessDenied) {
+            return revoked;
+        }
+        let mut pauses = PATIENCE.iter();
+        loop {
+            let back = self.authorize(group, to).await;
+            let passing = [Kind::Throttled, Kind::Transport, Kind::Other];
+            match pauses.next().filter(|_| passing.iter().any(|kind| is(&back, *kind))) {
+                None => return back.and(revoked),
+                Some(pause) => tokio::time::sleep(Duration::from_secs(*pause)).await,
+            }
+        }
+    }
+
+    /// A group that something still uses is no failure: AWS lets go of a deleted load balancer's interfaces some
+    /// seconds later. The Service is looked at again; nobody waits here.
+    async fn delete_group(&self, id: &str) -> Result<(), Error> {
+        let deleted = self
+            .write("DeleteSecurityGroup", self.ec2.delete_security_group(id))
+            .await;
+        if is(&deleted, Kind::DependencyViolation) {
+            return Err(Error::GroupInUse { group: id.to_owned() });
+        }
+        done_if(deleted, Kind::NotFound)
+    }
+}
+
+/// Whether a write failed for this reason.
+pub(super) fn is<T>(result: &Result<T, Error>, kind: Kind) -> bool {
+    matches!(result, Err(Error::Aws(error)) if error.kind() == kind)
+}
+
+/// An error that says that the step's effect is there already is success.
+pub(super) fn done_if(result: Result<(), Error>, kind: Kind) -> Result<(), Error> {
+    if is(&result, kind) { Ok(()) } else { result }
+}
+
+pub(super) fn resolve(group: &GroupRef, made: &Made) -> Result<String, Error> {
+    match group {
+        GroupRef::Id(id) => Ok(id.clone()),
+        GroupRef::Created => made.group.clone().ok_or_else(|| {
+            Error::Aws(AwsError::unusable(
+                "CreateSecurityGroup",
+                "the plan names a group that it does not make",
+            ))
+        }),
+    }
+}
+
+pub(super) fn resolve_all(groups: &[GroupRef], made: &Made) -> Result<Vec<String>, Error> {
+    groups.iter().map(|group| resolve(group, made)).collect()
+}

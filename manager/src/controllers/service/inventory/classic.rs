@@ -1,0 +1,101 @@
+//! Reading at AWS what a plan is made from. Everything is asked for by name, ID or filter; nothing is written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use outrigger_aws::ec2::SecurityGroup;
+use outrigger_aws::{Error, InstanceId};
+
+use super::super::model::classic::{Existing, Observed};
+use super::super::plan::targets::{Candidate, NodeInstance};
+use super::super::settings::Settings;
+use super::super::spec::classic::desired::{Desired, Groups};
+use super::super::spec::names;
+use super::{Look, classic_load_balancer, group_by_name, groups_by_id, referencing, vpc};
+
+/// Reads what a plan for this Service needs.
+///
+/// # Errors
+/// The first call that failed.
+pub async fn observe(
+    look: &Look<'_>,
+    desired: &Desired,
+    settings: &Settings,
+    candidates: &[Candidate],
+) -> Result<Observed, Error> {
+    let load_balancer = existing(look, &desired.name).await?;
+    let own_group = group_by_name(look, &settings.vpc_id, &desired.own_group.name).await?;
+    let mut observed = Observed {
+        load_balancer,
+        own_group,
+        ..Observed::default()
+    };
+    observed.vpc = vpc(look, &desired.subnets, settings, &observed.attached()).await?;
+    observed.instances = look.instances.look_up(&ids(candidates)).await?;
+    if !settings.disable_security_group_ingress {
+        observed.groups = groups_by_id(look, of_instances(&observed.instances)).await?;
+        observed.referencing = referencing(look, sources(desired, observed.own_group.as_ref())).await?;
+    }
+    Ok(observed)
+}
+
+/// Reads what it takes to let the targets of a load balancer follow the Nodes.
+///
+/// # Errors
+/// The first call that failed.
+pub async fn standing(
+    look: &Look<'_>,
+    name: &str,
+    settings: &Settings,
+    candidates: &[Candidate],
+) -> Result<Observed, Error> {
+    let Some(described) = look.elb.describe(name).await? else {
+        return Ok(Observed::default());
+    };
+    let mut observed = Observed {
+        load_balancer: Some(Existing {
+            described,
+            ..Existing::default()
+        }),
+        ..Observed::default()
+    };
+    observed.instances = look.instances.look_up(&ids(candidates)).await?;
+    if !settings.disable_security_group_ingress {
+        observed.own_group = group_by_name(look, &settings.vpc_id, &names::security_group(name)).await?;
+        observed.groups = groups_by_id(look, of_instances(&observed.instances)).await?;
+    }
+    Ok(observed)
+}
+
+fn ids(candidates: &[Candidate]) -> BTreeSet<InstanceId> {
+    candidates.iter().map(|candidate| candidate.id.clone()).collect()
+}
+
+/// The security groups of instances.
+fn of_instances(instances: &BTreeMap<InstanceId, NodeInstance>) -> BTreeSet<String> {
+    let groups = instances.values().flat_map(|instance| &instance.security_groups);
+    groups.cloned().collect()
+}
+
+async fn existing(look: &Look<'_>, name: &str) -> Result<Option<Existing>, Error> {
+    let Some((described, tags)) = classic_load_balancer(look, name).await? else {
+        return Ok(None);
+    };
+    let attributes = match look.reads_attributes() {
+        true => look.optional(look.elb.attributes(name).await)?,
+        false => None,
+    };
+    Ok(Some(Existing {
+        described,
+        attributes,
+        tags,
+    }))
+}
+
+/// The groups whose traffic nodes let in, or did before the annotations changed.
+fn sources(desired: &Desired, own: Option<&SecurityGroup>) -> BTreeSet<String> {
+    let mut sources: BTreeSet<String> = own.map(|group| group.id.clone()).into_iter().collect();
+    if let Groups::Given(given) = &desired.groups {
+        sources.extend(given.first().cloned());
+    }
+    sources
+}

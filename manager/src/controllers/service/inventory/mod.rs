@@ -1,0 +1,301 @@
+//! Reading at AWS what load balancers of either kind need. Everything is asked for by name, ID or filter; nothing is
+//! written.
+//!
+//! Many Services ask the same, most of all after a start, so that answers are shared:
+//!
+//! - subnets, route tables and security groups serve all for [`freshness::MAX_AGE`]; what one call can say of up to 200 groups,
+//!   the own ones of other Services among them, is asked in one call;
+//! - at the first look after a start, or after Nodes have changed, a load balancer is described together with 19 others
+//!   whose turn is still to come. Such a description is used once; from then on each look reads its own load balancer;
+//! - a look for Nodes leaves attributes alone ([`Look::for_targets`]).
+//!
+//! Why a stale answer does no harm. A look on behalf of a change of the Service itself, or after a failure, takes none: who
+//! has changed the Service may have changed something at AWS just before. Another [`Look`] notes when something that it was
+//! told is older than itself. A plan from such a look is dropped, and made again from a fresh look, before anything is
+//! written or any fault is told (`observation::suffices`). So a stale answer costs reads, never a wrong write. What is left is
+//! that a look for drift or for Nodes finds nothing to do because it did not see what someone else has changed at AWS within
+//! the last minute; the next look at that Service finds it, as it would have if the change had come a minute later. Changes
+//! of ours are seen at once: security groups are forgotten at every write to any of them ([`Shared::written`]), an answer that
+//! was under way then included, and subnets and route tables are never written here. Whatever is read to delete is read fresh.
+
+mod aws;
+pub mod classic;
+pub mod classic_deletion;
+pub mod denial;
+pub mod freshness;
+pub mod network;
+pub mod network_deletion;
+pub mod node_groups;
+pub mod node_instances;
+mod prefetch;
+pub mod reader;
+mod sequence;
+pub mod shared;
+pub mod shared_health_rules;
+mod single_flight;
+pub mod tag_reads;
+pub mod target_group_list;
+pub mod unused_target_groups;
+pub mod zone_cache;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use outrigger_aws::ec2::{MAX_FILTER_VALUES, SecurityGroup, Subnet};
+use outrigger_aws::elb::LoadBalancer;
+use outrigger_aws::elbv2::NetworkLoadBalancer;
+use outrigger_aws::{Error, Filter, Tags};
+
+use super::model::known_tags::KnownTags;
+use super::plan::subnets::Vpc;
+use super::settings::Settings;
+use super::spec::annotations::Kind;
+use super::spec::request::Subnets;
+use shared::each;
+
+pub use aws::Aws;
+pub use reader::Look;
+
+/// A classic load balancer and its tags, as far as they may be read.
+///
+/// # Errors
+/// When a call failed.
+pub async fn classic_load_balancer(look: &Look<'_>, name: &str) -> Result<Option<(LoadBalancer, KnownTags)>, Error> {
+    let all = || look.shared.load_balancers(Kind::Classic);
+    let many = |names: Vec<String>| async move {
+        let found = look.elb.describe_many(&names).await?;
+        let names: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
+        let mut tags = look.tag_reads.allowed(look.elb.tags_of_many(&names).await)?;
+        let with_tags = found.into_iter().map(|found| {
+            let of_it = tags.as_mut().map(|tags| tags.remove(&found.name).unwrap_or_default());
+            (found.name.clone(), (found, KnownTags::of(of_it)))
+        });
+        Ok(with_tags.collect::<HashMap<_, _>>())
+    };
+    if let Some(ahead) = look.shared.classic.take(name, look.freshness(), all, many).await {
+        return Ok(ahead);
+    }
+    let Some(described) = look.elb.describe(name).await? else {
+        return Ok(None);
+    };
+    let tags = look.tag_reads.allowed(look.elb.describe_tags(name).await)?;
+    Ok(Some((described, KnownTags::of(tags))))
+}
+
+/// A network load balancer. With its tags where many are described at once, so that one more call serves all of them, and only
+/// after a start: that it belongs to this cluster is found out once.
+///
+/// # Errors
+/// When the call failed, or the name belongs to a load balancer of another type.
+pub async fn network_load_balancer(
+    look: &Look<'_>,
+    name: &str,
+) -> Result<Option<(NetworkLoadBalancer, Option<Tags>)>, Error> {
+    let all = || look.shared.load_balancers(Kind::Network);
+    let many = |names: Vec<String>| async move {
+        let found = look.elbv2.load_balancers(&names).await?;
+        let arns: Vec<String> = found.iter().map(|found| found.arn.clone()).collect();
+        let mut tags = match look.reads_owners && look.reads_attributes() && !arns.is_empty() {
+            true => look.tag_reads.allowed(look.elbv2.tags(&arns).await)?,
+            false => None,
+        };
+        let with_tags = found.into_iter().map(|found| {
+            let of_it = tags.as_mut().map(|tags| tags.remove(&found.arn).unwrap_or_default());
+            (found.name.clone(), (found, of_it))
+        });
+        Ok(with_tags.collect::<HashMap<_, _>>())
+    };
+    if let Some(ahead) = look.shared.network.take(name, look.freshness(), all, many).await {
+        return Ok(ahead);
+    }
+    let found = look.elbv2.load_balancers(&[name.to_owned()]).await?;
+    let found = found.into_iter().find(|balancer| balancer.name == name);
+    Ok(found.map(|balancer| (balancer, None)))
+}
+
+/// The groups of the account that this filter finds, by a tag or by the VPC, as far as they are `wanted`.
+///
+/// # Errors
+/// When the call failed.
+pub async fn groups_where(
+    look: &Look<'_>,
+    filter: Filter,
+    wanted: impl Fn(&SecurityGroup) -> bool,
+) -> Result<BTreeMap<String, SecurityGroup>, Error> {
+    let key = format!("{}={}", filter.name, filter.values.join(","));
+    let ask = |keys: BTreeSet<String>| async move {
+        let groups = Arc::new(look.ec2.security_groups(&[filter]).await?);
+        Ok(keys.into_iter().map(|key| (key, Arc::clone(&groups))).collect())
+    };
+    let keys = BTreeSet::from([key]);
+    let found = look
+        .shared
+        .found
+        .of(&keys, look.freshness(), BTreeSet::new, ask)
+        .await?;
+    let groups = found.values().flat_map(|groups| groups.iter());
+    let wanted = groups.filter(|group| wanted(group));
+    Ok(wanted.map(|group| (group.id.clone(), group.clone())).collect())
+}
+
+/// The group of this name in the VPC; names are unique there.
+///
+/// # Errors
+/// When the call failed.
+pub async fn group_by_name(look: &Look<'_>, vpc_id: &str, name: &str) -> Result<Option<SecurityGroup>, Error> {
+    let ask = |names: BTreeSet<String>| async move {
+        let filters = [
+            Filter::new("group-name", names.iter().cloned()),
+            Filter::new("vpc-id", [vpc_id]),
+        ];
+        let groups = look.ec2.security_groups(&filters).await?;
+        let named = groups
+            .into_iter()
+            .filter_map(|group| Some((group.name.clone()?, Some(Arc::new(group)))));
+        Ok(each(names, named.collect()))
+    };
+    let key = BTreeSet::from([name.to_owned()]);
+    let ahead = || look.shared.groups_to_come();
+    let mut found = look.shared.named.of(&key, look.freshness(), ahead, ask).await?;
+    Ok(found.remove(name).flatten().map(Arc::unwrap_or_clone))
+}
+
+/// The groups of these IDs, as far as EC2 lists them.
+///
+/// # Errors
+/// When a call failed.
+pub async fn groups_by_id(look: &Look<'_>, ids: BTreeSet<String>) -> Result<BTreeMap<String, SecurityGroup>, Error> {
+    let ask = |ids: BTreeSet<String>| async move {
+        let listed: Vec<String> = ids.iter().cloned().collect();
+        let mut found = BTreeMap::new();
+        for chunk in listed.chunks(MAX_FILTER_VALUES) {
+            let filter = Filter::new("group-id", chunk.iter().cloned());
+            let groups = look.ec2.security_groups(&[filter]).await?;
+            found.extend(
+                groups
+                    .into_iter()
+                    .map(|group| (group.id.clone(), Some(Arc::new(group)))),
+            );
+        }
+        Ok(each(ids, found))
+    };
+    let found = look
+        .shared
+        .groups
+        .of(&ids, look.freshness(), BTreeSet::new, ask)
+        .await?;
+    let listed = found
+        .into_iter()
+        .filter_map(|(id, group)| Some((id, Arc::unwrap_or_clone(group?))));
+    Ok(listed.collect())
+}
+
+/// The groups with a rule that names one of `sources`, at most 200; no source: no call.
+///
+/// # Errors
+/// When the call failed.
+pub async fn referencing(look: &Look<'_>, sources: BTreeSet<String>) -> Result<Vec<SecurityGroup>, Error> {
+    let ask = |sources: BTreeSet<String>| async move {
+        let filter = Filter::new("ip-permission.group-id", sources.iter().cloned());
+        let mut by_source = BTreeMap::<String, Vec<Arc<SecurityGroup>>>::new();
+        for group in look.ec2.security_groups(&[filter]).await? {
+            let group = Arc::new(group);
+            let pairs = group.ingress.iter().flat_map(|rule| &rule.groups);
+            let named: BTreeSet<&String> = pairs.filter_map(|pair| pair.group_id.as_ref()).collect();
+            for source in named {
+                by_source.entry(source.clone()).or_default().push(Arc::clone(&group));
+            }
+        }
+        Ok(each(sources, by_source))
+    };
+    let ahead = || look.shared.sources_to_come();
+    let found = look
+        .shared
+        .referencing
+        .of(&sources, look.freshness(), ahead, ask)
+        .await?;
+    let groups = found.into_values().flatten();
+    let once: BTreeMap<String, Arc<SecurityGroup>> = groups.map(|group| (group.id.clone(), group)).collect();
+    Ok(once.into_values().map(Arc::unwrap_or_clone).collect())
+}
+
+/// Reads what subnets are chosen from, for a load balancer that stands in `attached`.
+///
+/// # Errors
+/// The first call that failed.
+pub async fn vpc(
+    look: &Look<'_>,
+    wanted: &Subnets,
+    settings: &Settings,
+    attached: &BTreeSet<String>,
+) -> Result<Vpc, Error> {
+    match wanted {
+        Subnets::Discover => discovered(look, settings).await,
+        Subnets::Listed { ids, names } => {
+            let by_id: BTreeSet<String> = ids.iter().chain(attached).cloned().collect();
+            listed(look, settings, by_id, names).await
+        }
+    }
+}
+
+/// All subnets of the VPC.
+///
+/// # Errors
+/// When the call failed.
+pub async fn subnets_of_vpc(look: &Look<'_>, settings: &Settings) -> Result<Vec<Subnet>, Error> {
+    let vpc_id = &settings.vpc_id;
+    let key = BTreeSet::from([vpc_id.clone()]);
+    let ask = |_| async {
+        let subnets = look.ec2.subnets(&[Filter::new("vpc-id", [vpc_id])]).await?;
+        Ok(BTreeMap::from([(vpc_id.clone(), Arc::new(subnets))]))
+    };
+    let mut subnets = look
+        .shared
+        .subnets
+        .of(&key, look.freshness(), BTreeSet::new, ask)
+        .await?;
+    Ok(subnets.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default())
+}
+
+async fn discovered(look: &Look<'_>, settings: &Settings) -> Result<Vpc, Error> {
+    let vpc_id = &settings.vpc_id;
+    let key = BTreeSet::from([vpc_id.clone()]);
+    let ask_tables = |_| async {
+        let tables = look.ec2.route_tables(vpc_id).await?;
+        Ok(BTreeMap::from([(vpc_id.clone(), Arc::new(tables))]))
+    };
+    let subnets = subnets_of_vpc(look, settings).await?;
+    let tables = look
+        .shared
+        .route_tables
+        .of(&key, look.freshness(), BTreeSet::new, ask_tables);
+    let mut tables = tables.await?;
+    let route_tables = tables.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default();
+    let zones = look.zones.covering(look.ec2.as_ref(), &subnets).await?;
+    Ok(Vpc {
+        subnets,
+        route_tables,
+        zones,
+        named: BTreeSet::new(),
+    })
+}
+
+async fn listed(look: &Look<'_>, settings: &Settings, by_id: BTreeSet<String>, names: &[String]) -> Result<Vpc, Error> {
+    let (mut found, mut of_names) = (Vec::new(), BTreeSet::new());
+    if !by_id.is_empty() {
+        found = look.ec2.subnets(&[Filter::new("subnet-id", by_id)]).await?;
+    }
+    if !names.is_empty() {
+        let of_vpc = Filter::new("vpc-id", [&settings.vpc_id]);
+        let named = [Filter::new("tag:Name", names.iter().cloned()), of_vpc];
+        let more = look.ec2.subnets(&named).await?;
+        of_names.extend(more.iter().map(|subnet| subnet.id.clone()));
+        let known: BTreeSet<String> = found.iter().map(|subnet| subnet.id.clone()).collect();
+        found.extend(more.into_iter().filter(|subnet| !known.contains(&subnet.id)));
+    }
+    Ok(Vpc {
+        subnets: found,
+        named: of_names,
+        ..Vpc::default()
+    })
+}

@@ -1,0 +1,207 @@
+//! Reading at AWS what a plan is made from. Nothing is written.
+
+use std::collections::BTreeSet;
+
+use outrigger_aws::elbv2::{Listener, Target, TargetGroup, TargetHealth};
+use outrigger_aws::{Error, InstanceId};
+
+use super::super::model::network::{Existing, Group, Observed};
+use super::super::plan::network::unneeded_checks;
+use super::super::plan::targets::Candidate;
+use super::super::settings::Settings;
+use super::super::spec::names::SERVICE_TAG;
+use super::super::spec::network::desired::{Desired, Groups};
+use super::super::spec::network::names::{self, TARGET_TYPE};
+use super::super::spec::network::ports::Port;
+use super::node_groups::{forgotten, node_groups};
+use super::shared_health_rules::heirs;
+use super::target_group_list::Search;
+use super::unused_target_groups::{Whose, unused};
+use super::{Aws, Look, group_by_name, network_load_balancer, referencing, vpc};
+
+/// What AWS says of a target that is on its way out.
+const LEAVING: &str = "Target.DeregistrationInProgress";
+
+/// Reads what a plan for this Service needs. `given` are exact names that target groups of this Service have had.
+///
+/// # Errors
+/// The first call that failed.
+pub async fn observe(
+    look: &Look<'_>,
+    desired: &Desired,
+    settings: &Settings,
+    candidates: &[Candidate],
+    (search, given): (Search, &BTreeSet<String>),
+) -> Result<Observed, Error> {
+    let load_balancer = existing(look, desired, search).await?;
+    let mut observed = Observed {
+        spare: spare(look, desired, settings, load_balancer.as_ref(), (search, given)).await?,
+        load_balancer,
+        ..Observed::default()
+    };
+    observed.vpc = vpc(look, &desired.subnets, settings, &observed.attached()).await?;
+    if desired.groups != Groups::Kept {
+        observed.own_group = group_by_name(look, &settings.vpc_id, &desired.own_group.name).await?;
+    }
+    if let (Groups::Given(_), Some(own)) = (&desired.groups, &observed.own_group) {
+        observed.referencing = referencing(look, BTreeSet::from([own.id.clone()])).await?;
+    }
+    let ids: BTreeSet<InstanceId> = candidates.iter().map(|candidate| candidate.id.clone()).collect();
+    observed.instances = look.instances.look_up(&ids).await?;
+    if !settings.disable_security_group_ingress {
+        observed.groups = node_groups(look, settings, &observed.instances).await?;
+        // A group without the cluster's tag is found by its Nodes, and not any more when the last of them has gone.
+        if search != Search::Named || !observed.registered().is_subset(&ids) {
+            observed.groups.extend(forgotten(look, settings, &desired.name).await?);
+        }
+        let unneeded = unneeded_checks(desired, &observed.stands_in(), &observed);
+        let search = match look.freshness().is_cached() {
+            true => Search::Earlier,
+            false => Search::Now,
+        };
+        if look.freshness().is_cached() && !unneeded.is_empty() {
+            look.freshness().note_older_balancer();
+        }
+        observed.heirs = heirs(look, settings, &desired.name, &unneeded, search).await?;
+    }
+    Ok(observed)
+}
+
+/// Reads what it takes to let the targets of a load balancer follow the Nodes.
+///
+/// # Errors
+/// The first call that failed.
+pub async fn standing(look: &Look<'_>, name: &str, candidates: &[Candidate]) -> Result<Observed, Error> {
+    let elb = look.elbv2.as_ref();
+    let found = elb.load_balancers(&[name.to_owned()]).await?;
+    let Some(described) = found.into_iter().find(|balancer| balancer.name == name) else {
+        return Ok(Observed::default());
+    };
+    let mut groups = Vec::new();
+    for used in elb.target_groups(&described.arn).await? {
+        if used.target_type.as_deref().is_none_or(|kind| kind == TARGET_TYPE) {
+            groups.push(Group {
+                targets: staying(elb.target_health(&used.arn).await?),
+                described: used,
+                attributes: None,
+            });
+        }
+    }
+    let load_balancer = Existing {
+        described,
+        groups,
+        ..Existing::default()
+    };
+    let ids = candidates.iter().map(|candidate| candidate.id.clone()).collect();
+    Ok(Observed {
+        load_balancer: Some(load_balancer),
+        instances: look.instances.look_up(&ids).await?,
+        ..Observed::default()
+    })
+}
+
+async fn existing(look: &Look<'_>, desired: &Desired, search: Search) -> Result<Option<Existing>, Error> {
+    let elb = look.elbv2.as_ref();
+    let Some((described, tags)) = network_load_balancer(look, &desired.name).await? else {
+        return Ok(None);
+    };
+    let listeners = elb.listeners(&described.arn).await?;
+    let used = used(look, &described.arn, &listeners, search).await?;
+    let attributes = match look.reads_attributes() {
+        true => look.optional(elb.attributes(&described.arn).await)?,
+        false => None,
+    };
+    Ok(Some(Existing {
+        attributes,
+        tags,
+        groups: in_full(look, desired, used).await?,
+        listeners,
+        described,
+    }))
+}
+
+/// The target groups that a load balancer uses, and those that its listeners forward to: AWS may tell one sooner than
+/// the other.
+async fn used(look: &Look<'_>, arn: &str, listeners: &[Listener], search: Search) -> Result<Vec<TargetGroup>, Error> {
+    let aws: &Aws = look;
+    let mut groups = if look.freshness().is_cached() && search == Search::Earlier {
+        // All of them have to be listed anyway, and that listing serves all Services after a start.
+        look.freshness().note_older_balancer();
+        let all = aws.target_groups.all(aws.elbv2.as_ref(), search).await?;
+        let using = all.iter().filter(|group| group.load_balancers.contains(arn));
+        using.cloned().collect()
+    } else {
+        aws.elbv2.target_groups(arn).await?
+    };
+    let forwarded = listeners.iter().filter_map(|l| l.settings.target_group_arn.as_deref());
+    let untold: BTreeSet<&str> = forwarded
+        .filter(|arn| !groups.iter().any(|group| group.arn == *arn))
+        .collect();
+    let names: Vec<String> = untold
+        .iter()
+        .filter_map(|arn| names::target_group_of(arn))
+        .map(str::to_owned)
+        .collect();
+    if !names.is_empty() {
+        let more = aws.elbv2.target_groups_named(&names).await?;
+        groups.extend(more.into_iter().filter(|group| untold.contains(group.arn.as_str())));
+    }
+    Ok(groups)
+}
+
+async fn spare(
+    look: &Look<'_>,
+    desired: &Desired,
+    settings: &Settings,
+    existing: Option<&Existing>,
+    (search, given): (Search, &BTreeSet<String>),
+) -> Result<Vec<Group>, Error> {
+    let served = |port: &&Port| existing.is_some_and(|existing| existing.serving(desired, port).is_some());
+    let unserved = desired.ports.iter().filter(|port| !served(port));
+    let names: Vec<String> = unserved.map(|port| port.target_group.name.clone()).collect();
+    let mut found = Vec::new();
+    if !names.is_empty() {
+        found = look.elbv2.target_groups_named(&names).await?;
+    }
+    if search != Search::Named {
+        let whose = Whose {
+            names: &desired.target_groups,
+            given,
+            service_tag: desired.tags.get(SERVICE_TAG).map(String::as_str).unwrap_or_default(),
+            cluster_tags: &desired.cluster_tags,
+            settings,
+            balancer: existing,
+            gone: None,
+        };
+        found.extend(unused(look, whose, search).await?);
+    }
+    let mut seen: BTreeSet<String> = existing.map(Existing::group_arns).unwrap_or_default();
+    found.retain(|group| seen.insert(group.arn.clone()));
+    in_full(look, desired, found).await
+}
+
+async fn in_full(look: &Look<'_>, desired: &Desired, groups: Vec<TargetGroup>) -> Result<Vec<Group>, Error> {
+    let elb = look.elbv2.as_ref();
+    let wanted = desired.target_group_attributes.is_some() && look.reads_attributes();
+    let mut full = Vec::with_capacity(groups.len());
+    for described in groups {
+        let health = elb.target_health(&described.arn).await?;
+        let attributes = match wanted {
+            true => look.optional(elb.target_group_attributes(&described.arn).await)?,
+            false => None,
+        };
+        full.push(Group {
+            described,
+            targets: staying(health),
+            attributes,
+        });
+    }
+    Ok(full)
+}
+
+fn staying(targets: Vec<TargetHealth>) -> BTreeSet<Target> {
+    let staying = targets
+        .into_iter()
+        .filter(|target| target.reason.as_deref() != Some(LEAVING));
+    staying.map(|health| health.target).collect()
+}

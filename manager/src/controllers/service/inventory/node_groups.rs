@@ -1,0 +1,54 @@
+//! Reading the security groups that rules of nodes may stand in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use outrigger_aws::ec2::SecurityGroup;
+use outrigger_aws::{Error, Filter, InstanceId};
+use outrigger_shared::tags;
+
+use super::super::plan::targets::NodeInstance;
+use super::super::settings::Settings;
+use super::super::spec::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
+use super::{Look, groups_by_id, groups_where};
+
+/// The groups with the cluster's tag, and those of the instances.
+///
+/// # Errors
+/// When a call failed.
+pub async fn node_groups(
+    look: &Look<'_>,
+    settings: &Settings,
+    instances: &BTreeMap<InstanceId, NodeInstance>,
+) -> Result<BTreeMap<String, SecurityGroup>, Error> {
+    let tagged = Filter::new("tag-key", [tags::cluster_key(&settings.cluster_id)]);
+    let mut found = groups_where(look, tagged, |_| true).await?;
+    if settings.legacy_tags {
+        let key = format!("tag:{}", tags::LEGACY_CLUSTER);
+        let legacy = Filter::new(key, [&settings.cluster_id]);
+        found.extend(groups_where(look, legacy, |_| true).await?);
+    }
+    let of_instances = instances.values().flat_map(|instance| &instance.security_groups);
+    let others: BTreeSet<String> = of_instances.filter(|id| !found.contains_key(*id)).cloned().collect();
+    found.extend(groups_by_id(look, others).await?);
+    Ok(found)
+}
+
+/// The groups of the VPC with a rule for this load balancer, or with one that no load balancer needs any more, whatever
+/// their tags: a group without the cluster's tag is not found by its nodes once they are gone.
+///
+/// # Errors
+/// When the call failed.
+pub async fn forgotten(
+    look: &Look<'_>,
+    settings: &Settings,
+    load_balancer: &str,
+) -> Result<BTreeMap<String, SecurityGroup>, Error> {
+    let ours = [CLIENT_RULE, HEALTH_RULE].map(|kind| rule(kind, load_balancer));
+    let is_wanted = |group: &SecurityGroup| {
+        let ranges = group.ingress.iter().flat_map(|rule| &rule.ranges);
+        let texts: Vec<&str> = ranges.filter_map(|range| range.description.as_deref()).collect();
+        let orphaned = texts.contains(&MTU_RULE) && !texts.iter().any(|text| text.contains(CLIENT_RULE));
+        orphaned || texts.iter().any(|text| ours.iter().any(|own| own == text))
+    };
+    groups_where(look, Filter::new("vpc-id", [&settings.vpc_id]), is_wanted).await
+}

@@ -1,0 +1,118 @@
+//! What AWS has said that serves several Services.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::Tags;
+use outrigger_aws::ec2::{MAX_FILTER_VALUES, RouteTable, SecurityGroup, Subnet};
+use outrigger_aws::elb::LoadBalancer;
+use outrigger_aws::elbv2::NetworkLoadBalancer;
+
+use super::super::action::{Work, work};
+use super::super::model::known_tags::KnownTags;
+use super::super::plan::Step;
+use super::super::spec::annotations::{Annotations, Kind};
+use super::super::spec::{hostname, names};
+use super::prefetch::Ahead;
+use super::single_flight::Answers;
+
+type Services = Box<dyn Fn() -> Vec<Arc<Service>> + Send + Sync>;
+
+/// What is shared between Services.
+#[derive(Default)]
+pub struct Shared {
+    /// By VPC.
+    pub(super) subnets: Answers<Arc<Vec<Subnet>>>,
+    /// By VPC.
+    pub(super) route_tables: Answers<Arc<Vec<RouteTable>>>,
+    /// By name.
+    pub(super) named: Answers<Option<Arc<SecurityGroup>>>,
+    /// By ID.
+    pub(super) groups: Answers<Option<Arc<SecurityGroup>>>,
+    /// Those with a rule that names a group, by that group's ID.
+    pub(super) referencing: Answers<Vec<Arc<SecurityGroup>>>,
+    /// Those that a filter finds, by the filter.
+    pub(super) found: Answers<Arc<Vec<SecurityGroup>>>,
+    /// Classic load balancers with their tags.
+    pub(super) classic: Ahead<(LoadBalancer, KnownTags)>,
+    /// Network load balancers, with their tags if they were read.
+    pub(super) network: Ahead<(NetworkLoadBalancer, Option<Tags>)>,
+    services: OnceLock<Services>,
+}
+
+impl Shared {
+    /// Says where the Services are that looks ahead are for; without any there are none.
+    pub fn look_ahead_for(&self, services: impl Fn() -> Vec<Arc<Service>> + Send + Sync + 'static) {
+        // A second one would be the same: there is one cache of Services in a process.
+        let _ = self.services.set(Box::new(services));
+    }
+
+    /// A write has ended, whether or not it has succeeded. What is known of security groups is dropped at a write to any
+    /// of them: which others it concerns would have to be guessed.
+    pub fn written(&self, load_balancer: &str, step: &Step) {
+        self.classic.forget(load_balancer);
+        self.network.forget(load_balancer);
+        if matches!(step, Step::Group(_)) {
+            self.named.drop_all();
+            self.groups.drop_all();
+            self.referencing.drop_all();
+            self.found.drop_all();
+        }
+    }
+
+    /// Other Nodes may be targets: every Service is about to be looked at.
+    pub fn nodes_changed(&self) {
+        self.classic.begin(self.load_balancers(Kind::Classic));
+        self.network.begin(self.load_balancers(Kind::Network));
+    }
+
+    /// The names of all load balancers of this kind that Services want and have: AWS refuses a whole call for one that
+    /// does not exist.
+    pub(super) fn load_balancers(&self, kind: Kind) -> BTreeSet<String> {
+        let services = self.services.get().map(|services| services()).unwrap_or_default();
+        let wanted = services.iter().filter(|service| {
+            work(service) == Work::Ensure
+                && Annotations::of(service).kind() == kind
+                && hostname::standing(service).is_some()
+        });
+        wanted
+            .map(|service| names::load_balancer(service.metadata.uid.as_deref().unwrap_or_default()))
+            .collect()
+    }
+
+    /// Names of groups that others are likely to ask for: as many as one call takes beside one.
+    pub(super) fn groups_to_come(&self) -> BTreeSet<String> {
+        let balancers = self.load_balancers(Kind::Classic).into_iter();
+        let names = balancers.map(|name| names::security_group(&name));
+        names
+            .filter(|name| !self.named.has(name))
+            .take(MAX_FILTER_VALUES - 1)
+            .collect()
+    }
+
+    /// IDs of groups that others are likely to ask references of: as many as one call takes beside two.
+    pub(super) fn sources_to_come(&self) -> BTreeSet<String> {
+        let known = self.named.values().into_iter().flatten();
+        let ids = known.map(|group| group.id.clone());
+        ids.filter(|id| !self.referencing.has(id))
+            .take(MAX_FILTER_VALUES - 2)
+            .collect()
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+/// Each key with what was found for it.
+pub(super) fn each<V: Default>(keys: BTreeSet<String>, mut found: BTreeMap<String, V>) -> BTreeMap<String, V> {
+    let value = |key: String| {
+        let value = found.remove(&key).unwrap_or_default();
+        (key, value)
+    };
+    keys.into_iter().map(value).collect()
+}

@@ -1,0 +1,86 @@
+//! Reading which other load balancers need the rules for health checks of one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use outrigger_aws::Error;
+use outrigger_aws::elbv2::TargetGroup;
+
+use super::super::plan::health_rules::{Check, Heirs};
+use super::super::settings::Settings;
+use super::super::spec::names::{in_cluster, is_load_balancer};
+use super::super::spec::network::names::load_balancer_of;
+use super::target_group_list::Search;
+use super::{Look, subnets_of_vpc};
+
+/// What a health check's AWS setting for its port says if it is the port of the traffic.
+const TRAFFIC_PORT: &str = "traffic-port";
+
+/// The load balancers of the cluster, by their names made for Services and other than `load_balancer`, that need rules for
+/// these checks.
+///
+/// # Errors
+/// When a call failed. Without any check, or another load balancer that has its checks at such a port, few are made.
+pub async fn heirs(
+    look: &Look<'_>,
+    settings: &Settings,
+    load_balancer: &str,
+    checks: &BTreeSet<Check>,
+    search: Search,
+) -> Result<Heirs, Error> {
+    if checks.is_empty() {
+        return Ok(Heirs::new());
+    }
+    let elb = look.elbv2.as_ref();
+    let all = look.target_groups.all(elb, search).await?;
+    let of_others = users(&all, checks, load_balancer);
+    if of_others.is_empty() {
+        return Ok(Heirs::new());
+    }
+    let arns: Vec<String> = of_others.keys().cloned().collect();
+    let tags = look.tag_reads.allowed(elb.tags(&arns).await)?;
+    let mut balancers = elb.all_load_balancers().await?;
+    balancers.retain(|balancer| balancer.vpc_id.as_ref() == Some(&settings.vpc_id));
+    balancers.retain(|balancer| is_load_balancer(&balancer.name));
+    // A rule too many harms less than one too few: without tags every such load balancer of the VPC may be the cluster's.
+    let of_cluster = |arn: &str| match &tags {
+        Some(tags) => tags.get(arn).is_some_and(|tags| in_cluster(tags, &settings.cluster_id)),
+        None => true,
+    };
+    balancers.retain(|balancer| of_cluster(&balancer.arn));
+    let subnets = subnets_of_vpc(look, settings).await?;
+    let mut heirs = Heirs::new();
+    for balancer in &balancers {
+        let ports = of_others.get(&balancer.arn).into_iter().flatten();
+        for port in ports {
+            let attached = subnets.iter().filter(|subnet| balancer.subnets.contains(&subnet.id));
+            let each = attached.filter_map(|subnet| Some((*port, subnet.cidr_block.clone()?)));
+            for check in each.filter(|check| checks.contains(check)) {
+                heirs.insert(check, balancer.name.clone());
+            }
+        }
+    }
+    Ok(heirs)
+}
+
+/// The load balancers, by ARN, that use target groups with checks at one of these ports, and at which.
+fn users(all: &[TargetGroup], checks: &BTreeSet<Check>, but: &str) -> BTreeMap<String, BTreeSet<i32>> {
+    let ports: BTreeSet<i32> = checks.iter().map(|(port, _)| *port).collect();
+    let mut users: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
+    for group in all {
+        let port = match group.health_check.port.as_str() {
+            TRAFFIC_PORT => Some(group.port),
+            number => number.parse().ok(),
+        };
+        let Some(port) = port.filter(|port| ports.contains(port)) else {
+            continue;
+        };
+        for arn in group
+            .load_balancers
+            .iter()
+            .filter(|arn| load_balancer_of(arn).is_some_and(|name| name != but))
+        {
+            users.entry(arn.clone()).or_default().insert(port);
+        }
+    }
+    users
+}

@@ -1,0 +1,108 @@
+//! Target groups that no listener uses, left by a change or deletion that was cut off.
+//!
+//! A target group that a load balancer uses is found through it. One that none uses has only its name, which tells
+//! namespace and name of the Service in a shortened form, and its tags, which tell them in full. There is no call that
+//! finds by either, so all target groups are listed. One listing serves all Services for a while: what was left
+//! over by an earlier process was there before this one started.
+
+use std::collections::BTreeSet;
+
+use outrigger_aws::elbv2::TargetGroup;
+use outrigger_aws::{Error, Tags};
+
+use super::super::model::network::Existing;
+use super::super::settings::Settings;
+use super::super::spec::names::SERVICE_TAG;
+use super::super::spec::network::names::{TargetGroupNames, load_balancer_of};
+use super::super::spec::owner::other_uid;
+use super::Aws;
+use super::target_group_list::Search;
+
+/// Whose target groups are looked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Whose<'a> {
+    /// Their names.
+    pub names: &'a TargetGroupNames,
+    /// The exact names that were given to target groups of this Service, as far as they are known.
+    pub given: &'a BTreeSet<String>,
+    /// The value of the tag that names the Service.
+    pub service_tag: &'a str,
+    /// The cluster's tags.
+    pub cluster_tags: &'a Tags,
+    /// What holds for all Services, for the UID of the cluster.
+    pub settings: &'a Settings,
+    /// Its load balancer, if it has one. What a listing of a while ago says to be in use by it may not be so any more.
+    pub balancer: Option<&'a Existing>,
+    /// The name of its load balancer, if that is known to be gone: AWS may name it as a user for a while yet.
+    pub gone: Option<&'a str>,
+}
+
+/// The Service's target groups that no load balancer uses, as AWS describes them now.
+///
+/// Without the right to read tags only those count whose exact name was given to the Service: the beginning of a name stands
+/// for other Services too, whose namespaces or names begin alike.
+///
+/// # Errors
+/// When a call failed.
+pub async fn unused(aws: &Aws, whose: Whose<'_>, search: Search) -> Result<Vec<TargetGroup>, Error> {
+    let elb = aws.elbv2.as_ref();
+    let all = aws.target_groups.all(elb, search).await?;
+    let names: Vec<String> = all
+        .iter()
+        .filter(|group| whose.may_be_unused(group))
+        .map(|group| group.name.clone())
+        .collect();
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+
+    let mut groups = elb.target_groups_named(&names).await?;
+    groups.retain(|group| group.load_balancers.iter().all(|user| whose.is_gone(user)));
+    let arns: Vec<String> = groups.iter().map(|group| group.arn.clone()).collect();
+    if arns.is_empty() {
+        return Ok(Vec::new());
+    }
+
+    let Some(tags) = aws.tag_reads.allowed(elb.tags(&arns).await)? else {
+        return Ok(of_given_names(groups, whose));
+    };
+    groups.retain(|group| tags.get(&group.arn).is_some_and(|tags| whose.owns(tags)));
+    Ok(groups)
+}
+
+/// Those of the names that were given to the Service. The others are kept at AWS.
+fn of_given_names(groups: Vec<TargetGroup>, whose: Whose<'_>) -> Vec<TargetGroup> {
+    let (given, kept): (Vec<_>, Vec<_>) = groups.into_iter().partition(|group| whose.given.contains(&group.name));
+    if !kept.is_empty() {
+        let names: Vec<String> = kept.into_iter().map(|group| group.name).collect();
+        let service = whose.service_tag;
+        tracing::warn!(service, target_groups = ?names, "keeping unused target groups whose tags cannot be read");
+    }
+    given
+}
+
+impl Whose<'_> {
+    /// Whether a listed group may have no user now: it had none then, or one that is the Service's and is not found to use
+    /// it now.
+    fn may_be_unused(&self, group: &TargetGroup) -> bool {
+        let released = |user: &String| {
+            let balancer = self.balancer.filter(|existing| existing.described.arn == *user);
+            self.is_gone(user) || balancer.is_some_and(|existing| !existing.uses(&group.arn))
+        };
+        self.names.has(&group.name) && group.load_balancers.iter().all(released)
+    }
+
+    fn is_gone(&self, load_balancer_arn: &str) -> bool {
+        self.gone.is_some() && load_balancer_of(load_balancer_arn) == self.gone
+    }
+
+    fn owns(&self, tags: &Tags) -> bool {
+        let of_service = tags.get(SERVICE_TAG).map(String::as_str) == Some(self.service_tag);
+        of_service
+            && other_uid(tags, self.settings).is_none()
+            && self
+                .cluster_tags
+                .iter()
+                .any(|(key, value)| tags.get(key) == Some(value))
+    }
+}

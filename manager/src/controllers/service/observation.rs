@@ -1,0 +1,179 @@
+//! Looking at AWS on behalf of a Service, and what has to be done then.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::ec2::SecurityGroup;
+use outrigger_aws::{Error as AwsError, InstanceId, Kind};
+use tokio::time::Instant;
+
+use super::context::Context;
+use super::error::Error;
+use super::inventory::Look;
+use super::inventory::freshness::MAX_AGE;
+use super::inventory::target_group_list::Search;
+use super::ownership::Standing;
+use super::plan::Plan;
+use super::plan::targets::{self, Candidate};
+use super::queue::reason::Cause;
+use super::spec::desired::Desired;
+use super::spec::names::uid;
+use super::{inventory, plan};
+
+/// What came of a look at AWS.
+pub(super) struct Looked {
+    /// What is to be done.
+    pub plan: Plan,
+    /// The address of the load balancer that is there.
+    pub hostname: Option<String>,
+    /// The groups that were looked at.
+    pub groups: Vec<SecurityGroup>,
+    /// The load balancer that is there.
+    pub standing: Option<Standing>,
+    /// The scheme of the load balancer that is there.
+    pub scheme: Option<String>,
+    /// Whether attributes were read too.
+    pub whole: bool,
+    /// A read that AWS denied and that the plan was made without.
+    pub denied: Option<AwsError>,
+    /// The exact names of target groups that are or will be the Service's.
+    pub given_names: BTreeSet<String>,
+}
+
+/// A Service that is worked on.
+pub(super) struct About<'a> {
+    /// It.
+    pub service: &'a Service,
+    /// What it asks for.
+    pub desired: &'a Desired,
+    /// Who may be a target.
+    pub candidates: &'a [Candidate],
+    /// Targets that are known to go.
+    pub going: &'a BTreeSet<InstanceId>,
+    /// Why it is looked at.
+    pub cause: Cause,
+    /// Whether it is time to look at everything again, in search of drift.
+    pub due: bool,
+    /// No Node may be a target of any Service.
+    pub no_nodes: bool,
+}
+
+/// Looks at AWS and makes a plan: where nobody has asked, from what others were told just before, if that leads to
+/// nothing; else from what AWS says now.
+///
+/// # Errors
+/// What AWS refuses to tell, and what keeps the Service from its desired state.
+pub(super) async fn observe(context: &Context, about: &About<'_>, search: Search) -> Result<Looked, Error> {
+    // Who looks for drift this often wants to see what is there now.
+    let often = context
+        .settings
+        .resync_period
+        .is_some_and(|period| period < 2 * MAX_AGE);
+    if !often && !about.cause.wants_the_present() {
+        let quick = match about.cause {
+            Cause::Nodes if !about.due => Look::for_targets(&context.aws),
+            _ => Look::quick(&context.aws),
+        };
+        let looked = observe_with(context, &quick, about, search).await;
+        if suffices(&quick, &looked.as_ref().map(|looked| &looked.plan)) {
+            return looked;
+        }
+    }
+    observe_with(context, &Look::fresh(&context.aws), about, search).await
+}
+
+async fn observe_with(context: &Context, look: &Look<'_>, about: &About<'_>, search: Search) -> Result<Looked, Error> {
+    let About {
+        candidates,
+        going: seen_gone,
+        ..
+    } = *about;
+    match about.desired {
+        Desired::Classic(desired) => {
+            let mut observed = inventory::classic::observe(look, desired, &context.settings, candidates).await?;
+            let memory = context.memories.of(uid(about.service));
+            observed.unchosen_before = memory.unchosen_subnets(Instant::now());
+            if let Some(existing) = &mut observed.load_balancer {
+                existing.tags = std::mem::take(&mut existing.tags).or_set(&memory.tags_set);
+            }
+            let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
+            let candidates = &with_held(context, candidates, registered, seen_gone);
+            let plan = plan::classic::plan(plan::classic::Question {
+                desired,
+                settings: &context.settings,
+                observed: &observed,
+                candidates,
+                seen_gone,
+            })?;
+            let scheme = observed.scheme().map(str::to_owned);
+            let standing = observed.load_balancer.as_ref().map(Standing::classic);
+            let groups = observed.groups.into_values().chain(observed.own_group);
+            Ok(Looked {
+                plan,
+                standing,
+                scheme,
+                groups: groups.chain(observed.referencing).collect(),
+                whole: look.reads_attributes(),
+                denied: look.denied(),
+                given_names: BTreeSet::new(),
+                hostname: observed.load_balancer.map(|existing| existing.described.dns_name),
+            })
+        }
+        Desired::Network(desired) => {
+            let given = &context.memories.of(uid(about.service)).given_names;
+            let observed =
+                inventory::network::observe(look, desired, &context.settings, candidates, (search, given)).await?;
+            let registered = observed.registered();
+            let candidates = &with_held(context, candidates, Some(&registered), seen_gone);
+            let plan = plan::network::plan(plan::network::Question {
+                desired,
+                settings: &context.settings,
+                observed: &observed,
+                candidates,
+                seen_gone,
+            })?;
+            Ok(Looked {
+                plan,
+                hostname: observed.address(),
+                standing: observed.load_balancer.as_ref().map(Standing::network),
+                scheme: observed.scheme().map(str::to_owned),
+                given_names: observed.given_names(desired),
+                groups: observed.security_groups(),
+                whole: look.reads_attributes(),
+                denied: look.denied(),
+            })
+        }
+    }
+}
+
+/// The candidates, and while not everything is known for sure also the targets that are there: they stay. Those that
+/// go for a known reason are none of them.
+pub(super) fn with_held(
+    context: &Context,
+    candidates: &[Candidate],
+    registered: Option<&BTreeSet<InstanceId>>,
+    going: &BTreeSet<InstanceId>,
+) -> Vec<Candidate> {
+    let held = registered.filter(|_| Instant::now() < context.settled_at);
+    targets::with_held(candidates, held.into_iter().flatten(), going)
+}
+
+/// Whether a plan or an error of these reads may be acted upon, or fresh reads have to come first.
+///
+/// Nothing is written and no error is reported because of an answer from before the start, with one exception: a
+/// description of the load balancer from the last minute is enough to change targets, since adding one that is registered or
+/// removing one that is not changes nothing, and subnets and groups do not decide which Nodes are targets.
+fn suffices(look: &Look<'_>, outcome: &Result<&Plan, &Error>) -> bool {
+    let (older_balancer, older) = (look.freshness().used_older_balancer(), look.freshness().used_older());
+    match outcome {
+        Ok(plan) if plan.refused.is_some() => !older && look.reads_attributes(),
+        Ok(plan) if plan.steps.is_empty() => true,
+        Ok(plan) if plan.changes_targets_only() => !older_balancer,
+        // The other steps may concern attributes, which were not read for targets.
+        Ok(_) => !older && look.reads_attributes(),
+        Err(_) if !older => true,
+        Err(Error::World(_)) => false,
+        Err(Error::Aws(error)) => error.kind() != Kind::NotFound,
+        Err(_) => true,
+    }
+}

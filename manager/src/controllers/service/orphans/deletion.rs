@@ -1,0 +1,63 @@
+//! Deleting the load balancers of a Service.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Service;
+use tokio::sync::MutexGuard;
+
+use super::super::context::Context;
+use super::super::error::Error;
+use super::super::events::{self, Doing, Failure};
+use super::super::execute::{Executor, apply};
+use super::super::inventory::{classic_deletion, network_deletion};
+use super::super::plan;
+use super::super::plan::Plan;
+use super::super::plan::targets::candidates;
+use super::super::spec::annotations::{Annotations, Kind};
+use super::super::spec::names::{self, namespaced_name, uid};
+use super::super::spec::owner::other_owner;
+
+/// Deletes what a Service has at AWS, and says whether there was anything.
+pub(crate) async fn delete(context: &Context, service: &Service, _alone: &MutexGuard<'_, ()>) -> Result<bool, Failure> {
+    if Annotations::of(service).kind() == Kind::Elsewhere {
+        return Ok(false);
+    }
+    // Who has waited for others may have no right to write any more, and then reads nothing either.
+    context.permit.check().doing(events::LOOK_BEFORE_CLEANUP)?;
+    let name = names::load_balancer(uid(service));
+    let plan = plan_deletion(context, service).await;
+    let plan = plan.doing(events::LOOK_BEFORE_CLEANUP)?;
+    events::report_deletion(context, service, &plan).await;
+    context
+        .memories
+        .update(uid(service), |memory| memory.note_balancer(&plan));
+    if !plan.steps.is_empty() {
+        context.memories.update(uid(service), |memory| memory.had = true);
+    }
+    apply(&plan, &Executor::new(context, service, &name))
+        .await
+        .doing(events::DELETE)?;
+    Ok(!plan.steps.is_empty())
+}
+
+/// What deletes load balancers of both kinds: the annotation may have changed since one was made.
+pub(crate) async fn plan_deletion(context: &Context, service: &Service) -> Result<Plan, Error> {
+    let nodes = candidates(&context.nodes.snapshot(), &BTreeMap::new());
+    let nodes = nodes.into_iter().map(|candidate| candidate.id).collect();
+    let given = &context.memories.of(uid(service)).given_names;
+    let network = network_deletion::doomed(&context.aws, service, &context.settings, &nodes, given).await?;
+    let mut plan = plan::network::plan_deletion(&network, &context.settings);
+    let classic = classic_deletion::doomed(&context.aws, service, &context.settings).await?;
+    for tags in [&network.tags, &classic.tags] {
+        if let Some(owner) = other_owner(tags.as_ref(), &context.settings) {
+            tracing::warn!(
+                service = namespaced_name(service),
+                owner,
+                "not deleting the load balancer: its tags name another cluster"
+            );
+        }
+    }
+    plan.steps
+        .extend(plan::classic::plan_deletion(&classic, &context.settings).steps);
+    Ok(plan)
+}

@@ -1,0 +1,166 @@
+//! Services that are gone without having been let go: someone took the finalizer away by force, or a new Service of the
+//! same name has taken their place. What they had at AWS goes all the same, as far as this process remembers them; what
+//! it does not remember is found by the sweep.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use kube::runtime::reflector::{ObjectRef, Store};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::super::action::Next;
+use super::super::action::has_finalizer;
+use super::super::context::Context;
+use super::super::error::Error;
+use super::super::events::{self, Doing, Failure};
+use super::super::patches;
+use super::super::queue::service_state::Memory;
+use super::super::spec::annotations::{Annotations, Kind};
+use super::super::spec::names::{namespaced_name, uid};
+use super::super::spec::{hostname, names};
+use super::deletion::delete;
+
+/// Pause between two searches. A Service must be missing in two of them: one that is just being let go is, for a moment,
+/// neither there nor forgotten.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// What was missing at the last search, and what may be tried again when.
+#[derive(Debug, Default)]
+pub(crate) struct Missing {
+    seen: BTreeSet<String>,
+    not_before: HashMap<String, Instant>,
+    /// Those that were missing when too many were: what they had is kept.
+    kept: BTreeSet<String>,
+}
+
+/// Searches until `stop`.
+pub(crate) async fn watch(context: &Context, services: &Store<Service>, stop: &CancellationToken) {
+    let mut missing = Missing::default();
+    let exists = |name: &str, of: &str| {
+        let Some((namespace, name)) = name.split_once('/') else {
+            return true;
+        };
+        let service = services.get(&ObjectRef::new(name).within(namespace));
+        service.is_some_and(|service| uid(&service) == of)
+    };
+    while stop.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_some() {
+        // Every cluster has this one: without it, it is the list that has vanished.
+        if services.get(&ObjectRef::new("kubernetes").within("default")).is_some() {
+            delete_orphaned(context, &mut missing, exists).await;
+        }
+    }
+}
+
+/// Whether so many Services are missing at once that an API server which was restored from an old backup is the likelier
+/// reason.
+fn is_sudden(missing: usize, of: usize) -> bool {
+    missing > 3 && missing * 5 > of
+}
+
+/// Deletes what Services had that do not exist, by their names and UIDs, and did not at the last search either. A new
+/// one of the same name may ask for nothing here, and so never come to delete what the earlier one had.
+pub(crate) async fn delete_orphaned(context: &Context, missing: &mut Missing, exists: impl Fn(&str, &str) -> bool) {
+    let now = Instant::now();
+    let (gone, there): (Vec<_>, Vec<_>) = context
+        .memories
+        .names()
+        .into_iter()
+        .partition(|(name, uid)| !exists(name, uid));
+    let mut gone: BTreeMap<String, String> = gone.into_iter().map(|(name, uid)| (uid, name)).collect();
+    missing.not_before.retain(|uid, _| gone.contains_key(uid));
+    missing.kept.retain(|uid| gone.contains_key(uid));
+    gone.retain(|uid, _| !missing.kept.contains(uid));
+    let seen = std::mem::replace(&mut missing.seen, gone.keys().cloned().collect());
+    let of = gone.len() + there.len();
+    if is_sudden(gone.len(), of) {
+        tracing::error!(
+            missing = gone.len(),
+            of,
+            "more than a fifth of the Services are gone without having been let go: what they had at AWS is kept; if they \
+             are really gone, the sweep finds it"
+        );
+        missing.kept.extend(gone.into_keys());
+        return;
+    }
+    for (uid, name) in gone.iter().filter(|(uid, _)| seen.contains(*uid)) {
+        let waits = missing.not_before.get(uid).is_some_and(|time| now < *time);
+        // A deletion before this one may have taken minutes.
+        if waits || exists(name, uid) {
+            continue;
+        }
+        match delete_orphan(context, uid).await {
+            Ok(()) => {}
+            Err(failure) if matches!(*failure.error, Error::NotLeader(_)) => return,
+            Err(_) => {
+                let pause = context.memories.of(uid).retry_after();
+                missing.not_before.insert(uid.clone(), now + pause);
+            }
+        }
+    }
+}
+
+/// Deletes what earlier Services of the same name had, before anything is made for the new one.
+pub(crate) async fn delete_earlier(context: &Context, service: &Service) -> Result<(), Failure> {
+    for earlier in context.memories.earlier(&namespaced_name(service), uid(service)) {
+        delete_orphan(context, &earlier).await?;
+    }
+    Ok(())
+}
+
+/// A Service that wants nothing. One that wanted a load balancer a moment ago has left one behind, and the finalizer, if
+/// it has got a class meanwhile.
+pub(crate) async fn release_unmanaged(context: &Context, service: &Service) -> Result<Next, Failure> {
+    let before = remains(&context.memories.of(uid(service)), uid(service));
+    let had_one = before.is_some_and(|before| Annotations::of(&before).kind() != Kind::Elsewhere);
+    delete_remembered(context, uid(service))
+        .await
+        .map_err(|(_, failure)| failure)?;
+    if had_one && has_finalizer(service) {
+        let release = match hostname::is_of(service, &names::load_balancer(uid(service))) {
+            true => patches::release(service),
+            false => patches::release_only(service),
+        };
+        let released = context.writer.patch(service, "remove the finalizer", release).await;
+        released.doing(events::REMOVE_FINALIZER)?;
+    }
+    // Not before: what is remembered says that the finalizer is ours to remove.
+    context.memories.forget(uid(service));
+    Ok(Next::OnChange)
+}
+
+async fn delete_orphan(context: &Context, uid: &str) -> Result<(), Failure> {
+    if let Err((remains, failure)) = delete_remembered(context, uid).await {
+        events::report_failure(context, &remains, &failure).await;
+        return Err(failure);
+    }
+    context.memories.forget(uid);
+    Ok(())
+}
+
+/// Deletes what is remembered of a Service. With a failure comes what remains of it.
+async fn delete_remembered(context: &Context, uid: &str) -> Result<(), (Service, Failure)> {
+    if remains(&context.memories.of(uid), uid).is_none() {
+        return Ok(());
+    }
+    let alone = context.deleting.lock().await;
+    // Looked at now: who held the lock may have deleted just that.
+    let Some(remains) = remains(&context.memories.of(uid), uid) else {
+        return Ok(());
+    };
+    match delete(context, &remains, &alone).await {
+        Ok(false) => Ok(()),
+        Ok(true) => {
+            events::report_deleted(context, &remains).await;
+            Ok(())
+        }
+        Err(failure) => Err((remains, failure.of_remains())),
+    }
+}
+
+/// As much of a Service as is remembered and needed to delete what it had; none: nothing was begun for it.
+fn remains(memory: &Memory, uid: &str) -> Option<Service> {
+    let (namespace, name) = memory.name.split_once('/')?;
+    Some(memory.shape.as_ref()?.remains(namespace, name, uid))
+}

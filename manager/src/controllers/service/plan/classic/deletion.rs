@@ -1,0 +1,184 @@
+//! Steps that delete what a Service has at AWS.
+
+use outrigger_aws::ec2::SecurityGroup;
+use outrigger_shared::tags;
+
+use super::super::super::model::classic::Doomed;
+use super::super::super::settings::Settings;
+use super::super::super::spec::owner::{other_owner, other_uid};
+use super::super::{Plan, Planned, group_deletion};
+use super::Step;
+
+/// The plan that leaves nothing. It can be made again after a crash at any step: each step that was done is no
+/// longer seen.
+#[must_use]
+pub fn plan_deletion(doomed: &Doomed, settings: &Settings) -> Plan {
+    let mut steps = Vec::new();
+    if doomed.load_balancer && other_owner(doomed.tags.as_ref(), settings).is_none() {
+        steps.push(Planned::new(
+            Step::DeleteLoadBalancer,
+            "the Service does not want a load balancer any more",
+        ));
+    }
+    if let Some(group) = doomed
+        .own_group
+        .as_ref()
+        .filter(|group| is_ours(group, &doomed.listed, settings))
+    {
+        let reason = "it was made for the load balancer";
+        steps.extend(group_deletion(&group.id, &doomed.referencing, settings, reason));
+    }
+    Plan {
+        steps,
+        ..Plan::default()
+    }
+}
+
+/// Whether a group of our name may go: not the configured one, not one that the Service lists, and not marked as
+/// shared or as another cluster's. A group without any cluster tag is what a creation cut off in the middle leaves.
+#[must_use]
+pub fn is_ours(group: &SecurityGroup, listed: &[String], settings: &Settings) -> bool {
+    if settings.is_frozen(&group.id) || listed.contains(&group.id) || other_uid(&group.tags, settings).is_some() {
+        return false;
+    }
+    let pairs = || group.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let untagged = !pairs().any(|(key, _)| tags::cluster_of_key(key).is_some() || key == tags::LEGACY_CLUSTER);
+    untagged || tags::owned_by(&settings.cluster_id, pairs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::super::spec::names;
+    use super::super::super::security_groups::all_from;
+    use outrigger_aws::Tags;
+
+    use super::*;
+
+    fn group(id: &str, pairs: &[(&str, &str)]) -> SecurityGroup {
+        let tags = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        SecurityGroup {
+            id: id.into(),
+            name: None,
+            description: None,
+            vpc_id: None,
+            ingress: vec![],
+            tags,
+        }
+    }
+
+    fn settings() -> Settings {
+        Settings {
+            cluster_id: "prod".into(),
+            ..Settings::default()
+        }
+    }
+
+    fn actions(doomed: &Doomed, settings: &Settings) -> Vec<&'static str> {
+        plan_deletion(doomed, settings)
+            .steps
+            .iter()
+            .map(|planned| planned.step.action())
+            .collect()
+    }
+
+    #[test]
+    fn the_load_balancer_goes_first_and_its_group_last() {
+        let mut node = group("sg-node", &[]);
+        node.ingress = vec![all_from("sg-own")];
+        let own = Some(SecurityGroup {
+            tags: names::cluster_tags("prod", false),
+            ..group("sg-own", &[])
+        });
+        let doomed = Doomed {
+            load_balancer: true,
+            tags: Some(names::cluster_tags("prod", false)),
+            own_group: own,
+            referencing: vec![node],
+            listed: vec![],
+        };
+        assert_eq!(
+            actions(&doomed, &settings()),
+            [
+                "DeleteLoadBalancer",
+                "RevokeSecurityGroupIngress",
+                "DeleteSecurityGroup"
+            ]
+        );
+        let hands_off = Settings {
+            disable_security_group_ingress: true,
+            ..settings()
+        };
+        assert_eq!(
+            actions(&doomed, &hands_off),
+            ["DeleteLoadBalancer"],
+            "a rule that is not ours to touch names the group"
+        );
+        let unnamed = Doomed {
+            referencing: vec![],
+            ..doomed
+        };
+        assert_eq!(
+            actions(&unnamed, &hands_off),
+            ["DeleteLoadBalancer", "DeleteSecurityGroup"]
+        );
+        assert_eq!(actions(&Doomed::default(), &settings()), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_load_balancer_of_another_cluster_stays() {
+        let of = |tags: Option<Tags>| {
+            let doomed = Doomed {
+                load_balancer: true,
+                tags,
+                ..Doomed::default()
+            };
+            actions(&doomed, &settings())
+        };
+        let (own, other) = (names::cluster_tags("prod", false), names::cluster_tags("other", true));
+        let both = own.clone().into_iter().chain(other.clone()).collect();
+        let deleted = ["DeleteLoadBalancer"];
+        assert_eq!(of(Some(own)), deleted);
+        assert_eq!(of(Some(other)), [""; 0]);
+        assert_eq!(of(Some(both)), deleted, "a user's tag names the other one");
+        assert_eq!(of(Some(Tags::new())), deleted, "somebody took the tags off");
+        assert_eq!(of(None), deleted, "as v1.37.0");
+    }
+
+    #[test]
+    fn groups_that_are_shared_listed_configured_or_of_another_cluster_stay() {
+        let key = "kubernetes.io/cluster/prod";
+        let of = |own: SecurityGroup, listed: &[&str], settings: &Settings| {
+            let listed = listed.iter().map(|id| (*id).to_owned()).collect();
+            actions(
+                &Doomed {
+                    own_group: Some(own),
+                    listed,
+                    ..Doomed::default()
+                },
+                settings,
+            )
+            .len()
+        };
+        assert_eq!(of(group("sg", &[(key, "owned")]), &[], &settings()), 1);
+        assert_eq!(
+            of(group("sg", &[("team", "a")]), &[], &settings()),
+            1,
+            "cut off before it was tagged"
+        );
+        assert_eq!(of(group("sg", &[(key, "shared")]), &[], &settings()), 0);
+        assert_eq!(
+            of(
+                group("sg", &[("kubernetes.io/cluster/other", "owned")]),
+                &[],
+                &settings()
+            ),
+            0
+        );
+        assert_eq!(of(group("sg", &[(key, "owned")]), &["sg"], &settings()), 0);
+        let configured = Settings {
+            elb_security_group: Some("sg".into()),
+            ..settings()
+        };
+        assert_eq!(of(group("sg", &[(key, "owned")]), &[], &configured), 0);
+    }
+}

@@ -1,0 +1,146 @@
+//! From what a Service asks for and what AWS has to the steps between the two. Pure: no IO, no clock.
+
+mod balancer;
+mod deletion;
+mod groups;
+mod input;
+mod step;
+mod targets;
+
+use std::collections::BTreeSet;
+
+use outrigger_aws::ec2::Subnet;
+use outrigger_aws::elb::{AccessLog, Attributes, LoadBalancer, NewLoadBalancer};
+
+use super::super::error::World;
+use super::super::model::classic::Existing;
+use super::super::model::known_tags::KnownTags;
+use super::super::spec::classic::desired::Desired;
+use super::super::spec::names;
+use super::super::spec::request::Subnets;
+use super::subnets;
+use super::subnets::Confirmed;
+use super::{GroupRef, Plan, Planned, or_refused};
+
+pub use deletion::{is_ours, plan_deletion};
+pub use input::{Following, Question};
+pub use step::Step;
+
+/// The plan for a load balancer whose Service cannot have what it asks for: targets follow the Nodes, and nothing else
+/// changes.
+#[must_use]
+pub fn follow(following: Following<'_>) -> Plan {
+    let Some(existing) = &following.observed.load_balancer else {
+        return Plan::default();
+    };
+    // Rules that name a group of somebody else are never taken back, so none is made before the Service is right.
+    let first = existing.described.security_groups.first();
+    let own = following.observed.own_group.as_ref().map(|group| &group.id);
+    let source = first.filter(|first| Some(*first) == own).cloned().map(GroupRef::Id);
+    let targets = targets::change(following, existing);
+    // Where no rule can be made for one node, the others are targets all the same. Rules go when all is well again.
+    let rules = groups::of_nodes(following, source.as_ref(), &targets.after).unwrap_or_default();
+    Plan {
+        steps: [rules.add, targets.steps].concat(),
+        unconfirmed: targets.unconfirmed,
+        targets: targets.after,
+        ..Plan::default()
+    }
+}
+
+/// The plan for a Service that wants a load balancer. Where no rule can be made for one node, all is done that comes before
+/// the nodes' rules, in the order of the in-tree provider: targets come after.
+///
+/// # Errors
+/// When AWS's world does not allow what is asked for; then nothing is to be done at all.
+pub fn plan(question: Question<'_>) -> Result<Plan, World> {
+    let Question { desired, observed, .. } = question;
+    let groups = groups::wanted(desired, observed.own_group.as_ref());
+    let subnets = placement(question)?;
+    let existing = observed.load_balancer.clone().unwrap_or_else(|| fresh(desired));
+    let targets = targets::change(question.following(), &existing);
+    let rules = groups::of_nodes(question.following(), groups.first(), &targets.after);
+    let (rules, refused) = or_refused(rules);
+    let mut steps = groups::own(desired, observed)?;
+    if observed.load_balancer.is_some() {
+        // Other groups would end the traffic that comes in by those which nodes know.
+        let groups = refused.is_none().then_some(&*groups);
+        steps.extend(balancer::placement(observed, &existing, &subnets.wanted, groups)?);
+    } else {
+        steps.push(creation(question, &subnets.wanted, &groups));
+    }
+    steps.extend(balancer::settings(desired, &existing));
+    if refused.is_none() {
+        steps.extend([rules.add, targets.steps, rules.remove].concat());
+        steps.extend(groups::leftover(question));
+    }
+    Ok(Plan {
+        steps,
+        unconfirmed: targets.unconfirmed,
+        unchosen_subnets: subnets.unconfirmed,
+        targets: targets.after,
+        borrowed: false,
+        refused,
+    })
+}
+
+/// The subnets that the load balancer is to have for now.
+fn placement(question: Question<'_>) -> Result<Confirmed, World> {
+    let Question {
+        desired,
+        settings,
+        observed,
+        ..
+    } = question;
+    let attached = observed.attached();
+    let internal = subnets::is_internal(observed.scheme(), desired.internal);
+    let chosen = subnets::wanted(&desired.subnets, internal, settings, &attached, &observed.vpc)?;
+    match desired.subnets {
+        Subnets::Discover => {
+            let before = &observed.unchosen_before;
+            Ok(subnets::confirmed(chosen, &attached, before, &observed.vpc.subnets))
+        }
+        Subnets::Listed { .. } => Ok(Confirmed {
+            wanted: chosen,
+            unconfirmed: BTreeSet::new(),
+        }),
+    }
+}
+
+fn creation(question: Question<'_>, subnets: &[Subnet], groups: &[GroupRef]) -> Planned {
+    let (desired, uid) = (question.desired, question.settings.cluster_uid.as_deref());
+    let new = NewLoadBalancer {
+        name: desired.name.clone(),
+        internal: desired.internal,
+        listeners: desired.listeners.clone(),
+        subnets: subnets.iter().map(|subnet| subnet.id.clone()).collect(),
+        security_groups: Vec::new(),
+        tags: names::creation_tags(&desired.tags, uid, names::MOST_CLASSIC_TAGS),
+    };
+    Planned::new(
+        Step::CreateLoadBalancer {
+            new,
+            groups: groups.to_vec(),
+        },
+        "AWS has no load balancer of this name",
+    )
+}
+
+/// What AWS makes of a creation. A wrong guess costs no more than a repair at the next look.
+fn fresh(desired: &Desired) -> Existing {
+    Existing {
+        described: LoadBalancer {
+            name: desired.name.clone(),
+            listeners: desired.listeners.clone(),
+            ..LoadBalancer::default()
+        },
+        attributes: Some(Attributes {
+            cross_zone: Some(false),
+            access_log: Some(AccessLog::default()),
+            connection_draining: Some(false),
+            connection_draining_timeout: Some(300),
+            idle_timeout: Some(60),
+        }),
+        tags: KnownTags::Read(desired.tags.clone()),
+    }
+}

@@ -1,0 +1,75 @@
+//! The listeners of a load balancer that is made, in the order of the in-tree provider.
+
+use std::collections::BTreeSet;
+
+use outrigger_aws::ec2::Subnet;
+
+use super::super::super::error::World;
+use super::super::super::spec::network::ports::Port;
+use super::super::Planned;
+use super::input::Question;
+use super::target_groups;
+use super::target_groups::{deletion, in_the_way_of_new, is_free, is_wanted_name, spare};
+use super::targets::Goal;
+use super::{BalancerRef, Step, TargetGroupRef};
+
+/// All listeners of a load balancer that is made.
+pub(super) fn of_new(question: Question<'_>, subnets: &[Subnet], goal: &Goal) -> Result<Vec<Planned>, World> {
+    let vpc = subnets.iter().find_map(|subnet| subnet.vpc_id.as_deref());
+    let vpc = vpc.unwrap_or(&question.settings.vpc_id);
+    let mut steps = Vec::new();
+    for port in &question.desired.ports {
+        let group = match spare(question, port) {
+            Some(group) => {
+                steps.extend(target_groups::upkeep(question, port, group, goal));
+                TargetGroupRef::Arn(group.described.arn.clone())
+            }
+            None => {
+                steps.extend(in_the_way_of_new(question, port)?.map(deletion));
+                steps.extend(target_groups::creation(port, vpc, goal, "the load balancer is new"));
+                TargetGroupRef::Created(port.target_group.name.clone())
+            }
+        };
+        steps.push(listener_creation(
+            question,
+            BalancerRef::Created,
+            port,
+            group,
+            "the load balancer is new",
+        ));
+    }
+    let used: BTreeSet<&str> = question
+        .desired
+        .ports
+        .iter()
+        .filter_map(|port| Some(spare(question, port)?.described.arn.as_str()))
+        .collect();
+    let unused = question
+        .observed
+        .spare
+        .iter()
+        .filter(|group| !used.contains(group.described.arn.as_str()));
+    steps.extend(
+        unused
+            .filter(|group| is_free(group) && !is_wanted_name(question, group))
+            .map(deletion),
+    );
+    Ok(steps)
+}
+
+/// A listener that forwards to a target group.
+pub(super) fn listener_creation(
+    question: Question<'_>,
+    balancer: BalancerRef,
+    port: &Port,
+    group: TargetGroupRef,
+    reason: &str,
+) -> Planned {
+    let step = Step::CreateListener {
+        balancer,
+        listener: port.listener.clone(),
+        group,
+        tags: question.desired.tags.clone(),
+    };
+    Planned::new(step, reason)
+}

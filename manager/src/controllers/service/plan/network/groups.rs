@@ -1,0 +1,83 @@
+//! Steps about the load balancer's own security groups.
+
+use std::collections::BTreeSet;
+
+use outrigger_aws::ec2::SecurityGroup;
+
+use super::super::super::error::World;
+use super::super::super::model::network::Existing;
+use super::super::super::spec::network::desired::Groups;
+use super::super::classic::is_ours;
+use super::super::{GroupRef, Planned, group_deletion};
+use super::super::{own_group, security_groups};
+use super::Step;
+use super::input::Question;
+
+/// AWS lets nobody add groups to a load balancer that was made without any.
+fn takes_groups(question: Question<'_>) -> bool {
+    let existing = question.observed.load_balancer.as_ref();
+    existing.is_none_or(|existing| !existing.described.security_groups.is_empty())
+}
+
+/// The load balancer's groups in order; none: it keeps what it has.
+pub(super) fn wanted(question: Question<'_>) -> Vec<GroupRef> {
+    if !takes_groups(question) {
+        return Vec::new();
+    }
+    match &question.desired.groups {
+        Groups::Kept => Vec::new(),
+        Groups::Given(ids) => ids.iter().cloned().map(GroupRef::Id).collect(),
+        Groups::Managed => vec![reference(question.observed.own_group.as_ref())],
+    }
+}
+
+fn reference(own: Option<&SecurityGroup>) -> GroupRef {
+    own.map_or(GroupRef::Created, |group| GroupRef::Id(group.id.clone()))
+}
+
+/// The group that is made for the load balancer: with its tags and exactly the wanted ingress.
+pub(super) fn own(question: Question<'_>) -> Result<own_group::Steps, World> {
+    let desired = question.desired;
+    if desired.groups != Groups::Managed || !takes_groups(question) {
+        return Ok(own_group::Steps::default());
+    }
+    let wanted = own_group::Wanted {
+        new: &desired.own_group,
+        cluster_tags: &desired.cluster_tags,
+        ingress: &desired.ingress,
+    };
+    own_group::steps(wanted, question.observed.own_group.as_ref())
+}
+
+/// Gives a load balancer the wanted groups, if there are any and it has others.
+pub(super) fn attachment(existing: &Existing, wanted: Vec<GroupRef>) -> Option<Planned> {
+    let described = &existing.described;
+    let now: BTreeSet<GroupRef> = described.security_groups.iter().cloned().map(GroupRef::Id).collect();
+    if wanted.is_empty() || now == wanted.iter().cloned().collect() {
+        return None;
+    }
+    let reason = format!("the load balancer has {} other security groups", now.len());
+    Some(Planned::new(
+        Step::SetSecurityGroups(described.arn.clone(), wanted),
+        reason,
+    ))
+}
+
+/// The own group of a load balancer that has been given others: nothing uses it any more.
+pub(super) fn leftover(question: Question<'_>) -> Vec<Planned> {
+    let Question {
+        desired,
+        settings,
+        observed,
+        ..
+    } = question;
+    let (Groups::Given(given), Some(own)) = (&desired.groups, &observed.own_group) else {
+        return Vec::new();
+    };
+    let foreign = security_groups::missing_tags(own, &desired.cluster_tags).is_err();
+    if foreign || !is_ours(own, given, settings) || !takes_groups(question) {
+        return Vec::new();
+    }
+    let reason = "the annotations give the load balancer other groups";
+    group_deletion(&own.id, &observed.referencing, settings, reason)
+}

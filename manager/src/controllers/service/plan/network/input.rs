@@ -1,0 +1,11 @@
+//! What a plan is made from.
+
+use super::super::super::model::network::Observed;
+use super::super::super::spec::network::desired::Desired;
+use super::super::input;
+
+/// What a plan is made from.
+pub type Question<'a> = input::Question<'a, &'a Desired, &'a Observed>;
+
+/// What changes of targets are made from.
+pub type Following<'a> = input::Following<'a, &'a Observed>;

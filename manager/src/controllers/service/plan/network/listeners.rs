@@ -1,0 +1,310 @@
+//! Steps about listeners and the target groups behind them.
+//!
+//! AWS allows one listener for each port, whatever its protocol, and deletes no target group that a listener uses. So:
+//!
+//! - a listener that can be changed is led to its new target group, which has all its targets, and then the old group
+//!   goes;
+//! - one whose protocol AWS does not change is deleted and made again, for which all else is ready by then;
+//! - a target group whose name is needed for another one, which only changes by hand bring about, is deleted first.
+//!
+//! A target group to which somebody has led a listener by hand is left when the listener is, and stays.
+
+use std::collections::BTreeSet;
+
+use outrigger_aws::InstanceId;
+use outrigger_aws::elbv2::{Listener, ListenerSettings};
+
+use super::super::super::error::World;
+use super::super::super::model::network::{Existing, Group};
+use super::super::super::spec::network::ports::{Port, TCP, TLS};
+use super::super::Planned;
+use super::first_listeners::listener_creation;
+use super::input::Question;
+use super::target_groups;
+use super::target_groups::{deletion, in_the_way_of_new, is_free, spare};
+use super::targets::Goal;
+use super::{BalancerRef, Step, TargetGroupRef};
+
+/// Listeners that a load balancer may have, by AWS's default quota.
+const MOST_LISTENERS: usize = 50;
+
+/// What is to be done about one port.
+enum Work<'a> {
+    /// Its listener keeps its target group.
+    Keep(&'a Listener, &'a Group),
+    /// Its listener is led to another target group.
+    Lead(&'a Listener, Option<&'a Group>),
+    /// Its listener is deleted and made again.
+    Renew(&'a Listener, Option<&'a Group>),
+    /// It has no listener.
+    Add(Option<&'a Group>),
+}
+
+/// All listeners of a load balancer that exists: the steps, and the ARNs of what it has no longer after them.
+pub(super) fn sync(
+    question: Question<'_>,
+    existing: &Existing,
+    goal: &Goal,
+) -> Result<(Vec<Planned>, BTreeSet<String>), World> {
+    let ports = &question.desired.ports;
+    let mut sync = Sync {
+        question,
+        existing,
+        goal,
+        gone: BTreeSet::new(),
+        steps: Vec::new(),
+    };
+    let wanted: BTreeSet<i32> = ports.iter().map(|port| port.listener.port).collect();
+    let unwanted = || {
+        existing
+            .listeners
+            .iter()
+            .filter(|old| !wanted.contains(&old.settings.port))
+    };
+    let additions = ports
+        .iter()
+        .filter(|port| existing.listener_on(port.listener.port).is_none())
+        .count();
+    let full = existing.listeners.len() + additions > MOST_LISTENERS;
+    if full {
+        unwanted().for_each(|listener| sync.remove(listener));
+    }
+    let (blocked, free): (Vec<&Port>, Vec<&Port>) = ports.iter().partition(|port| sync.in_the_way(port).is_some());
+    for port in free {
+        sync.port(port)?;
+    }
+    if !full {
+        unwanted().for_each(|listener| sync.remove(listener));
+    }
+    for port in blocked {
+        sync.port(port)?;
+    }
+    sync.clear();
+    Ok((sync.steps, sync.gone))
+}
+
+struct Sync<'a> {
+    question: Question<'a>,
+    existing: &'a Existing,
+    goal: &'a Goal,
+    /// ARNs of listeners and target groups that the steps so far delete, lead elsewhere or leave.
+    gone: BTreeSet<String>,
+    steps: Vec<Planned>,
+}
+
+impl<'a> Sync<'a> {
+    fn push(&mut self, step: Step, reason: &str) {
+        self.steps.push(Planned::new(step, reason));
+    }
+
+    fn work(&self, port: &Port) -> Work<'a> {
+        let existing = self.existing;
+        let Some(listener) = existing.listener_on(port.listener.port) else {
+            return Work::Add(self.usable(port));
+        };
+        let changeable = can_become(&listener.settings.protocol, &port.listener.protocol);
+        match existing.serving(self.question.desired, port) {
+            Some(group) if changeable => Work::Keep(listener, group),
+            Some(group) => Work::Renew(listener, Some(group)),
+            None if changeable && self.in_the_way(port).is_none() => Work::Lead(listener, self.usable(port)),
+            None => Work::Renew(listener, self.usable(port)),
+        }
+    }
+
+    /// A target group that is there, has the port's name and can serve it.
+    fn usable(&self, port: &Port) -> Option<&'a Group> {
+        let fits = |group: &&Group| group.described.name == port.target_group.name && group.serves(port);
+        self.existing
+            .groups
+            .iter()
+            .find(fits)
+            .or_else(|| spare(self.question, port))
+    }
+
+    /// A target group that this load balancer uses and that has the name of one which the port needs made.
+    fn in_the_way(&self, port: &Port) -> Option<&'a Group> {
+        if self.existing.serving(self.question.desired, port).is_some() {
+            return None;
+        }
+        let named = |group: &&Group| group.described.name == port.target_group.name && !group.serves(port);
+        self.existing.groups.iter().find(named)
+    }
+
+    fn port(&mut self, port: &Port) -> Result<(), World> {
+        match self.work(port) {
+            Work::Keep(listener, group) => {
+                self.steps
+                    .extend(target_groups::upkeep(self.question, port, group, self.goal));
+                let kept = TargetGroupRef::Arn(group.described.arn.clone());
+                if differs(&listener.settings, &port.listener) {
+                    self.modify(listener, port, kept, "protocol, certificate or policy differ");
+                }
+            }
+            // A new target group would begin without those that look gone: a loss that nobody has confirmed.
+            Work::Lead(..) | Work::Renew(..) if !self.goal.unconfirmed.is_empty() => {}
+            Work::Lead(listener, usable) => {
+                let group = self.group(port, usable)?;
+                self.modify(
+                    listener,
+                    port,
+                    group,
+                    "the listener's target group does not serve the port any more",
+                );
+                self.release(listener);
+            }
+            Work::Renew(listener, usable) => self.renew(listener, port, usable)?,
+            Work::Add(usable) => {
+                if let Some(other) = self.in_the_way(port) {
+                    self.delete(other);
+                }
+                let group = self.group(port, usable)?;
+                self.create(port, group, "the port has no listener");
+            }
+        }
+        Ok(())
+    }
+
+    fn renew(&mut self, listener: &Listener, port: &Port, usable: Option<&'a Group>) -> Result<(), World> {
+        let gone = || deletion_of(listener);
+        if let Some(other) = self.in_the_way(port) {
+            self.push(
+                gone(),
+                "its target group has the name of one that is needed, and is another one",
+            );
+            self.gone.insert(listener.arn.clone());
+            self.delete(other);
+            let group = self.group(port, usable)?;
+            self.create(port, group, "the listener was deleted for its target group");
+        } else {
+            let group = self.group(port, usable)?;
+            self.push(gone(), "AWS does not change a listener to this protocol");
+            self.gone.insert(listener.arn.clone());
+            self.create(port, group, "the listener had another protocol");
+        }
+        self.release(listener);
+        Ok(())
+    }
+
+    /// The target group for a port, kept or made.
+    fn group(&mut self, port: &Port, usable: Option<&'a Group>) -> Result<TargetGroupRef, World> {
+        if let Some(group) = usable {
+            self.steps
+                .extend(target_groups::upkeep(self.question, port, group, self.goal));
+            return Ok(TargetGroupRef::Arn(group.described.arn.clone()));
+        }
+        if let Some(other) = in_the_way_of_new(self.question, port)? {
+            self.delete(other);
+        }
+        let vpc = self.existing.described.vpc_id.as_deref();
+        let vpc = vpc.unwrap_or(&self.question.settings.vpc_id);
+        let reason = "no target group serves the port";
+        self.steps.extend(target_groups::creation(port, vpc, self.goal, reason));
+        self.steps
+            .extend(target_groups::attributes_of_created(self.question, port));
+        Ok(TargetGroupRef::Created(port.target_group.name.clone()))
+    }
+
+    fn create(&mut self, port: &Port, group: TargetGroupRef, reason: &str) {
+        let balancer = BalancerRef::Arn(self.existing.described.arn.clone());
+        self.steps
+            .push(listener_creation(self.question, balancer, port, group, reason));
+    }
+
+    fn modify(&mut self, listener: &Listener, port: &Port, group: TargetGroupRef, reason: &str) {
+        let step = Step::ModifyListener {
+            arn: listener.arn.clone(),
+            listener: port.listener.clone(),
+            moves: !matches!(&group, TargetGroupRef::Arn(arn) if listener.settings.target_group_arn.as_ref() == Some(arn)),
+            group,
+        };
+        self.push(step, reason);
+    }
+
+    fn remove(&mut self, listener: &Listener) {
+        self.push(deletion_of(listener), "no port of the Service asks for this listener");
+        self.release(listener);
+    }
+
+    /// The listener has its target group no longer.
+    fn release(&mut self, listener: &Listener) {
+        self.gone.insert(listener.arn.clone());
+        if let Some(group) = self.existing.group_behind(listener) {
+            self.leave(group);
+        }
+    }
+
+    /// Deletes a target group, unless a listener uses it, a port will have it, what it tells of targets is still needed, or
+    /// somebody has made it by hand.
+    fn leave(&mut self, group: &Group) {
+        if self.is_used(group) {
+            return;
+        }
+        if !self.question.desired.target_groups.has(&group.described.name) {
+            self.gone.insert(group.described.arn.clone());
+        } else if !self.is_awaited(group) {
+            self.delete(group);
+        }
+    }
+
+    fn is_used(&self, group: &Group) -> bool {
+        let arn = group.described.arn.as_str();
+        let by_listener = self.existing.listeners.iter().any(|listener| {
+            listener.settings.target_group_arn.as_deref() == Some(arn) && !self.gone.contains(&listener.arn)
+        });
+        by_listener || self.question.desired.ports.iter().any(|port| self.will_have(port, arn))
+    }
+
+    fn will_have(&self, port: &Port, arn: &str) -> bool {
+        let group = match self.work(port) {
+            Work::Keep(_, group) => Some(group),
+            Work::Lead(_, usable) | Work::Renew(_, usable) | Work::Add(usable) => usable,
+        };
+        group.is_some_and(|group| group.described.arn == arn)
+    }
+
+    /// Whether a group that nothing uses is the only one that has a target which is to stay, while listeners wait until a
+    /// loss is confirmed: the groups that they will have need to know.
+    fn is_awaited(&self, group: &Group) -> bool {
+        let elsewhere = self.existing.groups.iter().filter(|other| self.is_used(other));
+        let elsewhere: BTreeSet<InstanceId> = elsewhere.flat_map(Group::instances).collect();
+        let mut here = group.instances().into_iter();
+        !self.goal.unconfirmed.is_empty() && here.any(|id| self.goal.wanted.contains(&id) && !elsewhere.contains(&id))
+    }
+
+    fn delete(&mut self, group: &Group) {
+        if self.gone.insert(group.described.arn.clone()) {
+            self.steps.push(deletion(group));
+        }
+    }
+
+    /// Deletes what is left of this Service's target groups. One that someone else uses is not touched.
+    fn clear(&mut self) {
+        let existing = self.existing.groups.iter();
+        let spare = self.question.observed.spare.iter().filter(|group| is_free(group));
+        for group in existing.chain(spare) {
+            self.leave(group);
+        }
+    }
+}
+
+fn deletion_of(listener: &Listener) -> Step {
+    Step::DeleteListener {
+        arn: listener.arn.clone(),
+        port: listener.settings.port,
+    }
+}
+
+/// Whether AWS changes a listener of one protocol to another. Encryption comes and goes with a change; datagrams do not.
+fn can_become(now: &str, wanted: &str) -> bool {
+    let stream = |protocol: &str| matches!(protocol, TCP | TLS);
+    now == wanted || (stream(now) && stream(wanted))
+}
+
+/// Whether a listener has to be changed. A policy that nobody asks for is AWS's choice or an earlier one, and stays.
+fn differs(now: &ListenerSettings, wanted: &ListenerSettings) -> bool {
+    let encrypted = wanted.protocol == TLS;
+    let policy = wanted.ssl_policy.as_ref();
+    now.protocol != wanted.protocol
+        || (encrypted && now.certificate != wanted.certificate)
+        || (encrypted && policy.is_some_and(|policy| now.ssl_policy.as_ref() != Some(policy)))
+}

@@ -1,0 +1,174 @@
+//! From what a Service asks for and what AWS has to the steps between the two. Pure: no IO, no clock.
+
+mod deletion;
+mod first_listeners;
+mod groups;
+mod input;
+mod listeners;
+mod node_rules;
+mod step;
+mod target_groups;
+mod targets;
+
+use std::collections::BTreeSet;
+
+use outrigger_aws::ec2::Subnet;
+use outrigger_aws::elbv2::{NewNetworkLoadBalancer, SubnetMapping};
+
+use super::super::error::World;
+use super::super::model::network::Existing;
+use super::super::spec::names;
+use super::super::spec::network::attributes;
+use super::super::spec::request::Subnets;
+use super::subnets;
+use super::{GroupRef, Plan, Planned, or_refused};
+
+pub use deletion::plan_deletion;
+pub use input::{Following, Question};
+pub use node_rules::{as_permissions, unneeded_checks};
+pub use step::{BalancerRef, Step, TargetGroupRef};
+
+/// The plan for a load balancer whose Service cannot have what it asks for: the targets of its groups follow the Nodes, and
+/// nothing else changes. Rules of the nodes' groups depend on what the Service asks for, and stay as they are.
+#[must_use]
+pub fn follow(following: Following<'_>) -> Plan {
+    let goal = targets::goal(following);
+    let groups = following
+        .observed
+        .load_balancer
+        .iter()
+        .flat_map(|existing| &existing.groups);
+    let steps = groups.filter_map(|group| targets::of_kept(&goal, group, group.described.port));
+    Plan {
+        steps: steps.collect(),
+        unconfirmed: goal.unconfirmed,
+        targets: goal.after,
+        ..Plan::default()
+    }
+}
+
+/// The plan for a Service that wants a load balancer.
+///
+/// A new load balancer is made in the order of the in-tree provider: traffic comes only after the Service's status names
+/// it. On one that has traffic, what lets it through is opened before, and closed after, all else. Where no rule can be made
+/// for one node, all but the nodes' rules is done.
+///
+/// # Errors
+/// When AWS's world does not allow what is asked for; then nothing is to be done at all.
+pub fn plan(question: Question<'_>) -> Result<Plan, World> {
+    let Question { observed, .. } = question;
+    let subnets = placement(question)?;
+    let targets = targets::goal(question.following());
+    let own = groups::own(question)?;
+    let groups = groups::wanted(question);
+    let (steps, targets, borrowed, refused) = match &observed.load_balancer {
+        None => {
+            let listeners = first_listeners::of_new(question, &subnets, &targets)?;
+            let targets = targets.without_lost(&listeners, &BTreeSet::new(), observed);
+            let (rules, refused) = or_refused(node_rules::of_nodes(question, &subnets, &targets.after));
+            let mut steps = own.made;
+            steps.push(creation(question, &subnets, groups)?);
+            steps.extend(listeners);
+            steps.extend(balancer_attributes(question, BalancerRef::Created));
+            steps.extend(target_groups::attributes_of_new(question));
+            steps.extend([own.opened, own.closed, rules.add, rules.remove].concat());
+            steps.extend(groups::leftover(question));
+            (steps, targets, rules.borrowed, refused)
+        }
+        Some(existing) => {
+            let (listeners, gone) = listeners::sync(question, existing, &targets)?;
+            let targets = targets.without_lost(&listeners, &gone, observed);
+            let stands_in = observed.stands_in();
+            let (rules, refused) = or_refused(node_rules::of_nodes(question, &stands_in, &targets.after));
+            let mut steps = [own.made, own.opened].concat();
+            steps.extend(groups::attachment(existing, groups));
+            steps.extend(rules.add);
+            steps.extend(listeners);
+            let arn = BalancerRef::Arn(existing.described.arn.clone());
+            steps.extend(balancer_attributes(question, arn));
+            steps.extend([own.closed, rules.remove, groups::leftover(question)].concat());
+            (steps, targets, rules.borrowed, refused)
+        }
+    };
+    Ok(Plan {
+        steps,
+        unconfirmed: targets.unconfirmed,
+        unchosen_subnets: BTreeSet::new(),
+        targets: targets.after,
+        borrowed,
+        refused,
+    })
+}
+
+/// The subnets for a new load balancer. Those of one that exists cannot be changed, but are still looked for, as they
+/// always were: a Service that lists missing ones is told so.
+fn placement(question: Question<'_>) -> Result<Vec<Subnet>, World> {
+    let Question {
+        desired,
+        settings,
+        observed,
+        ..
+    } = question;
+    let mut wanted = subnets::wanted(
+        &desired.subnets,
+        subnets::is_internal(observed.scheme(), desired.internal),
+        settings,
+        &observed.attached(),
+        &observed.vpc,
+    )?;
+    if let Subnets::Listed { ids, names } = &desired.subnets {
+        let of_name = |subnet: &Subnet| names.iter().position(|name| subnet.tags.get("Name") == Some(name));
+        let of_id = |subnet: &Subnet| ids.iter().position(|id| *id == subnet.id);
+        let place = |subnet: &Subnet| of_id(subnet).or_else(|| of_name(subnet).map(|at| ids.len() + at));
+        // Names with wildcards come last.
+        wanted.sort_by_key(|subnet| place(subnet).unwrap_or(usize::MAX));
+    }
+    Ok(wanted)
+}
+
+fn creation(question: Question<'_>, subnets: &[Subnet], groups: Vec<GroupRef>) -> Result<Planned, World> {
+    let desired = question.desired;
+    let elastic = addresses("eip-allocations", desired.elastic_addresses.as_ref(), subnets)?;
+    let private = addresses("private-ipv4-addresses", desired.private_addresses.as_ref(), subnets)?;
+    let mapping = |(at, subnet): (usize, &Subnet)| SubnetMapping {
+        subnet_id: subnet.id.clone(),
+        allocation_id: elastic.get(at).cloned(),
+        private_ipv4_address: private.get(at).cloned(),
+    };
+    let new = NewNetworkLoadBalancer {
+        name: desired.name.clone(),
+        internal: desired.internal,
+        subnets: subnets.iter().enumerate().map(mapping).collect(),
+        security_groups: Vec::new(),
+        tags: names::creation_tags(
+            &desired.tags,
+            question.settings.cluster_uid.as_deref(),
+            names::MOST_TAGS,
+        ),
+    };
+    let step = Step::CreateLoadBalancer { new, groups };
+    Ok(Planned::new(step, "AWS has no load balancer of this name"))
+}
+
+/// The listed addresses: none, or one for each subnet.
+fn addresses(annotation: &'static str, listed: Option<&Vec<String>>, subnets: &[Subnet]) -> Result<Vec<String>, World> {
+    match listed {
+        None => Ok(Vec::new()),
+        Some(listed) if listed.len() == subnets.len() => Ok(listed.clone()),
+        Some(listed) => Err(World::AddressCount {
+            annotation,
+            addresses: listed.len(),
+            subnets: subnets.len(),
+        }),
+    }
+}
+
+fn balancer_attributes(question: Question<'_>, of: BalancerRef) -> Option<Planned> {
+    let fresh = attributes::of_new_balancer();
+    let existing: Option<&Existing> = question.observed.load_balancer.as_ref();
+    let actual = existing.map_or(Some(&fresh), |existing| existing.attributes.as_ref())?;
+    let differences = attributes::differences(&question.desired.attributes, actual);
+    let names: Vec<&str> = differences.keys().map(String::as_str).collect();
+    let reason = format!("attributes differ: {}", names.join(", "));
+    (!differences.is_empty()).then(|| Planned::new(Step::ModifyAttributes(of, differences), reason))
+}

@@ -1,0 +1,159 @@
+//! Steps that make target groups and keep those that stay as they should be.
+
+use outrigger_aws::elbv2::{Attributes, HealthCheckChange, NewTargetGroup, TargetHealthCheck};
+
+use super::super::super::error::World;
+use super::super::super::model::network::Group;
+use super::super::super::spec::network::attributes;
+use super::super::super::spec::network::ports::Port;
+use super::super::Planned;
+use super::input::Question;
+use super::targets::{self, Goal};
+use super::{Step, TargetGroupRef};
+
+/// A group is made, with all its targets, before anything leads to it.
+pub(super) fn creation(port: &Port, vpc: &str, goal: &Goal, reason: &str) -> Vec<Planned> {
+    let new = NewTargetGroup {
+        vpc_id: vpc.to_owned(),
+        ..port.target_group.clone()
+    };
+    let created = TargetGroupRef::Created(new.name.clone());
+    let mut steps = vec![Planned::new(Step::CreateTargetGroup(new), reason)];
+    steps.extend(targets::of_new(goal, created, port.target_group.port));
+    steps
+}
+
+/// The attributes of all groups that a plan for a new load balancer makes.
+pub(super) fn attributes_of_new(question: Question<'_>) -> Vec<Planned> {
+    let made = question
+        .desired
+        .ports
+        .iter()
+        .filter(|port| spare(question, port).is_none());
+    made.filter_map(|port| attributes_of_created(question, port)).collect()
+}
+
+/// The attributes of a group that the plan makes.
+pub(super) fn attributes_of_created(question: Question<'_>, port: &Port) -> Option<Planned> {
+    let created = TargetGroupRef::Created(port.target_group.name.clone());
+    changed_attributes(question, created, Some(&attributes::of_new_target_group()))
+}
+
+/// What brings a group that stays to what the port asks for: targets, health check, attributes.
+pub(super) fn upkeep(question: Question<'_>, port: &Port, group: &Group, goal: &Goal) -> Vec<Planned> {
+    let arn = &group.described.arn;
+    let mut steps: Vec<Planned> = targets::of_kept(goal, group, port.target_group.port)
+        .into_iter()
+        .collect();
+    if let Some(change) = health_check_change(&port.target_group.health_check, &group.described.health_check) {
+        steps.push(Planned::new(
+            Step::ModifyTargetGroup(arn.clone(), change),
+            "the health check is another one",
+        ));
+    }
+    let of_group = TargetGroupRef::Arn(arn.clone());
+    steps.extend(changed_attributes(question, of_group, group.attributes.as_ref()));
+    steps
+}
+
+fn changed_attributes(question: Question<'_>, group: TargetGroupRef, actual: Option<&Attributes>) -> Option<Planned> {
+    let wanted = question.desired.target_group_attributes.as_ref()?;
+    let differences = attributes::target_group_differences(wanted, actual?);
+    let names: Vec<&str> = differences.keys().map(String::as_str).collect();
+    let reason = format!("attributes differ: {}", names.join(", "));
+    (!differences.is_empty()).then(|| Planned::new(Step::ModifyTargetGroupAttributes(group, differences), reason))
+}
+
+/// What differs of that part of a health check that can be changed. An empty path is none that AWS could tell from its
+/// own default.
+fn health_check_change(wanted: &TargetHealthCheck, actual: &TargetHealthCheck) -> Option<HealthCheckChange> {
+    let path = wanted
+        .path
+        .as_ref()
+        .filter(|path| !path.is_empty() && actual.path.as_ref() != Some(*path));
+    let number = |wanted: i32, actual: i32| (wanted != actual).then_some(wanted);
+    let change = HealthCheckChange {
+        port: (wanted.port != actual.port).then(|| wanted.port.clone()),
+        path: path.cloned(),
+        healthy_threshold: number(wanted.healthy_threshold, actual.healthy_threshold),
+        unhealthy_threshold: number(wanted.unhealthy_threshold, actual.unhealthy_threshold),
+    };
+    (change != HealthCheckChange::default()).then_some(change)
+}
+
+/// An unused target group that a port can have.
+pub(super) fn spare<'a>(question: Question<'a>, port: &Port) -> Option<&'a Group> {
+    let usable =
+        |group: &&Group| group.described.name == port.target_group.name && is_free(group) && group.serves(port);
+    question.observed.spare.iter().find(usable)
+}
+
+/// Whether no load balancer uses a target group.
+pub(super) fn is_free(group: &Group) -> bool {
+    group.described.load_balancers.is_empty()
+}
+
+/// Whether a target group has the name of one that the plan makes, so that it has gone before.
+pub(super) fn is_wanted_name(question: Question<'_>, group: &Group) -> bool {
+    let named = |port: &Port| port.target_group.name == group.described.name;
+    question.desired.ports.iter().any(named)
+}
+
+/// An unused target group that has the name of one to be made, and is another one.
+pub(super) fn in_the_way_of_new<'a>(question: Question<'a>, port: &Port) -> Result<Option<&'a Group>, World> {
+    let named = |group: &&Group| group.described.name == port.target_group.name;
+    match question.observed.spare.iter().find(named) {
+        Some(group) if !is_free(group) => Err(World::TargetGroupTaken {
+            name: group.described.name.clone(),
+            load_balancer: group
+                .described
+                .load_balancers
+                .iter()
+                .next()
+                .cloned()
+                .unwrap_or_default(),
+        }),
+        found => Ok(found),
+    }
+}
+
+pub(super) fn deletion(group: &Group) -> Planned {
+    let step = Step::DeleteTargetGroup(group.described.arn.clone());
+    Planned::new(step, "no listener uses this target group any more")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_of_a_health_check_is_sent() {
+        let check = TargetHealthCheck {
+            protocol: "HTTP".into(),
+            port: "10256".into(),
+            path: Some("/healthz".into()),
+            interval: 30,
+            healthy_threshold: 3,
+            unhealthy_threshold: 3,
+        };
+        assert_eq!(health_check_change(&check, &check), None);
+        let tired = TargetHealthCheck {
+            unhealthy_threshold: 5,
+            ..check.clone()
+        };
+        let change = health_check_change(&tired, &check).unwrap();
+        assert_eq!(change.unhealthy_threshold, Some(5));
+        assert_eq!((change.port, change.path, change.healthy_threshold), (None, None, None));
+        let moved = TargetHealthCheck {
+            path: Some("/ready".into()),
+            ..check.clone()
+        };
+        let change = health_check_change(&moved, &check).unwrap();
+        assert_eq!((change.path.as_deref(), change.port), (Some("/ready"), None));
+        let tcp = TargetHealthCheck {
+            path: None,
+            ..check.clone()
+        };
+        assert_eq!(health_check_change(&tcp, &check), None);
+    }
+}

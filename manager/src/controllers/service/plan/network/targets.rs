@@ -1,0 +1,112 @@
+//! Who is to be a target of all target groups, and the changes of one group.
+
+use std::collections::BTreeSet;
+
+use outrigger_aws::InstanceId;
+use outrigger_aws::elbv2::Target;
+
+use super::super::super::model::network::{Group, Observed};
+use super::super::super::plan::{self, Planned};
+use super::super::targets;
+use super::input::Following;
+use super::{Step, TargetGroupRef};
+
+/// Who is to be a target. All target groups of a load balancer have the same instances.
+#[derive(Debug, Default)]
+pub(super) struct Goal {
+    /// To be targets of every group.
+    pub wanted: BTreeSet<InstanceId>,
+    /// Look gone, but are too many to be taken away on one look: where they are targets, they stay.
+    pub unconfirmed: BTreeSet<InstanceId>,
+    /// Targets after the plan.
+    pub after: BTreeSet<InstanceId>,
+    /// Instances that are no more, or about to be: where they are targets they stay until their Nodes go, and no other
+    /// group takes them.
+    pub dead: BTreeSet<InstanceId>,
+}
+
+impl Goal {
+    /// Takes off those who can join no group and lose by these steps the last one that has them. The load balancer no
+    /// longer has what is `gone`.
+    pub(super) fn without_lost(mut self, steps: &[Planned], gone: &BTreeSet<String>, observed: &Observed) -> Self {
+        let goes = |group: &&Group| {
+            let deletion = Step::DeleteTargetGroup(group.described.arn.clone()).into();
+            gone.contains(&group.described.arn) || steps.iter().any(|planned| planned.step == deletion)
+        };
+        let groups = observed.target_groups().filter(|group| !goes(group));
+        let targets = groups.flat_map(|group| group.targets.iter().map(move |target| (group, target)));
+        let left = targets.filter(|(group, target)| !steps.iter().any(|planned| leaves(planned, group, target)));
+        let left: BTreeSet<&InstanceId> = left.map(|(_, target)| &target.id).collect();
+        self.after.retain(|id| !self.dead.contains(id) || left.contains(id));
+        self
+    }
+
+    /// The instances that are to be registered with a group that does not have them yet, at this port.
+    fn joining(&self, port: i32) -> impl Iterator<Item = Target> {
+        at(self.wanted.difference(&self.dead), port)
+    }
+}
+
+/// Whether a step takes this target out of this group: somebody may have registered it with another port.
+fn leaves(planned: &Planned, group: &Group, target: &Target) -> bool {
+    match &planned.step {
+        plan::Step::Network(Step::ChangeTargets { group: of, remove, .. }) => {
+            *of == TargetGroupRef::Arn(group.described.arn.clone()) && remove.contains(target)
+        }
+        _ => false,
+    }
+}
+
+pub(super) fn goal(following: Following<'_>) -> Goal {
+    let registered = following.observed.registered();
+    let wanted = targets::wanted(following.candidates, &registered, &following.observed.instances);
+    let change = targets::change(&wanted, &registered, following.seen_gone);
+    let dead = following
+        .observed
+        .instances
+        .iter()
+        .filter(|(_, instance)| !instance.living);
+    Goal {
+        dead: dead.map(|(id, _)| id.clone()).collect(),
+        after: wanted.union(&change.unconfirmed).cloned().collect(),
+        unconfirmed: change.unconfirmed,
+        wanted,
+    }
+}
+
+/// All targets of a group that is made.
+pub(super) fn of_new(goal: &Goal, group: TargetGroupRef, port: i32) -> Option<Planned> {
+    let add: Vec<Target> = goal.joining(port).collect();
+    let step = Step::ChangeTargets {
+        group,
+        add: add.clone(),
+        remove: Vec::new(),
+        needed: true,
+    };
+    (!add.is_empty()).then(|| Planned::new(step, "the target group is new"))
+}
+
+/// The changes of a group that stays.
+pub(super) fn of_kept(goal: &Goal, group: &Group, port: i32) -> Option<Planned> {
+    let missing = goal.joining(port).filter(|target| !group.targets.contains(target));
+    let stays = |target: &Target| target.port == port && goal.after.contains(&target.id);
+    let leaving = group.targets.iter().filter(|target| !stays(target));
+    let (add, remove): (Vec<Target>, Vec<Target>) = (missing.collect(), leaving.cloned().collect());
+    let reason = match (add.is_empty(), remove.is_empty()) {
+        (true, true) => return None,
+        (false, true) => "nodes are Ready and no targets",
+        (true, false) => "targets belong to no node that may be one",
+        (false, false) => "nodes are Ready and no targets, and targets belong to no node that may be one",
+    };
+    let step = Step::ChangeTargets {
+        group: TargetGroupRef::Arn(group.described.arn.clone()),
+        add,
+        remove,
+        needed: !group.targets.iter().any(stays),
+    };
+    Some(Planned::new(step, reason))
+}
+
+fn at<'a>(instances: impl Iterator<Item = &'a InstanceId>, port: i32) -> impl Iterator<Item = Target> {
+    instances.map(move |id| Target { id: id.clone(), port })
+}

@@ -1,0 +1,112 @@
+//! The way of a load balancer from one set of subnets to another. It has at most one subnet in a zone and never none.
+
+use std::collections::BTreeSet;
+
+use outrigger_aws::ec2::Subnet;
+
+use super::super::error::World;
+
+/// One call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Move {
+    /// These come.
+    Attach(Vec<String>),
+    /// These go.
+    Detach(Vec<String>),
+}
+
+/// Moves from `actual` to `wanted`; `all` tells zones. First comes what stands in new zones. Then what goes makes room
+/// for what takes its place in the same zone; where nothing else would stay meanwhile, one of those that go stays a
+/// little longer.
+///
+/// # Errors
+/// When one subnet is to replace the only one, in the same zone: AWS lets neither come or go first.
+pub fn moves(actual: &BTreeSet<String>, wanted: &[Subnet], all: &[Subnet]) -> Result<Vec<Move>, World> {
+    let zone = |id: &str| {
+        let subnet = all.iter().find(|subnet| subnet.id == id);
+        subnet.and_then(|subnet| subnet.availability_zone.as_deref())
+    };
+    let ids = wanted.iter().map(|subnet| subnet.id.as_str());
+    let (kept, new): (Vec<&str>, Vec<&str>) = ids.partition(|id| actual.contains(*id));
+    let old = actual.iter().map(String::as_str).filter(|id| !kept.contains(id));
+    let old: Vec<&str> = old.collect();
+    let beside = |id: &str, others: &[&str]| zone(id).is_some_and(|at| others.iter().any(|o| zone(o) == Some(at)));
+    let (replacing, fresh): (Vec<&str>, Vec<&str>) = new.into_iter().partition(|id| beside(id, &old));
+    let (mut replaced, mut last): (Vec<&str>, Vec<&str>) = old.into_iter().partition(|id| beside(id, &replacing));
+    if !kept.is_empty() || !fresh.is_empty() {
+        replaced.append(&mut last);
+    } else if last.is_empty()
+        && let Some(one) = replaced.pop()
+    {
+        if replaced.is_empty() {
+            return Err(World::OnlySubnet {
+                subnet: one.to_owned(),
+                replacement: replacing.join(", "),
+            });
+        }
+        last.push(one);
+    }
+    let (then, at_last): (Vec<&str>, Vec<&str>) = replacing.into_iter().partition(|id| !beside(id, &last));
+    let texts = |ids: Vec<&str>| ids.into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let moves = [
+        Move::Attach(texts(fresh)),
+        Move::Detach(texts(replaced)),
+        Move::Attach(texts(then)),
+        Move::Detach(texts(last)),
+        Move::Attach(texts(at_last)),
+    ];
+    let is_one = |step: &Move| !matches!(step, Move::Attach(ids) | Move::Detach(ids) if ids.is_empty());
+    Ok(moves.into_iter().filter(is_one).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A subnet whose zone is the first letter of its ID.
+    fn subnet(id: &str) -> Subnet {
+        Subnet {
+            id: id.into(),
+            vpc_id: None,
+            availability_zone: id.get(..1).map(str::to_owned),
+            cidr_block: None,
+            tags: outrigger_aws::Tags::new(),
+        }
+    }
+
+    /// The moves as words: `+` comes, `-` goes.
+    fn way(actual: &[&str], wanted: &[&str]) -> Result<String, World> {
+        let all: Vec<Subnet> = ["a1", "a2", "b1", "b2", "c1"].map(subnet).into();
+        let wanted: Vec<Subnet> = wanted.iter().map(|id| subnet(id)).collect();
+        let moves = moves(&actual.iter().map(|id| (*id).to_owned()).collect(), &wanted, &all)?;
+        let word = |one: &Move| match one {
+            Move::Attach(ids) => format!("+{}", ids.join(",")),
+            Move::Detach(ids) => format!("-{}", ids.join(",")),
+        };
+        Ok(moves.iter().map(word).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn a_load_balancer_never_has_no_subnet_or_two_in_a_zone() {
+        for (actual, wanted, expected) in [
+            (&["a1"][..], &["a1"][..], ""),
+            (&["a1"], &["a2", "b1"], "+b1 -a1 +a2"),
+            (&["a1", "b1"], &["a2", "b1"], "-a1 +a2"),
+            (&["a1", "b1", "c1"], &["a2"], "-a1 +a2 -b1,c1"),
+            (&["a1", "b1"], &["a2", "b2"], "-a1 +a2 -b1 +b2"),
+            (&["a1", "gone"], &["a2"], "-a1 +a2 -gone"),
+            (&["a1", "b1"], &["c1"], "+c1 -a1,b1"),
+        ] {
+            assert_eq!(way(actual, wanted).as_deref(), Ok(expected), "{actual:?} to {wanted:?}");
+        }
+    }
+
+    #[test]
+    fn the_only_subnet_cannot_be_replaced_in_its_zone() {
+        let error = way(&["a1"], &["a2"]).unwrap_err().to_string();
+        assert!(
+            error.contains("a1") && error.contains("a2") && error.contains("another zone"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,51 @@
+//! Whether a load balancer can be made for a Service now, or AWS's limit makes it wait.
+
+use k8s_openapi::api::core::v1::Service;
+use tokio::time::Instant;
+
+use super::super::action::Next;
+use super::super::context::Context;
+use super::super::events;
+use super::super::plan::Plan;
+use super::super::spec::desired::Desired;
+use super::super::spec::names::uid;
+use super::creation_queue::Turn;
+use super::service_state::Memory;
+use crate::events::EventType;
+
+const ACTION: &str = "CreateLoadBalancer";
+
+/// Whether a plan makes a load balancer.
+pub(crate) fn makes_one(plan: &Plan) -> bool {
+    plan.steps.iter().any(|planned| planned.step.creates_balancer())
+}
+
+/// When to come again, if a load balancer cannot be made for this Service now. A long wait is told.
+pub(crate) async fn wait_for_creation(context: &Context, service: &Service, desired: &Desired) -> Option<Next> {
+    let wait = |ahead| match desired {
+        Desired::Classic(_) => context.aws.elb.expected_wait(ACTION, ahead),
+        Desired::Network(_) => context.aws.elbv2.expected_wait(ACTION, ahead),
+    };
+    let turn = context.lines.of(desired).ask(uid(service), wait, Instant::now());
+    let Turn::Later { wait, ahead, tell } = turn else {
+        return None;
+    };
+    // One that is to be made again was settled before; without this the Service would rest until the next resync.
+    context.memories.update(uid(service), Memory::wait);
+    if tell {
+        let message = format!(
+            "Waiting to create load balancer: AWS limits how many an account may create (Services that \
+             come first: {ahead}); expected in about {} s",
+            wait.as_secs_f64().ceil()
+        );
+        events::emit(
+            context,
+            service,
+            EventType::Normal,
+            "WaitingToCreateLoadBalancer",
+            &message,
+        )
+        .await;
+    }
+    Some(Next::After(wait))
+}

@@ -1,0 +1,11 @@
+//! When Services are reconciled, and what is remembered of them meanwhile.
+
+pub(super) mod creation;
+pub mod creation_queue;
+pub(super) mod node_changes;
+pub(super) mod node_sync;
+pub(super) mod reason;
+pub(super) mod resync;
+pub mod service_state;
+pub(super) mod spec_fingerprint;
+pub(super) mod worker_pool;

@@ -1,0 +1,226 @@
+//! Whose turn it is, when more Services are to be looked at than there are workers.
+//!
+//! After a start, and when Nodes have changed, all Services are looked at. Within this manager's share of AWS's reads that
+//! takes minutes for hundreds of load balancers. Whoever makes, changes or deletes a Service in that time is not to wait
+//! for them: looks that nobody asked for leave one worker to the others. And as one Service after the other is deleted, those
+//! that are to be deleted wait for each other before they have a worker.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::super::action::{Work, work};
+use super::super::spec::hostname;
+use super::service_state::Memory;
+use super::spec_fingerprint::Shape;
+
+/// How many Services may wait for their turn. Each costs a task of a few KiB; with more, even a Service that somebody
+/// changes waits before it may wait here.
+pub const MAX_WAITING: u16 = 1024;
+
+/// How soon a Service that waits and is changed meanwhile goes to the others that somebody asks for.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The workers.
+#[derive(Debug)]
+pub struct Turns {
+    all: Semaphore,
+    /// Those that looks may have that nobody asked for. Who has one of these gets one of `all` soon.
+    unasked: Semaphore,
+    /// The one deletion at a time.
+    deletion: Semaphore,
+}
+
+/// A worker; it is given back when this is dropped.
+#[derive(Debug)]
+#[must_use = "the turn ends when this is dropped"]
+pub struct Turn<'a> {
+    _first: Option<SemaphorePermit<'a>>,
+    _worker: Option<SemaphorePermit<'a>>,
+}
+
+impl Turns {
+    /// So many workers, at least one. A single one serves both sorts.
+    #[must_use]
+    pub fn new(workers: u16) -> Self {
+        let workers = usize::from(workers.max(1));
+        Self {
+            all: Semaphore::new(workers),
+            unasked: Semaphore::new((workers - 1).max(1)),
+            deletion: Semaphore::new(1),
+        }
+    }
+
+    /// Waits for a worker, behind those who came before. `asked` says whether somebody waits for this look; it is asked
+    /// again from time to time.
+    pub async fn take(&self, asked: impl Fn() -> bool) -> Turn<'_> {
+        let unasked = match asked() {
+            true => None,
+            false => among(&self.unasked, asked).await,
+        };
+        self.worker(unasked).await
+    }
+
+    /// The same for a Service that is to be deleted. `goes` says whether it still is; if not, it waits for a worker only.
+    pub async fn take_to_delete(&self, goes: impl Fn() -> bool) -> Turn<'_> {
+        let first = among(&self.deletion, || !goes()).await;
+        self.worker(first).await
+    }
+
+    async fn worker<'a>(&'a self, first: Option<SemaphorePermit<'a>>) -> Turn<'a> {
+        // None of them is ever closed.
+        let worker = self.all.acquire().await.ok();
+        Turn {
+            _first: first,
+            _worker: worker,
+        }
+    }
+}
+
+/// A turn among those who wait for the same; `None`: it does not belong to them any more.
+async fn among(waiting: &Semaphore, leaves: impl Fn() -> bool) -> Option<SemaphorePermit<'_>> {
+    let mut turn = std::pin::pin!(waiting.acquire());
+    loop {
+        tokio::select! {
+            biased;
+            turn = &mut turn => return turn.ok(),
+            () = tokio::time::sleep(LOOK_AGAIN) => {}
+        }
+        if leaves() {
+            return None;
+        }
+    }
+}
+
+/// Whether somebody waits for a look at this Service: it goes, it has no address yet, or it is not what was looked at
+/// last, or was there when it began to wait (`seen`), if there was no look yet. Who is none of ours takes no time.
+#[must_use]
+pub fn is_asked_for(service: &Service, memory: &Memory, seen: &Shape) -> bool {
+    match work(service) {
+        Work::Nothing | Work::CleanUp => true,
+        Work::Ensure => {
+            let known = memory.shape.as_ref().unwrap_or(seen);
+            hostname::standing(service).is_none() || *known != Shape::of(service)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures::FutureExt;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn those_that_are_to_be_deleted_have_one_worker_together() {
+        let turns = Turns::new(2);
+        let deleted = turns.take_to_delete(|| true).await;
+        assert!(turns.take_to_delete(|| true).now_or_never().is_none());
+        drop(turns.take(|| true).now_or_never().unwrap());
+        drop(deleted);
+        assert!(turns.take_to_delete(|| true).now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_not_to_be_deleted_any_more_waits_for_no_deletion() {
+        let turns = Turns::new(2);
+        let _deleted = turns.take_to_delete(|| true).await;
+        let waiting = turns.take_to_delete(|| false);
+        assert!(tokio::time::timeout(2 * LOOK_AGAIN, waiting).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_asked_for_finds_a_worker_while_others_wait() {
+        let turns = Turns::new(3);
+        let held: Vec<Turn<'_>> = vec![turns.take(|| false).await, turns.take(|| false).await];
+        assert!(turns.take(|| false).now_or_never().is_none());
+        let asked = turns.take(|| true).now_or_never().unwrap();
+        assert!(turns.take(|| true).now_or_never().is_none(), "there are three");
+        drop((held, asked));
+        assert!(turns.take(|| false).now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_single_worker_serves_both() {
+        let turns = Turns::new(1);
+        let held = turns.take(|| false).await;
+        assert!(turns.take(|| true).now_or_never().is_none());
+        drop(held);
+        let asked = turns.take(|| true).await;
+        assert!(turns.take(|| false).now_or_never().is_none());
+        drop(asked);
+        assert!(Turns::new(0).take(|| false).now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_changed_while_it_waits_goes_to_the_others() {
+        let turns = Arc::new(Turns::new(2));
+        let changed = Arc::new(AtomicBool::new(false));
+        let held = turns.take(|| false).await;
+        let (waiting, asked) = (Arc::clone(&turns), Arc::clone(&changed));
+        let waiter = tokio::spawn(async move {
+            let _turn = waiting.take(|| asked.load(Ordering::Relaxed)).await;
+        });
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(!waiter.is_finished());
+        changed.store(true, Ordering::Relaxed);
+        tokio::time::sleep(2 * LOOK_AGAIN).await;
+        assert!(waiter.is_finished());
+        drop(held);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_that_waits_is_the_first_that_goes() {
+        let turns = Arc::new(Turns::new(2));
+        let held = turns.take(|| false).await;
+        let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let mut waiters = Vec::new();
+        for number in 0..5 {
+            let (turns, order) = (Arc::clone(&turns), Arc::clone(&order));
+            waiters.push(tokio::spawn(async move {
+                let _turn = turns.take(|| false).await;
+                order.lock().unwrap().push(number);
+            }));
+            // Long enough for those before to have looked whether they are asked for.
+            tokio::time::sleep(3 * LOOK_AGAIN / 2).await;
+        }
+        drop(held);
+        for waiter in waiters {
+            waiter.await.unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_service_is_asked_for_that_is_new_changed_or_going() {
+        let service = |spec: Value, finalizers: Value, status: Value| -> Service {
+            let metadata = json!({"name": "web", "finalizers": finalizers});
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
+        };
+        let held = || json!([super::super::super::spec::names::FINALIZER]);
+        let has = || json!({"loadBalancer": {"ingress": [{"hostname": "a.us-east-1.elb.amazonaws.com"}]}});
+        let standing = service(json!({"type": "LoadBalancer"}), held(), has());
+        let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
+        let changed = service(local, held(), has());
+        let (seen, mut memory) = (Shape::of(&standing), Memory::default());
+        assert!(!is_asked_for(&standing, &memory, &seen), "a start");
+        assert!(is_asked_for(&changed, &memory, &seen), "changed while it waits");
+        memory.shape = Some(seen.clone());
+        assert!(!is_asked_for(&standing, &memory, &seen), "Nodes have changed");
+        assert!(is_asked_for(&changed, &memory, &Shape::of(&changed)), "changed");
+        let new = service(json!({"type": "LoadBalancer"}), json!([]), json!({}));
+        assert!(is_asked_for(&new, &Memory::default(), &Shape::of(&new)), "new");
+        let going = service(json!({"type": "ClusterIP"}), held(), has());
+        assert!(is_asked_for(&going, &memory, &seen), "it goes");
+        let none = service(json!({"type": "ClusterIP"}), json!([]), json!({}));
+        assert!(
+            is_asked_for(&none, &Memory::default(), &Shape::of(&none)),
+            "none of ours"
+        );
+    }
+}
