@@ -19,11 +19,11 @@ use super::plan::Plan;
 use super::plan::quota;
 use super::plan::revoke_first::with_room;
 use super::plan::targets::{self, Candidate, candidates};
-use super::queue::creation::makes_one;
+use super::queue::creation_slot::makes_one;
 use super::queue::reason::{Cause, cause};
 use super::queue::service_state::{CONFIRMATION, Memory, SUBNET_CONFIRMATION, Settled};
 use super::queue::spec_fingerprint::Shape;
-use super::queue::{creation, resync};
+use super::queue::{creation_slot, resync};
 use super::spec::annotations::{Annotations, Kind};
 use super::spec::desired::desired;
 use super::spec::names::{namespaced_name, uid};
@@ -102,7 +102,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     // The finalizer comes before the load balancer: who has none needs one made, and costs no look until its turn.
     let is_new = !has_finalizer(service);
     if (is_new || context.lines.has(uid(service)))
-        && let Some(later) = creation::wait_for_creation(context, service, &desired).await
+        && let Some(later) = creation_slot::wait_for_creation(context, service, &desired).await
     {
         return Ok(later);
     }
@@ -140,7 +140,7 @@ async fn sync_load_balancer(
     let owned = ownership::check_owner(context, service, looked.standing.as_ref(), &looked.plan).await;
     owned.doing(events::ENSURE)?;
     if makes_one(&looked.plan)
-        && let Some(later) = creation::wait_for_creation(context, service, desired).await
+        && let Some(later) = creation_slot::wait_for_creation(context, service, desired).await
     {
         return Ok(later);
     }

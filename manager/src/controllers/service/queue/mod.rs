@@ -1,7 +1,7 @@
 //! When Services are reconciled, and what is remembered of them meanwhile.
 
-pub(super) mod creation;
 pub mod creation_queue;
+pub(super) mod creation_slot;
 pub(super) mod node_changes;
 pub(super) mod node_sync;
 pub(super) mod reason;

@@ -199,8 +199,8 @@ async fn what_aws_does_not_let_go_yet_goes_by_the_next_search() {
 
 #[tokio::test(start_paused = true)]
 async fn rules_for_health_checks_that_another_load_balancer_needs_are_handed_over() {
-    let fixture = network::heirs::sharing().await;
-    network::heirs::beside(&fixture, network::heirs::OTHER, &[1]);
+    let fixture = network::shared_health_rules::sharing().await;
+    network::shared_health_rules::beside(&fixture, network::shared_health_rules::OTHER, &[1]);
     let (delete, mut found) = (settings(Sweep::Delete), Found::default());
     // The other one's Service is there.
     fixture.change(|service| {
@@ -211,8 +211,8 @@ async fn rules_for_health_checks_that_another_load_balancer_needs_are_handed_ove
     for _ in 0..2 {
         sweep(&fixture, &delete, &living, &mut found).await;
     }
-    let handed = network::heirs::of(network::heirs::OTHER, "10.0.1.0/24");
-    assert_eq!(network::heirs::checks(&fixture), [handed]);
+    let handed = network::shared_health_rules::of(network::shared_health_rules::OTHER, "10.0.1.0/24");
+    assert_eq!(network::shared_health_rules::checks(&fixture), [handed]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,8 +6,8 @@ use outrigger_aws::InstanceId;
 use outrigger_aws::elbv2::Target;
 
 use super::super::super::model::network::{Group, Observed};
-use super::super::super::plan::{self, Planned};
 use super::super::targets;
+use super::super::super::plan::{self, Planned};
 use super::input::Following;
 use super::{Step, TargetGroupRef};
 

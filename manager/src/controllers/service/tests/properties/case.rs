@@ -14,7 +14,7 @@ use super::super::fixture::Fixture;
 use super::cluster::{Fact, NodeState, base, facts, nodes, settings};
 use super::edits::{Edit, edits};
 use super::network_edits::{self, NetworkEdit};
-use super::wishes::{Kind, Wish, wishes};
+use super::specs::{Kind, Wish, wishes};
 
 /// The time between two looks: enough for a sudden loss of targets to count.
 pub const PAUSE: Duration = Duration::from_secs(60);

@@ -15,7 +15,7 @@ use super::compare::{Ours, by_hand, others, same};
 use super::deletion::{Deletion, deletions};
 use super::network_edits::{balancer, target_groups};
 use super::run::{End, Verdict, run, to_the_end};
-use super::wishes::Kind;
+use super::specs::Kind;
 
 const ACTIONS: &[&str] = &[
     "ApplySecurityGroupsToLoadBalancer",

@@ -13,7 +13,7 @@ use super::super::super::spec::network::names::{CLIENT_RULE, rule};
 use super::super::fixture::LB;
 use super::edits::own_groups;
 use super::network_edits::balancer;
-use super::wishes::Kind;
+use super::specs::Kind;
 
 /// A load balancer without its past.
 #[derive(Debug, Clone, PartialEq, Eq)]

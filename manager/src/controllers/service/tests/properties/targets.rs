@@ -14,7 +14,7 @@ use super::case::{Case, cases};
 use super::cluster::NodeState;
 use super::likeness::targets;
 use super::run::{Verdict, run, to_the_end, waits_for_ec2};
-use super::wishes::Kind;
+use super::specs::Kind;
 
 /// Targets by port.
 type Targets = BTreeMap<i32, BTreeSet<InstanceId>>;
