@@ -8,13 +8,13 @@ use super::spec::names::FINALIZER;
 
 /// What is to be done for a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub enum ServiceAction {
     /// It is none of ours.
-    Nothing,
+    Ignore,
     /// It wants a load balancer.
     Ensure,
     /// What it has is to be deleted, then it is to be let go.
-    CleanUp,
+    Delete,
 }
 
 /// When to look at a Service again, if nothing happens before.
@@ -56,16 +56,16 @@ pub fn has_class(service: &Service) -> bool {
 
 /// What is to be done.
 #[must_use]
-pub fn work(service: &Service) -> Work {
+pub fn action(service: &Service) -> ServiceAction {
     let deleting = service.metadata.deletion_timestamp.is_some();
     let kind = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
     if has_finalizer(service) && (deleting || kind != Some("LoadBalancer")) {
-        return Work::CleanUp;
+        return ServiceAction::Delete;
     }
     if wants(service) && !deleting {
-        Work::Ensure
+        ServiceAction::Ensure
     } else {
-        Work::Nothing
+        ServiceAction::Ignore
     }
 }
 
@@ -75,10 +75,10 @@ mod tests {
 
     use super::*;
 
-    fn of(kind: &str, class: Option<&str>, finalizer: bool, deleting: bool) -> Work {
+    fn of(kind: &str, class: Option<&str>, finalizer: bool, deleting: bool) -> ServiceAction {
         let finalizers: &[&str] = if finalizer { &[FINALIZER] } else { &[] };
         let deleted = deleting.then_some("2026-01-01T00:00:00Z");
-        work(
+        action(
             &serde_json::from_value(json!({
                 "metadata": {"finalizers": finalizers, "deletionTimestamp": deleted},
                 "spec": {"type": kind, "loadBalancerClass": class},
@@ -89,14 +89,14 @@ mod tests {
 
     #[test]
     fn type_class_finalizer_and_deletion_decide() {
-        assert_eq!(of("LoadBalancer", None, false, false), Work::Ensure);
-        assert_eq!(of("LoadBalancer", None, true, false), Work::Ensure);
-        assert_eq!(of("LoadBalancer", Some("x"), false, false), Work::Nothing);
-        assert_eq!(of("LoadBalancer", Some("x"), true, false), Work::Nothing);
-        assert_eq!(of("LoadBalancer", None, true, true), Work::CleanUp);
-        assert_eq!(of("LoadBalancer", None, false, true), Work::Nothing);
-        assert_eq!(of("ClusterIP", None, true, false), Work::CleanUp);
-        assert_eq!(of("ClusterIP", None, false, false), Work::Nothing);
-        assert_eq!(of("LoadBalancer", Some("x"), true, true), Work::CleanUp);
+        assert_eq!(of("LoadBalancer", None, false, false), ServiceAction::Ensure);
+        assert_eq!(of("LoadBalancer", None, true, false), ServiceAction::Ensure);
+        assert_eq!(of("LoadBalancer", Some("x"), false, false), ServiceAction::Ignore);
+        assert_eq!(of("LoadBalancer", Some("x"), true, false), ServiceAction::Ignore);
+        assert_eq!(of("LoadBalancer", None, true, true), ServiceAction::Delete);
+        assert_eq!(of("LoadBalancer", None, false, true), ServiceAction::Ignore);
+        assert_eq!(of("ClusterIP", None, true, false), ServiceAction::Delete);
+        assert_eq!(of("ClusterIP", None, false, false), ServiceAction::Ignore);
+        assert_eq!(of("LoadBalancer", Some("x"), true, true), ServiceAction::Delete);
     }
 }

@@ -10,14 +10,14 @@ const NAMESPACE: &str = "kube-system";
 /// The controller waits for the answer, so it does not wait long: new resources can do without the tag.
 const TRIES: u32 = 3;
 const TIMEOUT: Duration = Duration::from_secs(3);
-const BETWEEN: Duration = Duration::from_secs(1);
+const BACKOFF: Duration = Duration::from_secs(1);
 
 /// The UID; `None` where it cannot be read, which is logged.
 pub(super) async fn read(client: &Client) -> Option<String> {
     let mut error = String::new();
     for attempt in 0..TRIES {
         if attempt > 0 {
-            tokio::time::sleep(BETWEEN).await;
+            tokio::time::sleep(BACKOFF).await;
         }
         let namespaces = Api::<Namespace>::all(client.clone());
         match tokio::time::timeout(TIMEOUT, namespaces.get_metadata(NAMESPACE)).await {

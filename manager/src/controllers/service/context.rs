@@ -7,9 +7,9 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::inventory::Aws;
-use super::queue::creation_queue::Lines;
+use super::queue::creation_queue::CreationQueues;
 use super::queue::node_sync::NodeSync;
-use super::queue::service_state::Memories;
+use super::queue::service_state::ServiceStates;
 use super::settings::Settings;
 use super::writer::Writer;
 use crate::node_cache::NodeCache;
@@ -27,7 +27,7 @@ pub struct Context {
     /// The right to write.
     pub permit: Permit,
     /// What is remembered.
-    pub memories: Memories,
+    pub states: ServiceStates,
     /// Counts updates of targets.
     pub node_sync: NodeSync,
     /// Until then no target goes because its Node is not there: what is known may not be complete yet.
@@ -36,5 +36,5 @@ pub struct Context {
     /// go at once each would leave a rule to the other.
     pub deleting: Mutex<()>,
     /// Who waits to have a load balancer made.
-    pub lines: Lines,
+    pub creation_queues: CreationQueues,
 }

@@ -13,7 +13,7 @@ pub enum Error {
     Aws(#[from] outrigger_aws::Error),
     /// The world at AWS does not allow it.
     #[error(transparent)]
-    World(#[from] World),
+    Environment(#[from] Environment),
     /// A write to the API server failed.
     #[error("the Kubernetes API server refused to {operation}")]
     Kubernetes {
@@ -88,7 +88,7 @@ pub enum Invalid {
 
 /// What at AWS stands in the way, with the way out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum World {
+pub enum Environment {
     /// No subnet fits.
     #[error(
         "no subnet of VPC {vpc} is suitable for {scheme} load balancer: tag subnets with \
@@ -225,14 +225,14 @@ impl Error {
     #[must_use]
     pub fn chain(&self) -> String {
         let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(current) = cause {
+        let mut reason = std::error::Error::source(self);
+        while let Some(current) = reason {
             let more = current.to_string();
             if !text.contains(&more) {
                 text.push_str(": ");
                 text.push_str(&more);
             }
-            cause = current.source();
+            reason = current.source();
         }
         text
     }

@@ -8,11 +8,11 @@ use tokio::time::Instant;
 
 use super::context::Context;
 use super::error::Error;
-use super::execute::target_batches::Refused;
+use super::execute::target_batches::RejectedTarget;
 use super::plan::quota::Fullness;
 use super::plan::subnets::is_internal;
 use super::plan::{Plan, Planned, Step};
-use super::queue::reason::Cause;
+use super::queue::reason::Reason;
 use super::spec::desired::Desired;
 use super::spec::names::uid;
 use crate::events::EventType;
@@ -21,7 +21,7 @@ use crate::events::EventType;
 pub(super) const ADD_FINALIZER: &str = "failed to add load balancer cleanup finalizer";
 pub(super) const ENSURE: &str = "failed to ensure load balancer";
 pub(super) const WRITE_STATUS: &str = "failed to update load balancer status";
-pub(super) const LOOK_BEFORE_CLEANUP: &str = "failed to check if load balancer exists before cleanup";
+pub(super) const CHECK_BEFORE_CLEANUP: &str = "failed to check if load balancer exists before cleanup";
 pub(super) const DELETE: &str = "failed to delete load balancer";
 pub(super) const REMOVE_FINALIZER: &str = "failed to remove load balancer cleanup finalizer";
 
@@ -34,7 +34,7 @@ const MOST_REPAIRS_NAMED: usize = 5;
 /// A failure, with what was done.
 #[derive(Debug)]
 pub(super) struct Failure {
-    work: Failed,
+    failed: Failed,
     pub error: Box<Error>,
 }
 
@@ -46,34 +46,34 @@ enum Failed {
     /// Following these Nodes.
     Nodes(Vec<String>),
     /// Deleting what a Service had that is gone.
-    Remains,
+    Orphan,
 }
 
 impl Failure {
     /// The same failure, of an update that followed the Nodes.
-    pub fn following(self, cause: Cause, nodes: impl FnOnce() -> Vec<String>) -> Self {
-        if cause != Cause::Nodes {
+    pub fn after_node_change(self, reason: Reason, nodes: impl FnOnce() -> Vec<String>) -> Self {
+        if reason != Reason::NodesChanged {
             return self;
         }
-        let work = Failed::Nodes(nodes());
-        Self { work, ..self }
+        let failed = Failed::Nodes(nodes());
+        Self { failed, ..self }
     }
 
     /// The same failure, about a Service that is gone.
-    pub fn of_remains(self) -> Self {
-        let work = Failed::Remains;
-        Self { work, ..self }
+    pub fn of_orphan(self) -> Self {
+        let failed = Failed::Orphan;
+        Self { failed, ..self }
     }
 
     /// Reason and message of its Event.
-    fn told(&self) -> (&'static str, String) {
+    fn event(&self) -> (&'static str, String) {
         let error = self.error.chain();
-        match &self.work {
-            Failed::Sync(doing) => (
+        match &self.failed {
+            Failed::Sync(during) => (
                 "SyncLoadBalancerFailed",
-                format!("Error syncing load balancer: {doing}: {error}"),
+                format!("Error syncing load balancer: {during}: {error}"),
             ),
-            Failed::Remains => (
+            Failed::Orphan => (
                 "DeleteLoadBalancerFailed",
                 format!("Error deleting load balancer: {error}"),
             ),
@@ -90,14 +90,14 @@ impl Failure {
 }
 
 /// Says what was done when something failed.
-pub(super) trait Doing<T> {
-    fn doing(self, what: &'static str) -> Result<T, Failure>;
+pub(super) trait During<T> {
+    fn during(self, what: &'static str) -> Result<T, Failure>;
 }
 
-impl<T, E: Into<Error>> Doing<T> for Result<T, E> {
-    fn doing(self, what: &'static str) -> Result<T, Failure> {
+impl<T, E: Into<Error>> During<T> for Result<T, E> {
+    fn during(self, what: &'static str) -> Result<T, Failure> {
         self.map_err(|error| Failure {
-            work: Failed::Sync(what),
+            failed: Failed::Sync(what),
             error: Box::new(error.into()),
         })
     }
@@ -130,9 +130,9 @@ fn repairs<'a>(steps: impl Iterator<Item = &'a Planned>) -> Option<String> {
 
 /// What AWS has refused, and what can be done about it. The target groups of a load balancer have the same instances: each
 /// is named once.
-fn refusals(refused: &[Refused]) -> Option<String> {
+fn refusals(refused: &[RejectedTarget]) -> Option<String> {
     let mut by_words: BTreeMap<(&str, &str), BTreeSet<String>> = BTreeMap::new();
-    for Refused { instance, action, why } in refused {
+    for RejectedTarget { instance, action, why } in refused {
         by_words.entry((action, why)).or_default().insert(instance.to_string());
     }
     let one = |((action, why), instances): (&(&str, &str), &BTreeSet<String>)| {
@@ -155,50 +155,50 @@ fn follows_nodes(step: &Step) -> bool {
 }
 
 /// Tells that the work on a Service begins, where the user asked for something.
-pub(super) async fn report_begin(context: &Context, service: &Service, cause: Cause) {
-    if cause == Cause::Asked {
+pub(super) async fn report_begin(context: &Context, service: &Service, reason: Reason) {
+    if reason == Reason::SpecChanged {
         report_ensuring(context, service).await;
     }
 }
 
 async fn report_ensuring(context: &Context, service: &Service) {
     context
-        .memories
-        .update(uid(service), |memory| memory.ensuring_told = true);
+        .states
+        .update(uid(service), |state| state.ensuring_reported = true);
     let message = "Ensuring load balancer";
     emit(context, service, EventType::Normal, "EnsuringLoadBalancer", message).await;
 }
 
 /// Tells that no Node can be a target, once, and again with each wish of the user's.
-pub(super) async fn report_no_nodes(context: &Context, service: &Service, none: bool, cause: Cause) {
-    let told = context.memories.update(uid(service), |memory| {
-        std::mem::replace(&mut memory.no_nodes_told, none)
+pub(super) async fn report_no_nodes(context: &Context, service: &Service, none: bool, reason: Reason) {
+    let reported = context.states.update(uid(service), |state| {
+        std::mem::replace(&mut state.no_nodes_reported, none)
     });
-    if none && (!told || cause == Cause::Asked) {
+    if none && (!reported || reason == Reason::SpecChanged) {
         let message = "There are no available nodes for LoadBalancer";
         emit(context, service, EventType::Warning, "UnAvailableLoadBalancer", message).await;
     }
 }
 
 /// Tells that writes begin, where nobody asked for them and nobody has been told.
-pub(super) async fn report_writes(context: &Context, service: &Service, plan: &Plan, cause: Cause) {
-    let unasked = matches!(cause, Cause::Start | Cause::Again) && !plan.steps.is_empty();
-    if unasked && !plan.changes_targets_only() && !context.memories.of(uid(service)).ensuring_told {
+pub(super) async fn report_writes(context: &Context, service: &Service, plan: &Plan, reason: Reason) {
+    let unasked = matches!(reason, Reason::Restart | Reason::Retry) && !plan.steps.is_empty();
+    if unasked && !plan.changes_targets_only() && !context.states.of(uid(service)).ensuring_reported {
         report_ensuring(context, service).await;
     }
 }
 
 /// Tells what came of a plan.
-pub(super) async fn report_done(context: &Context, service: &Service, plan: &Plan, cause: Cause, no_nodes: bool) {
-    let ensuring = context.memories.update(uid(service), |memory| {
-        std::mem::replace(&mut memory.ensuring_told, false)
+pub(super) async fn report_done(context: &Context, service: &Service, plan: &Plan, reason: Reason, no_nodes: bool) {
+    let ensuring = context.states.update(uid(service), |state| {
+        std::mem::replace(&mut state.ensuring_reported, false)
     });
     if ensuring {
         let message = "Ensured load balancer";
         emit(context, service, EventType::Normal, "EnsuredLoadBalancer", message).await;
         return;
     }
-    let unasked = |planned: &&Planned| cause == Cause::Resync || !follows_nodes(&planned.step);
+    let unasked = |planned: &&Planned| reason == Reason::Resync || !follows_nodes(&planned.step);
     if plan.steps.iter().any(|planned| !unasked(&planned)) && !no_nodes {
         let message = "Updated load balancer with new hosts";
         emit(context, service, EventType::Normal, "UpdatedLoadBalancer", message).await;
@@ -213,8 +213,8 @@ pub(super) async fn report_fullness(context: &Context, service: &Service, fullne
     if fullness.is_empty() {
         return;
     }
-    let before = context.memories.update(uid(service), |memory| {
-        std::mem::replace(&mut memory.fullness_told, fullness.clone())
+    let before = context.states.update(uid(service), |state| {
+        std::mem::replace(&mut state.fullness_reported, fullness.clone())
     });
     for Fullness { group, rules, quota } in fullness.iter().filter(|full| !before.contains(full)) {
         let group = group.as_deref().unwrap_or("of the load balancer");
@@ -234,12 +234,12 @@ pub(super) async fn report_fullness(context: &Context, service: &Service, fullne
 }
 
 /// Tells which targets AWS has refused, where that is news.
-pub(super) async fn report_refused(context: &Context, service: &Service, refused: &[Refused]) {
+pub(super) async fn report_refused(context: &Context, service: &Service, refused: &[RejectedTarget]) {
     let Some(message) = refusals(refused) else {
         return;
     };
-    let news = context.memories.update(uid(service), |memory| {
-        memory.tell("TargetsRefused", &message, Instant::now())
+    let news = context.states.update(uid(service), |state| {
+        state.is_news("TargetsRefused", &message, Instant::now())
     });
     tracing::warn!(refused = %message, "a load balancer lacks targets");
     if news {
@@ -250,10 +250,10 @@ pub(super) async fn report_refused(context: &Context, service: &Service, refused
 /// Emits an Event if annotation `internal` asks for another scheme than the load balancer has, once.
 pub(super) async fn report_scheme(context: &Context, service: &Service, desired: &Desired, scheme: Option<&str>) {
     let differs = is_internal(scheme, desired.internal()) != desired.internal();
-    let told = context.memories.update(uid(service), |memory| {
-        std::mem::replace(&mut memory.scheme_told, differs)
+    let reported = context.states.update(uid(service), |state| {
+        std::mem::replace(&mut state.scheme_reported, differs)
     });
-    let Some(scheme) = scheme.filter(|_| differs && !told) else {
+    let Some(scheme) = scheme.filter(|_| differs && !reported) else {
         return;
     };
     let message = format!(
@@ -290,10 +290,10 @@ pub(super) async fn report_unlisted_zones(context: &Context, service: &Service) 
 
 /// Tells that the deletion begins, once.
 pub(super) async fn report_deletion(context: &Context, service: &Service, plan: &Plan) {
-    let told = context.memories.update(uid(service), |memory| {
-        std::mem::replace(&mut memory.deletion_told, true)
+    let reported = context.states.update(uid(service), |state| {
+        std::mem::replace(&mut state.deletion_reported, true)
     });
-    if !told && !plan.steps.is_empty() {
+    if !reported && !plan.steps.is_empty() {
         let message = "Deleting load balancer";
         emit(context, service, EventType::Normal, "DeletingLoadBalancer", message).await;
     }
@@ -306,18 +306,18 @@ pub(super) async fn report_deleted(context: &Context, service: &Service) {
 
 /// Takes in a failure, and tells it where it is news.
 pub(super) async fn report_failure(context: &Context, service: &Service, failure: &Failure) {
-    let (reason, message) = failure.told();
-    let (pause, tell) = context.memories.update(uid(service), |memory| {
-        let pause = memory.fail();
+    let (reason, message) = failure.event();
+    let (pause, is_news) = context.states.update(uid(service), |state| {
+        let pause = state.fail();
         // AWS takes a while to let go of a deleted load balancer's group: no news for the first minute.
-        let expected = matches!(*failure.error, Error::GroupInUse { .. }) && memory.failures < 4;
-        let tell = !expected
+        let expected = matches!(*failure.error, Error::GroupInUse { .. }) && state.failures < 4;
+        let is_news = !expected
             && !matches!(*failure.error, Error::NotLeader(_))
-            && memory.tell(reason, &message, Instant::now());
-        (pause, tell)
+            && state.is_news(reason, &message, Instant::now());
+        (pause, is_news)
     });
     tracing::warn!(error = %message, ?pause, "the Service is not in its desired state yet");
-    if tell {
+    if is_news {
         emit(context, service, EventType::Warning, reason, &message).await;
     }
 }
@@ -343,20 +343,22 @@ mod tests {
     fn failures_are_told_in_the_words_of_the_service_controller_of_kubernetes() {
         let failure = || {
             let group = "sg-1".to_owned();
-            Err::<(), Error>(Error::GroupInUse { group }).doing(ENSURE).unwrap_err()
+            Err::<(), Error>(Error::GroupInUse { group })
+                .during(ENSURE)
+                .unwrap_err()
         };
-        let (reason, message) = failure().following(Cause::Again, Vec::new).told();
+        let (reason, message) = failure().after_node_change(Reason::Retry, Vec::new).event();
         assert_eq!(reason, "SyncLoadBalancerFailed");
         let beginning = "Error syncing load balancer: failed to ensure load balancer: security group sg-1";
         assert!(message.starts_with(beginning), "{message}");
         let (reason, message) = failure()
-            .following(Cause::Nodes, || vec!["a".into(), "b".into()])
-            .told();
+            .after_node_change(Reason::NodesChanged, || vec!["a".into(), "b".into()])
+            .event();
         assert_eq!(reason, "UpdateLoadBalancerFailed");
         let beginning =
             "Error updating load balancer with new hosts [a b] [node names limited, total number of nodes: 2], error: ";
         assert!(message.starts_with(beginning), "{message}");
-        let (reason, message) = failure().of_remains().told();
+        let (reason, message) = failure().of_orphan().event();
         assert_eq!(reason, "DeleteLoadBalancerFailed");
         assert!(
             message.starts_with("Error deleting load balancer: security group sg-1"),
@@ -366,7 +368,7 @@ mod tests {
 
     #[test]
     fn refused_targets_are_named_once_with_aws_words() {
-        let refused = |id: &str, why: &str| Refused {
+        let refused = |id: &str, why: &str| RejectedTarget {
             instance: outrigger_aws::InstanceId::new(id),
             action: "RegisterTargets",
             why: why.into(),

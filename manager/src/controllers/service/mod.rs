@@ -60,22 +60,22 @@ use crate::instances::Instances;
 use crate::metrics::{Metrics, Queue};
 use crate::node_cache::NodeCache;
 
-use action::{Next, Work, work};
+use action::{Next, ServiceAction, action};
 use context::Context;
 use inventory::Aws;
 use inventory::node_instances::NodeInstances;
 use inventory::shared::Shared;
 use inventory::tag_reads::TagReads;
-use inventory::target_group_list::Listing;
+use inventory::target_group_list::TargetGroupList;
 use inventory::zone_cache::ZoneCache;
 use orphans::orphaned_services;
 use orphans::sweep::{self, SweepSettings};
-use queue::creation_queue::Lines;
+use queue::creation_queue::CreationQueues;
 use queue::node_changes;
 use queue::node_sync::NodeSync;
-use queue::service_state::{self, Memories};
-use queue::spec_fingerprint::Shape;
-use queue::worker_pool::{MAX_WAITING, Turns, is_asked_for};
+use queue::service_state::{self, ServiceStates};
+use queue::spec_fingerprint::SpecFingerprint;
+use queue::worker_pool::{MAX_WAITING, WorkerPool, is_requested};
 use settings::Settings;
 use spec::names;
 use writer::ApiWriter;
@@ -129,11 +129,11 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
     let services = Api::<Service>::all(deps.client.clone());
     let controller = Controller::new(services, watcher::Config::default());
     let listed = controller.store();
-    let nodes = node_changes::that_matter(deps.nodes.clone());
+    let nodes = node_changes::relevant(deps.nodes.clone());
     let sweep = deps.sweep.clone();
     let workers = Arc::new(Workers {
         queue: deps.metrics.queue("service"),
-        turns: Turns::new(u16::try_from(deps.concurrent_syncs).unwrap_or(u16::MAX)),
+        pool: WorkerPool::new(u16::try_from(deps.concurrent_syncs).unwrap_or(u16::MAX)),
         services: listed.clone(),
         context: context(deps, permit),
         stop: stop.clone(),
@@ -144,7 +144,7 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
         told.context.aws.shared.nodes_changed();
     });
     let services = listed.clone();
-    workers.context.aws.shared.look_ahead_for(move || services.state());
+    workers.context.aws.shared.prefetch_for(move || services.state());
     let running = controller
         .with_config(Config::default().concurrency(MAX_WAITING))
         .reconcile_all_on(nodes)
@@ -176,7 +176,7 @@ async fn stopped_before(listed: Store<Service>, stop: CancellationToken) {
 
 struct Workers {
     queue: Queue,
-    turns: Turns,
+    pool: WorkerPool,
     services: Store<Service>,
     context: Context,
     stop: CancellationToken,
@@ -189,7 +189,7 @@ fn context(deps: Deps, permit: Permit) -> Context {
             ec2: deps.ec2,
             elb: deps.elb,
             elbv2: deps.elbv2,
-            target_groups: Listing::default(),
+            target_groups: TargetGroupList::default(),
             instances,
             zones: ZoneCache::default(),
             reads_owners: deps.settings.cluster_uid.is_some(),
@@ -200,11 +200,11 @@ fn context(deps: Deps, permit: Permit) -> Context {
         nodes: deps.nodes,
         writer: Arc::new(ApiWriter::new(deps.client, permit.clone())),
         permit,
-        memories: Memories::default(),
+        states: ServiceStates::default(),
         node_sync: NodeSync::new(deps.metrics),
         settled_at: Instant::now() + SETTLING,
         deleting: tokio::sync::Mutex::default(),
-        lines: Lines::default(),
+        creation_queues: CreationQueues::default(),
     }
 }
 
@@ -215,34 +215,34 @@ async fn reconcile(service: Arc<Service>, workers: Arc<Workers>) -> Result<Actio
     let key = format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default());
     workers.queue.add(&key);
     let of_service = ObjectRef::from_obj(&*service);
-    let seen = Shape::of(&service);
-    let asked = || {
-        let memory = workers.context.memories.of(names::uid(&service));
+    let seen = SpecFingerprint::of(&service);
+    let requested = || {
+        let state = workers.context.states.of(names::uid(&service));
         let service = workers.services.get(&of_service);
-        service.is_none_or(|service| is_asked_for(&service, &memory, &seen))
+        service.is_none_or(|service| is_requested(&service, &state, &seen))
     };
     let now = || workers.services.get(&of_service);
-    let goes = || now().is_some_and(|service| work(&service) == Work::CleanUp);
-    let turn = async {
+    let is_deleted = || now().is_some_and(|service| action(&service) == ServiceAction::Delete);
+    let permit = async {
         loop {
-            let to_delete = goes();
-            let turn = match to_delete {
-                true => workers.turns.take_to_delete(goes).await,
-                false => workers.turns.take(asked).await,
+            let to_delete = is_deleted();
+            let permit = match to_delete {
+                true => workers.pool.acquire_for_deletion(is_deleted).await,
+                false => workers.pool.acquire(requested).await,
             };
             // Who waited for one thing and is to have the other waits with those.
-            if goes() == to_delete {
-                return turn;
+            if is_deleted() == to_delete {
+                return permit;
             }
         }
     };
-    let turn = tokio::select! {
+    let permit = tokio::select! {
         biased;
         () = workers.stop.cancelled() => None,
-        turn = turn => Some(turn),
+        permit = permit => Some(permit),
     };
     // It may have changed while it waited; another look is due then anyway, unless it is gone.
-    let (Some(_turn), Some(service)) = (turn, now()) else {
+    let (Some(_permit), Some(service)) = (permit, now()) else {
         workers.queue.forget(&key);
         return Ok(Action::await_change());
     };

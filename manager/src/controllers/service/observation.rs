@@ -9,19 +9,19 @@ use tokio::time::Instant;
 
 use super::context::Context;
 use super::error::Error;
-use super::inventory::Look;
+use super::inventory::Reader;
 use super::inventory::freshness::MAX_AGE;
 use super::inventory::target_group_list::Search;
-use super::ownership::Standing;
+use super::ownership::LoadBalancerIdentity;
 use super::plan::Plan;
 use super::plan::targets::{self, Candidate};
-use super::queue::reason::Cause;
+use super::queue::reason::Reason;
 use super::spec::desired::Desired;
 use super::spec::names::uid;
 use super::{inventory, plan};
 
 /// What came of a look at AWS.
-pub(super) struct Looked {
+pub(super) struct Observation {
     /// What is to be done.
     pub plan: Plan,
     /// The address of the load balancer that is there.
@@ -29,11 +29,11 @@ pub(super) struct Looked {
     /// The groups that were looked at.
     pub groups: Vec<SecurityGroup>,
     /// The load balancer that is there.
-    pub standing: Option<Standing>,
+    pub identity: Option<LoadBalancerIdentity>,
     /// The scheme of the load balancer that is there.
     pub scheme: Option<String>,
     /// Whether attributes were read too.
-    pub whole: bool,
+    pub is_full: bool,
     /// A read that AWS denied and that the plan was made without.
     pub denied: Option<AwsError>,
     /// The exact names of target groups that are or will be the Service's.
@@ -41,7 +41,7 @@ pub(super) struct Looked {
 }
 
 /// A Service that is worked on.
-pub(super) struct About<'a> {
+pub(super) struct Pass<'a> {
     /// It.
     pub service: &'a Service,
     /// What it asks for.
@@ -51,7 +51,7 @@ pub(super) struct About<'a> {
     /// Targets that are known to go.
     pub going: &'a BTreeSet<InstanceId>,
     /// Why it is looked at.
-    pub cause: Cause,
+    pub reason: Reason,
     /// Whether it is time to look at everything again, in search of drift.
     pub due: bool,
     /// No Node may be a target of any Service.
@@ -63,42 +63,47 @@ pub(super) struct About<'a> {
 ///
 /// # Errors
 /// What AWS refuses to tell, and what keeps the Service from its desired state.
-pub(super) async fn observe(context: &Context, about: &About<'_>, search: Search) -> Result<Looked, Error> {
+pub(super) async fn observe(context: &Context, pass: &Pass<'_>, search: Search) -> Result<Observation, Error> {
     // Who looks for drift this often wants to see what is there now.
     let often = context
         .settings
         .resync_period
         .is_some_and(|period| period < 2 * MAX_AGE);
-    if !often && !about.cause.wants_the_present() {
-        let quick = match about.cause {
-            Cause::Nodes if !about.due => Look::for_targets(&context.aws),
-            _ => Look::quick(&context.aws),
+    if !often && !pass.reason.needs_fresh_reads() {
+        let cached = match pass.reason {
+            Reason::NodesChanged if !pass.due => Reader::for_targets(&context.aws),
+            _ => Reader::cached(&context.aws),
         };
-        let looked = observe_with(context, &quick, about, search).await;
-        if suffices(&quick, &looked.as_ref().map(|looked| &looked.plan)) {
-            return looked;
+        let observation = observe_with(context, &cached, pass, search).await;
+        if suffices(&cached, &observation.as_ref().map(|observation| &observation.plan)) {
+            return observation;
         }
     }
-    observe_with(context, &Look::fresh(&context.aws), about, search).await
+    observe_with(context, &Reader::fresh(&context.aws), pass, search).await
 }
 
-async fn observe_with(context: &Context, look: &Look<'_>, about: &About<'_>, search: Search) -> Result<Looked, Error> {
-    let About {
+async fn observe_with(
+    context: &Context,
+    reader: &Reader<'_>,
+    pass: &Pass<'_>,
+    search: Search,
+) -> Result<Observation, Error> {
+    let Pass {
         candidates,
         going: seen_gone,
         ..
-    } = *about;
-    match about.desired {
+    } = *pass;
+    match pass.desired {
         Desired::Classic(desired) => {
-            let mut observed = inventory::classic::observe(look, desired, &context.settings, candidates).await?;
-            let memory = context.memories.of(uid(about.service));
-            observed.unchosen_before = memory.unchosen_subnets(Instant::now());
+            let mut observed = inventory::classic::observe(reader, desired, &context.settings, candidates).await?;
+            let state = context.states.of(uid(pass.service));
+            observed.unchosen_before = state.unchosen_subnets(Instant::now());
             if let Some(existing) = &mut observed.load_balancer {
-                existing.tags = std::mem::take(&mut existing.tags).or_set(&memory.tags_set);
+                existing.tags = std::mem::take(&mut existing.tags).or_set(&state.tags_set);
             }
             let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
             let candidates = &with_held(context, candidates, registered, seen_gone);
-            let plan = plan::classic::plan(plan::classic::Question {
+            let plan = plan::classic::plan(plan::classic::PlanInput {
                 desired,
                 settings: &context.settings,
                 observed: &observed,
@@ -106,41 +111,41 @@ async fn observe_with(context: &Context, look: &Look<'_>, about: &About<'_>, sea
                 seen_gone,
             })?;
             let scheme = observed.scheme().map(str::to_owned);
-            let standing = observed.load_balancer.as_ref().map(Standing::classic);
+            let identity = observed.load_balancer.as_ref().map(LoadBalancerIdentity::classic);
             let groups = observed.groups.into_values().chain(observed.own_group);
-            Ok(Looked {
+            Ok(Observation {
                 plan,
-                standing,
+                identity,
                 scheme,
                 groups: groups.chain(observed.referencing).collect(),
-                whole: look.reads_attributes(),
-                denied: look.denied(),
+                is_full: reader.reads_attributes(),
+                denied: reader.denied(),
                 given_names: BTreeSet::new(),
                 hostname: observed.load_balancer.map(|existing| existing.described.dns_name),
             })
         }
         Desired::Network(desired) => {
-            let given = &context.memories.of(uid(about.service)).given_names;
+            let given = &context.states.of(uid(pass.service)).given_names;
             let observed =
-                inventory::network::observe(look, desired, &context.settings, candidates, (search, given)).await?;
+                inventory::network::observe(reader, desired, &context.settings, candidates, (search, given)).await?;
             let registered = observed.registered();
             let candidates = &with_held(context, candidates, Some(&registered), seen_gone);
-            let plan = plan::network::plan(plan::network::Question {
+            let plan = plan::network::plan(plan::network::PlanInput {
                 desired,
                 settings: &context.settings,
                 observed: &observed,
                 candidates,
                 seen_gone,
             })?;
-            Ok(Looked {
+            Ok(Observation {
                 plan,
                 hostname: observed.address(),
-                standing: observed.load_balancer.as_ref().map(Standing::network),
+                identity: observed.load_balancer.as_ref().map(LoadBalancerIdentity::network),
                 scheme: observed.scheme().map(str::to_owned),
                 given_names: observed.given_names(desired),
                 groups: observed.security_groups(),
-                whole: look.reads_attributes(),
-                denied: look.denied(),
+                is_full: reader.reads_attributes(),
+                denied: reader.denied(),
             })
         }
     }
@@ -163,16 +168,19 @@ pub(super) fn with_held(
 /// Nothing is written and no error is reported because of an answer from before the start, with one exception: a
 /// description of the load balancer from the last minute is enough to change targets, since adding one that is registered or
 /// removing one that is not changes nothing, and subnets and groups do not decide which Nodes are targets.
-fn suffices(look: &Look<'_>, outcome: &Result<&Plan, &Error>) -> bool {
-    let (older_balancer, older) = (look.freshness().used_older_balancer(), look.freshness().used_older());
+fn suffices(reader: &Reader<'_>, outcome: &Result<&Plan, &Error>) -> bool {
+    let (older_balancer, older) = (
+        reader.freshness().used_older_balancer(),
+        reader.freshness().used_older(),
+    );
     match outcome {
-        Ok(plan) if plan.refused.is_some() => !older && look.reads_attributes(),
+        Ok(plan) if plan.refused.is_some() => !older && reader.reads_attributes(),
         Ok(plan) if plan.steps.is_empty() => true,
         Ok(plan) if plan.changes_targets_only() => !older_balancer,
         // The other steps may concern attributes, which were not read for targets.
-        Ok(_) => !older && look.reads_attributes(),
+        Ok(_) => !older && reader.reads_attributes(),
         Err(_) if !older => true,
-        Err(Error::World(_)) => false,
+        Err(Error::Environment(_)) => false,
         Err(Error::Aws(error)) => error.kind() != Kind::NotFound,
         Err(_) => true,
     }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::Tags;
 
 use super::context::Context;
-use super::error::{Error, World};
+use super::error::{Environment, Error};
 use super::model;
 use super::model::known_tags::KnownTags;
 use super::plan::Plan;
@@ -14,7 +14,7 @@ use super::spec::owner::other_uid;
 
 /// A load balancer that exists, as far as the question is whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct LoadBalancerIdentity {
     /// Its DNS name, which no other load balancer ever has.
     pub dns_name: String,
     /// The ARN of a network load balancer; `None`: it is a classic one.
@@ -23,7 +23,7 @@ pub struct Standing {
     pub tags: Option<Tags>,
 }
 
-impl Standing {
+impl LoadBalancerIdentity {
     /// A classic load balancer.
     #[must_use]
     pub fn classic(existing: &model::classic::Existing) -> Self {
@@ -58,23 +58,23 @@ impl Standing {
 /// once for each load balancer in the life of the process.
 ///
 /// # Errors
-/// [`World::ForeignLoadBalancer`], and a call that failed other than by a denial: then all are taken for ours.
+/// [`Environment::ForeignLoadBalancer`], and a call that failed other than by a denial: then all are taken for ours.
 pub(super) async fn check_owner(
     context: &Context,
     service: &Service,
-    standing: Option<&Standing>,
+    identity: Option<&LoadBalancerIdentity>,
     plan: &Plan,
 ) -> Result<(), Error> {
-    let (Some(standing), Some(own)) = (standing, &context.settings.cluster_uid) else {
+    let (Some(identity), Some(own)) = (identity, &context.settings.cluster_uid) else {
         return Ok(());
     };
-    let known = context.memories.of(uid(service)).owned.as_ref() == Some(&standing.dns_name);
-    if standing.tags.is_none() && (known || plan.steps.is_empty()) {
+    let known = context.states.of(uid(service)).owned.as_ref() == Some(&identity.dns_name);
+    if identity.tags.is_none() && (known || plan.steps.is_empty()) {
         return Ok(());
     }
 
     let name = names::load_balancer(uid(service));
-    let tags = match (&standing.tags, &standing.arn) {
+    let tags = match (&identity.tags, &identity.arn) {
         (Some(tags), _) => Some(tags.clone()),
         (None, Some(arn)) => {
             let read = context.aws.elbv2.tags(std::slice::from_ref(arn)).await;
@@ -89,19 +89,19 @@ pub(super) async fn check_owner(
 
     let other = tags.as_ref().and_then(|tags| other_uid(tags, &context.settings));
     if let Some(other) = other {
-        return Err(Error::World(World::ForeignLoadBalancer {
+        return Err(Error::Environment(Environment::ForeignLoadBalancer {
             load_balancer: name,
             other: other.to_owned(),
             own: own.clone(),
         }));
     }
-    remember_owned(context, service, &standing.dns_name);
+    remember_owned(context, service, &identity.dns_name);
     Ok(())
 }
 
 /// Remembers that a load balancer is this cluster's.
 pub(super) fn remember_owned(context: &Context, service: &Service, dns_name: &str) {
     context
-        .memories
-        .update(uid(service), |memory| memory.owned = Some(dns_name.to_owned()));
+        .states
+        .update(uid(service), |state| state.owned = Some(dns_name.to_owned()));
 }

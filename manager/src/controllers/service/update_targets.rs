@@ -7,10 +7,10 @@ use outrigger_aws::Kind as AwsKind;
 use tokio::time::Instant;
 
 use super::context::Context;
-use super::error::{Error, World};
+use super::error::{Environment, Error};
 use super::execute::{Executor, apply};
-use super::inventory::Look;
-use super::ownership::Standing;
+use super::inventory::Reader;
+use super::ownership::LoadBalancerIdentity;
 use super::plan::Plan;
 use super::plan::targets::{self, candidates};
 use super::spec::annotations::{Annotations, Kind};
@@ -30,8 +30,8 @@ const OF_TARGETS: [&str; 4] = [
 /// Whether what failed fails again until someone changes something, so that the targets cannot wait for it.
 fn lasts(error: &Error) -> bool {
     match error {
-        Error::World(World::ForeignLoadBalancer { .. }) => false,
-        Error::Invalid(_) | Error::World(_) => true,
+        Error::Environment(Environment::ForeignLoadBalancer { .. }) => false,
+        Error::Invalid(_) | Error::Environment(_) => true,
         Error::Aws(error) => {
             let passing = matches!(error.kind(), AwsKind::Throttled | AwsKind::Transport);
             // The targets need fewer reads than the whole.
@@ -47,7 +47,7 @@ fn lasts(error: &Error) -> bool {
 /// Lets the targets of a Service that failed so follow the Nodes, if it has a load balancer. What goes wrong here is logged
 /// only: the failure itself is told, and leads to the next try.
 pub(super) async fn update_targets(context: &Context, service: &Service, failure: &Error) {
-    let Some(kind) = hostname::standing(service).filter(|_| lasts(failure)) else {
+    let Some(kind) = hostname::kind_in_status(service).filter(|_| lasts(failure)) else {
         return;
     };
     let began = Instant::now();
@@ -77,36 +77,36 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
     let nodes = context.nodes.snapshot();
     let labels = Annotations::of(service).pairs("target-node-labels");
     let candidates = candidates(&nodes, &labels);
-    let gone = context.memories.of(uid(service)).confirmed_gone(now);
+    let gone = context.states.of(uid(service)).confirmed_gone(now);
     let seen_gone = &(&gone | &targets::excluded(&nodes));
     let name = names::load_balancer(uid(service));
-    let look = Look::fresh(&context.aws);
-    let (plan, standing) = if kind == Kind::Classic {
-        let observed = &inventory::classic::standing(&look, &name, &context.settings, &candidates).await?;
+    let reader = Reader::fresh(&context.aws);
+    let (plan, identity) = if kind == Kind::Classic {
+        let observed = &inventory::classic::observe_targets(&reader, &name, &context.settings, &candidates).await?;
         let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
-        let plan = plan::classic::follow(plan::classic::Following {
+        let plan = plan::classic::plan_targets(plan::classic::TargetsInput {
             settings: &context.settings,
             candidates: &observation::with_held(context, &candidates, registered, seen_gone),
             observed,
             seen_gone,
         });
-        let standing = observed.load_balancer.as_ref().map(Standing::classic);
-        (plan, standing.map(Standing::without_tags))
+        let identity = observed.load_balancer.as_ref().map(LoadBalancerIdentity::classic);
+        (plan, identity.map(LoadBalancerIdentity::without_tags))
     } else {
-        let observed = &inventory::network::standing(&look, &name, &candidates).await?;
-        let plan = plan::network::follow(plan::network::Following {
+        let observed = &inventory::network::observe_targets(&reader, &name, &candidates).await?;
+        let plan = plan::network::plan_targets(plan::network::TargetsInput {
             settings: &context.settings,
             candidates: &observation::with_held(context, &candidates, Some(&observed.registered()), seen_gone),
             observed,
             seen_gone,
         });
-        (plan, observed.load_balancer.as_ref().map(Standing::network))
+        (plan, observed.load_balancer.as_ref().map(LoadBalancerIdentity::network))
     };
-    ownership::check_owner(context, service, standing.as_ref(), &plan).await?;
-    context.memories.update(uid(service), |memory| {
+    ownership::check_owner(context, service, identity.as_ref(), &plan).await?;
+    context.states.update(uid(service), |state| {
         // What a look at the whole has found gone may stand in groups that are not looked at here.
-        memory.note_gone(&plan.unconfirmed, &plan.targets, now);
-        memory.targets.clone_from(&plan.targets);
+        state.note_gone(&plan.unconfirmed, &plan.targets, now);
+        state.targets.clone_from(&plan.targets);
     });
     let made = apply(&plan, &Executor::new(context, service, &name)).await?;
     events::report_refused(context, service, &made.refused).await;

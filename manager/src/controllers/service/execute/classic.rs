@@ -5,14 +5,14 @@ use outrigger_aws::{InstanceId, Kind};
 use super::super::error::Error;
 use super::super::plan::classic::Step;
 use super::target_batches::hand_over;
-use super::{Executor, Made, done_if, resolve_all};
+use super::{Created, Executor, done_if, resolve_all};
 
 impl Executor<'_> {
     /// One step.
     ///
     /// # Errors
     /// When AWS refuses, or the right to write has ended.
-    pub(in super::super) async fn classic_step(&self, step: &Step, made: &mut Made) -> Result<(), Error> {
+    pub(in super::super) async fn classic_step(&self, step: &Step, made: &mut Created) -> Result<(), Error> {
         let (action, name, elb) = (step.action(), self.load_balancer, self.elb);
         match step {
             Step::CreateLoadBalancer { new, groups } => {

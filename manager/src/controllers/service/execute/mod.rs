@@ -19,13 +19,13 @@ use super::inventory::shared::Shared;
 use super::plan::revoke_first;
 use super::plan::security_groups;
 use super::plan::{GroupRef, GroupStep, Plan, Planned, Step};
-use super::queue::creation_queue::Lines;
+use super::queue::creation_queue::CreationQueues;
 use super::spec::names::uid;
 use crate::aws_write;
-use target_batches::Refused;
+use target_batches::RejectedTarget;
 
 /// The pauses between tries to bring back rules that were taken away to be handed over, in seconds.
-const PATIENCE: [u64; 4] = [1, 2, 4, 8];
+const HAND_OVER_BACKOFF: [u64; 4] = [1, 2, 4, 8];
 
 /// Writes at AWS, under a permit that is looked at before each.
 pub struct Executor<'a> {
@@ -42,14 +42,14 @@ pub struct Executor<'a> {
     /// What is known of AWS, which is told of every write.
     pub shared: &'a Shared,
     /// Who waits to have a load balancer made. They are told when one is: from then on AWS's budget counts it.
-    pub lines: &'a Lines,
+    pub creation_queues: &'a CreationQueues,
     /// The UID of the Service.
     pub uid: &'a str,
 }
 
 /// What a plan has made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Made {
+pub struct Created {
     /// The ID of the group that was made.
     pub group: Option<String>,
     /// The DNS name of the load balancer that was made.
@@ -59,7 +59,7 @@ pub struct Made {
     /// The ARNs of target groups that were made, by name.
     pub target_groups: BTreeMap<String, String>,
     /// Targets that AWS did not take or did not let go.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RejectedTarget>,
 }
 
 /// Carries out all steps. A group that is still in use, or an action that AWS denies, stops only the later steps that depend on
@@ -68,8 +68,8 @@ pub struct Made {
 /// # Errors
 /// At the first step that fails for another reason, or when the right to write has ended; the steps before it are done. Of several
 /// steps that failed, the error of the first denied one is returned.
-pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> {
-    let (mut made, mut held) = (Made::default(), None);
+pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Error> {
+    let (mut made, mut held) = (Created::default(), None);
     let mut omitted: Vec<&Step> = Vec::new();
     let mut steps: Vec<&Planned> = plan.steps.iter().rev().collect();
     while let Some(planned) = steps.pop() {
@@ -87,11 +87,11 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Made, Error> 
 
         tracing::info!(action, load_balancer = executor.load_balancer, ?step, reason = %planned.reason, "writing to AWS");
         if step.creates_balancer() {
-            executor.lines.done(executor.uid);
+            executor.creation_queues.done(executor.uid);
         }
         let done = executor.step(step, &mut made).await;
         executor.shared.written(executor.load_balancer, step);
-        if is(&done, Kind::QuotaExceeded) && revoke_first::make(planned, &mut steps) {
+        if is(&done, Kind::QuotaExceeded) && revoke_first::revoke_after_refusal(planned, &mut steps) {
             tracing::info!(
                 action,
                 load_balancer = executor.load_balancer,
@@ -159,7 +159,7 @@ impl<'a> Executor<'a> {
             permit: &context.permit,
             load_balancer,
             shared: &context.aws.shared,
-            lines: &context.lines,
+            creation_queues: &context.creation_queues,
             uid: uid(service),
         }
     }
@@ -175,7 +175,7 @@ impl Executor<'_> {
         Ok(aws_write::write(self.permit, action, call).await??)
     }
 
-    async fn step(&self, step: &Step, made: &mut Made) -> Result<(), Error> {
+    async fn step(&self, step: &Step, made: &mut Created) -> Result<(), Error> {
         match step {
             Step::Group(step) => self.group_step(step, made).await,
             Step::Classic(step) => self.classic_step(step, made).await,
@@ -183,7 +183,7 @@ impl Executor<'_> {
         }
     }
 
-    async fn group_step(&self, step: &GroupStep, made: &mut Made) -> Result<(), Error> {
+    async fn group_step(&self, step: &GroupStep, made: &mut Created) -> Result<(), Error> {
         let action = step.action();
         match step {
             GroupStep::Create(new) => {
@@ -243,7 +243,7 @@ impl Executor<'_> {
         if matches!(revoked, Err(Error::NotLeader(_))) || is(&revoked, Kind::AccessDenied) {
             return revoked;
         }
-        let mut pauses = PATIENCE.iter();
+        let mut pauses = HAND_OVER_BACKOFF.iter();
         loop {
             let back = self.authorize(group, to).await;
             let passing = [Kind::Throttled, Kind::Transport, Kind::Other];
@@ -277,7 +277,7 @@ pub(super) fn done_if(result: Result<(), Error>, kind: Kind) -> Result<(), Error
     if is(&result, kind) { Ok(()) } else { result }
 }
 
-pub(super) fn resolve(group: &GroupRef, made: &Made) -> Result<String, Error> {
+pub(super) fn resolve(group: &GroupRef, made: &Created) -> Result<String, Error> {
     match group {
         GroupRef::Id(id) => Ok(id.clone()),
         GroupRef::Created => made.group.clone().ok_or_else(|| {
@@ -289,6 +289,6 @@ pub(super) fn resolve(group: &GroupRef, made: &Made) -> Result<String, Error> {
     }
 }
 
-pub(super) fn resolve_all(groups: &[GroupRef], made: &Made) -> Result<Vec<String>, Error> {
+pub(super) fn resolve_all(groups: &[GroupRef], made: &Created) -> Result<Vec<String>, Error> {
     groups.iter().map(|group| resolve(group, made)).collect()
 }

@@ -5,8 +5,8 @@ use outrigger_aws::{Error as AwsError, Kind};
 
 use super::super::error::Error;
 use super::super::plan::network::{BalancerRef, Step, TargetGroupRef};
-use super::target_batches::{Refused, hand_over};
-use super::{Executor, Made, is, resolve_all};
+use super::target_batches::{RejectedTarget, hand_over};
+use super::{Created, Executor, is, resolve_all};
 
 /// AWS's code for more targets than a target group may have.
 const TOO_MANY_TARGETS: &str = "TooManyTargets";
@@ -16,7 +16,7 @@ impl Executor<'_> {
     ///
     /// # Errors
     /// When AWS refuses, or the right to write has ended.
-    pub(in super::super) async fn network_step(&self, step: &Step, made: &mut Made) -> Result<(), Error> {
+    pub(in super::super) async fn network_step(&self, step: &Step, made: &mut Created) -> Result<(), Error> {
         let (action, elb) = (step.action(), self.elbv2);
         match step {
             Step::CreateLoadBalancer { new, groups } => {
@@ -47,7 +47,7 @@ impl Executor<'_> {
         }
     }
 
-    async fn listener_step(&self, step: &Step, made: &Made) -> Result<(), Error> {
+    async fn listener_step(&self, step: &Step, made: &Created) -> Result<(), Error> {
         let (action, elb) = (step.action(), self.elbv2);
         match step {
             Step::CreateListener {
@@ -71,7 +71,7 @@ impl Executor<'_> {
         }
     }
 
-    async fn target_group_step(&self, step: &Step, made: &mut Made) -> Result<(), Error> {
+    async fn target_group_step(&self, step: &Step, made: &mut Created) -> Result<(), Error> {
         let (action, elb) = (step.action(), self.elbv2);
         match step {
             Step::CreateTargetGroup(new) => {
@@ -109,7 +109,7 @@ impl Executor<'_> {
         add: &[Target],
         remove: &[Target],
         needed: bool,
-    ) -> Result<Vec<Refused>, Error> {
+    ) -> Result<Vec<RejectedTarget>, Error> {
         let (first, second) = match self.register(group, add, needed).await {
             Err(Error::Aws(error)) if error.code() == Some(TOO_MANY_TARGETS) && !remove.is_empty() => {
                 tracing::info!(group, "the target group is full: targets go before others come");
@@ -121,14 +121,14 @@ impl Executor<'_> {
         Ok([first, second].concat())
     }
 
-    async fn register(&self, group: &str, targets: &[Target], needed: bool) -> Result<Vec<Refused>, Error> {
+    async fn register(&self, group: &str, targets: &[Target], needed: bool) -> Result<Vec<RejectedTarget>, Error> {
         const ACTION: &str = "RegisterTargets";
         let call =
             |batch: Vec<Target>| async move { self.write(ACTION, self.elbv2.register_targets(group, &batch)).await };
         hand_over(ACTION, targets, MAX_TARGETS, needed, call).await
     }
 
-    async fn deregister(&self, group: &str, targets: &[Target]) -> Result<Vec<Refused>, Error> {
+    async fn deregister(&self, group: &str, targets: &[Target]) -> Result<Vec<RejectedTarget>, Error> {
         const ACTION: &str = "DeregisterTargets";
         let call =
             |batch: Vec<Target>| async move { self.write(ACTION, self.elbv2.deregister_targets(group, &batch)).await };
@@ -148,14 +148,14 @@ impl Executor<'_> {
     }
 }
 
-fn balancer(of: &BalancerRef, made: &Made) -> Result<String, Error> {
+fn balancer(of: &BalancerRef, made: &Created) -> Result<String, Error> {
     match of {
         BalancerRef::Arn(arn) => Ok(arn.clone()),
         BalancerRef::Created => made.load_balancer.clone().ok_or_else(|| unmade("CreateLoadBalancer")),
     }
 }
 
-fn target_group(group: &TargetGroupRef, made: &Made) -> Result<String, Error> {
+fn target_group(group: &TargetGroupRef, made: &Created) -> Result<String, Error> {
     match group {
         TargetGroupRef::Arn(arn) => Ok(arn.clone()),
         TargetGroupRef::Created(name) => {
@@ -172,7 +172,7 @@ fn unmade(action: &'static str) -> Error {
     ))
 }
 
-fn forwarding(listener: &ListenerSettings, group: &TargetGroupRef, made: &Made) -> Result<ListenerSettings, Error> {
+fn forwarding(listener: &ListenerSettings, group: &TargetGroupRef, made: &Created) -> Result<ListenerSettings, Error> {
     Ok(ListenerSettings {
         target_group_arn: Some(target_group(group, made)?),
         ..listener.clone()

@@ -16,7 +16,7 @@ const CODES: [&str; 3] = ["InvalidTarget", "InvalidInstance", "InvalidEndPoint"]
 
 /// A target that AWS did not take, or did not let go.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Refused {
+pub struct RejectedTarget {
     /// The target's instance.
     pub instance: InstanceId,
     /// The AWS action.
@@ -52,7 +52,7 @@ struct Calls<T> {
     action: &'static str,
     number: usize,
     todo: VecDeque<Vec<T>>,
-    refused: Vec<Refused>,
+    refused: Vec<RejectedTarget>,
     last: Option<Error>,
 }
 
@@ -91,7 +91,7 @@ impl<T: Instance + Clone> Calls<T> {
         if named.is_empty() {
             self.todo.extend(others.into_iter().map(|target| vec![target]));
         } else {
-            self.refused.extend(named.iter().map(|target| Refused {
+            self.refused.extend(named.iter().map(|target| RejectedTarget {
                 instance: target.instance().clone(),
                 action: self.action,
                 why: why.clone(),
@@ -106,7 +106,7 @@ impl<T: Instance + Clone> Calls<T> {
     ///
     /// # Errors
     /// AWS's last refusal, where none came through that was needed.
-    fn end(self, needed: bool) -> Result<Vec<Refused>, Error> {
+    fn end(self, needed: bool) -> Result<Vec<RejectedTarget>, Error> {
         match self.last {
             Some(last) if needed && self.refused.len() == self.number => Err(last),
             _ => Ok(self.refused),
@@ -125,7 +125,7 @@ pub async fn hand_over<T, F>(
     most: usize,
     needed: bool,
     call: impl Fn(Vec<T>) -> F,
-) -> Result<Vec<Refused>, Error>
+) -> Result<Vec<RejectedTarget>, Error>
 where
     T: Instance + Clone,
     F: Future<Output = Result<(), Error>>,

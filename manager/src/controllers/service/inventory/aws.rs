@@ -7,7 +7,7 @@ use outrigger_aws::{Ec2, Elb, Elbv2};
 use super::node_instances::NodeInstances;
 use super::shared::Shared;
 use super::tag_reads::TagReads;
-use super::target_group_list::Listing;
+use super::target_group_list::TargetGroupList;
 use super::zone_cache::ZoneCache;
 
 /// AWS, and what is remembered of it between Services.
@@ -19,7 +19,7 @@ pub struct Aws {
     /// Network load balancers.
     pub elbv2: Arc<dyn Elbv2>,
     /// All target groups, when they were last listed.
-    pub target_groups: Listing,
+    pub target_groups: TargetGroupList,
     /// Instances of Nodes.
     pub instances: NodeInstances,
     /// Zones of the region.

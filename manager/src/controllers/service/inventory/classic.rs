@@ -10,30 +10,30 @@ use super::super::plan::targets::{Candidate, NodeInstance};
 use super::super::settings::Settings;
 use super::super::spec::classic::desired::{Desired, Groups};
 use super::super::spec::names;
-use super::{Look, classic_load_balancer, group_by_name, groups_by_id, referencing, vpc};
+use super::{Reader, classic_load_balancer, group_by_name, groups_by_id, referencing, vpc};
 
 /// Reads what a plan for this Service needs.
 ///
 /// # Errors
 /// The first call that failed.
 pub async fn observe(
-    look: &Look<'_>,
+    reader: &Reader<'_>,
     desired: &Desired,
     settings: &Settings,
     candidates: &[Candidate],
 ) -> Result<Observed, Error> {
-    let load_balancer = existing(look, &desired.name).await?;
-    let own_group = group_by_name(look, &settings.vpc_id, &desired.own_group.name).await?;
+    let load_balancer = existing(reader, &desired.name).await?;
+    let own_group = group_by_name(reader, &settings.vpc_id, &desired.own_group.name).await?;
     let mut observed = Observed {
         load_balancer,
         own_group,
         ..Observed::default()
     };
-    observed.vpc = vpc(look, &desired.subnets, settings, &observed.attached()).await?;
-    observed.instances = look.instances.look_up(&ids(candidates)).await?;
+    observed.vpc = vpc(reader, &desired.subnets, settings, &observed.attached()).await?;
+    observed.instances = reader.instances.look_up(&ids(candidates)).await?;
     if !settings.disable_security_group_ingress {
-        observed.groups = groups_by_id(look, of_instances(&observed.instances)).await?;
-        observed.referencing = referencing(look, sources(desired, observed.own_group.as_ref())).await?;
+        observed.groups = groups_by_id(reader, of_instances(&observed.instances)).await?;
+        observed.referencing = referencing(reader, sources(desired, observed.own_group.as_ref())).await?;
     }
     Ok(observed)
 }
@@ -42,13 +42,13 @@ pub async fn observe(
 ///
 /// # Errors
 /// The first call that failed.
-pub async fn standing(
-    look: &Look<'_>,
+pub async fn observe_targets(
+    reader: &Reader<'_>,
     name: &str,
     settings: &Settings,
     candidates: &[Candidate],
 ) -> Result<Observed, Error> {
-    let Some(described) = look.elb.describe(name).await? else {
+    let Some(described) = reader.elb.describe(name).await? else {
         return Ok(Observed::default());
     };
     let mut observed = Observed {
@@ -58,10 +58,10 @@ pub async fn standing(
         }),
         ..Observed::default()
     };
-    observed.instances = look.instances.look_up(&ids(candidates)).await?;
+    observed.instances = reader.instances.look_up(&ids(candidates)).await?;
     if !settings.disable_security_group_ingress {
-        observed.own_group = group_by_name(look, &settings.vpc_id, &names::security_group(name)).await?;
-        observed.groups = groups_by_id(look, of_instances(&observed.instances)).await?;
+        observed.own_group = group_by_name(reader, &settings.vpc_id, &names::security_group(name)).await?;
+        observed.groups = groups_by_id(reader, of_instances(&observed.instances)).await?;
     }
     Ok(observed)
 }
@@ -76,12 +76,12 @@ fn of_instances(instances: &BTreeMap<InstanceId, NodeInstance>) -> BTreeSet<Stri
     groups.cloned().collect()
 }
 
-async fn existing(look: &Look<'_>, name: &str) -> Result<Option<Existing>, Error> {
-    let Some((described, tags)) = classic_load_balancer(look, name).await? else {
+async fn existing(reader: &Reader<'_>, name: &str) -> Result<Option<Existing>, Error> {
+    let Some((described, tags)) = classic_load_balancer(reader, name).await? else {
         return Ok(None);
     };
-    let attributes = match look.reads_attributes() {
-        true => look.optional(look.elb.attributes(name).await)?,
+    let attributes = match reader.reads_attributes() {
+        true => reader.optional(reader.elb.attributes(name).await)?,
         false => None,
     };
     Ok(Some(Existing {

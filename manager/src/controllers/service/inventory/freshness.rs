@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::sequence::Moment;
+use super::sequence::Stamp;
 
 /// How long an answer that was given to one Service serves others.
 pub const MAX_AGE: Duration = Duration::from_secs(60);
@@ -11,7 +11,7 @@ pub const MAX_AGE: Duration = Duration::from_secs(60);
 /// The age limits of one observation. Records whether it used an answer from before its start.
 #[derive(Debug)]
 pub struct Freshness {
-    began: Moment,
+    began: Stamp,
     cached: bool,
     used_older_shared: AtomicBool,
     used_older_balancer: AtomicBool,
@@ -21,7 +21,7 @@ impl Freshness {
     /// Starts an observation. A `cached` one accepts answers of up to [`MAX_AGE`] before its start.
     pub(super) fn starting_now(cached: bool) -> Self {
         Self {
-            began: Moment::now(),
+            began: Stamp::now(),
             cached,
             used_older_shared: AtomicBool::new(false),
             used_older_balancer: AtomicBool::new(false),
@@ -52,16 +52,16 @@ impl Freshness {
     }
 
     /// Whether an answer of that moment serves as what is shared.
-    pub(super) fn takes_shared(&self, answered: Moment) -> bool {
+    pub(super) fn takes_shared(&self, answered: Stamp) -> bool {
         self.takes(answered, MAX_AGE, &self.used_older_shared)
     }
 
     /// Whether a prefetched description of that moment serves as the load balancer's.
-    pub(super) fn takes_ahead(&self, described: Moment, max_age: Duration) -> bool {
+    pub(super) fn takes_prefetched(&self, described: Stamp, max_age: Duration) -> bool {
         self.takes_shared(described) || self.takes(described, max_age, &self.used_older_balancer)
     }
 
-    fn takes(&self, answered: Moment, max_age: Duration, older: &AtomicBool) -> bool {
+    fn takes(&self, answered: Stamp, max_age: Duration, older: &AtomicBool) -> bool {
         if answered.is_after(self.began) {
             return true;
         }

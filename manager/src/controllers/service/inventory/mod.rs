@@ -7,10 +7,10 @@
 //!   the own ones of other Services among them, is asked in one call;
 //! - at the first look after a start, or after Nodes have changed, a load balancer is described together with 19 others
 //!   whose turn is still to come. Such a description is used once; from then on each look reads its own load balancer;
-//! - a look for Nodes leaves attributes alone ([`Look::for_targets`]).
+//! - a look for Nodes leaves attributes alone ([`Reader::for_targets`]).
 //!
 //! Why a stale answer does no harm. A look on behalf of a change of the Service itself, or after a failure, takes none: who
-//! has changed the Service may have changed something at AWS just before. Another [`Look`] notes when something that it was
+//! has changed the Service may have changed something at AWS just before. Another [`Reader`] notes when something that it was
 //! told is older than itself. A plan from such a look is dropped, and made again from a fresh look, before anything is
 //! written or any fault is told (`observation::suffices`). So a stale answer costs reads, never a wrong write. What is left is
 //! that a look for drift or for Nodes finds nothing to do because it did not see what someone else has changed at AWS within
@@ -54,31 +54,34 @@ use super::spec::request::Subnets;
 use shared::each;
 
 pub use aws::Aws;
-pub use reader::Look;
+pub use reader::Reader;
 
 /// A classic load balancer and its tags, as far as they may be read.
 ///
 /// # Errors
 /// When a call failed.
-pub async fn classic_load_balancer(look: &Look<'_>, name: &str) -> Result<Option<(LoadBalancer, KnownTags)>, Error> {
-    let all = || look.shared.load_balancers(Kind::Classic);
+pub async fn classic_load_balancer(
+    reader: &Reader<'_>,
+    name: &str,
+) -> Result<Option<(LoadBalancer, KnownTags)>, Error> {
+    let all = || reader.shared.load_balancers(Kind::Classic);
     let many = |names: Vec<String>| async move {
-        let found = look.elb.describe_many(&names).await?;
+        let found = reader.elb.describe_many(&names).await?;
         let names: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
-        let mut tags = look.tag_reads.allowed(look.elb.tags_of_many(&names).await)?;
+        let mut tags = reader.tag_reads.allowed(reader.elb.tags_of_many(&names).await)?;
         let with_tags = found.into_iter().map(|found| {
             let of_it = tags.as_mut().map(|tags| tags.remove(&found.name).unwrap_or_default());
             (found.name.clone(), (found, KnownTags::of(of_it)))
         });
         Ok(with_tags.collect::<HashMap<_, _>>())
     };
-    if let Some(ahead) = look.shared.classic.take(name, look.freshness(), all, many).await {
+    if let Some(ahead) = reader.shared.classic.take(name, reader.freshness(), all, many).await {
         return Ok(ahead);
     }
-    let Some(described) = look.elb.describe(name).await? else {
+    let Some(described) = reader.elb.describe(name).await? else {
         return Ok(None);
     };
-    let tags = look.tag_reads.allowed(look.elb.describe_tags(name).await)?;
+    let tags = reader.tag_reads.allowed(reader.elb.describe_tags(name).await)?;
     Ok(Some((described, KnownTags::of(tags))))
 }
 
@@ -88,15 +91,15 @@ pub async fn classic_load_balancer(look: &Look<'_>, name: &str) -> Result<Option
 /// # Errors
 /// When the call failed, or the name belongs to a load balancer of another type.
 pub async fn network_load_balancer(
-    look: &Look<'_>,
+    reader: &Reader<'_>,
     name: &str,
 ) -> Result<Option<(NetworkLoadBalancer, Option<Tags>)>, Error> {
-    let all = || look.shared.load_balancers(Kind::Network);
+    let all = || reader.shared.load_balancers(Kind::Network);
     let many = |names: Vec<String>| async move {
-        let found = look.elbv2.load_balancers(&names).await?;
+        let found = reader.elbv2.load_balancers(&names).await?;
         let arns: Vec<String> = found.iter().map(|found| found.arn.clone()).collect();
-        let mut tags = match look.reads_owners && look.reads_attributes() && !arns.is_empty() {
-            true => look.tag_reads.allowed(look.elbv2.tags(&arns).await)?,
+        let mut tags = match reader.reads_owners && reader.reads_attributes() && !arns.is_empty() {
+            true => reader.tag_reads.allowed(reader.elbv2.tags(&arns).await)?,
             false => None,
         };
         let with_tags = found.into_iter().map(|found| {
@@ -105,10 +108,10 @@ pub async fn network_load_balancer(
         });
         Ok(with_tags.collect::<HashMap<_, _>>())
     };
-    if let Some(ahead) = look.shared.network.take(name, look.freshness(), all, many).await {
+    if let Some(ahead) = reader.shared.network.take(name, reader.freshness(), all, many).await {
         return Ok(ahead);
     }
-    let found = look.elbv2.load_balancers(&[name.to_owned()]).await?;
+    let found = reader.elbv2.load_balancers(&[name.to_owned()]).await?;
     let found = found.into_iter().find(|balancer| balancer.name == name);
     Ok(found.map(|balancer| (balancer, None)))
 }
@@ -118,20 +121,20 @@ pub async fn network_load_balancer(
 /// # Errors
 /// When the call failed.
 pub async fn groups_where(
-    look: &Look<'_>,
+    reader: &Reader<'_>,
     filter: Filter,
     wanted: impl Fn(&SecurityGroup) -> bool,
 ) -> Result<BTreeMap<String, SecurityGroup>, Error> {
     let key = format!("{}={}", filter.name, filter.values.join(","));
     let ask = |keys: BTreeSet<String>| async move {
-        let groups = Arc::new(look.ec2.security_groups(&[filter]).await?);
+        let groups = Arc::new(reader.ec2.security_groups(&[filter]).await?);
         Ok(keys.into_iter().map(|key| (key, Arc::clone(&groups))).collect())
     };
     let keys = BTreeSet::from([key]);
-    let found = look
+    let found = reader
         .shared
         .found
-        .of(&keys, look.freshness(), BTreeSet::new, ask)
+        .of(&keys, reader.freshness(), BTreeSet::new, ask)
         .await?;
     let groups = found.values().flat_map(|groups| groups.iter());
     let wanted = groups.filter(|group| wanted(group));
@@ -142,21 +145,21 @@ pub async fn groups_where(
 ///
 /// # Errors
 /// When the call failed.
-pub async fn group_by_name(look: &Look<'_>, vpc_id: &str, name: &str) -> Result<Option<SecurityGroup>, Error> {
+pub async fn group_by_name(reader: &Reader<'_>, vpc_id: &str, name: &str) -> Result<Option<SecurityGroup>, Error> {
     let ask = |names: BTreeSet<String>| async move {
         let filters = [
             Filter::new("group-name", names.iter().cloned()),
             Filter::new("vpc-id", [vpc_id]),
         ];
-        let groups = look.ec2.security_groups(&filters).await?;
+        let groups = reader.ec2.security_groups(&filters).await?;
         let named = groups
             .into_iter()
             .filter_map(|group| Some((group.name.clone()?, Some(Arc::new(group)))));
         Ok(each(names, named.collect()))
     };
     let key = BTreeSet::from([name.to_owned()]);
-    let ahead = || look.shared.groups_to_come();
-    let mut found = look.shared.named.of(&key, look.freshness(), ahead, ask).await?;
+    let ahead = || reader.shared.groups_to_prefetch();
+    let mut found = reader.shared.named.of(&key, reader.freshness(), ahead, ask).await?;
     Ok(found.remove(name).flatten().map(Arc::unwrap_or_clone))
 }
 
@@ -164,13 +167,16 @@ pub async fn group_by_name(look: &Look<'_>, vpc_id: &str, name: &str) -> Result<
 ///
 /// # Errors
 /// When a call failed.
-pub async fn groups_by_id(look: &Look<'_>, ids: BTreeSet<String>) -> Result<BTreeMap<String, SecurityGroup>, Error> {
+pub async fn groups_by_id(
+    reader: &Reader<'_>,
+    ids: BTreeSet<String>,
+) -> Result<BTreeMap<String, SecurityGroup>, Error> {
     let ask = |ids: BTreeSet<String>| async move {
         let listed: Vec<String> = ids.iter().cloned().collect();
         let mut found = BTreeMap::new();
         for chunk in listed.chunks(MAX_FILTER_VALUES) {
             let filter = Filter::new("group-id", chunk.iter().cloned());
-            let groups = look.ec2.security_groups(&[filter]).await?;
+            let groups = reader.ec2.security_groups(&[filter]).await?;
             found.extend(
                 groups
                     .into_iter()
@@ -179,10 +185,10 @@ pub async fn groups_by_id(look: &Look<'_>, ids: BTreeSet<String>) -> Result<BTre
         }
         Ok(each(ids, found))
     };
-    let found = look
+    let found = reader
         .shared
         .groups
-        .of(&ids, look.freshness(), BTreeSet::new, ask)
+        .of(&ids, reader.freshness(), BTreeSet::new, ask)
         .await?;
     let listed = found
         .into_iter()
@@ -194,11 +200,11 @@ pub async fn groups_by_id(look: &Look<'_>, ids: BTreeSet<String>) -> Result<BTre
 ///
 /// # Errors
 /// When the call failed.
-pub async fn referencing(look: &Look<'_>, sources: BTreeSet<String>) -> Result<Vec<SecurityGroup>, Error> {
+pub async fn referencing(reader: &Reader<'_>, sources: BTreeSet<String>) -> Result<Vec<SecurityGroup>, Error> {
     let ask = |sources: BTreeSet<String>| async move {
         let filter = Filter::new("ip-permission.group-id", sources.iter().cloned());
         let mut by_source = BTreeMap::<String, Vec<Arc<SecurityGroup>>>::new();
-        for group in look.ec2.security_groups(&[filter]).await? {
+        for group in reader.ec2.security_groups(&[filter]).await? {
             let group = Arc::new(group);
             let pairs = group.ingress.iter().flat_map(|rule| &rule.groups);
             let named: BTreeSet<&String> = pairs.filter_map(|pair| pair.group_id.as_ref()).collect();
@@ -208,11 +214,11 @@ pub async fn referencing(look: &Look<'_>, sources: BTreeSet<String>) -> Result<V
         }
         Ok(each(sources, by_source))
     };
-    let ahead = || look.shared.sources_to_come();
-    let found = look
+    let ahead = || reader.shared.sources_to_prefetch();
+    let found = reader
         .shared
         .referencing
-        .of(&sources, look.freshness(), ahead, ask)
+        .of(&sources, reader.freshness(), ahead, ask)
         .await?;
     let groups = found.into_values().flatten();
     let once: BTreeMap<String, Arc<SecurityGroup>> = groups.map(|group| (group.id.clone(), group)).collect();
@@ -224,16 +230,16 @@ pub async fn referencing(look: &Look<'_>, sources: BTreeSet<String>) -> Result<V
 /// # Errors
 /// The first call that failed.
 pub async fn vpc(
-    look: &Look<'_>,
+    reader: &Reader<'_>,
     wanted: &Subnets,
     settings: &Settings,
     attached: &BTreeSet<String>,
 ) -> Result<Vpc, Error> {
     match wanted {
-        Subnets::Discover => discovered(look, settings).await,
+        Subnets::Discover => discovered(reader, settings).await,
         Subnets::Listed { ids, names } => {
             let by_id: BTreeSet<String> = ids.iter().chain(attached).cloned().collect();
-            listed(look, settings, by_id, names).await
+            listed(reader, settings, by_id, names).await
         }
     }
 }
@@ -242,36 +248,36 @@ pub async fn vpc(
 ///
 /// # Errors
 /// When the call failed.
-pub async fn subnets_of_vpc(look: &Look<'_>, settings: &Settings) -> Result<Vec<Subnet>, Error> {
+pub async fn subnets_of_vpc(reader: &Reader<'_>, settings: &Settings) -> Result<Vec<Subnet>, Error> {
     let vpc_id = &settings.vpc_id;
     let key = BTreeSet::from([vpc_id.clone()]);
     let ask = |_| async {
-        let subnets = look.ec2.subnets(&[Filter::new("vpc-id", [vpc_id])]).await?;
+        let subnets = reader.ec2.subnets(&[Filter::new("vpc-id", [vpc_id])]).await?;
         Ok(BTreeMap::from([(vpc_id.clone(), Arc::new(subnets))]))
     };
-    let mut subnets = look
+    let mut subnets = reader
         .shared
         .subnets
-        .of(&key, look.freshness(), BTreeSet::new, ask)
+        .of(&key, reader.freshness(), BTreeSet::new, ask)
         .await?;
     Ok(subnets.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default())
 }
 
-async fn discovered(look: &Look<'_>, settings: &Settings) -> Result<Vpc, Error> {
+async fn discovered(reader: &Reader<'_>, settings: &Settings) -> Result<Vpc, Error> {
     let vpc_id = &settings.vpc_id;
     let key = BTreeSet::from([vpc_id.clone()]);
     let ask_tables = |_| async {
-        let tables = look.ec2.route_tables(vpc_id).await?;
+        let tables = reader.ec2.route_tables(vpc_id).await?;
         Ok(BTreeMap::from([(vpc_id.clone(), Arc::new(tables))]))
     };
-    let subnets = subnets_of_vpc(look, settings).await?;
-    let tables = look
+    let subnets = subnets_of_vpc(reader, settings).await?;
+    let tables = reader
         .shared
         .route_tables
-        .of(&key, look.freshness(), BTreeSet::new, ask_tables);
+        .of(&key, reader.freshness(), BTreeSet::new, ask_tables);
     let mut tables = tables.await?;
     let route_tables = tables.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default();
-    let zones = look.zones.covering(look.ec2.as_ref(), &subnets).await?;
+    let zones = reader.zones.covering(reader.ec2.as_ref(), &subnets).await?;
     Ok(Vpc {
         subnets,
         route_tables,
@@ -280,15 +286,20 @@ async fn discovered(look: &Look<'_>, settings: &Settings) -> Result<Vpc, Error> 
     })
 }
 
-async fn listed(look: &Look<'_>, settings: &Settings, by_id: BTreeSet<String>, names: &[String]) -> Result<Vpc, Error> {
+async fn listed(
+    reader: &Reader<'_>,
+    settings: &Settings,
+    by_id: BTreeSet<String>,
+    names: &[String],
+) -> Result<Vpc, Error> {
     let (mut found, mut of_names) = (Vec::new(), BTreeSet::new());
     if !by_id.is_empty() {
-        found = look.ec2.subnets(&[Filter::new("subnet-id", by_id)]).await?;
+        found = reader.ec2.subnets(&[Filter::new("subnet-id", by_id)]).await?;
     }
     if !names.is_empty() {
         let of_vpc = Filter::new("vpc-id", [&settings.vpc_id]);
         let named = [Filter::new("tag:Name", names.iter().cloned()), of_vpc];
-        let more = look.ec2.subnets(&named).await?;
+        let more = reader.ec2.subnets(&named).await?;
         of_names.extend(more.iter().map(|subnet| subnet.id.clone()));
         let known: BTreeSet<String> = found.iter().map(|subnet| subnet.id.clone()).collect();
         found.extend(more.into_iter().filter(|subnet| !known.contains(&subnet.id)));

@@ -13,11 +13,11 @@ use super::super::spec::names::SERVICE_TAG;
 use super::super::spec::network::desired::{Desired, Groups};
 use super::super::spec::network::names::{self, TARGET_TYPE};
 use super::super::spec::network::ports::Port;
-use super::node_groups::{forgotten, node_groups};
-use super::shared_health_rules::heirs;
+use super::node_groups::{groups_with_rules_of, node_groups};
+use super::shared_health_rules::other_users;
 use super::target_group_list::Search;
-use super::unused_target_groups::{Whose, unused};
-use super::{Aws, Look, group_by_name, network_load_balancer, referencing, vpc};
+use super::unused_target_groups::{GroupOwner, unused};
+use super::{Aws, Reader, group_by_name, network_load_balancer, referencing, vpc};
 
 /// What AWS says of a target that is on its way out.
 const LEAVING: &str = "Target.DeregistrationInProgress";
@@ -27,42 +27,44 @@ const LEAVING: &str = "Target.DeregistrationInProgress";
 /// # Errors
 /// The first call that failed.
 pub async fn observe(
-    look: &Look<'_>,
+    reader: &Reader<'_>,
     desired: &Desired,
     settings: &Settings,
     candidates: &[Candidate],
     (search, given): (Search, &BTreeSet<String>),
 ) -> Result<Observed, Error> {
-    let load_balancer = existing(look, desired, search).await?;
+    let load_balancer = existing(reader, desired, search).await?;
     let mut observed = Observed {
-        spare: spare(look, desired, settings, load_balancer.as_ref(), (search, given)).await?,
+        spare: spare(reader, desired, settings, load_balancer.as_ref(), (search, given)).await?,
         load_balancer,
         ..Observed::default()
     };
-    observed.vpc = vpc(look, &desired.subnets, settings, &observed.attached()).await?;
+    observed.vpc = vpc(reader, &desired.subnets, settings, &observed.attached()).await?;
     if desired.groups != Groups::Kept {
-        observed.own_group = group_by_name(look, &settings.vpc_id, &desired.own_group.name).await?;
+        observed.own_group = group_by_name(reader, &settings.vpc_id, &desired.own_group.name).await?;
     }
     if let (Groups::Given(_), Some(own)) = (&desired.groups, &observed.own_group) {
-        observed.referencing = referencing(look, BTreeSet::from([own.id.clone()])).await?;
+        observed.referencing = referencing(reader, BTreeSet::from([own.id.clone()])).await?;
     }
     let ids: BTreeSet<InstanceId> = candidates.iter().map(|candidate| candidate.id.clone()).collect();
-    observed.instances = look.instances.look_up(&ids).await?;
+    observed.instances = reader.instances.look_up(&ids).await?;
     if !settings.disable_security_group_ingress {
-        observed.groups = node_groups(look, settings, &observed.instances).await?;
+        observed.groups = node_groups(reader, settings, &observed.instances).await?;
         // A group without the cluster's tag is found by its Nodes, and not any more when the last of them has gone.
         if search != Search::Named || !observed.registered().is_subset(&ids) {
-            observed.groups.extend(forgotten(look, settings, &desired.name).await?);
+            observed
+                .groups
+                .extend(groups_with_rules_of(reader, settings, &desired.name).await?);
         }
         let unneeded = unneeded_checks(desired, &observed.stands_in(), &observed);
-        let search = match look.freshness().is_cached() {
+        let search = match reader.freshness().is_cached() {
             true => Search::Earlier,
             false => Search::Now,
         };
-        if look.freshness().is_cached() && !unneeded.is_empty() {
-            look.freshness().note_older_balancer();
+        if reader.freshness().is_cached() && !unneeded.is_empty() {
+            reader.freshness().note_older_balancer();
         }
-        observed.heirs = heirs(look, settings, &desired.name, &unneeded, search).await?;
+        observed.other_users = other_users(reader, settings, &desired.name, &unneeded, search).await?;
     }
     Ok(observed)
 }
@@ -71,8 +73,8 @@ pub async fn observe(
 ///
 /// # Errors
 /// The first call that failed.
-pub async fn standing(look: &Look<'_>, name: &str, candidates: &[Candidate]) -> Result<Observed, Error> {
-    let elb = look.elbv2.as_ref();
+pub async fn observe_targets(reader: &Reader<'_>, name: &str, candidates: &[Candidate]) -> Result<Observed, Error> {
+    let elb = reader.elbv2.as_ref();
     let found = elb.load_balancers(&[name.to_owned()]).await?;
     let Some(described) = found.into_iter().find(|balancer| balancer.name == name) else {
         return Ok(Observed::default());
@@ -95,26 +97,26 @@ pub async fn standing(look: &Look<'_>, name: &str, candidates: &[Candidate]) -> 
     let ids = candidates.iter().map(|candidate| candidate.id.clone()).collect();
     Ok(Observed {
         load_balancer: Some(load_balancer),
-        instances: look.instances.look_up(&ids).await?,
+        instances: reader.instances.look_up(&ids).await?,
         ..Observed::default()
     })
 }
 
-async fn existing(look: &Look<'_>, desired: &Desired, search: Search) -> Result<Option<Existing>, Error> {
-    let elb = look.elbv2.as_ref();
-    let Some((described, tags)) = network_load_balancer(look, &desired.name).await? else {
+async fn existing(reader: &Reader<'_>, desired: &Desired, search: Search) -> Result<Option<Existing>, Error> {
+    let elb = reader.elbv2.as_ref();
+    let Some((described, tags)) = network_load_balancer(reader, &desired.name).await? else {
         return Ok(None);
     };
     let listeners = elb.listeners(&described.arn).await?;
-    let used = used(look, &described.arn, &listeners, search).await?;
-    let attributes = match look.reads_attributes() {
-        true => look.optional(elb.attributes(&described.arn).await)?,
+    let used = used(reader, &described.arn, &listeners, search).await?;
+    let attributes = match reader.reads_attributes() {
+        true => reader.optional(elb.attributes(&described.arn).await)?,
         false => None,
     };
     Ok(Some(Existing {
         attributes,
         tags,
-        groups: in_full(look, desired, used).await?,
+        groups: describe_fully(reader, desired, used).await?,
         listeners,
         described,
     }))
@@ -122,11 +124,16 @@ async fn existing(look: &Look<'_>, desired: &Desired, search: Search) -> Result<
 
 /// The target groups that a load balancer uses, and those that its listeners forward to: AWS may tell one sooner than
 /// the other.
-async fn used(look: &Look<'_>, arn: &str, listeners: &[Listener], search: Search) -> Result<Vec<TargetGroup>, Error> {
-    let aws: &Aws = look;
-    let mut groups = if look.freshness().is_cached() && search == Search::Earlier {
+async fn used(
+    reader: &Reader<'_>,
+    arn: &str,
+    listeners: &[Listener],
+    search: Search,
+) -> Result<Vec<TargetGroup>, Error> {
+    let aws: &Aws = reader;
+    let mut groups = if reader.freshness().is_cached() && search == Search::Earlier {
         // All of them have to be listed anyway, and that listing serves all Services after a start.
-        look.freshness().note_older_balancer();
+        reader.freshness().note_older_balancer();
         let all = aws.target_groups.all(aws.elbv2.as_ref(), search).await?;
         let using = all.iter().filter(|group| group.load_balancers.contains(arn));
         using.cloned().collect()
@@ -150,7 +157,7 @@ async fn used(look: &Look<'_>, arn: &str, listeners: &[Listener], search: Search
 }
 
 async fn spare(
-    look: &Look<'_>,
+    reader: &Reader<'_>,
     desired: &Desired,
     settings: &Settings,
     existing: Option<&Existing>,
@@ -161,10 +168,10 @@ async fn spare(
     let names: Vec<String> = unserved.map(|port| port.target_group.name.clone()).collect();
     let mut found = Vec::new();
     if !names.is_empty() {
-        found = look.elbv2.target_groups_named(&names).await?;
+        found = reader.elbv2.target_groups_named(&names).await?;
     }
     if search != Search::Named {
-        let whose = Whose {
+        let group_owner = GroupOwner {
             names: &desired.target_groups,
             given,
             service_tag: desired.tags.get(SERVICE_TAG).map(String::as_str).unwrap_or_default(),
@@ -173,21 +180,21 @@ async fn spare(
             balancer: existing,
             gone: None,
         };
-        found.extend(unused(look, whose, search).await?);
+        found.extend(unused(reader, group_owner, search).await?);
     }
     let mut seen: BTreeSet<String> = existing.map(Existing::group_arns).unwrap_or_default();
     found.retain(|group| seen.insert(group.arn.clone()));
-    in_full(look, desired, found).await
+    describe_fully(reader, desired, found).await
 }
 
-async fn in_full(look: &Look<'_>, desired: &Desired, groups: Vec<TargetGroup>) -> Result<Vec<Group>, Error> {
-    let elb = look.elbv2.as_ref();
-    let wanted = desired.target_group_attributes.is_some() && look.reads_attributes();
+async fn describe_fully(reader: &Reader<'_>, desired: &Desired, groups: Vec<TargetGroup>) -> Result<Vec<Group>, Error> {
+    let elb = reader.elbv2.as_ref();
+    let wanted = desired.target_group_attributes.is_some() && reader.reads_attributes();
     let mut full = Vec::with_capacity(groups.len());
     for described in groups {
         let health = elb.target_health(&described.arn).await?;
         let attributes = match wanted {
-            true => look.optional(elb.target_group_attributes(&described.arn).await)?,
+            true => reader.optional(elb.target_group_attributes(&described.arn).await)?,
             false => None,
         };
         full.push(Group {

@@ -9,27 +9,27 @@ use outrigger_shared::tags;
 use super::super::plan::targets::NodeInstance;
 use super::super::settings::Settings;
 use super::super::spec::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
-use super::{Look, groups_by_id, groups_where};
+use super::{Reader, groups_by_id, groups_where};
 
 /// The groups with the cluster's tag, and those of the instances.
 ///
 /// # Errors
 /// When a call failed.
 pub async fn node_groups(
-    look: &Look<'_>,
+    reader: &Reader<'_>,
     settings: &Settings,
     instances: &BTreeMap<InstanceId, NodeInstance>,
 ) -> Result<BTreeMap<String, SecurityGroup>, Error> {
     let tagged = Filter::new("tag-key", [tags::cluster_key(&settings.cluster_id)]);
-    let mut found = groups_where(look, tagged, |_| true).await?;
+    let mut found = groups_where(reader, tagged, |_| true).await?;
     if settings.legacy_tags {
         let key = format!("tag:{}", tags::LEGACY_CLUSTER);
         let legacy = Filter::new(key, [&settings.cluster_id]);
-        found.extend(groups_where(look, legacy, |_| true).await?);
+        found.extend(groups_where(reader, legacy, |_| true).await?);
     }
     let of_instances = instances.values().flat_map(|instance| &instance.security_groups);
     let others: BTreeSet<String> = of_instances.filter(|id| !found.contains_key(*id)).cloned().collect();
-    found.extend(groups_by_id(look, others).await?);
+    found.extend(groups_by_id(reader, others).await?);
     Ok(found)
 }
 
@@ -38,8 +38,8 @@ pub async fn node_groups(
 ///
 /// # Errors
 /// When the call failed.
-pub async fn forgotten(
-    look: &Look<'_>,
+pub async fn groups_with_rules_of(
+    reader: &Reader<'_>,
     settings: &Settings,
     load_balancer: &str,
 ) -> Result<BTreeMap<String, SecurityGroup>, Error> {
@@ -50,5 +50,5 @@ pub async fn forgotten(
         let orphaned = texts.contains(&MTU_RULE) && !texts.iter().any(|text| text.contains(CLIENT_RULE));
         orphaned || texts.iter().any(|text| ours.iter().any(|own| own == text))
     };
-    groups_where(look, Filter::new("vpc-id", [&settings.vpc_id]), is_wanted).await
+    groups_where(reader, Filter::new("vpc-id", [&settings.vpc_id]), is_wanted).await
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use outrigger_aws::Error;
 
 use super::freshness::Freshness;
-use super::sequence::Moment;
+use super::sequence::Stamp;
 
 /// How many are described at once.
-const AT_ONCE: usize = 20;
+const BATCH_SIZE: usize = 20;
 
 /// How long a description waits for the turn of its Service. What else the looks read, one load balancer at a time, takes
 /// minutes for hundreds of them within AWS's limits.
@@ -19,7 +19,7 @@ const MAX_AGE: Duration = Duration::from_secs(300);
 
 /// Descriptions of load balancers of one kind, by name; `None`: AWS has none of that name.
 #[derive(Debug)]
-pub(super) struct Ahead<T> {
+pub(super) struct Prefetch<T> {
     state: Mutex<State<T>>,
     /// One asks at a time, so that those who wait find the answer.
     turn: tokio::sync::Mutex<()>,
@@ -30,10 +30,10 @@ struct State<T> {
     /// Names that nobody has looked at since the start, or since Nodes have changed; `None` before the first look.
     waiting: Option<BTreeSet<String>>,
     /// Described, and not looked at yet.
-    ready: HashMap<String, (Moment, Option<T>)>,
+    ready: HashMap<String, (Stamp, Option<T>)>,
 }
 
-impl<T> Default for Ahead<T> {
+impl<T> Default for Prefetch<T> {
     fn default() -> Self {
         Self {
             state: Mutex::new(State {
@@ -51,25 +51,28 @@ impl<T> State<T> {
     }
 
     /// Takes a name off the list; whether it was on it.
-    fn looked_at(&mut self, name: &str) -> bool {
+    fn remove_waiting(&mut self, name: &str) -> bool {
         self.waiting.as_mut().is_some_and(|waiting| waiting.remove(name))
     }
 
     /// This name, and the next ones that wait.
     fn batch(&self, name: &str) -> Vec<String> {
         let others = self.waiting.iter().flatten().filter(|other| *other != name).cloned();
-        std::iter::once(name.to_owned()).chain(others).take(AT_ONCE).collect()
+        std::iter::once(name.to_owned())
+            .chain(others)
+            .take(BATCH_SIZE)
+            .collect()
     }
 }
 
-impl<T> Ahead<T> {
+impl<T> Prefetch<T> {
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The description of this load balancer, if this is the first look at it since everyone has to be looked at: made
     /// ahead for another one's sake, or now, together with others that wait. Those are what `all` names at the very first
-    /// look, or [`Ahead::begin`] since.
+    /// look, or [`Prefetch::begin`] since.
     ///
     /// `None` for a fresh look, from the second look on, and where there are no others or they could not be described
     /// together: whoever asks then describes it alone.
@@ -95,22 +98,22 @@ impl<T> Ahead<T> {
         let batch = {
             let mut state = self.state();
             if let Some((answered, described)) = state.ready.remove(name)
-                && freshness.takes_ahead(answered, MAX_AGE)
+                && freshness.takes_prefetched(answered, MAX_AGE)
             {
                 return Some(described);
             }
             let batch = state.batch(name);
             if !state.is_waiting(name) || batch.len() == 1 {
-                state.looked_at(name);
+                state.remove_waiting(name);
                 return None;
             }
             batch
         };
-        let asked = Moment::now();
+        let asked = Stamp::now();
         let answer = ask(batch.clone()).await;
         let mut state = self.state();
         // Whatever the answer was, none of them is asked for twice ahead. What was forgotten meanwhile stays so.
-        let names: Vec<String> = batch.into_iter().filter(|name| state.looked_at(name)).collect();
+        let names: Vec<String> = batch.into_iter().filter(|name| state.remove_waiting(name)).collect();
         let mut described = match answer {
             Ok(described) => described,
             Err(error) => {
@@ -142,7 +145,7 @@ impl<T> Ahead<T> {
     /// What was said of this load balancer so far does not count.
     pub(super) fn forget(&self, name: &str) {
         let mut state = self.state();
-        state.looked_at(name);
+        state.remove_waiting(name);
         state.ready.remove(name);
     }
 }

@@ -9,17 +9,17 @@ use super::aws::Aws;
 use super::freshness::Freshness;
 
 /// AWS with the age limits of one observation.
-pub struct Look<'a> {
+pub struct Reader<'a> {
     aws: &'a Aws,
     freshness: Freshness,
     for_targets: bool,
     denied: Mutex<Option<Error>>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> Reader<'a> {
     /// Accepts answers that other Services were given up to [`MAX_AGE`](super::freshness::MAX_AGE) ago.
     #[must_use]
-    pub fn quick(aws: &'a Aws) -> Self {
+    pub fn cached(aws: &'a Aws) -> Self {
         Self::new(aws, true)
     }
 
@@ -61,7 +61,7 @@ impl<'a> Look<'a> {
     }
 
     /// The answer of a read that a plan can do without: `None` if AWS denies the action. The denial is kept for
-    /// [`Look::denied`].
+    /// [`Reader::denied`].
     ///
     /// # Errors
     /// When the read failed for any other reason.
@@ -84,7 +84,7 @@ impl<'a> Look<'a> {
     }
 }
 
-impl Deref for Look<'_> {
+impl Deref for Reader<'_> {
     type Target = Aws;
 
     fn deref(&self) -> &Aws {

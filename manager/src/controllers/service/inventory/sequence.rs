@@ -9,12 +9,12 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// When a call was sent, or something was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
+pub struct Stamp {
     number: u64,
     at: Instant,
 }
 
-impl Moment {
+impl Stamp {
     /// Later than all before.
     #[must_use]
     pub fn now() -> Self {

@@ -10,13 +10,13 @@ use outrigger_aws::ec2::{MAX_FILTER_VALUES, RouteTable, SecurityGroup, Subnet};
 use outrigger_aws::elb::LoadBalancer;
 use outrigger_aws::elbv2::NetworkLoadBalancer;
 
-use super::super::action::{Work, work};
+use super::super::action::{ServiceAction, action};
 use super::super::model::known_tags::KnownTags;
 use super::super::plan::Step;
 use super::super::spec::annotations::{Annotations, Kind};
 use super::super::spec::{hostname, names};
-use super::prefetch::Ahead;
-use super::single_flight::Answers;
+use super::prefetch::Prefetch;
+use super::single_flight::SingleFlight;
 
 type Services = Box<dyn Fn() -> Vec<Arc<Service>> + Send + Sync>;
 
@@ -24,27 +24,27 @@ type Services = Box<dyn Fn() -> Vec<Arc<Service>> + Send + Sync>;
 #[derive(Default)]
 pub struct Shared {
     /// By VPC.
-    pub(super) subnets: Answers<Arc<Vec<Subnet>>>,
+    pub(super) subnets: SingleFlight<Arc<Vec<Subnet>>>,
     /// By VPC.
-    pub(super) route_tables: Answers<Arc<Vec<RouteTable>>>,
+    pub(super) route_tables: SingleFlight<Arc<Vec<RouteTable>>>,
     /// By name.
-    pub(super) named: Answers<Option<Arc<SecurityGroup>>>,
+    pub(super) named: SingleFlight<Option<Arc<SecurityGroup>>>,
     /// By ID.
-    pub(super) groups: Answers<Option<Arc<SecurityGroup>>>,
+    pub(super) groups: SingleFlight<Option<Arc<SecurityGroup>>>,
     /// Those with a rule that names a group, by that group's ID.
-    pub(super) referencing: Answers<Vec<Arc<SecurityGroup>>>,
+    pub(super) referencing: SingleFlight<Vec<Arc<SecurityGroup>>>,
     /// Those that a filter finds, by the filter.
-    pub(super) found: Answers<Arc<Vec<SecurityGroup>>>,
+    pub(super) found: SingleFlight<Arc<Vec<SecurityGroup>>>,
     /// Classic load balancers with their tags.
-    pub(super) classic: Ahead<(LoadBalancer, KnownTags)>,
+    pub(super) classic: Prefetch<(LoadBalancer, KnownTags)>,
     /// Network load balancers, with their tags if they were read.
-    pub(super) network: Ahead<(NetworkLoadBalancer, Option<Tags>)>,
+    pub(super) network: Prefetch<(NetworkLoadBalancer, Option<Tags>)>,
     services: OnceLock<Services>,
 }
 
 impl Shared {
     /// Says where the Services are that looks ahead are for; without any there are none.
-    pub fn look_ahead_for(&self, services: impl Fn() -> Vec<Arc<Service>> + Send + Sync + 'static) {
+    pub fn prefetch_for(&self, services: impl Fn() -> Vec<Arc<Service>> + Send + Sync + 'static) {
         // A second one would be the same: there is one cache of Services in a process.
         let _ = self.services.set(Box::new(services));
     }
@@ -55,10 +55,10 @@ impl Shared {
         self.classic.forget(load_balancer);
         self.network.forget(load_balancer);
         if matches!(step, Step::Group(_)) {
-            self.named.drop_all();
-            self.groups.drop_all();
-            self.referencing.drop_all();
-            self.found.drop_all();
+            self.named.invalidate();
+            self.groups.invalidate();
+            self.referencing.invalidate();
+            self.found.invalidate();
         }
     }
 
@@ -73,9 +73,9 @@ impl Shared {
     pub(super) fn load_balancers(&self, kind: Kind) -> BTreeSet<String> {
         let services = self.services.get().map(|services| services()).unwrap_or_default();
         let wanted = services.iter().filter(|service| {
-            work(service) == Work::Ensure
+            action(service) == ServiceAction::Ensure
                 && Annotations::of(service).kind() == kind
-                && hostname::standing(service).is_some()
+                && hostname::kind_in_status(service).is_some()
         });
         wanted
             .map(|service| names::load_balancer(service.metadata.uid.as_deref().unwrap_or_default()))
@@ -83,7 +83,7 @@ impl Shared {
     }
 
     /// Names of groups that others are likely to ask for: as many as one call takes beside one.
-    pub(super) fn groups_to_come(&self) -> BTreeSet<String> {
+    pub(super) fn groups_to_prefetch(&self) -> BTreeSet<String> {
         let balancers = self.load_balancers(Kind::Classic).into_iter();
         let names = balancers.map(|name| names::security_group(&name));
         names
@@ -93,7 +93,7 @@ impl Shared {
     }
 
     /// IDs of groups that others are likely to ask references of: as many as one call takes beside two.
-    pub(super) fn sources_to_come(&self) -> BTreeSet<String> {
+    pub(super) fn sources_to_prefetch(&self) -> BTreeSet<String> {
         let known = self.named.values().into_iter().flatten();
         let ids = known.map(|group| group.id.clone());
         ids.filter(|id| !self.referencing.has(id))

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use outrigger_aws::Error;
 use outrigger_aws::elbv2::TargetGroup;
 
-use super::super::plan::health_rules::{Check, Heirs};
+use super::super::plan::health_rules::{Check, OtherUsers};
 use super::super::settings::Settings;
 use super::super::spec::names::{in_cluster, is_load_balancer};
 use super::super::spec::network::names::load_balancer_of;
 use super::target_group_list::Search;
-use super::{Look, subnets_of_vpc};
+use super::{Reader, subnets_of_vpc};
 
 /// What a health check's AWS setting for its port says if it is the port of the traffic.
 const TRAFFIC_PORT: &str = "traffic-port";
@@ -20,24 +20,24 @@ const TRAFFIC_PORT: &str = "traffic-port";
 ///
 /// # Errors
 /// When a call failed. Without any check, or another load balancer that has its checks at such a port, few are made.
-pub async fn heirs(
-    look: &Look<'_>,
+pub async fn other_users(
+    reader: &Reader<'_>,
     settings: &Settings,
     load_balancer: &str,
     checks: &BTreeSet<Check>,
     search: Search,
-) -> Result<Heirs, Error> {
+) -> Result<OtherUsers, Error> {
     if checks.is_empty() {
-        return Ok(Heirs::new());
+        return Ok(OtherUsers::new());
     }
-    let elb = look.elbv2.as_ref();
-    let all = look.target_groups.all(elb, search).await?;
+    let elb = reader.elbv2.as_ref();
+    let all = reader.target_groups.all(elb, search).await?;
     let of_others = users(&all, checks, load_balancer);
     if of_others.is_empty() {
-        return Ok(Heirs::new());
+        return Ok(OtherUsers::new());
     }
     let arns: Vec<String> = of_others.keys().cloned().collect();
-    let tags = look.tag_reads.allowed(elb.tags(&arns).await)?;
+    let tags = reader.tag_reads.allowed(elb.tags(&arns).await)?;
     let mut balancers = elb.all_load_balancers().await?;
     balancers.retain(|balancer| balancer.vpc_id.as_ref() == Some(&settings.vpc_id));
     balancers.retain(|balancer| is_load_balancer(&balancer.name));
@@ -47,19 +47,19 @@ pub async fn heirs(
         None => true,
     };
     balancers.retain(|balancer| of_cluster(&balancer.arn));
-    let subnets = subnets_of_vpc(look, settings).await?;
-    let mut heirs = Heirs::new();
+    let subnets = subnets_of_vpc(reader, settings).await?;
+    let mut other_users = OtherUsers::new();
     for balancer in &balancers {
         let ports = of_others.get(&balancer.arn).into_iter().flatten();
         for port in ports {
             let attached = subnets.iter().filter(|subnet| balancer.subnets.contains(&subnet.id));
             let each = attached.filter_map(|subnet| Some((*port, subnet.cidr_block.clone()?)));
             for check in each.filter(|check| checks.contains(check)) {
-                heirs.insert(check, balancer.name.clone());
+                other_users.insert(check, balancer.name.clone());
             }
         }
     }
-    Ok(heirs)
+    Ok(other_users)
 }
 
 /// The load balancers, by ARN, that use target groups with checks at one of these ports, and at which.

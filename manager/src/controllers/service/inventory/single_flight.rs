@@ -6,11 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use outrigger_aws::Error;
 
 use super::freshness::{Freshness, MAX_AGE};
-use super::sequence::Moment;
+use super::sequence::Stamp;
 
 /// Answers of one kind.
 #[derive(Debug)]
-pub(super) struct Answers<V> {
+pub(super) struct SingleFlight<V> {
     kept: Mutex<Kept<V>>,
     /// One asks at a time, so that those who wait find the answer.
     turn: tokio::sync::Mutex<()>,
@@ -18,12 +18,12 @@ pub(super) struct Answers<V> {
 
 #[derive(Debug)]
 struct Kept<V> {
-    answers: HashMap<String, (Moment, V)>,
+    answers: HashMap<String, (Stamp, V)>,
     /// When all answers were last dropped.
-    dropped: Option<Moment>,
+    dropped: Option<Stamp>,
 }
 
-impl<V> Default for Answers<V> {
+impl<V> Default for SingleFlight<V> {
     fn default() -> Self {
         Self {
             kept: Mutex::new(Kept {
@@ -35,7 +35,7 @@ impl<V> Default for Answers<V> {
     }
 }
 
-impl<V: Clone> Answers<V> {
+impl<V: Clone> SingleFlight<V> {
     fn kept(&self) -> MutexGuard<'_, Kept<V>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -66,7 +66,7 @@ impl<V: Clone> Answers<V> {
         if freshness.is_cached() {
             missing.extend(ahead());
         }
-        let asked = Moment::now();
+        let asked = Stamp::now();
         let answers = ask(missing).await?;
         let of_keys = answers.iter().filter(|(key, _)| keys.contains(*key));
         found.extend(of_keys.map(|(key, value)| (key.clone(), value.clone())));
@@ -85,7 +85,7 @@ impl<V: Clone> Answers<V> {
 
     /// Whether there is an answer that a look would take now.
     pub(super) fn has(&self, key: &str) -> bool {
-        let now = Moment::now();
+        let now = Stamp::now();
         let kept = self.kept();
         kept.answers
             .get(key)
@@ -98,7 +98,7 @@ impl<V: Clone> Answers<V> {
     }
 
     /// Keeps what was asked at that moment, unless everything was dropped since.
-    fn keep(&self, asked: Moment, answers: BTreeMap<String, V>) {
+    fn keep(&self, asked: Stamp, answers: BTreeMap<String, V>) {
         let mut kept = self.kept();
         kept.answers.retain(|_, (answered, _)| answered.age(asked) < MAX_AGE);
         if kept.dropped.is_none_or(|dropped| asked.is_after(dropped)) {
@@ -108,9 +108,9 @@ impl<V: Clone> Answers<V> {
     }
 
     /// Forgets all answers, also those that are under way.
-    pub(super) fn drop_all(&self) {
+    pub(super) fn invalidate(&self) {
         let mut kept = self.kept();
         kept.answers.clear();
-        kept.dropped = Some(Moment::now());
+        kept.dropped = Some(Stamp::now());
     }
 }

@@ -24,11 +24,11 @@ pub enum Search {
 
 /// The last listing of all target groups.
 #[derive(Debug, Default)]
-pub struct Listing {
+pub struct TargetGroupList {
     last: Mutex<Option<(Instant, Arc<Vec<TargetGroup>>)>>,
 }
 
-impl Listing {
+impl TargetGroupList {
     /// All target groups, as of now or of a short while ago. Those who ask at the same time share one listing.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ use super::target_group_list::Search;
 
 /// Whose target groups are looked for.
 #[derive(Debug, Clone, Copy)]
-pub struct Whose<'a> {
+pub struct GroupOwner<'a> {
     /// Their names.
     pub names: &'a TargetGroupNames,
     /// The exact names that were given to target groups of this Service, as far as they are known.
@@ -44,12 +44,12 @@ pub struct Whose<'a> {
 ///
 /// # Errors
 /// When a call failed.
-pub async fn unused(aws: &Aws, whose: Whose<'_>, search: Search) -> Result<Vec<TargetGroup>, Error> {
+pub async fn unused(aws: &Aws, group_owner: GroupOwner<'_>, search: Search) -> Result<Vec<TargetGroup>, Error> {
     let elb = aws.elbv2.as_ref();
     let all = aws.target_groups.all(elb, search).await?;
     let names: Vec<String> = all
         .iter()
-        .filter(|group| whose.may_be_unused(group))
+        .filter(|group| group_owner.may_be_unused(group))
         .map(|group| group.name.clone())
         .collect();
     if names.is_empty() {
@@ -57,31 +57,33 @@ pub async fn unused(aws: &Aws, whose: Whose<'_>, search: Search) -> Result<Vec<T
     }
 
     let mut groups = elb.target_groups_named(&names).await?;
-    groups.retain(|group| group.load_balancers.iter().all(|user| whose.is_gone(user)));
+    groups.retain(|group| group.load_balancers.iter().all(|user| group_owner.is_gone(user)));
     let arns: Vec<String> = groups.iter().map(|group| group.arn.clone()).collect();
     if arns.is_empty() {
         return Ok(Vec::new());
     }
 
     let Some(tags) = aws.tag_reads.allowed(elb.tags(&arns).await)? else {
-        return Ok(of_given_names(groups, whose));
+        return Ok(of_given_names(groups, group_owner));
     };
-    groups.retain(|group| tags.get(&group.arn).is_some_and(|tags| whose.owns(tags)));
+    groups.retain(|group| tags.get(&group.arn).is_some_and(|tags| group_owner.owns(tags)));
     Ok(groups)
 }
 
 /// Those of the names that were given to the Service. The others are kept at AWS.
-fn of_given_names(groups: Vec<TargetGroup>, whose: Whose<'_>) -> Vec<TargetGroup> {
-    let (given, kept): (Vec<_>, Vec<_>) = groups.into_iter().partition(|group| whose.given.contains(&group.name));
+fn of_given_names(groups: Vec<TargetGroup>, group_owner: GroupOwner<'_>) -> Vec<TargetGroup> {
+    let (given, kept): (Vec<_>, Vec<_>) = groups
+        .into_iter()
+        .partition(|group| group_owner.given.contains(&group.name));
     if !kept.is_empty() {
         let names: Vec<String> = kept.into_iter().map(|group| group.name).collect();
-        let service = whose.service_tag;
+        let service = group_owner.service_tag;
         tracing::warn!(service, target_groups = ?names, "keeping unused target groups whose tags cannot be read");
     }
     given
 }
 
-impl Whose<'_> {
+impl GroupOwner<'_> {
     /// Whether a listed group may have no user now: it had none then, or one that is the Service's and is not found to use
     /// it now.
     fn may_be_unused(&self, group: &TargetGroup) -> bool {

@@ -11,7 +11,7 @@ use super::super::plan::subnets::{unknown_zones, zone_by_name};
 use super::denial::Denial;
 
 /// After a denial EC2 is asked again after this time: until then the names of zones tell what is needed.
-const DENIED_AGAIN: Duration = Duration::from_secs(1800);
+const DENIAL_BACKOFF: Duration = Duration::from_secs(1800);
 
 /// Zones as EC2 last listed them; none before the first [`ZoneCache::covering`].
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ impl ZoneCache {
         if unknown_zones(subnets, &known).is_empty() {
             return Ok(known);
         }
-        let denied = self.denied_at().is_some_and(|at| at.elapsed() < DENIED_AGAIN);
+        let denied = self.denied_at().is_some_and(|at| at.elapsed() < DENIAL_BACKOFF);
         if denied {
             return Ok(with_names(known, subnets));
         }
@@ -153,7 +153,7 @@ mod tests {
         let message = cache.denial.take_unreported().unwrap();
         assert!(message.contains("DescribeAvailabilityZones"), "{message}");
         assert_eq!(cache.denial.take_unreported(), None);
-        tokio::time::advance(DENIED_AGAIN).await;
+        tokio::time::advance(DENIAL_BACKOFF).await;
         types().await;
         assert_eq!(aws.calls().len(), 2);
     }

@@ -57,7 +57,7 @@ impl Observed {
 
 /// What is left of a Service at AWS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Doomed {
+pub struct OwnedResources {
     /// Whether its load balancer exists.
     pub load_balancer: bool,
     /// That load balancer's tags; `None`: they are not known.

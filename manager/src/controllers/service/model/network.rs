@@ -6,7 +6,7 @@ use outrigger_aws::ec2::{SecurityGroup, Subnet};
 use outrigger_aws::elbv2::{Attributes, Listener, NetworkLoadBalancer, Target, TargetGroup};
 use outrigger_aws::{InstanceId, Tags};
 
-use super::super::plan::health_rules::Heirs;
+use super::super::plan::health_rules::OtherUsers;
 use super::super::plan::subnets::Vpc;
 use super::super::plan::targets::NodeInstance;
 use super::super::spec::network::desired::Desired;
@@ -111,7 +111,7 @@ pub struct Observed {
     /// The cluster's security groups and those of the instances.
     pub groups: BTreeMap<String, SecurityGroup>,
     /// Other load balancers that need rules for health checks which are there for this one, as far as it does not need them.
-    pub heirs: Heirs,
+    pub other_users: OtherUsers,
 }
 
 impl Observed {
@@ -182,7 +182,7 @@ impl Observed {
 
 /// What is left of a Service at AWS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Doomed {
+pub struct OwnedResources {
     /// Its load balancer's name.
     pub name: String,
     /// Its load balancer's ARN, if it exists.
@@ -194,7 +194,7 @@ pub struct Doomed {
     /// The security groups that rules of nodes may stand in.
     pub groups: BTreeMap<String, SecurityGroup>,
     /// Load balancers that need rules for health checks which are there for this one.
-    pub heirs: Heirs,
+    pub other_users: OtherUsers,
     /// The group that was made for it, found by name: also when the load balancer is gone or never came to be.
     pub own_group: Option<SecurityGroup>,
     /// Groups with a rule that names that group.

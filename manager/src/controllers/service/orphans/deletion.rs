@@ -7,7 +7,7 @@ use tokio::sync::MutexGuard;
 
 use super::super::context::Context;
 use super::super::error::Error;
-use super::super::events::{self, Doing, Failure};
+use super::super::events::{self, During, Failure};
 use super::super::execute::{Executor, apply};
 use super::super::inventory::{classic_deletion, network_deletion};
 use super::super::plan;
@@ -19,24 +19,22 @@ use super::super::spec::owner::other_owner;
 
 /// Deletes what a Service has at AWS, and says whether there was anything.
 pub(crate) async fn delete(context: &Context, service: &Service, _alone: &MutexGuard<'_, ()>) -> Result<bool, Failure> {
-    if Annotations::of(service).kind() == Kind::Elsewhere {
+    if Annotations::of(service).kind() == Kind::External {
         return Ok(false);
     }
     // Who has waited for others may have no right to write any more, and then reads nothing either.
-    context.permit.check().doing(events::LOOK_BEFORE_CLEANUP)?;
+    context.permit.check().during(events::CHECK_BEFORE_CLEANUP)?;
     let name = names::load_balancer(uid(service));
     let plan = plan_deletion(context, service).await;
-    let plan = plan.doing(events::LOOK_BEFORE_CLEANUP)?;
+    let plan = plan.during(events::CHECK_BEFORE_CLEANUP)?;
     events::report_deletion(context, service, &plan).await;
-    context
-        .memories
-        .update(uid(service), |memory| memory.note_balancer(&plan));
+    context.states.update(uid(service), |state| state.note_balancer(&plan));
     if !plan.steps.is_empty() {
-        context.memories.update(uid(service), |memory| memory.had = true);
+        context.states.update(uid(service), |state| state.had_resources = true);
     }
     apply(&plan, &Executor::new(context, service, &name))
         .await
-        .doing(events::DELETE)?;
+        .during(events::DELETE)?;
     Ok(!plan.steps.is_empty())
 }
 
@@ -44,10 +42,10 @@ pub(crate) async fn delete(context: &Context, service: &Service, _alone: &MutexG
 pub(crate) async fn plan_deletion(context: &Context, service: &Service) -> Result<Plan, Error> {
     let nodes = candidates(&context.nodes.snapshot(), &BTreeMap::new());
     let nodes = nodes.into_iter().map(|candidate| candidate.id).collect();
-    let given = &context.memories.of(uid(service)).given_names;
-    let network = network_deletion::doomed(&context.aws, service, &context.settings, &nodes, given).await?;
+    let given = &context.states.of(uid(service)).given_names;
+    let network = network_deletion::owned_resources(&context.aws, service, &context.settings, &nodes, given).await?;
     let mut plan = plan::network::plan_deletion(&network, &context.settings);
-    let classic = classic_deletion::doomed(&context.aws, service, &context.settings).await?;
+    let classic = classic_deletion::owned_resources(&context.aws, service, &context.settings).await?;
     for tags in [&network.tags, &classic.tags] {
         if let Some(owner) = other_owner(tags.as_ref(), &context.settings) {
             tracing::warn!(

@@ -14,9 +14,9 @@ use super::super::action::Next;
 use super::super::action::has_finalizer;
 use super::super::context::Context;
 use super::super::error::Error;
-use super::super::events::{self, Doing, Failure};
+use super::super::events::{self, During, Failure};
 use super::super::patches;
-use super::super::queue::service_state::Memory;
+use super::super::queue::service_state::ServiceState;
 use super::super::spec::annotations::{Annotations, Kind};
 use super::super::spec::names::{namespaced_name, uid};
 use super::super::spec::{hostname, names};
@@ -28,7 +28,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 
 /// What was missing at the last search, and what may be tried again when.
 #[derive(Debug, Default)]
-pub(crate) struct Missing {
+pub(crate) struct MissingServices {
     seen: BTreeSet<String>,
     not_before: HashMap<String, Instant>,
     /// Those that were missing when too many were: what they had is kept.
@@ -37,7 +37,7 @@ pub(crate) struct Missing {
 
 /// Searches until `stop`.
 pub(crate) async fn watch(context: &Context, services: &Store<Service>, stop: &CancellationToken) {
-    let mut missing = Missing::default();
+    let mut missing = MissingServices::default();
     let exists = |name: &str, of: &str| {
         let Some((namespace, name)) = name.split_once('/') else {
             return true;
@@ -55,16 +55,20 @@ pub(crate) async fn watch(context: &Context, services: &Store<Service>, stop: &C
 
 /// Whether so many Services are missing at once that an API server which was restored from an old backup is the likelier
 /// reason.
-fn is_sudden(missing: usize, of: usize) -> bool {
+fn is_mass_loss(missing: usize, of: usize) -> bool {
     missing > 3 && missing * 5 > of
 }
 
 /// Deletes what Services had that do not exist, by their names and UIDs, and did not at the last search either. A new
 /// one of the same name may ask for nothing here, and so never come to delete what the earlier one had.
-pub(crate) async fn delete_orphaned(context: &Context, missing: &mut Missing, exists: impl Fn(&str, &str) -> bool) {
+pub(crate) async fn delete_orphaned(
+    context: &Context,
+    missing: &mut MissingServices,
+    exists: impl Fn(&str, &str) -> bool,
+) {
     let now = Instant::now();
     let (gone, there): (Vec<_>, Vec<_>) = context
-        .memories
+        .states
         .names()
         .into_iter()
         .partition(|(name, uid)| !exists(name, uid));
@@ -74,7 +78,7 @@ pub(crate) async fn delete_orphaned(context: &Context, missing: &mut Missing, ex
     gone.retain(|uid, _| !missing.kept.contains(uid));
     let seen = std::mem::replace(&mut missing.seen, gone.keys().cloned().collect());
     let of = gone.len() + there.len();
-    if is_sudden(gone.len(), of) {
+    if is_mass_loss(gone.len(), of) {
         tracing::error!(
             missing = gone.len(),
             of,
@@ -94,7 +98,7 @@ pub(crate) async fn delete_orphaned(context: &Context, missing: &mut Missing, ex
             Ok(()) => {}
             Err(failure) if matches!(*failure.error, Error::NotLeader(_)) => return,
             Err(_) => {
-                let pause = context.memories.of(uid).retry_after();
+                let pause = context.states.of(uid).retry_after();
                 missing.not_before.insert(uid.clone(), now + pause);
             }
         }
@@ -103,7 +107,7 @@ pub(crate) async fn delete_orphaned(context: &Context, missing: &mut Missing, ex
 
 /// Deletes what earlier Services of the same name had, before anything is made for the new one.
 pub(crate) async fn delete_earlier(context: &Context, service: &Service) -> Result<(), Failure> {
-    for earlier in context.memories.earlier(&namespaced_name(service), uid(service)) {
+    for earlier in context.states.earlier(&namespaced_name(service), uid(service)) {
         delete_orphan(context, &earlier).await?;
     }
     Ok(())
@@ -112,8 +116,8 @@ pub(crate) async fn delete_earlier(context: &Context, service: &Service) -> Resu
 /// A Service that wants nothing. One that wanted a load balancer a moment ago has left one behind, and the finalizer, if
 /// it has got a class meanwhile.
 pub(crate) async fn release_unmanaged(context: &Context, service: &Service) -> Result<Next, Failure> {
-    let before = remains(&context.memories.of(uid(service)), uid(service));
-    let had_one = before.is_some_and(|before| Annotations::of(&before).kind() != Kind::Elsewhere);
+    let before = remains(&context.states.of(uid(service)), uid(service));
+    let had_one = before.is_some_and(|before| Annotations::of(&before).kind() != Kind::External);
     delete_remembered(context, uid(service))
         .await
         .map_err(|(_, failure)| failure)?;
@@ -123,10 +127,10 @@ pub(crate) async fn release_unmanaged(context: &Context, service: &Service) -> R
             false => patches::release_only(service),
         };
         let released = context.writer.patch(service, "remove the finalizer", release).await;
-        released.doing(events::REMOVE_FINALIZER)?;
+        released.during(events::REMOVE_FINALIZER)?;
     }
     // Not before: what is remembered says that the finalizer is ours to remove.
-    context.memories.forget(uid(service));
+    context.states.forget(uid(service));
     Ok(Next::OnChange)
 }
 
@@ -135,18 +139,18 @@ async fn delete_orphan(context: &Context, uid: &str) -> Result<(), Failure> {
         events::report_failure(context, &remains, &failure).await;
         return Err(failure);
     }
-    context.memories.forget(uid);
+    context.states.forget(uid);
     Ok(())
 }
 
 /// Deletes what is remembered of a Service. With a failure comes what remains of it.
 async fn delete_remembered(context: &Context, uid: &str) -> Result<(), (Service, Failure)> {
-    if remains(&context.memories.of(uid), uid).is_none() {
+    if remains(&context.states.of(uid), uid).is_none() {
         return Ok(());
     }
     let alone = context.deleting.lock().await;
     // Looked at now: who held the lock may have deleted just that.
-    let Some(remains) = remains(&context.memories.of(uid), uid) else {
+    let Some(remains) = remains(&context.states.of(uid), uid) else {
         return Ok(());
     };
     match delete(context, &remains, &alone).await {
@@ -155,12 +159,12 @@ async fn delete_remembered(context: &Context, uid: &str) -> Result<(), (Service,
             events::report_deleted(context, &remains).await;
             Ok(())
         }
-        Err(failure) => Err((remains, failure.of_remains())),
+        Err(failure) => Err((remains, failure.of_orphan())),
     }
 }
 
 /// As much of a Service as is remembered and needed to delete what it had; none: nothing was begun for it.
-fn remains(memory: &Memory, uid: &str) -> Option<Service> {
-    let (namespace, name) = memory.name.split_once('/')?;
-    Some(memory.shape.as_ref()?.remains(namespace, name, uid))
+fn remains(state: &ServiceState, uid: &str) -> Option<Service> {
+    let (namespace, name) = state.name.split_once('/')?;
+    Some(state.fingerprint.as_ref()?.remains(namespace, name, uid))
 }

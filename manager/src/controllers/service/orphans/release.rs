@@ -11,10 +11,10 @@ use outrigger_aws::Kind;
 use super::super::action::{Next, has_class};
 use super::super::context::Context;
 use super::super::error::Error;
-use super::super::events::{self, Doing, Failure};
+use super::super::events::{self, During, Failure};
 use super::super::patches;
-use super::super::queue::service_state::Memory;
-use super::super::queue::spec_fingerprint::Shape;
+use super::super::queue::service_state::ServiceState;
+use super::super::queue::spec_fingerprint::SpecFingerprint;
 use super::super::spec::hostname;
 use super::super::spec::names::{self, namespaced_name, uid};
 use super::deletion::{self, delete};
@@ -29,12 +29,12 @@ const RELEASE_AFTER: Duration = Duration::from_secs(1800);
 const WITHOUT_BALANCER: Duration = Duration::from_secs(600);
 
 /// Whether a failed deletion has lasted long enough to be ended.
-fn is_due(service: &Service, memory: &Memory, now: Timestamp) -> bool {
+fn is_due(service: &Service, state: &ServiceState, now: Timestamp) -> bool {
     let Some(requested) = &service.metadata.deletion_timestamp else {
         return false;
     };
     let lasted = Duration::try_from(now.duration_since(requested.0)).unwrap_or_default();
-    let gone = memory.balancer_gone.map(|since| since.elapsed());
+    let gone = state.balancer_gone.map(|since| since.elapsed());
     lasted >= RELEASE_AFTER && gone.is_some_and(|gone| gone >= WITHOUT_BALANCER)
 }
 
@@ -43,7 +43,7 @@ fn lasts(error: &Error) -> bool {
     match error {
         Error::TargetGroupInUse { .. } | Error::GroupInUse { .. } => true,
         Error::Aws(error) => error.kind() == Kind::AccessDenied && !error.operation().starts_with("Describe"),
-        Error::Invalid(_) | Error::World(_) | Error::Kubernetes { .. } | Error::NotLeader(_) => false,
+        Error::Invalid(_) | Error::Environment(_) | Error::Kubernetes { .. } | Error::NotLeader(_) => false,
     }
 }
 
@@ -52,9 +52,9 @@ fn lasts(error: &Error) -> bool {
 /// # Errors
 /// When a write failed; the finalizer stays.
 pub(crate) async fn clean_up(context: &Context, service: &Service) -> Result<Next, Failure> {
-    let (name, shape) = (namespaced_name(service), Shape::of(service));
-    context.memories.begin(uid(service), &name, shape);
-    context.lines.done(uid(service));
+    let (name, fingerprint) = (namespaced_name(service), SpecFingerprint::of(service));
+    context.states.begin(uid(service), &name, fingerprint);
+    context.creation_queues.done(uid(service));
     let complete = {
         let alone = context.deleting.lock().await;
         match delete(context, service, &alone).await {
@@ -62,19 +62,20 @@ pub(crate) async fn clean_up(context: &Context, service: &Service) -> Result<Nex
             Err(failure) => end_denied_deletion(context, service, failure).await?,
         }
     };
-    let had = context.memories.of(uid(service)).had || hostname::is_of(service, &names::load_balancer(uid(service)));
-    if !had && has_class(service) {
+    let had_resources =
+        context.states.of(uid(service)).had_resources || hostname::is_of(service, &names::load_balancer(uid(service)));
+    if !had_resources && has_class(service) {
         // The finalizer is that of the class's own controller, which may still need it.
-        context.memories.forget(uid(service));
+        context.states.forget(uid(service));
         return Ok(Next::OnChange);
     }
     let release = patches::release(service);
     let released = context.writer.patch(service, "remove the finalizer", release).await;
-    released.doing(events::REMOVE_FINALIZER)?;
+    released.during(events::REMOVE_FINALIZER)?;
     if complete {
         events::report_deleted(context, service).await;
     }
-    context.memories.forget(uid(service));
+    context.states.forget(uid(service));
     Ok(Next::OnChange)
 }
 
@@ -87,8 +88,8 @@ pub(crate) async fn end_denied_deletion(
     service: &Service,
     failure: Failure,
 ) -> Result<bool, Failure> {
-    let memory = context.memories.of(uid(service));
-    if !lasts(&failure.error) || !is_due(service, &memory, Timestamp::now()) {
+    let state = context.states.of(uid(service));
+    if !lasts(&failure.error) || !is_due(service, &state, Timestamp::now()) {
         return Err(failure);
     }
     let Ok(left) = deletion::plan_deletion(context, service).await else {

@@ -17,7 +17,7 @@ pub const PROTOCOL: &str = "tcp";
 pub type Check = (i32, String);
 
 /// By what a rule lets in, the name of a load balancer that needs it.
-pub type Heirs = BTreeMap<Check, String>;
+pub type OtherUsers = BTreeMap<Check, String>;
 
 /// The checks that rules with the load balancer's description let in.
 #[must_use]
@@ -38,11 +38,11 @@ pub fn check(rule: &IpPermission, range: &IpRange) -> Option<Check> {
 
 /// Who gets which of the checks; those that nobody needs are left out.
 #[must_use]
-pub fn shares(heirs: &Heirs, checks: impl Iterator<Item = Check>) -> BTreeMap<&String, BTreeSet<Check>> {
+pub fn shares(other_users: &OtherUsers, checks: impl Iterator<Item = Check>) -> BTreeMap<&String, BTreeSet<Check>> {
     let mut shares: BTreeMap<&String, BTreeSet<Check>> = BTreeMap::new();
     for check in checks {
-        if let Some(heir) = heirs.get(&check) {
-            shares.entry(heir).or_default().insert(check);
+        if let Some(other_user) = other_users.get(&check) {
+            shares.entry(other_user).or_default().insert(check);
         }
     }
     shares

@@ -10,7 +10,7 @@ use super::targets::Candidate;
 /// What the plan for a Service that wants a load balancer is made from. `D` is what it asks for and `O` what AWS has,
 /// each a reference.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a, D, O> {
+pub struct PlanInput<'a, D, O> {
     /// What the Service asks for.
     pub desired: D,
     /// What holds for all Services.
@@ -25,7 +25,7 @@ pub struct Question<'a, D, O> {
 
 /// What changes of targets are made from, whatever the Service asks for.
 #[derive(Debug, Clone, Copy)]
-pub struct Following<'a, O> {
+pub struct TargetsInput<'a, O> {
     /// What holds for all Services.
     pub settings: &'a Settings,
     /// What AWS has.
@@ -36,10 +36,10 @@ pub struct Following<'a, O> {
     pub seen_gone: &'a BTreeSet<InstanceId>,
 }
 
-impl<'a, D, O> Question<'a, D, O> {
+impl<'a, D, O> PlanInput<'a, D, O> {
     /// The same without what is asked for.
-    pub(crate) fn following(self) -> Following<'a, O> {
-        Following {
+    pub(crate) fn targets_input(self) -> TargetsInput<'a, O> {
+        TargetsInput {
             settings: self.settings,
             observed: self.observed,
             candidates: self.candidates,

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use outrigger_aws::ec2::{IpPermission, NewSecurityGroup, SecurityGroup};
 use outrigger_aws::{InstanceId, Tags};
 
-use super::error::World;
+use super::error::Environment;
 use super::settings::Settings;
 use security_groups::rules_from;
 
@@ -39,13 +39,13 @@ pub struct Plan {
     /// The targets after the steps.
     pub targets: BTreeSet<InstanceId>,
     /// Whether it relies on rules that another load balancer has brought, and that may just be going with it.
-    pub borrowed: bool,
+    pub uses_shared_rules: bool,
     /// What else cannot be had, to be told when the steps are done.
-    pub refused: Option<World>,
+    pub refused: Option<Environment>,
 }
 
 /// What was found; or nothing, and why it cannot be had.
-pub fn or_refused<T: Default>(found: Result<T, World>) -> (T, Option<World>) {
+pub fn or_refused<T: Default>(found: Result<T, Environment>) -> (T, Option<Environment>) {
     match found {
         Ok(found) => (found, None),
         Err(world) => (T::default(), Some(world)),
@@ -211,8 +211,8 @@ impl GroupStep {
 #[must_use]
 pub fn group_deletion(group: &str, referencing: &[SecurityGroup], settings: &Settings, reason: &str) -> Vec<Planned> {
     let names = |other: &&SecurityGroup| other.id != group && !rules_from(other, group).is_empty();
-    let hands_off = |other: &SecurityGroup| settings.disable_security_group_ingress || settings.is_frozen(&other.id);
-    if referencing.iter().filter(names).any(hands_off) {
+    let is_unmanaged = |other: &SecurityGroup| settings.disable_security_group_ingress || settings.is_frozen(&other.id);
+    if referencing.iter().filter(names).any(is_unmanaged) {
         return Vec::new();
     }
     let mut steps = references(referencing, group);

@@ -3,7 +3,7 @@
 use outrigger_aws::Tags;
 use outrigger_aws::ec2::{IpPermission, NewSecurityGroup, SecurityGroup};
 
-use super::super::error::World;
+use super::super::error::Environment;
 use super::security_groups;
 use super::{GroupRef, GroupStep, Planned};
 
@@ -33,7 +33,7 @@ pub struct Steps {
 ///
 /// # Errors
 /// When the group that is there belongs to another cluster.
-pub fn steps(wanted: Wanted<'_>, actual: Option<&SecurityGroup>) -> Result<Steps, World> {
+pub fn steps(wanted: Wanted<'_>, actual: Option<&SecurityGroup>) -> Result<Steps, Environment> {
     let mut steps = Steps::default();
     let Some(group) = actual else {
         let create = GroupStep::Create(wanted.new.clone());

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use outrigger_aws::ec2::{IpPermission, SecurityGroup};
 
-use super::super::error::World;
+use super::super::error::Environment;
 use super::super::settings::Quota;
 use super::security_groups::all_from;
 use super::{GroupRef, GroupStep, Plan, Step};
@@ -41,7 +41,7 @@ pub fn count(rules: &[IpPermission]) -> usize {
 ///
 /// # Errors
 /// When the quota is enforced and a group would have more rules at any moment of the plan.
-pub fn check(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Result<Vec<Fullness>, World> {
+pub fn check(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Result<Vec<Fullness>, Environment> {
     let mut counts: BTreeMap<Option<String>, usize> = BTreeMap::new();
     let mut near: BTreeMap<Option<String>, usize> = BTreeMap::new();
     for planned in &plan.steps {
@@ -53,7 +53,7 @@ pub fn check(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Result<Vec<
             .or_insert_with(|| id.as_deref().map_or(0, |id| at_aws(groups, id)));
         *rules = (*rules + add).saturating_sub(remove);
         if add > 0 && *rules > quota.rules && quota.enforced {
-            return Err(World::TooManyRules {
+            return Err(Environment::TooManyRules {
                 group: id.unwrap_or_else(|| "that is about to be made".to_owned()),
                 rules: *rules,
                 quota: quota.rules,

@@ -14,7 +14,7 @@ use super::{Plan, Planned};
 
 /// The same plan, in which the groups that would have too many rules for a while lose some before they get others.
 #[must_use]
-pub fn with_room(mut plan: Plan, groups: &[SecurityGroup], quota: Quota) -> Plan {
+pub fn revoke_where_full(mut plan: Plan, groups: &[SecurityGroup], quota: Quota) -> Plan {
     if !quota.enforced {
         return plan;
     }
@@ -32,7 +32,7 @@ pub fn with_room(mut plan: Plan, groups: &[SecurityGroup], quota: Quota) -> Plan
 
 /// After AWS has refused to add more rules to a group: puts the steps that take rules from it first, and then the refused
 /// one again. `left` are the steps that are left, the next one last. Says whether there are such steps.
-pub fn make<'a>(refused: &'a Planned, left: &mut Vec<&'a Planned>) -> bool {
+pub fn revoke_after_refusal<'a>(refused: &'a Planned, left: &mut Vec<&'a Planned>) -> bool {
     let Some((Some(group), 1.., _)) = change(&refused.step) else {
         return false;
     };
@@ -111,7 +111,7 @@ mod tests {
             ..Plan::default()
         };
         let quota = Quota { rules: quota, enforced };
-        let ordered = with_room(plan, &ids.map(group), quota);
+        let ordered = revoke_where_full(plan, &ids.map(group), quota);
         text(ordered.steps.iter())
     }
 
@@ -142,10 +142,10 @@ mod tests {
         let steps = [add("sg-roomy"), close("sg-roomy"), close("sg-full")];
         let mut left: Vec<&Planned> = steps.iter().rev().collect();
         let refused = add("sg-full");
-        assert!(make(&refused, &mut left));
+        assert!(revoke_after_refusal(&refused, &mut left));
         assert_eq!(text(left.iter().rev().copied()), "-full +full +roomy -roomy");
         let mut left: Vec<&Planned> = steps[..2].iter().rev().collect();
-        assert!(!make(&refused, &mut left), "nothing would make room");
+        assert!(!revoke_after_refusal(&refused, &mut left), "nothing would make room");
         assert_eq!(text(left.iter().rev().copied()), "+roomy -roomy");
     }
 }

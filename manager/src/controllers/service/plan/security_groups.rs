@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ServicePort;
 use outrigger_aws::ec2::{GroupPair, IpPermission, IpRange, SecurityGroup};
 use outrigger_aws::{InstanceId, Tags};
 
-use super::super::error::World;
+use super::super::error::Environment;
 use super::super::spec::names;
 use super::targets::NodeInstance;
 
@@ -223,7 +223,7 @@ pub fn of_targets(
     instances: &BTreeMap<InstanceId, NodeInstance>,
     groups: &BTreeMap<String, SecurityGroup>,
     cluster_id: &str,
-) -> Result<BTreeSet<String>, World> {
+) -> Result<BTreeSet<String>, Environment> {
     let mut chosen = BTreeSet::new();
     for (id, instance) in instances.iter().filter(|(id, _)| targets.contains(*id)) {
         let described: Vec<&SecurityGroup> = instance
@@ -246,7 +246,7 @@ pub fn of_targets(
             }
             several => {
                 let name = |g: &&SecurityGroup| format!("{}({})", g.id, g.name.as_deref().unwrap_or_default());
-                return Err(World::AmbiguousGroups {
+                return Err(Environment::AmbiguousGroups {
                     instance: id.to_string(),
                     which,
                     groups: several.iter().map(name).collect::<Vec<_>>().join(", "),
@@ -262,7 +262,7 @@ pub fn of_targets(
 ///
 /// # Errors
 /// When it has one with another value: it belongs to someone else.
-pub fn missing_tags(group: &SecurityGroup, of_cluster: &Tags) -> Result<Tags, World> {
+pub fn missing_tags(group: &SecurityGroup, of_cluster: &Tags) -> Result<Tags, Environment> {
     let mut missing = Tags::new();
     for (key, expected) in of_cluster {
         match group.tags.get(key).map(String::as_str) {
@@ -271,7 +271,7 @@ pub fn missing_tags(group: &SecurityGroup, of_cluster: &Tags) -> Result<Tags, Wo
             }
             Some(value) if value == expected => {}
             Some(value) => {
-                return Err(World::ForeignGroup {
+                return Err(Environment::ForeignGroup {
                     group: group.id.clone(),
                     key: key.clone(),
                     value: value.to_owned(),
@@ -392,6 +392,9 @@ mod tests {
         assert_eq!(missing_tags(&group("sg", true), &ours), Ok(Tags::new()));
         let mut shared = group("sg", true);
         shared.tags.insert("kubernetes.io/cluster/prod".into(), "shared".into());
-        assert!(matches!(missing_tags(&shared, &ours), Err(World::ForeignGroup { .. })));
+        assert!(matches!(
+            missing_tags(&shared, &ours),
+            Err(Environment::ForeignGroup { .. })
+        ));
     }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use outrigger_aws::ec2::Subnet;
 
-use super::super::error::World;
+use super::super::error::Environment;
 
 /// One call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Move {
+pub enum SubnetChange {
     /// These come.
     Attach(Vec<String>),
     /// These go.
@@ -21,7 +21,11 @@ pub enum Move {
 ///
 /// # Errors
 /// When one subnet is to replace the only one, in the same zone: AWS lets neither come or go first.
-pub fn moves(actual: &BTreeSet<String>, wanted: &[Subnet], all: &[Subnet]) -> Result<Vec<Move>, World> {
+pub fn subnet_changes(
+    actual: &BTreeSet<String>,
+    wanted: &[Subnet],
+    all: &[Subnet],
+) -> Result<Vec<SubnetChange>, Environment> {
     let zone = |id: &str| {
         let subnet = all.iter().find(|subnet| subnet.id == id);
         subnet.and_then(|subnet| subnet.availability_zone.as_deref())
@@ -39,7 +43,7 @@ pub fn moves(actual: &BTreeSet<String>, wanted: &[Subnet], all: &[Subnet]) -> Re
         && let Some(one) = replaced.pop()
     {
         if replaced.is_empty() {
-            return Err(World::OnlySubnet {
+            return Err(Environment::OnlySubnet {
                 subnet: one.to_owned(),
                 replacement: replacing.join(", "),
             });
@@ -48,15 +52,16 @@ pub fn moves(actual: &BTreeSet<String>, wanted: &[Subnet], all: &[Subnet]) -> Re
     }
     let (then, at_last): (Vec<&str>, Vec<&str>) = replacing.into_iter().partition(|id| !beside(id, &last));
     let texts = |ids: Vec<&str>| ids.into_iter().map(str::to_owned).collect::<Vec<_>>();
-    let moves = [
-        Move::Attach(texts(fresh)),
-        Move::Detach(texts(replaced)),
-        Move::Attach(texts(then)),
-        Move::Detach(texts(last)),
-        Move::Attach(texts(at_last)),
+    let subnet_changes = [
+        SubnetChange::Attach(texts(fresh)),
+        SubnetChange::Detach(texts(replaced)),
+        SubnetChange::Attach(texts(then)),
+        SubnetChange::Detach(texts(last)),
+        SubnetChange::Attach(texts(at_last)),
     ];
-    let is_one = |step: &Move| !matches!(step, Move::Attach(ids) | Move::Detach(ids) if ids.is_empty());
-    Ok(moves.into_iter().filter(is_one).collect())
+    let is_one =
+        |step: &SubnetChange| !matches!(step, SubnetChange::Attach(ids) | SubnetChange::Detach(ids) if ids.is_empty());
+    Ok(subnet_changes.into_iter().filter(is_one).collect())
 }
 
 #[cfg(test)]
@@ -75,15 +80,15 @@ mod tests {
     }
 
     /// The moves as words: `+` comes, `-` goes.
-    fn way(actual: &[&str], wanted: &[&str]) -> Result<String, World> {
+    fn way(actual: &[&str], wanted: &[&str]) -> Result<String, Environment> {
         let all: Vec<Subnet> = ["a1", "a2", "b1", "b2", "c1"].map(subnet).into();
         let wanted: Vec<Subnet> = wanted.iter().map(|id| subnet(id)).collect();
-        let moves = moves(&actual.iter().map(|id| (*id).to_owned()).collect(), &wanted, &all)?;
-        let word = |one: &Move| match one {
-            Move::Attach(ids) => format!("+{}", ids.join(",")),
-            Move::Detach(ids) => format!("-{}", ids.join(",")),
+        let subnet_changes = subnet_changes(&actual.iter().map(|id| (*id).to_owned()).collect(), &wanted, &all)?;
+        let word = |one: &SubnetChange| match one {
+            SubnetChange::Attach(ids) => format!("+{}", ids.join(",")),
+            SubnetChange::Detach(ids) => format!("-{}", ids.join(",")),
         };
-        Ok(moves.iter().map(word).collect::<Vec<_>>().join(" "))
+        Ok(subnet_changes.iter().map(word).collect::<Vec<_>>().join(" "))
     }
 
     #[test]

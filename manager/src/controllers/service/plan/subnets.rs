@@ -6,7 +6,7 @@ use outrigger_aws::Tags;
 use outrigger_aws::ec2::{AvailabilityZone, RouteTable, Subnet};
 use outrigger_shared::tags;
 
-use super::super::error::World;
+use super::super::error::Environment;
 use super::super::settings::Settings;
 use super::super::spec::names;
 use super::super::spec::request::Subnets;
@@ -33,7 +33,7 @@ pub struct Vpc {
 
 /// What the choice depends on.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct SubnetCriteria<'a> {
     /// The VPC, for the error.
     pub vpc_id: &'a str,
     /// The cluster ID.
@@ -56,9 +56,9 @@ pub fn choose(
     subnets: &[Subnet],
     tables: &[RouteTable],
     zones: &[AvailabilityZone],
-    question: Question<'_>,
-) -> Result<Vec<Subnet>, World> {
-    let role = if question.internal {
+    criteria: SubnetCriteria<'_>,
+) -> Result<Vec<Subnet>, Environment> {
+    let role = if criteria.internal {
         "kubernetes.io/role/internal-elb"
     } else {
         "kubernetes.io/role/elb"
@@ -67,17 +67,17 @@ pub fn choose(
         let no_role = !subnet.tags.contains_key(role);
         (
             no_role,
-            !names::in_cluster(&subnet.tags, question.cluster_id),
+            !names::in_cluster(&subnet.tags, criteria.cluster_id),
             subnet.id.clone(),
         )
     };
     let mut chosen: BTreeMap<&str, &Subnet> = BTreeMap::new();
-    for subnet in usable(subnets, question) {
+    for subnet in usable(subnets, criteria) {
         let public = is_public(subnet, tables)?;
         let Some(zone) = subnet
             .availability_zone
             .as_deref()
-            .filter(|_| public || question.internal)
+            .filter(|_| public || criteria.internal)
         else {
             continue;
         };
@@ -95,11 +95,11 @@ pub fn choose(
     };
     let chosen: Vec<Subnet> = chosen
         .into_iter()
-        .filter(|(zone, subnet)| ordinary(zone) || question.attached.contains(&subnet.id))
+        .filter(|(zone, subnet)| ordinary(zone) || criteria.attached.contains(&subnet.id))
         .map(|(_, subnet)| subnet.clone())
         .collect();
     if chosen.is_empty() {
-        Err(none(question))
+        Err(none(criteria))
     } else {
         Ok(chosen)
     }
@@ -115,17 +115,17 @@ pub fn wanted(
     settings: &Settings,
     attached: &BTreeSet<String>,
     vpc: &Vpc,
-) -> Result<Vec<Subnet>, World> {
+) -> Result<Vec<Subnet>, Environment> {
     match wanted {
         Subnets::Discover => {
-            let question = Question {
+            let criteria = SubnetCriteria {
                 vpc_id: &settings.vpc_id,
                 cluster_id: &settings.cluster_id,
                 internal,
                 own_subnet: settings.own_subnet_id.as_deref(),
                 attached,
             };
-            choose(&vpc.subnets, &vpc.route_tables, &vpc.zones, question)
+            choose(&vpc.subnets, &vpc.route_tables, &vpc.zones, criteria)
         }
         Subnets::Listed { ids, names } => {
             let by_id = |subnet: &&Subnet| ids.contains(&subnet.id);
@@ -136,7 +136,7 @@ pub fn wanted(
             if found == listed {
                 Ok(vpc.subnets.iter().filter(wanted).cloned().collect())
             } else {
-                Err(World::SubnetsMissing { listed, found })
+                Err(Environment::SubnetsMissing { listed, found })
             }
         }
     }
@@ -190,16 +190,16 @@ pub fn confirmed(
     Confirmed { wanted, unconfirmed }
 }
 
-fn none(question: Question<'_>) -> World {
-    World::NoSubnets {
-        vpc: question.vpc_id.to_owned(),
-        scheme: if question.internal {
+fn none(criteria: SubnetCriteria<'_>) -> Environment {
+    Environment::NoSubnets {
+        vpc: criteria.vpc_id.to_owned(),
+        scheme: if criteria.internal {
             "an internal"
         } else {
             "an internet-facing"
         },
-        cluster: question.cluster_id.to_owned(),
-        public: if question.internal {
+        cluster: criteria.cluster_id.to_owned(),
+        public: if criteria.internal {
             ""
         } else {
             "give them a route to an internet gateway, "
@@ -208,17 +208,17 @@ fn none(question: Question<'_>) -> World {
 }
 
 /// The subnets of the cluster and those of no cluster; where there are none, the program's own.
-fn usable<'a>(subnets: &'a [Subnet], question: Question<'_>) -> Vec<&'a Subnet> {
+fn usable<'a>(subnets: &'a [Subnet], criteria: SubnetCriteria<'_>) -> Vec<&'a Subnet> {
     let ours: Vec<&Subnet> = subnets
         .iter()
-        .filter(|subnet| names::in_cluster(&subnet.tags, question.cluster_id) || of_no_cluster(&subnet.tags))
+        .filter(|subnet| names::in_cluster(&subnet.tags, criteria.cluster_id) || of_no_cluster(&subnet.tags))
         .collect();
     if !ours.is_empty() {
         return ours;
     }
     subnets
         .iter()
-        .filter(|subnet| question.own_subnet == Some(subnet.id.as_str()))
+        .filter(|subnet| criteria.own_subnet == Some(subnet.id.as_str()))
         .collect()
 }
 
@@ -227,10 +227,10 @@ fn of_no_cluster(of_subnet: &Tags) -> bool {
 }
 
 /// Whether a subnet's route table, its own or else the main one, names an internet gateway.
-fn is_public(subnet: &Subnet, tables: &[RouteTable]) -> Result<bool, World> {
+fn is_public(subnet: &Subnet, tables: &[RouteTable]) -> Result<bool, Environment> {
     let own = tables.iter().rfind(|table| table.subnet_ids.contains(&subnet.id));
     let table = own.or_else(|| tables.iter().find(|table| table.main));
-    let table = table.ok_or_else(|| World::NoRouteTable {
+    let table = table.ok_or_else(|| Environment::NoRouteTable {
         subnet: subnet.id.clone(),
     })?;
     Ok(table.gateway_ids.iter().any(|gateway| gateway.starts_with("igw")))
@@ -295,7 +295,12 @@ mod tests {
         ]
     }
 
-    fn chosen(subnets: &[Subnet], private: &[&str], internal: bool, attached: &[&str]) -> Result<Vec<String>, World> {
+    fn chosen(
+        subnets: &[Subnet],
+        private: &[&str],
+        internal: bool,
+        attached: &[&str],
+    ) -> Result<Vec<String>, Environment> {
         let zones = [
             ("a", ORDINARY_ZONE),
             ("b", ORDINARY_ZONE),
@@ -308,14 +313,14 @@ mod tests {
             zone_type: Some(kind.into()),
         });
         let attached = attached.iter().map(|id| (*id).to_owned()).collect();
-        let question = Question {
+        let criteria = SubnetCriteria {
             vpc_id: "vpc-1",
             cluster_id: "prod",
             internal,
             own_subnet: Some("own"),
             attached: &attached,
         };
-        choose(subnets, &tables(private), &zones, question).map(|s| s.into_iter().map(|s| s.id).collect())
+        choose(subnets, &tables(private), &zones, criteria).map(|s| s.into_iter().map(|s| s.id).collect())
     }
 
     const PROD: &str = "kubernetes.io/cluster/prod";
@@ -355,7 +360,7 @@ mod tests {
         let private = [subnet("s1", "a", &[PROD])];
         assert!(matches!(
             chosen(&private, &["s1"], false, &[]),
-            Err(World::NoSubnets { .. })
+            Err(Environment::NoSubnets { .. })
         ));
         assert_eq!(chosen(&private, &["s1"], true, &[]).unwrap(), ["s1"]);
     }

@@ -3,7 +3,7 @@
 //! AWS lets an account make one load balancer in five seconds, once a small reserve is used up. Nobody waits for that in
 //! a worker, since others wait for the same workers: a Service stands in line, is told how long it will probably take,
 //! and comes again when its turn is near. Who came first goes first; several go at once while the reserve lasts. A turn
-//! ends when the call is sent ([`Line::done`]): from then on AWS's budget counts it.
+//! ends when the call is sent ([`CreationQueue::done`]): from then on AWS's budget counts it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,21 +14,21 @@ use tokio::time::Instant;
 use super::super::spec::desired::Desired;
 
 /// A call that has to wait no longer than this is sent at once.
-const PATIENCE: Duration = Duration::from_millis(500);
+const SEND_BELOW: Duration = Duration::from_millis(500);
 
 /// Who has to wait asks again after this time at the earliest.
-const SOON: Duration = Duration::from_secs(1);
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Who has to wait longer than this is told.
-const WORTH_TELLING: Duration = Duration::from_secs(5);
+const REPORT_ABOVE: Duration = Duration::from_secs(5);
 
 /// Who does not come at his time loses his place after so long: the Service is gone, or needs no load balancer any more.
-const LATE: Duration = Duration::from_secs(60);
+const EXPIRY: Duration = Duration::from_secs(60);
 
 /// Whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
-    /// The one's that asks, until [`Line::done`].
+pub enum Slot {
+    /// The one's that asks, until [`CreationQueue::done`].
     Now,
     /// Not yet his.
     Later {
@@ -37,108 +37,109 @@ pub enum Turn {
         /// So many come before.
         ahead: usize,
         /// Whether that is long, and was not told yet.
-        tell: bool,
+        report: bool,
     },
 }
 
 /// The line for one of AWS's two kinds of load balancers, which have a limit each.
 #[derive(Debug, Default)]
-pub struct Line {
+pub struct CreationQueue {
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<Place>,
+    waiting: VecDeque<Waiting>,
     /// Whose turn it is, and since when.
-    turns: Vec<(String, Instant)>,
+    slots: Vec<(String, Instant)>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct Waiting {
     uid: String,
     /// When it will come again.
     due: Instant,
-    told: bool,
+    reported: bool,
 }
 
 impl State {
     /// Those who do not come, or never end their turn, hold up nobody.
-    fn forget_the_late(&mut self, uid: &str, now: Instant) {
-        let late = |since: Instant| now.saturating_duration_since(since) >= LATE;
-        self.waiting.retain(|place| place.uid == uid || !late(place.due));
-        self.turns.retain(|(_, since)| !late(*since));
+    fn drop_expired(&mut self, uid: &str, now: Instant) {
+        let expired = |since: Instant| now.saturating_duration_since(since) >= EXPIRY;
+        self.waiting
+            .retain(|position| position.uid == uid || !expired(position.due));
+        self.slots.retain(|(_, since)| !expired(*since));
     }
 }
 
-impl Line {
+impl CreationQueue {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks for a turn. `wait` tells how long a call would wait that is sent now and lets so many others go first.
-    pub fn ask(&self, uid: &str, wait: impl Fn(u32) -> Duration, now: Instant) -> Turn {
+    pub fn request(&self, uid: &str, wait: impl Fn(u32) -> Duration, now: Instant) -> Slot {
         let wait = |before: usize| wait(u32::try_from(before).unwrap_or(u32::MAX));
         let mut state = self.state();
-        state.forget_the_late(uid, now);
-        let turn = state.turns.iter().position(|(other, _)| other == uid);
-        let place = state.waiting.iter().position(|place| place.uid == uid);
+        state.drop_expired(uid, now);
+        let slot = state.slots.iter().position(|(other, _)| other == uid);
+        let position = state.waiting.iter().position(|position| position.uid == uid);
         // Whose turn it was and who may not go after all comes first again.
-        let ahead = turn.map_or_else(|| place.unwrap_or(state.waiting.len()), |_| 0);
-        let others = state.turns.len() - usize::from(turn.is_some());
-        let wait = match turn {
+        let ahead = slot.map_or_else(|| position.unwrap_or(state.waiting.len()), |_| 0);
+        let others = state.slots.len() - usize::from(slot.is_some());
+        let wait = match slot {
             Some(_) => wait(0),
             None => wait(others + ahead),
         };
-        if wait <= PATIENCE {
-            state.waiting.retain(|place| place.uid != uid);
-            if turn.is_none() {
-                state.turns.push((uid.to_owned(), now));
+        if wait <= SEND_BELOW {
+            state.waiting.retain(|position| position.uid != uid);
+            if slot.is_none() {
+                state.slots.push((uid.to_owned(), now));
             }
-            return Turn::Now;
+            return Slot::Now;
         }
-        state.turns.retain(|(other, _)| other != uid);
-        let wait = wait.max(SOON);
-        let known = place
-            .and_then(|place| state.waiting.get(place))
-            .is_some_and(|place| place.told);
-        let told = known || wait > WORTH_TELLING;
-        let new = Place {
+        state.slots.retain(|(other, _)| other != uid);
+        let wait = wait.max(SHORTEST_WAIT);
+        let known = position
+            .and_then(|position| state.waiting.get(position))
+            .is_some_and(|position| position.reported);
+        let reported = known || wait > REPORT_ABOVE;
+        let new = Waiting {
             uid: uid.to_owned(),
             due: now + wait,
-            told,
+            reported,
         };
-        match place.and_then(|place| state.waiting.get_mut(place)) {
-            Some(place) => *place = new,
+        match position.and_then(|position| state.waiting.get_mut(position)) {
+            Some(position) => *position = new,
             None => state.waiting.insert(ahead, new),
         }
-        let tell = told && !known;
-        Turn::Later { wait, ahead, tell }
+        let report = reported && !known;
+        Slot::Later { wait, ahead, report }
     }
 
     /// Whether a Service stands in line.
     #[must_use]
     pub fn has(&self, uid: &str) -> bool {
-        self.state().waiting.iter().any(|place| place.uid == uid)
+        self.state().waiting.iter().any(|position| position.uid == uid)
     }
 
     /// Ends a turn, however it ended, and gives up a place.
     pub fn done(&self, uid: &str) {
         let mut state = self.state();
-        state.waiting.retain(|place| place.uid != uid);
-        state.turns.retain(|(other, _)| other != uid);
+        state.waiting.retain(|position| position.uid != uid);
+        state.slots.retain(|(other, _)| other != uid);
     }
 }
 
 /// A line for each of AWS's limits.
 #[derive(Debug, Default)]
-pub struct Lines {
-    classic: Line,
-    network: Line,
+pub struct CreationQueues {
+    classic: CreationQueue,
+    network: CreationQueue,
 }
 
-impl Lines {
-    pub(crate) fn of(&self, desired: &Desired) -> &Line {
+impl CreationQueues {
+    pub(crate) fn of(&self, desired: &Desired) -> &CreationQueue {
         match desired {
             Desired::Classic(_) => &self.classic,
             Desired::Network(_) => &self.network,
@@ -170,41 +171,41 @@ mod tests {
         move |before| EACH.saturating_mul((before + 1).saturating_sub(now))
     }
 
-    fn wait(turn: Turn) -> u64 {
-        match turn {
-            Turn::Now => 0,
-            Turn::Later { wait, .. } => wait.as_secs(),
+    fn wait(slot: Slot) -> u64 {
+        match slot {
+            Slot::Now => 0,
+            Slot::Later { wait, .. } => wait.as_secs(),
         }
     }
 
     #[test]
     fn who_came_first_goes_first_and_everyone_knows_his_time() {
-        let (line, now) = (Line::default(), Instant::now());
-        assert_eq!(wait(line.ask("a", budget(0), now)), 5);
-        assert_eq!(wait(line.ask("b", budget(0), now)), 10);
-        assert_eq!(wait(line.ask("c", budget(0), now)), 15);
+        let (line, now) = (CreationQueue::default(), Instant::now());
+        assert_eq!(wait(line.request("a", budget(0), now)), 5);
+        assert_eq!(wait(line.request("b", budget(0), now)), 10);
+        assert_eq!(wait(line.request("c", budget(0), now)), 15);
         let later = now + EACH;
-        assert_ne!(line.ask("c", budget(1), later), Turn::Now, "a and b come before");
-        assert_eq!(line.ask("a", budget(1), later), Turn::Now);
+        assert_ne!(line.request("c", budget(1), later), Slot::Now, "a and b come before");
+        assert_eq!(line.request("a", budget(1), later), Slot::Now);
         line.done("a");
-        assert_eq!(wait(line.ask("b", budget(0), later)), 5);
-        assert_eq!(line.ask("b", budget(1), later + EACH), Turn::Now);
+        assert_eq!(wait(line.request("b", budget(0), later)), 5);
+        assert_eq!(line.request("b", budget(1), later + EACH), Slot::Now);
     }
 
     #[test]
     fn as_many_go_at_once_as_the_budget_has_and_each_may_ask_again() {
-        let (line, now) = (Line::default(), Instant::now());
+        let (line, now) = (CreationQueue::default(), Instant::now());
         for uid in ["a", "b", "c"] {
-            assert_eq!(line.ask(uid, budget(3), now), Turn::Now);
+            assert_eq!(line.request(uid, budget(3), now), Slot::Now);
         }
-        assert_eq!(wait(line.ask("d", budget(3), now)), 5);
-        assert_eq!(wait(line.ask("e", budget(3), now)), 10);
+        assert_eq!(wait(line.request("d", budget(3), now)), 5);
+        assert_eq!(wait(line.request("e", budget(3), now)), 10);
         for uid in ["c", "b", "a"] {
-            assert_eq!(line.ask(uid, budget(3), now), Turn::Now, "it is still its turn");
+            assert_eq!(line.request(uid, budget(3), now), Slot::Now, "it is still its turn");
         }
         line.done("a");
         assert_eq!(
-            wait(line.ask("d", budget(2), now)),
+            wait(line.request("d", budget(2), now)),
             5,
             "the call counts in the budget from now on"
         );
@@ -212,24 +213,24 @@ mod tests {
 
     #[test]
     fn who_may_not_go_after_all_comes_first_again() {
-        let (line, now) = (Line::default(), Instant::now());
-        assert_eq!(line.ask("a", budget(1), now), Turn::Now);
-        assert_eq!(wait(line.ask("b", budget(1), now)), 5);
+        let (line, now) = (CreationQueue::default(), Instant::now());
+        assert_eq!(line.request("a", budget(1), now), Slot::Now);
+        assert_eq!(wait(line.request("b", budget(1), now)), 5);
         assert_eq!(
-            wait(line.ask("a", budget(0), now)),
+            wait(line.request("a", budget(0), now)),
             5,
             "someone else has used the budget"
         );
-        assert_eq!(wait(line.ask("b", budget(0), now)), 10);
+        assert_eq!(wait(line.request("b", budget(0), now)), 10);
     }
 
     #[test]
     fn a_long_wait_is_told_once_and_a_short_one_is_not() {
-        let (line, now) = (Line::default(), Instant::now());
-        let tells = |turn| matches!(turn, Turn::Later { tell: true, .. });
-        assert!(!tells(line.ask("a", |_| 4 * SECOND, now)));
-        assert!(tells(line.ask("a", |_| 6 * SECOND, now)));
-        assert!(!tells(line.ask("a", |_| 9 * SECOND, now)));
+        let (line, now) = (CreationQueue::default(), Instant::now());
+        let tells = |slot| matches!(slot, Slot::Later { report: true, .. });
+        assert!(!tells(line.request("a", |_| 4 * SECOND, now)));
+        assert!(tells(line.request("a", |_| 6 * SECOND, now)));
+        assert!(!tells(line.request("a", |_| 9 * SECOND, now)));
         assert!(line.has("a") && !line.has("b"));
         line.done("a");
         assert!(!line.has("a"));
@@ -237,11 +238,11 @@ mod tests {
 
     #[test]
     fn who_does_not_come_or_never_ends_does_not_block_the_line() {
-        let (line, now) = (Line::default(), Instant::now());
-        assert_eq!(line.ask("stuck", budget(1), now), Turn::Now);
-        assert_eq!(wait(line.ask("gone", budget(1), now)), 5);
-        assert_eq!(wait(line.ask("b", budget(1), now)), 10);
-        let late = now + EACH + LATE;
-        assert_eq!(line.ask("b", budget(1), late), Turn::Now);
+        let (line, now) = (CreationQueue::default(), Instant::now());
+        assert_eq!(line.request("stuck", budget(1), now), Slot::Now);
+        assert_eq!(wait(line.request("gone", budget(1), now)), 5);
+        assert_eq!(wait(line.request("b", budget(1), now)), 10);
+        let expired = now + EACH + EXPIRY;
+        assert_eq!(line.request("b", budget(1), expired), Slot::Now);
     }
 }

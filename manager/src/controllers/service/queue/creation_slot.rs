@@ -9,8 +9,8 @@ use super::super::events;
 use super::super::plan::Plan;
 use super::super::spec::desired::Desired;
 use super::super::spec::names::uid;
-use super::creation_queue::Turn;
-use super::service_state::Memory;
+use super::creation_queue::Slot;
+use super::service_state::ServiceState;
 use crate::events::EventType;
 
 const ACTION: &str = "CreateLoadBalancer";
@@ -26,13 +26,16 @@ pub(crate) async fn wait_for_creation(context: &Context, service: &Service, desi
         Desired::Classic(_) => context.aws.elb.expected_wait(ACTION, ahead),
         Desired::Network(_) => context.aws.elbv2.expected_wait(ACTION, ahead),
     };
-    let turn = context.lines.of(desired).ask(uid(service), wait, Instant::now());
-    let Turn::Later { wait, ahead, tell } = turn else {
+    let slot = context
+        .creation_queues
+        .of(desired)
+        .request(uid(service), wait, Instant::now());
+    let Slot::Later { wait, ahead, report } = slot else {
         return None;
     };
     // One that is to be made again was settled before; without this the Service would rest until the next resync.
-    context.memories.update(uid(service), Memory::wait);
-    if tell {
+    context.states.update(uid(service), ServiceState::wait);
+    if report {
         let message = format!(
             "Waiting to create load balancer: AWS limits how many an account may create (Services that \
              come first: {ahead}); expected in about {} s",

@@ -14,8 +14,8 @@ const WINDOW: Duration = Duration::from_secs(1);
 
 /// One item for each gathering of changes after which a Service may have other targets. A kubelet's heartbeats do
 /// not count: there are thousands of them for each change that matters.
-pub fn that_matter(nodes: NodeCache) -> impl Stream<Item = ()> + Send {
-    let state = (nodes.subscribe(), nodes, Prints::default());
+pub fn relevant(nodes: NodeCache) -> impl Stream<Item = ()> + Send {
+    let state = (nodes.subscribe(), nodes, Fingerprints::default());
     stream::unfold(state, |(changes, nodes, mut prints)| async move {
         loop {
             gather(&changes).await;
@@ -33,11 +33,11 @@ async fn gather(changes: &Changes) {
 
 /// What matters of each Node, as a hash.
 #[derive(Debug, Default)]
-struct Prints {
+struct Fingerprints {
     by_name: HashMap<String, u64>,
 }
 
-impl Prints {
+impl Fingerprints {
     /// Takes in the Nodes of these names and says whether anything that matters is different.
     fn update(&mut self, nodes: &NodeCache, names: BTreeSet<String>) -> bool {
         let mut different = false;
@@ -84,7 +84,7 @@ mod tests {
     async fn heartbeats_are_passed_over_and_readiness_is_not() {
         let nodes = NodeCache::new();
         nodes.observe(Event::Apply(node("True", "1")));
-        let mut changes = Box::pin(that_matter(nodes.clone()));
+        let mut changes = Box::pin(relevant(nodes.clone()));
         assert_eq!(changes.next().await, Some(()), "the first look at all");
         nodes.observe(Event::Apply(node("True", "2")));
         let quiet = tokio::time::timeout(Duration::from_secs(60), changes.next()).await;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::super::inventory::target_group_list::Search;
 use super::super::plan::Plan;
 use super::super::plan::quota::Fullness;
-use super::spec_fingerprint::Shape;
+use super::spec_fingerprint::SpecFingerprint;
 
 /// First pause after a failure; it doubles with each further one, as in the service controller of Kubernetes.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ pub const CONFIRMATION: Duration = Duration::from_secs(5);
 pub const SUBNET_CONFIRMATION: Duration = Duration::from_secs(60);
 
 /// After this time the same failure is told again.
-const TELL_AGAIN: Duration = Duration::from_secs(600);
+const REPORT_AGAIN: Duration = Duration::from_secs(600);
 
 /// A look that ended well.
 #[derive(Debug, Clone)]
@@ -41,15 +41,15 @@ pub struct Settled {
 
 /// What is remembered of one Service.
 #[derive(Debug, Clone, Default)]
-pub struct Memory {
+pub struct ServiceState {
     /// Namespace and name, as `namespace/name`.
     pub name: String,
     /// What the Service asked for at the last look that was begun.
-    pub shape: Option<Shape>,
+    pub fingerprint: Option<SpecFingerprint>,
     /// The last look that ended well, if none has failed since.
     pub settled: Option<Settled>,
     /// When everything was last looked at, with a good end: a look for the sake of targets does not read all.
-    pub whole: Option<Instant>,
+    pub last_full: Option<Instant>,
     /// Targets after the last look that ended well.
     pub targets: BTreeSet<InstanceId>,
     /// Targets that looked gone, each with the first look that found it so.
@@ -63,23 +63,23 @@ pub struct Memory {
     /// Whether the last look left targets that wait to go, or that AWS has refused: what belongs to them goes after them.
     pub waiting: bool,
     /// What was told last of each kind, and when.
-    told: BTreeMap<&'static str, (Instant, String)>,
+    reported: BTreeMap<&'static str, (Instant, String)>,
     /// Whether the last look relied on rules that another load balancer has brought, which may just be going with it.
-    pub relies: bool,
+    pub relies_on_shared_rules: bool,
     /// Whether a deletion has found anything that the Service had: what is released is then this controller's.
-    pub had: bool,
+    pub had_resources: bool,
     /// Since when the deletion finds the load balancer gone and something else left.
     pub balancer_gone: Option<Instant>,
     /// Whether the beginning of the deletion was told.
-    pub deletion_told: bool,
+    pub deletion_reported: bool,
     /// Whether it was told that the load balancer is being ensured, and not yet that it is.
-    pub ensuring_told: bool,
+    pub ensuring_reported: bool,
     /// Whether it was told that there are no nodes.
-    pub no_nodes_told: bool,
+    pub no_nodes_reported: bool,
     /// Whether an Event said that annotation `internal` differs from the load balancer's scheme.
-    pub scheme_told: bool,
+    pub scheme_reported: bool,
     /// What was told last of groups near their quota.
-    pub fullness_told: Vec<Fullness>,
+    pub fullness_reported: Vec<Fullness>,
     /// The DNS name of the load balancer, once it is known not to be another cluster's.
     pub owned: Option<String>,
     /// Tags of the annotation that were set on a classic load balancer. Where tags may not be read, nothing else tells which
@@ -91,18 +91,18 @@ pub struct Memory {
 
 /// The memories, by the Services' UIDs.
 #[derive(Debug, Default)]
-pub struct Memories {
+pub struct ServiceStates {
     all: Mutex<All>,
 }
 
 #[derive(Debug, Default)]
 struct All {
-    by_uid: HashMap<String, Memory>,
+    by_uid: HashMap<String, ServiceState>,
     /// UIDs by namespace and name: usually one.
     by_name: HashMap<String, BTreeSet<String>>,
 }
 
-impl Memory {
+impl ServiceState {
     /// Records since when deletions find the load balancer gone.
     pub(crate) fn note_balancer(&mut self, plan: &Plan) {
         let has_balancer = plan.steps.iter().any(|planned| planned.step.deletes_balancer());
@@ -131,7 +131,7 @@ impl Memory {
     }
 
     /// Takes in that no target is gone any more, or all that were have been taken away.
-    pub fn all_there(&mut self) {
+    pub fn clear_gone(&mut self) {
         self.seen_gone.clear();
     }
 
@@ -157,7 +157,7 @@ impl Memory {
     }
 
     /// Records that all attached subnets are chosen, or the others have been detached.
-    pub fn all_chosen(&mut self) {
+    pub fn clear_unchosen(&mut self) {
         self.unchosen_subnets.clear();
     }
 
@@ -182,13 +182,13 @@ impl Memory {
     /// The pause after the failures so far.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
-        pause(self.failures)
+        backoff(self.failures)
     }
 
     /// The pause after a look that left something open.
     #[must_use]
-    pub fn look_again_after(&self) -> Duration {
-        pause(self.open)
+    pub fn requeue_after(&self) -> Duration {
+        backoff(self.open)
     }
 
     /// Takes in a look that ended well, but waits for something: there will be another soon.
@@ -205,13 +205,14 @@ impl Memory {
     }
 
     /// Whether this failure is to be told: it is another one of its kind than before, or was last told long ago.
-    pub fn tell(&mut self, kind: &'static str, message: &str, now: Instant) -> bool {
-        let message = &lasting(message);
-        let known = |(at, last): &(Instant, String)| last == message && now.saturating_duration_since(*at) < TELL_AGAIN;
-        if self.told.get(kind).is_some_and(known) {
+    pub fn is_news(&mut self, kind: &'static str, message: &str, now: Instant) -> bool {
+        let message = &without_request_details(message);
+        let known =
+            |(at, last): &(Instant, String)| last == message && now.saturating_duration_since(*at) < REPORT_AGAIN;
+        if self.reported.get(kind).is_some_and(known) {
             return false;
         }
-        self.told.insert(kind, (now, message.to_owned()));
+        self.reported.insert(kind, (now, message.to_owned()));
         true
     }
 
@@ -221,12 +222,12 @@ impl Memory {
         self.targets = targets;
         self.failures = 0;
         self.open = 0;
-        self.told.clear();
+        self.reported.clear();
     }
 }
 
 /// A failure's text without what AWS makes up for each request: its ID, and the encoded details of a denial.
-fn lasting(message: &str) -> String {
+fn without_request_details(message: &str) -> String {
     const DETAILS: &str = "Encoded authorization failure message: ";
     let (mut text, mut rest) = (String::new(), message);
     while let Some((before, after)) = rest.split_once(" (request ") {
@@ -244,34 +245,34 @@ fn lasting(message: &str) -> String {
 }
 
 /// The pause after so many turns in a row.
-fn pause(turns: u32) -> Duration {
+fn backoff(turns: u32) -> Duration {
     let doublings = turns.saturating_sub(1).min(16);
     FIRST_RETRY.saturating_mul(1 << doublings).min(LONGEST_RETRY)
 }
 
-impl Memories {
+impl ServiceStates {
     fn all(&self) -> MutexGuard<'_, All> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is remembered of a Service.
     #[must_use]
-    pub fn of(&self, uid: &str) -> Memory {
+    pub fn of(&self, uid: &str) -> ServiceState {
         self.all().by_uid.get(uid).cloned().unwrap_or_default()
     }
 
     /// Changes what is remembered of a Service.
-    pub fn update<T>(&self, uid: &str, change: impl FnOnce(&mut Memory) -> T) -> T {
+    pub fn update<T>(&self, uid: &str, change: impl FnOnce(&mut ServiceState) -> T) -> T {
         change(self.all().by_uid.entry(uid.to_owned()).or_default())
     }
 
     /// Remembers that a Service is worked on, by its name (`namespace/name`), and what it asks for.
-    pub fn begin(&self, uid: &str, name: &str, shape: Shape) {
+    pub fn begin(&self, uid: &str, name: &str, fingerprint: SpecFingerprint) {
         let mut all = self.all();
         all.by_name.entry(name.to_owned()).or_default().insert(uid.to_owned());
-        let memory = all.by_uid.entry(uid.to_owned()).or_default();
-        name.clone_into(&mut memory.name);
-        memory.shape = Some(shape);
+        let state = all.by_uid.entry(uid.to_owned()).or_default();
+        name.clone_into(&mut state.name);
+        state.fingerprint = Some(fingerprint);
     }
 
     /// UIDs of earlier Services of this name: they are gone, and were never let go.
@@ -295,13 +296,13 @@ impl Memories {
     /// Forgets a Service.
     pub fn forget(&self, uid: &str) {
         let mut all = self.all();
-        let Some(memory) = all.by_uid.remove(uid) else {
+        let Some(state) = all.by_uid.remove(uid) else {
             return;
         };
-        if let Some(uids) = all.by_name.get_mut(&memory.name) {
+        if let Some(uids) = all.by_name.get_mut(&state.name) {
             uids.remove(uid);
             if uids.is_empty() {
-                all.by_name.remove(&memory.name);
+                all.by_name.remove(&state.name);
             }
         }
     }
@@ -313,28 +314,28 @@ mod tests {
 
     #[test]
     fn pauses_double_from_five_seconds_to_five_minutes() {
-        let mut memory = Memory::default();
-        let pauses: Vec<u64> = (0..9).map(|_| memory.fail().as_secs()).collect();
+        let mut state = ServiceState::default();
+        let pauses: Vec<u64> = (0..9).map(|_| state.fail().as_secs()).collect();
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_loss_of_a_target_counts_when_it_was_seen_long_enough_ago() {
         let ids = |names: &[&str]| names.iter().map(|id| InstanceId::new(*id)).collect::<BTreeSet<_>>();
-        let mut memory = Memory::default();
-        memory.note_gone(&ids(&["i-1", "i-2"]), &ids(&["i-1", "i-2", "i-3"]), Instant::now());
-        assert!(memory.confirmed_gone(Instant::now()).is_empty());
+        let mut state = ServiceState::default();
+        state.note_gone(&ids(&["i-1", "i-2"]), &ids(&["i-1", "i-2", "i-3"]), Instant::now());
+        assert!(state.confirmed_gone(Instant::now()).is_empty());
         tokio::time::advance(CONFIRMATION).await;
-        memory.note_gone(&ids(&["i-1", "i-3"]), &ids(&["i-1", "i-2", "i-3"]), Instant::now());
+        state.note_gone(&ids(&["i-1", "i-3"]), &ids(&["i-1", "i-2", "i-3"]), Instant::now());
         assert_eq!(
-            memory.confirmed_gone(Instant::now()),
+            state.confirmed_gone(Instant::now()),
             ids(&["i-1"]),
             "i-2 is back, i-3 is new"
         );
-        memory.note_gone(&ids(&["i-3"]), &ids(&["i-2", "i-3"]), Instant::now());
+        state.note_gone(&ids(&["i-3"]), &ids(&["i-2", "i-3"]), Instant::now());
         tokio::time::advance(CONFIRMATION).await;
         assert_eq!(
-            memory.confirmed_gone(Instant::now()),
+            state.confirmed_gone(Instant::now()),
             ids(&["i-1", "i-3"]),
             "i-1 waits to be taken away"
         );
@@ -343,58 +344,58 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_confirmed_loss_stays_so_until_the_targets_are_gone_or_back() {
         let ids = |names: &[&str]| names.iter().map(|id| InstanceId::new(*id)).collect::<BTreeSet<_>>();
-        let mut memory = Memory::default();
-        memory.note_gone(&ids(&["i-1", "i-2"]), &ids(&["i-1", "i-2", "i-3"]), Instant::now());
+        let mut state = ServiceState::default();
+        state.note_gone(&ids(&["i-1", "i-2"]), &ids(&["i-1", "i-2", "i-3"]), Instant::now());
         tokio::time::advance(CONFIRMATION).await;
-        memory.note_gone(&ids(&[]), &ids(&["i-2", "i-3"]), Instant::now());
-        assert_eq!(memory.confirmed_gone(Instant::now()), ids(&["i-1"]), "i-2 is back");
-        memory.all_there();
-        assert!(memory.confirmed_gone(Instant::now()).is_empty(), "it was taken away");
+        state.note_gone(&ids(&[]), &ids(&["i-2", "i-3"]), Instant::now());
+        assert_eq!(state.confirmed_gone(Instant::now()), ids(&["i-1"]), "i-2 is back");
+        state.clear_gone();
+        assert!(state.confirmed_gone(Instant::now()).is_empty(), "it was taken away");
     }
 
     #[test]
     fn what_was_left_over_is_looked_for_after_a_start_and_after_a_failure() {
-        let mut memory = Memory::default();
-        assert_eq!(memory.search(true), Search::Earlier);
-        assert_eq!(memory.search(false), Search::Named, "nobody has held it before");
-        memory.fail();
-        assert_eq!(memory.search(true), Search::Now);
-        assert_eq!(memory.search(false), Search::Now);
-        memory.leave_open(BTreeSet::new());
-        assert_eq!(memory.search(true), Search::Named, "it has been looked for");
+        let mut state = ServiceState::default();
+        assert_eq!(state.search(true), Search::Earlier);
+        assert_eq!(state.search(false), Search::Named, "nobody has held it before");
+        state.fail();
+        assert_eq!(state.search(true), Search::Now);
+        assert_eq!(state.search(false), Search::Now);
+        state.leave_open(BTreeSet::new());
+        assert_eq!(state.search(true), Search::Named, "it has been looked for");
     }
 
     #[test]
     fn an_earlier_service_of_the_same_name_is_known_until_it_is_forgotten() {
-        let memories = Memories::default();
-        memories.begin("u1", "default/web", Shape::default());
-        memories.begin("u2", "default/web", Shape::default());
-        assert_eq!(memories.earlier("default/web", "u2"), ["u1"]);
-        assert_eq!(memories.names().len(), 2);
-        memories.forget("u1");
-        assert!(memories.earlier("default/web", "u2").is_empty());
-        memories.forget("u2");
-        assert!(memories.names().is_empty());
+        let states = ServiceStates::default();
+        states.begin("u1", "default/web", SpecFingerprint::default());
+        states.begin("u2", "default/web", SpecFingerprint::default());
+        assert_eq!(states.earlier("default/web", "u2"), ["u1"]);
+        assert_eq!(states.names().len(), 2);
+        states.forget("u1");
+        assert!(states.earlier("default/web", "u2").is_empty());
+        states.forget("u2");
+        assert!(states.names().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_same_failure_is_told_once_in_ten_minutes() {
-        let mut memory = Memory::default();
-        assert!(memory.tell("F", "a", Instant::now()));
-        assert!(!memory.tell("F", "a", Instant::now()));
-        assert!(memory.tell("T", "other", Instant::now()), "of another kind");
-        assert!(!memory.tell("F", "a", Instant::now()));
+        let mut state = ServiceState::default();
+        assert!(state.is_news("F", "a", Instant::now()));
+        assert!(!state.is_news("F", "a", Instant::now()));
+        assert!(state.is_news("T", "other", Instant::now()), "of another kind");
+        assert!(!state.is_news("F", "a", Instant::now()));
         let denied = |id| {
             let words = format!("denied. Encoded authorization failure message: {id} on i-1");
             outrigger_aws::Error::answered("RegisterTargets", "AccessDenied", words).with_request_id(Some(id))
         };
-        assert!(memory.tell("F", &denied("r-1").to_string(), Instant::now()));
+        assert!(state.is_news("F", &denied("r-1").to_string(), Instant::now()));
         assert!(
-            !memory.tell("F", &denied("r-2").to_string(), Instant::now()),
+            !state.is_news("F", &denied("r-2").to_string(), Instant::now()),
             "another request"
         );
-        assert!(memory.tell("F", "b", Instant::now()));
-        tokio::time::advance(TELL_AGAIN).await;
-        assert!(memory.tell("F", "b", Instant::now()));
+        assert!(state.is_news("F", "b", Instant::now()));
+        tokio::time::advance(REPORT_AGAIN).await;
+        assert!(state.is_news("F", "b", Instant::now()));
     }
 }

@@ -9,7 +9,7 @@ use kube::api::ObjectMeta;
 /// The parts of a Service whose change is a reason to bring its load balancer up to date. Selector, labels, cluster IPs,
 /// `internalTrafficPolicy`, `publishNotReadyAddresses`, endpoints and status are none.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Shape {
+pub struct SpecFingerprint {
     annotations: BTreeMap<String, String>,
     source_ranges: Vec<String>,
     ports: Vec<ServicePort>,
@@ -23,7 +23,7 @@ pub struct Shape {
     ip_families: usize,
 }
 
-impl Shape {
+impl SpecFingerprint {
     /// That of a Service.
     #[must_use]
     pub fn of(service: &Service) -> Self {
@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    fn with(path: &str, value: Value) -> Shape {
+    fn with(path: &str, value: Value) -> SpecFingerprint {
         let mut service = json!({
             "metadata": {"annotations": {"a": "1"}, "labels": {"l": "1"}},
             "spec": {
@@ -87,7 +87,7 @@ mod tests {
                 parent[field] = value;
             }
         }
-        Shape::of(&serde_json::from_value(service).unwrap())
+        SpecFingerprint::of(&serde_json::from_value(service).unwrap())
     }
 
     #[test]
@@ -137,8 +137,8 @@ mod tests {
         let remains = with("", Value::Null).remains("default", "web", "u1");
         assert_eq!(remains.metadata.annotations.as_ref().unwrap()["a"], "1");
         assert_eq!(
-            super::super::super::action::work(&remains),
-            super::super::super::action::Work::Ensure
+            super::super::super::action::action(&remains),
+            super::super::super::action::ServiceAction::Ensure
         );
     }
 }

@@ -10,24 +10,24 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Service;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::super::action::{Work, work};
+use super::super::action::{ServiceAction, action};
 use super::super::spec::hostname;
-use super::service_state::Memory;
-use super::spec_fingerprint::Shape;
+use super::service_state::ServiceState;
+use super::spec_fingerprint::SpecFingerprint;
 
 /// How many Services may wait for their turn. Each costs a task of a few KiB; with more, even a Service that somebody
 /// changes waits before it may wait here.
 pub const MAX_WAITING: u16 = 1024;
 
 /// How soon a Service that waits and is changed meanwhile goes to the others that somebody asks for.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RECHECK: Duration = Duration::from_secs(1);
 
 /// The workers.
 #[derive(Debug)]
-pub struct Turns {
+pub struct WorkerPool {
     all: Semaphore,
     /// Those that looks may have that nobody asked for. Who has one of these gets one of `all` soon.
-    unasked: Semaphore,
+    background: Semaphore,
     /// The one deletion at a time.
     deletion: Semaphore,
 }
@@ -35,43 +35,43 @@ pub struct Turns {
 /// A worker; it is given back when this is dropped.
 #[derive(Debug)]
 #[must_use = "the turn ends when this is dropped"]
-pub struct Turn<'a> {
+pub struct WorkerPermit<'a> {
     _first: Option<SemaphorePermit<'a>>,
     _worker: Option<SemaphorePermit<'a>>,
 }
 
-impl Turns {
+impl WorkerPool {
     /// So many workers, at least one. A single one serves both sorts.
     #[must_use]
     pub fn new(workers: u16) -> Self {
         let workers = usize::from(workers.max(1));
         Self {
             all: Semaphore::new(workers),
-            unasked: Semaphore::new((workers - 1).max(1)),
+            background: Semaphore::new((workers - 1).max(1)),
             deletion: Semaphore::new(1),
         }
     }
 
-    /// Waits for a worker, behind those who came before. `asked` says whether somebody waits for this look; it is asked
+    /// Waits for a worker, behind those who came before. `requested` says whether somebody waits for this look; it is asked
     /// again from time to time.
-    pub async fn take(&self, asked: impl Fn() -> bool) -> Turn<'_> {
-        let unasked = match asked() {
+    pub async fn acquire(&self, requested: impl Fn() -> bool) -> WorkerPermit<'_> {
+        let background = match requested() {
             true => None,
-            false => among(&self.unasked, asked).await,
+            false => acquire_while(&self.background, requested).await,
         };
-        self.worker(unasked).await
+        self.worker(background).await
     }
 
-    /// The same for a Service that is to be deleted. `goes` says whether it still is; if not, it waits for a worker only.
-    pub async fn take_to_delete(&self, goes: impl Fn() -> bool) -> Turn<'_> {
-        let first = among(&self.deletion, || !goes()).await;
+    /// The same for a Service that is to be deleted. `is_deleted` says whether it still is; if not, it waits for a worker only.
+    pub async fn acquire_for_deletion(&self, is_deleted: impl Fn() -> bool) -> WorkerPermit<'_> {
+        let first = acquire_while(&self.deletion, || !is_deleted()).await;
         self.worker(first).await
     }
 
-    async fn worker<'a>(&'a self, first: Option<SemaphorePermit<'a>>) -> Turn<'a> {
+    async fn worker<'a>(&'a self, first: Option<SemaphorePermit<'a>>) -> WorkerPermit<'a> {
         // None of them is ever closed.
         let worker = self.all.acquire().await.ok();
-        Turn {
+        WorkerPermit {
             _first: first,
             _worker: worker,
         }
@@ -79,15 +79,15 @@ impl Turns {
 }
 
 /// A turn among those who wait for the same; `None`: it does not belong to them any more.
-async fn among(waiting: &Semaphore, leaves: impl Fn() -> bool) -> Option<SemaphorePermit<'_>> {
-    let mut turn = std::pin::pin!(waiting.acquire());
+async fn acquire_while(waiting: &Semaphore, has_left: impl Fn() -> bool) -> Option<SemaphorePermit<'_>> {
+    let mut permit = std::pin::pin!(waiting.acquire());
     loop {
         tokio::select! {
             biased;
-            turn = &mut turn => return turn.ok(),
-            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            permit = &mut permit => return permit.ok(),
+            () = tokio::time::sleep(RECHECK) => {}
         }
-        if leaves() {
+        if has_left() {
             return None;
         }
     }
@@ -96,12 +96,12 @@ async fn among(waiting: &Semaphore, leaves: impl Fn() -> bool) -> Option<Semapho
 /// Whether somebody waits for a look at this Service: it goes, it has no address yet, or it is not what was looked at
 /// last, or was there when it began to wait (`seen`), if there was no look yet. Who is none of ours takes no time.
 #[must_use]
-pub fn is_asked_for(service: &Service, memory: &Memory, seen: &Shape) -> bool {
-    match work(service) {
-        Work::Nothing | Work::CleanUp => true,
-        Work::Ensure => {
-            let known = memory.shape.as_ref().unwrap_or(seen);
-            hostname::standing(service).is_none() || *known != Shape::of(service)
+pub fn is_requested(service: &Service, state: &ServiceState, seen: &SpecFingerprint) -> bool {
+    match action(service) {
+        ServiceAction::Ignore | ServiceAction::Delete => true,
+        ServiceAction::Ensure => {
+            let known = state.fingerprint.as_ref().unwrap_or(seen);
+            hostname::kind_in_status(service).is_none() || *known != SpecFingerprint::of(service)
         }
     }
 }
@@ -118,76 +118,76 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn those_that_are_to_be_deleted_have_one_worker_together() {
-        let turns = Turns::new(2);
-        let deleted = turns.take_to_delete(|| true).await;
-        assert!(turns.take_to_delete(|| true).now_or_never().is_none());
-        drop(turns.take(|| true).now_or_never().unwrap());
+        let turns = WorkerPool::new(2);
+        let deleted = turns.acquire_for_deletion(|| true).await;
+        assert!(turns.acquire_for_deletion(|| true).now_or_never().is_none());
+        drop(turns.acquire(|| true).now_or_never().unwrap());
         drop(deleted);
-        assert!(turns.take_to_delete(|| true).now_or_never().is_some());
+        assert!(turns.acquire_for_deletion(|| true).now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_is_not_to_be_deleted_any_more_waits_for_no_deletion() {
-        let turns = Turns::new(2);
-        let _deleted = turns.take_to_delete(|| true).await;
-        let waiting = turns.take_to_delete(|| false);
-        assert!(tokio::time::timeout(2 * LOOK_AGAIN, waiting).await.is_ok());
+        let turns = WorkerPool::new(2);
+        let _deleted = turns.acquire_for_deletion(|| true).await;
+        let waiting = turns.acquire_for_deletion(|| false);
+        assert!(tokio::time::timeout(2 * RECHECK, waiting).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_is_asked_for_finds_a_worker_while_others_wait() {
-        let turns = Turns::new(3);
-        let held: Vec<Turn<'_>> = vec![turns.take(|| false).await, turns.take(|| false).await];
-        assert!(turns.take(|| false).now_or_never().is_none());
-        let asked = turns.take(|| true).now_or_never().unwrap();
-        assert!(turns.take(|| true).now_or_never().is_none(), "there are three");
-        drop((held, asked));
-        assert!(turns.take(|| false).now_or_never().is_some());
+        let turns = WorkerPool::new(3);
+        let held: Vec<WorkerPermit<'_>> = vec![turns.acquire(|| false).await, turns.acquire(|| false).await];
+        assert!(turns.acquire(|| false).now_or_never().is_none());
+        let requested = turns.acquire(|| true).now_or_never().unwrap();
+        assert!(turns.acquire(|| true).now_or_never().is_none(), "there are three");
+        drop((held, requested));
+        assert!(turns.acquire(|| false).now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_single_worker_serves_both() {
-        let turns = Turns::new(1);
-        let held = turns.take(|| false).await;
-        assert!(turns.take(|| true).now_or_never().is_none());
+        let turns = WorkerPool::new(1);
+        let held = turns.acquire(|| false).await;
+        assert!(turns.acquire(|| true).now_or_never().is_none());
         drop(held);
-        let asked = turns.take(|| true).await;
-        assert!(turns.take(|| false).now_or_never().is_none());
-        drop(asked);
-        assert!(Turns::new(0).take(|| false).now_or_never().is_some());
+        let requested = turns.acquire(|| true).await;
+        assert!(turns.acquire(|| false).now_or_never().is_none());
+        drop(requested);
+        assert!(WorkerPool::new(0).acquire(|| false).now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_is_changed_while_it_waits_goes_to_the_others() {
-        let turns = Arc::new(Turns::new(2));
+        let turns = Arc::new(WorkerPool::new(2));
         let changed = Arc::new(AtomicBool::new(false));
-        let held = turns.take(|| false).await;
-        let (waiting, asked) = (Arc::clone(&turns), Arc::clone(&changed));
+        let held = turns.acquire(|| false).await;
+        let (waiting, requested) = (Arc::clone(&turns), Arc::clone(&changed));
         let waiter = tokio::spawn(async move {
-            let _turn = waiting.take(|| asked.load(Ordering::Relaxed)).await;
+            let _turn = waiting.acquire(|| requested.load(Ordering::Relaxed)).await;
         });
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(!waiter.is_finished());
         changed.store(true, Ordering::Relaxed);
-        tokio::time::sleep(2 * LOOK_AGAIN).await;
+        tokio::time::sleep(2 * RECHECK).await;
         assert!(waiter.is_finished());
         drop(held);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_first_that_waits_is_the_first_that_goes() {
-        let turns = Arc::new(Turns::new(2));
-        let held = turns.take(|| false).await;
+        let turns = Arc::new(WorkerPool::new(2));
+        let held = turns.acquire(|| false).await;
         let order = Arc::new(std::sync::Mutex::new(Vec::new()));
         let mut waiters = Vec::new();
         for number in 0..5 {
             let (turns, order) = (Arc::clone(&turns), Arc::clone(&order));
             waiters.push(tokio::spawn(async move {
-                let _turn = turns.take(|| false).await;
+                let _turn = turns.acquire(|| false).await;
                 order.lock().unwrap().push(number);
             }));
             // Long enough for those before to have looked whether they are asked for.
-            tokio::time::sleep(3 * LOOK_AGAIN / 2).await;
+            tokio::time::sleep(3 * RECHECK / 2).await;
         }
         drop(held);
         for waiter in waiters {
@@ -207,19 +207,25 @@ mod tests {
         let standing = service(json!({"type": "LoadBalancer"}), held(), has());
         let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
         let changed = service(local, held(), has());
-        let (seen, mut memory) = (Shape::of(&standing), Memory::default());
-        assert!(!is_asked_for(&standing, &memory, &seen), "a start");
-        assert!(is_asked_for(&changed, &memory, &seen), "changed while it waits");
-        memory.shape = Some(seen.clone());
-        assert!(!is_asked_for(&standing, &memory, &seen), "Nodes have changed");
-        assert!(is_asked_for(&changed, &memory, &Shape::of(&changed)), "changed");
+        let (seen, mut state) = (SpecFingerprint::of(&standing), ServiceState::default());
+        assert!(!is_requested(&standing, &state, &seen), "a start");
+        assert!(is_requested(&changed, &state, &seen), "changed while it waits");
+        state.fingerprint = Some(seen.clone());
+        assert!(!is_requested(&standing, &state, &seen), "Nodes have changed");
+        assert!(
+            is_requested(&changed, &state, &SpecFingerprint::of(&changed)),
+            "changed"
+        );
         let new = service(json!({"type": "LoadBalancer"}), json!([]), json!({}));
-        assert!(is_asked_for(&new, &Memory::default(), &Shape::of(&new)), "new");
+        assert!(
+            is_requested(&new, &ServiceState::default(), &SpecFingerprint::of(&new)),
+            "new"
+        );
         let going = service(json!({"type": "ClusterIP"}), held(), has());
-        assert!(is_asked_for(&going, &memory, &seen), "it goes");
+        assert!(is_requested(&going, &state, &seen), "it goes");
         let none = service(json!({"type": "ClusterIP"}), json!([]), json!({}));
         assert!(
-            is_asked_for(&none, &Memory::default(), &Shape::of(&none)),
+            is_requested(&none, &ServiceState::default(), &SpecFingerprint::of(&none)),
             "none of ours"
         );
     }

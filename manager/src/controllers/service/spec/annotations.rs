@@ -24,7 +24,7 @@ pub enum Kind {
     /// A network load balancer: `nlb`.
     Network,
     /// Made by the AWS load balancer controller: `nlb-ip`, `external`.
-    Elsewhere,
+    External,
 }
 
 /// Booleans as Go's `strconv.ParseBool` reads them, which users of Kubernetes know.
@@ -101,7 +101,7 @@ impl<'a> Annotations<'a> {
     pub fn kind(&self) -> Kind {
         match self.get("type") {
             Some("nlb") => Kind::Network,
-            Some("nlb-ip" | "external") => Kind::Elsewhere,
+            Some("nlb-ip" | "external") => Kind::External,
             _ => Kind::Classic,
         }
     }
@@ -231,8 +231,8 @@ mod tests {
             Annotations { all: Some(&all) }.kind()
         };
         assert_eq!(kind("nlb"), Kind::Network);
-        assert_eq!(kind("external"), Kind::Elsewhere);
-        assert_eq!(kind("nlb-ip"), Kind::Elsewhere);
+        assert_eq!(kind("external"), Kind::External);
+        assert_eq!(kind("nlb-ip"), Kind::External);
         for other in ["", "elb", "NLB", "nlb "] {
             assert_eq!(kind(other), Kind::Classic, "{other:?}");
         }

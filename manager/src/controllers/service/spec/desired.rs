@@ -69,7 +69,7 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
             let desired = network::desired::desired(service, settings)?;
             Ok(Desired::Network(Box::new(desired)))
         }
-        Kind::Classic | Kind::Elsewhere => Ok(Desired::Classic(Box::new(classic::desired::desired(
+        Kind::Classic | Kind::External => Ok(Desired::Classic(Box::new(classic::desired::desired(
             service, settings,
         )?))),
     }

@@ -17,7 +17,7 @@ pub fn same_kind(service: &Service, wanted: Kind) -> Result<(), Invalid> {
     let fits = match wanted {
         Kind::Classic => is_classic(hostname),
         Kind::Network => !is_classic(hostname),
-        Kind::Elsewhere => true,
+        Kind::External => true,
     };
     if fits {
         return Ok(());
@@ -31,7 +31,7 @@ pub fn same_kind(service: &Service, wanted: Kind) -> Result<(), Invalid> {
 
 /// The kind of load balancer that the Service's address belongs to; none: it has no address yet.
 #[must_use]
-pub fn standing(service: &Service) -> Option<Kind> {
+pub fn kind_in_status(service: &Service) -> Option<Kind> {
     let hostname = first(service)?.hostname.as_deref().filter(|name| !name.is_empty())?;
     Some(if is_classic(hostname) {
         Kind::Classic

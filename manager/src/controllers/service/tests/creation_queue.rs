@@ -125,5 +125,5 @@ async fn a_service_that_is_gone_gives_up_its_place() {
             Some(serde_json::from_value(serde_json::json!("2026-01-01T00:00:00Z")).unwrap());
     });
     fixture.sync().await.unwrap();
-    assert!(!fixture.context.lines.has(super::fixture::UID));
+    assert!(!fixture.context.creation_queues.has(super::fixture::UID));
 }

@@ -17,11 +17,11 @@ use super::super::inventory::Aws;
 use super::super::inventory::node_instances::NodeInstances;
 use super::super::inventory::shared::Shared;
 use super::super::inventory::tag_reads::TagReads;
-use super::super::inventory::target_group_list::Listing;
+use super::super::inventory::target_group_list::TargetGroupList;
 use super::super::inventory::zone_cache::ZoneCache;
-use super::super::queue::creation_queue::Lines;
+use super::super::queue::creation_queue::CreationQueues;
 use super::super::queue::node_sync::NodeSync;
-use super::super::queue::service_state::Memories;
+use super::super::queue::service_state::ServiceStates;
 use super::super::settings::Settings;
 use super::super::spec::names;
 use super::super::writer::{Found, Writer};
@@ -226,7 +226,7 @@ fn context(
             ec2,
             elb: aws.clone(),
             elbv2: aws.clone(),
-            target_groups: Listing::default(),
+            target_groups: TargetGroupList::default(),
             zones: ZoneCache::default(),
             reads_owners: settings.cluster_uid.is_some(),
             tag_reads: TagReads::default(),
@@ -236,11 +236,11 @@ fn context(
         nodes: nodes.clone(),
         writer: api.clone(),
         permit,
-        memories: Memories::default(),
+        states: ServiceStates::default(),
         node_sync: NodeSync::new(metrics.clone()),
         settled_at: tokio::time::Instant::now(),
         deleting: tokio::sync::Mutex::default(),
-        lines: Lines::default(),
+        creation_queues: CreationQueues::default(),
     }
 }
 

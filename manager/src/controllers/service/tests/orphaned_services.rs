@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::orphans::orphaned_services::Missing;
-use super::super::queue::service_state::Memories;
-use super::super::queue::spec_fingerprint::Shape;
+use super::super::orphans::orphaned_services::MissingServices;
+use super::super::queue::service_state::ServiceStates;
+use super::super::queue::spec_fingerprint::SpecFingerprint;
 use super::fixture::{Answer, Fixture, LB, UID, world};
 use super::network::deletion::delete;
 
@@ -18,7 +18,7 @@ async fn settled() -> Fixture {
 #[tokio::test(start_paused = true)]
 async fn what_a_vanished_service_had_goes_after_a_second_search() {
     let fixture = settled().await;
-    let mut missing = Missing::default();
+    let mut missing = MissingServices::default();
     super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| true).await;
     super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     assert!(fixture.aws.calls().is_empty(), "one search is no proof");
@@ -37,7 +37,7 @@ async fn what_a_vanished_service_had_goes_after_a_second_search() {
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_fails_is_told_and_tried_again_after_a_pause() {
     let fixture = settled().await;
-    let mut missing = Missing::default();
+    let mut missing = MissingServices::default();
     super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     let denied = outrigger_aws::Error::answered("DeleteLoadBalancer", "AccessDenied", "no");
     fixture.aws.fail_next("DeleteLoadBalancer", denied);
@@ -81,7 +81,7 @@ async fn what_a_service_had_goes_when_another_one_of_its_name_wants_nothing_here
     fixture.change(|service| service.metadata.uid = Some("99999999-1234-1234-1234-123456789abc".into()));
     fixture.annotate("type", "external");
     fixture.sync().await.unwrap();
-    let mut missing = Missing::default();
+    let mut missing = MissingServices::default();
     for _ in 0..2 {
         let exists = |_: &str, uid: &str| uid != UID;
         super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, exists).await;
@@ -197,9 +197,13 @@ async fn a_failure_to_let_go_is_counted_once() {
     assert_eq!(fixture.service().metadata.finalizers, Some(Vec::new()));
 }
 
-fn with_others(memories: &Memories, number: usize) {
+fn with_others(states: &ServiceStates, number: usize) {
     for n in 0..number {
-        memories.begin(&format!("u{n}"), &format!("default/other-{n}"), Shape::default());
+        states.begin(
+            &format!("u{n}"),
+            &format!("default/other-{n}"),
+            SpecFingerprint::default(),
+        );
     }
 }
 
@@ -208,25 +212,25 @@ fn with_others(memories: &Memories, number: usize) {
 #[tokio::test(start_paused = true)]
 async fn many_that_vanish_at_once_lose_nothing() {
     let fixture = settled().await;
-    with_others(&fixture.context.memories, 12);
+    with_others(&fixture.context.states, 12);
     let lost = ["default/web", "default/other-0", "default/other-1", "default/other-2"];
-    let mut missing = Missing::default();
+    let mut missing = MissingServices::default();
     for _ in 0..3 {
         let exists = |name: &str, _: &str| !lost.contains(&name);
         super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, exists).await;
     }
-    with_others(&fixture.context.memories, 30);
+    with_others(&fixture.context.states, 30);
     for _ in 0..2 {
         let exists = |name: &str, _: &str| !lost.contains(&name) || name == lost[3];
         super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, exists).await;
     }
     assert!(fixture.aws.calls().is_empty());
-    assert_eq!(fixture.context.memories.names().len(), 31);
+    assert_eq!(fixture.context.states.names().len(), 31);
     for _ in 0..2 {
         let exists = |name: &str, _: &str| !lost.contains(&name) && name != "default/other-7";
         super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, exists).await;
     }
-    let names = fixture.context.memories.names();
+    let names = fixture.context.states.names();
     let known = |name: &str| names.iter().any(|(known, _)| known == name);
     assert!(known("default/web") && !known("default/other-7"), "{names:?}");
     assert_eq!(fixture.aws.world().load_balancers.len(), 1);
@@ -235,7 +239,7 @@ async fn many_that_vanish_at_once_lose_nothing() {
 #[tokio::test(start_paused = true)]
 async fn who_is_back_before_its_turn_loses_nothing() {
     let fixture = settled().await;
-    let mut missing = Missing::default();
+    let mut missing = MissingServices::default();
     super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     let asked = std::cell::Cell::new(0);
     let exists = |_: &str, _: &str| {
@@ -262,10 +266,10 @@ async fn what_is_made_for_a_service_that_goes_meanwhile_is_found_again() {
     // The finalizer is added; the address finds nobody.
     fixture.change(|service| service.metadata.finalizers = Some(vec![super::super::spec::names::FINALIZER.into()]));
     fixture.api.answers.lock().unwrap().push(Answer::Gone);
-    let forgotten = async { fixture.context.memories.forget(UID) };
+    let forgotten = async { fixture.context.states.forget(UID) };
     tokio::join!(fixture.sync(), forgotten).0.unwrap();
     assert_eq!(fixture.aws.world().load_balancers.len(), 1);
-    let mut missing = Missing::default();
+    let mut missing = MissingServices::default();
     for _ in 0..2 {
         super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     }
@@ -278,10 +282,10 @@ async fn so_is_what_was_half_made() {
     fixture.api.answers.lock().unwrap().push(Answer::Slow);
     let denied = outrigger_aws::Error::answered("ConfigureHealthCheck", "AccessDenied", "no");
     fixture.aws.fail_next("ConfigureHealthCheck", denied);
-    let forgotten = async { fixture.context.memories.forget(UID) };
+    let forgotten = async { fixture.context.states.forget(UID) };
     tokio::join!(fixture.sync(), forgotten).0.unwrap_err();
     assert_eq!(fixture.aws.world().load_balancers.len(), 1);
-    let mut missing = Missing::default();
+    let mut missing = MissingServices::default();
     for _ in 0..2 {
         super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     }

@@ -79,7 +79,7 @@ async fn restarted_with(services: Vec<Service>) -> (Fixture, Vec<Service>) {
     fixture.restart();
     fixture.context.writer = Arc::new(Anything);
     let all: Vec<Arc<Service>> = services.iter().cloned().map(Arc::new).collect();
-    fixture.context.aws.shared.look_ahead_for(move || all.clone());
+    fixture.context.aws.shared.prefetch_for(move || all.clone());
     fixture.aws.forget_calls();
     (fixture, services)
 }
@@ -378,7 +378,7 @@ async fn a_service_without_subnets_finds_them_as_soon_as_they_are_tagged() {
     let mut world = world();
     let subnets = std::mem::take(&mut world.subnets);
     let fixture = Fixture::new(world);
-    assert!(matches!(fixture.sync().await, Err(Error::World(_))));
+    assert!(matches!(fixture.sync().await, Err(Error::Environment(_))));
     fixture.aws.change(|world| world.subnets = subnets);
     advance(Duration::from_secs(5)).await;
     fixture.sync().await.unwrap();
@@ -391,7 +391,7 @@ async fn who_was_looked_at_after_the_start_is_not_described_ahead_when_a_node_jo
     fixture.context.writer = Arc::new(Anything);
     let services: Vec<Service> = (0..3).map(numbered).collect();
     let all: Vec<Arc<Service>> = services.iter().cloned().map(Arc::new).collect();
-    fixture.context.aws.shared.look_ahead_for(move || all.clone());
+    fixture.context.aws.shared.prefetch_for(move || all.clone());
     // The third one is still to come when the Node joins: AWS has nothing of it.
     for service in services.iter().take(2) {
         let mut new = service.clone();

@@ -7,7 +7,7 @@ use outrigger_aws::elbv2::Target;
 use outrigger_aws::fake::World;
 use serde_json::json;
 
-use super::super::orphans::sweep::{Found, Living, SweepMetrics, SweepSettings};
+use super::super::orphans::sweep::{ExistingServices, LastSweep, SweepMetrics, SweepSettings};
 use super::fixture::{Fixture, LB, instance, world};
 use super::network;
 use crate::args::Sweep;
@@ -20,11 +20,11 @@ fn settings(mode: Sweep) -> SweepSettings {
     }
 }
 
-fn living(fixture: Option<&Fixture>) -> Living {
+fn living(fixture: Option<&Fixture>) -> ExistingServices {
     let kubernetes = json!({"metadata": {"namespace": "default", "name": "kubernetes", "uid": "u0"}});
     let kubernetes: Service = serde_json::from_value(kubernetes).unwrap();
     let web = fixture.map(Fixture::service);
-    Living::of([kubernetes].iter().chain(web.iter()))
+    ExistingServices::of([kubernetes].iter().chain(web.iter()))
 }
 
 /// A cluster with one load balancer, and one of another cluster beside it.
@@ -44,7 +44,7 @@ async fn two_clusters() -> Fixture {
     fixture
 }
 
-async fn sweep(fixture: &Fixture, settings: &SweepSettings, living: &Living, found: &mut Found) {
+async fn sweep(fixture: &Fixture, settings: &SweepSettings, living: &ExistingServices, found: &mut LastSweep) {
     super::super::orphans::sweep::sweep(&fixture.context, settings, living, found)
         .await
         .unwrap();
@@ -53,7 +53,7 @@ async fn sweep(fixture: &Fixture, settings: &SweepSettings, living: &Living, fou
 #[tokio::test(start_paused = true)]
 async fn what_has_a_service_is_never_touched() {
     let fixture = two_clusters().await;
-    let mut found = Found::default();
+    let mut found = LastSweep::default();
     for _ in 0..3 {
         sweep(&fixture, &settings(Sweep::Delete), &living(Some(&fixture)), &mut found).await;
     }
@@ -63,7 +63,7 @@ async fn what_has_a_service_is_never_touched() {
 #[tokio::test(start_paused = true)]
 async fn leftovers_are_told_and_only_deleted_where_that_is_asked_for() {
     let fixture = two_clusters().await;
-    let (report, mut found) = (settings(Sweep::Report), Found::default());
+    let (report, mut found) = (settings(Sweep::Report), LastSweep::default());
     for _ in 0..3 {
         sweep(&fixture, &report, &living(None), &mut found).await;
     }
@@ -82,7 +82,7 @@ async fn what_two_searches_have_found_goes_and_what_is_another_clusters_stays() 
             }
         }
     });
-    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     sweep(&fixture, &delete, &living(None), &mut found).await;
     assert_eq!(fixture.aws.writes(), Vec::<String>::new(), "one search is no proof");
     sweep(&fixture, &delete, &living(None), &mut found).await;
@@ -112,7 +112,7 @@ async fn many_leftovers_at_once_are_told_and_none_is_deleted() {
         }
     });
     fixture.aws.forget_calls();
-    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     for _ in 0..3 {
         sweep(&fixture, &delete, &living(None), &mut found).await;
     }
@@ -138,7 +138,7 @@ async fn with_network() -> Fixture {
 #[tokio::test(start_paused = true)]
 async fn a_network_load_balancer_goes_with_target_groups_rules_and_group() {
     let fixture = with_network().await;
-    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     for _ in 0..3 {
         sweep(&fixture, &delete, &living(Some(&fixture)), &mut found).await;
     }
@@ -185,7 +185,7 @@ async fn what_aws_does_not_let_go_yet_goes_by_the_next_search() {
         world.lingering.insert(arn.clone(), 1);
         world.lingering.insert("sg-new1".into(), 1);
     });
-    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     for _ in 0..2 {
         sweep(&fixture, &delete, &living(None), &mut found).await;
     }
@@ -201,7 +201,7 @@ async fn what_aws_does_not_let_go_yet_goes_by_the_next_search() {
 async fn rules_for_health_checks_that_another_load_balancer_needs_are_handed_over() {
     let fixture = network::shared_health_rules::sharing().await;
     network::shared_health_rules::beside(&fixture, network::shared_health_rules::OTHER, &[1]);
-    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     // The other one's Service is there.
     fixture.change(|service| {
         service.metadata.name = Some("other".into());
@@ -221,7 +221,7 @@ async fn with_the_setting_rules_of_nodes_groups_are_not_touched() {
     fixture.settings.disable_security_group_ingress = true;
     fixture.restart();
     let before = network::rules(&fixture.aws.world(), "sg-node");
-    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     for _ in 0..3 {
         sweep(&fixture, &delete, &living(None), &mut found).await;
     }
@@ -233,8 +233,14 @@ async fn with_the_setting_rules_of_nodes_groups_are_not_touched() {
 #[tokio::test(start_paused = true)]
 async fn without_all_services_nothing_is_looked_for() {
     let fixture = two_clusters().await;
-    let mut found = Found::default();
-    sweep(&fixture, &settings(Sweep::Delete), &Living::default(), &mut found).await;
+    let mut found = LastSweep::default();
+    sweep(
+        &fixture,
+        &settings(Sweep::Delete),
+        &ExistingServices::default(),
+        &mut found,
+    )
+    .await;
     sweep(&fixture, &settings(Sweep::Delete), &living(None), &mut found).await;
     assert_eq!(fixture.aws.writes(), Vec::<String>::new());
 }
@@ -248,7 +254,7 @@ async fn a_call_that_fails_finds_nothing() {
         &fixture.context,
         &settings(Sweep::Delete),
         &living(None),
-        &mut Found::default(),
+        &mut LastSweep::default(),
     )
     .await;
     assert!(sweep.is_err());
@@ -275,7 +281,7 @@ fn uid(n: usize) -> String {
 
 /// A cluster with so many load balancers whose Services exist, and another one of the same ID in the same VPC with so many
 /// whose Services do not exist here. None has targets.
-async fn same_id(own: usize, others: usize) -> (Fixture, Living) {
+async fn same_id(own: usize, others: usize) -> (Fixture, ExistingServices) {
     let fixture = Fixture::new(world());
     fixture.settle().await;
     fixture.aws.change(|world| {
@@ -301,12 +307,12 @@ async fn same_id(own: usize, others: usize) -> (Fixture, Living) {
         ("default", "web".to_owned(), "u1".to_owned()),
     ]);
     let services: Vec<Service> = all.map(service).collect();
-    (fixture, Living::of(services.iter()))
+    (fixture, ExistingServices::of(services.iter()))
 }
 
 /// What three searches write.
-async fn three_sweeps(fixture: &Fixture, living: &Living) -> Vec<String> {
-    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+async fn three_sweeps(fixture: &Fixture, living: &ExistingServices) -> Vec<String> {
+    let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     fixture.aws.forget_calls();
     for _ in 0..3 {
         sweep(fixture, &delete, living, &mut found).await;
@@ -341,7 +347,7 @@ async fn an_instance_that_has_just_started_is_about_to_join() {
 #[tokio::test(start_paused = true)]
 async fn where_instances_may_not_be_described_nothing_goes() {
     let (fixture, living) = same_id(100, 3).await;
-    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     sweep(&fixture, &delete, &living, &mut found).await;
     let denied = outrigger_aws::Error::answered("DescribeInstances", "UnauthorizedOperation", "no");
     fixture.aws.fail_next("DescribeInstances", denied);
@@ -409,7 +415,7 @@ async fn what_has_the_uid_of_another_cluster_stays_and_is_no_leftover() {
     fixture.restart();
     assert_eq!(three_sweeps(&fixture, &living).await, [""; 0]);
     let report = settings(Sweep::Report);
-    sweep(&fixture, &report, &living, &mut Found::default()).await;
+    sweep(&fixture, &report, &living, &mut LastSweep::default()).await;
     assert_eq!(report.metrics.of("classic-load-balancer"), 0);
     fixture.aws.change(|world| {
         let balancer = world.load_balancers.get_mut(&other).unwrap();
@@ -463,7 +469,7 @@ async fn without_leftovers_nobody_is_asked_about_instances() {
         &fixture,
         &settings(Sweep::Report),
         &living(Some(&fixture)),
-        &mut Found::default(),
+        &mut LastSweep::default(),
     )
     .await;
     let asked: Vec<_> = fixture.aws.calls().into_iter().map(|call| call.action).collect();

@@ -4,7 +4,7 @@ use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::SecurityGroup;
 use outrigger_aws::fake::World;
 
-use super::super::error::{Error, World as Refused};
+use super::super::error::{Environment as Refused, Error};
 use super::super::plan::security_groups::all_from;
 use super::fixture::{Fixture, HOST, LB, world};
 use super::network::{self, deletion::delete};
@@ -113,7 +113,7 @@ fn make_ambiguous(fixture: &Fixture) {
 }
 
 fn is_ambiguous(result: &Result<super::super::action::Next, Error>) -> bool {
-    matches!(result, Err(Error::World(Refused::AmbiguousGroups { .. })))
+    matches!(result, Err(Error::Environment(Refused::AmbiguousGroups { .. })))
 }
 
 #[tokio::test(start_paused = true)]

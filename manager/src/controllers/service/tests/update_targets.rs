@@ -61,7 +61,7 @@ async fn a_node_of_another_group_is_let_in_before_it_is_a_target() {
     });
     fixture.annotate("subnets", "subnet-missing");
     change_nodes(&fixture);
-    assert!(matches!(fixture.sync().await, Err(Error::World(_))));
+    assert!(matches!(fixture.sync().await, Err(Error::Environment(_))));
     let world = fixture.aws.world();
     assert_eq!(instances(&world), ["i-1", "i-3"]);
     assert_eq!(world.security_groups["sg-other"].ingress.len(), 1);

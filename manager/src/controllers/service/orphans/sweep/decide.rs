@@ -39,7 +39,7 @@ pub struct Inventory {
 
 /// What Services that exist may own, whatever their type and class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Living {
+pub struct ExistingServices {
     /// Namespaces with names, as in the tag that names the Service.
     services: BTreeSet<String>,
     /// Names of load balancers.
@@ -50,24 +50,24 @@ pub struct Living {
     listed: BTreeSet<String>,
 }
 
-impl Living {
+impl ExistingServices {
     /// What these Services may own.
     pub fn of<'a>(services: impl Iterator<Item = &'a Service>) -> Self {
-        let mut living = Self::default();
+        let mut existing = Self::default();
         for service in services {
             let (namespace, name) = names::namespaced(service);
             let uid = service.metadata.uid.as_deref().unwrap_or_default();
-            living.services.insert(format!("{namespace}/{name}"));
-            living.load_balancers.insert(names::load_balancer(uid));
-            living
+            existing.services.insert(format!("{namespace}/{name}"));
+            existing.load_balancers.insert(names::load_balancer(uid));
+            existing
                 .prefixes
                 .insert(network_names::prefix(Owner { namespace, name, uid }));
             for list in ["security-groups", "extra-security-groups"] {
                 let listed = Annotations::of(service).list(list);
-                living.listed.extend(listed.into_iter().flatten());
+                existing.listed.extend(listed.into_iter().flatten());
             }
         }
-        living
+        existing
     }
 
     /// Whether a load balancer of this name may be one of theirs.
@@ -85,16 +85,16 @@ impl Living {
 
 /// A thing whose Service is gone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Leftover {
+pub struct OrphanedResource {
     /// What it is.
-    pub what: What,
+    pub what: Resource,
     /// The Service that it was made for, or the load balancer that it belonged to.
     pub of: String,
 }
 
 /// Things that may be left over, in the order in which they go.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum What {
+pub enum Resource {
     /// A classic load balancer, by name.
     Classic(String),
     /// A network load balancer, by ARN.
@@ -107,7 +107,7 @@ pub enum What {
     Group(String),
 }
 
-impl What {
+impl Resource {
     /// The kinds, as label of the metric.
     pub const KINDS: [&'static str; 5] = [
         "classic-load-balancer",
@@ -146,24 +146,24 @@ impl What {
 pub fn prefix(name: &str) -> Option<&str> {
     let (start, hash) = name.rsplit_once('-')?;
     let digits = hash.len() == 10 && hash.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c));
-    let shape = name.starts_with("k8s-") && start.matches('-').count() == 2;
-    name.get(..=start.len()).filter(|_| digits && shape)
+    let has_form = name.starts_with("k8s-") && start.matches('-').count() == 2;
+    name.get(..=start.len()).filter(|_| digits && has_form)
 }
 
 /// Everything that is left over, in the order in which it goes.
 #[must_use]
-pub fn findings(inventory: &Inventory, living: &Living, settings: &Settings) -> Vec<Finding> {
-    let judge = Judge {
+pub fn findings(inventory: &Inventory, existing: &ExistingServices, settings: &Settings) -> Vec<Finding> {
+    let judge = Classifier {
         inventory,
-        living,
+        existing,
         settings,
     };
     let mut found = judge.load_balancers();
     // What belongs to a load balancer that is kept is not left over.
-    let gone: Vec<Leftover> = found
+    let gone: Vec<OrphanedResource> = found
         .iter()
         .filter(|finding| finding.kept.is_none())
-        .map(|finding| finding.leftover.clone())
+        .map(|finding| finding.resource.clone())
         .collect();
     found.extend(judge.target_groups(&gone));
     found.extend(judge.rules(&gone));
@@ -189,22 +189,22 @@ fn of_another(of_thing: &Tags, cluster_id: &str) -> bool {
     clusters.any(|cluster| cluster != cluster_id)
 }
 
-struct Judge<'a> {
+struct Classifier<'a> {
     inventory: &'a Inventory,
-    living: &'a Living,
+    existing: &'a ExistingServices,
     settings: &'a Settings,
 }
 
-impl Judge<'_> {
+impl Classifier<'_> {
     /// The Service that tags name, if it does not exist.
     fn service_gone(&self, of_thing: &Tags) -> Option<String> {
         let service = of_thing.get(names::SERVICE_TAG).filter(|name| name.contains('/'))?;
         let owned = is_owned(of_thing, self.settings);
-        (owned && !self.living.services.contains(service)).then(|| service.clone())
+        (owned && !self.existing.services.contains(service)).then(|| service.clone())
     }
 
     fn is_gone(&self, load_balancer: &str) -> bool {
-        names::is_load_balancer(load_balancer) && !self.living.has_load_balancer(load_balancer)
+        names::is_load_balancer(load_balancer) && !self.existing.has_load_balancer(load_balancer)
     }
 
     fn in_vpc(&self, vpc: Option<&String>) -> bool {
@@ -212,58 +212,56 @@ impl Judge<'_> {
     }
 
     /// A leftover with the reason why it is kept, if there is one; `targets_of`: the thing that may have targets.
-    fn finding(&self, leftover: Leftover, tags: &Tags, targets_of: Option<&str>) -> Finding {
+    fn finding(&self, resource: OrphanedResource, tags: &Tags, targets_of: Option<&str>) -> Finding {
         let targets = targets_of.and_then(|id| self.inventory.foreign_targets.get(id));
         let unknown = self.settings.cluster_uid.is_none() && tags.contains_key(names::CLUSTER_UID_TAG);
         let kept = match targets {
             Some(targets) if !targets.is_empty() => Some(Kept::ForeignTargets(targets.clone())),
             _ => unknown.then_some(Kept::UnknownUid),
         };
-        Finding { leftover, kept }
+        Finding { resource, kept }
     }
 
     fn load_balancers(&self) -> Vec<Finding> {
-        let leftover = |what: What, name: &str, vpc: Option<&String>, tags: &Tags| {
+        let resource = |what: Resource, name: &str, vpc: Option<&String>, tags: &Tags| {
             let of = self.service_gone(tags)?;
             let id = what.id();
-            let leftover = (self.is_gone(name) && self.in_vpc(vpc)).then_some(Leftover { what, of })?;
-            Some(self.finding(leftover, tags, Some(&id)))
+            let resource = (self.is_gone(name) && self.in_vpc(vpc)).then_some(OrphanedResource { what, of })?;
+            Some(self.finding(resource, tags, Some(&id)))
         };
-        let classic = self
-            .inventory
-            .classic
-            .iter()
-            .filter_map(|(lb, tags)| leftover(What::Classic(lb.name.clone()), &lb.name, lb.vpc_id.as_ref(), tags));
-        let network = self
-            .inventory
-            .network
-            .iter()
-            .filter_map(|(lb, tags)| leftover(What::Network(lb.arn.clone()), &lb.name, lb.vpc_id.as_ref(), tags));
+        let classic =
+            self.inventory.classic.iter().filter_map(|(lb, tags)| {
+                resource(Resource::Classic(lb.name.clone()), &lb.name, lb.vpc_id.as_ref(), tags)
+            });
+        let network =
+            self.inventory.network.iter().filter_map(|(lb, tags)| {
+                resource(Resource::Network(lb.arn.clone()), &lb.name, lb.vpc_id.as_ref(), tags)
+            });
         classic.chain(network).collect()
     }
 
     /// Target groups that no load balancer uses that stays.
-    fn target_groups(&self, gone: &[Leftover]) -> Vec<Finding> {
-        let is_leftover = |arn: &String| gone.iter().any(|lb| lb.what == What::Network(arn.clone()));
-        let leftover = |(group, tags): &(TargetGroup, Tags)| {
+    fn target_groups(&self, gone: &[OrphanedResource]) -> Vec<Finding> {
+        let is_leftover = |arn: &String| gone.iter().any(|lb| lb.what == Resource::Network(arn.clone()));
+        let resource = |(group, tags): &(TargetGroup, Tags)| {
             let of = self.service_gone(tags)?;
             let prefix = prefix(&group.name)?;
             let unused = group.load_balancers.iter().all(is_leftover);
-            let ours = self.in_vpc(group.vpc_id.as_ref()) && !self.living.prefixes.contains(prefix);
-            let what = What::TargetGroup(group.arn.clone());
-            let leftover = (unused && ours).then_some(Leftover { what, of })?;
-            Some(self.finding(leftover, tags, Some(&group.arn)))
+            let ours = self.in_vpc(group.vpc_id.as_ref()) && !self.existing.prefixes.contains(prefix);
+            let what = Resource::TargetGroup(group.arn.clone());
+            let resource = (unused && ours).then_some(OrphanedResource { what, of })?;
+            Some(self.finding(resource, tags, Some(&group.arn)))
         };
-        self.inventory.target_groups.iter().filter_map(leftover).collect()
+        self.inventory.target_groups.iter().filter_map(resource).collect()
     }
 
     /// Rules for network load balancers in groups of the cluster, and of no other cluster besides.
-    fn rules(&self, gone: &[Leftover]) -> Vec<Finding> {
+    fn rules(&self, gone: &[OrphanedResource]) -> Vec<Finding> {
         let staying: BTreeSet<&str> = self
             .inventory
             .network
             .iter()
-            .filter(|(lb, _)| !gone.iter().any(|other| other.what == What::Network(lb.arn.clone())))
+            .filter(|(lb, _)| !gone.iter().any(|other| other.what == Resource::Network(lb.arn.clone())))
             .map(|(lb, _)| lb.name.as_str())
             .collect();
         let mut found = BTreeMap::new();
@@ -278,37 +276,39 @@ impl Judge<'_> {
                     continue;
                 };
                 if self.is_gone(load_balancer) && !staying.contains(load_balancer) {
-                    let what = What::Rules(group.id.clone(), description.to_owned());
+                    let what = Resource::Rules(group.id.clone(), description.to_owned());
                     found.insert(what, load_balancer.to_owned());
                 }
             }
         }
-        let leftovers = found.into_iter().map(|(what, of)| Leftover { what, of });
-        leftovers.map(|leftover| Finding { leftover, kept: None }).collect()
+        let orphaned_resources = found.into_iter().map(|(what, of)| OrphanedResource { what, of });
+        orphaned_resources
+            .map(|resource| Finding { resource, kept: None })
+            .collect()
     }
 
     /// Security groups that were made for one load balancer, and that no load balancer has that stays.
-    fn groups(&self, gone: &[Leftover]) -> Vec<Finding> {
-        let goes = |what: What| gone.iter().any(|other| other.what == what);
+    fn groups(&self, gone: &[OrphanedResource]) -> Vec<Finding> {
+        let goes = |what: Resource| gone.iter().any(|other| other.what == what);
         let classic = self.inventory.classic.iter().map(|(lb, _)| lb);
-        let classic = classic.filter(|lb| !goes(What::Classic(lb.name.clone())));
+        let classic = classic.filter(|lb| !goes(Resource::Classic(lb.name.clone())));
         let network = self.inventory.network.iter().map(|(lb, _)| lb);
-        let network = network.filter(|lb| !goes(What::Network(lb.arn.clone())));
+        let network = network.filter(|lb| !goes(Resource::Network(lb.arn.clone())));
         let used: BTreeSet<&String> = classic
             .flat_map(|lb| &lb.security_groups)
             .chain(network.flat_map(|lb| &lb.security_groups))
             .collect();
-        let leftover = |group: &SecurityGroup| {
+        let resource = |group: &SecurityGroup| {
             let of = self.made_for(group)?;
             let free = !self.settings.is_frozen(&group.id)
                 && !used.contains(&group.id)
-                && !self.living.listed.contains(&group.id);
+                && !self.existing.listed.contains(&group.id);
             let ours = is_owned(&group.tags, self.settings) && self.in_vpc(group.vpc_id.as_ref());
-            let what = What::Group(group.id.clone());
-            let leftover = (free && ours).then_some(Leftover { what, of })?;
-            Some(self.finding(leftover, &group.tags, None))
+            let what = Resource::Group(group.id.clone());
+            let resource = (free && ours).then_some(OrphanedResource { what, of })?;
+            Some(self.finding(resource, &group.tags, None))
         };
-        self.inventory.groups.iter().filter_map(leftover).collect()
+        self.inventory.groups.iter().filter_map(resource).collect()
     }
 
     /// What a group was made for that does not exist any more; `None`: it does, or the group was made by someone else.
@@ -317,11 +317,11 @@ impl Judge<'_> {
         if let Some(load_balancer) = name.strip_prefix("k8s-elb-") {
             let beginning = format!("Security group for Kubernetes ELB {load_balancer} (");
             let service = description.strip_prefix(&beginning)?.strip_suffix(')')?;
-            let gone = self.is_gone(load_balancer) && !self.living.services.contains(service);
+            let gone = self.is_gone(load_balancer) && !self.existing.services.contains(service);
             return gone.then(|| service.to_owned());
         }
         let prefix = prefix(name)?;
-        let gone = description == network_names::GROUP_DESCRIPTION && !self.living.prefixes.contains(prefix);
+        let gone = description == network_names::GROUP_DESCRIPTION && !self.existing.prefixes.contains(prefix);
         gone.then(|| name.to_owned())
     }
 }

@@ -14,7 +14,7 @@ fn settings() -> Settings {
     }
 }
 
-fn living() -> Living {
+fn existing() -> ExistingServices {
     let service = |name: &str, uid: &str, kind: &str| -> Service {
         let listed = "service.beta.kubernetes.io/aws-load-balancer-security-groups";
         serde_json::from_value(json!({
@@ -27,7 +27,7 @@ fn living() -> Living {
         service("kubernetes", "u0", "ClusterIP"),
         service("web", LIVE_UID, "ClusterIP"),
     ];
-    Living::of(services.iter())
+    ExistingServices::of(services.iter())
 }
 
 fn owned(service: &str) -> Tags {
@@ -98,12 +98,12 @@ fn node_group(id: &str, description: &str, tags: Tags) -> SecurityGroup {
 }
 
 fn kinds_and_ids(findings: &[Finding]) -> Vec<String> {
-    let what = findings.iter().map(|finding| &finding.leftover.what);
+    let what = findings.iter().map(|finding| &finding.resource.what);
     what.map(|what| format!("{} {}", what.kind(), what.id())).collect()
 }
 
 fn found(inventory: &Inventory) -> Vec<String> {
-    kinds_and_ids(&findings(inventory, &living(), &settings()))
+    kinds_and_ids(&findings(inventory, &existing(), &settings()))
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn target_groups_and_security_groups_that_are_used_or_not_ours_are_kept() {
         groups: vec![of_classic("sg-own", GONE, "default/gone", owned(""))],
         ..Inventory::default()
     };
-    assert!(findings(&own, &living(), &configured).is_empty());
+    assert!(findings(&own, &existing(), &configured).is_empty());
     assert_eq!(found(&own), ["security-group sg-own"]);
 }
 
@@ -266,7 +266,7 @@ fn what_another_cluster_of_the_same_id_has_made_is_no_leftover() {
         ..settings()
     };
     let reasons = |inventory: &Inventory, settings: &Settings| -> Vec<Option<Kept>> {
-        let all = findings(inventory, &living(), settings);
+        let all = findings(inventory, &existing(), settings);
         all.into_iter().map(|finding| finding.kept).collect()
     };
     assert_eq!(reasons(&of("u-1"), &known), vec![None; 4]);
@@ -302,7 +302,7 @@ fn a_load_balancer_with_targets_that_are_no_nodes_is_kept_with_all_that_it_uses(
     for of in [GONE.to_owned(), format!("arn:{nlb}"), unattached.clone()] {
         inventory.foreign_targets.insert(of, targets.clone());
     }
-    let findings = findings(&inventory, &living(), &settings());
+    let findings = findings(&inventory, &existing(), &settings());
     let expected = [
         format!("classic-load-balancer {GONE}"),
         format!("network-load-balancer arn:{nlb}"),
@@ -340,6 +340,6 @@ fn only_names_of_our_form_are_looked_at() {
 
 #[test]
 fn a_list_without_the_one_service_of_every_cluster_is_not_complete() {
-    assert!(living().is_complete());
-    assert!(!Living::default().is_complete());
+    assert!(existing().is_complete());
+    assert!(!ExistingServices::default().is_complete());
 }

@@ -10,29 +10,29 @@ use outrigger_aws::{Filter, Kind};
 use super::super::super::context::Context;
 use super::super::super::error::Error;
 use super::super::super::execute::{Executor, apply};
-use super::super::super::inventory::Look;
-use super::super::super::inventory::shared_health_rules::heirs;
+use super::super::super::inventory::Reader;
+use super::super::super::inventory::shared_health_rules::other_users;
 use super::super::super::inventory::target_group_list::Search;
 use super::super::super::plan::health_rules::{Check, check, checks_of, shares};
 use super::super::super::plan::network::as_permissions;
 use super::super::super::plan::{GroupStep, Plan, Planned, Step, group_deletion};
 use super::super::super::spec::network::names::HEALTH_RULE;
-use super::decide::{Inventory, Leftover, What};
+use super::decide::{Inventory, OrphanedResource, Resource};
 use crate::aws_write;
 
 /// Deletes these, in their order.
 ///
 /// # Errors
 /// When the right to write has ended.
-pub(super) async fn delete_leftovers(
+pub(super) async fn delete_resources(
     context: &Context,
     inventory: &Inventory,
-    leftovers: &[Leftover],
+    orphaned_resources: &[OrphanedResource],
 ) -> Result<(), Error> {
-    for leftover in leftovers {
-        let (kind, id, of) = (leftover.what.kind(), leftover.what.id(), &leftover.of);
+    for resource in orphaned_resources {
+        let (kind, id, of) = (resource.what.kind(), resource.what.id(), &resource.of);
         tracing::info!(kind, id, of, "deleting what is left over at AWS");
-        match delete_leftover(context, inventory, &leftover.what).await {
+        match delete_resource(context, inventory, &resource.what).await {
             Ok(()) => {}
             Err(Error::NotLeader(lost)) => return Err(Error::NotLeader(lost)),
             Err(error) => {
@@ -50,26 +50,26 @@ pub(super) async fn delete_leftovers(
     Ok(())
 }
 
-async fn delete_leftover(context: &Context, inventory: &Inventory, what: &What) -> Result<(), Error> {
+async fn delete_resource(context: &Context, inventory: &Inventory, what: &Resource) -> Result<(), Error> {
     let (aws, permit) = (&context.aws, &context.permit);
     match what {
-        What::Classic(name) => aws_write::write(permit, "DeleteLoadBalancer", aws.elb.delete(name)).await??,
-        What::Network(arn) => {
+        Resource::Classic(name) => aws_write::write(permit, "DeleteLoadBalancer", aws.elb.delete(name)).await??,
+        Resource::Network(arn) => {
             let delete = aws.elbv2.delete_load_balancer(arn);
             aws_write::write(permit, "DeleteLoadBalancer", delete).await??;
         }
-        What::TargetGroup(arn) => {
+        Resource::TargetGroup(arn) => {
             let delete = aws.elbv2.delete_target_group(arn);
             aws_write::write(permit, "DeleteTargetGroup", delete).await??;
         }
-        What::Rules(group, description) => {
+        Resource::Rules(group, description) => {
             let group = inventory.groups.iter().find(|other| other.id == *group);
-            if let Some(group) = group.filter(|_| !hands_off(context)) {
+            if let Some(group) = group.filter(|_| !is_unmanaged(context)) {
                 // Others wait for the lock that this takes.
                 Box::pin(Lane::Lifecycle.run(delete_rules(context, group, description))).await?;
             }
         }
-        What::Group(id) => delete_group(context, id).await?,
+        Resource::Group(id) => delete_group(context, id).await?,
     }
     Ok(())
 }
@@ -82,18 +82,18 @@ async fn delete_rules(context: &Context, group: &SecurityGroup, description: &st
     if kind == HEALTH_RULE {
         checks = checks_of([group].into_iter(), load_balancer);
     }
-    let (look, settings) = (Look::fresh(&context.aws), &context.settings);
-    let heirs = heirs(&look, settings, load_balancer, &checks, Search::Now).await?;
+    let (reader, settings) = (Reader::fresh(&context.aws), &context.settings);
+    let other_users = other_users(&reader, settings, load_balancer, &checks, Search::Now).await?;
     let mut steps = Vec::new();
-    for (heir, checks) in shares(&heirs, checks.into_iter()) {
+    for (other_user, checks) in shares(&other_users, checks.into_iter()) {
         let step = GroupStep::HandOver {
             group: group.id.clone(),
             rules: as_permissions(&checks, load_balancer),
-            to: as_permissions(&checks, heir),
+            to: as_permissions(&checks, other_user),
         };
-        steps.push(Planned::new(step, format!("{heir} needs the rule")));
+        steps.push(Planned::new(step, format!("{other_user} needs the rule")));
     }
-    let rest = described(group, description, |check| !heirs.contains_key(check));
+    let rest = described(group, description, |check| !other_users.contains_key(check));
     if !rest.is_empty() {
         let step = GroupStep::Revoke(group.id.clone(), rest);
         steps.push(Planned::new(step, "it is left over"));
@@ -108,7 +108,7 @@ async fn delete_rules(context: &Context, group: &SecurityGroup, description: &st
         .map(drop)
 }
 
-fn hands_off(context: &Context) -> bool {
+fn is_unmanaged(context: &Context) -> bool {
     context.settings.disable_security_group_ingress
 }
 

@@ -10,13 +10,13 @@ use outrigger_aws::InstanceId;
 use super::super::super::settings::Settings;
 use super::super::super::spec::names;
 use super::super::super::spec::owner::other_uid;
-use super::decide::{Inventory, Leftover, Living, What};
+use super::decide::{ExistingServices, Inventory, OrphanedResource, Resource};
 
 /// A leftover, and why it is kept where it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// What was found.
-    pub leftover: Leftover,
+    pub resource: OrphanedResource,
     /// Why it is never deleted as it is; `None`: nothing says that somebody else needs it.
     pub kept: Option<Kept>,
 }
@@ -56,7 +56,7 @@ pub enum Hold {
         /// Load balancers without a Service.
         gone: usize,
         /// Load balancers with one.
-        living: usize,
+        existing: usize,
     },
 }
 
@@ -69,9 +69,9 @@ impl fmt::Display for Hold {
                  {}; make them Nodes, take the tag off, or give one of the clusters another ID",
                 some_of(instances)
             ),
-            Self::MassLoss { gone, living } => write!(
+            Self::MassLoss { gone, existing } => write!(
                 f,
-                "mass loss: {gone} load balancers have no Service and {living} have one; if the Services are really gone, delete \
+                "mass loss: {gone} load balancers have no Service and {existing} have one; if the Services are really gone, delete \
                  the load balancers by hand"
             ),
         }
@@ -91,17 +91,17 @@ fn some_of<T: fmt::Display>(all: &BTreeSet<T>) -> String {
 
 /// Why nothing is deleted at all, if that is so.
 #[must_use]
-pub fn hold(found: &[Finding], inventory: &Inventory, living: &Living) -> Option<Hold> {
+pub fn hold(found: &[Finding], inventory: &Inventory, existing: &ExistingServices) -> Option<Hold> {
     if !inventory.foreign_instances.is_empty() {
         return Some(Hold::ForeignInstances(inventory.foreign_instances.clone()));
     }
-    let is_balancer = |finding: &&Finding| matches!(finding.leftover.what, What::Classic(_) | What::Network(_));
+    let is_balancer = |finding: &&Finding| matches!(finding.resource.what, Resource::Classic(_) | Resource::Network(_));
     let gone = found.iter().filter(is_balancer).count();
     let classic = inventory.classic.iter().map(|(lb, _)| &lb.name);
     let network = inventory.network.iter().map(|(lb, _)| &lb.name);
     let balancers = classic.chain(network);
-    let living = balancers.filter(|name| living.has_load_balancer(name)).count();
-    (gone > FEW && gone * 5 >= living).then_some(Hold::MassLoss { gone, living })
+    let existing = balancers.filter(|name| existing.has_load_balancer(name)).count();
+    (gone > FEW && gone * 5 >= existing).then_some(Hold::MassLoss { gone, existing })
 }
 
 /// So many load balancers may be left over however few there are.

@@ -12,8 +12,8 @@ fn uid(n: usize) -> String {
 }
 
 /// A cluster with so many living load balancers, and so many that look left over.
-fn cluster(living: usize, gone: usize) -> (Living, Inventory, Vec<Finding>) {
-    let services: Vec<Service> = (0..living)
+fn cluster(existing: usize, gone: usize) -> (ExistingServices, Inventory, Vec<Finding>) {
+    let services: Vec<Service> = (0..existing)
         .map(|n| serde_json::from_value(json!({"metadata": {"namespace": "a", "name": "b", "uid": uid(n)}})).unwrap())
         .collect();
     let name = |n: usize| names::load_balancer(&uid(n));
@@ -25,29 +25,35 @@ fn cluster(living: usize, gone: usize) -> (Living, Inventory, Vec<Finding>) {
         (lb, Tags::new())
     };
     let inventory = Inventory {
-        classic: (0..living + gone).map(balancer).collect(),
+        classic: (0..existing + gone).map(balancer).collect(),
         ..Inventory::default()
     };
     let finding = |n: usize| Finding {
-        leftover: Leftover {
-            what: What::Classic(name(n)),
+        resource: OrphanedResource {
+            what: Resource::Classic(name(n)),
             of: "a/b".into(),
         },
         kept: None,
     };
-    let found = (living..living + gone).map(finding).collect();
-    (Living::of(services.iter()), inventory, found)
+    let found = (existing..existing + gone).map(finding).collect();
+    (ExistingServices::of(services.iter()), inventory, found)
 }
 
 #[test]
 fn load_balancers_without_services_are_compared_with_those_that_have_one() {
-    let held = |living: usize, gone: usize| {
-        let (services, inventory, found) = cluster(living, gone);
+    let held = |existing: usize, gone: usize| {
+        let (services, inventory, found) = cluster(existing, gone);
         hold(&found, &inventory, &services)
     };
     assert_eq!(held(0, 3), None, "few");
-    assert_eq!(held(0, 4), Some(Hold::MassLoss { gone: 4, living: 0 }));
-    assert_eq!(held(100, 20), Some(Hold::MassLoss { gone: 20, living: 100 }));
+    assert_eq!(held(0, 4), Some(Hold::MassLoss { gone: 4, existing: 0 }));
+    assert_eq!(
+        held(100, 20),
+        Some(Hold::MassLoss {
+            gone: 20,
+            existing: 100
+        })
+    );
     assert_eq!(held(100, 19), None);
 }
 

@@ -12,7 +12,7 @@ use super::super::super::inventory::Aws;
 use super::super::super::plan::targets::instance;
 use super::super::super::settings::Settings;
 use super::super::super::spec::names::is_load_balancer;
-use super::decide::{Inventory, What, prefix};
+use super::decide::{Inventory, Resource, prefix};
 use super::guards::{Finding, foreign_instances};
 
 /// Lists what there is.
@@ -121,21 +121,21 @@ async fn registered(
     found: &[Finding],
 ) -> Result<BTreeMap<String, BTreeSet<InstanceId>>, Error> {
     let mut registered: BTreeMap<String, BTreeSet<InstanceId>> = BTreeMap::new();
-    for Finding { leftover, .. } in found {
-        let id = leftover.what.id();
+    for Finding { resource, .. } in found {
+        let id = resource.what.id();
         let mut groups = Vec::new();
-        match &leftover.what {
-            What::Classic(name) => {
+        match &resource.what {
+            Resource::Classic(name) => {
                 let of_name = inventory.classic.iter().filter(|(lb, _)| lb.name == *name);
                 let targets = of_name.flat_map(|(lb, _)| lb.instances.iter().cloned());
                 registered.entry(id.clone()).or_default().extend(targets);
             }
-            What::Network(arn) => {
+            Resource::Network(arn) => {
                 let used = aws.elbv2.target_groups(arn).await?;
                 groups.extend(used.into_iter().map(|group| group.arn));
             }
-            What::TargetGroup(arn) => groups.push(arn.clone()),
-            What::Rules(..) | What::Group(_) => {}
+            Resource::TargetGroup(arn) => groups.push(arn.clone()),
+            Resource::Rules(..) | Resource::Group(_) => {}
         }
         for group in groups {
             let targets = aws.elbv2.target_health(&group).await?.into_iter();

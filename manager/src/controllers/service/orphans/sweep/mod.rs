@@ -34,13 +34,13 @@ use super::super::error::Error;
 use super::super::settings::Settings;
 use crate::args::Sweep;
 use crate::metrics::Metrics;
-use decide::{Inventory, Leftover, What};
+use decide::{Inventory, OrphanedResource, Resource};
 use guards::{Finding, Hold};
 
-pub(crate) use decide::Living;
+pub(crate) use decide::ExistingServices;
 
 /// How long after a start the first search is made: what is being made or deleted just then is no leftover.
-const FIRST: Duration = Duration::from_secs(300);
+const FIRST_AFTER: Duration = Duration::from_secs(300);
 
 /// How the sweep is to work.
 #[derive(Debug, Clone)]
@@ -56,7 +56,7 @@ pub struct SweepSettings {
 /// How much is left over, by kind.
 #[derive(Debug, Clone, Default)]
 pub struct SweepMetrics {
-    leftovers: Family<Vec<(String, String)>, Gauge>,
+    orphaned_resources: Family<Vec<(String, String)>, Gauge>,
 }
 
 impl SweepMetrics {
@@ -69,7 +69,7 @@ impl SweepMetrics {
                 "outrigger_load_balancer_leftovers",
                 &["kind"],
                 "Things at AWS that were made for Services which are gone, at the last search",
-                own.leftovers.clone(),
+                own.orphaned_resources.clone(),
             );
         });
         own
@@ -78,33 +78,33 @@ impl SweepMetrics {
     /// The number of one kind.
     #[cfg(test)]
     pub(crate) fn of(&self, kind: &str) -> i64 {
-        self.leftovers
+        self.orphaned_resources
             .get_or_create(&vec![("kind".to_owned(), kind.to_owned())])
             .get()
     }
 
-    fn tell(&self, found: &[&Leftover]) {
-        for kind in What::KINDS {
-            let number = found.iter().filter(|leftover| leftover.what.kind() == kind).count();
+    fn tell(&self, found: &[&OrphanedResource]) {
+        for kind in Resource::KINDS {
+            let number = found.iter().filter(|resource| resource.what.kind() == kind).count();
             let label = vec![("kind".to_owned(), kind.to_owned())];
             let number = i64::try_from(number).unwrap_or(i64::MAX);
-            self.leftovers.get_or_create(&label).set(number);
+            self.orphaned_resources.get_or_create(&label).set(number);
         }
     }
 }
 
 /// What the last search has found, each with its verdict.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
-    before: BTreeMap<Leftover, String>,
+pub(crate) struct LastSweep {
+    before: BTreeMap<OrphanedResource, String>,
 }
 
-impl Found {
+impl LastSweep {
     /// Logs each leftover that is new or has another verdict than before.
-    fn log_changes(&self, verdicts: &BTreeMap<Leftover, String>) {
-        for (leftover, verdict) in verdicts {
-            if self.before.get(leftover) != Some(verdict) {
-                let (kind, id, of) = (leftover.what.kind(), leftover.what.id(), &leftover.of);
+    fn log_changes(&self, verdicts: &BTreeMap<OrphanedResource, String>) {
+        for (resource, verdict) in verdicts {
+            if self.before.get(resource) != Some(verdict) {
+                let (kind, id, of) = (resource.what.kind(), resource.what.id(), &resource.of);
                 tracing::warn!(kind, id, of, verdict, "left over at AWS: its Service does not exist");
             }
         }
@@ -144,11 +144,11 @@ pub(crate) async fn watch(
     if settings.mode == Sweep::Off {
         return;
     }
-    let (mut found, mut pause) = (Found::default(), FIRST.min(settings.period));
+    let (mut found, mut pause) = (LastSweep::default(), FIRST_AFTER.min(settings.period));
     while stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
         pause = settings.period;
-        let living = Living::of(services.state().iter().map(AsRef::as_ref));
-        let sweep = sweep(context, settings, &living, &mut found);
+        let existing = ExistingServices::of(services.state().iter().map(AsRef::as_ref));
+        let sweep = sweep(context, settings, &existing, &mut found);
         match Lane::Background.run(sweep).await {
             Ok(()) | Err(Error::NotLeader(_)) => {}
             Err(error) => {
@@ -166,10 +166,10 @@ pub(crate) async fn watch(
 pub(crate) async fn sweep(
     context: &Context,
     settings: &SweepSettings,
-    living: &Living,
-    found: &mut Found,
+    existing: &ExistingServices,
+    found: &mut LastSweep,
 ) -> Result<(), Error> {
-    if !living.is_complete() {
+    if !existing.is_complete() {
         tracing::warn!(
             "the Service default/kubernetes is not listed: leftovers are not looked for without all Services"
         );
@@ -177,29 +177,32 @@ pub(crate) async fn sweep(
         return Ok(());
     }
     let mut inventory = inventory::take(&context.aws, &context.settings).await?;
-    let mut now = decide::findings(&inventory, living, &context.settings);
+    let mut now = decide::findings(&inventory, existing, &context.settings);
     if !now.is_empty() {
         inventory::add_foreign(&mut inventory, &now, context, Timestamp::now()).await?;
-        now = decide::findings(&inventory, living, &context.settings);
+        now = decide::findings(&inventory, existing, &context.settings);
     }
-    let hold = guards::hold(&now, &inventory, living);
+    let hold = guards::hold(&now, &inventory, existing);
 
-    let leftovers: Vec<&Leftover> = now.iter().map(|finding| &finding.leftover).collect();
-    settings.metrics.tell(&leftovers);
+    let orphaned_resources: Vec<&OrphanedResource> = now.iter().map(|finding| &finding.resource).collect();
+    settings.metrics.tell(&orphaned_resources);
     report_other_clusters(&inventory, &context.settings);
-    let verdicts: BTreeMap<Leftover, String> = now
+    let verdicts: BTreeMap<OrphanedResource, String> = now
         .iter()
-        .map(|finding| (finding.leftover.clone(), verdict(finding, hold.as_ref(), settings.mode)))
+        .map(|finding| (finding.resource.clone(), verdict(finding, hold.as_ref(), settings.mode)))
         .collect();
     found.log_changes(&verdicts);
 
     match hold {
-        Some(hold) => tracing::warn!(leftovers = now.len(), "nothing left over at AWS is deleted: {hold}"),
+        Some(hold) => tracing::warn!(
+            orphaned_resources = now.len(),
+            "nothing left over at AWS is deleted: {hold}"
+        ),
         None if settings.mode == Sweep::Delete => {
             let free = now.iter().filter(|finding| finding.kept.is_none());
-            let twice = free.filter(|finding| found.before.contains_key(&finding.leftover));
-            let twice: Vec<Leftover> = twice.map(|finding| finding.leftover.clone()).collect();
-            delete::delete_leftovers(context, &inventory, &twice).await?;
+            let twice = free.filter(|finding| found.before.contains_key(&finding.resource));
+            let twice: Vec<OrphanedResource> = twice.map(|finding| finding.resource.clone()).collect();
+            delete::delete_resources(context, &inventory, &twice).await?;
         }
         None => {}
     }

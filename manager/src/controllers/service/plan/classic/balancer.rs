@@ -6,13 +6,13 @@ use outrigger_aws::Tags;
 use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elb::{Listener, NewPolicy};
 
-use super::super::super::error::World;
+use super::super::super::error::Environment;
 use super::super::super::model::classic::{Existing, Observed};
 use super::super::super::model::known_tags::KnownTags;
 use super::super::super::spec::classic::desired::Desired;
 use super::super::super::spec::classic::{attributes, health_check};
 use super::super::super::spec::names::{PROXY_POLICY, TLS_POLICY_PREFIX};
-use super::super::subnet_changes::{self, Move};
+use super::super::subnet_changes::{self, SubnetChange};
 use super::super::{GroupRef, Planned};
 use super::Step;
 
@@ -22,11 +22,11 @@ pub(super) fn placement(
     existing: &Existing,
     wanted: &[Subnet],
     groups: Option<&[GroupRef]>,
-) -> Result<Vec<Planned>, World> {
-    let moves = subnet_changes::moves(&existing.described.subnets, wanted, &observed.vpc.subnets)?;
+) -> Result<Vec<Planned>, Environment> {
+    let moves = subnet_changes::subnet_changes(&existing.described.subnets, wanted, &observed.vpc.subnets)?;
     let of_subnets = moves.into_iter().map(|one| match one {
-        Move::Attach(ids) => Planned::new(Step::AttachSubnets(ids), "the load balancer lacks these subnets"),
-        Move::Detach(ids) => Planned::new(Step::DetachSubnets(ids), "these subnets are no longer chosen"),
+        SubnetChange::Attach(ids) => Planned::new(Step::AttachSubnets(ids), "the load balancer lacks these subnets"),
+        SubnetChange::Detach(ids) => Planned::new(Step::DetachSubnets(ids), "these subnets are no longer chosen"),
     });
     let mut steps: Vec<Planned> = of_subnets.collect();
     let now: BTreeSet<GroupRef> = existing

@@ -3,7 +3,7 @@
 use outrigger_aws::ec2::SecurityGroup;
 use outrigger_shared::tags;
 
-use super::super::super::model::classic::Doomed;
+use super::super::super::model::classic::OwnedResources;
 use super::super::super::settings::Settings;
 use super::super::super::spec::owner::{other_owner, other_uid};
 use super::super::{Plan, Planned, group_deletion};
@@ -12,21 +12,26 @@ use super::Step;
 /// The plan that leaves nothing. It can be made again after a crash at any step: each step that was done is no
 /// longer seen.
 #[must_use]
-pub fn plan_deletion(doomed: &Doomed, settings: &Settings) -> Plan {
+pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> Plan {
     let mut steps = Vec::new();
-    if doomed.load_balancer && other_owner(doomed.tags.as_ref(), settings).is_none() {
+    if owned_resources.load_balancer && other_owner(owned_resources.tags.as_ref(), settings).is_none() {
         steps.push(Planned::new(
             Step::DeleteLoadBalancer,
             "the Service does not want a load balancer any more",
         ));
     }
-    if let Some(group) = doomed
+    if let Some(group) = owned_resources
         .own_group
         .as_ref()
-        .filter(|group| is_ours(group, &doomed.listed, settings))
+        .filter(|group| is_ours(group, &owned_resources.listed, settings))
     {
         let reason = "it was made for the load balancer";
-        steps.extend(group_deletion(&group.id, &doomed.referencing, settings, reason));
+        steps.extend(group_deletion(
+            &group.id,
+            &owned_resources.referencing,
+            settings,
+            reason,
+        ));
     }
     Plan {
         steps,
@@ -73,8 +78,8 @@ mod tests {
         }
     }
 
-    fn actions(doomed: &Doomed, settings: &Settings) -> Vec<&'static str> {
-        plan_deletion(doomed, settings)
+    fn actions(owned_resources: &OwnedResources, settings: &Settings) -> Vec<&'static str> {
+        plan_deletion(owned_resources, settings)
             .steps
             .iter()
             .map(|planned| planned.step.action())
@@ -89,7 +94,7 @@ mod tests {
             tags: names::cluster_tags("prod", false),
             ..group("sg-own", &[])
         });
-        let doomed = Doomed {
+        let owned_resources = OwnedResources {
             load_balancer: true,
             tags: Some(names::cluster_tags("prod", false)),
             own_group: own,
@@ -97,42 +102,42 @@ mod tests {
             listed: vec![],
         };
         assert_eq!(
-            actions(&doomed, &settings()),
+            actions(&owned_resources, &settings()),
             [
                 "DeleteLoadBalancer",
                 "RevokeSecurityGroupIngress",
                 "DeleteSecurityGroup"
             ]
         );
-        let hands_off = Settings {
+        let is_unmanaged = Settings {
             disable_security_group_ingress: true,
             ..settings()
         };
         assert_eq!(
-            actions(&doomed, &hands_off),
+            actions(&owned_resources, &is_unmanaged),
             ["DeleteLoadBalancer"],
             "a rule that is not ours to touch names the group"
         );
-        let unnamed = Doomed {
+        let unnamed = OwnedResources {
             referencing: vec![],
-            ..doomed
+            ..owned_resources
         };
         assert_eq!(
-            actions(&unnamed, &hands_off),
+            actions(&unnamed, &is_unmanaged),
             ["DeleteLoadBalancer", "DeleteSecurityGroup"]
         );
-        assert_eq!(actions(&Doomed::default(), &settings()), Vec::<&str>::new());
+        assert_eq!(actions(&OwnedResources::default(), &settings()), Vec::<&str>::new());
     }
 
     #[test]
     fn a_load_balancer_of_another_cluster_stays() {
         let of = |tags: Option<Tags>| {
-            let doomed = Doomed {
+            let owned_resources = OwnedResources {
                 load_balancer: true,
                 tags,
-                ..Doomed::default()
+                ..OwnedResources::default()
             };
-            actions(&doomed, &settings())
+            actions(&owned_resources, &settings())
         };
         let (own, other) = (names::cluster_tags("prod", false), names::cluster_tags("other", true));
         let both = own.clone().into_iter().chain(other.clone()).collect();
@@ -150,10 +155,10 @@ mod tests {
         let of = |own: SecurityGroup, listed: &[&str], settings: &Settings| {
             let listed = listed.iter().map(|id| (*id).to_owned()).collect();
             actions(
-                &Doomed {
+                &OwnedResources {
                     own_group: Some(own),
                     listed,
-                    ..Doomed::default()
+                    ..OwnedResources::default()
                 },
                 settings,
             )

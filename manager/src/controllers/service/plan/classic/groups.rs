@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::SecurityGroup;
 
-use super::super::super::error::World;
+use super::super::super::error::Environment;
 use super::super::super::model::classic::Observed;
 use super::super::super::spec::classic::desired::{Desired, Groups};
 use super::super::super::spec::names;
 use super::super::{GroupRef, GroupStep, Planned, group_deletion};
 use super::super::{own_group, security_groups};
 use super::deletion::is_ours;
-use super::input::{Following, Question};
+use super::input::{PlanInput, TargetsInput};
 
 /// The load balancer's groups in order. Nodes let in the first.
 pub(super) fn wanted(desired: &Desired, own: Option<&SecurityGroup>) -> Vec<GroupRef> {
@@ -30,7 +30,7 @@ pub(super) fn wanted(desired: &Desired, own: Option<&SecurityGroup>) -> Vec<Grou
 }
 
 /// The load balancer's own group: made, tagged, and with exactly the wanted ingress; first what is missing.
-pub(super) fn own(desired: &Desired, observed: &Observed) -> Result<Vec<Planned>, World> {
+pub(super) fn own(desired: &Desired, observed: &Observed) -> Result<Vec<Planned>, Environment> {
     if matches!(desired.groups, Groups::Given(_)) {
         return Ok(Vec::new());
     }
@@ -57,11 +57,11 @@ pub(super) struct NodeRules {
 /// Rules are taken away only from groups of the cluster, only the kind that is made here, and only when every
 /// target's groups are known.
 pub(super) fn of_nodes(
-    following: Following<'_>,
+    input: TargetsInput<'_>,
     source: Option<&GroupRef>,
     targets: &BTreeSet<InstanceId>,
-) -> Result<NodeRules, World> {
-    let Following { settings, observed, .. } = following;
+) -> Result<NodeRules, Environment> {
+    let TargetsInput { settings, observed, .. } = input;
     let Some(source) = source.filter(|_| !settings.disable_security_group_ingress) else {
         return Ok(NodeRules::default());
     };
@@ -111,13 +111,13 @@ pub(super) fn of_nodes(
 }
 
 /// The own group of a load balancer that has been given others: nothing uses it any more.
-pub(super) fn leftover(question: Question<'_>) -> Vec<Planned> {
-    let Question {
+pub(super) fn leftover(input: PlanInput<'_>) -> Vec<Planned> {
+    let PlanInput {
         desired,
         settings,
         observed,
         ..
-    } = question;
+    } = input;
     let (Groups::Given(given), Some(own)) = (&desired.groups, &observed.own_group) else {
         return Vec::new();
     };

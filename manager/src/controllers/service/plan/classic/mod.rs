@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elb::{AccessLog, Attributes, LoadBalancer, NewLoadBalancer};
 
-use super::super::error::World;
+use super::super::error::Environment;
 use super::super::model::classic::Existing;
 use super::super::model::known_tags::KnownTags;
 use super::super::spec::classic::desired::Desired;
@@ -23,23 +23,23 @@ use super::subnets::Confirmed;
 use super::{GroupRef, Plan, Planned, or_refused};
 
 pub use deletion::{is_ours, plan_deletion};
-pub use input::{Following, Question};
+pub use input::{PlanInput, TargetsInput};
 pub use step::Step;
 
 /// The plan for a load balancer whose Service cannot have what it asks for: targets follow the Nodes, and nothing else
 /// changes.
 #[must_use]
-pub fn follow(following: Following<'_>) -> Plan {
-    let Some(existing) = &following.observed.load_balancer else {
+pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
+    let Some(existing) = &input.observed.load_balancer else {
         return Plan::default();
     };
     // Rules that name a group of somebody else are never taken back, so none is made before the Service is right.
     let first = existing.described.security_groups.first();
-    let own = following.observed.own_group.as_ref().map(|group| &group.id);
+    let own = input.observed.own_group.as_ref().map(|group| &group.id);
     let source = first.filter(|first| Some(*first) == own).cloned().map(GroupRef::Id);
-    let targets = targets::change(following, existing);
+    let targets = targets::change(input, existing);
     // Where no rule can be made for one node, the others are targets all the same. Rules go when all is well again.
-    let rules = groups::of_nodes(following, source.as_ref(), &targets.after).unwrap_or_default();
+    let rules = groups::of_nodes(input, source.as_ref(), &targets.after).unwrap_or_default();
     Plan {
         steps: [rules.add, targets.steps].concat(),
         unconfirmed: targets.unconfirmed,
@@ -53,13 +53,13 @@ pub fn follow(following: Following<'_>) -> Plan {
 ///
 /// # Errors
 /// When AWS's world does not allow what is asked for; then nothing is to be done at all.
-pub fn plan(question: Question<'_>) -> Result<Plan, World> {
-    let Question { desired, observed, .. } = question;
+pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
+    let PlanInput { desired, observed, .. } = input;
     let groups = groups::wanted(desired, observed.own_group.as_ref());
-    let subnets = placement(question)?;
+    let subnets = placement(input)?;
     let existing = observed.load_balancer.clone().unwrap_or_else(|| fresh(desired));
-    let targets = targets::change(question.following(), &existing);
-    let rules = groups::of_nodes(question.following(), groups.first(), &targets.after);
+    let targets = targets::change(input.targets_input(), &existing);
+    let rules = groups::of_nodes(input.targets_input(), groups.first(), &targets.after);
     let (rules, refused) = or_refused(rules);
     let mut steps = groups::own(desired, observed)?;
     if observed.load_balancer.is_some() {
@@ -67,31 +67,31 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
         let groups = refused.is_none().then_some(&*groups);
         steps.extend(balancer::placement(observed, &existing, &subnets.wanted, groups)?);
     } else {
-        steps.push(creation(question, &subnets.wanted, &groups));
+        steps.push(creation(input, &subnets.wanted, &groups));
     }
     steps.extend(balancer::settings(desired, &existing));
     if refused.is_none() {
         steps.extend([rules.add, targets.steps, rules.remove].concat());
-        steps.extend(groups::leftover(question));
+        steps.extend(groups::leftover(input));
     }
     Ok(Plan {
         steps,
         unconfirmed: targets.unconfirmed,
         unchosen_subnets: subnets.unconfirmed,
         targets: targets.after,
-        borrowed: false,
+        uses_shared_rules: false,
         refused,
     })
 }
 
 /// The subnets that the load balancer is to have for now.
-fn placement(question: Question<'_>) -> Result<Confirmed, World> {
-    let Question {
+fn placement(input: PlanInput<'_>) -> Result<Confirmed, Environment> {
+    let PlanInput {
         desired,
         settings,
         observed,
         ..
-    } = question;
+    } = input;
     let attached = observed.attached();
     let internal = subnets::is_internal(observed.scheme(), desired.internal);
     let chosen = subnets::wanted(&desired.subnets, internal, settings, &attached, &observed.vpc)?;
@@ -107,8 +107,8 @@ fn placement(question: Question<'_>) -> Result<Confirmed, World> {
     }
 }
 
-fn creation(question: Question<'_>, subnets: &[Subnet], groups: &[GroupRef]) -> Planned {
-    let (desired, uid) = (question.desired, question.settings.cluster_uid.as_deref());
+fn creation(input: PlanInput<'_>, subnets: &[Subnet], groups: &[GroupRef]) -> Planned {
+    let (desired, uid) = (input.desired, input.settings.cluster_uid.as_deref());
     let new = NewLoadBalancer {
         name: desired.name.clone(),
         internal: desired.internal,

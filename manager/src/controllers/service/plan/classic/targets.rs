@@ -8,7 +8,7 @@ use super::super::super::model::classic::Existing;
 use super::super::Planned;
 use super::super::targets;
 use super::Step;
-use super::input::Following;
+use super::input::TargetsInput;
 
 /// Changes of targets: first those that come, then those that go.
 #[derive(Debug, Default)]
@@ -18,10 +18,10 @@ pub(super) struct TargetChange {
     pub after: BTreeSet<InstanceId>,
 }
 
-pub(super) fn change(following: Following<'_>, existing: &Existing) -> TargetChange {
+pub(super) fn change(input: TargetsInput<'_>, existing: &Existing) -> TargetChange {
     let registered = &existing.described.instances;
-    let wanted = targets::wanted(following.candidates, registered, &following.observed.instances);
-    let change = targets::change(&wanted, registered, following.seen_gone);
+    let wanted = targets::wanted(input.candidates, registered, &input.observed.instances);
+    let change = targets::change(&wanted, registered, input.seen_gone);
     let after: BTreeSet<InstanceId> = wanted.union(&change.unconfirmed).cloned().collect();
     let mut steps = Vec::new();
     if !change.add.is_empty() {

@@ -1,6 +1,6 @@
 //! Steps that delete what a Service has at AWS.
 
-use super::super::super::model::network::Doomed;
+use super::super::super::model::network::OwnedResources;
 use super::super::super::settings::Settings;
 use super::super::super::spec::owner::other_owner;
 use super::super::classic::is_ours;
@@ -11,25 +11,30 @@ use super::node_rules;
 /// The plan that leaves nothing. It can be made again after a crash at any step: each step that was done is no
 /// longer seen.
 #[must_use]
-pub fn plan_deletion(doomed: &Doomed, settings: &Settings) -> Plan {
+pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> Plan {
     let mut steps = Vec::new();
     // The rules of nodes are for the load balancer of this name, and so another cluster's as well.
-    let is_ours_to_delete = other_owner(doomed.tags.as_ref(), settings).is_none();
-    if let Some(arn) = doomed.load_balancer.as_ref().filter(|_| is_ours_to_delete) {
+    let is_ours_to_delete = other_owner(owned_resources.tags.as_ref(), settings).is_none();
+    if let Some(arn) = owned_resources.load_balancer.as_ref().filter(|_| is_ours_to_delete) {
         let step = Step::DeleteLoadBalancer(arn.clone());
         steps.push(Planned::new(step, "the Service does not want a load balancer any more"));
     }
-    for group in &doomed.target_groups {
+    for group in &owned_resources.target_groups {
         let step = Step::DeleteTargetGroup(group.arn.clone());
         steps.push(Planned::new(step, "it was made for the load balancer"));
     }
     if is_ours_to_delete && !settings.disable_security_group_ingress {
-        steps.extend(node_rules::removal(doomed, settings));
+        steps.extend(node_rules::removal(owned_resources, settings));
     }
-    let own = doomed.own_group.as_ref();
-    if let Some(group) = own.filter(|group| is_ours(group, &doomed.listed, settings)) {
+    let own = owned_resources.own_group.as_ref();
+    if let Some(group) = own.filter(|group| is_ours(group, &owned_resources.listed, settings)) {
         let reason = "it was made for the load balancer";
-        steps.extend(group_deletion(&group.id, &doomed.referencing, settings, reason));
+        steps.extend(group_deletion(
+            &group.id,
+            &owned_resources.referencing,
+            settings,
+            reason,
+        ));
     }
     Plan {
         steps,

@@ -4,54 +4,54 @@ use std::collections::BTreeSet;
 
 use outrigger_aws::ec2::Subnet;
 
-use super::super::super::error::World;
+use super::super::super::error::Environment;
 use super::super::super::spec::network::ports::Port;
 use super::super::Planned;
-use super::input::Question;
+use super::input::PlanInput;
 use super::target_groups;
 use super::target_groups::{deletion, in_the_way_of_new, is_free, is_wanted_name, spare};
 use super::targets::Goal;
 use super::{BalancerRef, Step, TargetGroupRef};
 
 /// All listeners of a load balancer that is made.
-pub(super) fn of_new(question: Question<'_>, subnets: &[Subnet], goal: &Goal) -> Result<Vec<Planned>, World> {
+pub(super) fn of_new(input: PlanInput<'_>, subnets: &[Subnet], goal: &Goal) -> Result<Vec<Planned>, Environment> {
     let vpc = subnets.iter().find_map(|subnet| subnet.vpc_id.as_deref());
-    let vpc = vpc.unwrap_or(&question.settings.vpc_id);
+    let vpc = vpc.unwrap_or(&input.settings.vpc_id);
     let mut steps = Vec::new();
-    for port in &question.desired.ports {
-        let group = match spare(question, port) {
+    for port in &input.desired.ports {
+        let group = match spare(input, port) {
             Some(group) => {
-                steps.extend(target_groups::upkeep(question, port, group, goal));
+                steps.extend(target_groups::upkeep(input, port, group, goal));
                 TargetGroupRef::Arn(group.described.arn.clone())
             }
             None => {
-                steps.extend(in_the_way_of_new(question, port)?.map(deletion));
+                steps.extend(in_the_way_of_new(input, port)?.map(deletion));
                 steps.extend(target_groups::creation(port, vpc, goal, "the load balancer is new"));
                 TargetGroupRef::Created(port.target_group.name.clone())
             }
         };
         steps.push(listener_creation(
-            question,
+            input,
             BalancerRef::Created,
             port,
             group,
             "the load balancer is new",
         ));
     }
-    let used: BTreeSet<&str> = question
+    let used: BTreeSet<&str> = input
         .desired
         .ports
         .iter()
-        .filter_map(|port| Some(spare(question, port)?.described.arn.as_str()))
+        .filter_map(|port| Some(spare(input, port)?.described.arn.as_str()))
         .collect();
-    let unused = question
+    let unused = input
         .observed
         .spare
         .iter()
         .filter(|group| !used.contains(group.described.arn.as_str()));
     steps.extend(
         unused
-            .filter(|group| is_free(group) && !is_wanted_name(question, group))
+            .filter(|group| is_free(group) && !is_wanted_name(input, group))
             .map(deletion),
     );
     Ok(steps)
@@ -59,7 +59,7 @@ pub(super) fn of_new(question: Question<'_>, subnets: &[Subnet], goal: &Goal) ->
 
 /// A listener that forwards to a target group.
 pub(super) fn listener_creation(
-    question: Question<'_>,
+    input: PlanInput<'_>,
     balancer: BalancerRef,
     port: &Port,
     group: TargetGroupRef,
@@ -69,7 +69,7 @@ pub(super) fn listener_creation(
         balancer,
         listener: port.listener.clone(),
         group,
-        tags: question.desired.tags.clone(),
+        tags: input.desired.tags.clone(),
     };
     Planned::new(step, reason)
 }

@@ -4,30 +4,30 @@ use std::collections::BTreeSet;
 
 use outrigger_aws::ec2::SecurityGroup;
 
-use super::super::super::error::World;
+use super::super::super::error::Environment;
 use super::super::super::model::network::Existing;
 use super::super::super::spec::network::desired::Groups;
 use super::super::classic::is_ours;
 use super::super::{GroupRef, Planned, group_deletion};
 use super::super::{own_group, security_groups};
 use super::Step;
-use super::input::Question;
+use super::input::PlanInput;
 
 /// AWS lets nobody add groups to a load balancer that was made without any.
-fn takes_groups(question: Question<'_>) -> bool {
-    let existing = question.observed.load_balancer.as_ref();
+fn takes_groups(input: PlanInput<'_>) -> bool {
+    let existing = input.observed.load_balancer.as_ref();
     existing.is_none_or(|existing| !existing.described.security_groups.is_empty())
 }
 
 /// The load balancer's groups in order; none: it keeps what it has.
-pub(super) fn wanted(question: Question<'_>) -> Vec<GroupRef> {
-    if !takes_groups(question) {
+pub(super) fn wanted(input: PlanInput<'_>) -> Vec<GroupRef> {
+    if !takes_groups(input) {
         return Vec::new();
     }
-    match &question.desired.groups {
+    match &input.desired.groups {
         Groups::Kept => Vec::new(),
         Groups::Given(ids) => ids.iter().cloned().map(GroupRef::Id).collect(),
-        Groups::Managed => vec![reference(question.observed.own_group.as_ref())],
+        Groups::Managed => vec![reference(input.observed.own_group.as_ref())],
     }
 }
 
@@ -36,9 +36,9 @@ fn reference(own: Option<&SecurityGroup>) -> GroupRef {
 }
 
 /// The group that is made for the load balancer: with its tags and exactly the wanted ingress.
-pub(super) fn own(question: Question<'_>) -> Result<own_group::Steps, World> {
-    let desired = question.desired;
-    if desired.groups != Groups::Managed || !takes_groups(question) {
+pub(super) fn own(input: PlanInput<'_>) -> Result<own_group::Steps, Environment> {
+    let desired = input.desired;
+    if desired.groups != Groups::Managed || !takes_groups(input) {
         return Ok(own_group::Steps::default());
     }
     let wanted = own_group::Wanted {
@@ -46,7 +46,7 @@ pub(super) fn own(question: Question<'_>) -> Result<own_group::Steps, World> {
         cluster_tags: &desired.cluster_tags,
         ingress: &desired.ingress,
     };
-    own_group::steps(wanted, question.observed.own_group.as_ref())
+    own_group::steps(wanted, input.observed.own_group.as_ref())
 }
 
 /// Gives a load balancer the wanted groups, if there are any and it has others.
@@ -64,18 +64,18 @@ pub(super) fn attachment(existing: &Existing, wanted: Vec<GroupRef>) -> Option<P
 }
 
 /// The own group of a load balancer that has been given others: nothing uses it any more.
-pub(super) fn leftover(question: Question<'_>) -> Vec<Planned> {
-    let Question {
+pub(super) fn leftover(input: PlanInput<'_>) -> Vec<Planned> {
+    let PlanInput {
         desired,
         settings,
         observed,
         ..
-    } = question;
+    } = input;
     let (Groups::Given(given), Some(own)) = (&desired.groups, &observed.own_group) else {
         return Vec::new();
     };
     let foreign = security_groups::missing_tags(own, &desired.cluster_tags).is_err();
-    if foreign || !is_ours(own, given, settings) || !takes_groups(question) {
+    if foreign || !is_ours(own, given, settings) || !takes_groups(input) {
         return Vec::new();
     }
     let reason = "the annotations give the load balancer other groups";

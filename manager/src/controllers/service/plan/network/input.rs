@@ -5,7 +5,7 @@ use super::super::super::spec::network::desired::Desired;
 use super::super::input;
 
 /// What a plan is made from.
-pub type Question<'a> = input::Question<'a, &'a Desired, &'a Observed>;
+pub type PlanInput<'a> = input::PlanInput<'a, &'a Desired, &'a Observed>;
 
 /// What changes of targets are made from.
-pub type Following<'a> = input::Following<'a, &'a Observed>;
+pub type TargetsInput<'a> = input::TargetsInput<'a, &'a Observed>;

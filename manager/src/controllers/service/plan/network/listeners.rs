@@ -14,12 +14,12 @@ use std::collections::BTreeSet;
 use outrigger_aws::InstanceId;
 use outrigger_aws::elbv2::{Listener, ListenerSettings};
 
-use super::super::super::error::World;
+use super::super::super::error::Environment;
 use super::super::super::model::network::{Existing, Group};
 use super::super::super::spec::network::ports::{Port, TCP, TLS};
 use super::super::Planned;
 use super::first_listeners::listener_creation;
-use super::input::Question;
+use super::input::PlanInput;
 use super::target_groups;
 use super::target_groups::{deletion, in_the_way_of_new, is_free, spare};
 use super::targets::Goal;
@@ -29,7 +29,7 @@ use super::{BalancerRef, Step, TargetGroupRef};
 const MOST_LISTENERS: usize = 50;
 
 /// What is to be done about one port.
-enum Work<'a> {
+enum PortChange<'a> {
     /// Its listener keeps its target group.
     Keep(&'a Listener, &'a Group),
     /// Its listener is led to another target group.
@@ -42,13 +42,13 @@ enum Work<'a> {
 
 /// All listeners of a load balancer that exists: the steps, and the ARNs of what it has no longer after them.
 pub(super) fn sync(
-    question: Question<'_>,
+    input: PlanInput<'_>,
     existing: &Existing,
     goal: &Goal,
-) -> Result<(Vec<Planned>, BTreeSet<String>), World> {
-    let ports = &question.desired.ports;
+) -> Result<(Vec<Planned>, BTreeSet<String>), Environment> {
+    let ports = &input.desired.ports;
     let mut sync = Sync {
-        question,
+        input,
         existing,
         goal,
         gone: BTreeSet::new(),
@@ -84,7 +84,7 @@ pub(super) fn sync(
 }
 
 struct Sync<'a> {
-    question: Question<'a>,
+    input: PlanInput<'a>,
     existing: &'a Existing,
     goal: &'a Goal,
     /// ARNs of listeners and target groups that the steps so far delete, lead elsewhere or leave.
@@ -97,17 +97,17 @@ impl<'a> Sync<'a> {
         self.steps.push(Planned::new(step, reason));
     }
 
-    fn work(&self, port: &Port) -> Work<'a> {
+    fn change_of(&self, port: &Port) -> PortChange<'a> {
         let existing = self.existing;
         let Some(listener) = existing.listener_on(port.listener.port) else {
-            return Work::Add(self.usable(port));
+            return PortChange::Add(self.usable(port));
         };
         let changeable = can_become(&listener.settings.protocol, &port.listener.protocol);
-        match existing.serving(self.question.desired, port) {
-            Some(group) if changeable => Work::Keep(listener, group),
-            Some(group) => Work::Renew(listener, Some(group)),
-            None if changeable && self.in_the_way(port).is_none() => Work::Lead(listener, self.usable(port)),
-            None => Work::Renew(listener, self.usable(port)),
+        match existing.serving(self.input.desired, port) {
+            Some(group) if changeable => PortChange::Keep(listener, group),
+            Some(group) => PortChange::Renew(listener, Some(group)),
+            None if changeable && self.in_the_way(port).is_none() => PortChange::Lead(listener, self.usable(port)),
+            None => PortChange::Renew(listener, self.usable(port)),
         }
     }
 
@@ -118,31 +118,31 @@ impl<'a> Sync<'a> {
             .groups
             .iter()
             .find(fits)
-            .or_else(|| spare(self.question, port))
+            .or_else(|| spare(self.input, port))
     }
 
     /// A target group that this load balancer uses and that has the name of one which the port needs made.
     fn in_the_way(&self, port: &Port) -> Option<&'a Group> {
-        if self.existing.serving(self.question.desired, port).is_some() {
+        if self.existing.serving(self.input.desired, port).is_some() {
             return None;
         }
         let named = |group: &&Group| group.described.name == port.target_group.name && !group.serves(port);
         self.existing.groups.iter().find(named)
     }
 
-    fn port(&mut self, port: &Port) -> Result<(), World> {
-        match self.work(port) {
-            Work::Keep(listener, group) => {
+    fn port(&mut self, port: &Port) -> Result<(), Environment> {
+        match self.change_of(port) {
+            PortChange::Keep(listener, group) => {
                 self.steps
-                    .extend(target_groups::upkeep(self.question, port, group, self.goal));
+                    .extend(target_groups::upkeep(self.input, port, group, self.goal));
                 let kept = TargetGroupRef::Arn(group.described.arn.clone());
                 if differs(&listener.settings, &port.listener) {
                     self.modify(listener, port, kept, "protocol, certificate or policy differ");
                 }
             }
             // A new target group would begin without those that look gone: a loss that nobody has confirmed.
-            Work::Lead(..) | Work::Renew(..) if !self.goal.unconfirmed.is_empty() => {}
-            Work::Lead(listener, usable) => {
+            PortChange::Lead(..) | PortChange::Renew(..) if !self.goal.unconfirmed.is_empty() => {}
+            PortChange::Lead(listener, usable) => {
                 let group = self.group(port, usable)?;
                 self.modify(
                     listener,
@@ -152,8 +152,8 @@ impl<'a> Sync<'a> {
                 );
                 self.release(listener);
             }
-            Work::Renew(listener, usable) => self.renew(listener, port, usable)?,
-            Work::Add(usable) => {
+            PortChange::Renew(listener, usable) => self.renew(listener, port, usable)?,
+            PortChange::Add(usable) => {
                 if let Some(other) = self.in_the_way(port) {
                     self.delete(other);
                 }
@@ -164,7 +164,7 @@ impl<'a> Sync<'a> {
         Ok(())
     }
 
-    fn renew(&mut self, listener: &Listener, port: &Port, usable: Option<&'a Group>) -> Result<(), World> {
+    fn renew(&mut self, listener: &Listener, port: &Port, usable: Option<&'a Group>) -> Result<(), Environment> {
         let gone = || deletion_of(listener);
         if let Some(other) = self.in_the_way(port) {
             self.push(
@@ -186,28 +186,28 @@ impl<'a> Sync<'a> {
     }
 
     /// The target group for a port, kept or made.
-    fn group(&mut self, port: &Port, usable: Option<&'a Group>) -> Result<TargetGroupRef, World> {
+    fn group(&mut self, port: &Port, usable: Option<&'a Group>) -> Result<TargetGroupRef, Environment> {
         if let Some(group) = usable {
             self.steps
-                .extend(target_groups::upkeep(self.question, port, group, self.goal));
+                .extend(target_groups::upkeep(self.input, port, group, self.goal));
             return Ok(TargetGroupRef::Arn(group.described.arn.clone()));
         }
-        if let Some(other) = in_the_way_of_new(self.question, port)? {
+        if let Some(other) = in_the_way_of_new(self.input, port)? {
             self.delete(other);
         }
         let vpc = self.existing.described.vpc_id.as_deref();
-        let vpc = vpc.unwrap_or(&self.question.settings.vpc_id);
+        let vpc = vpc.unwrap_or(&self.input.settings.vpc_id);
         let reason = "no target group serves the port";
         self.steps.extend(target_groups::creation(port, vpc, self.goal, reason));
         self.steps
-            .extend(target_groups::attributes_of_created(self.question, port));
+            .extend(target_groups::attributes_of_created(self.input, port));
         Ok(TargetGroupRef::Created(port.target_group.name.clone()))
     }
 
     fn create(&mut self, port: &Port, group: TargetGroupRef, reason: &str) {
         let balancer = BalancerRef::Arn(self.existing.described.arn.clone());
         self.steps
-            .push(listener_creation(self.question, balancer, port, group, reason));
+            .push(listener_creation(self.input, balancer, port, group, reason));
     }
 
     fn modify(&mut self, listener: &Listener, port: &Port, group: TargetGroupRef, reason: &str) {
@@ -239,7 +239,7 @@ impl<'a> Sync<'a> {
         if self.is_used(group) {
             return;
         }
-        if !self.question.desired.target_groups.has(&group.described.name) {
+        if !self.input.desired.target_groups.has(&group.described.name) {
             self.gone.insert(group.described.arn.clone());
         } else if !self.is_awaited(group) {
             self.delete(group);
@@ -251,13 +251,13 @@ impl<'a> Sync<'a> {
         let by_listener = self.existing.listeners.iter().any(|listener| {
             listener.settings.target_group_arn.as_deref() == Some(arn) && !self.gone.contains(&listener.arn)
         });
-        by_listener || self.question.desired.ports.iter().any(|port| self.will_have(port, arn))
+        by_listener || self.input.desired.ports.iter().any(|port| self.will_have(port, arn))
     }
 
     fn will_have(&self, port: &Port, arn: &str) -> bool {
-        let group = match self.work(port) {
-            Work::Keep(_, group) => Some(group),
-            Work::Lead(_, usable) | Work::Renew(_, usable) | Work::Add(usable) => usable,
+        let group = match self.change_of(port) {
+            PortChange::Keep(_, group) => Some(group),
+            PortChange::Lead(_, usable) | PortChange::Renew(_, usable) | PortChange::Add(usable) => usable,
         };
         group.is_some_and(|group| group.described.arn == arn)
     }
@@ -280,7 +280,7 @@ impl<'a> Sync<'a> {
     /// Deletes what is left of this Service's target groups. One that someone else uses is not touched.
     fn clear(&mut self) {
         let existing = self.existing.groups.iter();
-        let spare = self.question.observed.spare.iter().filter(|group| is_free(group));
+        let spare = self.input.observed.spare.iter().filter(|group| is_free(group));
         for group in existing.chain(spare) {
             self.leave(group);
         }

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elbv2::{NewNetworkLoadBalancer, SubnetMapping};
 
-use super::super::error::World;
+use super::super::error::Environment;
 use super::super::model::network::Existing;
 use super::super::spec::names;
 use super::super::spec::network::attributes;
@@ -24,16 +24,16 @@ use super::subnets;
 use super::{GroupRef, Plan, Planned, or_refused};
 
 pub use deletion::plan_deletion;
-pub use input::{Following, Question};
+pub use input::{PlanInput, TargetsInput};
 pub use node_rules::{as_permissions, unneeded_checks};
 pub use step::{BalancerRef, Step, TargetGroupRef};
 
 /// The plan for a load balancer whose Service cannot have what it asks for: the targets of its groups follow the Nodes, and
 /// nothing else changes. Rules of the nodes' groups depend on what the Service asks for, and stay as they are.
 #[must_use]
-pub fn follow(following: Following<'_>) -> Plan {
-    let goal = targets::goal(following);
-    let groups = following
+pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
+    let goal = targets::goal(input);
+    let groups = input
         .observed
         .load_balancer
         .iter()
@@ -55,39 +55,39 @@ pub fn follow(following: Following<'_>) -> Plan {
 ///
 /// # Errors
 /// When AWS's world does not allow what is asked for; then nothing is to be done at all.
-pub fn plan(question: Question<'_>) -> Result<Plan, World> {
-    let Question { observed, .. } = question;
-    let subnets = placement(question)?;
-    let targets = targets::goal(question.following());
-    let own = groups::own(question)?;
-    let groups = groups::wanted(question);
-    let (steps, targets, borrowed, refused) = match &observed.load_balancer {
+pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
+    let PlanInput { observed, .. } = input;
+    let subnets = placement(input)?;
+    let targets = targets::goal(input.targets_input());
+    let own = groups::own(input)?;
+    let groups = groups::wanted(input);
+    let (steps, targets, uses_shared_rules, refused) = match &observed.load_balancer {
         None => {
-            let listeners = first_listeners::of_new(question, &subnets, &targets)?;
+            let listeners = first_listeners::of_new(input, &subnets, &targets)?;
             let targets = targets.without_lost(&listeners, &BTreeSet::new(), observed);
-            let (rules, refused) = or_refused(node_rules::of_nodes(question, &subnets, &targets.after));
+            let (rules, refused) = or_refused(node_rules::of_nodes(input, &subnets, &targets.after));
             let mut steps = own.made;
-            steps.push(creation(question, &subnets, groups)?);
+            steps.push(creation(input, &subnets, groups)?);
             steps.extend(listeners);
-            steps.extend(balancer_attributes(question, BalancerRef::Created));
-            steps.extend(target_groups::attributes_of_new(question));
+            steps.extend(balancer_attributes(input, BalancerRef::Created));
+            steps.extend(target_groups::attributes_of_new(input));
             steps.extend([own.opened, own.closed, rules.add, rules.remove].concat());
-            steps.extend(groups::leftover(question));
-            (steps, targets, rules.borrowed, refused)
+            steps.extend(groups::leftover(input));
+            (steps, targets, rules.uses_shared_rules, refused)
         }
         Some(existing) => {
-            let (listeners, gone) = listeners::sync(question, existing, &targets)?;
+            let (listeners, gone) = listeners::sync(input, existing, &targets)?;
             let targets = targets.without_lost(&listeners, &gone, observed);
             let stands_in = observed.stands_in();
-            let (rules, refused) = or_refused(node_rules::of_nodes(question, &stands_in, &targets.after));
+            let (rules, refused) = or_refused(node_rules::of_nodes(input, &stands_in, &targets.after));
             let mut steps = [own.made, own.opened].concat();
             steps.extend(groups::attachment(existing, groups));
             steps.extend(rules.add);
             steps.extend(listeners);
             let arn = BalancerRef::Arn(existing.described.arn.clone());
-            steps.extend(balancer_attributes(question, arn));
-            steps.extend([own.closed, rules.remove, groups::leftover(question)].concat());
-            (steps, targets, rules.borrowed, refused)
+            steps.extend(balancer_attributes(input, arn));
+            steps.extend([own.closed, rules.remove, groups::leftover(input)].concat());
+            (steps, targets, rules.uses_shared_rules, refused)
         }
     };
     Ok(Plan {
@@ -95,20 +95,20 @@ pub fn plan(question: Question<'_>) -> Result<Plan, World> {
         unconfirmed: targets.unconfirmed,
         unchosen_subnets: BTreeSet::new(),
         targets: targets.after,
-        borrowed,
+        uses_shared_rules,
         refused,
     })
 }
 
 /// The subnets for a new load balancer. Those of one that exists cannot be changed, but are still looked for, as they
 /// always were: a Service that lists missing ones is told so.
-fn placement(question: Question<'_>) -> Result<Vec<Subnet>, World> {
-    let Question {
+fn placement(input: PlanInput<'_>) -> Result<Vec<Subnet>, Environment> {
+    let PlanInput {
         desired,
         settings,
         observed,
         ..
-    } = question;
+    } = input;
     let mut wanted = subnets::wanted(
         &desired.subnets,
         subnets::is_internal(observed.scheme(), desired.internal),
@@ -126,8 +126,8 @@ fn placement(question: Question<'_>) -> Result<Vec<Subnet>, World> {
     Ok(wanted)
 }
 
-fn creation(question: Question<'_>, subnets: &[Subnet], groups: Vec<GroupRef>) -> Result<Planned, World> {
-    let desired = question.desired;
+fn creation(input: PlanInput<'_>, subnets: &[Subnet], groups: Vec<GroupRef>) -> Result<Planned, Environment> {
+    let desired = input.desired;
     let elastic = addresses("eip-allocations", desired.elastic_addresses.as_ref(), subnets)?;
     let private = addresses("private-ipv4-addresses", desired.private_addresses.as_ref(), subnets)?;
     let mapping = |(at, subnet): (usize, &Subnet)| SubnetMapping {
@@ -140,22 +140,22 @@ fn creation(question: Question<'_>, subnets: &[Subnet], groups: Vec<GroupRef>) -
         internal: desired.internal,
         subnets: subnets.iter().enumerate().map(mapping).collect(),
         security_groups: Vec::new(),
-        tags: names::creation_tags(
-            &desired.tags,
-            question.settings.cluster_uid.as_deref(),
-            names::MOST_TAGS,
-        ),
+        tags: names::creation_tags(&desired.tags, input.settings.cluster_uid.as_deref(), names::MOST_TAGS),
     };
     let step = Step::CreateLoadBalancer { new, groups };
     Ok(Planned::new(step, "AWS has no load balancer of this name"))
 }
 
 /// The listed addresses: none, or one for each subnet.
-fn addresses(annotation: &'static str, listed: Option<&Vec<String>>, subnets: &[Subnet]) -> Result<Vec<String>, World> {
+fn addresses(
+    annotation: &'static str,
+    listed: Option<&Vec<String>>,
+    subnets: &[Subnet],
+) -> Result<Vec<String>, Environment> {
     match listed {
         None => Ok(Vec::new()),
         Some(listed) if listed.len() == subnets.len() => Ok(listed.clone()),
-        Some(listed) => Err(World::AddressCount {
+        Some(listed) => Err(Environment::AddressCount {
             annotation,
             addresses: listed.len(),
             subnets: subnets.len(),
@@ -163,11 +163,11 @@ fn addresses(annotation: &'static str, listed: Option<&Vec<String>>, subnets: &[
     }
 }
 
-fn balancer_attributes(question: Question<'_>, of: BalancerRef) -> Option<Planned> {
+fn balancer_attributes(input: PlanInput<'_>, of: BalancerRef) -> Option<Planned> {
     let fresh = attributes::of_new_balancer();
-    let existing: Option<&Existing> = question.observed.load_balancer.as_ref();
+    let existing: Option<&Existing> = input.observed.load_balancer.as_ref();
     let actual = existing.map_or(Some(&fresh), |existing| existing.attributes.as_ref())?;
-    let differences = attributes::differences(&question.desired.attributes, actual);
+    let differences = attributes::differences(&input.desired.attributes, actual);
     let names: Vec<&str> = differences.keys().map(String::as_str).collect();
     let reason = format!("attributes differ: {}", names.join(", "));
     (!differences.is_empty()).then(|| Planned::new(Step::ModifyAttributes(of, differences), reason))

@@ -9,16 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::{IpPermission, IpRange, SecurityGroup, Subnet};
 
-use super::super::super::error::World;
-use super::super::super::model::network::{Doomed, Observed};
+use super::super::super::error::Environment;
+use super::super::super::model::network::{Observed, OwnedResources};
 use super::super::super::settings::Settings;
 use super::super::super::spec::network::desired::Desired;
 use super::super::super::spec::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
 use super::super::super::spec::network::ports::UDP;
-use super::super::health_rules::{Check, Heirs, PROTOCOL, checks_of, shares};
+use super::super::health_rules::{Check, OtherUsers, PROTOCOL, checks_of, shares};
 use super::super::security_groups;
 use super::super::{GroupRef, GroupStep, Planned};
-use super::input::Question;
+use super::input::PlanInput;
 
 const EVERYONE: &str = "0.0.0.0/0";
 
@@ -31,7 +31,7 @@ pub(super) struct NodeRules {
     pub add: Vec<Planned>,
     pub remove: Vec<Planned>,
     /// Whether a rule of another load balancer serves this one too.
-    pub borrowed: bool,
+    pub uses_shared_rules: bool,
 }
 
 /// The rules that one group should have for one load balancer.
@@ -46,16 +46,16 @@ struct Wanted {
 ///
 /// Rules are taken away from groups without targets only when every target's groups are known.
 pub(super) fn of_nodes(
-    question: Question<'_>,
+    input: PlanInput<'_>,
     subnets: &[Subnet],
     targets: &BTreeSet<InstanceId>,
-) -> Result<NodeRules, World> {
-    let Question {
+) -> Result<NodeRules, Environment> {
+    let PlanInput {
         desired,
         settings,
         observed,
         ..
-    } = question;
+    } = input;
     if settings.disable_security_group_ingress {
         return Ok(NodeRules::default());
     }
@@ -65,27 +65,33 @@ pub(super) fn of_nodes(
     let mut rules = NodeRules::default();
     for group in observed.groups.values().filter(|group| !settings.is_frozen(&group.id)) {
         if open.contains(&group.id) {
-            rules.change(&desired.name, group, &wanted, &observed.heirs);
+            rules.change(&desired.name, group, &wanted, &observed.other_users);
         } else if all_described {
-            rules.change(&desired.name, group, &none(), &observed.heirs);
+            rules.change(&desired.name, group, &none(), &observed.other_users);
         }
     }
     Ok(rules)
 }
 
 /// The removal of all rules of a load balancer. A rule that another one needs gets that one's description.
-pub(super) fn removal(doomed: &Doomed, settings: &Settings) -> Vec<Planned> {
+pub(super) fn removal(owned_resources: &OwnedResources, settings: &Settings) -> Vec<Planned> {
     let mut rules = NodeRules::default();
-    for group in doomed.groups.values().filter(|group| !settings.is_frozen(&group.id)) {
-        rules.change(&doomed.name, group, &none(), &doomed.heirs);
-        let checks = checks_of([group].into_iter(), &doomed.name);
-        for (heir, checks) in shares(&doomed.heirs, checks.into_iter()) {
+    for group in owned_resources
+        .groups
+        .values()
+        .filter(|group| !settings.is_frozen(&group.id))
+    {
+        rules.change(&owned_resources.name, group, &none(), &owned_resources.other_users);
+        let checks = checks_of([group].into_iter(), &owned_resources.name);
+        for (other_user, checks) in shares(&owned_resources.other_users, checks.into_iter()) {
             let step = GroupStep::HandOver {
                 group: group.id.clone(),
-                rules: as_permissions(&checks, &doomed.name),
-                to: as_permissions(&checks, heir),
+                rules: as_permissions(&checks, &owned_resources.name),
+                to: as_permissions(&checks, other_user),
             };
-            rules.remove.push(Planned::new(step, format!("{heir} needs the rule")));
+            rules
+                .remove
+                .push(Planned::new(step, format!("{other_user} needs the rule")));
         }
     }
     rules.remove
@@ -152,17 +158,17 @@ fn keys(protocol: &str, ports: &BTreeSet<i32>, cidrs: &BTreeSet<String>) -> BTre
 impl NodeRules {
     /// A rule for health checks that the load balancer does not need and another one does stays as it is, as long as the
     /// load balancer is there.
-    fn change(&mut self, load_balancer: &str, group: &SecurityGroup, wanted: &Wanted, heirs: &Heirs) {
+    fn change(&mut self, load_balancer: &str, group: &SecurityGroup, wanted: &Wanted, other_users: &OtherUsers) {
         let (health, client) = (rule(HEALTH_RULE, load_balancer), rule(CLIENT_RULE, load_balancer));
         let mut rules = described(group);
         let empty = BTreeSet::new();
         let all: BTreeSet<&Key> = wanted.health.iter().flatten().chain(&wanted.client).collect();
         if wanted.health.is_some() {
-            let is_needed = |key: &Key| check_of(key).is_some_and(|check| heirs.contains_key(&check));
+            let is_needed = |key: &Key| check_of(key).is_some_and(|check| other_users.contains_key(&check));
             self.remove(group, &mut rules, &health, |key| !all.contains(key) && !is_needed(key));
             let of_another = |text: &String| *text != health && text.starts_with(HEALTH_RULE);
             let checks = wanted.health.iter().flatten();
-            self.borrowed |= checks.filter_map(|key| rules.get(key)).any(of_another);
+            self.uses_shared_rules |= checks.filter_map(|key| rules.get(key)).any(of_another);
             self.add(group, &mut rules, &health, wanted.health.as_ref().unwrap_or(&empty));
         }
         self.remove(group, &mut rules, &client, |key| !all.contains(key));

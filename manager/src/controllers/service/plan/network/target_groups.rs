@@ -2,12 +2,12 @@
 
 use outrigger_aws::elbv2::{Attributes, HealthCheckChange, NewTargetGroup, TargetHealthCheck};
 
-use super::super::super::error::World;
+use super::super::super::error::Environment;
 use super::super::super::model::network::Group;
 use super::super::super::spec::network::attributes;
 use super::super::super::spec::network::ports::Port;
 use super::super::Planned;
-use super::input::Question;
+use super::input::PlanInput;
 use super::targets::{self, Goal};
 use super::{Step, TargetGroupRef};
 
@@ -24,23 +24,19 @@ pub(super) fn creation(port: &Port, vpc: &str, goal: &Goal, reason: &str) -> Vec
 }
 
 /// The attributes of all groups that a plan for a new load balancer makes.
-pub(super) fn attributes_of_new(question: Question<'_>) -> Vec<Planned> {
-    let made = question
-        .desired
-        .ports
-        .iter()
-        .filter(|port| spare(question, port).is_none());
-    made.filter_map(|port| attributes_of_created(question, port)).collect()
+pub(super) fn attributes_of_new(input: PlanInput<'_>) -> Vec<Planned> {
+    let made = input.desired.ports.iter().filter(|port| spare(input, port).is_none());
+    made.filter_map(|port| attributes_of_created(input, port)).collect()
 }
 
 /// The attributes of a group that the plan makes.
-pub(super) fn attributes_of_created(question: Question<'_>, port: &Port) -> Option<Planned> {
+pub(super) fn attributes_of_created(input: PlanInput<'_>, port: &Port) -> Option<Planned> {
     let created = TargetGroupRef::Created(port.target_group.name.clone());
-    changed_attributes(question, created, Some(&attributes::of_new_target_group()))
+    changed_attributes(input, created, Some(&attributes::of_new_target_group()))
 }
 
 /// What brings a group that stays to what the port asks for: targets, health check, attributes.
-pub(super) fn upkeep(question: Question<'_>, port: &Port, group: &Group, goal: &Goal) -> Vec<Planned> {
+pub(super) fn upkeep(input: PlanInput<'_>, port: &Port, group: &Group, goal: &Goal) -> Vec<Planned> {
     let arn = &group.described.arn;
     let mut steps: Vec<Planned> = targets::of_kept(goal, group, port.target_group.port)
         .into_iter()
@@ -52,12 +48,12 @@ pub(super) fn upkeep(question: Question<'_>, port: &Port, group: &Group, goal: &
         ));
     }
     let of_group = TargetGroupRef::Arn(arn.clone());
-    steps.extend(changed_attributes(question, of_group, group.attributes.as_ref()));
+    steps.extend(changed_attributes(input, of_group, group.attributes.as_ref()));
     steps
 }
 
-fn changed_attributes(question: Question<'_>, group: TargetGroupRef, actual: Option<&Attributes>) -> Option<Planned> {
-    let wanted = question.desired.target_group_attributes.as_ref()?;
+fn changed_attributes(input: PlanInput<'_>, group: TargetGroupRef, actual: Option<&Attributes>) -> Option<Planned> {
+    let wanted = input.desired.target_group_attributes.as_ref()?;
     let differences = attributes::target_group_differences(wanted, actual?);
     let names: Vec<&str> = differences.keys().map(String::as_str).collect();
     let reason = format!("attributes differ: {}", names.join(", "));
@@ -82,10 +78,10 @@ fn health_check_change(wanted: &TargetHealthCheck, actual: &TargetHealthCheck) -
 }
 
 /// An unused target group that a port can have.
-pub(super) fn spare<'a>(question: Question<'a>, port: &Port) -> Option<&'a Group> {
+pub(super) fn spare<'a>(input: PlanInput<'a>, port: &Port) -> Option<&'a Group> {
     let usable =
         |group: &&Group| group.described.name == port.target_group.name && is_free(group) && group.serves(port);
-    question.observed.spare.iter().find(usable)
+    input.observed.spare.iter().find(usable)
 }
 
 /// Whether no load balancer uses a target group.
@@ -94,16 +90,16 @@ pub(super) fn is_free(group: &Group) -> bool {
 }
 
 /// Whether a target group has the name of one that the plan makes, so that it has gone before.
-pub(super) fn is_wanted_name(question: Question<'_>, group: &Group) -> bool {
+pub(super) fn is_wanted_name(input: PlanInput<'_>, group: &Group) -> bool {
     let named = |port: &Port| port.target_group.name == group.described.name;
-    question.desired.ports.iter().any(named)
+    input.desired.ports.iter().any(named)
 }
 
 /// An unused target group that has the name of one to be made, and is another one.
-pub(super) fn in_the_way_of_new<'a>(question: Question<'a>, port: &Port) -> Result<Option<&'a Group>, World> {
+pub(super) fn in_the_way_of_new<'a>(input: PlanInput<'a>, port: &Port) -> Result<Option<&'a Group>, Environment> {
     let named = |group: &&Group| group.described.name == port.target_group.name;
-    match question.observed.spare.iter().find(named) {
-        Some(group) if !is_free(group) => Err(World::TargetGroupTaken {
+    match input.observed.spare.iter().find(named) {
+        Some(group) if !is_free(group) => Err(Environment::TargetGroupTaken {
             name: group.described.name.clone(),
             load_balancer: group
                 .described

@@ -6,9 +6,9 @@ use outrigger_aws::InstanceId;
 use outrigger_aws::elbv2::Target;
 
 use super::super::super::model::network::{Group, Observed};
-use super::super::targets;
 use super::super::super::plan::{self, Planned};
-use super::input::Following;
+use super::super::targets;
+use super::input::TargetsInput;
 use super::{Step, TargetGroupRef};
 
 /// Who is to be a target. All target groups of a load balancer have the same instances.
@@ -57,15 +57,11 @@ fn leaves(planned: &Planned, group: &Group, target: &Target) -> bool {
     }
 }
 
-pub(super) fn goal(following: Following<'_>) -> Goal {
-    let registered = following.observed.registered();
-    let wanted = targets::wanted(following.candidates, &registered, &following.observed.instances);
-    let change = targets::change(&wanted, &registered, following.seen_gone);
-    let dead = following
-        .observed
-        .instances
-        .iter()
-        .filter(|(_, instance)| !instance.living);
+pub(super) fn goal(input: TargetsInput<'_>) -> Goal {
+    let registered = input.observed.registered();
+    let wanted = targets::wanted(input.candidates, &registered, &input.observed.instances);
+    let change = targets::change(&wanted, &registered, input.seen_gone);
+    let dead = input.observed.instances.iter().filter(|(_, instance)| !instance.living);
     Goal {
         dead: dead.map(|(id, _)| id.clone()).collect(),
         after: wanted.union(&change.unconfirmed).cloned().collect(),

@@ -43,7 +43,7 @@ async fn leaves_nothing(deletion: &Deletion) -> Verdict {
     let before = fixture.aws.world();
     let end = to_the_end(&fixture).await?;
     let after = fixture.aws.world();
-    let ours = Ours::doomed(&[&before, &after]);
+    let ours = Ours::owned_resources(&[&before, &after]);
     same(
         &others(after.clone(), &ours),
         &others(before, &ours),

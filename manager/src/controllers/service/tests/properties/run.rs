@@ -39,7 +39,7 @@ pub fn run(test: impl Future<Output = Verdict>) -> Verdict {
 pub fn class(error: &Error) -> String {
     match error {
         Error::Invalid(_) => "invalid".to_owned(),
-        Error::World(_) => "world".to_owned(),
+        Error::Environment(_) => "world".to_owned(),
         Error::GroupInUse { .. } => "group in use".to_owned(),
         Error::Aws(error) => format!("AWS {}", error.code().unwrap_or("without an answer")),
         other => format!("other {other}"),
