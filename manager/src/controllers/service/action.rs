@@ -1,4 +1,4 @@
-//! What a Service needs of this controller.
+//! What the controller does for a Service.
 
 use std::time::Duration;
 
@@ -6,27 +6,25 @@ use k8s_openapi::api::core::v1::Service;
 
 use super::spec::names::FINALIZER;
 
-/// What is to be done for a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceAction {
-    /// It is none of ours.
+    /// The Service is not managed.
     Ignore,
-    /// It wants a load balancer.
+    /// Create or update the load balancer.
     Ensure,
-    /// What it has is to be deleted, then it is to be let go.
+    /// Delete the load balancer, then remove the finalizer.
     Delete,
 }
 
-/// When to look at a Service again, if nothing happens before.
+/// When to reconcile a Service again without a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Not by itself.
     OnChange,
-    /// After this time.
     After(Duration),
 }
 
-/// Whether a Service wants a load balancer of this controller: any class, even a familiar one, is someone else's.
+/// Whether a Service requests a load balancer of this controller. A Service with any class belongs to another
+/// controller.
 fn wants(service: &Service) -> bool {
     service
         .spec
@@ -34,7 +32,6 @@ fn wants(service: &Service) -> bool {
         .is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none())
 }
 
-/// Whether the finalizer is there.
 #[must_use]
 pub fn has_finalizer(service: &Service) -> bool {
     service
@@ -45,7 +42,7 @@ pub fn has_finalizer(service: &Service) -> bool {
         .any(|finalizer| finalizer == FINALIZER)
 }
 
-/// Whether a class says that the load balancer is another controller's.
+/// Whether the Service has a `loadBalancerClass`.
 #[must_use]
 pub fn has_class(service: &Service) -> bool {
     service
@@ -54,7 +51,6 @@ pub fn has_class(service: &Service) -> bool {
         .is_some_and(|spec| spec.load_balancer_class.is_some())
 }
 
-/// What is to be done.
 #[must_use]
 pub fn action(service: &Service) -> ServiceAction {
     let deleting = service.metadata.deletion_timestamp.is_some();

@@ -14,27 +14,20 @@ use super::settings::Settings;
 use super::writer::Writer;
 use crate::node_cache::NodeCache;
 
-/// The service controller's state and tools.
 pub struct Context {
-    /// AWS.
     pub aws: Aws,
-    /// What holds for all Services.
     pub settings: Settings,
-    /// The Nodes.
     pub nodes: NodeCache,
-    /// The API server.
     pub writer: Arc<dyn Writer>,
-    /// The right to write.
     pub permit: Permit,
-    /// What is remembered.
+    /// State by Service.
     pub states: ServiceStates,
-    /// Counts updates of targets.
     pub node_sync: NodeSync,
-    /// Until then no target goes because its Node is not there: what is known may not be complete yet.
+    /// Until then no target is removed because its Node is missing: the Nodes may not be complete.
     pub settled_at: Instant,
-    /// Held from the look before a deletion to its last write: load balancers share rules of nodes' groups, and of two that
-    /// go at once each would leave a rule to the other.
+    /// Held from the observation before a deletion to its last write: load balancers share rules of the Nodes' groups,
+    /// and two concurrent deletions would each leave a rule to the other.
     pub deleting: Mutex<()>,
-    /// Who waits to have a load balancer made.
+    /// Services that wait for the creation of a load balancer.
     pub creation_queues: CreationQueues,
 }

@@ -1,5 +1,5 @@
-//! What users are told, by Events on their Services. Reasons and messages are those of the service controller of
-//! Kubernetes; `RepairedLoadBalancer` and the ones that warn of limits are ours.
+//! Emits Events on Services. Reasons and messages are those of Kubernetes' service controller; `RepairedLoadBalancer`
+//! and warnings about limits are ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use super::spec::desired::Desired;
 use super::spec::names::uid;
 use crate::events::EventType;
 
-/// What was done when something failed; it begins the message of the Event.
+/// The failed operation, at the beginning of the Event's message.
 pub(super) const ADD_FINALIZER: &str = "failed to add load balancer cleanup finalizer";
 pub(super) const ENSURE: &str = "failed to ensure load balancer";
 pub(super) const WRITE_STATUS: &str = "failed to update load balancer status";
@@ -25,32 +25,31 @@ pub(super) const CHECK_BEFORE_CLEANUP: &str = "failed to check if load balancer 
 pub(super) const DELETE: &str = "failed to delete load balancer";
 pub(super) const REMOVE_FINALIZER: &str = "failed to remove load balancer cleanup finalizer";
 
-/// As many names of Nodes are told, and how many more there are.
+/// At most this many names of Nodes are in a message.
 const MOST_NODES_NAMED: usize = 20;
 
-/// As many repairs are told one by one.
+/// At most this many repairs are in a message.
 const MOST_REPAIRS_NAMED: usize = 5;
 
-/// A failure, with what was done.
+/// A failure and the failed operation.
 #[derive(Debug)]
 pub(super) struct Failure {
     failed: Failed,
     pub error: Box<Error>,
 }
 
-/// What failed.
 #[derive(Debug)]
 enum Failed {
-    /// Bringing a Service to its desired state; what was done for that.
+    /// The sync of a Service, with the failed operation.
     Sync(&'static str),
-    /// Following these Nodes.
+    /// The update of targets for these Nodes.
     Nodes(Vec<String>),
-    /// Deleting what a Service had that is gone.
+    /// The deletion of the resources of a Service that is gone.
     Orphan,
 }
 
 impl Failure {
-    /// The same failure, of an update that followed the Nodes.
+    /// The same failure, reported for an update after a change of Nodes.
     pub fn after_node_change(self, reason: Reason, nodes: impl FnOnce() -> Vec<String>) -> Self {
         if reason != Reason::NodesChanged {
             return self;
@@ -59,7 +58,7 @@ impl Failure {
         Self { failed, ..self }
     }
 
-    /// The same failure, about a Service that is gone.
+    /// The same failure, reported for a Service that is gone.
     pub fn of_orphan(self) -> Self {
         let failed = Failed::Orphan;
         Self { failed, ..self }
@@ -89,7 +88,7 @@ impl Failure {
     }
 }
 
-/// Says what was done when something failed.
+/// Adds the failed operation to an error.
 pub(super) trait During<T> {
     fn during(self, what: &'static str) -> Result<T, Failure>;
 }
@@ -113,7 +112,7 @@ fn some_of(names: &[String]) -> String {
     some.join(" ")
 }
 
-/// What came back, step by step.
+/// The message about repaired drift.
 fn repairs<'a>(steps: impl Iterator<Item = &'a Planned>) -> Option<String> {
     let all: Vec<String> = steps
         .map(|planned| format!("{} ({})", planned.step.action(), planned.reason))
@@ -128,8 +127,8 @@ fn repairs<'a>(steps: impl Iterator<Item = &'a Planned>) -> Option<String> {
     (!all.is_empty()).then(|| format!("Repaired load balancer, which was changed at AWS: {named}{more}"))
 }
 
-/// What AWS has refused, and what can be done about it. The target groups of a load balancer have the same instances: each
-/// is named once.
+/// The message about refused targets. The target groups of a load balancer have the same instances, so each is named
+/// once.
 fn refusals(refused: &[RejectedTarget]) -> Option<String> {
     let mut by_words: BTreeMap<(&str, &str), BTreeSet<String>> = BTreeMap::new();
     for RejectedTarget { instance, action, why } in refused {
@@ -149,12 +148,12 @@ fn refusals(refused: &[RejectedTarget]) -> Option<String> {
     })
 }
 
-/// Whether a step is what an update after a change of Nodes consists of.
+/// Whether a step belongs to an update after a change of Nodes.
 fn follows_nodes(step: &Step) -> bool {
     step.is_of_targets() || matches!(step, Step::Group(_))
 }
 
-/// Tells that the work on a Service begins, where the user asked for something.
+/// Emits `EnsuringLoadBalancer` after a change of the spec.
 pub(super) async fn report_begin(context: &Context, service: &Service, reason: Reason) {
     if reason == Reason::SpecChanged {
         report_ensuring(context, service).await;
@@ -169,7 +168,7 @@ async fn report_ensuring(context: &Context, service: &Service) {
     emit(context, service, EventType::Normal, "EnsuringLoadBalancer", message).await;
 }
 
-/// Tells that no Node can be a target, once, and again with each wish of the user's.
+/// Emits an Event if no Node can be a target, once, and again with each change of the spec.
 pub(super) async fn report_no_nodes(context: &Context, service: &Service, none: bool, reason: Reason) {
     let reported = context.states.update(uid(service), |state| {
         std::mem::replace(&mut state.no_nodes_reported, none)
@@ -180,7 +179,7 @@ pub(super) async fn report_no_nodes(context: &Context, service: &Service, none: 
     }
 }
 
-/// Tells that writes begin, where nobody asked for them and nobody has been told.
+/// Emits `EnsuringLoadBalancer` before writes after a restart or retry, unless it was emitted.
 pub(super) async fn report_writes(context: &Context, service: &Service, plan: &Plan, reason: Reason) {
     let unasked = matches!(reason, Reason::Restart | Reason::Retry) && !plan.steps.is_empty();
     if unasked && !plan.changes_targets_only() && !context.states.of(uid(service)).ensuring_reported {
@@ -188,7 +187,7 @@ pub(super) async fn report_writes(context: &Context, service: &Service, plan: &P
     }
 }
 
-/// Tells what came of a plan.
+/// Emits the result of a plan.
 pub(super) async fn report_done(context: &Context, service: &Service, plan: &Plan, reason: Reason, no_nodes: bool) {
     let ensuring = context.states.update(uid(service), |state| {
         std::mem::replace(&mut state.ensuring_reported, false)
@@ -233,7 +232,7 @@ pub(super) async fn report_fullness(context: &Context, service: &Service, fullne
     }
 }
 
-/// Tells which targets AWS has refused, where that is news.
+/// Reports refused targets, if they have changed.
 pub(super) async fn report_refused(context: &Context, service: &Service, refused: &[RejectedTarget]) {
     let Some(message) = refusals(refused) else {
         return;
@@ -288,7 +287,7 @@ pub(super) async fn report_unlisted_zones(context: &Context, service: &Service) 
     emit(context, service, EventType::Warning, "ZonesUnreadable", &message).await;
 }
 
-/// Tells that the deletion begins, once.
+/// Emits `DeletingLoadBalancer`, once.
 pub(super) async fn report_deletion(context: &Context, service: &Service, plan: &Plan) {
     let reported = context.states.update(uid(service), |state| {
         std::mem::replace(&mut state.deletion_reported, true)
@@ -304,12 +303,12 @@ pub(super) async fn report_deleted(context: &Context, service: &Service) {
     emit(context, service, EventType::Normal, "DeletedLoadBalancer", message).await;
 }
 
-/// Takes in a failure, and tells it where it is news.
+/// Records a failure and reports it, if it is new.
 pub(super) async fn report_failure(context: &Context, service: &Service, failure: &Failure) {
     let (reason, message) = failure.event();
     let (pause, is_news) = context.states.update(uid(service), |state| {
         let pause = state.fail();
-        // AWS takes a while to let go of a deleted load balancer's group: no news for the first minute.
+        // AWS releases the group of a deleted load balancer after a while: not reported for the first minute.
         let expected = matches!(*failure.error, Error::GroupInUse { .. }) && state.failures < 4;
         let is_news = !expected
             && !matches!(*failure.error, Error::NotLeader(_))

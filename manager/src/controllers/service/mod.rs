@@ -6,17 +6,17 @@
 //! ```
 //!
 //! Names, tags, rules and numbers are those of the in-tree provider, so that taking over a load balancer changes
-//! nothing. Where this controller means to be better than both of its predecessors:
+//! nothing. Differences from both predecessors:
 //!
 //! - an unchanged Service costs no write;
-//! - targets join when Ready, and leave only when their Node is gone or excluded; a sudden loss is looked at twice, and
-//!   none counts before everything has settled after a start;
-//! - a Service that cannot have what it asks for keeps what it has, and its targets follow the Nodes;
-//! - what is changed at AWS by others is found by a slow cycle, put back and told;
-//! - deletion goes on after a crash at any step, never waits in a worker, and lets the Service go last;
-//! - security groups that someone else made are never deleted, and rules that name them stay when a load balancer
-//!   goes, since others may live on them;
-//! - a subnet in a local or wavelength zone that a load balancer stands in stays.
+//! - a target is added when its Node is Ready, and removed only when the Node is deleted or excluded; a sudden loss
+//!   must be observed twice, and no loss counts directly after a start;
+//! - a Service with an invalid spec keeps its load balancer, and the targets follow the Nodes;
+//! - drift at AWS is detected by a slow resync, repaired and reported by an Event;
+//! - deletion resumes after a crash at any step, never blocks a worker, and removes the finalizer last;
+//! - security groups of others are never deleted, and rules that name them stay, since other resources may depend on
+//!   them;
+//! - an attached subnet in a local or wavelength zone stays attached.
 
 pub mod action;
 mod cluster_uid;
@@ -83,40 +83,34 @@ use writer::ApiWriter;
 pub use error::Error;
 pub use settings::HealthProbe;
 
-/// How long after its start this controller takes no target away because its Node is not there. The Nodes have been listed
-/// by then, at once and from the API server's store; a loss right after that counts only when it is still one later.
+/// For this time after the start no target is removed because its Node is missing. The Nodes have been listed by then;
+/// a loss counts if it still exists after this time.
 const SETTLING: Duration = service_state::CONFIRMATION;
 
-/// What the controller is given.
 pub struct Deps {
-    /// The API server.
     pub client: Client,
-    /// The same, as the manager itself: where controllers have service accounts, none of them may read a Namespace.
+    /// The API server, with the manager's own identity: with service accounts for controllers, none of them may read a
+    /// Namespace.
     pub cluster: Client,
-    /// The Nodes; someone else keeps the cache filled.
+    /// The Nodes; the manager fills the cache.
     pub nodes: NodeCache,
-    /// EC2.
     pub ec2: Arc<dyn Ec2>,
-    /// What is known about instances, shared by all controllers.
+    /// Instances, shared by all controllers.
     pub instances: Instances,
-    /// Classic load balancers.
     pub elb: Arc<dyn Elb>,
-    /// Network load balancers.
     pub elbv2: Arc<dyn Elbv2>,
-    /// What holds for all Services.
     pub settings: Settings,
-    /// How many Services are worked on at the same time, at least 1 (`--concurrent-service-syncs`).
+    /// Services that are reconciled at the same time, at least 1 (`--concurrent-service-syncs`).
     pub concurrent_syncs: usize,
-    /// How leftovers of Services are looked for.
+    /// The sweep of orphaned resources.
     pub sweep: SweepSettings,
-    /// Metrics.
     pub metrics: Metrics,
 }
 
-/// Runs until `stop`, and returns after the last write has ended. Nothing is done before all Nodes are known.
+/// Runs until `stop`, and returns after the last write has ended. Nothing is reconciled before all Nodes are known.
 ///
 /// # Errors
-/// None so far: failures are those of single Services, told by Events on them.
+/// None so far: failures concern single Services and are reported by Events.
 pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Result<(), Error> {
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
@@ -164,8 +158,8 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
     Ok(())
 }
 
-/// Waits for a stop that comes before the Services have been listed. The runtime's graceful end waits for that list, and
-/// so for an API server that may be away; until then nothing has been begun, so that nothing has to be waited for.
+/// Waits for a stop before the Services have been listed. The runtime's graceful shutdown waits for that list, and so
+/// for an API server that may be unavailable; no work has begun by then.
 async fn stopped_before(listed: Store<Service>, stop: CancellationToken) {
     tokio::select! {
         biased;
@@ -208,7 +202,7 @@ fn context(deps: Deps, permit: Permit) -> Context {
     }
 }
 
-/// Waits for a worker and looks at a Service. What was queued before the end is not begun after it.
+/// Waits for a worker and reconciles a Service. A queued Service is not begun after the stop.
 async fn reconcile(service: Arc<Service>, workers: Arc<Workers>) -> Result<Action, Error> {
     let metadata = &service.metadata;
     let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
@@ -230,7 +224,7 @@ async fn reconcile(service: Arc<Service>, workers: Arc<Workers>) -> Result<Actio
                 true => workers.pool.acquire_for_deletion(is_deleted).await,
                 false => workers.pool.acquire(requested).await,
             };
-            // Who waited for one thing and is to have the other waits with those.
+            // If the Service switched between sync and delete while queued, queue it again.
             if is_deleted() == to_delete {
                 return permit;
             }
@@ -241,14 +235,14 @@ async fn reconcile(service: Arc<Service>, workers: Arc<Workers>) -> Result<Actio
         () = workers.stop.cancelled() => None,
         permit = permit => Some(permit),
     };
-    // It may have changed while it waited; another look is due then anyway, unless it is gone.
+    // The Service may have changed while queued; then it is reconciled again anyway, unless it is gone.
     let (Some(_permit), Some(service)) = (permit, now()) else {
         workers.queue.forget(&key);
         return Ok(Action::await_change());
     };
     let _working = workers.queue.start(&key);
     let span = tracing::info_span!("reconcile", controller = "service", namespace, name);
-    // In a box of its own, so that those who wait take little room.
+    // Boxed, so that queued Services take little memory.
     let next = Box::pin(reconcile::reconcile(&workers.context, &service))
         .instrument(span)
         .await?;

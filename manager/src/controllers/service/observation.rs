@@ -1,4 +1,4 @@
-//! Looking at AWS on behalf of a Service, and what has to be done then.
+//! Observes AWS for a Service and plans the changes.
 
 use std::collections::BTreeSet;
 
@@ -20,19 +20,17 @@ use super::spec::desired::Desired;
 use super::spec::names::uid;
 use super::{inventory, plan};
 
-/// What came of a look at AWS.
 pub(super) struct Observation {
-    /// What is to be done.
     pub plan: Plan,
-    /// The address of the load balancer that is there.
+    /// The address of the existing load balancer.
     pub hostname: Option<String>,
-    /// The groups that were looked at.
+    /// The observed security groups.
     pub groups: Vec<SecurityGroup>,
-    /// The load balancer that is there.
+    /// The existing load balancer.
     pub identity: Option<LoadBalancerIdentity>,
-    /// The scheme of the load balancer that is there.
+    /// The scheme of the existing load balancer.
     pub scheme: Option<String>,
-    /// Whether attributes were read too.
+    /// Whether attributes were read.
     pub is_full: bool,
     /// A read that AWS denied and that the plan was made without.
     pub denied: Option<AwsError>,
@@ -40,31 +38,28 @@ pub(super) struct Observation {
     pub given_names: BTreeSet<String>,
 }
 
-/// A Service that is worked on.
+/// One reconciliation of a Service.
 pub(super) struct Pass<'a> {
-    /// It.
     pub service: &'a Service,
-    /// What it asks for.
     pub desired: &'a Desired,
-    /// Who may be a target.
+    /// Nodes that may be targets.
     pub candidates: &'a [Candidate],
-    /// Targets that are known to go.
+    /// Targets with a confirmed loss.
     pub going: &'a BTreeSet<InstanceId>,
-    /// Why it is looked at.
     pub reason: Reason,
-    /// Whether it is time to look at everything again, in search of drift.
+    /// Whether the next full observation is due.
     pub due: bool,
     /// No Node may be a target of any Service.
     pub no_nodes: bool,
 }
 
-/// Looks at AWS and makes a plan: where nobody has asked, from what others were told just before, if that leads to
-/// nothing; else from what AWS says now.
+/// Observes AWS and makes a plan. Without a change of the spec or a failure, shared answers are used first; if they
+/// lead to a write, AWS is read again.
 ///
 /// # Errors
-/// What AWS refuses to tell, and what keeps the Service from its desired state.
+/// A failed read, or a spec that cannot be met.
 pub(super) async fn observe(context: &Context, pass: &Pass<'_>, search: Search) -> Result<Observation, Error> {
-    // Who looks for drift this often wants to see what is there now.
+    // With so short a resync period, shared answers would hide drift.
     let often = context
         .settings
         .resync_period
@@ -151,8 +146,7 @@ async fn observe_with(
     }
 }
 
-/// The candidates, and while not everything is known for sure also the targets that are there: they stay. Those that
-/// go for a known reason are none of them.
+/// The candidates, and shortly after a start also the registered targets, except for those with a confirmed loss.
 pub(super) fn with_held(
     context: &Context,
     candidates: &[Candidate],

@@ -12,19 +12,18 @@ use super::spec::names;
 use super::spec::names::uid;
 use super::spec::owner::other_uid;
 
-/// A load balancer that exists, as far as the question is whose it is.
+/// The properties of a load balancer that tell which cluster owns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadBalancerIdentity {
-    /// Its DNS name, which no other load balancer ever has.
+    /// Its DNS name, which is never reused.
     pub dns_name: String,
-    /// The ARN of a network load balancer; `None`: it is a classic one.
+    /// The ARN; `None` for a classic load balancer.
     pub arn: Option<String>,
     /// Its tags, if they were read.
     pub tags: Option<Tags>,
 }
 
 impl LoadBalancerIdentity {
-    /// A classic load balancer.
     #[must_use]
     pub fn classic(existing: &model::classic::Existing) -> Self {
         Self {
@@ -43,7 +42,6 @@ impl LoadBalancerIdentity {
         Self { tags: None, ..self }
     }
 
-    /// A network load balancer.
     #[must_use]
     pub fn network(existing: &model::network::Existing) -> Self {
         Self {
@@ -54,11 +52,12 @@ impl LoadBalancerIdentity {
     }
 }
 
-/// Makes sure that a plan changes no load balancer of another cluster. Tags that an observation did not read are read here,
-/// once for each load balancer in the life of the process.
+/// Checks that a plan changes no load balancer of another cluster. Tags that the observation did not read are read
+/// here, once per load balancer and process.
 ///
 /// # Errors
-/// [`Environment::ForeignLoadBalancer`], and a call that failed other than by a denial: then all are taken for ours.
+/// [`Environment::ForeignLoadBalancer`], and a failed read. After a denied read the load balancer counts as this
+/// cluster's.
 pub(super) async fn check_owner(
     context: &Context,
     service: &Service,
@@ -99,7 +98,6 @@ pub(super) async fn check_owner(
     Ok(())
 }
 
-/// Remembers that a load balancer is this cluster's.
 pub(super) fn remember_owned(context: &Context, service: &Service, dns_name: &str) {
     context
         .states

@@ -1,4 +1,4 @@
-//! Bringing one Service to its desired state: observe, desired, plan, apply.
+//! Reconciles one Service: desired, observe, plan, execute.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -31,14 +31,13 @@ use super::spec::network;
 use super::writer::Found;
 use super::{observation, ownership, patches, update_targets};
 
-/// So long after a look began the address that it wrote may be missing in what is known of the Service: the watch is behind.
+/// For this time after a reconciliation the watch may not have delivered the address that it wrote.
 const STORE_LAG: Duration = Duration::from_secs(5);
 
-/// Looks at a Service and does what it needs. A failure is told by an Event and remembered for
-/// [`retry_after`].
+/// Reconciles a Service. A failure is reported by an Event and counts for [`retry_after`].
 ///
 /// # Errors
-/// What kept the Service from its desired state.
+/// The reason why the Service is not in its desired state.
 pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Error> {
     let result = match action(service) {
         ServiceAction::Ignore => orphaned_services::release_unmanaged(context, service).await,
@@ -59,7 +58,7 @@ pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Err
     result.map_err(|failure| *failure.error)
 }
 
-/// How long to wait after a failure.
+/// The backoff after a failure.
 #[must_use]
 pub fn retry_after(context: &Context, service: &Service) -> Duration {
     context.states.of(uid(service)).retry_after()
@@ -101,7 +100,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     let names = || eligible.iter().map(|node| node.name().to_owned()).collect();
     let desired = desired.during(events::ENSURE)?;
     let going = &state.confirmed_gone(now) | &targets::excluded(&nodes);
-    // The finalizer comes before the load balancer: who has none needs one made, and costs no look until its turn.
+    // A Service without our finalizer has no load balancer yet, so skip the AWS reads until a creation slot is free.
     let is_new = !has_finalizer(service);
     if (is_new || context.creation_queues.has(uid(service)))
         && let Some(later) = creation_slot::wait_for_creation(context, service, &desired).await
@@ -122,7 +121,8 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
         context.creation_queues.done(uid(service));
     }
     if context.states.of(uid(service)).name.is_empty() {
-        // It was found missing and forgotten meanwhile. Remembered again, what was made for it goes.
+        // The Service was deleted meanwhile and its state dropped. Restore the state, so that the new resources are
+        // deleted as orphaned.
         let fingerprint = SpecFingerprint::of(service);
         context
             .states
@@ -131,7 +131,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     ended.map_err(|failure| failure.after_node_change(reason, names))
 }
 
-/// Looks at AWS and does what is needed there, and writes the address.
+/// Observes AWS, executes the plan and writes the address.
 async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, now: Instant) -> Result<Next, Failure> {
     let Pass { service, desired, .. } = *pass;
     let look = observation::observe(context, pass, search).await;
@@ -143,7 +143,8 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
     {
         return Ok(later);
     }
-    // Also when a step fails, or a full target group, which needs the loss confirmed, would keep it from ever being so.
+    // Recorded before the writes: a full target group needs the confirmed loss, and a failed step must not prevent the
+    // confirmation.
     context.states.update(uid(service), |state| {
         state.note_gone(&observation.plan.unconfirmed, &observation.plan.targets, now);
         state.note_unchosen(&observation.plan.unchosen_subnets, now);
@@ -184,8 +185,8 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
     Ok(settle(context, service, settled, observation.plan, &refused))
 }
 
-/// When to look again, if nothing has to be done now: the last look was made from the same, not too long ago, and
-/// its address stands in the status.
+/// The next reconciliation, if there is nothing to do now: the spec is unchanged, the last observation is recent, and
+/// the status has the address.
 fn next_if_unchanged(
     context: &Context,
     service: &Service,
@@ -204,7 +205,7 @@ fn next_if_unchanged(
     }
 }
 
-/// How long until everything is to be looked at again, in search of drift; `None`: never.
+/// Time until the next full observation, which detects drift; `None`: never.
 fn until_resync(context: &Context, service: &Service, state: &ServiceState, now: Instant) -> Option<Duration> {
     let Some(whole) = state.last_full else {
         return Some(Duration::ZERO);
@@ -213,7 +214,7 @@ fn until_resync(context: &Context, service: &Service, state: &ServiceState, now:
     Some(after.saturating_sub(now.saturating_duration_since(whole)))
 }
 
-/// The finalizer comes before anything that would have to be cleaned up.
+/// Adds the finalizer, before anything is created that needs cleanup.
 async fn add_finalizer(context: &Context, service: &Service) -> Result<Found, Error> {
     if has_finalizer(service) {
         return Ok(Found::There);
@@ -224,7 +225,7 @@ async fn add_finalizer(context: &Context, service: &Service) -> Result<Found, Er
         .await
 }
 
-/// A Service for the AWS load balancer controller: it gets the finalizer, as it always did, and nothing else.
+/// Adds the finalizer to a Service of the AWS Load Balancer Controller, as v1.37.0 does, and nothing else.
 async fn leave_to_other_controller(
     context: &Context,
     service: &Service,
@@ -285,9 +286,9 @@ async fn write_address(context: &Context, service: &Service, hostname: &str) -> 
         .await
 }
 
-/// Remembers the look, and says when the next is due: soon, while a loss of targets waits to be confirmed, a
-/// Ready node's instance is not listed by EC2 yet, AWS has refused a target, the address is not known, or a rule may just
-/// be going with the load balancer that has brought it.
+/// Records the result and returns when to reconcile next. That is soon if a loss of targets or an unchosen subnet is
+/// unconfirmed, EC2 does not list a Ready Node's instance yet, AWS has refused a target, the address is unknown, or a
+/// deletion may remove a rule that this load balancer relies on.
 fn settle(context: &Context, service: &Service, settled: Settled, plan: Plan, refused: &BTreeSet<InstanceId>) -> Next {
     let only_targets = plan.changes_targets_only();
     let (unconfirmed, targets) = (plan.unconfirmed, &plan.targets - refused);
@@ -296,12 +297,11 @@ fn settle(context: &Context, service: &Service, settled: Settled, plan: Plan, re
         tracing::warn!(service, targets = ?unconfirmed, "many targets look gone at once; looking again before they go");
     }
     let losing = !unconfirmed.is_empty();
-    // A target without a candidate is one that is held back until everything is known.
+    // A target without a candidate is kept until all Nodes are known.
     let held = targets.difference(&settled.targets).any(|id| !unconfirmed.contains(id));
     let until_settled = context.settled_at.saturating_duration_since(settled.at);
     let missing = !settled.targets.is_subset(&targets) || !refused.is_empty();
-    // A rule that another load balancer has brought may just be going with it: who has relied on it when something was made
-    // looks again, until no deletion is under way.
+    // The load balancer may rely on a rule of one that is being deleted. Requeue while deletions run.
     let made = !plan.steps.is_empty() && !only_targets;
     let relied = context.states.of(uid(service)).relies_on_shared_rules;
     let relies_on_shared_rules = plan.uses_shared_rules && (made || (relied && context.deleting.try_lock().is_err()));

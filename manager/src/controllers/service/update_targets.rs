@@ -1,6 +1,6 @@
-//! Load balancers whose Services cannot have what they ask for: an annotation is wrong, a subnet is missing, AWS refuses a
-//! certificate. Nothing of that is a reason to lose the traffic that they have, which they would with the last of today's
-//! Nodes. So their targets follow the Nodes, and all else stays as it is.
+//! Updates only the targets of a Service whose spec is refused: an annotation is wrong, a subnet is missing, AWS
+//! refuses a certificate. Without this the load balancer would lose its traffic when the last of its Nodes is replaced.
+//! All else stays unchanged.
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::Kind as AwsKind;
@@ -19,7 +19,7 @@ use super::spec::{hostname, names};
 use super::{events, inventory, observation, ownership, plan};
 use crate::events::EventType;
 
-/// Calls that change targets: where AWS refuses these, there is nothing more to try.
+/// Calls that change targets. If AWS refuses these, there is nothing else to try.
 const OF_TARGETS: [&str; 4] = [
     "RegisterInstancesWithLoadBalancer",
     "DeregisterInstancesFromLoadBalancer",
@@ -27,25 +27,25 @@ const OF_TARGETS: [&str; 4] = [
     "DeregisterTargets",
 ];
 
-/// Whether what failed fails again until someone changes something, so that the targets cannot wait for it.
+/// True for errors that persist until someone changes something, so that targets must be updated meanwhile.
 fn lasts(error: &Error) -> bool {
     match error {
         Error::Environment(Environment::ForeignLoadBalancer { .. }) => false,
         Error::Invalid(_) | Error::Environment(_) => true,
         Error::Aws(error) => {
             let passing = matches!(error.kind(), AwsKind::Throttled | AwsKind::Transport);
-            // The targets need fewer reads than the whole.
+            // Updating targets needs fewer reads.
             let read = error.operation().starts_with("Describe") && !error.is_denied_action();
             !passing && !read && !OF_TARGETS.contains(&error.operation())
         }
         Error::Kubernetes { .. } | Error::NotLeader(_) => false,
-        // Found when everything else is done.
+        // These occur after all other steps.
         Error::TargetGroupInUse { .. } | Error::GroupInUse { .. } => false,
     }
 }
 
-/// Lets the targets of a Service that failed so follow the Nodes, if it has a load balancer. What goes wrong here is logged
-/// only: the failure itself is told, and leads to the next try.
+/// Updates the targets of a failed Service, if it has a load balancer. An error here is only logged: the failure itself
+/// is reported and retried.
 pub(super) async fn update_targets(context: &Context, service: &Service, failure: &Error) {
     let Some(kind) = hostname::kind_in_status(service).filter(|_| lasts(failure)) else {
         return;
@@ -72,7 +72,7 @@ pub(super) async fn update_targets(context: &Context, service: &Service, failure
     }
 }
 
-/// What was done, and whether AWS took all of it.
+/// The executed plan, and whether AWS accepted all of it.
 async fn try_update(context: &Context, service: &Service, kind: Kind, now: Instant) -> Result<(Plan, bool), Error> {
     let nodes = context.nodes.snapshot();
     let labels = Annotations::of(service).pairs("target-node-labels");
@@ -104,7 +104,7 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
     };
     ownership::check_owner(context, service, identity.as_ref(), &plan).await?;
     context.states.update(uid(service), |state| {
-        // What a look at the whole has found gone may stand in groups that are not looked at here.
+        // A loss from a full observation may be in target groups that are not observed here.
         state.note_gone(&plan.unconfirmed, &plan.targets, now);
         state.targets.clone_from(&plan.targets);
     });

@@ -1,4 +1,4 @@
-//! Carrying out a plan. The executor makes no choices: it writes what the plan says, in order, as long as it may.
+//! Executes a plan, step by step, while leadership lasts. It makes no decisions.
 
 mod classic;
 mod network;
@@ -24,30 +24,24 @@ use super::spec::names::uid;
 use crate::aws_write;
 use target_batches::RejectedTarget;
 
-/// The pauses between tries to bring back rules that were taken away to be handed over, in seconds.
+/// Backoff in seconds while restoring rules that were revoked to be handed over.
 const HAND_OVER_BACKOFF: [u64; 4] = [1, 2, 4, 8];
 
-/// Writes at AWS, under a permit that is looked at before each.
+/// Writes to AWS. The permit is checked before each write.
 pub struct Executor<'a> {
-    /// EC2.
     pub ec2: &'a dyn Ec2,
-    /// Classic load balancers.
     pub elb: &'a dyn Elb,
-    /// Network load balancers.
     pub elbv2: &'a dyn Elbv2,
-    /// The right to write.
     pub permit: &'a Permit,
-    /// Name of the load balancer that the plan is about.
     pub load_balancer: &'a str,
-    /// What is known of AWS, which is told of every write.
+    /// Shared answers, which writes invalidate.
     pub shared: &'a Shared,
-    /// Who waits to have a load balancer made. They are told when one is: from then on AWS's budget counts it.
+    /// A created load balancer ends the Service's slot: from then on AWS's budget counts it.
     pub creation_queues: &'a CreationQueues,
-    /// The UID of the Service.
     pub uid: &'a str,
 }
 
-/// What a plan has made.
+/// Resources that a plan has created.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Created {
     /// The ID of the group that was made.
@@ -58,16 +52,16 @@ pub struct Created {
     pub load_balancer: Option<String>,
     /// The ARNs of target groups that were made, by name.
     pub target_groups: BTreeMap<String, String>,
-    /// Targets that AWS did not take or did not let go.
+    /// Targets that AWS did not register or deregister.
     pub refused: Vec<RejectedTarget>,
 }
 
-/// Carries out all steps. A group that is still in use, or an action that AWS denies, stops only the later steps that depend on
-/// it.
+/// Executes all steps. A group that is still in use, or an action that AWS denies, stops only the later steps that
+/// depend on it.
 ///
 /// # Errors
-/// At the first step that fails for another reason, or when the right to write has ended; the steps before it are done. Of several
-/// steps that failed, the error of the first denied one is returned.
+/// At the first step that fails for another reason, or when leadership has ended; the steps before it are done. If
+/// several steps failed, the error of the first denied one is returned.
 pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Error> {
     let (mut made, mut held) = (Created::default(), None);
     let mut omitted: Vec<&Step> = Vec::new();
@@ -122,7 +116,7 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Erro
                     error = text,
                     "a step failed; omitting the others"
                 );
-                // The denied one may be the reason.
+                // The denied step may be the cause.
                 return Err(held.unwrap_or(error));
             }
         }
@@ -130,7 +124,7 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Erro
     held.map_or(Ok(made), Err)
 }
 
-/// Whether later steps may be carried out after this error: AWS still uses what is to be deleted, or denies an action.
+/// Whether later steps may run after this error: a resource is still in use, or AWS denies an action.
 fn is_isolated(error: &Error) -> bool {
     is_in_use(error) || matches!(error, Error::Aws(error) if error.is_denied_action())
 }
@@ -139,7 +133,7 @@ fn is_in_use(error: &Error) -> bool {
     matches!(error, Error::TargetGroupInUse { .. } | Error::GroupInUse { .. })
 }
 
-/// The first denial; else the first error: what is in use now may be free at the next pass.
+/// The first denial, else the first error: a resource that is in use may be free at the next try.
 fn more_telling(held: Option<Error>, error: Error) -> Error {
     match held {
         Some(held) if is_in_use(&held) && !is_in_use(&error) => error,
@@ -149,7 +143,6 @@ fn more_telling(held: Option<Error>, error: Error) -> Error {
 }
 
 impl<'a> Executor<'a> {
-    /// Carries out plans about a load balancer of this Service.
     #[must_use]
     pub fn new(context: &'a Context, service: &'a Service, load_balancer: &'a str) -> Self {
         Self {
@@ -166,7 +159,6 @@ impl<'a> Executor<'a> {
 }
 
 impl Executor<'_> {
-    /// One write, with the permit.
     pub(super) async fn write<T>(
         &self,
         action: &'static str,
@@ -205,8 +197,8 @@ impl Executor<'_> {
         }
     }
 
-    /// EC2 refuses all rules of a call when one is there already, which happens when its own answers lag behind an
-    /// earlier write. Then each goes alone.
+    /// EC2 refuses all rules of a call if one exists already, which happens if its reads lag behind an earlier write.
+    /// Then each rule is added alone.
     async fn authorize(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
         const ACTION: &str = "AuthorizeSecurityGroupIngress";
         let all = self.write(ACTION, self.ec2.authorize_ingress(group, rules)).await;
@@ -220,7 +212,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// The same for rules that are gone already.
+    /// Revokes rules one by one if some are gone already.
     async fn revoke(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
         const ACTION: &str = "RevokeSecurityGroupIngress";
         let all = self.write(ACTION, self.ec2.revoke_ingress(group, rules)).await;
@@ -236,8 +228,8 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// What was revoked has no description any more by which it is found again: it is brought back with some patience, also
-    /// when nobody knows whether, or how much of it, was revoked.
+    /// A revoked rule has no description any more by which it is found again. So it is restored with retries, also if
+    /// it is unknown whether it was revoked.
     async fn hand_over(&self, group: &str, rules: &[IpPermission], to: &[IpPermission]) -> Result<(), Error> {
         let revoked = self.revoke(group, rules).await;
         if matches!(revoked, Err(Error::NotLeader(_))) || is(&revoked, Kind::AccessDenied) {
@@ -254,8 +246,8 @@ impl Executor<'_> {
         }
     }
 
-    /// A group that something still uses is no failure: AWS lets go of a deleted load balancer's interfaces some
-    /// seconds later. The Service is looked at again; nobody waits here.
+    /// A group in use is no failure: AWS releases the interfaces of a deleted load balancer some seconds later. The
+    /// Service is requeued instead of blocking a worker.
     async fn delete_group(&self, id: &str) -> Result<(), Error> {
         let deleted = self
             .write("DeleteSecurityGroup", self.ec2.delete_security_group(id))
@@ -272,7 +264,7 @@ pub(super) fn is<T>(result: &Result<T, Error>, kind: Kind) -> bool {
     matches!(result, Err(Error::Aws(error)) if error.kind() == kind)
 }
 
-/// An error that says that the step's effect is there already is success.
+/// An error is success if it says that the effect of the step exists already.
 pub(super) fn done_if(result: Result<(), Error>, kind: Kind) -> Result<(), Error> {
     if is(&result, kind) { Ok(()) } else { result }
 }

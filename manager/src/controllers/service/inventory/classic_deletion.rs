@@ -1,4 +1,4 @@
-//! Reading at AWS what a deletion is planned from.
+//! Observes a classic load balancer for its deletion.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::super::spec::annotations::Annotations;
 use super::super::spec::names::{self, uid};
 use super::{Aws, Reader, group_by_name, referencing};
 
-/// What is left of a Service's classic load balancer.
+/// The resources of a Service's classic load balancer.
 ///
 /// # Errors
 /// The first call that failed.

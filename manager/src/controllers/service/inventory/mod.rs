@@ -1,22 +1,20 @@
-//! Reading at AWS what load balancers of either kind need. Everything is asked for by name, ID or filter; nothing is
-//! written.
+//! Reads AWS for load balancers of either kind, by name, ID or filter.
 //!
-//! Many Services ask the same, most of all after a start, so that answers are shared:
+//! Many Services need the same answers, most of all after a start, so that answers are shared:
 //!
-//! - subnets, route tables and security groups serve all for [`freshness::MAX_AGE`]; what one call can say of up to 200 groups,
-//!   the own ones of other Services among them, is asked in one call;
-//! - at the first look after a start, or after Nodes have changed, a load balancer is described together with 19 others
-//!   whose turn is still to come. Such a description is used once; from then on each look reads its own load balancer;
-//! - a look for Nodes leaves attributes alone ([`Reader::for_targets`]).
+//! - subnets, route tables and security groups are shared for [`freshness::MAX_AGE`]; groups are read up to 200 per
+//!   call, with those that other Services will need;
+//! - after a start or a change of Nodes, a load balancer is described together with 19 others that wait. Such a
+//!   description is used once; later observations read their own load balancer;
+//! - an observation after a change of Nodes reads no attributes ([`Reader::for_targets`]).
 //!
-//! Why a stale answer does no harm. A look on behalf of a change of the Service itself, or after a failure, takes none: who
-//! has changed the Service may have changed something at AWS just before. Another [`Reader`] notes when something that it was
-//! told is older than itself. A plan from such a look is dropped, and made again from a fresh look, before anything is
-//! written or any fault is told (`observation::suffices`). So a stale answer costs reads, never a wrong write. What is left is
-//! that a look for drift or for Nodes finds nothing to do because it did not see what someone else has changed at AWS within
-//! the last minute; the next look at that Service finds it, as it would have if the change had come a minute later. Changes
-//! of ours are seen at once: security groups are forgotten at every write to any of them ([`Shared::written`]), an answer that
-//! was under way then included, and subnets and route tables are never written here. Whatever is read to delete is read fresh.
+//! Stale answers do no harm. After a change of the Service or a failure no shared answer is used, since AWS may have
+//! changed too. Otherwise a [`Reader`] records the use of an answer that is older than its start. A plan from such
+//! answers is dropped and made again from fresh reads before anything is written or any error is reported
+//! (`observation::suffices`). So a stale answer costs reads, never a wrong write. Only drift of the last minute may be
+//! missed; the next resync finds it. Own changes are seen at once: a write to any security group invalidates all
+//! answers about groups ([`Shared::written`]), also those under way; subnets and route tables are never written here.
+//! Deletions read everything fresh.
 
 mod aws;
 pub mod classic;

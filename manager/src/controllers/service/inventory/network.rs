@@ -1,4 +1,4 @@
-//! Reading at AWS what a plan is made from. Nothing is written.
+//! Observes a network load balancer and its resources.
 
 use std::collections::BTreeSet;
 
@@ -19,10 +19,10 @@ use super::target_group_list::Search;
 use super::unused_target_groups::{GroupOwner, unused};
 use super::{Aws, Reader, group_by_name, network_load_balancer, referencing, vpc};
 
-/// What AWS says of a target that is on its way out.
+/// The reason of a target that is being deregistered.
 const LEAVING: &str = "Target.DeregistrationInProgress";
 
-/// Reads what a plan for this Service needs. `given` are exact names that target groups of this Service have had.
+/// Reads the input of a plan. `given`: exact names of the Service's target groups so far.
 ///
 /// # Errors
 /// The first call that failed.
@@ -50,7 +50,7 @@ pub async fn observe(
     observed.instances = reader.instances.look_up(&ids).await?;
     if !settings.disable_security_group_ingress {
         observed.groups = node_groups(reader, settings, &observed.instances).await?;
-        // A group without the cluster's tag is found by its Nodes, and not any more when the last of them has gone.
+        // An untagged group is found through its Nodes, and not any more when the last of them is gone.
         if search != Search::Named || !observed.registered().is_subset(&ids) {
             observed
                 .groups
@@ -69,7 +69,7 @@ pub async fn observe(
     Ok(observed)
 }
 
-/// Reads what it takes to let the targets of a load balancer follow the Nodes.
+/// Reads the input of an update of targets.
 ///
 /// # Errors
 /// The first call that failed.
@@ -122,8 +122,7 @@ async fn existing(reader: &Reader<'_>, desired: &Desired, search: Search) -> Res
     }))
 }
 
-/// The target groups that a load balancer uses, and those that its listeners forward to: AWS may tell one sooner than
-/// the other.
+/// The target groups of a load balancer and of its listeners: AWS may return one later than the other.
 async fn used(
     reader: &Reader<'_>,
     arn: &str,
@@ -132,7 +131,7 @@ async fn used(
 ) -> Result<Vec<TargetGroup>, Error> {
     let aws: &Aws = reader;
     let mut groups = if reader.freshness().is_cached() && search == Search::Earlier {
-        // All of them have to be listed anyway, and that listing serves all Services after a start.
+        // All target groups are listed anyway, and after a start the list is shared.
         reader.freshness().note_older_balancer();
         let all = aws.target_groups.all(aws.elbv2.as_ref(), search).await?;
         let using = all.iter().filter(|group| group.load_balancers.contains(arn));

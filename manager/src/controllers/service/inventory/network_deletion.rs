@@ -1,4 +1,4 @@
-//! Reading at AWS what a deletion is planned from.
+//! Observes a network load balancer for its deletion.
 
 use std::collections::BTreeSet;
 
@@ -19,10 +19,10 @@ use super::target_group_list::Search;
 use super::unused_target_groups::{GroupOwner, unused};
 use super::{Aws, Reader, group_by_name, network_load_balancer, referencing};
 
-/// What is left of a Service's network load balancer.
+/// The resources of a Service's network load balancer.
 ///
-/// All of it is looked for in any case: the annotation may have changed since, and a deletion that was cut off after the load
-/// balancer's own has nothing left that tells of it. `given` are exact names that target groups of this Service have had.
+/// Always searched for: the annotation may have changed, and after an interrupted deletion no load balancer leads to
+/// the rest. `given`: exact names of the Service's target groups so far.
 ///
 /// # Errors
 /// The first call that failed.
@@ -60,7 +60,7 @@ pub async fn owned_resources(
         let tags = aws.tag_reads.allowed(aws.elbv2.tags(std::slice::from_ref(arn)).await)?;
         owned_resources.tags = tags.map(|mut tags| tags.remove(arn).unwrap_or_default());
     }
-    // What another cluster's load balancer uses is not this cluster's to delete either.
+    // Target groups of another cluster's load balancer belong to that cluster.
     let other = other_owner(owned_resources.tags.as_ref(), settings);
     if let Some(arn) = owned_resources.load_balancer.as_ref().filter(|_| other.is_none()) {
         owned_resources.target_groups = aws.elbv2.target_groups(arn).await?;

@@ -1,4 +1,4 @@
-//! Reading the security groups that rules of nodes may stand in.
+//! Reads security groups with rules for Nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::super::settings::Settings;
 use super::super::spec::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
 use super::{Reader, groups_by_id, groups_where};
 
-/// The groups with the cluster's tag, and those of the instances.
+/// The groups with the cluster's tag, and the groups of the instances.
 ///
 /// # Errors
 /// When a call failed.
@@ -33,8 +33,8 @@ pub async fn node_groups(
     Ok(found)
 }
 
-/// The groups of the VPC with a rule for this load balancer, or with one that no load balancer needs any more, whatever
-/// their tags: a group without the cluster's tag is not found by its nodes once they are gone.
+/// The groups of the VPC with a rule for this load balancer, or with an orphaned one. An untagged group is not found
+/// through its Nodes once they are gone.
 ///
 /// # Errors
 /// When the call failed.

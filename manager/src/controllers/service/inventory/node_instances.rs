@@ -1,4 +1,4 @@
-//! What the service controller knows about the instances of Nodes, from the store that all controllers share.
+//! Instances of Nodes, from the store that all controllers share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,14 +9,13 @@ use super::super::plan::targets::NodeInstance;
 use super::super::spec::names;
 use crate::instances::{Answer, Instances, Lane};
 
-/// How old an answer may be about an instance of the cluster. The in-tree provider keeps its instances as long.
+/// Maximum age of an answer about an instance of the cluster, as in the in-tree provider.
 const MAX_AGE: Duration = Duration::from_secs(600);
 
-/// How old it may be about an instance that EC2 does not list, or that is none of the cluster: either may be otherwise a
-/// moment later.
+/// Maximum age of an answer about an instance that EC2 does not list or that is not the cluster's: either may change
+/// soon.
 const DOUBT: Duration = Duration::from_secs(3);
 
-/// Instances of Nodes.
 #[derive(Clone)]
 pub struct NodeInstances {
     store: Instances,
@@ -24,7 +23,7 @@ pub struct NodeInstances {
 }
 
 impl NodeInstances {
-    /// Answers of `store`; `cluster_id` is in the tag of instances that may be targets.
+    /// `cluster_id` is in the tag of instances that may be targets.
     #[must_use]
     pub fn new(store: Instances, cluster_id: String) -> Self {
         Self { store, cluster_id }

@@ -1,5 +1,5 @@
-//! Load balancers that are described before the turn of their Services comes, when all of them have to be looked at: when a
-//! process has just started, and when Nodes have changed.
+//! Describes load balancers in batches before their Services are reconciled: after a start, and after a change of
+//! Nodes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,26 +10,25 @@ use outrigger_aws::Error;
 use super::freshness::Freshness;
 use super::sequence::Stamp;
 
-/// How many are described at once.
 const BATCH_SIZE: usize = 20;
 
-/// How long a description waits for the turn of its Service. What else the looks read, one load balancer at a time, takes
-/// minutes for hundreds of them within AWS's limits.
+/// How long a description is kept for its Service. The other reads, one load balancer at a time, take minutes for
+/// hundreds of them within AWS's limits.
 const MAX_AGE: Duration = Duration::from_secs(300);
 
 /// Descriptions of load balancers of one kind, by name; `None`: AWS has none of that name.
 #[derive(Debug)]
 pub(super) struct Prefetch<T> {
     state: Mutex<State<T>>,
-    /// One asks at a time, so that those who wait find the answer.
+    /// One call at a time; the waiting callers use its answer.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
 struct State<T> {
-    /// Names that nobody has looked at since the start, or since Nodes have changed; `None` before the first look.
+    /// Names that were not observed since the start or the last change of Nodes; `None` before the first observation.
     waiting: Option<BTreeSet<String>>,
-    /// Described, and not looked at yet.
+    /// Described and not used yet.
     ready: HashMap<String, (Stamp, Option<T>)>,
 }
 
@@ -50,12 +49,12 @@ impl<T> State<T> {
         self.waiting.as_ref().is_some_and(|waiting| waiting.contains(name))
     }
 
-    /// Takes a name off the list; whether it was on it.
+    /// Removes a name; returns whether it was there.
     fn remove_waiting(&mut self, name: &str) -> bool {
         self.waiting.as_mut().is_some_and(|waiting| waiting.remove(name))
     }
 
-    /// This name, and the next ones that wait.
+    /// This name and others that wait.
     fn batch(&self, name: &str) -> Vec<String> {
         let others = self.waiting.iter().flatten().filter(|other| *other != name).cloned();
         std::iter::once(name.to_owned())
@@ -70,12 +69,12 @@ impl<T> Prefetch<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The description of this load balancer, if this is the first look at it since everyone has to be looked at: made
-    /// ahead for another one's sake, or now, together with others that wait. Those are what `all` names at the very first
-    /// look, or [`Prefetch::begin`] since.
+    /// The description of this load balancer, at its first observation since all have to be observed: prefetched, or
+    /// read now together with others that wait. Those are the names of `all` at the very first observation, or of
+    /// [`Prefetch::begin`] since.
     ///
-    /// `None` for a fresh look, from the second look on, and where there are no others or they could not be described
-    /// together: whoever asks then describes it alone.
+    /// `None` for fresh reads, from the second observation on, and if there are no others or the batch failed: the
+    /// caller then describes it alone.
     pub(super) async fn take<F>(
         &self,
         name: &str,
@@ -112,12 +111,12 @@ impl<T> Prefetch<T> {
         let asked = Stamp::now();
         let answer = ask(batch.clone()).await;
         let mut state = self.state();
-        // Whatever the answer was, none of them is asked for twice ahead. What was forgotten meanwhile stays so.
+        // None of them is prefetched twice, whatever the answer. Names that were forgotten meanwhile stay so.
         let names: Vec<String> = batch.into_iter().filter(|name| state.remove_waiting(name)).collect();
         let mut described = match answer {
             Ok(described) => described,
             Err(error) => {
-                // It may be about any of them. Each is described alone now, and gets its own answer.
+                // The error may concern any of them. Each is described alone now, and gets its own answer.
                 tracing::debug!(%error, ?names, "load balancers could not be described together");
                 return None;
             }
@@ -135,14 +134,14 @@ impl<T> Prefetch<T> {
         state.is_waiting(name) || state.ready.contains_key(name)
     }
 
-    /// Everyone has to be looked at again: of `all` none has been described since now.
+    /// Starts over: all load balancers have to be described again.
     pub(super) fn begin(&self, all: BTreeSet<String>) {
         let mut state = self.state();
         state.waiting = Some(all);
         state.ready.clear();
     }
 
-    /// What was said of this load balancer so far does not count.
+    /// Drops the description of a load balancer.
     pub(super) fn forget(&self, name: &str) {
         let mut state = self.state();
         state.remove_waiting(name);

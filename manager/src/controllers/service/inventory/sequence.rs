@@ -1,4 +1,4 @@
-//! Moments of this process, in an order that a coarse or standing clock cannot blur.
+//! Points in time of this process, in a strict order even if the clock is coarse or stands still.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// When a call was sent, or something was written.
+/// The time of a call or write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     number: u64,
@@ -15,7 +15,6 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Later than all before.
     #[must_use]
     pub fn now() -> Self {
         Self {
@@ -24,13 +23,12 @@ impl Stamp {
         }
     }
 
-    /// Whether it comes after the other.
     #[must_use]
     pub fn is_after(&self, other: Self) -> bool {
         self.number > other.number
     }
 
-    /// How long before the other it was; nothing if it was not.
+    /// Time from this one to the other; zero if this one is later.
     #[must_use]
     pub fn age(&self, other: Self) -> Duration {
         other.at.saturating_duration_since(self.at)

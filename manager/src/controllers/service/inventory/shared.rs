@@ -1,4 +1,4 @@
-//! What AWS has said that serves several Services.
+//! Answers of AWS that several Services use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,7 +20,6 @@ use super::single_flight::SingleFlight;
 
 type Services = Box<dyn Fn() -> Vec<Arc<Service>> + Send + Sync>;
 
-/// What is shared between Services.
 #[derive(Default)]
 pub struct Shared {
     /// By VPC.
@@ -43,14 +42,14 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Says where the Services are that looks ahead are for; without any there are none.
+    /// Sets the Services to prefetch for; without them nothing is prefetched.
     pub fn prefetch_for(&self, services: impl Fn() -> Vec<Arc<Service>> + Send + Sync + 'static) {
-        // A second one would be the same: there is one cache of Services in a process.
+        // A second call would set the same: a process has one cache of Services.
         let _ = self.services.set(Box::new(services));
     }
 
-    /// A write has ended, whether or not it has succeeded. What is known of security groups is dropped at a write to any
-    /// of them: which others it concerns would have to be guessed.
+    /// Records the end of a write, successful or not. A write to any security group invalidates all answers about
+    /// groups.
     pub fn written(&self, load_balancer: &str, step: &Step) {
         self.classic.forget(load_balancer);
         self.network.forget(load_balancer);
@@ -62,14 +61,14 @@ impl Shared {
         }
     }
 
-    /// Other Nodes may be targets: every Service is about to be looked at.
+    /// Records a change of Nodes: every Service will be reconciled.
     pub fn nodes_changed(&self) {
         self.classic.begin(self.load_balancers(Kind::Classic));
         self.network.begin(self.load_balancers(Kind::Network));
     }
 
-    /// The names of all load balancers of this kind that Services want and have: AWS refuses a whole call for one that
-    /// does not exist.
+    /// Names of all existing load balancers of this kind that Services request. AWS refuses a whole call for one name
+    /// that does not exist.
     pub(super) fn load_balancers(&self, kind: Kind) -> BTreeSet<String> {
         let services = self.services.get().map(|services| services()).unwrap_or_default();
         let wanted = services.iter().filter(|service| {
@@ -82,7 +81,7 @@ impl Shared {
             .collect()
     }
 
-    /// Names of groups that others are likely to ask for: as many as one call takes beside one.
+    /// Names of groups that other Services will need, as many as fit in one call beside one.
     pub(super) fn groups_to_prefetch(&self) -> BTreeSet<String> {
         let balancers = self.load_balancers(Kind::Classic).into_iter();
         let names = balancers.map(|name| names::security_group(&name));
@@ -92,7 +91,7 @@ impl Shared {
             .collect()
     }
 
-    /// IDs of groups that others are likely to ask references of: as many as one call takes beside two.
+    /// IDs of groups whose references other Services will need, as many as fit in one call beside two.
     pub(super) fn sources_to_prefetch(&self) -> BTreeSet<String> {
         let known = self.named.values().into_iter().flatten();
         let ids = known.map(|group| group.id.clone());
@@ -108,7 +107,6 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Each key with what was found for it.
 pub(super) fn each<V: Default>(keys: BTreeSet<String>, mut found: BTreeMap<String, V>) -> BTreeMap<String, V> {
     let value = |key: String| {
         let value = found.remove(&key).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Reading which other load balancers need the rules for health checks of one.
+//! Reads which other load balancers share rules for health checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,10 @@ use super::super::spec::network::names::load_balancer_of;
 use super::target_group_list::Search;
 use super::{Reader, subnets_of_vpc};
 
-/// What a health check's AWS setting for its port says if it is the port of the traffic.
+/// Value of a health check's port that means the port of the traffic.
 const TRAFFIC_PORT: &str = "traffic-port";
 
-/// The load balancers of the cluster, by their names made for Services and other than `load_balancer`, that need rules for
-/// these checks.
+/// The other load balancers of the cluster that need rules for these checks.
 ///
 /// # Errors
 /// When a call failed. Without any check, or another load balancer that has its checks at such a port, few are made.
@@ -41,7 +40,8 @@ pub async fn other_users(
     let mut balancers = elb.all_load_balancers().await?;
     balancers.retain(|balancer| balancer.vpc_id.as_ref() == Some(&settings.vpc_id));
     balancers.retain(|balancer| is_load_balancer(&balancer.name));
-    // A rule too many harms less than one too few: without tags every such load balancer of the VPC may be the cluster's.
+    // An extra rule does less harm than a missing one: if tags are unknown, every such load balancer of the VPC counts
+    // as the cluster's.
     let of_cluster = |arn: &str| match &tags {
         Some(tags) => tags.get(arn).is_some_and(|tags| in_cluster(tags, &settings.cluster_id)),
         None => true,
@@ -62,7 +62,7 @@ pub async fn other_users(
     Ok(other_users)
 }
 
-/// The load balancers, by ARN, that use target groups with checks at one of these ports, and at which.
+/// ARNs of load balancers with checks at one of these ports, with the ports.
 fn users(all: &[TargetGroup], checks: &BTreeSet<Check>, but: &str) -> BTreeMap<String, BTreeSet<i32>> {
     let ports: BTreeSet<i32> = checks.iter().map(|(port, _)| *port).collect();
     let mut users: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();

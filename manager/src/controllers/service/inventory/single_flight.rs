@@ -1,4 +1,4 @@
-//! Answers of AWS by key, such as a group's name, that serve several Services.
+//! Shared answers of AWS by key, such as a group's name.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,18 +8,16 @@ use outrigger_aws::Error;
 use super::freshness::{Freshness, MAX_AGE};
 use super::sequence::Stamp;
 
-/// Answers of one kind.
 #[derive(Debug)]
 pub(super) struct SingleFlight<V> {
     kept: Mutex<Kept<V>>,
-    /// One asks at a time, so that those who wait find the answer.
+    /// One call at a time; the waiting callers use its answer.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
 struct Kept<V> {
     answers: HashMap<String, (Stamp, V)>,
-    /// When all answers were last dropped.
     dropped: Option<Stamp>,
 }
 
@@ -40,9 +38,8 @@ impl<V: Clone> SingleFlight<V> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answers for these keys: those that the look takes, and for the others what `ask` says. It is asked once for
-    /// all that are missing and for what `ahead` names besides, which others are likely to ask for next. A key that
-    /// `ask` leaves out has no answer.
+    /// The answers for these keys: kept ones that are fresh enough, the others from one call of `ask`. That call also
+    /// gets the keys of `ahead`, which other Services will need. A key that `ask` leaves out has no answer.
     pub(super) async fn of<F>(
         &self,
         keys: &BTreeSet<String>,
@@ -83,7 +80,7 @@ impl<V: Clone> SingleFlight<V> {
         keys.iter().filter_map(answer).collect()
     }
 
-    /// Whether there is an answer that a look would take now.
+    /// Whether there is an answer that could be used now.
     pub(super) fn has(&self, key: &str) -> bool {
         let now = Stamp::now();
         let kept = self.kept();
@@ -92,12 +89,11 @@ impl<V: Clone> SingleFlight<V> {
             .is_some_and(|(answered, _)| answered.age(now) < MAX_AGE)
     }
 
-    /// All values that are kept.
     pub(super) fn values(&self) -> Vec<V> {
         self.kept().answers.values().map(|(_, value)| value.clone()).collect()
     }
 
-    /// Keeps what was asked at that moment, unless everything was dropped since.
+    /// Keeps answers, unless they were invalidated since the call.
     fn keep(&self, asked: Stamp, answers: BTreeMap<String, V>) {
         let mut kept = self.kept();
         kept.answers.retain(|_, (answered, _)| answered.age(asked) < MAX_AGE);
@@ -107,7 +103,7 @@ impl<V: Clone> SingleFlight<V> {
         }
     }
 
-    /// Forgets all answers, also those that are under way.
+    /// Drops all answers, also those under way.
     pub(super) fn invalidate(&self) {
         let mut kept = self.kept();
         kept.answers.clear();

@@ -8,28 +8,27 @@ use outrigger_aws::{Elbv2, Error};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// How long a listing serves those who look for what an earlier process left.
+/// How long a list is used to find resources of an earlier process.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// How thoroughly target groups of a Service are looked for that nothing uses.
+/// How thoroughly to search for unused target groups of a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Search {
-    /// Only those of the wanted names: nothing else can be left over.
+    /// Only the wanted names: there can be no others.
     Named,
-    /// What an earlier process may have left.
+    /// Target groups that an earlier process may have left.
     Earlier,
-    /// What may have been left just now.
+    /// Target groups that may have been left just now.
     Now,
 }
 
-/// The last listing of all target groups.
 #[derive(Debug, Default)]
 pub struct TargetGroupList {
     last: Mutex<Option<(Instant, Arc<Vec<TargetGroup>>)>>,
 }
 
 impl TargetGroupList {
-    /// All target groups, as of now or of a short while ago. Those who ask at the same time share one listing.
+    /// All target groups. Concurrent callers share one call.
     ///
     /// # Errors
     /// When the call failed.

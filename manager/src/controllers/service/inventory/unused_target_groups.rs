@@ -1,9 +1,8 @@
-//! Target groups that no listener uses, left by a change or deletion that was cut off.
+//! Target groups that no listener uses, after an interrupted change or deletion.
 //!
-//! A target group that a load balancer uses is found through it. One that none uses has only its name, which tells
-//! namespace and name of the Service in a shortened form, and its tags, which tell them in full. There is no call that
-//! finds by either, so all target groups are listed. One listing serves all Services for a while: what was left
-//! over by an earlier process was there before this one started.
+//! A used target group is found through its load balancer. An unused one has only a name with a shortened namespace and
+//! name of the Service, and tags with the full ones. No AWS call filters by either, so all target groups are listed.
+//! The list is shared: resources of an earlier process existed before this one started.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +17,9 @@ use super::super::spec::owner::other_uid;
 use super::Aws;
 use super::target_group_list::Search;
 
-/// Whose target groups are looked for.
+/// The Service whose target groups are searched.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupOwner<'a> {
-    /// Their names.
     pub names: &'a TargetGroupNames,
     /// The exact names that were given to target groups of this Service, as far as they are known.
     pub given: &'a BTreeSet<String>,
@@ -29,18 +27,18 @@ pub struct GroupOwner<'a> {
     pub service_tag: &'a str,
     /// The cluster's tags.
     pub cluster_tags: &'a Tags,
-    /// What holds for all Services, for the UID of the cluster.
+    /// For the UID of the cluster.
     pub settings: &'a Settings,
-    /// Its load balancer, if it has one. What a listing of a while ago says to be in use by it may not be so any more.
+    /// Its load balancer, if it has one. An older list may name it as user of a target group that it has released
+    /// since.
     pub balancer: Option<&'a Existing>,
-    /// The name of its load balancer, if that is known to be gone: AWS may name it as a user for a while yet.
+    /// The name of its load balancer, if that is deleted: AWS may name it as a user for a while.
     pub gone: Option<&'a str>,
 }
 
-/// The Service's target groups that no load balancer uses, as AWS describes them now.
+/// The Service's unused target groups, as AWS describes them now.
 ///
-/// Without the right to read tags only those count whose exact name was given to the Service: the beginning of a name stands
-/// for other Services too, whose namespaces or names begin alike.
+/// If AWS denies reading tags, only exact known names count: Services with similar names share the prefix.
 ///
 /// # Errors
 /// When a call failed.
@@ -70,7 +68,7 @@ pub async fn unused(aws: &Aws, group_owner: GroupOwner<'_>, search: Search) -> R
     Ok(groups)
 }
 
-/// Those of the names that were given to the Service. The others are kept at AWS.
+/// Target groups with names that were given to the Service. The others are kept.
 fn of_given_names(groups: Vec<TargetGroup>, group_owner: GroupOwner<'_>) -> Vec<TargetGroup> {
     let (given, kept): (Vec<_>, Vec<_>) = groups
         .into_iter()
@@ -84,8 +82,7 @@ fn of_given_names(groups: Vec<TargetGroup>, group_owner: GroupOwner<'_>) -> Vec<
 }
 
 impl GroupOwner<'_> {
-    /// Whether a listed group may have no user now: it had none then, or one that is the Service's and is not found to use
-    /// it now.
+    /// Whether a listed group may be unused now: it had no user, or one of the Service that has released it since.
     fn may_be_unused(&self, group: &TargetGroup) -> bool {
         let released = |user: &String| {
             let balancer = self.balancer.filter(|existing| existing.described.arn == *user);

@@ -1,4 +1,4 @@
-//! The region's zones, kept for the life of the process: they change less often than it is started.
+//! The region's zones, cached for the life of the process: they change rarely.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::super::plan::subnets::{unknown_zones, zone_by_name};
 use super::denial::Denial;
 
-/// After a denial EC2 is asked again after this time: until then the names of zones tell what is needed.
+/// After a denial EC2 is called again after this time; until then zone types are derived from names.
 const DENIAL_BACKOFF: Duration = Duration::from_secs(1800);
 
 /// Zones as EC2 last listed them; none before the first [`ZoneCache::covering`].
@@ -20,11 +20,11 @@ pub struct ZoneCache {
     pub denial: Denial,
     denied_at: Mutex<Option<Instant>>,
     last: Mutex<Listed>,
-    /// One asks at a time, and those who wait take its answer: at a start all workers need the zones at once.
+    /// One call at a time; the waiting callers use its answer: after a start all workers need the zones at once.
     turn: tokio::sync::Mutex<()>,
 }
 
-/// A listing, and the number of listings so far.
+/// A list, and the number of lists so far.
 #[derive(Debug, Default, Clone)]
 struct Listed {
     zones: Vec<AvailabilityZone>,
@@ -40,8 +40,8 @@ impl ZoneCache {
         self.denied_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The zones of these subnets among others. EC2 is asked if one is not known. Where the role may not list zones, the unknown
-    /// ones are described by their names.
+    /// The zones of these subnets, among others. EC2 is called if one is unknown. If the role may not list zones,
+    /// unknown ones are derived from their names.
     ///
     /// # Errors
     /// When EC2 did not answer for another reason.
@@ -67,7 +67,7 @@ impl ZoneCache {
         }
     }
 
-    /// Asks EC2 again, or takes the answer that somebody else was given in the meantime.
+    /// Calls EC2, or uses the answer of a concurrent call.
     async fn refresh(&self, ec2: &dyn Ec2) -> Result<Vec<AvailabilityZone>, Error> {
         let before = self.last().number;
         let _turn = self.turn.lock().await;
@@ -85,7 +85,7 @@ impl ZoneCache {
     }
 }
 
-/// The known zones, and the other ones of these subnets as their names describe them.
+/// The known zones, and the missing ones derived from their names.
 fn with_names(mut known: Vec<AvailabilityZone>, subnets: &[Subnet]) -> Vec<AvailabilityZone> {
     let named: Vec<AvailabilityZone> = unknown_zones(subnets, &known).into_iter().map(zone_by_name).collect();
     known.extend(named);

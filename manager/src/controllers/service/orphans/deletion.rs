@@ -17,12 +17,12 @@ use super::super::spec::annotations::{Annotations, Kind};
 use super::super::spec::names::{self, namespaced_name, uid};
 use super::super::spec::owner::other_owner;
 
-/// Deletes what a Service has at AWS, and says whether there was anything.
+/// Deletes the AWS resources of a Service. Returns whether there were any.
 pub(crate) async fn delete(context: &Context, service: &Service, _alone: &MutexGuard<'_, ()>) -> Result<bool, Failure> {
     if Annotations::of(service).kind() == Kind::External {
         return Ok(false);
     }
-    // Who has waited for others may have no right to write any more, and then reads nothing either.
+    // Leadership may have ended while this waited for the lock; then nothing is read either.
     context.permit.check().during(events::CHECK_BEFORE_CLEANUP)?;
     let name = names::load_balancer(uid(service));
     let plan = plan_deletion(context, service).await;
@@ -38,7 +38,7 @@ pub(crate) async fn delete(context: &Context, service: &Service, _alone: &MutexG
     Ok(!plan.steps.is_empty())
 }
 
-/// What deletes load balancers of both kinds: the annotation may have changed since one was made.
+/// Plans the deletion of load balancers of both kinds: the annotation may have changed since the creation.
 pub(crate) async fn plan_deletion(context: &Context, service: &Service) -> Result<Plan, Error> {
     let nodes = candidates(&context.nodes.snapshot(), &BTreeMap::new());
     let nodes = nodes.into_iter().map(|candidate| candidate.id).collect();

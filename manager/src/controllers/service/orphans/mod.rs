@@ -1,4 +1,4 @@
-//! Deleting what Services had that do not want it any more, or do not exist.
+//! Deletes the AWS resources of Services that are deleted, gone, or request no load balancer any more.
 
 pub(super) mod deletion;
 pub(super) mod orphaned_services;

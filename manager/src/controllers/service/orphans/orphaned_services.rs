@@ -1,6 +1,5 @@
-//! Services that are gone without having been let go: someone took the finalizer away by force, or a new Service of the
-//! same name has taken their place. What they had at AWS goes all the same, as far as this process remembers them; what
-//! it does not remember is found by the sweep.
+//! Services that disappeared with their AWS resources: a user removed the finalizer by force, or a new Service has the
+//! same name. Their resources are deleted if this process has state of them; the sweep finds the others.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -22,20 +21,19 @@ use super::super::spec::names::{namespaced_name, uid};
 use super::super::spec::{hostname, names};
 use super::deletion::delete;
 
-/// Pause between two searches. A Service must be missing in two of them: one that is just being let go is, for a moment,
-/// neither there nor forgotten.
+/// Time between two searches. A Service must be missing in two of them: during a normal deletion it is missing for a
+/// moment before its state is dropped.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// What was missing at the last search, and what may be tried again when.
+/// Services that were missing at the last search, and the backoff of failed deletions.
 #[derive(Debug, Default)]
 pub(crate) struct MissingServices {
     seen: BTreeSet<String>,
     not_before: HashMap<String, Instant>,
-    /// Those that were missing when too many were: what they had is kept.
+    /// Services that were missing in a mass loss: their resources are kept.
     kept: BTreeSet<String>,
 }
 
-/// Searches until `stop`.
 pub(crate) async fn watch(context: &Context, services: &Store<Service>, stop: &CancellationToken) {
     let mut missing = MissingServices::default();
     let exists = |name: &str, of: &str| {
@@ -46,21 +44,20 @@ pub(crate) async fn watch(context: &Context, services: &Store<Service>, stop: &C
         service.is_some_and(|service| uid(&service) == of)
     };
     while stop.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_some() {
-        // Every cluster has this one: without it, it is the list that has vanished.
+        // Every cluster has this Service. If it is missing, the list is incomplete.
         if services.get(&ObjectRef::new("kubernetes").within("default")).is_some() {
             delete_orphaned(context, &mut missing, exists).await;
         }
     }
 }
 
-/// Whether so many Services are missing at once that an API server which was restored from an old backup is the likelier
-/// reason.
+/// Whether so many Services are missing at once that the API server was more likely restored from an old backup.
 fn is_mass_loss(missing: usize, of: usize) -> bool {
     missing > 3 && missing * 5 > of
 }
 
-/// Deletes what Services had that do not exist, by their names and UIDs, and did not at the last search either. A new
-/// one of the same name may ask for nothing here, and so never come to delete what the earlier one had.
+/// Deletes the resources of Services that were missing in this search and in the last one, by name and UID. A new
+/// Service of the same name may be unmanaged, and then never deletes the earlier resources.
 pub(crate) async fn delete_orphaned(
     context: &Context,
     missing: &mut MissingServices,
@@ -90,7 +87,7 @@ pub(crate) async fn delete_orphaned(
     }
     for (uid, name) in gone.iter().filter(|(uid, _)| seen.contains(*uid)) {
         let waits = missing.not_before.get(uid).is_some_and(|time| now < *time);
-        // A deletion before this one may have taken minutes.
+        // An earlier deletion of this loop may have taken minutes.
         if waits || exists(name, uid) {
             continue;
         }
@@ -105,7 +102,7 @@ pub(crate) async fn delete_orphaned(
     }
 }
 
-/// Deletes what earlier Services of the same name had, before anything is made for the new one.
+/// Deletes the resources of earlier Services of the same name, before any is created for the new one.
 pub(crate) async fn delete_earlier(context: &Context, service: &Service) -> Result<(), Failure> {
     for earlier in context.states.earlier(&namespaced_name(service), uid(service)) {
         delete_orphan(context, &earlier).await?;
@@ -113,8 +110,8 @@ pub(crate) async fn delete_earlier(context: &Context, service: &Service) -> Resu
     Ok(())
 }
 
-/// A Service that wants nothing. One that wanted a load balancer a moment ago has left one behind, and the finalizer, if
-/// it has got a class meanwhile.
+/// Releases a Service that requests no load balancer. If it did a moment ago, its resources are deleted; if it has a
+/// class now, the finalizer is removed too.
 pub(crate) async fn release_unmanaged(context: &Context, service: &Service) -> Result<Next, Failure> {
     let before = remains(&context.states.of(uid(service)), uid(service));
     let had_one = before.is_some_and(|before| Annotations::of(&before).kind() != Kind::External);
@@ -129,7 +126,7 @@ pub(crate) async fn release_unmanaged(context: &Context, service: &Service) -> R
         let released = context.writer.patch(service, "remove the finalizer", release).await;
         released.during(events::REMOVE_FINALIZER)?;
     }
-    // Not before: what is remembered says that the finalizer is ours to remove.
+    // Only now: the state says that the finalizer is this controller's.
     context.states.forget(uid(service));
     Ok(Next::OnChange)
 }
@@ -143,13 +140,14 @@ async fn delete_orphan(context: &Context, uid: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Deletes what is remembered of a Service. With a failure comes what remains of it.
+/// Deletes the resources of a Service that this process has state of. A failure is returned with the remains of the
+/// Service.
 async fn delete_remembered(context: &Context, uid: &str) -> Result<(), (Service, Failure)> {
     if remains(&context.states.of(uid), uid).is_none() {
         return Ok(());
     }
     let alone = context.deleting.lock().await;
-    // Looked at now: who held the lock may have deleted just that.
+    // Check again: the previous holder of the lock may have deleted the same Service.
     let Some(remains) = remains(&context.states.of(uid), uid) else {
         return Ok(());
     };
@@ -163,7 +161,7 @@ async fn delete_remembered(context: &Context, uid: &str) -> Result<(), (Service,
     }
 }
 
-/// As much of a Service as is remembered and needed to delete what it had; none: nothing was begun for it.
+/// The fields of a Service that deleting its resources needs; `None` if it was never reconciled.
 fn remains(state: &ServiceState, uid: &str) -> Option<Service> {
     let (namespace, name) = state.name.split_once('/')?;
     Some(state.fingerprint.as_ref()?.remains(namespace, name, uid))

@@ -1,6 +1,7 @@
-//! The end of a deletion that AWS denies for good. The load balancer is gone; a security group, rules or target groups are
-//! left, since the role may not delete them or something else uses them. The Service would keep its finalizer, and its
-//! namespace would never be deleted. v1.37.0 removes the finalizer at the next try.
+//! Releases Services after their deletion, also if AWS denies a part of it permanently. Then the load balancer is gone,
+//! but a security group, rules or target groups are left, since the role may not delete them or something else uses
+//! them. Otherwise the Service would keep its finalizer, and its namespace would never be deleted. v1.37.0 removes the
+//! finalizer at the next try.
 
 use std::time::Duration;
 
@@ -65,7 +66,7 @@ pub(crate) async fn clean_up(context: &Context, service: &Service) -> Result<Nex
     let had_resources =
         context.states.of(uid(service)).had_resources || hostname::is_of(service, &names::load_balancer(uid(service)));
     if !had_resources && has_class(service) {
-        // The finalizer is that of the class's own controller, which may still need it.
+        // The finalizer belongs to the controller of the class, which may still need it.
         context.states.forget(uid(service));
         return Ok(Next::OnChange);
     }

@@ -1,9 +1,9 @@
-//! The line of Services that wait to have a load balancer made.
+//! The queue of Services that wait for the creation of a load balancer.
 //!
-//! AWS lets an account make one load balancer in five seconds, once a small reserve is used up. Nobody waits for that in
-//! a worker, since others wait for the same workers: a Service stands in line, is told how long it will probably take,
-//! and comes again when its turn is near. Who came first goes first; several go at once while the reserve lasts. A turn
-//! ends when the call is sent ([`CreationQueue::done`]): from then on AWS's budget counts it.
+//! AWS lets an account create one load balancer every five seconds, after a small burst. A Service does not block a
+//! worker for that: it gets a position in the queue with the expected wait, and is reconciled again when a slot is
+//! near. Slots are given in order; several Services have one while the burst lasts. A slot ends when the call is sent
+//! ([`CreationQueue::done`]): from then on AWS's budget counts it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,35 +13,35 @@ use tokio::time::Instant;
 
 use super::super::spec::desired::Desired;
 
-/// A call that has to wait no longer than this is sent at once.
+/// A call with a shorter expected wait is sent at once.
 const SEND_BELOW: Duration = Duration::from_millis(500);
 
-/// Who has to wait asks again after this time at the earliest.
+/// The shortest time until a waiting Service is reconciled again.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
-/// Who has to wait longer than this is told.
+/// A longer wait is reported by an Event.
 const REPORT_ABOVE: Duration = Duration::from_secs(5);
 
-/// Who does not come at his time loses his place after so long: the Service is gone, or needs no load balancer any more.
+/// A Service that does not return within this time loses its position or slot: it is deleted, or needs no load balancer
+/// any more.
 const EXPIRY: Duration = Duration::from_secs(60);
 
-/// Whose turn it is.
+/// The answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
-    /// The one's that asks, until [`CreationQueue::done`].
+    /// The Service has a slot until [`CreationQueue::done`].
     Now,
-    /// Not yet his.
     Later {
-        /// How long it will probably take.
+        /// Expected wait.
         wait: Duration,
-        /// So many come before.
+        /// Services that come first.
         ahead: usize,
-        /// Whether that is long, and was not told yet.
+        /// Whether to report the wait.
         report: bool,
     },
 }
 
-/// The line for one of AWS's two kinds of load balancers, which have a limit each.
+/// The queue for one of AWS's two kinds of load balancers. Each has a limit of its own.
 #[derive(Debug, Default)]
 pub struct CreationQueue {
     state: Mutex<State>,
@@ -50,20 +50,20 @@ pub struct CreationQueue {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Waiting>,
-    /// Whose turn it is, and since when.
+    /// Services with a slot, and since when.
     slots: Vec<(String, Instant)>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     uid: String,
-    /// When it will come again.
+    /// When the Service is reconciled again.
     due: Instant,
     reported: bool,
 }
 
 impl State {
-    /// Those who do not come, or never end their turn, hold up nobody.
+    /// A Service that does not return, or never ends its slot, blocks no other.
     fn drop_expired(&mut self, uid: &str, now: Instant) {
         let expired = |since: Instant| now.saturating_duration_since(since) >= EXPIRY;
         self.waiting
@@ -77,14 +77,14 @@ impl CreationQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a turn. `wait` tells how long a call would wait that is sent now and lets so many others go first.
+    /// Requests a slot. `wait` returns the expected wait of a call that is sent after so many others.
     pub fn request(&self, uid: &str, wait: impl Fn(u32) -> Duration, now: Instant) -> Slot {
         let wait = |before: usize| wait(u32::try_from(before).unwrap_or(u32::MAX));
         let mut state = self.state();
         state.drop_expired(uid, now);
         let slot = state.slots.iter().position(|(other, _)| other == uid);
         let position = state.waiting.iter().position(|position| position.uid == uid);
-        // Whose turn it was and who may not go after all comes first again.
+        // A Service that had a slot but cannot use it yet stays first.
         let ahead = slot.map_or_else(|| position.unwrap_or(state.waiting.len()), |_| 0);
         let others = state.slots.len() - usize::from(slot.is_some());
         let wait = match slot {
@@ -117,13 +117,13 @@ impl CreationQueue {
         Slot::Later { wait, ahead, report }
     }
 
-    /// Whether a Service stands in line.
+    /// Whether a Service is in the queue.
     #[must_use]
     pub fn has(&self, uid: &str) -> bool {
         self.state().waiting.iter().any(|position| position.uid == uid)
     }
 
-    /// Ends a turn, however it ended, and gives up a place.
+    /// Ends the slot or the waiting of a Service.
     pub fn done(&self, uid: &str) {
         let mut state = self.state();
         state.waiting.retain(|position| position.uid != uid);
@@ -131,7 +131,7 @@ impl CreationQueue {
     }
 }
 
-/// A line for each of AWS's limits.
+/// A queue for each of AWS's limits.
 #[derive(Debug, Default)]
 pub struct CreationQueues {
     classic: CreationQueue,
@@ -146,12 +146,12 @@ impl CreationQueues {
         }
     }
 
-    /// Whether a Service stands in one of them.
+    /// Whether a Service is in one of them.
     pub(crate) fn has(&self, uid: &str) -> bool {
         self.classic.has(uid) || self.network.has(uid)
     }
 
-    /// Ends the turn and the waiting of a Service.
+    /// Ends the slot or the waiting of a Service.
     pub(crate) fn done(&self, uid: &str) {
         self.classic.done(uid);
         self.network.done(uid);
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
-    /// AWS's time between two.
+    /// AWS's time between two creations.
     const EACH: Duration = Duration::from_secs(5);
 
     /// A budget of so many calls now, and then one in five seconds.

@@ -1,4 +1,4 @@
-//! Whether a load balancer can be made for a Service now, or AWS's limit makes it wait.
+//! Whether a load balancer can be created now, or has to wait for AWS's limit.
 
 use k8s_openapi::api::core::v1::Service;
 use tokio::time::Instant;
@@ -15,12 +15,11 @@ use crate::events::EventType;
 
 const ACTION: &str = "CreateLoadBalancer";
 
-/// Whether a plan makes a load balancer.
 pub(crate) fn makes_one(plan: &Plan) -> bool {
     plan.steps.iter().any(|planned| planned.step.creates_balancer())
 }
 
-/// When to come again, if a load balancer cannot be made for this Service now. A long wait is told.
+/// When to reconcile again, if no load balancer can be created for this Service now. A long wait is reported.
 pub(crate) async fn wait_for_creation(context: &Context, service: &Service, desired: &Desired) -> Option<Next> {
     let wait = |ahead| match desired {
         Desired::Classic(_) => context.aws.elb.expected_wait(ACTION, ahead),
@@ -33,7 +32,7 @@ pub(crate) async fn wait_for_creation(context: &Context, service: &Service, desi
     let Slot::Later { wait, ahead, report } = slot else {
         return None;
     };
-    // One that is to be made again was settled before; without this the Service would rest until the next resync.
+    // If the load balancer was deleted by hand, the Service counted as settled and would rest until the next resync.
     context.states.update(uid(service), ServiceState::wait);
     if report {
         let message = format!(

@@ -1,4 +1,4 @@
-//! When Services are reconciled, and what is remembered of them meanwhile.
+//! When Services are reconciled, and their state between reconciliations.
 
 pub mod creation_queue;
 pub(super) mod creation_slot;

@@ -1,4 +1,4 @@
-//! Changes of Nodes that matter to load balancers.
+//! Changes of Nodes that are relevant to load balancers.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashMap};
@@ -9,11 +9,11 @@ use futures::{Stream, stream};
 
 use crate::node_cache::{Changes, NodeCache, NodeView};
 
-/// How long changes are gathered, so that a burst of Nodes costs one look at each Service.
+/// Changes within this time are combined, so that a burst of Nodes costs one reconciliation of each Service.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// One item for each gathering of changes after which a Service may have other targets. A kubelet's heartbeats do
-/// not count: there are thousands of them for each change that matters.
+/// One item per batch of changes after which a Service may have other targets. Heartbeats of kubelets do not count:
+/// there are thousands of them for each relevant change.
 pub fn relevant(nodes: NodeCache) -> impl Stream<Item = ()> + Send {
     let state = (nodes.subscribe(), nodes, Fingerprints::default());
     stream::unfold(state, |(changes, nodes, mut prints)| async move {
@@ -31,14 +31,14 @@ async fn gather(changes: &Changes) {
     tokio::time::sleep(WINDOW).await;
 }
 
-/// What matters of each Node, as a hash.
+/// Hash of the relevant fields of each Node.
 #[derive(Debug, Default)]
 struct Fingerprints {
     by_name: HashMap<String, u64>,
 }
 
 impl Fingerprints {
-    /// Takes in the Nodes of these names and says whether anything that matters is different.
+    /// Updates these Nodes and returns whether a relevant field has changed.
     fn update(&mut self, nodes: &NodeCache, names: BTreeSet<String>) -> bool {
         let mut different = false;
         for name in names {

@@ -1,5 +1,4 @@
-//! `service_controller_*`: load balancers that follow the Nodes. As in the incumbent, an update counts here when it
-//! changes nothing but targets.
+//! The metrics `service_controller_*`. As in v1.37.0, an update counts when it changes nothing but targets.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,7 +6,6 @@ use tokio::time::Instant;
 
 use crate::metrics::Metrics;
 
-/// Counts updates of targets.
 #[derive(Debug)]
 pub struct NodeSync {
     metrics: Metrics,
@@ -15,7 +13,6 @@ pub struct NodeSync {
 }
 
 impl NodeSync {
-    /// Counts in `metrics`.
     #[must_use]
     pub fn new(metrics: Metrics) -> Self {
         Self {
@@ -24,12 +21,12 @@ impl NodeSync {
         }
     }
 
-    /// The Nodes changed in a way that matters to load balancers.
+    /// Records a relevant change of Nodes.
     pub fn nodes_changed(&self) {
         *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// An update of one load balancer's targets that began at `began` has ended.
+    /// Records the end of an update of one load balancer's targets that began at `began`.
     pub fn ended(&self, began: Instant, succeeded: bool) {
         self.metrics.service_syncs.inc();
         if !succeeded {

@@ -1,35 +1,33 @@
-//! Why a Service is looked at. It decides which Events are written, and whether what others were told just before serves;
-//! what is done at AWS does not depend on it.
+//! Why a Service is reconciled. The reason decides which Events are emitted and whether shared answers are accepted. It
+//! does not change what is written to AWS.
 
 use super::service_state::ServiceState;
 use super::spec_fingerprint::SpecFingerprint;
 
-/// Why a Service is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// It is new, or was changed in a way that its load balancer depends on.
+    /// The Service is new, or a field has changed that its load balancer depends on.
     SpecChanged,
-    /// This process sees it for the first time, and another one has held it before.
+    /// This process reconciles it for the first time, and an earlier one added the finalizer.
     Restart,
-    /// The last look failed, or did not come to its end.
+    /// The last reconciliation failed or was not completed.
     Retry,
-    /// Other Nodes may be targets.
     NodesChanged,
-    /// Nothing happened; drift at AWS is looked for.
+    /// Periodic search for drift.
     Resync,
 }
 
 impl Reason {
-    /// Whether AWS is asked everything anew: who has just changed a Service may have changed something at AWS as well, and
-    /// what has failed may have failed for something that was changed since.
+    /// Whether to read AWS again: someone who changes a Service may have changed AWS too, and the cause of a failure
+    /// may be fixed since.
     #[must_use]
     pub fn needs_fresh_reads(self) -> bool {
         matches!(self, Self::SpecChanged | Self::Retry)
     }
 }
 
-/// Why a Service of this shape is looked at now. `held` says whether it has the finalizer, `same_targets` whether the
-/// same Nodes may be targets as at the last look that ended well.
+/// `held`: the Service has the finalizer. `same_targets`: the same Nodes may be targets as at the last successful
+/// reconciliation.
 #[must_use]
 pub fn reason(state: &ServiceState, fingerprint: &SpecFingerprint, held: bool, same_targets: bool) -> Reason {
     match &state.fingerprint {
@@ -38,7 +36,7 @@ pub fn reason(state: &ServiceState, fingerprint: &SpecFingerprint, held: bool, s
         Some(before) if before != fingerprint => Reason::SpecChanged,
         Some(_) if state.failures > 0 => Reason::Retry,
         Some(_) if state.settled.is_none() && state.relies_on_shared_rules => Reason::Retry,
-        // What else a look leaves open are targets.
+        // All other open points concern targets.
         Some(_) if state.settled.is_none() && state.open > 0 => Reason::NodesChanged,
         Some(_) if state.settled.is_none() => Reason::Retry,
         Some(_) if !same_targets => Reason::NodesChanged,

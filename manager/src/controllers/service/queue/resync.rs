@@ -1,14 +1,14 @@
-//! When a Service that nobody changed is looked at again, in search of drift at AWS.
+//! When an unchanged Service is reconciled to detect drift at AWS.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-/// How far the time of one Service may differ from the period, in percent either way: a thousand Services that were all
-/// looked at after a start are not to be looked at again all at once.
+/// The period of one Service differs from the configured one by up to this percentage, so that all Services of a start
+/// are not resynced at once.
 const SPREAD_PERCENT: u64 = 10;
 
-/// How long after a look the next one for drift is due; `None`: never. The same Service always has the same time.
+/// Time between two full observations; `None`: never. It is always the same for one Service.
 #[must_use]
 pub fn after(period: Option<Duration>, uid: &str) -> Option<Duration> {
     let mut hasher = DefaultHasher::new();

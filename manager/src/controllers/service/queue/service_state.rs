@@ -1,5 +1,6 @@
-//! What is remembered of a Service between two looks. Nothing here is needed to be right, only to be quiet: a new
-//! process starts without it.
+//! State of a Service between reconciliations. A new process starts without it. Most of it avoids repeated Events and
+//! reads; `had_resources`, confirmed losses, and name and fingerprint also decide what is deleted and which finalizer
+//! is removed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,83 +14,74 @@ use super::super::plan::Plan;
 use super::super::plan::quota::Fullness;
 use super::spec_fingerprint::SpecFingerprint;
 
-/// First pause after a failure; it doubles with each further one, as in the service controller of Kubernetes.
+/// First backoff after a failure; it doubles with each further one, as in Kubernetes' service controller.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 
-/// Longest pause after a failure.
 const LONGEST_RETRY: Duration = Duration::from_secs(300);
 
-/// How far apart two looks must be for a sudden loss of targets to count.
+/// A sudden loss of targets must be observed for this time before it counts.
 pub const CONFIRMATION: Duration = Duration::from_secs(5);
 
-/// How far apart two observations must be for a subnet to be detached: someone who replaces a route table may need so long.
+/// A subnet must be unchosen for this time before it is detached: replacing a route table may take that long.
 pub const SUBNET_CONFIRMATION: Duration = Duration::from_secs(60);
 
-/// After this time the same failure is told again.
+/// After this time the same failure is reported again.
 const REPORT_AGAIN: Duration = Duration::from_secs(600);
 
-/// A look that ended well.
+/// A successful reconciliation without open points.
 #[derive(Debug, Clone)]
 pub struct Settled {
-    /// Nodes that were, or would have become, targets.
+    /// Nodes that were targets, or would have become one.
     pub targets: BTreeSet<InstanceId>,
-    /// When.
     pub at: Instant,
-    /// The load balancer's address.
     pub hostname: String,
 }
 
-/// What is remembered of one Service.
 #[derive(Debug, Clone, Default)]
 pub struct ServiceState {
-    /// Namespace and name, as `namespace/name`.
+    /// `namespace/name`.
     pub name: String,
-    /// What the Service asked for at the last look that was begun.
+    /// The spec at the last reconciliation that was begun.
     pub fingerprint: Option<SpecFingerprint>,
-    /// The last look that ended well, if none has failed since.
+    /// The last successful reconciliation, if none has failed since.
     pub settled: Option<Settled>,
-    /// When everything was last looked at, with a good end: a look for the sake of targets does not read all.
+    /// Time of the last successful full observation, with attributes.
     pub last_full: Option<Instant>,
-    /// Targets after the last look that ended well.
+    /// Targets after the last successful reconciliation.
     pub targets: BTreeSet<InstanceId>,
-    /// Targets that looked gone, each with the first look that found it so.
+    /// Targets that look lost, each with the first observation of that.
     seen_gone: BTreeMap<InstanceId, Instant>,
     /// Attached subnets that were not chosen, each with the first observation of that.
     unchosen_subnets: BTreeMap<String, Instant>,
-    /// Failures in a row.
     pub failures: u32,
-    /// Looks in a row that ended well and left something open.
+    /// Successful reconciliations in a row that left something open.
     pub open: u32,
-    /// Whether the last look left targets that wait to go, or that AWS has refused: what belongs to them goes after them.
+    /// Whether targets wait for removal, or AWS has refused some: resources that depend on them are removed later.
     pub waiting: bool,
-    /// What was told last of each kind, and when.
+    /// The last message of each Event reason, and when it was emitted.
     reported: BTreeMap<&'static str, (Instant, String)>,
-    /// Whether the last look relied on rules that another load balancer has brought, which may just be going with it.
+    /// Whether the load balancer relies on a rule of another one, which a deletion may remove.
     pub relies_on_shared_rules: bool,
-    /// Whether a deletion has found anything that the Service had: what is released is then this controller's.
+    /// Whether a deletion has found resources: then the finalizer is this controller's.
     pub had_resources: bool,
     /// Since when the deletion finds the load balancer gone and something else left.
     pub balancer_gone: Option<Instant>,
-    /// Whether the beginning of the deletion was told.
     pub deletion_reported: bool,
-    /// Whether it was told that the load balancer is being ensured, and not yet that it is.
+    /// Whether `EnsuringLoadBalancer` was emitted, but not yet `EnsuredLoadBalancer`.
     pub ensuring_reported: bool,
-    /// Whether it was told that there are no nodes.
     pub no_nodes_reported: bool,
     /// Whether an Event said that annotation `internal` differs from the load balancer's scheme.
     pub scheme_reported: bool,
-    /// What was told last of groups near their quota.
+    /// The last reported groups near their quota.
     pub fullness_reported: Vec<Fullness>,
     /// The DNS name of the load balancer, once it is known not to be another cluster's.
     pub owned: Option<String>,
-    /// Tags of the annotation that were set on a classic load balancer. Where tags may not be read, nothing else tells which
-    /// ones are there.
+    /// Tags of the annotation that were set on a classic load balancer, for roles that may not read tags.
     pub tags_set: Tags,
-    /// The exact names of the target groups that the Service has had since all was well, for where tags may not be read.
+    /// Exact names of the Service's target groups since the last success, for roles that may not read tags.
     pub given_names: BTreeSet<String>,
 }
 
-/// The memories, by the Services' UIDs.
 #[derive(Debug, Default)]
 pub struct ServiceStates {
     all: Mutex<All>,
@@ -98,7 +90,7 @@ pub struct ServiceStates {
 #[derive(Debug, Default)]
 struct All {
     by_uid: HashMap<String, ServiceState>,
-    /// UIDs by namespace and name: usually one.
+    /// UIDs by `namespace/name`, usually one.
     by_name: HashMap<String, BTreeSet<String>>,
 }
 
@@ -112,16 +104,15 @@ impl ServiceState {
         }
     }
 
-    /// Targets that an earlier look, long enough ago, found gone.
+    /// Targets whose loss is confirmed.
     #[must_use]
     pub fn confirmed_gone(&self, now: Instant) -> BTreeSet<InstanceId> {
         let old = |(_, at): &(&InstanceId, &Instant)| now.saturating_duration_since(**at) >= CONFIRMATION;
         self.seen_gone.iter().filter(old).map(|(id, _)| id.clone()).collect()
     }
 
-    /// Takes in which targets a look found gone that wait to be found so again; `targets` are those that are to stay until
-    /// then. Whoever was found gone before stays so, also when the writes fail or wait that take it away, until it is
-    /// to be a target again.
+    /// Records lost targets that wait for confirmation; `targets` stay until then. A confirmed loss stays confirmed
+    /// until the target is wanted again, even if deregistration failed.
     pub fn note_gone(&mut self, gone: &BTreeSet<InstanceId>, targets: &BTreeSet<InstanceId>, now: Instant) {
         self.seen_gone
             .retain(|id, _| gone.contains(id) || !targets.contains(id));
@@ -130,7 +121,7 @@ impl ServiceState {
         }
     }
 
-    /// Takes in that no target is gone any more, or all that were have been taken away.
+    /// Records that no target is lost any more, or that all lost ones are removed.
     pub fn clear_gone(&mut self) {
         self.seen_gone.clear();
     }
@@ -161,7 +152,7 @@ impl ServiceState {
         self.unchosen_subnets.clear();
     }
 
-    /// How thoroughly to look for what a change that was cut off has left: by an earlier process, or just now.
+    /// How thoroughly to search for resources of an interrupted change, by an earlier process or by this one.
     #[must_use]
     pub fn search(&self, was_held: bool) -> Search {
         match (self.failures, &self.settled) {
@@ -171,7 +162,7 @@ impl ServiceState {
         }
     }
 
-    /// Takes in a failure and says how long to wait.
+    /// Records a failure and returns the backoff.
     pub fn fail(&mut self) -> Duration {
         self.settled = None;
         self.open = 0;
@@ -179,19 +170,18 @@ impl ServiceState {
         self.retry_after()
     }
 
-    /// The pause after the failures so far.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         backoff(self.failures)
     }
 
-    /// The pause after a look that left something open.
+    /// The delay after a reconciliation that left something open.
     #[must_use]
     pub fn requeue_after(&self) -> Duration {
         backoff(self.open)
     }
 
-    /// Takes in a look that ended well, but waits for something: there will be another soon.
+    /// Records a success that left something open.
     pub fn leave_open(&mut self, targets: BTreeSet<InstanceId>) {
         self.settled = None;
         self.targets = targets;
@@ -199,12 +189,12 @@ impl ServiceState {
         self.open = self.open.saturating_add(1);
     }
 
-    /// Takes in a look that found something to do, which has to wait: nothing that was known before counts as settled.
+    /// Records that a change is needed but has to wait.
     pub fn wait(&mut self) {
         self.settled = None;
     }
 
-    /// Whether this failure is to be told: it is another one of its kind than before, or was last told long ago.
+    /// Whether to report this message: it differs from the last one of its kind, or that was long ago.
     pub fn is_news(&mut self, kind: &'static str, message: &str, now: Instant) -> bool {
         let message = &without_request_details(message);
         let known =
@@ -216,7 +206,7 @@ impl ServiceState {
         true
     }
 
-    /// Takes in a look that ended well.
+    /// Records a success without open points.
     pub fn settle(&mut self, settled: Settled, targets: BTreeSet<InstanceId>) {
         self.settled = Some(settled);
         self.targets = targets;
@@ -226,7 +216,7 @@ impl ServiceState {
     }
 }
 
-/// A failure's text without what AWS makes up for each request: its ID, and the encoded details of a denial.
+/// The text without the parts that differ for each request: its ID, and the encoded details of a denial.
 fn without_request_details(message: &str) -> String {
     const DETAILS: &str = "Encoded authorization failure message: ";
     let (mut text, mut rest) = (String::new(), message);
@@ -244,7 +234,6 @@ fn without_request_details(message: &str) -> String {
     }
 }
 
-/// The pause after so many turns in a row.
 fn backoff(turns: u32) -> Duration {
     let doublings = turns.saturating_sub(1).min(16);
     FIRST_RETRY.saturating_mul(1 << doublings).min(LONGEST_RETRY)
@@ -255,18 +244,16 @@ impl ServiceStates {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is remembered of a Service.
     #[must_use]
     pub fn of(&self, uid: &str) -> ServiceState {
         self.all().by_uid.get(uid).cloned().unwrap_or_default()
     }
 
-    /// Changes what is remembered of a Service.
     pub fn update<T>(&self, uid: &str, change: impl FnOnce(&mut ServiceState) -> T) -> T {
         change(self.all().by_uid.entry(uid.to_owned()).or_default())
     }
 
-    /// Remembers that a Service is worked on, by its name (`namespace/name`), and what it asks for.
+    /// Records the start of a reconciliation. `name` is `namespace/name`.
     pub fn begin(&self, uid: &str, name: &str, fingerprint: SpecFingerprint) {
         let mut all = self.all();
         all.by_name.entry(name.to_owned()).or_default().insert(uid.to_owned());
@@ -275,7 +262,7 @@ impl ServiceStates {
         state.fingerprint = Some(fingerprint);
     }
 
-    /// UIDs of earlier Services of this name: they are gone, and were never let go.
+    /// UIDs of earlier Services of this name that are gone, but whose resources may exist.
     #[must_use]
     pub fn earlier(&self, name: &str, uid: &str) -> Vec<String> {
         let all = self.all();
@@ -283,7 +270,7 @@ impl ServiceStates {
         uids.filter(|other| *other != uid).cloned().collect()
     }
 
-    /// Names and UIDs of all Services that are worked on.
+    /// Names and UIDs of all known Services.
     #[must_use]
     pub fn names(&self) -> Vec<(String, String)> {
         let all = self.all();
@@ -293,7 +280,6 @@ impl ServiceStates {
             .collect()
     }
 
-    /// Forgets a Service.
     pub fn forget(&self, uid: &str) {
         let mut all = self.all();
         let Some(state) = all.by_uid.remove(uid) else {

@@ -1,13 +1,13 @@
-//! What of a Service its load balancer depends on, as the service controller of Kubernetes sees it: a change of anything
-//! here is a wish of the user's, and answered by Events even where nothing has to be written.
+//! The fields that a Service's load balancer depends on, as in Kubernetes' service controller. A change of them is
+//! reported by Events even if nothing has to be written.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec, SessionAffinityConfig};
 use kube::api::ObjectMeta;
 
-/// The parts of a Service whose change is a reason to bring its load balancer up to date. Selector, labels, cluster IPs,
-/// `internalTrafficPolicy`, `publishNotReadyAddresses`, endpoints and status are none.
+/// Not included: selector, labels, cluster IPs, `internalTrafficPolicy`, `publishNotReadyAddresses`, endpoints and
+/// status.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SpecFingerprint {
     annotations: BTreeMap<String, String>,
@@ -19,12 +19,11 @@ pub struct SpecFingerprint {
     external_ips: Vec<String>,
     external_traffic_policy: Option<String>,
     health_check_node_port: Option<i32>,
-    /// The first family cannot change, so their number tells all.
+    /// The first family cannot change, so the number is enough.
     ip_families: usize,
 }
 
 impl SpecFingerprint {
-    /// That of a Service.
     #[must_use]
     pub fn of(service: &Service) -> Self {
         let spec = service.spec.clone().unwrap_or_default();
@@ -42,7 +41,7 @@ impl SpecFingerprint {
         }
     }
 
-    /// As much of a Service that is gone as is needed to delete what it had.
+    /// A Service that is gone, with the fields that deleting its resources needs.
     #[must_use]
     pub fn remains(&self, namespace: &str, name: &str, uid: &str) -> Service {
         Service {

@@ -1,9 +1,9 @@
-//! Whose turn it is, when more Services are to be looked at than there are workers.
+//! The workers, and which Service gets the next one.
 //!
-//! After a start, and when Nodes have changed, all Services are looked at. Within this manager's share of AWS's reads that
-//! takes minutes for hundreds of load balancers. Whoever makes, changes or deletes a Service in that time is not to wait
-//! for them: looks that nobody asked for leave one worker to the others. And as one Service after the other is deleted, those
-//! that are to be deleted wait for each other before they have a worker.
+//! After a start, and after a change of Nodes, all Services are reconciled. With this manager's share of AWS's read
+//! budget that takes minutes for hundreds of load balancers. A Service that a user creates, changes or deletes does not
+//! wait for them: background reconciliations leave one worker free. Deletions run one at a time, so the others wait
+//! before they take a worker.
 
 use std::time::Duration;
 
@@ -15,24 +15,23 @@ use super::super::spec::hostname;
 use super::service_state::ServiceState;
 use super::spec_fingerprint::SpecFingerprint;
 
-/// How many Services may wait for their turn. Each costs a task of a few KiB; with more, even a Service that somebody
-/// changes waits before it may wait here.
+/// Services that may be queued. Each costs a task of a few KiB. Beyond that, even a Service that a user changes waits
+/// outside of this queue.
 pub const MAX_WAITING: u16 = 1024;
 
-/// How soon a Service that waits and is changed meanwhile goes to the others that somebody asks for.
+/// How often a queued background reconciliation checks whether a user has changed its Service.
 const RECHECK: Duration = Duration::from_secs(1);
 
-/// The workers.
 #[derive(Debug)]
 pub struct WorkerPool {
     all: Semaphore,
-    /// Those that looks may have that nobody asked for. Who has one of these gets one of `all` soon.
+    /// Permits for background reconciliations, one less than workers.
     background: Semaphore,
-    /// The one deletion at a time.
+    /// One deletion at a time.
     deletion: Semaphore,
 }
 
-/// A worker; it is given back when this is dropped.
+/// A worker; it is released when this is dropped.
 #[derive(Debug)]
 #[must_use = "the turn ends when this is dropped"]
 pub struct WorkerPermit<'a> {
@@ -41,7 +40,7 @@ pub struct WorkerPermit<'a> {
 }
 
 impl WorkerPool {
-    /// So many workers, at least one. A single one serves both sorts.
+    /// `workers` is at least 1. A single worker serves users and background.
     #[must_use]
     pub fn new(workers: u16) -> Self {
         let workers = usize::from(workers.max(1));
@@ -52,8 +51,8 @@ impl WorkerPool {
         }
     }
 
-    /// Waits for a worker, behind those who came before. `requested` says whether somebody waits for this look; it is asked
-    /// again from time to time.
+    /// Waits for a worker, first come, first served. `requested`: a user waits for the Service; it is checked again
+    /// while queued.
     pub async fn acquire(&self, requested: impl Fn() -> bool) -> WorkerPermit<'_> {
         let background = match requested() {
             true => None,
@@ -62,14 +61,14 @@ impl WorkerPool {
         self.worker(background).await
     }
 
-    /// The same for a Service that is to be deleted. `is_deleted` says whether it still is; if not, it waits for a worker only.
+    /// Waits for a worker for a deletion. If `is_deleted` turns false, the Service does not wait for other deletions.
     pub async fn acquire_for_deletion(&self, is_deleted: impl Fn() -> bool) -> WorkerPermit<'_> {
         let first = acquire_while(&self.deletion, || !is_deleted()).await;
         self.worker(first).await
     }
 
     async fn worker<'a>(&'a self, first: Option<SemaphorePermit<'a>>) -> WorkerPermit<'a> {
-        // None of them is ever closed.
+        // The semaphore is never closed.
         let worker = self.all.acquire().await.ok();
         WorkerPermit {
             _first: first,
@@ -78,7 +77,7 @@ impl WorkerPool {
     }
 }
 
-/// A turn among those who wait for the same; `None`: it does not belong to them any more.
+/// A permit of this semaphore; `None` if the caller has left its class meanwhile.
 async fn acquire_while(waiting: &Semaphore, has_left: impl Fn() -> bool) -> Option<SemaphorePermit<'_>> {
     let mut permit = std::pin::pin!(waiting.acquire());
     loop {
@@ -93,8 +92,8 @@ async fn acquire_while(waiting: &Semaphore, has_left: impl Fn() -> bool) -> Opti
     }
 }
 
-/// Whether somebody waits for a look at this Service: it goes, it has no address yet, or it is not what was looked at
-/// last, or was there when it began to wait (`seen`), if there was no look yet. Who is none of ours takes no time.
+/// Whether a user waits for this Service: it is deleted, has no address yet, or has changed since the last
+/// reconciliation (before the first one: since it was queued, `seen`). An unmanaged Service takes no time.
 #[must_use]
 pub fn is_requested(service: &Service, state: &ServiceState, seen: &SpecFingerprint) -> bool {
     match action(service) {

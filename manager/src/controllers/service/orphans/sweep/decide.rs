@@ -1,4 +1,4 @@
-//! Which things at AWS were made for Services that do not exist any more. Pure. In doubt a thing is kept.
+//! Finds AWS resources of Services that do not exist any more. In doubt a resource is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,10 @@ use super::super::super::spec::network::names::{self as network_names, Owner};
 use super::super::super::spec::owner::other_uid;
 use super::guards::{Finding, Kept};
 
-/// Tags of the AWS load balancer controller: what has one of them is that controller's.
+/// Tags of the AWS Load Balancer Controller: a resource with one of them belongs to that controller.
 const ELSEWHERE: [&str; 3] = ["elbv2.k8s.aws/", "service.k8s.aws/", "ingress.k8s.aws/"];
 
-/// What AWS has, as far as its name says that it may have been made for a Service.
+/// AWS resources whose names say that they may have been created for a Service.
 #[derive(Debug, Clone, Default)]
 pub struct Inventory {
     /// Classic load balancers with their tags.
@@ -37,21 +37,19 @@ pub struct Inventory {
     pub foreign_instances: BTreeSet<InstanceId>,
 }
 
-/// What Services that exist may own, whatever their type and class.
+/// Resources that existing Services may own, whatever their type and class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExistingServices {
-    /// Namespaces with names, as in the tag that names the Service.
+    /// `namespace/name`, as in the tag of the Service.
     services: BTreeSet<String>,
-    /// Names of load balancers.
     load_balancers: BTreeSet<String>,
-    /// Beginnings of the names of target groups and security groups.
+    /// Prefixes of the names of target groups and security groups.
     prefixes: BTreeSet<String>,
     /// Security groups that annotations list.
     listed: BTreeSet<String>,
 }
 
 impl ExistingServices {
-    /// What these Services may own.
     pub fn of<'a>(services: impl Iterator<Item = &'a Service>) -> Self {
         let mut existing = Self::default();
         for service in services {
@@ -70,29 +68,28 @@ impl ExistingServices {
         existing
     }
 
-    /// Whether a load balancer of this name may be one of theirs.
+    /// Whether an existing Service may own a load balancer of this name.
     #[must_use]
     pub fn has_load_balancer(&self, name: &str) -> bool {
         self.load_balancers.contains(name)
     }
 
-    /// Whether this can be all Services of a cluster: every cluster has this one.
+    /// Whether the list of Services is complete: every cluster has this Service.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.services.contains("default/kubernetes")
     }
 }
 
-/// A thing whose Service is gone.
+/// A resource whose Service does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OrphanedResource {
-    /// What it is.
     pub what: Resource,
-    /// The Service that it was made for, or the load balancer that it belonged to.
+    /// The Service or load balancer that it was created for.
     pub of: String,
 }
 
-/// Things that may be left over, in the order in which they go.
+/// Kinds of orphaned resources, in the order of deletion.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     /// A classic load balancer, by name.
@@ -108,7 +105,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// The kinds, as label of the metric.
+    /// Values of the metric's label.
     pub const KINDS: [&'static str; 5] = [
         "classic-load-balancer",
         "network-load-balancer",
@@ -117,7 +114,6 @@ impl Resource {
         "security-group",
     ];
 
-    /// Its kind.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         let [classic, network, target_group, rule, group] = Self::KINDS;
@@ -130,7 +126,7 @@ impl Resource {
         }
     }
 
-    /// Its ID, for people.
+    /// Its ID for logs.
     #[must_use]
     pub fn id(&self) -> String {
         match self {
@@ -140,7 +136,7 @@ impl Resource {
     }
 }
 
-/// The beginning of a name such as `k8s-NAMESPACE-NAME-HASH` that target groups and security groups of network load
+/// The prefix of a name such as `k8s-NAMESPACE-NAME-HASH`, as target groups and security groups of network load
 /// balancers have; `None` for any other name.
 #[must_use]
 pub fn prefix(name: &str) -> Option<&str> {
@@ -150,7 +146,7 @@ pub fn prefix(name: &str) -> Option<&str> {
     name.get(..=start.len()).filter(|_| digits && has_form)
 }
 
-/// Everything that is left over, in the order in which it goes.
+/// All orphaned resources, in the order of deletion.
 #[must_use]
 pub fn findings(inventory: &Inventory, existing: &ExistingServices, settings: &Settings) -> Vec<Finding> {
     let judge = Classifier {
@@ -159,7 +155,7 @@ pub fn findings(inventory: &Inventory, existing: &ExistingServices, settings: &S
         settings,
     };
     let mut found = judge.load_balancers();
-    // What belongs to a load balancer that is kept is not left over.
+    // Resources of a load balancer that is kept are not orphaned.
     let gone: Vec<OrphanedResource> = found
         .iter()
         .filter(|finding| finding.kept.is_none())
@@ -172,7 +168,7 @@ pub fn findings(inventory: &Inventory, existing: &ExistingServices, settings: &S
     found
 }
 
-/// Whether tags say that this cluster, and this controller rather than another one, owns a thing.
+/// Whether tags say that this cluster and this controller own a resource.
 fn is_owned(of_thing: &Tags, settings: &Settings) -> bool {
     let cluster_id = settings.cluster_id.as_str();
     if other_uid(of_thing, settings).is_some() {
@@ -183,7 +179,7 @@ fn is_owned(of_thing: &Tags, settings: &Settings) -> bool {
     tags::owned_by(cluster_id, pairs) && !of_thing.keys().any(elsewhere) && !of_another(of_thing, cluster_id)
 }
 
-/// Whether another cluster has a share in a thing.
+/// Whether another cluster shares a resource.
 fn of_another(of_thing: &Tags, cluster_id: &str) -> bool {
     let mut clusters = of_thing.keys().filter_map(|key| tags::cluster_of_key(key));
     clusters.any(|cluster| cluster != cluster_id)
@@ -211,7 +207,7 @@ impl Classifier<'_> {
         vpc == Some(&self.settings.vpc_id)
     }
 
-    /// A leftover with the reason why it is kept, if there is one; `targets_of`: the thing that may have targets.
+    /// A resource with the reason why it is kept, if there is one; `targets_of`: the resource that may have targets.
     fn finding(&self, resource: OrphanedResource, tags: &Tags, targets_of: Option<&str>) -> Finding {
         let targets = targets_of.and_then(|id| self.inventory.foreign_targets.get(id));
         let unknown = self.settings.cluster_uid.is_none() && tags.contains_key(names::CLUSTER_UID_TAG);
@@ -240,7 +236,7 @@ impl Classifier<'_> {
         classic.chain(network).collect()
     }
 
-    /// Target groups that no load balancer uses that stays.
+    /// Target groups that are not used by a load balancer that stays.
     fn target_groups(&self, gone: &[OrphanedResource]) -> Vec<Finding> {
         let is_leftover = |arn: &String| gone.iter().any(|lb| lb.what == Resource::Network(arn.clone()));
         let resource = |(group, tags): &(TargetGroup, Tags)| {
@@ -255,7 +251,7 @@ impl Classifier<'_> {
         self.inventory.target_groups.iter().filter_map(resource).collect()
     }
 
-    /// Rules for network load balancers in groups of the cluster, and of no other cluster besides.
+    /// Rules for network load balancers in groups of this cluster only.
     fn rules(&self, gone: &[OrphanedResource]) -> Vec<Finding> {
         let staying: BTreeSet<&str> = self
             .inventory
@@ -287,7 +283,7 @@ impl Classifier<'_> {
             .collect()
     }
 
-    /// Security groups that were made for one load balancer, and that no load balancer has that stays.
+    /// Security groups that were created for one load balancer, and are not used by one that stays.
     fn groups(&self, gone: &[OrphanedResource]) -> Vec<Finding> {
         let goes = |what: Resource| gone.iter().any(|other| other.what == what);
         let classic = self.inventory.classic.iter().map(|(lb, _)| lb);
@@ -311,7 +307,7 @@ impl Classifier<'_> {
         self.inventory.groups.iter().filter_map(resource).collect()
     }
 
-    /// What a group was made for that does not exist any more; `None`: it does, or the group was made by someone else.
+    /// The Service that a group was created for, if it is gone; `None`: it exists, or the group is not managed.
     fn made_for(&self, group: &SecurityGroup) -> Option<String> {
         let (name, description) = (group.name.as_deref()?, group.description.as_deref()?);
         if let Some(load_balancer) = name.strip_prefix("k8s-elb-") {

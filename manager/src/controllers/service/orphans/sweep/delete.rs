@@ -1,4 +1,4 @@
-//! Deleting what is left over. Each thing goes for itself: what AWS does not let go yet is found again by the next sweep.
+//! Deletes orphaned resources one by one. If AWS refuses a deletion, the next sweep retries it.
 
 use std::collections::BTreeSet;
 
@@ -20,10 +20,8 @@ use super::super::super::spec::network::names::HEALTH_RULE;
 use super::decide::{Inventory, OrphanedResource, Resource};
 use crate::aws_write;
 
-/// Deletes these, in their order.
-///
 /// # Errors
-/// When the right to write has ended.
+/// When leadership has ended.
 pub(super) async fn delete_resources(
     context: &Context,
     inventory: &Inventory,
@@ -65,7 +63,7 @@ async fn delete_resource(context: &Context, inventory: &Inventory, what: &Resour
         Resource::Rules(group, description) => {
             let group = inventory.groups.iter().find(|other| other.id == *group);
             if let Some(group) = group.filter(|_| !is_unmanaged(context)) {
-                // Others wait for the lock that this takes.
+                // Other deletions wait for the lock that this takes.
                 Box::pin(Lane::Lifecycle.run(delete_rules(context, group, description))).await?;
             }
         }
@@ -74,7 +72,7 @@ async fn delete_resource(context: &Context, inventory: &Inventory, what: &Resour
     Ok(())
 }
 
-/// Rules for health checks that others need too are handed over.
+/// Deletes rules of health checks; those that other load balancers need are handed over.
 async fn delete_rules(context: &Context, group: &SecurityGroup, description: &str) -> Result<(), Error> {
     let _alone = context.deleting.lock().await;
     let (kind, load_balancer) = description.split_once('=').unwrap_or_default();
@@ -121,8 +119,7 @@ async fn revoke(context: &Context, group: &str, rules: &[IpPermission]) -> Resul
     Ok(())
 }
 
-/// Whether a network interface has a group: an instance or a load balancer of any kind. Where that may not be asked, it
-/// may.
+/// Whether a network interface uses a group: that of an instance or of any load balancer. True if AWS denies the read.
 async fn is_used(context: &Context, group: &str) -> Result<bool, Error> {
     match context.aws.ec2.interfaces_of_group(group).await {
         Ok(interfaces) => Ok(!interfaces.is_empty()),
@@ -139,13 +136,14 @@ async fn is_used(context: &Context, group: &str) -> Result<bool, Error> {
     }
 }
 
-/// Rules that name a group go before it; where they may not be touched, or the group is in use, it stays with them.
+/// Deletes the rules that name a group, then the group. If the rules are not managed, or the group is in use, all of it
+/// stays.
 async fn delete_group(context: &Context, id: &str) -> Result<(), Error> {
     let naming = [Filter::new("ip-permission.group-id", [id])];
     let referencing = context.aws.ec2.security_groups(&naming).await?;
     let steps = group_deletion(id, &referencing, &context.settings, "it is left over");
     let revokes = |planned: &Planned| matches!(planned.step, Step::Group(GroupStep::Revoke(..)));
-    // Without rules to revoke AWS itself says whether the group is in use.
+    // Without rules to revoke, the deletion itself fails if the group is in use.
     if steps.is_empty() || (steps.iter().any(revokes) && is_used(context, id).await?) {
         return Err(Error::GroupInUse { group: id.to_owned() });
     }
@@ -162,8 +160,8 @@ async fn delete_group(context: &Context, id: &str) -> Result<(), Error> {
     }
 }
 
-/// The rules of a group with this description, reduced to the sources that carry it, but for those that let in a check which
-/// is not `wanted`.
+/// The rules of a group with this description and only the sources that have it, except for checks that are not
+/// `wanted`.
 fn described(group: &SecurityGroup, description: &str, wanted: impl Fn(&Check) -> bool) -> Vec<IpPermission> {
     let with = |rule: &IpPermission| {
         let ranges = rule.ranges.iter();

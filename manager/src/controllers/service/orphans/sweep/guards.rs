@@ -1,5 +1,5 @@
-//! What keeps leftovers from being deleted. Pure. Another cluster may have this cluster's ID, and what is its own then looks
-//! left over here.
+//! Reasons to keep resources that look orphaned: another cluster may have the same cluster ID, and its resources look
+//! orphaned here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,16 +12,14 @@ use super::super::super::spec::names;
 use super::super::super::spec::owner::other_uid;
 use super::decide::{ExistingServices, Inventory, OrphanedResource, Resource};
 
-/// A leftover, and why it is kept where it is.
+/// An orphaned resource, and the reason to keep it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// What was found.
     pub resource: OrphanedResource,
-    /// Why it is never deleted as it is; `None`: nothing says that somebody else needs it.
+    /// Why it is never deleted; `None`: no sign of another user.
     pub kept: Option<Kept>,
 }
 
-/// Why a leftover is kept.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kept {
     /// These targets run and are not Nodes of this cluster.
@@ -45,13 +43,13 @@ impl fmt::Display for Kept {
     }
 }
 
-/// Why a whole search deletes nothing.
+/// Why a whole sweep deletes nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hold {
     /// These instances have the cluster's tag, run, and are not Nodes here.
     ForeignInstances(BTreeSet<InstanceId>),
-    /// So many load balancers look left over that the Services rather than the load balancers are missing: an API server that
-    /// was restored from an old backup looks like that, and so does another cluster of the same ID.
+    /// So many load balancers have no Service that the list of Services is more likely wrong: after the API server was
+    /// restored from an old backup, or with another cluster of the same ID.
     MassLoss {
         /// Load balancers without a Service.
         gone: usize,
@@ -89,7 +87,7 @@ fn some_of<T: fmt::Display>(all: &BTreeSet<T>) -> String {
     named.join(", ")
 }
 
-/// Why nothing is deleted at all, if that is so.
+/// The reason to delete nothing, if there is one.
 #[must_use]
 pub fn hold(found: &[Finding], inventory: &Inventory, existing: &ExistingServices) -> Option<Hold> {
     if !inventory.foreign_instances.is_empty() {
@@ -104,14 +102,14 @@ pub fn hold(found: &[Finding], inventory: &Inventory, existing: &ExistingService
     (gone > FEW && gone * 5 >= existing).then_some(Hold::MassLoss { gone, existing })
 }
 
-/// So many load balancers may be left over however few there are.
+/// Up to this number is no mass loss.
 const FEW: usize = 3;
 
 /// An instance joins the cluster within this time after its start, in seconds, or not at all.
 const JOINS_WITHIN: i64 = 600;
 
-/// The running instances that are not Nodes, although they had time to join; with the time of each one's last start, in seconds
-/// since 1970. One without a time counts.
+/// Running instances that are not Nodes although they had time to join, with their last start in seconds since 1970. An
+/// instance without a start time counts.
 #[must_use]
 pub fn foreign_instances(
     running: &[(InstanceId, Option<i64>)],

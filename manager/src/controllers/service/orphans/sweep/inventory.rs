@@ -1,5 +1,5 @@
-//! Reading at AWS what may be left over. Everything of the account and region is listed, since what has no Service any
-//! more is known by nothing but its own name and tags; only what has such a name is asked for its tags.
+//! Lists AWS resources that may be orphaned. All resources of the account and region are listed, since an orphaned one
+//! is known only by its name and tags. Tags are read only for names of our form.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,8 @@ use super::super::super::spec::names::is_load_balancer;
 use super::decide::{Inventory, Resource, prefix};
 use super::guards::{Finding, foreign_instances};
 
-/// Lists what there is.
-///
 /// # Errors
-/// The first call that failed: nothing is left over in half a list.
+/// The first call that failed: an incomplete list proves nothing.
 pub(super) async fn take(aws: &Aws, settings: &Settings) -> Result<Inventory, Error> {
     let mut inventory = Inventory::default();
     let all = aws.elb.all().await?;
@@ -62,8 +60,8 @@ pub(super) async fn take(aws: &Aws, settings: &Settings) -> Result<Inventory, Er
     Ok(inventory)
 }
 
-/// Reads who else may need what looks left over: targets that are registered there, and instances of the cluster. Both are
-/// compared with the Nodes as they are afterwards, as instances join all the time.
+/// Reads possible other users: registered targets, and instances of the cluster. Both are compared with the Nodes read
+/// afterwards, since instances join all the time.
 ///
 /// # Errors
 /// The first call that failed.
@@ -114,7 +112,7 @@ fn cluster_filters(settings: &Settings) -> Vec<Filter> {
     filters
 }
 
-/// The targets of load balancers and target groups that look left over, by name and ARN.
+/// Targets of load balancers and target groups that look orphaned, by name and ARN.
 async fn registered(
     aws: &Aws,
     inventory: &Inventory,
@@ -155,7 +153,7 @@ async fn tags_of(aws: &Aws, arns: Vec<String>) -> Result<impl Fn(&str) -> Tags, 
     Ok(move |arn: &str| tags.get(arn).cloned().unwrap_or_default())
 }
 
-/// Tags that may not be read are unknown, so that nothing is the cluster's by them: it is kept, and counts as in use.
+/// If AWS denies reading tags, no resource counts as this cluster's: it is kept, and counts as in use.
 fn unless_denied(aws: &Aws, answer: Result<BTreeMap<String, Tags>, Error>) -> Result<BTreeMap<String, Tags>, Error> {
     Ok(aws.tag_reads.allowed(answer)?.unwrap_or_default())
 }

@@ -1,8 +1,8 @@
-//! The sweep: what was made for Services at AWS and is left over without one.
+//! The sweep finds AWS resources of Services that do not exist any more.
 //!
-//! Deletion holds a Service until nothing of it is left, so that a leftover comes from elsewhere: from another provider
-//! that ran before, from a Service whose finalizer was taken away by force, from a hand. The sweep tells of it, and
-//! deletes it where it is asked to:
+//! A deletion keeps the finalizer until nothing is left, so orphaned resources come from elsewhere: an earlier
+//! provider, a finalizer that was removed by force, or manual changes. The sweep logs and counts them, and deletes them
+//! if configured:
 //!
 //! ```text
 //! Services (all of them) ─▶ living ┐
@@ -39,28 +39,27 @@ use guards::{Finding, Hold};
 
 pub(crate) use decide::ExistingServices;
 
-/// How long after a start the first search is made: what is being made or deleted just then is no leftover.
+/// The first sweep runs this time after the start: resources that are just being created or deleted are not orphaned.
 const FIRST_AFTER: Duration = Duration::from_secs(300);
 
-/// How the sweep is to work.
+/// Settings of the sweep.
 #[derive(Debug, Clone)]
 pub struct SweepSettings {
-    /// What is done with what is found (`--load-balancer-sweep`).
+    /// `--load-balancer-sweep`.
     pub mode: Sweep,
-    /// Time between two searches (`--load-balancer-sweep-period`).
+    /// `--load-balancer-sweep-period`.
     pub period: Duration,
-    /// Counts what is found.
     pub metrics: SweepMetrics,
 }
 
-/// How much is left over, by kind.
+/// Number of orphaned resources by kind.
 #[derive(Debug, Clone, Default)]
 pub struct SweepMetrics {
     orphaned_resources: Family<Vec<(String, String)>, Gauge>,
 }
 
 impl SweepMetrics {
-    /// Registers it; once in a process.
+    /// Registers the metric, once per process.
     #[must_use]
     pub fn registered(metrics: &Metrics) -> Self {
         let own = Self::default();
@@ -93,14 +92,14 @@ impl SweepMetrics {
     }
 }
 
-/// What the last search has found, each with its verdict.
+/// The findings of the last sweep with their verdicts.
 #[derive(Debug, Default)]
 pub(crate) struct LastSweep {
     before: BTreeMap<OrphanedResource, String>,
 }
 
 impl LastSweep {
-    /// Logs each leftover that is new or has another verdict than before.
+    /// Logs each resource that is new or has another verdict than before.
     fn log_changes(&self, verdicts: &BTreeMap<OrphanedResource, String>) {
         for (resource, verdict) in verdicts {
             if self.before.get(resource) != Some(verdict) {
@@ -111,7 +110,7 @@ impl LastSweep {
     }
 }
 
-/// The verdict on a leftover, for the log: it is deleted, or the reason why it is kept.
+/// The verdict for the log: deleted, or the reason why it is kept.
 fn verdict(finding: &Finding, hold: Option<&Hold>, mode: Sweep) -> String {
     match (&finding.kept, hold, mode) {
         (Some(kept), ..) => format!("kept: it {kept}"),
@@ -134,7 +133,6 @@ fn report_other_clusters(inventory: &Inventory, settings: &Settings) {
     }
 }
 
-/// Searches until `stop`.
 pub(crate) async fn watch(
     context: &Context,
     settings: &SweepSettings,
@@ -162,7 +160,7 @@ pub(crate) async fn watch(
     }
 }
 
-/// One search, and the deletion of what this and the last one have found.
+/// One sweep. Deletes resources that this and the last sweep have found.
 pub(crate) async fn sweep(
     context: &Context,
     settings: &SweepSettings,
