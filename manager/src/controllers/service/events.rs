@@ -240,7 +240,7 @@ pub(super) async fn report_refused(context: &Context, service: &Service, refused
     let news = context.states.update(uid(service), |state| {
         state.is_news("TargetsRefused", &message, Instant::now())
     });
-    tracing::warn!(refused = %message, "a load balancer lacks targets");
+    tracing::warn!(refused = %message, "AWS refused targets of a load balancer");
     if news {
         emit(context, service, EventType::Warning, "TargetsRefused", &message).await;
     }
@@ -315,7 +315,7 @@ pub(super) async fn report_failure(context: &Context, service: &Service, failure
             && state.is_news(reason, &message, Instant::now());
         (pause, is_news)
     });
-    tracing::warn!(error = %message, ?pause, "the Service is not in its desired state yet");
+    tracing::warn!(error = %message, ?pause, "sync or deletion failed");
     if is_news {
         emit(context, service, EventType::Warning, reason, &message).await;
     }
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_in_the_words_of_the_service_controller_of_kubernetes() {
+    fn failures_have_the_messages_of_kubernetes_service_controller() {
         let failure = || {
             let group = "sg-1".to_owned();
             Err::<(), Error>(Error::GroupInUse { group })

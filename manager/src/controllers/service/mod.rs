@@ -146,7 +146,7 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
         .run(reconcile, retry, Arc::clone(&workers))
         .for_each(|result| async move {
             if let Err(kube::runtime::controller::Error::QueueError(error)) = result {
-                tracing::warn!(%error, "the watch of Services broke; it will be started again");
+                tracing::warn!(%error, "watch of Services failed; restarting it");
             }
         });
     let vanished = orphaned_services::watch(&workers.context, &listed, &stop);

@@ -294,7 +294,7 @@ fn settle(context: &Context, service: &Service, settled: Settled, plan: Plan, re
     let (unconfirmed, targets) = (plan.unconfirmed, &plan.targets - refused);
     if !unconfirmed.is_empty() {
         let service = uid(service);
-        tracing::warn!(service, targets = ?unconfirmed, "many targets look gone at once; looking again before they go");
+        tracing::warn!(service, targets = ?unconfirmed, "mass loss of targets; confirming it before deregistration");
     }
     let losing = !unconfirmed.is_empty();
     // A target without a candidate is kept until all Nodes are known.

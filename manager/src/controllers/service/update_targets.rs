@@ -54,10 +54,7 @@ pub(super) async fn update_targets(context: &Context, service: &Service, failure
     let done = try_update(context, service, kind, began).await;
     if let Err(error) = &done {
         let error = error.chain();
-        tracing::warn!(
-            error,
-            "the targets of a Service that has failed do not follow the nodes"
-        );
+        tracing::warn!(error, "cannot update the targets of a failed Service");
     }
     let Ok((plan, all)) = done else {
         return context.node_sync.ended(began, false);

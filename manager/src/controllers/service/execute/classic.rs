@@ -1,4 +1,4 @@
-//! Carrying out the steps about a classic load balancer.
+//! Executes the steps for a classic load balancer.
 
 use outrigger_aws::{InstanceId, Kind};
 
@@ -8,8 +8,6 @@ use super::target_batches::hand_over;
 use super::{Created, Executor, done_if, resolve_all};
 
 impl Executor<'_> {
-    /// One step.
-    ///
     /// # Errors
     /// When AWS refuses, or the right to write has ended.
     pub(in super::super) async fn classic_step(&self, step: &Step, made: &mut Created) -> Result<(), Error> {

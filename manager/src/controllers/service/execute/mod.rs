@@ -89,7 +89,7 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Erro
             tracing::info!(
                 action,
                 load_balancer = executor.load_balancer,
-                "the group is full: rules go before others come"
+                "security group is at its rule quota; revoking old rules before adding new ones"
             );
             continue;
         }
@@ -114,7 +114,7 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Erro
                     action,
                     load_balancer = executor.load_balancer,
                     error = text,
-                    "a step failed; omitting the others"
+                    "step failed; omitting the remaining steps"
                 );
                 // The denied step may be the cause.
                 return Err(held.unwrap_or(error));

@@ -1,4 +1,4 @@
-//! Carrying out the steps about a network load balancer.
+//! Executes the steps for a network load balancer.
 
 use outrigger_aws::elbv2::{ListenerSettings, MAX_TARGETS, Target};
 use outrigger_aws::{Error as AwsError, Kind};
@@ -8,12 +8,9 @@ use super::super::plan::network::{BalancerRef, Step, TargetGroupRef};
 use super::target_batches::{RejectedTarget, hand_over};
 use super::{Created, Executor, is, resolve_all};
 
-/// AWS's code for more targets than a target group may have.
 const TOO_MANY_TARGETS: &str = "TooManyTargets";
 
 impl Executor<'_> {
-    /// One step.
-    ///
     /// # Errors
     /// When AWS refuses, or the right to write has ended.
     pub(in super::super) async fn network_step(&self, step: &Step, made: &mut Created) -> Result<(), Error> {
@@ -101,8 +98,8 @@ impl Executor<'_> {
         }
     }
 
-    /// Targets come before others go, so that there are never too few. Where the group has no room for that, those that
-    /// go have to go first. Says which ones AWS refused.
+    /// Registers targets before it deregisters others, so that there are never too few. In a full group the order is
+    /// reversed. Returns the targets that AWS refused.
     async fn change_targets(
         &self,
         group: &str,
@@ -112,7 +109,10 @@ impl Executor<'_> {
     ) -> Result<Vec<RejectedTarget>, Error> {
         let (first, second) = match self.register(group, add, needed).await {
             Err(Error::Aws(error)) if error.code() == Some(TOO_MANY_TARGETS) && !remove.is_empty() => {
-                tracing::info!(group, "the target group is full: targets go before others come");
+                tracing::info!(
+                    group,
+                    "target group is full; deregistering targets before registering others"
+                );
                 let first = self.deregister(group, remove).await?;
                 (first, self.register(group, add, needed).await?)
             }
@@ -135,8 +135,8 @@ impl Executor<'_> {
         hand_over(ACTION, targets, MAX_TARGETS, false, call).await
     }
 
-    /// AWS lets go of a deleted listener's target group some seconds later. The Service is looked at again; nobody
-    /// waits here.
+    /// AWS releases a deleted listener's target group some seconds later. The Service is requeued instead of blocking a
+    /// worker.
     async fn delete_target_group(&self, arn: &str) -> Result<(), Error> {
         let deleted = self
             .write("DeleteTargetGroup", self.elbv2.delete_target_group(arn))

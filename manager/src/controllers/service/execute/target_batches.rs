@@ -1,7 +1,7 @@
-//! Targets that AWS does not take.
+//! Registers and deregisters targets in batches, and separates those that AWS refuses.
 //!
-//! AWS refuses a whole call for one target that it does not take: an instance that does not run, is of another VPC, or of a
-//! type that the load balancer does not serve. The others do not wait for that one: they are sent again without it.
+//! AWS refuses a whole call for one invalid target: an instance that does not run, is in another VPC, or has an
+//! unsupported type. The others are sent again without it.
 
 use std::collections::VecDeque;
 
@@ -10,22 +10,20 @@ use outrigger_aws::{Error as AwsError, InstanceId};
 
 use super::super::error::Error;
 
-/// AWS's codes for a call that was refused for one of its targets: of network load balancers, and of classic ones, which
-/// document one of the two names and answer with the other.
+/// AWS's error codes for an invalid target: of network load balancers, and of classic ones, where the documentation has
+/// one name and the API returns the other.
 const CODES: [&str; 3] = ["InvalidTarget", "InvalidInstance", "InvalidEndPoint"];
 
-/// A target that AWS did not take, or did not let go.
+/// A target that AWS did not register or deregister.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RejectedTarget {
-    /// The target's instance.
     pub instance: InstanceId,
-    /// The AWS action.
     pub action: &'static str,
-    /// AWS's code and words.
+    /// AWS's code and message.
     pub why: String,
 }
 
-/// What targets are known to AWS by.
+/// A target as AWS identifies it.
 pub trait Instance {
     /// The instance behind the target.
     fn instance(&self) -> &InstanceId;
@@ -43,10 +41,10 @@ impl Instance for Target {
     }
 }
 
-/// The calls of one action that hand targets to AWS, batch by batch.
+/// The calls of one action, batch by batch.
 ///
-/// Of a batch that is refused, the targets that AWS names are set aside, and the others go on together; where it names
-/// none, each goes alone. So a batch makes at most one call more than it has targets.
+/// The targets that AWS names in a refusal are separated, and the others are sent again together; if it names none,
+/// each is sent alone. So a batch costs at most one call more than it has targets.
 #[derive(Debug)]
 struct Calls<T> {
     action: &'static str,
@@ -68,15 +66,15 @@ impl<T: Instance + Clone> Calls<T> {
         }
     }
 
-    /// The targets of the next call; `None`: all are done or refused.
+    /// The targets of the next call; `None`: all are done.
     fn batch(&mut self) -> Option<Vec<T>> {
         self.todo.pop_front()
     }
 
-    /// Takes in what came of the call with this batch.
+    /// Records the result of the call with this batch.
     ///
     /// # Errors
-    /// The call's own failure, where it is no refusal of a target.
+    /// The error of the call, if it is no refusal of a target.
     fn answered(&mut self, batch: Vec<T>, answer: Result<(), Error>) -> Result<(), Error> {
         let Err(Error::Aws(error)) = &answer else {
             return answer;
@@ -102,10 +100,10 @@ impl<T: Instance + Clone> Calls<T> {
         Ok(())
     }
 
-    /// What was refused. Where `needed`, at least one target has to have come through.
+    /// The refused targets. If `needed`, at least one target must succeed.
     ///
     /// # Errors
-    /// AWS's last refusal, where none came through that was needed.
+    /// AWS's last refusal, if `needed` and none succeeded.
     fn end(self, needed: bool) -> Result<Vec<RejectedTarget>, Error> {
         match self.last {
             Some(last) if needed && self.refused.len() == self.number => Err(last),
@@ -114,11 +112,11 @@ impl<T: Instance + Clone> Calls<T> {
     }
 }
 
-/// Hands `targets` to AWS by `call`, which is one call of `action` with at most `most` of them, and says which ones AWS
-/// refused. Where `needed`, at least one target has to have come through.
+/// Sends `targets` by `call`, at most `most` per call, and returns the refused ones. If `needed`, at least one target
+/// must succeed.
 ///
 /// # Errors
-/// A call's own failure, and AWS's last refusal where none came through that was needed.
+/// The error of a call, or AWS's last refusal if `needed` and none succeeded.
 pub async fn hand_over<T, F>(
     action: &'static str,
     targets: &[T],
@@ -138,7 +136,7 @@ where
     calls.end(needed)
 }
 
-/// AWS's words, if it refused a call for one of its targets.
+/// AWS's message, if it refused a call for one of its targets.
 fn refusal(error: &AwsError) -> Option<String> {
     let code = error.code()?;
     let known = CODES.contains(&code.strip_suffix("Exception").unwrap_or(code));
@@ -198,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_aws_names_are_set_aside_and_the_others_go_on() {
+    fn targets_that_aws_names_are_separated_and_the_others_are_sent_again() {
         assert_eq!(hand_over(5, 100, &[], true), (1, vec![]));
         assert_eq!(hand_over(12, 100, &[1, 3], true), (2, vec!["i-1".into(), "i-3".into()]));
         assert_eq!(hand_over(4, 2, &[1, 4], true), (4, vec!["i-1".into(), "i-4".into()]));
@@ -206,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn where_aws_names_none_each_goes_alone() {
+    fn if_aws_names_no_target_each_is_sent_alone() {
         assert_eq!(hand_over(4, 100, &[2], false), (5, vec!["i-2".into()]));
         assert_eq!(hand_over(1, 100, &[1], false), (1, vec!["i-1".into()]));
     }

@@ -1,4 +1,4 @@
-//! Reading at AWS what a plan is made from. Everything is asked for by name, ID or filter; nothing is written.
+//! Observes a classic load balancer and its resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::super::spec::classic::desired::{Desired, Groups};
 use super::super::spec::names;
 use super::{Reader, classic_load_balancer, group_by_name, groups_by_id, referencing, vpc};
 
-/// Reads what a plan for this Service needs.
+/// Reads the input of a plan.
 ///
 /// # Errors
 /// The first call that failed.
@@ -38,7 +38,7 @@ pub async fn observe(
     Ok(observed)
 }
 
-/// Reads what it takes to let the targets of a load balancer follow the Nodes.
+/// Reads the input of an update of targets.
 ///
 /// # Errors
 /// The first call that failed.
@@ -91,7 +91,7 @@ async fn existing(reader: &Reader<'_>, name: &str) -> Result<Option<Existing>, E
     }))
 }
 
-/// The groups whose traffic nodes let in, or did before the annotations changed.
+/// The load balancer's groups in rules of the Nodes' groups, now or before the annotations changed.
 fn sources(desired: &Desired, own: Option<&SecurityGroup>) -> BTreeSet<String> {
     let mut sources: BTreeSet<String> = own.map(|group| group.id.clone()).into_iter().collect();
     if let Groups::Given(given) = &desired.groups {

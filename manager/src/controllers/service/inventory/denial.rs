@@ -1,11 +1,10 @@
-//! A denied read without which the controller goes on, reported once in the life of the process: the role is the same for all
+//! A denied read that the controller can do without. It is reported once per process: the role is the same for all
 //! Services.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outrigger_aws::Error;
 
-/// Whether a read was denied, and whether that was reported.
 #[derive(Debug, Default)]
 pub struct Denial {
     state: Mutex<State>,
@@ -13,7 +12,6 @@ pub struct Denial {
 
 #[derive(Debug, Default)]
 enum State {
-    /// It was not denied so far.
     #[default]
     Allowed,
     /// It was denied, with this message, and no Event was emitted.
@@ -27,7 +25,7 @@ impl Denial {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a denial. Returns whether it is the first one.
+    /// Records a denial.
     pub fn note(&self, error: &Error) -> bool {
         let mut state = self.state();
         let first = matches!(*state, State::Allowed);
@@ -37,7 +35,7 @@ impl Denial {
         first
     }
 
-    /// The message of the first denial, once in the life of the process.
+    /// The message of the first denial, if it was not returned before.
     pub fn take_unreported(&self) -> Option<String> {
         let mut state = self.state();
         if !matches!(*state, State::Unreported(_)) {

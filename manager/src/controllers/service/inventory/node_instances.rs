@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn instances_of_the_cluster_are_asked_for_once_in_ten_minutes_and_the_others_again_soon() {
+    async fn instances_of_the_cluster_are_read_every_ten_minutes_and_others_sooner() {
         let (aws, cache) = instances();
         let ids = BTreeSet::from(["i-00000001", "i-00000002", "i-00000003"].map(InstanceId::new));
         let found = cache.look_up(&ids).await.unwrap();

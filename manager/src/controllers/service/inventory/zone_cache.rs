@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn those_who_ask_at_the_same_time_share_one_answer() {
+    async fn concurrent_callers_share_one_call() {
         let (cache, aws) = (ZoneCache::default(), FakeAws::new(World::default()));
         let busy = cache.turn.lock().await;
         let asked = futures::future::join_all((0..4).map(|_| cache.refresh(&aws)));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_is_no_answer_to_those_who_wait() {
+    async fn waiting_callers_do_not_share_a_failure() {
         let (cache, aws) = (ZoneCache::default(), FakeAws::new(World::default()));
         let denied = Error::answered("DescribeAvailabilityZones", "UnauthorizedOperation", "no");
         aws.fail_next("DescribeAvailabilityZones", denied);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_denial_is_no_failure_and_not_asked_for_again_at_once() {
+    async fn a_denial_is_no_failure_and_not_retried_at_once() {
         let (cache, aws) = (ZoneCache::default(), FakeAws::new(World::default()));
         aws.deny("ec2:DescribeAvailabilityZones");
         let subnet = |zone: &str| Subnet {

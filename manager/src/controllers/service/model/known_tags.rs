@@ -1,10 +1,9 @@
-//! Tags of a load balancer, which the role may not be allowed to read.
+//! Tags of a load balancer, which the role may be unable to read.
 //!
-//! Unknown tags are not the same as absent ones: they are not repaired, and never prove that a resource is managed.
+//! Unknown tags are not absent ones: they are not repaired, and never prove that a resource is managed.
 
 use outrigger_aws::Tags;
 
-/// The tags of a load balancer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KnownTags {
     /// AWS returned them.
@@ -23,7 +22,7 @@ impl Default for KnownTags {
 }
 
 impl KnownTags {
-    /// The answer to a read: `None` is a denied one.
+    /// `None`: AWS denied the read.
     #[must_use]
     pub fn of(read: Option<Tags>) -> Self {
         match read {
@@ -32,7 +31,7 @@ impl KnownTags {
         }
     }
 
-    /// Adds what this process has set, if nothing else is known.
+    /// Adds the tags that this process has set, if the others are unknown.
     #[must_use]
     pub fn or_set(self, by_this_process: &Tags) -> Self {
         match self {

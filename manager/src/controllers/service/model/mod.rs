@@ -1,4 +1,4 @@
-//! What exists at AWS for a Service. No IO.
+//! Observed AWS resources of a Service. No IO.
 
 pub mod classic;
 pub mod known_tags;

@@ -79,8 +79,8 @@ pub(crate) async fn delete_orphaned(
         tracing::error!(
             missing = gone.len(),
             of,
-            "more than a fifth of the Services are gone without having been let go: what they had at AWS is kept; if they \
-             are really gone, the sweep finds it"
+            "mass loss: more than a fifth of the Services disappeared with their finalizers; keeping their AWS resources, the \
+             sweep finds them"
         );
         missing.kept.extend(gone.into_keys());
         return;

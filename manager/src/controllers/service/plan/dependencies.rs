@@ -1,4 +1,4 @@
-//! Which steps of a plan depend on an earlier one that AWS has denied. Pure: no IO, no clock.
+//! Decides which steps of a plan depend on an earlier one that AWS has denied.
 //!
 //! A denied action stops only the work that depends on it:
 //!
@@ -13,8 +13,8 @@ use super::super::spec::network::names;
 use super::{GroupRef, GroupStep, Step, classic, network};
 
 impl Step {
-    /// Whether this step must be left out because an earlier step of the same plan was: AWS would refuse it, or traffic would be
-    /// cut off.
+    /// Whether this step must be omitted because an earlier step of the same plan was omitted: AWS would refuse it, or
+    /// traffic would be interrupted.
     #[must_use]
     pub fn depends_on(&self, omitted: &Self) -> bool {
         match omitted {

@@ -1,8 +1,8 @@
-//! Who needs a rule for health checks when the load balancer that it was made for needs it no more.
+//! Rules for health checks that several load balancers share.
 //!
-//! Load balancers whose health checks come in at one port of all nodes need the same rules, and EC2 keeps each once, with the
-//! description of the one that came first. While that one is there they stay, whatever it needs itself. When it goes they are
-//! handed over, each to one that is checked at this port from this network.
+//! Load balancers with health checks at the same port of all Nodes need the same rules. EC2 keeps each rule once, with
+//! the description of the first load balancer. The rule stays as long as that one exists. When it is deleted, its rules
+//! are handed over, each to a load balancer with checks at this port from this network.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +13,13 @@ use super::super::spec::network::names::{HEALTH_RULE, rule};
 /// The protocol of every rule for health checks.
 pub const PROTOCOL: &str = "tcp";
 
-/// The port that health checks come in at, and the network that they come from.
+/// Port and source network of health checks.
 pub type Check = (i32, String);
 
-/// By what a rule lets in, the name of a load balancer that needs it.
+/// The other load balancer that needs a check.
 pub type OtherUsers = BTreeMap<Check, String>;
 
-/// The checks that rules with the load balancer's description let in.
+/// The checks that rules with the load balancer's description allow.
 #[must_use]
 pub fn checks_of<'a>(groups: impl Iterator<Item = &'a SecurityGroup>, load_balancer: &str) -> BTreeSet<Check> {
     let description = rule(HEALTH_RULE, load_balancer);
@@ -29,14 +29,14 @@ pub fn checks_of<'a>(groups: impl Iterator<Item = &'a SecurityGroup>, load_balan
     described.filter_map(|(rule, range)| check(rule, range)).collect()
 }
 
-/// What a rule lets in from one network, if it is shaped as rules for health checks are.
+/// The check that a rule allows from one network, if it has the form of a rule for health checks.
 #[must_use]
 pub fn check(rule: &IpPermission, range: &IpRange) -> Option<Check> {
     let one_port = rule.protocol == PROTOCOL && rule.from_port == rule.to_port;
     Some((rule.from_port.filter(|_| one_port)?, range.cidr.clone()))
 }
 
-/// Who gets which of the checks; those that nobody needs are left out.
+/// The checks by their new load balancer, without those that nobody needs.
 #[must_use]
 pub fn shares(other_users: &OtherUsers, checks: impl Iterator<Item = Check>) -> BTreeMap<&String, BTreeSet<Check>> {
     let mut shares: BTreeMap<&String, BTreeSet<Check>> = BTreeMap::new();

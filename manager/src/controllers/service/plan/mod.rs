@@ -1,7 +1,7 @@
-//! Plans: what is to be done at AWS, step by step.
+//! Plans: the writes to AWS, step by step. No IO, no clock.
 //!
-//! A plan is the same after a crash at any of its steps as it would have been further on: every step is found done
-//! by its effect at AWS, never by a memory of having done it.
+//! After a crash at any step the rest of the plan is the same: a step counts as done by its effect at AWS, never by
+//! local state.
 
 pub mod classic;
 mod dependencies;
@@ -27,24 +27,22 @@ use security_groups::rules_from;
 
 pub use security_groups::GroupRef;
 
-/// What is to be done, in order, and what is left for later.
+/// The steps in order, and open points.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// The steps, each with its reason.
     pub steps: Vec<Planned>,
-    /// Targets that look gone but are too many to be taken away on one look.
+    /// Lost targets that are too many to be removed after one observation.
     pub unconfirmed: BTreeSet<InstanceId>,
-    /// Attached subnets that are not chosen, but may not be detached on one observation.
+    /// Attached subnets that are not chosen, but may not be detached after one observation.
     pub unchosen_subnets: BTreeSet<String>,
-    /// The targets after the steps.
     pub targets: BTreeSet<InstanceId>,
-    /// Whether it relies on rules that another load balancer has brought, and that may just be going with it.
+    /// Whether it relies on rules of another load balancer, which a deletion may remove.
     pub uses_shared_rules: bool,
-    /// What else cannot be had, to be told when the steps are done.
+    /// What cannot be met; reported after the steps.
     pub refused: Option<Environment>,
 }
 
-/// What was found; or nothing, and why it cannot be had.
+/// The value, or a default with the reason why it cannot be met.
 pub fn or_refused<T: Default>(found: Result<T, Environment>) -> (T, Option<Environment>) {
     match found {
         Ok(found) => (found, None),
@@ -53,67 +51,53 @@ pub fn or_refused<T: Default>(found: Result<T, Environment>) -> (T, Option<Envir
 }
 
 impl Plan {
-    /// Whether the steps change targets only, as they do when nodes come and go.
+    /// Whether the steps change nothing but targets.
     #[must_use]
     pub fn changes_targets_only(&self) -> bool {
         !self.steps.is_empty() && self.steps.iter().all(|planned| planned.step.is_of_targets())
     }
 }
 
-/// One write at AWS.
+/// One write to AWS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// About a security group.
     Group(GroupStep),
-    /// About a classic load balancer.
     Classic(classic::Step),
-    /// About a network load balancer.
     Network(network::Step),
 }
 
-/// A write about a security group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupStep {
-    /// Make the load balancer's own group.
+    /// Create the load balancer's own group.
     Create(NewSecurityGroup),
     /// Tag a group.
     Tag(String, Tags),
     /// Add ingress rules to a group.
     Authorize(GroupRef, Vec<IpPermission>),
-    /// Take ingress rules from a group.
+    /// Revoke ingress rules of a group.
     Revoke(String, Vec<IpPermission>),
-    /// Let a node's group take everything from the load balancer's.
-    LetIn {
-        /// The node's group.
-        node_group: String,
-        /// The load balancer's.
-        from: GroupRef,
-    },
-    /// Give ingress rules of a group other descriptions: what they say they are for goes, and others need them. EC2 knows a
-    /// rule by what it lets in, so that it has to go and come back. One step, so that nothing comes in between.
+    /// Allow all traffic from the load balancer's group to a Node's group.
+    LetIn { node_group: String, from: GroupRef },
+    /// Replace the descriptions of ingress rules, whose load balancer is deleted while others need them. EC2 identifies
+    /// a rule by what it allows, so it is revoked and added again. It is one step, so that no other step comes between.
     HandOver {
-        /// The group.
         group: String,
-        /// The rules as they are.
         rules: Vec<IpPermission>,
-        /// The same rules, as they are to be.
+        /// The same rules with the new descriptions.
         to: Vec<IpPermission>,
     },
     /// Delete a group.
     Delete(String),
 }
 
-/// A step and why it is needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planned {
-    /// What to do.
     pub step: Step,
-    /// Why, for the log.
+    /// For the log.
     pub reason: String,
 }
 
 impl Planned {
-    /// A step with its reason.
     #[must_use]
     pub fn new(step: impl Into<Step>, reason: impl Into<String>) -> Self {
         Self {
@@ -142,7 +126,6 @@ impl From<network::Step> for Step {
 }
 
 impl Step {
-    /// The AWS action behind the step.
     #[must_use]
     pub fn action(&self) -> &'static str {
         match self {
@@ -152,7 +135,7 @@ impl Step {
         }
     }
 
-    /// The action that removes something, and what it is removed from, for people.
+    /// The action that removes a resource, and that resource, for messages.
     #[must_use]
     pub fn removes(&self) -> String {
         match self {
@@ -166,13 +149,11 @@ impl Step {
         }
     }
 
-    /// Whether it creates a load balancer.
     #[must_use]
     pub fn creates_balancer(&self) -> bool {
         self.action() == "CreateLoadBalancer"
     }
 
-    /// Whether it deletes a load balancer.
     #[must_use]
     pub fn deletes_balancer(&self) -> bool {
         matches!(
@@ -181,7 +162,7 @@ impl Step {
         )
     }
 
-    /// Whether it adds or takes away targets.
+    /// Whether it adds or removes targets.
     #[must_use]
     pub fn is_of_targets(&self) -> bool {
         match self {
@@ -193,7 +174,6 @@ impl Step {
 }
 
 impl GroupStep {
-    /// The AWS action behind the step.
     #[must_use]
     pub fn action(&self) -> &'static str {
         match self {
@@ -206,8 +186,8 @@ impl GroupStep {
     }
 }
 
-/// Deletes a group that was made for a load balancer, after all rules that name it: EC2 keeps it until none does. Where such
-/// a rule is not ours to touch the group stays, as every deletion would fail; the sweep tells of it.
+/// Deletes a load balancer's own group, after all rules that name it: EC2 refuses the deletion before. If such a rule
+/// is not managed, the group stays; the sweep reports it.
 #[must_use]
 pub fn group_deletion(group: &str, referencing: &[SecurityGroup], settings: &Settings, reason: &str) -> Vec<Planned> {
     let names = |other: &&SecurityGroup| other.id != group && !rules_from(other, group).is_empty();
@@ -220,7 +200,7 @@ pub fn group_deletion(group: &str, referencing: &[SecurityGroup], settings: &Set
     steps
 }
 
-/// Takes away all rules that name a group which is about to be deleted.
+/// Revokes all rules that name a group before its deletion.
 fn references(referencing: &[SecurityGroup], group: &str) -> Vec<Planned> {
     let others = referencing.iter().filter(|other| other.id != group);
     let revoke = others.filter_map(|other| {

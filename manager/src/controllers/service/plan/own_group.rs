@@ -1,4 +1,4 @@
-//! Steps about the security group that is made for a load balancer. Pure.
+//! Steps for a load balancer's own security group.
 
 use outrigger_aws::Tags;
 use outrigger_aws::ec2::{IpPermission, NewSecurityGroup, SecurityGroup};
@@ -7,32 +7,30 @@ use super::super::error::Environment;
 use super::security_groups;
 use super::{GroupRef, GroupStep, Planned};
 
-/// The group that a load balancer is to have.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// As it is made.
+    /// The group to create.
     pub new: &'a NewSecurityGroup,
-    /// The tags that it must not lack.
+    /// Required tags.
     pub cluster_tags: &'a Tags,
-    /// Its ingress, exactly.
+    /// All ingress rules.
     pub ingress: &'a [IpPermission],
 }
 
-/// What is done about it.
 #[derive(Debug, Default)]
 pub struct Steps {
-    /// It is made, and tagged.
+    /// Creation and tags.
     pub made: Vec<Planned>,
-    /// It gets the rules that it lacks.
+    /// Added rules.
     pub opened: Vec<Planned>,
-    /// It loses those that nobody asks for.
+    /// Revoked rules.
     pub closed: Vec<Planned>,
 }
 
-/// The way from the group that is there, if one is, to the wanted one.
+/// The steps from the existing group, if there is one, to the wanted one.
 ///
 /// # Errors
-/// When the group that is there belongs to another cluster.
+/// When the existing group belongs to another cluster.
 pub fn steps(wanted: Wanted<'_>, actual: Option<&SecurityGroup>) -> Result<Steps, Environment> {
     let mut steps = Steps::default();
     let Some(group) = actual else {

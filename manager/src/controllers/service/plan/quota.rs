@@ -1,8 +1,9 @@
-//! How many rules a security group may have, counted before anything is written.
+//! Checks the rule quota of security groups before anything is written.
 //!
-//! EC2 counts every source of every rule, IPv4 and IPv6 apart; a source that is a group or a prefix list counts in both.
-//! (A prefix list counts there with its greatest length, which its ID does not tell; here it counts as one.) A write that
-//! would go beyond is refused as a whole, after the writes before it were done.
+//! EC2 counts every source of every rule, IPv4 and IPv6 apart; a group or prefix list as source counts in both. A
+//! prefix list counts with its maximum length, which its ID does not tell; here it counts as one. EC2 refuses a write
+//! beyond the quota as a whole.
+//! <https://docs.aws.amazon.com/vpc/latest/userguide/amazon-vpc-limits.html#vpc-limits-security-groups>
 
 use std::collections::BTreeMap;
 
@@ -13,21 +14,20 @@ use super::super::settings::Quota;
 use super::security_groups::all_from;
 use super::{GroupRef, GroupStep, Plan, Step};
 
-/// From this share of the quota on, in percent, the user is warned.
+/// Users are warned from this percentage of the quota.
 const WARN_PERCENT: usize = 80;
 
-/// A group that comes near its quota.
+/// A group near its quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fullness {
-    /// The group's ID; `None`: it is about to be made.
+    /// The group's ID; `None`: the plan creates it.
     pub group: Option<String>,
     /// Its rules after the plan.
     pub rules: usize,
-    /// The quota.
     pub quota: usize,
 }
 
-/// How many rules these are, as EC2 counts them.
+/// The number of rules as EC2 counts them.
 #[must_use]
 pub fn count(rules: &[IpPermission]) -> usize {
     let of_both = |rule: &IpPermission| rule.groups.len() + rule.prefix_lists.len();
@@ -36,11 +36,10 @@ pub fn count(rules: &[IpPermission]) -> usize {
     ipv4.max(ipv6)
 }
 
-/// The groups that a plan adds rules to and that come near the quota by that, given what AWS has of them. A group that is
-/// not among `groups` is taken to be empty.
+/// Groups that are near the quota because the plan adds rules. A group that is not in `groups` counts as empty.
 ///
 /// # Errors
-/// When the quota is enforced and a group would have more rules at any moment of the plan.
+/// When the quota is enforced and a group would exceed it at any step of the plan.
 pub fn check(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Result<Vec<Fullness>, Environment> {
     let mut counts: BTreeMap<Option<String>, usize> = BTreeMap::new();
     let mut near: BTreeMap<Option<String>, usize> = BTreeMap::new();
@@ -73,13 +72,13 @@ pub fn check(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Result<Vec<
     Ok(near.into_iter().filter_map(full).collect())
 }
 
-/// How many rules a group has, as far as it was described.
+/// The number of rules of a group; 0 if it is not in `groups`.
 pub(crate) fn at_aws(groups: &[SecurityGroup], id: &str) -> usize {
     let group = groups.iter().find(|group| group.id == id);
     group.map_or(0, |group| count(&group.ingress))
 }
 
-/// The group that a step changes, and how many rules it adds and takes away.
+/// The group that a step changes, with the numbers of added and revoked rules.
 pub(crate) fn change(step: &Step) -> Option<(Option<String>, usize, usize)> {
     let id = |group: &GroupRef| match group {
         GroupRef::Id(id) => Some(id.clone()),

@@ -1,8 +1,8 @@
-//! Room for new rules in a security group that is nearly full.
+//! Revokes rules before others are added, in a security group near its quota.
 //!
-//! What lets traffic in is opened before, and what stops it is closed after all else; in between a group has both. Where
-//! the quota does not allow that, rules of this one group are closed first: by the plan where the quota is known, else when
-//! AWS has refused. AWS's default is no reason to close anything early: the account's own quota may be larger.
+//! Normally rules are added first and revoked last, so that a group has both for a while. If the quota does not allow
+//! that, rules of this one group are revoked first: by the plan if the quota is configured, else after AWS has refused.
+//! AWS's default quota is no reason to revoke early: the quota of the account may be higher.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::super::settings::Quota;
 use super::quota::{at_aws, change};
 use super::{Plan, Planned};
 
-/// The same plan, in which the groups that would have too many rules for a while lose some before they get others.
+/// The same plan, with revocations first for groups that would exceed the quota.
 #[must_use]
 pub fn revoke_where_full(mut plan: Plan, groups: &[SecurityGroup], quota: Quota) -> Plan {
     if !quota.enforced {
@@ -30,8 +30,8 @@ pub fn revoke_where_full(mut plan: Plan, groups: &[SecurityGroup], quota: Quota)
     plan
 }
 
-/// After AWS has refused to add more rules to a group: puts the steps that take rules from it first, and then the refused
-/// one again. `left` are the steps that are left, the next one last. Says whether there are such steps.
+/// After AWS has refused to add rules to a group: moves the group's revocations to the front, followed by the refused
+/// step. `left` are the remaining steps, the next one last. Returns whether there are revocations.
 pub fn revoke_after_refusal<'a>(refused: &'a Planned, left: &mut Vec<&'a Planned>) -> bool {
     let Some((Some(group), 1.., _)) = change(&refused.step) else {
         return false;
@@ -48,7 +48,7 @@ pub fn revoke_after_refusal<'a>(refused: &'a Planned, left: &mut Vec<&'a Planned
     found
 }
 
-/// The groups that have more rules than the quota at some moment of the plan.
+/// Groups that exceed the quota at some step of the plan.
 fn overfull(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Vec<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let mut overfull = Vec::new();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_group_without_room_loses_rules_before_it_gets_others() {
+    fn rules_are_revoked_first_only_in_a_full_group() {
         assert_eq!(order(14, true), "+full +roomy -full -roomy");
         assert_eq!(order(13, true), "-full +full +roomy -roomy");
     }

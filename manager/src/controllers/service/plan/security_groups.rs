@@ -1,4 +1,4 @@
-//! Rules of security groups: what a load balancer's own group lets in, and what the nodes' groups let in from it.
+//! Rules of security groups: ingress of a load balancer's own group, and of the Nodes' groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,7 +11,7 @@ use super::super::error::Environment;
 use super::super::spec::names;
 use super::targets::NodeInstance;
 
-/// A security group: one that is there, or the one that an earlier step of the same plan makes.
+/// An existing security group, or the one that an earlier step of the same plan creates.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GroupRef {
     /// By its ID.
@@ -33,7 +33,7 @@ impl fmt::Display for GroupRef {
 /// ICMP type and code.
 const ICMP_UNREACHABLE: (i32, i32) = (3, 4);
 
-/// Protocol, ports and network of one rule: what EC2 takes two rules to be the same by.
+/// Protocol, ports and network, by which EC2 compares rules.
 type Rule = (String, Option<i32>, Option<i32>, String);
 
 /// Ingress of a load balancer's own group: each port of the Service, also one without a node port, and path MTU
@@ -74,14 +74,12 @@ pub fn ingress_of<'a>(ports: impl Iterator<Item = (&'a str, i32)>, networks: &BT
 /// Rules to add and rules to take away.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Difference {
-    /// Missing.
     pub add: Vec<IpPermission>,
-    /// Unwanted.
     pub remove: Vec<IpPermission>,
 }
 
-/// The way from `actual` to `wanted`, for a group whose rules are all ours. Descriptions do not count. Rules for
-/// IPv6 clients and prefix lists beside a wanted rule stay: someone has added them by hand.
+/// The changes from `actual` to `wanted` for a managed group. Descriptions do not count. Rules for IPv6 clients and
+/// prefix lists beside a wanted rule stay: a user has added them.
 #[must_use]
 pub fn difference(wanted: &[IpPermission], actual: &[IpPermission]) -> Difference {
     let (wanted, have) = (flat(wanted), flat(actual));
@@ -174,7 +172,7 @@ pub fn one_source_each(rules: &[IpPermission]) -> Vec<IpPermission> {
     single
 }
 
-/// The rule by which a node's group lets in everything from a load balancer's group.
+/// The rule that allows all traffic from a load balancer's group.
 #[must_use]
 pub fn all_from(source: &str) -> IpPermission {
     IpPermission {
@@ -187,14 +185,14 @@ pub fn all_from(source: &str) -> IpPermission {
     }
 }
 
-/// Whether a group lets in everything from `source`.
+/// Whether a group allows all traffic from `source`.
 #[must_use]
 pub fn lets_in_all_from(group: &SecurityGroup, source: &str) -> bool {
     let names = |rule: &IpPermission| rule.groups.iter().any(|pair| pair.group_id.as_deref() == Some(source));
     group.ingress.iter().any(|rule| rule.protocol == "-1" && names(rule))
 }
 
-/// The rules of a group that name `source`, reduced to that one source.
+/// The rules of a group that name `source`, with only that source.
 #[must_use]
 pub fn rules_from(group: &SecurityGroup, source: &str) -> Vec<IpPermission> {
     let of_source = |rule: &IpPermission| {
@@ -213,11 +211,11 @@ pub fn rules_from(group: &SecurityGroup, source: &str) -> Vec<IpPermission> {
     group.ingress.iter().filter_map(of_source).collect()
 }
 
-/// The groups that have to let a load balancer in, one for each target: its only group with the cluster's tag, or
-/// its only group where none has one. A target that is not described, or has no group, has none here.
+/// The group of each target that has to allow traffic from a load balancer: its only group with the cluster's tag, or
+/// its only group if none has one. A target without description or group has none.
 ///
 /// # Errors
-/// When several groups of an instance would do.
+/// When an instance has several such groups.
 pub fn of_targets(
     targets: &BTreeSet<InstanceId>,
     instances: &BTreeMap<InstanceId, NodeInstance>,
@@ -258,10 +256,10 @@ pub fn of_targets(
     Ok(chosen)
 }
 
-/// The cluster tags that a group of ours lacks.
+/// Cluster tags that a managed group lacks.
 ///
 /// # Errors
-/// When it has one with another value: it belongs to someone else.
+/// When it has one with another value: it belongs to another owner.
 pub fn missing_tags(group: &SecurityGroup, of_cluster: &Tags) -> Result<Tags, Environment> {
     let mut missing = Tags::new();
     for (key, expected) in of_cluster {

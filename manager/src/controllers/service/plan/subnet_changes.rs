@@ -1,4 +1,5 @@
-//! The way of a load balancer from one set of subnets to another. It has at most one subnet in a zone and never none.
+//! The order in which subnets are attached and detached. A load balancer has at most one subnet in a zone and at least
+//! one in all.
 
 use std::collections::BTreeSet;
 
@@ -6,21 +7,19 @@ use outrigger_aws::ec2::Subnet;
 
 use super::super::error::Environment;
 
-/// One call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubnetChange {
-    /// These come.
+    /// Attach these.
     Attach(Vec<String>),
-    /// These go.
+    /// Detach these.
     Detach(Vec<String>),
 }
 
-/// Moves from `actual` to `wanted`; `all` tells zones. First comes what stands in new zones. Then what goes makes room
-/// for what takes its place in the same zone; where nothing else would stay meanwhile, one of those that go stays a
-/// little longer.
+/// Changes from `actual` to `wanted`; `all` has the zones. First subnets in new zones are attached. Then the others are
+/// replaced zone by zone; if no other subnet would be attached meanwhile, one of the old ones stays until the end.
 ///
 /// # Errors
-/// When one subnet is to replace the only one, in the same zone: AWS lets neither come or go first.
+/// When the only subnet is replaced in the same zone: AWS allows neither order.
 pub fn subnet_changes(
     actual: &BTreeSet<String>,
     wanted: &[Subnet],

@@ -1,4 +1,4 @@
-//! Choosing subnets, as the in-tree provider does.
+//! Chooses subnets as the in-tree provider does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,38 +12,35 @@ use super::super::spec::names;
 use super::super::spec::request::Subnets;
 use crate::cloud_config::identity::region_of_zone;
 
-/// The type of a zone that classic load balancers can stand in.
+/// The type of a zone that classic load balancers support.
 const ORDINARY_ZONE: &str = "availability-zone";
 
-/// AWS's word for the scheme of a load balancer that is only reachable within the VPC.
+/// AWS's name of the scheme of an internal load balancer.
 const INTERNAL: &str = "internal";
 
-/// What subnets are chosen from.
+/// The VPC as input of the choice.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Vpc {
-    /// The subnets that may be chosen from and those that the load balancer has.
+    /// Candidates and attached subnets.
     pub subnets: Vec<Subnet>,
-    /// IDs of those that EC2 has found by the names that the annotation lists: it knows wildcards.
+    /// IDs that EC2 has found by the names of the annotation, which may contain wildcards.
     pub named: BTreeSet<String>,
-    /// The VPC's route tables; empty where the annotation lists subnets.
+    /// The VPC's route tables; empty if the annotation lists subnets.
     pub route_tables: Vec<RouteTable>,
-    /// The region's zones; empty where the annotation lists subnets.
+    /// The region's zones; empty if the annotation lists subnets.
     pub zones: Vec<AvailabilityZone>,
 }
 
-/// What the choice depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct SubnetCriteria<'a> {
-    /// The VPC, for the error.
+    /// For the error.
     pub vpc_id: &'a str,
-    /// The cluster ID.
     pub cluster_id: &'a str,
-    /// Whether the load balancer is internal.
     pub internal: bool,
-    /// The subnet of this program, taken where no other belongs to the cluster.
+    /// The manager's own subnet, used if no other belongs to the cluster.
     pub own_subnet: Option<&'a str>,
-    /// The subnets that the load balancer has. One in a local or wavelength zone stays: the in-tree provider chose
-    /// it, and a switch of providers must change nothing.
+    /// Attached subnets. One in a local or wavelength zone stays: the in-tree provider chose it, and a migration must
+    /// change nothing.
     pub attached: &'a BTreeSet<String>,
 }
 
@@ -51,7 +48,7 @@ pub struct SubnetCriteria<'a> {
 /// public and private subnets alike.
 ///
 /// # Errors
-/// When none is left, or public and private cannot be told apart.
+/// When no subnet is suitable, or public and private ones cannot be told apart.
 pub fn choose(
     subnets: &[Subnet],
     tables: &[RouteTable],
@@ -105,7 +102,7 @@ pub fn choose(
     }
 }
 
-/// The subnets of a load balancer that stands in `attached`: those that the annotation lists, or the chosen ones.
+/// The listed subnets, or the chosen ones, of a load balancer with `attached` subnets.
 ///
 /// # Errors
 /// When none is suitable, or not all that are listed were found.
@@ -131,7 +128,7 @@ pub fn wanted(
             let by_id = |subnet: &&Subnet| ids.contains(&subnet.id);
             let wanted = |subnet: &&Subnet| by_id(subnet) || vpc.named.contains(&subnet.id);
             let listed = ids.len() + names.len();
-            // One that is listed by ID and by name counts twice, as in the in-tree provider, and is one.
+            // A subnet listed by ID and by name counts twice, as in the in-tree provider, but is one.
             let found = vpc.subnets.iter().filter(by_id).count() + vpc.named.len();
             if found == listed {
                 Ok(vpc.subnets.iter().filter(wanted).cloned().collect())
@@ -142,25 +139,25 @@ pub fn wanted(
     }
 }
 
-/// Whether a load balancer is internal: one that exists by its scheme, which AWS never changes, whatever the annotation says
-/// now. Its subnets have to fit that scheme.
+/// Whether a load balancer is internal. An existing one keeps its scheme, which AWS never changes, and its subnets have
+/// to fit it.
 #[must_use]
 pub fn is_internal(scheme: Option<&str>, requested: bool) -> bool {
     scheme.map_or(requested, |scheme| scheme == INTERNAL)
 }
 
-/// The chosen subnets, with the attached ones that only this observation has not chosen: these stay until a later one has not
-/// chosen them either. While someone replaces a route table, a public subnet is private for a moment.
+/// The chosen subnets, and attached ones that are unchosen for the first time: those stay until a later observation
+/// confirms it. While a route table is replaced, a public subnet looks private for a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confirmed {
-    /// The subnets that the load balancer is to have for now, at most one in a zone.
+    /// The wanted subnets for now, at most one in a zone.
     pub wanted: Vec<Subnet>,
-    /// Those of them that are not chosen.
+    /// Those that are not chosen.
     pub unconfirmed: BTreeSet<String>,
 }
 
-/// Keeps attached subnets that were discovered once and are not `chosen`, unless an earlier observation has not chosen them
-/// either. `all` tells zones.
+/// Keeps attached subnets that are not `chosen`, unless an earlier observation has not chosen them either. `all` has
+/// the zones.
 #[must_use]
 pub fn confirmed(
     chosen: Vec<Subnet>,
@@ -207,7 +204,7 @@ fn none(criteria: SubnetCriteria<'_>) -> Environment {
     }
 }
 
-/// The subnets of the cluster and those of no cluster; where there are none, the program's own.
+/// The subnets of the cluster and of no cluster; if there are none, the manager's own.
 fn usable<'a>(subnets: &'a [Subnet], criteria: SubnetCriteria<'_>) -> Vec<&'a Subnet> {
     let ours: Vec<&Subnet> = subnets
         .iter()
@@ -226,7 +223,7 @@ fn of_no_cluster(of_subnet: &Tags) -> bool {
     !of_subnet.keys().any(|key| key.starts_with(tags::CLUSTER_PREFIX))
 }
 
-/// Whether a subnet's route table, its own or else the main one, names an internet gateway.
+/// Whether a subnet's route table, its own or else the main one, has an internet gateway.
 fn is_public(subnet: &Subnet, tables: &[RouteTable]) -> Result<bool, Environment> {
     let own = tables.iter().rfind(|table| table.subnet_ids.contains(&subnet.id));
     let table = own.or_else(|| tables.iter().find(|table| table.main));
@@ -403,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_type_of_a_zone_is_told_by_its_name() {
+    fn the_type_of_a_zone_is_derived_from_its_name() {
         for (name, wanted) in [
             ("us-east-1a", Some("availability-zone")),
             ("us-gov-west-1b", Some("availability-zone")),
@@ -422,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attached_subnet_keeps_its_zone_until_it_is_not_chosen_twice() {
+    fn an_attached_subnet_stays_until_it_is_unchosen_twice() {
         let [s1, s2, s3, s4] =
             [("s1", "a"), ("s2", "b"), ("s3", "a"), ("s4", "c")].map(|(id, zone)| subnet(id, zone, &[]));
         let all = [s1, s2.clone(), s3.clone(), s4.clone()];

@@ -1,8 +1,7 @@
-//! Which instances are targets.
+//! Decides which instances are targets.
 //!
-//! A Node that is no target joins when it is Ready. A target is never taken away for being NotReady: the load
-//! balancer's own health check judges that, and a mass of NotReady Nodes is more often a broken control plane than
-//! a broken fleet.
+//! A Node becomes a target when it is Ready. A NotReady target is never removed: the load balancer's health check
+//! decides about traffic, and many NotReady Nodes are more often a broken control plane than a broken fleet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,33 +12,29 @@ use outrigger_shared::provider_id::ProviderId;
 use super::super::spec::annotations::parse_bool;
 use crate::node_cache::NodeView;
 
-/// Label that keeps a Node out of load balancers. Its value is read as a boolean; what is none keeps it out too.
+/// Label that excludes a Node from load balancers. An invalid boolean excludes it too.
 const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// Taint by which the cluster autoscaler says that it is about to delete a Node.
+/// The cluster autoscaler's taint of a Node that it will delete.
 const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// A Node that may be a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its instance.
     pub id: InstanceId,
-    /// Whether the Node is Ready.
     pub ready: bool,
 }
 
-/// What is known about a Node's instance.
+/// A Node's instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeInstance {
-    /// Whether it carries the cluster's tag.
     pub in_cluster: bool,
-    /// Whether it is neither terminated nor on the way to it.
+    /// Whether it is not terminated or terminating.
     pub living: bool,
-    /// Its security groups.
     pub security_groups: Vec<String>,
 }
 
-/// Whether a Node may be a target of any Service: not about to go, and not excluded by label.
+/// Whether a Node may be a target of any Service: not about to be deleted, and not excluded by label.
 fn is_eligible(node: &NodeView) -> bool {
     let included = |value| parse_bool(value) == Some(false);
     node.metadata.deletion_timestamp.is_none()
@@ -47,8 +42,8 @@ fn is_eligible(node: &NodeView) -> bool {
         && node.label(EXCLUDE_LABEL).is_none_or(included)
 }
 
-/// The Nodes that may be targets of any Service, as the service controller of Kubernetes counts them: also those that are
-/// not Ready or have no instance.
+/// Nodes that may be targets of any Service, as Kubernetes' service controller counts them: also NotReady ones and
+/// those without an instance.
 #[must_use]
 pub fn eligible(nodes: &[Arc<NodeView>]) -> Vec<&Arc<NodeView>> {
     nodes.iter().filter(|node| is_eligible(node)).collect()
@@ -101,7 +96,6 @@ pub fn candidates(nodes: &[Arc<NodeView>], labels: &BTreeMap<String, String>) ->
     candidates
 }
 
-/// The instance that a Node's provider ID names.
 pub(crate) fn instance(node: &NodeView) -> Option<InstanceId> {
     let parsed = ProviderId::parse(node.provider_id()?).ok()?;
     parsed.instance().map(|id| InstanceId::new(id.as_str()))
@@ -206,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn label_taint_deletion_and_provider_id_decide_who_may_be_a_target() {
+    fn label_taint_deletion_and_provider_id_decide_about_candidates() {
         let label = |value: &str| json!({EXCLUDE_LABEL: value});
         let nodes = [
             node("i-plain", "True", json!({}), json!({})),
@@ -242,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_excluded_by_itself_is_told_from_one_that_is_not_there() {
+    fn an_excluded_node_is_distinguished_from_a_missing_one() {
         let nodes = [
             node("i-plain", "False", json!({}), json!({})),
             node("i-drained", "True", json!({EXCLUDE_LABEL: ""}), json!({})),
@@ -317,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sudden_loss_waits_for_a_second_look() {
+    fn a_mass_loss_waits_for_a_second_observation() {
         let all = ids(&["i-1", "i-2", "i-3", "i-4", "i-5"]);
         let one_less = ids(&["i-1", "i-2", "i-3", "i-4"]);
         assert_eq!(

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_first_goes_first_and_everyone_knows_his_time() {
+    fn slots_are_given_in_order_with_the_expected_wait() {
         let (line, now) = (CreationQueue::default(), Instant::now());
         assert_eq!(wait(line.request("a", budget(0), now)), 5);
         assert_eq!(wait(line.request("b", budget(0), now)), 10);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_go_at_once_as_the_budget_has_and_each_may_ask_again() {
+    fn the_budget_limits_slots_and_a_request_can_be_repeated() {
         let (line, now) = (CreationQueue::default(), Instant::now());
         for uid in ["a", "b", "c"] {
             assert_eq!(line.request(uid, budget(3), now), Slot::Now);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_go_after_all_comes_first_again() {
+    fn a_service_that_cannot_use_its_slot_stays_first() {
         let (line, now) = (CreationQueue::default(), Instant::now());
         assert_eq!(line.request("a", budget(1), now), Slot::Now);
         assert_eq!(wait(line.request("b", budget(1), now)), 5);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_wait_is_told_once_and_a_short_one_is_not() {
+    fn a_long_wait_is_reported_once_and_a_short_one_is_not() {
         let (line, now) = (CreationQueue::default(), Instant::now());
         let tells = |slot| matches!(slot, Slot::Later { report: true, .. });
         assert!(!tells(line.request("a", |_| 4 * SECOND, now)));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_come_or_never_ends_does_not_block_the_line() {
+    fn a_service_that_does_not_return_does_not_block_the_queue() {
         let (line, now) = (CreationQueue::default(), Instant::now());
         assert_eq!(line.request("stuck", budget(1), now), Slot::Now);
         assert_eq!(wait(line.request("gone", budget(1), now)), 5);

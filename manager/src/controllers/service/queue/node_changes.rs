@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn heartbeats_are_passed_over_and_readiness_is_not() {
+    async fn heartbeats_are_ignored_and_readiness_is_not() {
         let nodes = NodeCache::new();
         nodes.observe(Event::Apply(node("True", "1")));
         let mut changes = Box::pin(relevant(nodes.clone()));

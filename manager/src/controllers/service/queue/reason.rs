@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_shape_and_targets_tell_the_cause() {
+    fn state_fingerprint_and_targets_decide_the_reason() {
         let fingerprint = SpecFingerprint::default();
         let mut state = ServiceState::default();
         assert_eq!(reason(&state, &fingerprint, true, true), Reason::Restart);

@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_from_five_seconds_to_five_minutes() {
+    fn the_backoff_doubles_from_five_seconds_to_five_minutes() {
         let mut state = ServiceState::default();
         let pauses: Vec<u64> = (0..9).map(|_| state.fail().as_secs()).collect();
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_over_is_looked_for_after_a_start_and_after_a_failure() {
+    fn unused_target_groups_are_searched_after_a_start_and_after_a_failure() {
         let mut state = ServiceState::default();
         assert_eq!(state.search(true), Search::Earlier);
         assert_eq!(state.search(false), Search::Named, "nobody has held it before");
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_same_failure_is_told_once_in_ten_minutes() {
+    async fn the_same_failure_is_reported_once_in_ten_minutes() {
         let mut state = ServiceState::default();
         assert!(state.is_news("F", "a", Instant::now()));
         assert!(!state.is_news("F", "a", Instant::now()));

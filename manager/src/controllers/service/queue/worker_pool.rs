@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn those_that_are_to_be_deleted_have_one_worker_together() {
+    async fn deletions_share_one_worker() {
         let turns = WorkerPool::new(2);
         let deleted = turns.acquire_for_deletion(|| true).await;
         assert!(turns.acquire_for_deletion(|| true).now_or_never().is_none());
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_not_to_be_deleted_any_more_waits_for_no_deletion() {
+    async fn a_service_that_is_not_deleted_any_more_waits_for_no_deletion() {
         let turns = WorkerPool::new(2);
         let _deleted = turns.acquire_for_deletion(|| true).await;
         let waiting = turns.acquire_for_deletion(|| false);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_asked_for_finds_a_worker_while_others_wait() {
+    async fn a_requested_service_gets_a_worker_while_background_waits() {
         let turns = WorkerPool::new(3);
         let held: Vec<WorkerPermit<'_>> = vec![turns.acquire(|| false).await, turns.acquire(|| false).await];
         assert!(turns.acquire(|| false).now_or_never().is_none());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_single_worker_serves_both() {
+    async fn a_single_worker_serves_users_and_background() {
         let turns = WorkerPool::new(1);
         let held = turns.acquire(|| false).await;
         assert!(turns.acquire(|| true).now_or_never().is_none());
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_changed_while_it_waits_goes_to_the_others() {
+    async fn a_service_changed_while_queued_counts_as_requested() {
         let turns = Arc::new(WorkerPool::new(2));
         let changed = Arc::new(AtomicBool::new(false));
         let held = turns.acquire(|| false).await;
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_that_waits_is_the_first_that_goes() {
+    async fn services_get_workers_in_order() {
         let turns = Arc::new(WorkerPool::new(2));
         let held = turns.acquire(|| false).await;
         let order = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_asked_for_that_is_new_changed_or_going() {
+    fn a_new_changed_or_deleted_service_is_requested() {
         let service = |spec: Value, finalizers: Value, status: Value| -> Service {
             let metadata = json!({"name": "web", "finalizers": finalizers});
             serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()

@@ -1,4 +1,4 @@
-//! The load balancer that a Service asks for, whatever its kind.
+//! The desired load balancer of either kind.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,13 @@ use super::super::settings::Settings;
 use super::annotations::{Annotations, Kind};
 use super::{classic, hostname, network};
 
-/// What a Service asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Desired {
-    /// A classic load balancer.
     Classic(Box<classic::Desired>),
-    /// A network load balancer.
     Network(Box<network::Desired>),
 }
 
 impl Desired {
-    /// The load balancer's name.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -29,7 +25,7 @@ impl Desired {
         }
     }
 
-    /// Whether the Service asks for a load balancer that is only reachable within the VPC.
+    /// Whether it is only reachable within the VPC.
     #[must_use]
     pub fn internal(&self) -> bool {
         match self {
@@ -38,7 +34,7 @@ impl Desired {
         }
     }
 
-    /// The tags of the annotation that are set on a load balancer that exists: on classic ones only.
+    /// Tags of the annotation that are set on an existing load balancer: on classic ones only.
     #[must_use]
     pub fn annotated_tags(&self) -> Tags {
         match self {
@@ -57,10 +53,10 @@ impl Desired {
     }
 }
 
-/// The model for a Service of type `LoadBalancer` whose load balancer is made here.
+/// The desired load balancer of a Service of type `LoadBalancer`.
 ///
 /// # Errors
-/// The first thing that cannot be met, in the order in which the in-tree provider looks.
+/// The first error, in the order of the in-tree provider.
 pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invalid> {
     let kind = Annotations::of(service).kind();
     hostname::same_kind(service, kind)?;

@@ -1,4 +1,4 @@
-//! Telling from a Service's status which kind of load balancer it has.
+//! Derives the kind of a load balancer from the Service's status.
 
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 
@@ -8,7 +8,7 @@ use super::annotations::Kind;
 /// Refuses a Service whose type annotation asks for another kind of load balancer than the status names.
 ///
 /// # Errors
-/// When they differ: going on would make a second load balancer and forget the first.
+/// When they differ: a second load balancer would be created, and the first one orphaned.
 pub fn same_kind(service: &Service, wanted: Kind) -> Result<(), Invalid> {
     let Some(first) = first(service) else {
         return Ok(());
@@ -29,7 +29,7 @@ pub fn same_kind(service: &Service, wanted: Kind) -> Result<(), Invalid> {
     })
 }
 
-/// The kind of load balancer that the Service's address belongs to; none: it has no address yet.
+/// The kind of load balancer that the address in the status belongs to; `None` without an address.
 #[must_use]
 pub fn kind_in_status(service: &Service) -> Option<Kind> {
     let hostname = first(service)?.hostname.as_deref().filter(|name| !name.is_empty())?;
@@ -40,7 +40,7 @@ pub fn kind_in_status(service: &Service) -> Option<Kind> {
     })
 }
 
-/// Whether the Service's address is that of the load balancer of this name. An internal one's begins with a word more.
+/// Whether the Service's address is that of the load balancer of this name. An internal one has a prefix.
 #[must_use]
 pub fn is_of(service: &Service, load_balancer: &str) -> bool {
     let hostname = first(service)
@@ -62,8 +62,8 @@ fn first(service: &Service) -> Option<&LoadBalancerIngress> {
         .first()
 }
 
-/// Whether AWS gives such a name to a classic load balancer: `NAME.REGION.elb.SUFFIX`, where a network load
-/// balancer has `NAME.elb.REGION.SUFFIX`. The suffix differs between AWS's partitions and is not looked at.
+/// Whether it is the name of a classic load balancer: `NAME.REGION.elb.SUFFIX`; a network load balancer has
+/// `NAME.elb.REGION.SUFFIX`. The suffix depends on the AWS partition and is not compared.
 fn is_classic(hostname: &str) -> bool {
     let labels: Vec<&str> = hostname.trim_end_matches('.').split('.').collect();
     let Some(at) = labels.iter().position(|label| *label == "elb") else {

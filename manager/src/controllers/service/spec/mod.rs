@@ -1,4 +1,4 @@
-//! What a Service asks for. No IO.
+//! The load balancer that a Service requests. No IO.
 
 pub mod annotations;
 pub mod classic;

@@ -1,14 +1,13 @@
-//! Names and tags of what a Service owns at AWS. They are the identity of these things: the in-tree provider and
-//! the external one use the same, so that each finds what the other has made.
+//! Names and tags of a Service's AWS resources. The in-tree and the external provider use the same, so that each finds
+//! the other's resources.
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::Tags;
 use outrigger_shared::tags;
 
-/// The finalizer that holds a Service until its load balancer is gone.
+/// The finalizer that keeps a Service until its load balancer is deleted.
 pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
-/// Key of the tag that names the Service.
 pub const SERVICE_TAG: &str = "kubernetes.io/service-name";
 
 /// Key of the tag with the UID of the namespace `kube-system`, which tells clusters of the same ID apart. A resource gets it
@@ -38,26 +37,24 @@ pub fn load_balancer(uid: &str) -> String {
     std::iter::once('a').chain(name).take(LONGEST_NAME).collect()
 }
 
-/// Whether a name is one that both providers give a load balancer: it has 31 of the 32 digits of a UID.
+/// Whether both providers give a load balancer such a name: it has 31 of the 32 digits of a UID.
 #[must_use]
 pub fn is_load_balancer(name: &str) -> bool {
     let digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
     name.len() == 32 && name.starts_with('a') && name.chars().all(digit)
 }
 
-/// The name of the security group that is made for a load balancer.
 #[must_use]
 pub fn security_group(load_balancer: &str) -> String {
     format!("k8s-elb-{load_balancer}")
 }
 
-/// The description of that security group.
 #[must_use]
 pub fn security_group_description(load_balancer: &str, namespace: &str, name: &str) -> String {
     format!("Security group for Kubernetes ELB {load_balancer} ({namespace}/{name})")
 }
 
-/// The tags that say which cluster owns a resource; the legacy one only in clusters that use it.
+/// The tags of the owning cluster; the legacy one only in clusters that use it.
 #[must_use]
 pub fn cluster_tags(cluster_id: &str, legacy: bool) -> Tags {
     let mut of_cluster = Tags::from([(tags::cluster_key(cluster_id), tags::OWNED.to_owned())]);
@@ -67,7 +64,7 @@ pub fn cluster_tags(cluster_id: &str, legacy: bool) -> Tags {
     of_cluster
 }
 
-/// Tags of a resource to be created: with the cluster's UID, where that is known and AWS allows one tag more.
+/// Tags of a new resource: with the cluster's UID, if that is known and AWS allows one more tag.
 #[must_use]
 pub fn creation_tags(wanted: &Tags, cluster_uid: Option<&str>, most: usize) -> Tags {
     let mut tags = wanted.clone();
@@ -96,7 +93,6 @@ pub fn namespaced(service: &Service) -> (&str, &str) {
     )
 }
 
-/// The UID of a Service.
 #[must_use]
 pub fn uid(service: &Service) -> &str {
     service.metadata.uid.as_deref().unwrap_or_default()

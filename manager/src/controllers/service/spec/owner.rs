@@ -8,7 +8,7 @@ use outrigger_shared::tags;
 use super::super::settings::Settings;
 use super::names;
 
-/// The UID of another cluster that tags name. `None` if they name none, or the UID of this cluster is not known.
+/// The UID of another cluster in the tags; `None` if there is none, or this cluster's UID is unknown.
 #[must_use]
 pub fn other_uid<'a>(of_resource: &'a Tags, settings: &Settings) -> Option<&'a str> {
     let own = settings.cluster_uid.as_ref()?;
@@ -16,8 +16,8 @@ pub fn other_uid<'a>(of_resource: &'a Tags, settings: &Settings) -> Option<&'a s
     (named != own).then_some(named)
 }
 
-/// The cluster that a load balancer belongs to, by its UID or its ID, if that is another one. A load balancer without known
-/// tags is taken for ours, as v1.37.0 takes all.
+/// The UID or ID of the other cluster that a load balancer belongs to. Without known tags it counts as this cluster's,
+/// as in v1.37.0.
 #[must_use]
 pub fn other_owner<'a>(of_balancer: Option<&'a Tags>, settings: &Settings) -> Option<&'a str> {
     let of_balancer = of_balancer?;

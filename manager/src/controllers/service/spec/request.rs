@@ -1,4 +1,4 @@
-//! What a Service asks for whatever the kind of its load balancer: checks that come before all others, subnets, tags.
+//! Checks, subnets and tags for either kind of load balancer.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,19 @@ use super::super::error::Invalid;
 use super::annotations::Annotations;
 use super::names;
 
-/// Which subnets a load balancer stands in.
+/// The requested subnets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subnets {
-    /// Those that suit.
+    /// Suitable ones.
     Discover,
-    /// Those of the annotation.
     Listed {
-        /// By ID.
         ids: Vec<String>,
         /// By `Name` tag.
         names: Vec<String>,
     },
 }
 
-/// Refuses session affinity, which load balancers of AWS do not have here.
+/// Refuses session affinity, which AWS load balancers do not support here.
 ///
 /// # Errors
 /// When `spec.sessionAffinity` is anything but `None`.
@@ -65,7 +63,7 @@ pub fn refuse_fixed_address(service: &Service) -> Result<(), Invalid> {
     })
 }
 
-/// The subnets that annotation `subnets` lists, or that they are to be chosen.
+/// The subnets of annotation `subnets`, or discovery.
 ///
 /// # Errors
 /// When the annotation is there and lists none.
@@ -83,8 +81,8 @@ pub fn subnets(annotations: Annotations<'_>) -> Result<Subnets, Invalid> {
 /// The tags of annotation `additional-resource-tags`.
 ///
 /// # Errors
-/// When one of them names another cluster: that cluster would have a share in the resource, and neither cluster would ever
-/// delete it. Also when it is the tag that tells clusters of the same ID apart.
+/// When a tag names another cluster: both would own the resource, and neither would delete it. Also when it is the tag
+/// with the cluster's UID.
 pub fn user_tags(annotations: Annotations<'_>, cluster_id: &str) -> Result<BTreeMap<String, String>, Invalid> {
     let pairs = annotations.pairs("additional-resource-tags");
     let wrong = |expected: String| Err(annotations.wrong("additional-resource-tags", expected));
@@ -103,14 +101,14 @@ pub fn user_tags(annotations: Annotations<'_>, cluster_id: &str) -> Result<BTree
     Ok(pairs)
 }
 
-/// The tags that come from the annotation, without those that are called like the controller's own.
+/// The tags of the annotation, without those with a key of the controller.
 #[must_use]
 pub fn annotated_tags(user_tags: BTreeMap<String, String>, cluster_tags: &Tags) -> Tags {
     let own = |key: &String| key == names::SERVICE_TAG || cluster_tags.contains_key(key);
     user_tags.into_iter().filter(|(key, _)| !own(key)).collect()
 }
 
-/// Tags of what is made for a Service. The user's come first, so that they cannot replace ours.
+/// Tags of a Service's new resources. The controller's tags override the user's.
 #[must_use]
 pub fn tags(service: &Service, user_tags: &BTreeMap<String, String>, cluster_tags: &Tags) -> Tags {
     let (namespace, name) = names::namespaced(service);

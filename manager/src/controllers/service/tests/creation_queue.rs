@@ -49,7 +49,7 @@ fn after(next: Next) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_has_to_wait_comes_again_and_holds_up_no_worker() {
+async fn a_service_that_has_to_wait_is_requeued_and_blocks_no_worker() {
     let fixture = used_up().await;
     let began = tokio::time::Instant::now();
     let wait = after(fixture.sync().await.unwrap());
@@ -73,7 +73,7 @@ async fn a_service_that_has_to_wait_comes_again_and_holds_up_no_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_load_balancer_that_is_made_again_waits_in_line_and_is_made() {
+async fn a_load_balancer_that_is_created_again_waits_in_the_queue() {
     let mut fixture = Fixture::new(world());
     fixture.settle().await;
     fixture.context.aws.elb = budget_used_up(&fixture).await;
@@ -90,7 +90,7 @@ async fn a_load_balancer_that_is_made_again_waits_in_line_and_is_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_wait_is_told_once_with_its_time() {
+async fn a_long_wait_is_reported_once_with_its_duration() {
     let fixture = used_up().await;
     let other = super::super::spec::desired::desired(&fixture.service(), &fixture.settings).unwrap();
     let mut first = fixture.service();
@@ -117,7 +117,7 @@ async fn a_long_wait_is_told_once_with_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_is_gone_gives_up_its_place() {
+async fn a_deleted_service_leaves_the_queue() {
     let fixture = used_up().await;
     fixture.sync().await.unwrap();
     fixture.change(|service| {

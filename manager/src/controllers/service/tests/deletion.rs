@@ -31,7 +31,7 @@ fn empty(world: World) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_service_leaves_nothing_and_is_let_go_last() {
+async fn a_deleted_service_leaves_nothing_and_loses_its_finalizer_last() {
     let fixture = settled().await;
     fixture.change(delete);
     fixture.sync().await.unwrap();
@@ -137,7 +137,7 @@ async fn a_service_with_a_class_keeps_a_finalizer_that_is_not_about_us() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_classic_load_balancer_goes_even_if_the_annotation_says_network_at_the_end() {
+async fn a_classic_load_balancer_is_deleted_even_if_the_annotation_is_network() {
     let fixture = settled().await;
     fixture.annotate("type", "nlb");
     fixture.change(delete);
@@ -168,7 +168,7 @@ async fn a_copy_of_a_cluster_does_not_delete_what_is_the_originals() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_tags_may_not_be_read_a_deletion_goes_by_the_name() {
+async fn without_readable_tags_resources_are_deleted_by_name() {
     let fixture = settled().await;
     let denied = AwsError::answered("DescribeTags", "AccessDenied", "no");
     fixture.aws.fail_next("DescribeTags", denied);

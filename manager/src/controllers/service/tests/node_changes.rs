@@ -9,7 +9,7 @@ use super::fixture::LB;
 use super::reads::{counts, restarted, settled};
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_join_cost_the_load_balancers_own_reads_and_one_write() {
+async fn a_new_node_costs_reads_of_the_load_balancer_and_one_write() {
     let fixture = settled().await;
     fixture.annotate("beat", "1");
     fixture.sync().await.unwrap();
@@ -26,7 +26,7 @@ async fn nodes_that_join_cost_the_load_balancers_own_reads_and_one_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_joins_many_load_balancers_has_them_described_twenty_at_a_time() {
+async fn after_a_change_of_nodes_load_balancers_are_described_in_batches_of_twenty() {
     let (fixture, services) = restarted(45).await;
     for service in &services {
         super::super::reconcile::reconcile(&fixture.context, service)
@@ -55,7 +55,7 @@ async fn a_node_that_joins_many_load_balancers_has_them_described_twenty_at_a_ti
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_for_nodes_that_finds_more_to_do_looks_at_everything() {
+async fn an_update_of_targets_that_finds_drift_observes_everything() {
     let fixture = settled().await;
     fixture.aws.change(|world| {
         let balancer = world.load_balancers.get_mut(LB).unwrap();
@@ -71,7 +71,7 @@ async fn a_look_for_nodes_that_finds_more_to_do_looks_at_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_come_and_go_do_not_put_off_the_look_for_drift() {
+async fn changes_of_nodes_do_not_delay_the_resync() {
     let fixture = settled().await;
     fixture.aws.change(|world| {
         let balancer = world.load_balancers.get_mut(LB).unwrap();

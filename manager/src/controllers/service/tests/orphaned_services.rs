@@ -16,7 +16,7 @@ async fn settled() -> Fixture {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_vanished_service_had_goes_after_a_second_search() {
+async fn resources_of_a_missing_service_are_deleted_after_a_second_search() {
     let fixture = settled().await;
     let mut missing = MissingServices::default();
     super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| true).await;
@@ -35,7 +35,7 @@ async fn what_a_vanished_service_had_goes_after_a_second_search() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_fails_is_told_and_tried_again_after_a_pause() {
+async fn a_failed_deletion_is_reported_and_retried_with_backoff() {
     let fixture = settled().await;
     let mut missing = MissingServices::default();
     super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
@@ -76,7 +76,7 @@ async fn a_new_service_of_the_same_name_has_the_old_ones_load_balancer_deleted_f
 
 /// It may be another controller's, or none of type LoadBalancer.
 #[tokio::test(start_paused = true)]
-async fn what_a_service_had_goes_when_another_one_of_its_name_wants_nothing_here() {
+async fn resources_are_deleted_if_a_new_service_of_the_name_is_unmanaged() {
     let fixture = settled().await;
     fixture.change(|service| service.metadata.uid = Some("99999999-1234-1234-1234-123456789abc".into()));
     fixture.annotate("type", "external");
@@ -90,7 +90,7 @@ async fn what_a_service_had_goes_when_another_one_of_its_name_wants_nothing_here
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_lost_its_finalizer_and_its_wish_at_once_leaves_nothing_behind() {
+async fn a_service_that_lost_finalizer_and_type_at_once_leaves_nothing() {
     let fixture = settled().await;
     fixture.change(|service| {
         service.metadata.finalizers = None;
@@ -102,7 +102,7 @@ async fn a_service_that_lost_its_finalizer_and_its_wish_at_once_leaves_nothing_b
 
 /// It has been another type between, which nobody has seen.
 #[tokio::test(start_paused = true)]
-async fn a_service_that_has_got_a_class_is_let_go_with_its_load_balancer() {
+async fn a_service_that_got_a_class_is_released_and_its_load_balancer_deleted() {
     let fixture = settled().await;
     fixture.change(|service| service.spec.as_mut().unwrap().load_balancer_class = Some("example.com/other".into()));
     fixture.sync().await.unwrap();
@@ -116,7 +116,7 @@ async fn a_service_that_has_got_a_class_is_let_go_with_its_load_balancer() {
 
 /// The API server does not take the release: what was deleted by then is no reason to keep the finalizer.
 #[tokio::test(start_paused = true)]
-async fn a_service_with_a_class_is_let_go_by_a_later_look_too() {
+async fn a_service_with_a_class_is_released_by_a_later_reconciliation_too() {
     let class = |fixture: &Fixture| {
         fixture.change(|service| service.spec.as_mut().unwrap().load_balancer_class = Some("example.com/other".into()));
     };
@@ -142,7 +142,7 @@ async fn a_service_with_a_class_is_let_go_by_a_later_look_too() {
 
 /// The process that deleted the load balancer died before the release.
 #[tokio::test(start_paused = true)]
-async fn a_service_with_a_class_that_still_names_our_load_balancer_is_let_go() {
+async fn a_service_with_a_class_and_our_address_is_released() {
     let mut fixture = settled().await;
     fixture.change(|service| service.spec.as_mut().unwrap().load_balancer_class = Some("example.com/other".into()));
     fixture.change(delete);
@@ -177,7 +177,7 @@ async fn the_address_of_another_controller_stays() {
 
 /// Only the pauses between its tries say how often a failure was counted.
 #[tokio::test(start_paused = true)]
-async fn a_failure_to_let_go_is_counted_once() {
+async fn a_failed_release_is_counted_once() {
     let fixture = settled().await;
     fixture
         .aws
@@ -210,7 +210,7 @@ fn with_others(states: &ServiceStates, number: usize) {
 /// An API server that was restored from an old backup has not the Services that were made since. What they had is kept also
 /// when more Services come, or some of them come back; who vanishes later is another matter.
 #[tokio::test(start_paused = true)]
-async fn many_that_vanish_at_once_lose_nothing() {
+async fn a_mass_loss_of_services_deletes_nothing() {
     let fixture = settled().await;
     with_others(&fixture.context.states, 12);
     let lost = ["default/web", "default/other-0", "default/other-1", "default/other-2"];
@@ -237,7 +237,7 @@ async fn many_that_vanish_at_once_lose_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_back_before_its_turn_loses_nothing() {
+async fn a_service_that_returns_before_the_deletion_loses_nothing() {
     let fixture = settled().await;
     let mut missing = MissingServices::default();
     super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
@@ -252,7 +252,7 @@ async fn who_is_back_before_its_turn_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_made_for_a_service_that_is_gone_before_it_has_the_finalizer() {
+async fn nothing_is_created_for_a_service_that_is_gone_before_it_has_the_finalizer() {
     let fixture = Fixture::new(world());
     fixture.api.answers.lock().unwrap().push(Answer::Gone);
     fixture.sync().await.unwrap();
@@ -261,7 +261,7 @@ async fn nothing_is_made_for_a_service_that_is_gone_before_it_has_the_finalizer(
 
 /// It goes while its load balancer is made, and is searched for, found missing and forgotten just then.
 #[tokio::test(start_paused = true)]
-async fn what_is_made_for_a_service_that_goes_meanwhile_is_found_again() {
+async fn resources_created_for_a_service_that_is_deleted_meanwhile_are_found() {
     let fixture = Fixture::new(world());
     // The finalizer is added; the address finds nobody.
     fixture.change(|service| service.metadata.finalizers = Some(vec![super::super::spec::names::FINALIZER.into()]));
@@ -277,7 +277,7 @@ async fn what_is_made_for_a_service_that_goes_meanwhile_is_found_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn so_is_what_was_half_made() {
+async fn partly_created_resources_are_found_too() {
     let fixture = Fixture::new(world());
     fixture.api.answers.lock().unwrap().push(Answer::Slow);
     let denied = outrigger_aws::Error::answered("ConfigureHealthCheck", "AccessDenied", "no");

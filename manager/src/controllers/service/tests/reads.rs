@@ -85,7 +85,7 @@ async fn restarted_with(services: Vec<Service>) -> (Fixture, Vec<Service>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_touches_a_service_has_it_looked_at_anew_in_eight_reads() {
+async fn a_changed_service_is_observed_again_with_eight_reads() {
     let fixture = settled().await;
     let reads = [
         ("DescribeLoadBalancerAttributes", 1),
@@ -103,7 +103,7 @@ async fn who_touches_a_service_has_it_looked_at_anew_in_eight_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_service_is_looked_at_once() {
+async fn a_new_service_is_observed_once() {
     let fixture = Fixture::new(world());
     fixture.sync().await.unwrap();
     let counts = counts(&fixture);
@@ -186,7 +186,7 @@ async fn network_load_balancers_too_are_described_many_at_a_time_after_a_start()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_load_balancer_described_ahead_is_described_again_before_anything_is_written_to_it() {
+async fn a_prefetched_load_balancer_is_described_again_before_a_write() {
     let (fixture, services) = restarted(3).await;
     let second = names::load_balancer(services[1].metadata.uid.as_deref().unwrap());
     let take = |world: &mut World| world.load_balancers.get_mut(&second).unwrap().described.listeners.pop();
@@ -218,7 +218,7 @@ async fn a_load_balancer_described_ahead_is_described_again_before_anything_is_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_load_balancer_described_ahead_that_is_gone_is_made_again() {
+async fn a_prefetched_load_balancer_that_is_gone_is_created_again() {
     let (fixture, services) = restarted(2).await;
     super::super::reconcile::reconcile(&fixture.context, &services[0])
         .await
@@ -235,7 +235,7 @@ async fn a_load_balancer_described_ahead_that_is_gone_is_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_deleted_before_its_first_look_is_not_taken_for_there_when_it_comes_back() {
+async fn a_prefetched_load_balancer_is_forgotten_if_its_service_is_deleted_and_created_again() {
     // With a group of its own it would be seen that this is gone.
     let given = |number| {
         let mut service = numbered(number);
@@ -263,7 +263,7 @@ async fn a_service_deleted_before_its_first_look_is_not_taken_for_there_when_it_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_taken_away_by_hand_is_found_by_who_asks_and_a_minute_later_by_others() {
+async fn a_revoked_rule_is_found_at_once_after_a_change_and_a_minute_later_otherwise() {
     let fixture = settled().await;
     fixture.annotate("beat", "1");
     fixture.sync().await.unwrap();
@@ -342,7 +342,7 @@ async fn a_change_that_is_taken_back_at_once_is_taken_back_at_aws() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fault_is_told_of_the_present_and_never_of_a_minute_ago() {
+async fn errors_are_reported_only_from_fresh_reads() {
     let fixture = settled().await;
     fixture.annotate("beat", "1");
     fixture.sync().await.unwrap();
@@ -386,7 +386,7 @@ async fn a_service_without_subnets_finds_them_as_soon_as_they_are_tagged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_looked_at_after_the_start_is_not_described_ahead_when_a_node_joins() {
+async fn an_observed_load_balancer_is_not_prefetched_for_the_start_again() {
     let mut fixture = Fixture::new(world());
     fixture.context.writer = Arc::new(Anything);
     let services: Vec<Service> = (0..3).map(numbered).collect();

@@ -56,7 +56,7 @@ fn ports(protocol: &str) -> Value {
 }
 
 #[test]
-fn faults_of_classic_load_balancers_are_told_in_this_order() {
+fn errors_of_classic_load_balancers_are_reported_in_this_order() {
     are_told_in_this_order(
         "",
         &[
@@ -107,7 +107,7 @@ fn faults_of_classic_load_balancers_are_told_in_this_order() {
 }
 
 #[test]
-fn faults_of_network_load_balancers_are_told_in_this_order() {
+fn errors_of_network_load_balancers_are_reported_in_this_order() {
     are_told_in_this_order(
         "nlb",
         &[

@@ -61,7 +61,7 @@ async fn what_has_a_service_is_never_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leftovers_are_told_and_only_deleted_where_that_is_asked_for() {
+async fn orphaned_resources_are_reported_and_deleted_only_if_configured() {
     let fixture = two_clusters().await;
     let (report, mut found) = (settings(Sweep::Report), LastSweep::default());
     for _ in 0..3 {
@@ -72,7 +72,7 @@ async fn leftovers_are_told_and_only_deleted_where_that_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_two_searches_have_found_goes_and_what_is_another_clusters_stays() {
+async fn resources_found_by_two_sweeps_are_deleted_and_those_of_another_cluster_stay() {
     let fixture = two_clusters().await;
     // The other cluster's load balancer uses groups of its own.
     fixture.aws.change(|world| {
@@ -101,7 +101,7 @@ async fn what_two_searches_have_found_goes_and_what_is_another_clusters_stays() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_leftovers_at_once_are_told_and_none_is_deleted() {
+async fn a_mass_loss_is_reported_and_nothing_is_deleted() {
     let fixture = Fixture::new(world());
     fixture.settle().await;
     fixture.aws.change(|world| {
@@ -136,7 +136,7 @@ async fn with_network() -> Fixture {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_network_load_balancer_goes_with_target_groups_rules_and_group() {
+async fn a_network_load_balancer_is_deleted_with_target_groups_rules_and_group() {
     let fixture = with_network().await;
     let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     for _ in 0..3 {
@@ -178,7 +178,7 @@ async fn a_network_load_balancer_goes_with_target_groups_rules_and_group() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_aws_does_not_let_go_yet_goes_by_the_next_search() {
+async fn resources_in_use_are_deleted_by_the_next_sweep() {
     let fixture = with_network().await;
     let arn = network::behind(&fixture.aws.world(), 80).described.arn;
     fixture.aws.change(|world| {
@@ -231,7 +231,7 @@ async fn with_the_setting_rules_of_nodes_groups_are_not_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_all_services_nothing_is_looked_for() {
+async fn without_a_complete_list_of_services_there_is_no_sweep() {
     let fixture = two_clusters().await;
     let mut found = LastSweep::default();
     sweep(
@@ -328,7 +328,7 @@ async fn a_fifth_as_many_load_balancers_of_another_cluster_of_the_same_id_stay()
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_goes_while_instances_of_the_cluster_are_no_nodes() {
+async fn nothing_is_deleted_while_instances_of_the_cluster_are_no_nodes() {
     let (fixture, living) = same_id(100, 3).await;
     others_instance(&fixture, "i-b", 0);
     assert_eq!(three_sweeps(&fixture, &living).await, [""; 0]);
@@ -345,7 +345,7 @@ async fn an_instance_that_has_just_started_is_about_to_join() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_instances_may_not_be_described_nothing_goes() {
+async fn nothing_is_deleted_if_instances_cannot_be_described() {
     let (fixture, living) = same_id(100, 3).await;
     let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     sweep(&fixture, &delete, &living, &mut found).await;
@@ -453,7 +453,7 @@ async fn rules_that_name_a_group_which_somebody_uses_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rules_stay_where_the_users_of_their_group_may_not_be_asked_for() {
+async fn rules_stay_if_the_users_of_their_group_cannot_be_read() {
     let fixture = leftover_group().await;
     for _ in 0..3 {
         let denied = outrigger_aws::Error::answered("DescribeNetworkInterfaces", "UnauthorizedOperation", "no");
@@ -463,7 +463,7 @@ async fn rules_stay_where_the_users_of_their_group_may_not_be_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_leftovers_nobody_is_asked_about_instances() {
+async fn without_orphaned_resources_no_instances_are_read() {
     let fixture = two_clusters().await;
     sweep(
         &fixture,

@@ -35,7 +35,7 @@ async fn look(fixture: &Fixture) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_network_load_balancer_is_made_without_the_instance_that_does_not_run() {
+async fn a_network_load_balancer_is_created_without_the_instance_that_does_not_run() {
     let fixture = network::fixture();
     set(&fixture, "i-2", InstanceState::Stopped);
     let pause = look(&fixture).await;
@@ -128,7 +128,7 @@ async fn no_listener_is_led_to_a_target_group_that_got_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_aws_does_not_let_go_keeps_no_other() {
+async fn a_target_that_aws_does_not_deregister_blocks_no_other() {
     let fixture = network::settled().await;
     let bad = AwsError::answered("DeregisterTargets", "InvalidTarget", "i-2");
     fixture.change(|service| {

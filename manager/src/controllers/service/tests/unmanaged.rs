@@ -27,7 +27,7 @@ fn finalizers(fixture: &Fixture) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_managed_group_that_a_rule_names_which_is_not_ours_holds_no_deletion_up() {
+async fn a_managed_group_in_an_unmanaged_rule_does_not_block_a_deletion() {
     let mut fixture = network::settle(network::managed()).await;
     let_in(&fixture, "sg-new1");
     tell_hands_off(&mut fixture);
@@ -43,7 +43,7 @@ async fn a_managed_group_that_a_rule_names_which_is_not_ours_holds_no_deletion_u
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_managed_group_that_a_rule_names_which_is_not_ours_gives_way_to_others_and_stays() {
+async fn a_managed_group_in_an_unmanaged_rule_is_detached_and_stays() {
     let mut fixture = network::settle(network::managed()).await;
     let_in(&fixture, "sg-new1");
     add_group(&fixture, "sg-mine", false);
@@ -117,7 +117,7 @@ fn is_ambiguous(result: &Result<super::super::action::Next, Error>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_classic_load_balancer_is_made_up_to_the_rules_of_a_node_whose_group_is_not_clear() {
+async fn a_classic_load_balancer_is_created_except_for_the_rules_of_a_node_with_an_ambiguous_group() {
     let fixture = Fixture::new(world());
     make_ambiguous(&fixture);
     for _ in 0..2 {
@@ -144,7 +144,7 @@ async fn a_classic_load_balancer_is_made_up_to_the_rules_of_a_node_whose_group_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_classic_load_balancer_follows_its_service_where_the_group_of_one_node_is_not_clear() {
+async fn a_classic_load_balancer_is_updated_while_one_node_has_an_ambiguous_group() {
     let fixture = Fixture::new(world());
     fixture.settle().await;
     make_ambiguous(&fixture);
@@ -169,7 +169,7 @@ async fn a_classic_load_balancer_follows_its_service_where_the_group_of_one_node
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_network_load_balancer_is_made_and_changed_but_for_the_rules_of_nodes() {
+async fn a_network_load_balancer_is_created_and_updated_except_for_the_rules_of_nodes() {
     let fixture = network::fixture();
     make_ambiguous(&fixture);
     assert!(is_ambiguous(&fixture.sync().await));
@@ -182,7 +182,7 @@ async fn a_network_load_balancer_is_made_and_changed_but_for_the_rules_of_nodes(
 }
 
 #[tokio::test(start_paused = true)]
-async fn targets_of_a_network_load_balancer_without_an_address_yet_are_lost_after_a_second_look() {
+async fn a_loss_of_targets_is_confirmed_for_a_network_load_balancer_without_an_address() {
     let fixture = network::fixture();
     make_ambiguous(&fixture);
     assert!(is_ambiguous(&fixture.sync().await));
@@ -196,7 +196,7 @@ async fn targets_of_a_network_load_balancer_without_an_address_yet_are_lost_afte
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_classic_load_balancer_keeps_its_groups_while_no_node_can_let_others_in() {
+async fn a_classic_load_balancer_keeps_its_groups_while_nodes_cannot_allow_others() {
     let fixture = Fixture::new(world());
     fixture.settle().await;
     make_ambiguous(&fixture);
@@ -210,7 +210,7 @@ async fn a_classic_load_balancer_keeps_its_groups_while_no_node_can_let_others_i
 
 /// Another load balancer has the same group, and targets which this one does not have.
 #[tokio::test(start_paused = true)]
-async fn a_rule_that_names_a_group_of_several_load_balancers_stays_where_this_one_has_no_target() {
+async fn a_rule_for_a_shared_group_stays_where_this_load_balancer_has_no_target() {
     let fixture = Fixture::new(world());
     add_group(&fixture, "sg-mine", false);
     add_group(&fixture, "sg-nodes2", true);

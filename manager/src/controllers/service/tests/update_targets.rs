@@ -35,7 +35,7 @@ fn instances(world: &World) -> Vec<String> {
 const UPDATED: &str = "Normal UpdatedLoadBalancer Updated load balancer with new hosts";
 
 #[tokio::test(start_paused = true)]
-async fn the_targets_of_a_classic_load_balancer_follow_the_nodes_while_an_annotation_is_wrong() {
+async fn targets_of_a_classic_load_balancer_are_updated_while_an_annotation_is_wrong() {
     let mut fixture = classic().await;
     fixture.annotate("cross-zone-load-balancing-enabled", "on");
     assert!(matches!(fixture.sync().await, Err(Error::Invalid(_))));
@@ -49,7 +49,7 @@ async fn the_targets_of_a_classic_load_balancer_follow_the_nodes_while_an_annota
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_of_another_group_is_let_in_before_it_is_a_target() {
+async fn a_node_of_another_group_gets_its_rule_before_it_is_a_target() {
     let fixture = classic().await;
     fixture.aws.change(|world| {
         let mut group = world.security_groups["sg-node"].clone();
@@ -69,7 +69,7 @@ async fn a_node_of_another_group_is_let_in_before_it_is_a_target() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sudden_loss_is_looked_at_twice_here_too() {
+async fn a_mass_loss_must_be_confirmed_here_too() {
     let fixture = classic().await;
     fixture.annotate("cross-zone-load-balancing-enabled", "on");
     fixture.drop_node("i-2");
@@ -81,7 +81,7 @@ async fn a_sudden_loss_is_looked_at_twice_here_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_aws_refuses_for_good_holds_no_targets_up_and_what_passes_is_waited_for() {
+async fn targets_are_updated_after_permanent_errors_but_not_after_transient_ones() {
     for (code, expected) in [("ValidationError", ["i-1", "i-3"]), ("Throttling", ["i-1", "i-2"])] {
         let fixture = classic().await;
         fixture.annotate("connection-idle-timeout", "99");
@@ -94,7 +94,7 @@ async fn what_aws_refuses_for_good_holds_no_targets_up_and_what_passes_is_waited
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_asked_of_aws_for_a_service_that_never_had_a_load_balancer() {
+async fn aws_is_not_read_for_a_service_that_never_had_a_load_balancer() {
     let fixture = Fixture::new(world());
     fixture.annotate("cross-zone-load-balancing-enabled", "on");
     fixture.sync().await.unwrap_err();
@@ -102,7 +102,7 @@ async fn nothing_is_asked_of_aws_for_a_service_that_never_had_a_load_balancer() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_targets_of_every_group_of_a_network_load_balancer_follow_the_nodes() {
+async fn targets_of_every_group_of_a_network_load_balancer_are_updated() {
     let fixture = network::settled().await;
     fixture.annotate("healthcheck-protocol", "smoke");
     change_nodes(&fixture);
@@ -122,7 +122,7 @@ async fn the_targets_of_every_group_of_a_network_load_balancer_follow_the_nodes(
 
 /// Somebody leads the listener to a group of their own, of which the targets are none of the Service's.
 #[tokio::test(start_paused = true)]
-async fn a_loss_that_is_confirmed_stays_so_when_aws_refuses_the_change_that_waited_for_it() {
+async fn a_confirmed_loss_stays_confirmed_if_aws_refuses_the_deregistration() {
     let fixture = network::fixture();
     fixture.change(|service| service.spec.as_mut().unwrap().ports.as_mut().unwrap().truncate(1));
     let mut fixture = network::settle(fixture).await;

@@ -107,7 +107,7 @@ fn found(inventory: &Inventory) -> Vec<String> {
 }
 
 #[test]
-fn everything_of_a_service_that_is_gone_is_found_in_the_order_in_which_it_goes() {
+fn all_resources_of_a_missing_service_are_found_in_the_order_of_deletion() {
     let inventory = Inventory {
         classic: vec![(classic(GONE, &["sg-own"]), owned("default/gone"))],
         network: vec![(network("a1123456789abcdef0123456789abcde"), owned("default/gone2"))],
@@ -314,7 +314,7 @@ fn a_load_balancer_with_targets_that_are_no_nodes_is_kept_with_all_that_it_uses(
 }
 
 #[test]
-fn only_names_of_our_form_are_looked_at() {
+fn only_names_of_our_form_count() {
     assert!(names::is_load_balancer(GONE));
     for other in [
         "",

@@ -29,7 +29,7 @@ pub(super) async fn delete_resources(
 ) -> Result<(), Error> {
     for resource in orphaned_resources {
         let (kind, id, of) = (resource.what.kind(), resource.what.id(), &resource.of);
-        tracing::info!(kind, id, of, "deleting what is left over at AWS");
+        tracing::info!(kind, id, of, "deleting orphaned AWS resource");
         match delete_resource(context, inventory, &resource.what).await {
             Ok(()) => {}
             Err(Error::NotLeader(lost)) => return Err(Error::NotLeader(lost)),
@@ -40,7 +40,7 @@ pub(super) async fn delete_resources(
                     id,
                     of,
                     error,
-                    "it could not be deleted; the next sweep tries again"
+                    "cannot delete orphaned AWS resource; the next sweep retries"
                 );
             }
         }

@@ -153,7 +153,7 @@ pub(crate) async fn watch(
                 let error = error.chain();
                 tracing::warn!(
                     error,
-                    "leftovers of Services at AWS cannot be looked for; it is tried again"
+                    "cannot search for orphaned AWS resources; the next sweep retries"
                 );
             }
         }
@@ -169,7 +169,7 @@ pub(crate) async fn sweep(
 ) -> Result<(), Error> {
     if !existing.is_complete() {
         tracing::warn!(
-            "the Service default/kubernetes is not listed: leftovers are not looked for without all Services"
+            "Service default/kubernetes is not listed: skipping the sweep without a complete list of Services"
         );
         found.before.clear();
         return Ok(());
@@ -194,7 +194,7 @@ pub(crate) async fn sweep(
     match hold {
         Some(hold) => tracing::warn!(
             orphaned_resources = now.len(),
-            "nothing left over at AWS is deleted: {hold}"
+            "deleting no orphaned AWS resource: {hold}"
         ),
         None if settings.mode == Sweep::Delete => {
             let free = now.iter().filter(|finding| finding.kept.is_none());

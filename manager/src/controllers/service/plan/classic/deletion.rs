@@ -1,4 +1,4 @@
-//! Steps that delete what a Service has at AWS.
+//! Plans the deletion of a load balancer and its resources.
 
 use outrigger_aws::ec2::SecurityGroup;
 use outrigger_shared::tags;
@@ -9,8 +9,7 @@ use super::super::super::spec::owner::{other_owner, other_uid};
 use super::super::{Plan, Planned, group_deletion};
 use super::Step;
 
-/// The plan that leaves nothing. It can be made again after a crash at any step: each step that was done is no
-/// longer seen.
+/// Deletes everything. After a crash at any step the plan is made again without the steps that are done.
 #[must_use]
 pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> Plan {
     let mut steps = Vec::new();
@@ -39,8 +38,8 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> P
     }
 }
 
-/// Whether a group of our name may go: not the configured one, not one that the Service lists, and not marked as
-/// shared or as another cluster's. A group without any cluster tag is what a creation cut off in the middle leaves.
+/// Whether a group with a name of ours may be deleted: not the configured one, not listed by the Service, and not
+/// shared or another cluster's. A group without cluster tags is left by an interrupted creation.
 #[must_use]
 pub fn is_ours(group: &SecurityGroup, listed: &[String], settings: &Settings) -> bool {
     if settings.is_frozen(&group.id) || listed.contains(&group.id) || other_uid(&group.tags, settings).is_some() {
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_load_balancer_goes_first_and_its_group_last() {
+    fn the_load_balancer_is_deleted_first_and_its_group_last() {
         let mut node = group("sg-node", &[]);
         node.ingress = vec![all_from("sg-own")];
         let own = Some(SecurityGroup {

@@ -14,7 +14,7 @@ use super::super::{own_group, security_groups};
 use super::deletion::is_ours;
 use super::input::{PlanInput, TargetsInput};
 
-/// The load balancer's groups in order. Nodes let in the first.
+/// The load balancer's groups in order. Nodes allow traffic from the first.
 pub(super) fn wanted(desired: &Desired, own: Option<&SecurityGroup>) -> Vec<GroupRef> {
     let listed = |ids: &[String]| ids.iter().cloned().map(GroupRef::Id).collect::<Vec<_>>();
     let mut groups = match &desired.groups {
@@ -29,7 +29,7 @@ pub(super) fn wanted(desired: &Desired, own: Option<&SecurityGroup>) -> Vec<Grou
     groups
 }
 
-/// The load balancer's own group: made, tagged, and with exactly the wanted ingress; first what is missing.
+/// The load balancer's own group, with tags and exactly the wanted ingress; missing rules are added first.
 pub(super) fn own(desired: &Desired, observed: &Observed) -> Result<Vec<Planned>, Environment> {
     if matches!(desired.groups, Groups::Given(_)) {
         return Ok(Vec::new());
@@ -43,19 +43,17 @@ pub(super) fn own(desired: &Desired, observed: &Observed) -> Result<Vec<Planned>
     Ok([steps.made, steps.opened, steps.closed].concat())
 }
 
-/// Changes of the nodes' groups: additions go before targets join, removals after targets have left.
+/// Changes of the Nodes' groups: added before targets are registered, removed after targets are deregistered.
 #[derive(Debug, Default)]
 pub(super) struct NodeRules {
-    /// Before.
     pub add: Vec<Planned>,
-    /// After.
     pub remove: Vec<Planned>,
 }
 
-/// Rules by which the groups of the targets let in the load balancer.
+/// Rules of the targets' groups that allow traffic from the load balancer.
 ///
-/// Rules are taken away only from groups of the cluster, only the kind that is made here, and only when every
-/// target's groups are known.
+/// Rules are revoked only in groups of the cluster, only in the form created here, and only if every target's groups
+/// are known.
 pub(super) fn of_nodes(
     input: TargetsInput<'_>,
     source: Option<&GroupRef>,
@@ -85,7 +83,7 @@ pub(super) fn of_nodes(
         Planned::new(step, "targets of this group cannot be reached from the load balancer")
     });
     let all_described = targets.iter().all(|target| observed.instances.contains_key(target));
-    // Others may live on rules that name a group which others have too.
+    // Others may depend on rules that name a shared group.
     let is_own = observed
         .own_group
         .as_ref()
@@ -110,7 +108,7 @@ pub(super) fn of_nodes(
     })
 }
 
-/// The own group of a load balancer that has been given others: nothing uses it any more.
+/// The own group of a load balancer that uses given groups now.
 pub(super) fn leftover(input: PlanInput<'_>) -> Vec<Planned> {
     let PlanInput {
         desired,
@@ -125,7 +123,7 @@ pub(super) fn leftover(input: PlanInput<'_>) -> Vec<Planned> {
     if foreign || !is_ours(own, given, settings) {
         return Vec::new();
     }
-    // With hands off the nodes' groups, a rule there may name the group, and EC2 would refuse to delete it at every look.
+    // If the Nodes' groups are not managed, a rule there may name the group, and EC2 would refuse each deletion.
     if settings.disable_security_group_ingress {
         return Vec::new();
     }

@@ -1,4 +1,4 @@
-//! From what a Service asks for and what AWS has to the steps between the two. Pure: no IO, no clock.
+//! Plans a classic load balancer. No IO, no clock.
 
 mod balancer;
 mod deletion;
@@ -26,19 +26,19 @@ pub use deletion::{is_ours, plan_deletion};
 pub use input::{PlanInput, TargetsInput};
 pub use step::Step;
 
-/// The plan for a load balancer whose Service cannot have what it asks for: targets follow the Nodes, and nothing else
-/// changes.
+/// A plan that only updates targets, for a Service whose spec is refused.
 #[must_use]
 pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
     let Some(existing) = &input.observed.load_balancer else {
         return Plan::default();
     };
-    // Rules that name a group of somebody else are never taken back, so none is made before the Service is right.
+    // Rules that name a group of another owner are never revoked, so none is added before the spec is valid.
     let first = existing.described.security_groups.first();
     let own = input.observed.own_group.as_ref().map(|group| &group.id);
     let source = first.filter(|first| Some(*first) == own).cloned().map(GroupRef::Id);
     let targets = targets::change(input, existing);
-    // Where no rule can be made for one node, the others are targets all the same. Rules go when all is well again.
+    // If one Node cannot get a rule, the others become targets all the same. Rules are revoked when the spec is valid
+    // again.
     let rules = groups::of_nodes(input, source.as_ref(), &targets.after).unwrap_or_default();
     Plan {
         steps: [rules.add, targets.steps].concat(),
@@ -48,11 +48,11 @@ pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
     }
 }
 
-/// The plan for a Service that wants a load balancer. Where no rule can be made for one node, all is done that comes before
-/// the nodes' rules, in the order of the in-tree provider: targets come after.
+/// The plan for a Service. If one Node cannot get a rule, all steps before the Nodes' rules are done, in the order of
+/// the in-tree provider: targets come after.
 ///
 /// # Errors
-/// When AWS's world does not allow what is asked for; then nothing is to be done at all.
+/// When AWS does not allow the spec; then there are no steps at all.
 pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
     let PlanInput { desired, observed, .. } = input;
     let groups = groups::wanted(desired, observed.own_group.as_ref());
@@ -63,7 +63,7 @@ pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
     let (rules, refused) = or_refused(rules);
     let mut steps = groups::own(desired, observed)?;
     if observed.load_balancer.is_some() {
-        // Other groups would end the traffic that comes in by those which nodes know.
+        // Other groups would interrupt the traffic that the Nodes allow.
         let groups = refused.is_none().then_some(&*groups);
         steps.extend(balancer::placement(observed, &existing, &subnets.wanted, groups)?);
     } else {
@@ -84,7 +84,7 @@ pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
     })
 }
 
-/// The subnets that the load balancer is to have for now.
+/// The subnets for now.
 fn placement(input: PlanInput<'_>) -> Result<Confirmed, Environment> {
     let PlanInput {
         desired,
@@ -126,7 +126,7 @@ fn creation(input: PlanInput<'_>, subnets: &[Subnet], groups: &[GroupRef]) -> Pl
     )
 }
 
-/// What AWS makes of a creation. A wrong guess costs no more than a repair at the next look.
+/// A new load balancer as AWS creates it. A wrong guess costs one repair.
 fn fresh(desired: &Desired) -> Existing {
     Existing {
         described: LoadBalancer {

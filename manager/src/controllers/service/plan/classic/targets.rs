@@ -10,7 +10,7 @@ use super::super::targets;
 use super::Step;
 use super::input::TargetsInput;
 
-/// Changes of targets: first those that come, then those that go.
+/// Changes of targets: first added, then removed ones.
 #[derive(Debug, Default)]
 pub(super) struct TargetChange {
     pub steps: Vec<Planned>,

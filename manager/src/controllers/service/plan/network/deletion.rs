@@ -1,4 +1,4 @@
-//! Steps that delete what a Service has at AWS.
+//! Plans the deletion of a load balancer and its resources.
 
 use super::super::super::model::network::OwnedResources;
 use super::super::super::settings::Settings;
@@ -8,12 +8,12 @@ use super::super::{Plan, Planned, group_deletion};
 use super::Step;
 use super::node_rules;
 
-/// The plan that leaves nothing. It can be made again after a crash at any step: each step that was done is no
-/// longer seen.
+/// Deletes everything. After a crash at any step the plan is made again without the steps that are done.
 #[must_use]
 pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> Plan {
     let mut steps = Vec::new();
-    // The rules of nodes are for the load balancer of this name, and so another cluster's as well.
+    // Rules of the Nodes' groups are found by the load balancer's name, which another cluster's load balancer may have
+    // too.
     let is_ours_to_delete = other_owner(owned_resources.tags.as_ref(), settings).is_none();
     if let Some(arn) = owned_resources.load_balancer.as_ref().filter(|_| is_ours_to_delete) {
         let step = Step::DeleteLoadBalancer(arn.clone());

@@ -1,4 +1,4 @@
-//! The listeners of a load balancer that is made, in the order of the in-tree provider.
+//! The listeners of a new load balancer, in the order of the in-tree provider.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,6 @@ use super::target_groups::{deletion, in_the_way_of_new, is_free, is_wanted_name,
 use super::targets::Goal;
 use super::{BalancerRef, Step, TargetGroupRef};
 
-/// All listeners of a load balancer that is made.
 pub(super) fn of_new(input: PlanInput<'_>, subnets: &[Subnet], goal: &Goal) -> Result<Vec<Planned>, Environment> {
     let vpc = subnets.iter().find_map(|subnet| subnet.vpc_id.as_deref());
     let vpc = vpc.unwrap_or(&input.settings.vpc_id);
@@ -57,7 +56,6 @@ pub(super) fn of_new(input: PlanInput<'_>, subnets: &[Subnet], goal: &Goal) -> R
     Ok(steps)
 }
 
-/// A listener that forwards to a target group.
 pub(super) fn listener_creation(
     input: PlanInput<'_>,
     balancer: BalancerRef,

@@ -1,4 +1,4 @@
-//! Steps about the load balancer's own security groups.
+//! Steps for the load balancer's own security groups.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +13,13 @@ use super::super::{own_group, security_groups};
 use super::Step;
 use super::input::PlanInput;
 
-/// AWS lets nobody add groups to a load balancer that was made without any.
+/// AWS allows no groups on a load balancer that was created without any.
 fn takes_groups(input: PlanInput<'_>) -> bool {
     let existing = input.observed.load_balancer.as_ref();
     existing.is_none_or(|existing| !existing.described.security_groups.is_empty())
 }
 
-/// The load balancer's groups in order; none: it keeps what it has.
+/// The load balancer's groups in order; empty: it keeps its groups.
 pub(super) fn wanted(input: PlanInput<'_>) -> Vec<GroupRef> {
     if !takes_groups(input) {
         return Vec::new();
@@ -35,7 +35,7 @@ fn reference(own: Option<&SecurityGroup>) -> GroupRef {
     own.map_or(GroupRef::Created, |group| GroupRef::Id(group.id.clone()))
 }
 
-/// The group that is made for the load balancer: with its tags and exactly the wanted ingress.
+/// The load balancer's own group, with tags and exactly the wanted ingress.
 pub(super) fn own(input: PlanInput<'_>) -> Result<own_group::Steps, Environment> {
     let desired = input.desired;
     if desired.groups != Groups::Managed || !takes_groups(input) {
@@ -49,7 +49,7 @@ pub(super) fn own(input: PlanInput<'_>) -> Result<own_group::Steps, Environment>
     own_group::steps(wanted, input.observed.own_group.as_ref())
 }
 
-/// Gives a load balancer the wanted groups, if there are any and it has others.
+/// Sets the wanted groups, if there are any and the load balancer has others.
 pub(super) fn attachment(existing: &Existing, wanted: Vec<GroupRef>) -> Option<Planned> {
     let described = &existing.described;
     let now: BTreeSet<GroupRef> = described.security_groups.iter().cloned().map(GroupRef::Id).collect();
@@ -63,7 +63,7 @@ pub(super) fn attachment(existing: &Existing, wanted: Vec<GroupRef>) -> Option<P
     ))
 }
 
-/// The own group of a load balancer that has been given others: nothing uses it any more.
+/// The own group of a load balancer that uses given groups now.
 pub(super) fn leftover(input: PlanInput<'_>) -> Vec<Planned> {
     let PlanInput {
         desired,

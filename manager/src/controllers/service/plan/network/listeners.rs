@@ -1,13 +1,13 @@
-//! Steps about listeners and the target groups behind them.
+//! Steps for listeners and their target groups.
 //!
 //! AWS allows one listener for each port, whatever its protocol, and deletes no target group that a listener uses. So:
 //!
-//! - a listener that can be changed is led to its new target group, which has all its targets, and then the old group
-//!   goes;
-//! - one whose protocol AWS does not change is deleted and made again, for which all else is ready by then;
-//! - a target group whose name is needed for another one, which only changes by hand bring about, is deleted first.
+//! - a listener that can be changed forwards to its new target group, which has all targets already; then the old group
+//!   is deleted;
+//! - a listener whose protocol AWS does not change is deleted and created again, after all other steps;
+//! - a target group whose name another one needs, which only manual changes cause, is deleted first.
 //!
-//! A target group to which somebody has led a listener by hand is left when the listener is, and stays.
+//! A target group that a user has attached to a listener is kept.
 
 use std::collections::BTreeSet;
 
@@ -28,19 +28,16 @@ use super::{BalancerRef, Step, TargetGroupRef};
 /// Listeners that a load balancer may have, by AWS's default quota.
 const MOST_LISTENERS: usize = 50;
 
-/// What is to be done about one port.
+/// The change of one port.
 enum PortChange<'a> {
-    /// Its listener keeps its target group.
     Keep(&'a Listener, &'a Group),
-    /// Its listener is led to another target group.
+    /// Its listener forwards to another target group.
     Lead(&'a Listener, Option<&'a Group>),
-    /// Its listener is deleted and made again.
     Renew(&'a Listener, Option<&'a Group>),
-    /// It has no listener.
     Add(Option<&'a Group>),
 }
 
-/// All listeners of a load balancer that exists: the steps, and the ARNs of what it has no longer after them.
+/// All listeners of an existing load balancer: the steps, and the ARNs that it does not have any more after them.
 pub(super) fn sync(
     input: PlanInput<'_>,
     existing: &Existing,
@@ -111,7 +108,7 @@ impl<'a> Sync<'a> {
         }
     }
 
-    /// A target group that is there, has the port's name and can serve it.
+    /// An existing target group with the port's name that can serve it.
     fn usable(&self, port: &Port) -> Option<&'a Group> {
         let fits = |group: &&Group| group.described.name == port.target_group.name && group.serves(port);
         self.existing
@@ -121,7 +118,7 @@ impl<'a> Sync<'a> {
             .or_else(|| spare(self.input, port))
     }
 
-    /// A target group that this load balancer uses and that has the name of one which the port needs made.
+    /// A target group of this load balancer with the name of a group that has to be created for the port.
     fn in_the_way(&self, port: &Port) -> Option<&'a Group> {
         if self.existing.serving(self.input.desired, port).is_some() {
             return None;
@@ -140,7 +137,7 @@ impl<'a> Sync<'a> {
                     self.modify(listener, port, kept, "protocol, certificate or policy differ");
                 }
             }
-            // A new target group would begin without those that look gone: a loss that nobody has confirmed.
+            // A new target group would not have the lost targets, whose loss is unconfirmed.
             PortChange::Lead(..) | PortChange::Renew(..) if !self.goal.unconfirmed.is_empty() => {}
             PortChange::Lead(listener, usable) => {
                 let group = self.group(port, usable)?;
@@ -185,7 +182,7 @@ impl<'a> Sync<'a> {
         Ok(())
     }
 
-    /// The target group for a port, kept or made.
+    /// The target group for a port, existing or new.
     fn group(&mut self, port: &Port, usable: Option<&'a Group>) -> Result<TargetGroupRef, Environment> {
         if let Some(group) = usable {
             self.steps
@@ -225,7 +222,7 @@ impl<'a> Sync<'a> {
         self.release(listener);
     }
 
-    /// The listener has its target group no longer.
+    /// The listener does not use its target group any more.
     fn release(&mut self, listener: &Listener) {
         self.gone.insert(listener.arn.clone());
         if let Some(group) = self.existing.group_behind(listener) {
@@ -233,8 +230,8 @@ impl<'a> Sync<'a> {
         }
     }
 
-    /// Deletes a target group, unless a listener uses it, a port will have it, what it tells of targets is still needed, or
-    /// somebody has made it by hand.
+    /// Deletes a target group, unless a listener uses it, a port will use it, its list of targets is still needed, or a
+    /// user has created it.
     fn leave(&mut self, group: &Group) {
         if self.is_used(group) {
             return;
@@ -262,8 +259,8 @@ impl<'a> Sync<'a> {
         group.is_some_and(|group| group.described.arn == arn)
     }
 
-    /// Whether a group that nothing uses is the only one that has a target which is to stay, while listeners wait until a
-    /// loss is confirmed: the groups that they will have need to know.
+    /// Whether an unused group is the only one with a target that stays, while listeners wait for the confirmation of a
+    /// loss: their new groups need this list.
     fn is_awaited(&self, group: &Group) -> bool {
         let elsewhere = self.existing.groups.iter().filter(|other| self.is_used(other));
         let elsewhere: BTreeSet<InstanceId> = elsewhere.flat_map(Group::instances).collect();
@@ -277,7 +274,7 @@ impl<'a> Sync<'a> {
         }
     }
 
-    /// Deletes what is left of this Service's target groups. One that someone else uses is not touched.
+    /// Deletes the other target groups of this Service. A group in use by others is kept.
     fn clear(&mut self) {
         let existing = self.existing.groups.iter();
         let spare = self.input.observed.spare.iter().filter(|group| is_free(group));
@@ -294,13 +291,13 @@ fn deletion_of(listener: &Listener) -> Step {
     }
 }
 
-/// Whether AWS changes a listener of one protocol to another. Encryption comes and goes with a change; datagrams do not.
+/// Whether AWS changes a listener of one protocol to another: TCP and TLS, but not UDP.
 fn can_become(now: &str, wanted: &str) -> bool {
     let stream = |protocol: &str| matches!(protocol, TCP | TLS);
     now == wanted || (stream(now) && stream(wanted))
 }
 
-/// Whether a listener has to be changed. A policy that nobody asks for is AWS's choice or an earlier one, and stays.
+/// Whether a listener has to be changed. A policy that the Service does not request stays.
 fn differs(now: &ListenerSettings, wanted: &ListenerSettings) -> bool {
     let encrypted = wanted.protocol == TLS;
     let policy = wanted.ssl_policy.as_ref();

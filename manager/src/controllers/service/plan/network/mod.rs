@@ -1,4 +1,4 @@
-//! From what a Service asks for and what AWS has to the steps between the two. Pure: no IO, no clock.
+//! Plans a network load balancer. No IO, no clock.
 
 mod deletion;
 mod first_listeners;
@@ -28,8 +28,8 @@ pub use input::{PlanInput, TargetsInput};
 pub use node_rules::{as_permissions, unneeded_checks};
 pub use step::{BalancerRef, Step, TargetGroupRef};
 
-/// The plan for a load balancer whose Service cannot have what it asks for: the targets of its groups follow the Nodes, and
-/// nothing else changes. Rules of the nodes' groups depend on what the Service asks for, and stay as they are.
+/// A plan that only updates targets, for a Service whose spec is refused. Rules of the Nodes' groups depend on the spec
+/// and stay.
 #[must_use]
 pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
     let goal = targets::goal(input);
@@ -47,14 +47,12 @@ pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
     }
 }
 
-/// The plan for a Service that wants a load balancer.
-///
-/// A new load balancer is made in the order of the in-tree provider: traffic comes only after the Service's status names
-/// it. On one that has traffic, what lets it through is opened before, and closed after, all else. Where no rule can be made
-/// for one node, all but the nodes' rules is done.
+/// A new load balancer is created in the order of the in-tree provider. On an existing one, rules are added before, and
+/// revoked after, all other steps, so that traffic is never interrupted. If one Node cannot get a rule, all steps but
+/// the Nodes' rules are done.
 ///
 /// # Errors
-/// When AWS's world does not allow what is asked for; then nothing is to be done at all.
+/// When AWS does not allow the spec; then there are no steps at all.
 pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
     let PlanInput { observed, .. } = input;
     let subnets = placement(input)?;
@@ -100,8 +98,8 @@ pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
     })
 }
 
-/// The subnets for a new load balancer. Those of one that exists cannot be changed, but are still looked for, as they
-/// always were: a Service that lists missing ones is told so.
+/// The subnets for a new load balancer. Those of an existing one cannot be changed, but a missing listed subnet is
+/// still reported, as in v1.37.0.
 fn placement(input: PlanInput<'_>) -> Result<Vec<Subnet>, Environment> {
     let PlanInput {
         desired,
@@ -120,7 +118,7 @@ fn placement(input: PlanInput<'_>) -> Result<Vec<Subnet>, Environment> {
         let of_name = |subnet: &Subnet| names.iter().position(|name| subnet.tags.get("Name") == Some(name));
         let of_id = |subnet: &Subnet| ids.iter().position(|id| *id == subnet.id);
         let place = |subnet: &Subnet| of_id(subnet).or_else(|| of_name(subnet).map(|at| ids.len() + at));
-        // Names with wildcards come last.
+        // Matches of wildcards come last.
         wanted.sort_by_key(|subnet| place(subnet).unwrap_or(usize::MAX));
     }
     Ok(wanted)

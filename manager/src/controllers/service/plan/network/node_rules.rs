@@ -1,8 +1,7 @@
-//! Rules by which the security groups of nodes let in the load balancer's clients and health checks.
+//! Rules of the Nodes' security groups for clients and health checks.
 //!
-//! Each rule says in its description which load balancer it is for, so that it is found and taken away with it. EC2
-//! tells rules apart by protocol, ports and network only: a rule that is there for another reason serves as well, and is
-//! never taken away.
+//! Each rule has its load balancer in its description, by which it is found and revoked. EC2 compares rules by
+//! protocol, ports and network only: an existing rule for another reason serves as well, and is never revoked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,29 +21,29 @@ use super::input::PlanInput;
 
 const EVERYONE: &str = "0.0.0.0/0";
 
-/// What EC2 tells rules apart by: protocol, first and last port, network.
+/// Protocol, first and last port, and network, by which EC2 compares rules.
 type Key = (String, i32, i32, String);
 
-/// Changes of the nodes' groups: what lets traffic through comes before, what stops it after all else.
+/// Changes of the Nodes' groups: rules are added before, and revoked after, all other steps.
 #[derive(Debug, Default)]
 pub(super) struct NodeRules {
     pub add: Vec<Planned>,
     pub remove: Vec<Planned>,
-    /// Whether a rule of another load balancer serves this one too.
+    /// Whether a rule of another load balancer serves this one.
     pub uses_shared_rules: bool,
 }
 
-/// The rules that one group should have for one load balancer.
+/// The wanted rules of one group for one load balancer.
 #[derive(Debug, Clone, Default)]
 struct Wanted {
-    /// For health checks; `None`: what is there stays, and nothing is added.
+    /// For health checks; `None`: existing ones stay, and none is added.
     health: Option<BTreeSet<Key>>,
     client: BTreeSet<Key>,
 }
 
 /// The changes for a load balancer in these subnets.
 ///
-/// Rules are taken away from groups without targets only when every target's groups are known.
+/// Rules of groups without targets are revoked only if every target's groups are known.
 pub(super) fn of_nodes(
     input: PlanInput<'_>,
     subnets: &[Subnet],
@@ -73,7 +72,7 @@ pub(super) fn of_nodes(
     Ok(rules)
 }
 
-/// The removal of all rules of a load balancer. A rule that another one needs gets that one's description.
+/// Revokes all rules of a load balancer. A rule that another one needs gets its description.
 pub(super) fn removal(owned_resources: &OwnedResources, settings: &Settings) -> Vec<Planned> {
     let mut rules = NodeRules::default();
     for group in owned_resources
@@ -97,8 +96,8 @@ pub(super) fn removal(owned_resources: &OwnedResources, settings: &Settings) -> 
     rules.remove
 }
 
-/// The health checks that rules of these groups let in on behalf of the load balancer, which stands in `subnets`, and that it
-/// does not have any more: at all, or in a group that no candidate is in.
+/// Health checks that rules allow for this load balancer, with `subnets`, and that it does not have any more: at all,
+/// or in a group without candidates.
 #[must_use]
 pub fn unneeded_checks(desired: &Desired, subnets: &[Subnet], observed: &Observed) -> BTreeSet<Check> {
     let health = wanted(desired, subnets).health;
@@ -106,13 +105,13 @@ pub fn unneeded_checks(desired: &Desired, subnets: &[Subnet], observed: &Observe
     let used: BTreeSet<&String> = instances.flat_map(|instance| &instance.security_groups).collect();
     let (here, elsewhere): (Vec<_>, Vec<_>) = observed.groups.values().partition(|group| used.contains(&group.id));
     let mut checks = checks_of(here.into_iter(), &desired.name);
-    // Without a wish for any the rules that are there stay.
+    // If none is requested, existing rules stay.
     checks.retain(|check| health.as_ref().is_some_and(|health| !health.contains(&key_of(check))));
     checks.extend(checks_of(elsewhere.into_iter(), &desired.name));
     checks
 }
 
-/// The rules of the nodes' groups that let these checks in on behalf of a load balancer.
+/// The rules that allow these checks for a load balancer.
 #[must_use]
 pub fn as_permissions(checks: &BTreeSet<Check>, load_balancer: &str) -> Vec<IpPermission> {
     let keys = checks.iter().map(key_of).collect();
@@ -134,7 +133,7 @@ fn none() -> Wanted {
     }
 }
 
-/// Where everyone may come in at the ports that are checked, the checks may too; without any port nothing is checked.
+/// If every client may use the checked ports, the checks need no rules of their own; without ports there are no checks.
 fn wanted(desired: &Desired, subnets: &[Subnet]) -> Wanted {
     let udp = desired.ports.iter().any(|port| port.target_group.protocol == UDP);
     let ports: BTreeSet<i32> = desired.ports.iter().map(|port| port.target_group.port).collect();
@@ -156,8 +155,7 @@ fn keys(protocol: &str, ports: &BTreeSet<i32>, cidrs: &BTreeSet<String>) -> BTre
 }
 
 impl NodeRules {
-    /// A rule for health checks that the load balancer does not need and another one does stays as it is, as long as the
-    /// load balancer is there.
+    /// A rule that only another load balancer needs stays as long as this one exists.
     fn change(&mut self, load_balancer: &str, group: &SecurityGroup, wanted: &Wanted, other_users: &OtherUsers) {
         let (health, client) = (rule(HEALTH_RULE, load_balancer), rule(CLIENT_RULE, load_balancer));
         let mut rules = described(group);

@@ -1,4 +1,4 @@
-//! The writes about a network load balancer.
+//! Steps for a network load balancer.
 
 use outrigger_aws::Tags;
 use outrigger_aws::elbv2::{
@@ -7,93 +7,69 @@ use outrigger_aws::elbv2::{
 
 use super::super::GroupRef;
 
-/// A load balancer: one that is there, or the one that an earlier step of the same plan makes.
+/// An existing load balancer, or the one that an earlier step of the same plan creates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BalancerRef {
-    /// By its ARN.
     Arn(String),
     /// The result of [`Step::CreateLoadBalancer`].
     Created,
 }
 
-/// A target group: one that is there, or one that an earlier step of the same plan makes.
+/// An existing target group, or one that an earlier step of the same plan creates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TargetGroupRef {
-    /// By its ARN.
     Arn(String),
     /// The result of the [`Step::CreateTargetGroup`] of this name.
     Created(String),
 }
 
-/// One write, or one kind of write to as many calls as it takes.
+/// One write, or one kind of write in several calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Make the load balancer, with these groups.
+    /// Create the load balancer with these groups.
     CreateLoadBalancer {
-        /// All but its groups.
         new: NewNetworkLoadBalancer,
-        /// Its groups.
         groups: Vec<GroupRef>,
     },
-    /// Replace the load balancer's groups.
     SetSecurityGroups(String, Vec<GroupRef>),
-    /// Set attributes of the load balancer.
     ModifyAttributes(BalancerRef, Attributes),
-    /// Make a target group.
     CreateTargetGroup(NewTargetGroup),
-    /// Set attributes of a target group.
     ModifyTargetGroupAttributes(TargetGroupRef, Attributes),
-    /// Change a target group's health check.
     ModifyTargetGroup(String, HealthCheckChange),
-    /// Change a target group's targets: first those that come, then those that go.
+    /// Change a target group's targets: first added, then removed ones.
     ChangeTargets {
-        /// The group.
         group: TargetGroupRef,
-        /// To be added.
         add: Vec<Target>,
-        /// To be taken away.
         remove: Vec<Target>,
-        /// Whether no other target stays, so that at least one of `add` has to come through: nothing is led to a target
-        /// group without targets.
+        /// Whether no other target stays, so that at least one of `add` has to be registered: no listener forwards to
+        /// an empty target group.
         needed: bool,
     },
-    /// Make a listener that forwards to a target group.
+    /// Create a listener that forwards to a target group.
     CreateListener {
-        /// The load balancer.
         balancer: BalancerRef,
-        /// All but its target group.
         listener: ListenerSettings,
-        /// The target group.
         group: TargetGroupRef,
-        /// Its tags.
         tags: Tags,
     },
-    /// Give a listener these settings.
+    /// Change the settings of a listener.
     ModifyListener {
-        /// The listener.
         arn: String,
-        /// All but its target group.
         listener: ListenerSettings,
-        /// The target group.
         group: TargetGroupRef,
-        /// Whether the listener forwards to another target group now.
+        /// Whether the listener forwarded to another target group before.
         moves: bool,
     },
-    /// Delete a listener.
     DeleteListener {
-        /// The listener.
         arn: String,
-        /// The port that is free afterwards.
         port: i32,
     },
-    /// Delete a target group.
     DeleteTargetGroup(String),
     /// Delete the load balancer and its listeners.
     DeleteLoadBalancer(String),
 }
 
 impl Step {
-    /// The AWS action behind the step.
     #[must_use]
     pub fn action(&self) -> &'static str {
         match self {
@@ -113,7 +89,7 @@ impl Step {
         }
     }
 
-    /// Whether it adds or takes away targets.
+    /// Whether it adds or removes targets.
     #[must_use]
     pub fn is_of_targets(&self) -> bool {
         matches!(self, Self::ChangeTargets { .. })

@@ -1,4 +1,4 @@
-//! Steps that make target groups and keep those that stay as they should be.
+//! Steps that create and update target groups.
 
 use outrigger_aws::elbv2::{Attributes, HealthCheckChange, NewTargetGroup, TargetHealthCheck};
 
@@ -11,7 +11,7 @@ use super::input::PlanInput;
 use super::targets::{self, Goal};
 use super::{Step, TargetGroupRef};
 
-/// A group is made, with all its targets, before anything leads to it.
+/// A group is created with all its targets before a listener forwards to it.
 pub(super) fn creation(port: &Port, vpc: &str, goal: &Goal, reason: &str) -> Vec<Planned> {
     let new = NewTargetGroup {
         vpc_id: vpc.to_owned(),
@@ -23,19 +23,19 @@ pub(super) fn creation(port: &Port, vpc: &str, goal: &Goal, reason: &str) -> Vec
     steps
 }
 
-/// The attributes of all groups that a plan for a new load balancer makes.
+/// The attributes of all groups of a new load balancer.
 pub(super) fn attributes_of_new(input: PlanInput<'_>) -> Vec<Planned> {
     let made = input.desired.ports.iter().filter(|port| spare(input, port).is_none());
     made.filter_map(|port| attributes_of_created(input, port)).collect()
 }
 
-/// The attributes of a group that the plan makes.
+/// The attributes of a new group.
 pub(super) fn attributes_of_created(input: PlanInput<'_>, port: &Port) -> Option<Planned> {
     let created = TargetGroupRef::Created(port.target_group.name.clone());
     changed_attributes(input, created, Some(&attributes::of_new_target_group()))
 }
 
-/// What brings a group that stays to what the port asks for: targets, health check, attributes.
+/// Updates of a kept group: targets, health check, attributes.
 pub(super) fn upkeep(input: PlanInput<'_>, port: &Port, group: &Group, goal: &Goal) -> Vec<Planned> {
     let arn = &group.described.arn;
     let mut steps: Vec<Planned> = targets::of_kept(goal, group, port.target_group.port)
@@ -60,8 +60,7 @@ fn changed_attributes(input: PlanInput<'_>, group: TargetGroupRef, actual: Optio
     (!differences.is_empty()).then(|| Planned::new(Step::ModifyTargetGroupAttributes(group, differences), reason))
 }
 
-/// What differs of that part of a health check that can be changed. An empty path is none that AWS could tell from its
-/// own default.
+/// The differences of the changeable part of a health check. AWS does not distinguish an empty path from its default.
 fn health_check_change(wanted: &TargetHealthCheck, actual: &TargetHealthCheck) -> Option<HealthCheckChange> {
     let path = wanted
         .path
@@ -77,7 +76,7 @@ fn health_check_change(wanted: &TargetHealthCheck, actual: &TargetHealthCheck) -
     (change != HealthCheckChange::default()).then_some(change)
 }
 
-/// An unused target group that a port can have.
+/// An unused target group that can serve a port.
 pub(super) fn spare<'a>(input: PlanInput<'a>, port: &Port) -> Option<&'a Group> {
     let usable =
         |group: &&Group| group.described.name == port.target_group.name && is_free(group) && group.serves(port);
@@ -89,13 +88,13 @@ pub(super) fn is_free(group: &Group) -> bool {
     group.described.load_balancers.is_empty()
 }
 
-/// Whether a target group has the name of one that the plan makes, so that it has gone before.
+/// Whether a target group has the name of one that the plan creates, so that it is deleted before.
 pub(super) fn is_wanted_name(input: PlanInput<'_>, group: &Group) -> bool {
     let named = |port: &Port| port.target_group.name == group.described.name;
     input.desired.ports.iter().any(named)
 }
 
-/// An unused target group that has the name of one to be made, and is another one.
+/// An unused target group with the name of a new one, which cannot serve its port.
 pub(super) fn in_the_way_of_new<'a>(input: PlanInput<'a>, port: &Port) -> Result<Option<&'a Group>, Environment> {
     let named = |group: &&Group| group.described.name == port.target_group.name;
     match input.observed.spare.iter().find(named) {

@@ -1,4 +1,4 @@
-//! Who is to be a target of all target groups, and the changes of one group.
+//! Decides the targets of all target groups, and the changes of one group.
 
 use std::collections::BTreeSet;
 
@@ -11,23 +11,21 @@ use super::super::targets;
 use super::input::TargetsInput;
 use super::{Step, TargetGroupRef};
 
-/// Who is to be a target. All target groups of a load balancer have the same instances.
+/// The wanted targets. All target groups of a load balancer have the same instances.
 #[derive(Debug, Default)]
 pub(super) struct Goal {
-    /// To be targets of every group.
+    /// Targets of every group.
     pub wanted: BTreeSet<InstanceId>,
-    /// Look gone, but are too many to be taken away on one look: where they are targets, they stay.
+    /// Lost targets that are too many to be removed after one observation; they stay.
     pub unconfirmed: BTreeSet<InstanceId>,
-    /// Targets after the plan.
     pub after: BTreeSet<InstanceId>,
-    /// Instances that are no more, or about to be: where they are targets they stay until their Nodes go, and no other
-    /// group takes them.
+    /// Terminating instances: existing registrations stay until the Node is deleted, and there are no new ones.
     pub dead: BTreeSet<InstanceId>,
 }
 
 impl Goal {
-    /// Takes off those who can join no group and lose by these steps the last one that has them. The load balancer no
-    /// longer has what is `gone`.
+    /// Removes terminating instances that lose their last group by these steps. `gone`: ARNs that the load balancer
+    /// does not have any more.
     pub(super) fn without_lost(mut self, steps: &[Planned], gone: &BTreeSet<String>, observed: &Observed) -> Self {
         let goes = |group: &&Group| {
             let deletion = Step::DeleteTargetGroup(group.described.arn.clone()).into();
@@ -41,13 +39,13 @@ impl Goal {
         self
     }
 
-    /// The instances that are to be registered with a group that does not have them yet, at this port.
+    /// Targets to register with a group that does not have them yet, at this port.
     fn joining(&self, port: i32) -> impl Iterator<Item = Target> {
         at(self.wanted.difference(&self.dead), port)
     }
 }
 
-/// Whether a step takes this target out of this group: somebody may have registered it with another port.
+/// Whether a step removes this target from this group: a user may have registered it with another port.
 fn leaves(planned: &Planned, group: &Group, target: &Target) -> bool {
     match &planned.step {
         plan::Step::Network(Step::ChangeTargets { group: of, remove, .. }) => {
@@ -70,7 +68,7 @@ pub(super) fn goal(input: TargetsInput<'_>) -> Goal {
     }
 }
 
-/// All targets of a group that is made.
+/// All targets of a new group.
 pub(super) fn of_new(goal: &Goal, group: TargetGroupRef, port: i32) -> Option<Planned> {
     let add: Vec<Target> = goal.joining(port).collect();
     let step = Step::ChangeTargets {
@@ -82,7 +80,7 @@ pub(super) fn of_new(goal: &Goal, group: TargetGroupRef, port: i32) -> Option<Pl
     (!add.is_empty()).then(|| Planned::new(step, "the target group is new"))
 }
 
-/// The changes of a group that stays.
+/// The changes of a kept group.
 pub(super) fn of_kept(goal: &Goal, group: &Group, port: i32) -> Option<Planned> {
     let missing = goal.joining(port).filter(|target| !group.targets.contains(target));
     let stays = |target: &Target| target.port == port && goal.after.contains(&target.id);

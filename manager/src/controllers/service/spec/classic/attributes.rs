@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn each_wish_that_is_not_met_is_named() {
+    fn each_attribute_that_differs_is_named() {
         let wanted = Attributes {
             cross_zone: Some(true),
             access_log: Some(AccessLog {

@@ -1,4 +1,4 @@
-//! The classic load balancer that a Service asks for. Pure: a Service and settings in, a model out, before AWS is asked anything.
+//! The desired classic load balancer, derived from a Service and the settings only.
 
 use std::collections::BTreeMap;
 
@@ -18,35 +18,28 @@ use super::{attributes, health_check, ports};
 /// The security groups of a load balancer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Groups {
-    /// One that is made for it, and further ones that are only attached.
+    /// One of its own, and further ones that are only attached.
     Own {
         /// Attached too, as listed.
         extra: Vec<String>,
     },
-    /// Ready-made ones, whose rules are left alone.
+    /// Given ones, whose rules are not managed.
     Given(Vec<String>),
 }
 
-/// The classic load balancer that a Service asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Desired {
-    /// Its name.
     pub name: String,
     /// Only reachable within the VPC. Fixed at creation.
     pub internal: bool,
     /// Listeners, at least one.
     pub listeners: Vec<Listener>,
-    /// Subnets.
     pub subnets: Subnets,
-    /// Security groups.
     pub groups: Groups,
-    /// The group that is made for it, if one is.
+    /// Its own group, if it has one.
     pub own_group: NewSecurityGroup,
-    /// That group's ingress.
     pub ingress: Vec<IpPermission>,
-    /// Attributes.
     pub attributes: Attributes,
-    /// Health check.
     pub health_check: HealthCheck,
     /// Tags of the load balancer.
     pub tags: Tags,
@@ -62,10 +55,8 @@ pub struct Desired {
     pub node_labels: BTreeMap<String, String>,
 }
 
-/// The model for a Service of type `LoadBalancer` that asks for a classic load balancer.
-///
 /// # Errors
-/// The first thing that cannot be met, in the order in which the in-tree provider looks.
+/// The first error, in the order of the in-tree provider.
 pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invalid> {
     let annotations = Annotations::of(service);
     preflight(annotations)?;

@@ -1,5 +1,4 @@
-//! The network load balancer that a Service asks for. Pure: a Service and settings in, a model out, before AWS is
-//! asked anything.
+//! The desired network load balancer, derived from a Service and the settings only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,18 +21,16 @@ use super::ports::{self, Port};
 /// The security groups of a load balancer (`NLBSecurityGroupMode`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Groups {
-    /// Those that it has; a new one gets none.
+    /// The existing ones; a new load balancer gets none.
     Kept,
-    /// One that is made for it.
+    /// One of its own.
     Managed,
-    /// Ready-made ones, whose rules are left alone.
+    /// Given ones, whose rules are not managed.
     Given(Vec<String>),
 }
 
-/// The network load balancer that a Service asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Desired {
-    /// Its name.
     pub name: String,
     /// Only reachable within the VPC. Fixed at creation.
     pub internal: bool,
@@ -45,32 +42,27 @@ pub struct Desired {
     pub elastic_addresses: Option<Vec<String>>,
     /// Addresses within the subnets, one for each. Fixed at creation.
     pub private_addresses: Option<Vec<String>>,
-    /// Security groups.
     pub groups: Groups,
-    /// The group that is made for it, if one is.
+    /// Its own group, if it has one.
     pub own_group: NewSecurityGroup,
-    /// That group's ingress.
     pub ingress: Vec<IpPermission>,
-    /// The clients that nodes let in.
+    /// Client networks.
     pub networks: BTreeSet<String>,
-    /// Attributes.
     pub attributes: Attributes,
-    /// Attributes of all target groups; `None`: they are left alone.
+    /// Attributes of all target groups; `None`: unchanged.
     pub target_group_attributes: Option<Attributes>,
     /// Tags of the load balancer, its listeners and target groups.
     pub tags: Tags,
     /// The cluster's tags among them.
     pub cluster_tags: Tags,
-    /// Which target groups were made for it.
+    /// Names of its target groups.
     pub target_groups: TargetGroupNames,
     /// Labels that a Node must have to be a target.
     pub node_labels: BTreeMap<String, String>,
 }
 
-/// The model for a Service of type `LoadBalancer` that asks for a network load balancer.
-///
 /// # Errors
-/// The first thing that cannot be met, in the order in which the in-tree provider looks.
+/// The first error, in the order of the in-tree provider.
 pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invalid> {
     let annotations = Annotations::of(service);
     if annotations.get("extra-security-groups").is_some() {
@@ -117,7 +109,7 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
     })
 }
 
-/// The items of a comma list as they stand there; the empty value is one empty item.
+/// The items of a comma list, untrimmed; the empty value is one empty item.
 fn untrimmed(annotations: Annotations<'_>, suffix: &str) -> Option<Vec<String>> {
     let items = annotations.get(suffix)?.split(',');
     Some(items.map(str::to_owned).collect())
@@ -136,7 +128,7 @@ fn groups(annotations: Annotations<'_>, settings: &Settings) -> Groups {
     }
 }
 
-/// Ingress of the group that is made for a load balancer. EC2 knows no protocol TLS: to a group it is TCP.
+/// Ingress of its own group. A security group has no protocol TLS, only TCP.
 fn ingress(ports: &[Port], networks: &BTreeSet<String>) -> Vec<IpPermission> {
     let protocol = |port: &Port| {
         if port.listener.protocol == ports::UDP {

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn target_groups_of_a_service_are_told_by_all_names_that_they_ever_had() {
+    fn target_groups_of_a_service_are_found_by_all_their_name_formats() {
         let names = TargetGroupNames::of(owner("default", "service-a", "u"));
         for own in ["k8s-default-servicea-7fa2e07508", "k8s-tg-2e7989088f097-80-30080"] {
             assert!(names.has(own), "{own}");

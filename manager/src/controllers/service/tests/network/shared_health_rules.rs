@@ -64,7 +64,7 @@ pub fn beside(fixture: &Fixture, name: &str, subnets: &[usize]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_the_load_balancer_they_are_handed_over() {
+async fn rules_are_handed_over_with_the_deletion() {
     let fixture = sharing().await;
     beside(&fixture, OTHER, &[0, 1]);
     fixture.change(delete);
@@ -74,7 +74,7 @@ async fn with_the_load_balancer_they_are_handed_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_goes_to_one_that_is_checked_from_there() {
+async fn each_rule_is_handed_over_to_a_load_balancer_with_the_same_check() {
     let fixture = sharing().await;
     beside(&fixture, FIRST, &[1]);
     beside(&fixture, SECOND, &[0]);
@@ -84,7 +84,7 @@ async fn each_goes_to_one_that_is_checked_from_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_is_checked_from_goes() {
+async fn rules_without_other_users_are_revoked() {
     let fixture = sharing().await;
     beside(&fixture, OTHER, &[1]);
     fixture.change(delete);
@@ -93,7 +93,7 @@ async fn what_nobody_is_checked_from_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_clusters_load_balancer_and_one_of_another_vpc_or_origin_are_no_heirs() {
+async fn load_balancers_of_another_cluster_vpc_or_origin_get_no_rules() {
     let fixture = sharing().await;
     // Nobody would take the rules away with this one.
     beside(&fixture, "made-by-hand", &[0, 1]);
@@ -161,7 +161,7 @@ async fn in_a_group_without_nodes_of_the_service_they_stay_as_well() {
 
 /// A rule that was taken away has no description by which it is found again.
 #[tokio::test(start_paused = true)]
-async fn what_is_handed_over_comes_back_when_aws_is_busy() {
+async fn handed_over_rules_are_restored_when_aws_is_busy() {
     const AUTHORIZE: &str = "AuthorizeSecurityGroupIngress";
     let handed = [of(OTHER, "10.0.0.0/24"), of(OTHER, "10.0.1.0/24")];
     for code in ["RequestLimitExceeded", "InternalError"] {
@@ -180,7 +180,7 @@ async fn what_is_handed_over_comes_back_when_aws_is_busy() {
 
 /// The answer to the revocation is lost, and so is the rest of this try.
 #[tokio::test(start_paused = true)]
-async fn what_may_have_been_revoked_comes_back_as_well() {
+async fn rules_that_may_have_been_revoked_are_restored() {
     const REVOKE: &str = "RevokeSecurityGroupIngress";
     for code in ["RequestLimitExceeded", "InternalError"] {
         let fixture = sharing().await;
@@ -217,7 +217,7 @@ async fn without_checks_of_its_own_a_service_keeps_those_of_others_where_it_has_
 
 /// The one that has brought them goes while another one is made, which was told that they are there.
 #[tokio::test(start_paused = true)]
-async fn who_relies_on_those_of_another_one_looks_again() {
+async fn a_service_that_relies_on_a_shared_rule_is_requeued() {
     let fixture = fixture();
     fixture.annotate("healthcheck-port", "10256");
     let borrowed = |cidr: &str| IpRange {
@@ -261,7 +261,7 @@ async fn who_relies_on_those_of_another_one_looks_again() {
 
 /// A rule of the same text that lets something else in is no rule for checks.
 #[tokio::test(start_paused = true)]
-async fn what_only_looks_like_one_is_not_handed_over() {
+async fn rules_of_another_form_are_not_handed_over() {
     let fixture = sharing().await;
     beside(&fixture, OTHER, &[0, 1]);
     fixture.aws.change(|world| {
