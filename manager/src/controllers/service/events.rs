@@ -262,7 +262,8 @@ pub(super) async fn report_scheme(context: &Context, service: &Service, desired:
     emit(context, service, EventType::Warning, "SchemeNotChanged", &message).await;
 }
 
-/// Emits an Event if AWS has denied reading tags, once in the life of the process: the role is the same for all Services.
+/// Emits an Event if AWS has denied reading tags, once in the life of the process: the role is the same for all
+/// Services.
 pub(super) async fn report_unread_tags(context: &Context, service: &Service) {
     let Some(denial) = context.aws.tag_reads.denial.take_unreported() else {
         return;

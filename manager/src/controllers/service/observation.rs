@@ -160,8 +160,9 @@ pub(super) fn with_held(
 /// Whether a plan or an error of these reads may be acted upon, or fresh reads have to come first.
 ///
 /// Nothing is written and no error is reported because of an answer from before the start, with one exception: a
-/// description of the load balancer from the last minute is enough to change targets, since adding one that is registered or
-/// removing one that is not changes nothing, and subnets and groups do not decide which Nodes are targets.
+/// description of the load balancer from the last minute is enough to change targets, since adding one that is
+/// registered or removing one that is not changes nothing, and subnets and groups do not decide which Nodes are
+/// targets.
 fn suffices(reader: &Reader<'_>, outcome: &Result<&Plan, &Error>) -> bool {
     let (older_balancer, older) = (
         reader.freshness().used_older_balancer(),

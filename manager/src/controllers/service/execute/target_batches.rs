@@ -161,7 +161,8 @@ mod tests {
         Error::Aws(AwsError::answered("RegisterTargets", "InvalidTarget", message))
     }
 
-    /// Hands over `number` targets to an AWS that does not take `bad`; says how many calls that took, and what was refused.
+    /// Hands over `number` targets to an AWS that does not take `bad`; says how many calls that took, and what was
+    /// refused.
     fn hand_over(number: usize, most: usize, bad: &[usize], tells: bool) -> (usize, Vec<String>) {
         let bad: Vec<InstanceId> = bad.iter().map(|n| InstanceId::new(format!("i-{n}"))).collect();
         let (mut calls, mut made, mut taken) = (Calls::new("RegisterTargets", &ids(number), most), 0, 0);

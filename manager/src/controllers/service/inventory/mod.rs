@@ -18,11 +18,9 @@
 
 mod aws;
 pub mod classic;
-pub mod classic_deletion;
 pub mod denial;
 pub mod freshness;
 pub mod network;
-pub mod network_deletion;
 pub mod node_groups;
 pub mod node_instances;
 mod prefetch;
@@ -83,8 +81,8 @@ pub async fn classic_load_balancer(
     Ok(Some((described, KnownTags::of(tags))))
 }
 
-/// A network load balancer. With its tags where many are described at once, so that one more call serves all of them, and only
-/// after a start: that it belongs to this cluster is found out once.
+/// A network load balancer. With its tags where many are described at once, so that one more call serves all of them,
+/// and only after a start: that it belongs to this cluster is found out once.
 ///
 /// # Errors
 /// When the call failed, or the name belongs to a load balancer of another type.

@@ -23,8 +23,8 @@ impl<'a> Reader<'a> {
         Self::new(aws, true)
     }
 
-    /// The same after a change of Nodes: attributes, which take one call for each load balancer and target group, are not
-    /// read.
+    /// The same after a change of Nodes: attributes, which take one call for each load balancer and target group, are
+    /// not read.
     #[must_use]
     pub fn for_targets(aws: &'a Aws) -> Self {
         Self {

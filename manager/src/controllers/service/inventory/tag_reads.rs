@@ -1,7 +1,7 @@
 //! Tags of load balancers and target groups, where the role may lack `elasticloadbalancing:DescribeTags`.
 //!
-//! Roles for aws-cloud-controller-manager v1.37.0 usually lack it, since v1.37.0 never reads these tags. A denial makes the
-//! tags unknown.
+//! Roles for aws-cloud-controller-manager v1.37.0 usually lack it, since v1.37.0 never reads these tags. A denial makes
+//! the tags unknown.
 
 use outrigger_aws::{Error, Kind};
 

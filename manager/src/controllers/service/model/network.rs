@@ -110,7 +110,8 @@ pub struct Observed {
     pub instances: BTreeMap<InstanceId, NodeInstance>,
     /// The cluster's security groups and those of the instances.
     pub groups: BTreeMap<String, SecurityGroup>,
-    /// Other load balancers that need rules for health checks which are there for this one, as far as it does not need them.
+    /// Other load balancers that need rules for health checks which are there for this one, as far as it does not need
+    /// them.
     pub other_users: OtherUsers,
 }
 
@@ -128,8 +129,8 @@ impl Observed {
         subnets.cloned().unwrap_or_default()
     }
 
-    /// The instances that are targets of the load balancer, or were until a change of listeners was cut off: their target
-    /// groups are there, and nothing uses them.
+    /// The instances that are targets of the load balancer, or were until a change of listeners was cut off: their
+    /// target groups are there, and nothing uses them.
     #[must_use]
     pub fn registered(&self) -> BTreeSet<InstanceId> {
         self.target_groups().flat_map(Group::instances).collect()

@@ -9,7 +9,7 @@ use super::super::context::Context;
 use super::super::error::Error;
 use super::super::events::{self, During, Failure};
 use super::super::execute::{Executor, apply};
-use super::super::inventory::{classic_deletion, network_deletion};
+use super::super::inventory;
 use super::super::plan;
 use super::super::plan::Plan;
 use super::super::plan::targets::candidates;
@@ -43,9 +43,9 @@ pub(crate) async fn plan_deletion(context: &Context, service: &Service) -> Resul
     let nodes = candidates(&context.nodes.snapshot(), &BTreeMap::new());
     let nodes = nodes.into_iter().map(|candidate| candidate.id).collect();
     let given = &context.states.of(uid(service)).given_names;
-    let network = network_deletion::owned_resources(&context.aws, service, &context.settings, &nodes, given).await?;
+    let network = inventory::network::owned_resources(&context.aws, service, &context.settings, &nodes, given).await?;
     let mut plan = plan::network::plan_deletion(&network, &context.settings);
-    let classic = classic_deletion::owned_resources(&context.aws, service, &context.settings).await?;
+    let classic = inventory::classic::owned_resources(&context.aws, service, &context.settings).await?;
     for tags in [&network.tags, &classic.tags] {
         if let Some(owner) = other_owner(tags.as_ref(), &context.settings) {
             tracing::warn!(

@@ -21,11 +21,12 @@ use super::super::spec::names::{self, namespaced_name, uid};
 use super::deletion::{self, delete};
 use crate::events::EventType;
 
-/// Time from the request of the deletion to the removal of the finalizer. The `deletionTimestamp` outlives a change of leaders.
+/// Time from the request of the deletion to the removal of the finalizer. The `deletionTimestamp` outlives a change of
+/// leaders.
 const RELEASE_AFTER: Duration = Duration::from_secs(1800);
 
-/// Time for which this process has observed that the load balancer is gone. AWS releases its network interfaces, and with
-/// them its security group, some minutes later; v1.37.0 waits up to 10 minutes for that:
+/// Time for which this process has observed that the load balancer is gone. AWS releases its network interfaces, and
+/// with them its security group, some minutes later; v1.37.0 waits up to 10 minutes for that:
 /// <https://github.com/kubernetes/cloud-provider-aws/blob/v1.37.0/pkg/providers/v1/aws_loadbalancer.go>.
 const WITHOUT_BALANCER: Duration = Duration::from_secs(600);
 
@@ -80,7 +81,8 @@ pub(crate) async fn clean_up(context: &Context, service: &Service) -> Result<Nex
     Ok(Next::OnChange)
 }
 
-/// Ends a deletion that AWS denies for good, with an Event that names what is left at AWS. Returns whether nothing is left.
+/// Ends a deletion that AWS denies for good, with an Event that names what is left at AWS. Returns whether nothing is
+/// left.
 ///
 /// # Errors
 /// The failure itself, if the deletion is to be tried again.

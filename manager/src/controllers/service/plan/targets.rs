@@ -71,8 +71,8 @@ pub fn with_held<'a>(
     all.into_iter().map(candidate).collect()
 }
 
-/// The Nodes that may be targets: eligible ones with an EC2 instance and with all of `labels` (an empty value there means
-/// any).
+/// The Nodes that may be targets: eligible ones with an EC2 instance and with all of `labels` (an empty value there
+/// means any).
 #[must_use]
 pub fn candidates(nodes: &[Arc<NodeView>], labels: &BTreeMap<String, String>) -> Vec<Candidate> {
     let mut candidates: Vec<Candidate> = nodes

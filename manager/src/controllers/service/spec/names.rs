@@ -10,15 +10,16 @@ pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
 pub const SERVICE_TAG: &str = "kubernetes.io/service-name";
 
-/// Key of the tag with the UID of the namespace `kube-system`, which tells clusters of the same ID apart. A resource gets it
-/// when it is created, and never later.
+/// Key of the tag with the UID of the namespace `kube-system`, which tells clusters of the same ID apart. A resource
+/// gets it when it is created, and never later.
 pub const CLUSTER_UID_TAG: &str = tags::CLUSTER_UID;
 
 /// Tags of a classic load balancer, at most:
 /// <https://docs.aws.amazon.com/elasticloadbalancing/2012-06-01/APIReference/API_AddTags.html>
 pub const MOST_CLASSIC_TAGS: usize = 10;
 
-/// Tags of any other resource, at most: <https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html#tag-restrictions>
+/// Tags of any other resource, at most:
+/// <https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html#tag-restrictions>
 pub const MOST_TAGS: usize = 50;
 
 /// Policy that makes a classic load balancer send the proxy protocol.

@@ -1,5 +1,5 @@
-//! The cluster that owns a load balancer. Its name is made from the Service's UID, which a restored copy of a cluster shares with
-//! the original, often together with the cluster ID. The UID of the namespace `kube-system`, in the tag
+//! The cluster that owns a load balancer. Its name is made from the Service's UID, which a restored copy of a cluster
+//! shares with the original, often together with the cluster ID. The UID of the namespace `kube-system`, in the tag
 //! `outrigger.dev/cluster-uid`, tells the two apart. Pure: no IO.
 
 use outrigger_aws::Tags;

@@ -1,5 +1,5 @@
-//! A restored copy of a cluster beside the original: the same cluster ID and UIDs of Services, so the same names of load
-//! balancers, and another UID of the namespace `kube-system`.
+//! A restored copy of a cluster beside the original: the same cluster ID and UIDs of Services, so the same names of
+//! load balancers, and another UID of the namespace `kube-system`.
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::Tags;

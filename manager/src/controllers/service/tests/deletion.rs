@@ -145,7 +145,8 @@ async fn a_classic_load_balancer_is_deleted_even_if_the_annotation_is_network() 
     assert_eq!(empty(fixture.aws.world()), world());
 }
 
-/// The tags of another cluster, of which this one is a copy: the UIDs of the Services are the same, and so are the names.
+/// The tags of another cluster, of which this one is a copy: the UIDs of the Services are the same, and so are the
+/// names.
 fn of_another(tags: &mut outrigger_aws::Tags) {
     tags.remove("kubernetes.io/cluster/prod");
     tags.insert("kubernetes.io/cluster/original".into(), "owned".into());

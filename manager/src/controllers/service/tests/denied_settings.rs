@@ -1,5 +1,5 @@
-//! Actions that AWS denies permanently while a load balancer is created or changed: all steps that do not depend on them are done, and
-//! nothing is removed before its replacement serves.
+//! Actions that AWS denies permanently while a load balancer is created or changed: all steps that do not depend on
+//! them are done, and nothing is removed before its replacement serves.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -207,8 +207,8 @@ fn with_others(states: &ServiceStates, number: usize) {
     }
 }
 
-/// An API server that was restored from an old backup has not the Services that were made since. What they had is kept also
-/// when more Services come, or some of them come back; who vanishes later is another matter.
+/// An API server that was restored from an old backup has not the Services that were made since. What they had is kept
+/// also when more Services come, or some of them come back; who vanishes later is another matter.
 #[tokio::test(start_paused = true)]
 async fn a_mass_loss_of_services_deletes_nothing() {
     let fixture = settled().await;

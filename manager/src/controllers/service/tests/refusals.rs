@@ -27,7 +27,8 @@ fn set(service: &mut Value, place: &str, value: &Value) {
     }
 }
 
-/// (`ssl-cert` is no fault by itself: it makes one of `backend-protocol`.) All faults are there; each is told when those before it are mended.
+/// (`ssl-cert` is no fault by itself: it makes one of `backend-protocol`.) All faults are there; each is told when
+/// those before it are mended.
 fn are_told_in_this_order(kind: &str, faults: &[Fault]) {
     let mut now = serde_json::to_value(service()).unwrap();
     now["metadata"]["annotations"] = json!({(format!("{PREFIX}type")): kind});

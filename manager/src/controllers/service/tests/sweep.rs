@@ -279,8 +279,8 @@ fn uid(n: usize) -> String {
     format!("{n:08x}-0000-0000-0000-000000000000")
 }
 
-/// A cluster with so many load balancers whose Services exist, and another one of the same ID in the same VPC with so many
-/// whose Services do not exist here. None has targets.
+/// A cluster with so many load balancers whose Services exist, and another one of the same ID in the same VPC with so
+/// many whose Services do not exist here. None has targets.
 async fn same_id(own: usize, others: usize) -> (Fixture, ExistingServices) {
     let fixture = Fixture::new(world());
     fixture.settle().await;

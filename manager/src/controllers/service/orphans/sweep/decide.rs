@@ -30,8 +30,8 @@ pub struct Inventory {
     pub target_groups: Vec<(TargetGroup, Tags)>,
     /// Security groups of the VPC.
     pub groups: Vec<SecurityGroup>,
-    /// Targets that run and are not Nodes of this cluster, by name of a classic load balancer and by ARN of a network load
-    /// balancer or target group.
+    /// Targets that run and are not Nodes of this cluster, by name of a classic load balancer and by ARN of a network
+    /// load balancer or target group.
     pub foreign_targets: BTreeMap<String, BTreeSet<String>>,
     /// Running instances with the cluster's tag that are not Nodes of this cluster, although they had time to join.
     pub foreign_instances: BTreeSet<InstanceId>,

@@ -9,9 +9,10 @@
 //! AWS (reads) ─────────▶ inventory ┴▶ decide (pure) ─▶ log, metric ─▶ delete, what two sweeps have found
 //! ```
 //!
-//! Another cluster may have the same cluster ID in the same VPC: many clusters are called `kubernetes`. The cluster tag does not
-//! tell them apart, so four other facts count: the UID of the cluster in a tag, running instances of the cluster that are not
-//! Nodes, targets that are not Nodes, and the number of load balancers that have a Service. Each fact can only keep a resource.
+//! Another cluster may have the same cluster ID in the same VPC: many clusters are called `kubernetes`. The cluster tag
+//! does not tell them apart, so four other facts count: the UID of the cluster in a tag, running instances of the
+//! cluster that are not Nodes, targets that are not Nodes, and the number of load balancers that have a Service. Each
+//! fact can only keep a resource.
 
 mod decide;
 mod delete;
@@ -121,7 +122,8 @@ fn verdict(finding: &Finding, hold: Option<&Hold>, mode: Sweep) -> String {
     }
 }
 
-/// A resource of a cluster with the same ID and another UID is not this cluster's, and shows that two clusters share the ID.
+/// A resource of a cluster with the same ID and another UID is not this cluster's, and shows that two clusters share
+/// the ID.
 fn report_other_clusters(inventory: &Inventory, settings: &Settings) {
     for (uid, resources) in guards::other_uids(inventory, settings) {
         tracing::warn!(

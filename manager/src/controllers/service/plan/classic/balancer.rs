@@ -45,8 +45,8 @@ pub(super) fn placement(
     Ok(steps)
 }
 
-/// Tags to be set. A cluster tag with another value stays: someone has marked the load balancer as shared. Where the tags
-/// may not be read, only those of the annotation are set, as v1.37.0 does it at each sync:
+/// Tags to be set. A cluster tag with another value stays: someone has marked the load balancer as shared. Where the
+/// tags may not be read, only those of the annotation are set, as v1.37.0 does it at each sync:
 /// <https://github.com/kubernetes/cloud-provider-aws/blob/v1.37.0/pkg/providers/v1/aws_loadbalancer.go>.
 fn missing_tags(desired: &Desired, actual: &KnownTags) -> Tags {
     let differs = |(key, value): &(&String, &String)| match actual {
@@ -64,8 +64,8 @@ fn missing_tags(desired: &Desired, actual: &KnownTags) -> Tags {
         .collect()
 }
 
-/// Listeners, policies, tags, attributes and health check, in the order of the in-tree provider: what AWS refuses for another
-/// reason than a missing permission keeps only that from being done which comes after it there too.
+/// Listeners, policies, tags, attributes and health check, in the order of the in-tree provider: what AWS refuses for
+/// another reason than a missing permission keeps only that from being done which comes after it there too.
 pub(super) fn settings(desired: &Desired, existing: &Existing) -> Vec<Planned> {
     let (mut steps, renewed) = listeners(desired, existing);
     steps.extend(proxy_protocol(desired, existing, &renewed));

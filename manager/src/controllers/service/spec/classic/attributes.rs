@@ -7,8 +7,9 @@ use super::super::annotations::Annotations;
 
 /// Seconds after which AWS, and both providers, close an idle connection by default.
 const IDLE_TIMEOUT: i32 = 60;
-/// Seconds for which connections drain, and minutes between two access logs, where AWS is not told otherwise. The in-tree
-/// provider leaves them out of what it sets at every sync, so that they come back when an annotation is taken off.
+/// Seconds for which connections drain, and minutes between two access logs, where AWS is not told otherwise. The
+/// in-tree provider leaves them out of what it sets at every sync, so that they come back when an annotation is taken
+/// off.
 const DRAINING_TIMEOUT: i32 = 300;
 const EMIT_INTERVAL: i32 = 60;
 

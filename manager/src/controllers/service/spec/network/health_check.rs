@@ -16,8 +16,8 @@ const HTTPS: &str = "HTTPS";
 
 /// The health check of all ports of a Service.
 ///
-/// Where nodes are checked by one shared endpoint, the annotations for protocol, port and path have no effect; those for
-/// numbers have. A Service with `externalTrafficPolicy: Local` has its own endpoint on each node in any case.
+/// Where nodes are checked by one shared endpoint, the annotations for protocol, port and path have no effect; those
+/// for numbers have. A Service with `externalTrafficPolicy: Local` has its own endpoint on each node in any case.
 ///
 /// # Errors
 /// When an annotation makes no health check, or the Service has no port for its own one.
@@ -40,7 +40,8 @@ pub fn wanted(
     annotations.present_integer("healthcheck-timeout")?;
     check.healthy_threshold = number("healthcheck-healthy-threshold", check.healthy_threshold)?;
     check.unhealthy_threshold = number("healthcheck-unhealthy-threshold", check.unhealthy_threshold)?;
-    // What does not even fit into 32 bits would be a rule of another port, cut to them, beside a check that AWS refuses.
+    // What does not even fit into 32 bits would be a rule of another port, cut to them, beside a check that AWS
+    // refuses.
     if check.port != TRAFFIC_PORT && check.port.parse::<i32>().is_err() {
         return Err(annotations.wrong("healthcheck-port", "expected a port number or traffic-port"));
     }

@@ -1,4 +1,5 @@
-//! Rules for health checks that several load balancers need, and that EC2 keeps once, with the description of one of them.
+//! Rules for health checks that several load balancers need, and that EC2 keeps once, with the description of one of
+//! them.
 
 use std::collections::BTreeSet;
 

@@ -52,8 +52,8 @@ async fn comes_to_an_end(case: &Case) -> Verdict {
     forgets_its_past(case, &end, &after).await
 }
 
-/// How far a Service comes that AWS refuses for good depends on when it is looked at: a second controller may take away what
-/// the first one has kept until a loss of targets was confirmed.
+/// How far a Service comes that AWS refuses for good depends on when it is looked at: a second controller may take away
+/// what the first one has kept until a loss of targets was confirmed.
 fn may_come_further(end: &End) -> bool {
     matches!(end, End::Stuck(class, _) if class.starts_with("AWS"))
 }

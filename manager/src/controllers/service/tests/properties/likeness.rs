@@ -42,8 +42,8 @@ pub struct Classic {
     pub proxied: BTreeMap<i32, bool>,
 }
 
-/// The same, with the subnets of `ideal` where that has another scheme: the scheme stays as it was made, and decides which
-/// subnets are chosen.
+/// The same, with the subnets of `ideal` where that has another scheme: the scheme stays as it was made, and decides
+/// which subnets are chosen.
 pub fn with_subnets_of(like: Likeness, (world, ideal): (&World, &World)) -> Likeness {
     let of = |world: &World| world.load_balancers.get(LB).map(|lb| lb.described.clone());
     match (like, of(world), of(ideal)) {

@@ -46,8 +46,8 @@ pub fn class(error: &Error) -> String {
     }
 }
 
-/// Whether a write offers a target whose instance EC2 does not list. AWS refuses that, and it is offered again, after longer
-/// and longer pauses, until EC2 lists it or its Node goes: that is waiting, and no step towards the end.
+/// Whether a write offers a target whose instance EC2 does not list. AWS refuses that, and it is offered again, after
+/// longer and longer pauses, until EC2 lists it or its Node goes: that is waiting, and no step towards the end.
 pub fn waits_for_ec2(write: &str, world: &World) -> bool {
     let mut words = write.split([' ', ',', ':']);
     let registers = words.next().is_some_and(|action| action.starts_with("Register"));

@@ -19,8 +19,8 @@ use super::specs::Kind;
 /// Targets by port.
 type Targets = BTreeMap<i32, BTreeSet<InstanceId>>;
 
-/// The instances of Nodes that may be targets: not excluded, with the wanted labels, of the cluster or not listed. One that
-/// is terminated stays where it is a target, but AWS lets it join no group that is made.
+/// The instances of Nodes that may be targets: not excluded, with the wanted labels, of the cluster or not listed. One
+/// that is terminated stays where it is a target, but AWS lets it join no group that is made.
 fn may_be_targets(case: &Case, world: &World) -> BTreeSet<InstanceId> {
     let labels = case
         .wish
