@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::{Request, Response, Uri};
 use outrigger_aws::{Call, Ending, Kind};
 use outrigger_manager::controllers::node_ipam::IpamMetrics;
-use outrigger_manager::controllers::service::sweep::SweepMetrics;
+use outrigger_manager::controllers::service::orphans::sweep::SweepMetrics;
 use outrigger_manager::controllers::tagging::TaggingMetrics;
 use outrigger_manager::metrics::{CloudCallLabels, KindLabel, LeaseLabel, Metrics, ReasonLabel, RouteSyncLabels};
 use outrigger_serving::{Ended, Refused};

@@ -54,26 +54,11 @@ const CYCLES: &[Exception] = &[
         "move the types of a decision into a module of their own",
     ),
     exception(
-        "manager/src/controllers/service/network/observe.rs",
-        "19",
-        "move the types out of the files that read AWS",
-    ),
-    exception(
         "e2e/src/aws/mod.rs",
         "15",
         "move errors and constants into a module of their own",
     ),
     exception("fuzz/src/targets/mod.rs", "11", "replace the engine by cargo-fuzz"),
-    exception(
-        "manager/src/controllers/service/settings.rs",
-        "11",
-        "move the rule quota into the settings, its check into the plan",
-    ),
-    exception(
-        "manager/src/controllers/service/sync.rs",
-        "7",
-        "one context for all functions of the controller",
-    ),
     exception(
         "shared/src/command_line/mod.rs",
         "6",
@@ -82,7 +67,6 @@ const CYCLES: &[Exception] = &[
 ];
 
 const NAME_ONLY: &str = "its name is that of a decision, but it decides nothing";
-const LOGS: &str = "the imported file logs a warning beside its decision";
 const BESIDE_IO: &str = "the imported type stands beside the IO that fills it";
 
 /// Deciding modules that import IO, and why.
@@ -108,41 +92,6 @@ const IMPURE: &[Exception] = &[
         "manager/src/controllers/node/plan.rs",
         "manager/src/node_patch.rs",
         BESIDE_IO,
-    ),
-    exception(
-        "manager/src/controllers/service/classic/plan/balancer.rs",
-        "manager/src/controllers/service/tag_reads.rs",
-        BESIDE_IO,
-    ),
-    exception(
-        "manager/src/controllers/service/classic/plan/mod.rs",
-        "manager/src/controllers/service/tag_reads.rs",
-        BESIDE_IO,
-    ),
-    exception(
-        "manager/src/controllers/service/network/desired.rs",
-        "manager/src/controllers/service/network/ports.rs",
-        LOGS,
-    ),
-    exception(
-        "manager/src/controllers/service/network/plan/first_listeners.rs",
-        "manager/src/controllers/service/network/ports.rs",
-        LOGS,
-    ),
-    exception(
-        "manager/src/controllers/service/network/plan/listeners.rs",
-        "manager/src/controllers/service/network/ports.rs",
-        LOGS,
-    ),
-    exception(
-        "manager/src/controllers/service/network/plan/node_rules.rs",
-        "manager/src/controllers/service/network/ports.rs",
-        LOGS,
-    ),
-    exception(
-        "manager/src/controllers/service/network/plan/target_groups.rs",
-        "manager/src/controllers/service/network/ports.rs",
-        LOGS,
     ),
     exception("migrate/src/decide.rs", "migrate/src/documents.rs", BESIDE_IO),
 ];

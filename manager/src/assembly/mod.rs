@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Options;
-use crate::controllers::service::sweep::SweepMetrics;
+use crate::controllers::service::orphans::sweep::SweepMetrics;
 use crate::controllers::tagging;
 use crate::identity::{Cloud, Cluster};
 use crate::instances::Instances;

@@ -179,12 +179,12 @@ impl Assembly {
                 nlb_security_groups_managed: config.nlb_security_groups_managed,
                 health_probe: health_probe(config),
                 resync_period: self.options.services.resync_period,
-                rules_quota: service::security_groups::quota::Quota {
+                rules_quota: service::settings::Quota {
                     rules: self.options.services.security_group_rules,
                     enforced: self.options.services.security_group_rules_set,
                 },
             },
-            sweep: service::sweep::SweepSettings {
+            sweep: service::orphans::sweep::SweepSettings {
                 mode: self.options.services.sweep,
                 period: self.options.services.sweep_period,
                 metrics: self.sweep_counts.clone(),

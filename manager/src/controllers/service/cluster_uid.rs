@@ -1,5 +1,5 @@
-//! Reading what tells this cluster from another one with the same cluster ID: the UID of its namespace `kube-system`, which
-//! many tools take as the cluster's identity. It is made once and lives as long as the cluster's data.
+//! Reads the UID of namespace `kube-system`, which identifies the cluster even if another one has the same cluster ID.
+//! It stays the same as long as the cluster's data exists.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 
 const NAMESPACE: &str = "kube-system";
-/// The controller waits for the answer, so it does not wait long: new resources can do without the tag.
+/// The controller waits for this read, so it is short: new resources can do without the tag.
 const TRIES: u32 = 3;
 const TIMEOUT: Duration = Duration::from_secs(3);
-const BETWEEN: Duration = Duration::from_secs(1);
+const BACKOFF: Duration = Duration::from_secs(1);
 
-/// The UID; `None` where it cannot be read, which is logged.
+/// The UID; `None` if it cannot be read, which is logged.
 pub(super) async fn read(client: &Client) -> Option<String> {
     let mut error = String::new();
     for attempt in 0..TRIES {
         if attempt > 0 {
-            tokio::time::sleep(BETWEEN).await;
+            tokio::time::sleep(BACKOFF).await;
         }
         let namespaces = Api::<Namespace>::all(client.clone());
         match tokio::time::timeout(TIMEOUT, namespaces.get_metadata(NAMESPACE)).await {

@@ -1,38 +1,34 @@
-//! What keeps a Service from its load balancer.
+//! Errors that keep a Service from its load balancer.
 
 use outrigger_leader::NotLeader;
 
-/// Why a Service was not brought to its desired state.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The Service asks for what cannot be; only a change of the Service helps.
+    /// The spec is invalid; only a change of the Service helps.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// A call of AWS failed.
     #[error(transparent)]
     Aws(#[from] outrigger_aws::Error),
-    /// The world at AWS does not allow it.
+    /// The resources at AWS do not allow the spec.
     #[error(transparent)]
-    World(#[from] World),
+    Environment(#[from] Environment),
     /// A write to the API server failed.
     #[error("the Kubernetes API server refused to {operation}")]
     Kubernetes {
-        /// What was to be done.
         operation: &'static str,
-        /// Why it was not.
         #[source]
         source: Box<kube::Error>,
     },
-    /// The right to write ended; nothing was written after that.
+    /// Leadership has ended; nothing was written after that.
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
-    /// AWS still holds on to a target group; to be tried again.
+    /// A target group is still in use; retried.
     #[error("target group {arn} cannot be deleted yet: AWS says that a listener still uses it")]
     TargetGroupInUse {
         /// Its ARN.
         arn: String,
     },
-    /// AWS still holds on to something; to be tried again.
+    /// A security group is still in use; retried.
     #[error(
         "security group {group} cannot be deleted yet: it is still in use, by a network interface or by a rule of another \
          security group"
@@ -43,7 +39,7 @@ pub enum Error {
     },
 }
 
-/// A field or annotation of a Service that cannot be met, with what stands there and what may.
+/// An invalid field or annotation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
     /// An annotation's value.
@@ -78,7 +74,7 @@ pub enum Invalid {
         /// What the status names.
         hostname: String,
     },
-    /// Something that this version does not do.
+    /// An unsupported field.
     #[error("{what} is not built yet; nothing was changed at AWS")]
     NotBuilt {
         /// What it is.
@@ -86,9 +82,9 @@ pub enum Invalid {
     },
 }
 
-/// What at AWS stands in the way, with the way out.
+/// What at AWS prevents the spec, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum World {
+pub enum Environment {
     /// No subnet fits.
     #[error(
         "no subnet of VPC {vpc} is suitable for {scheme} load balancer: tag subnets with \
@@ -225,14 +221,14 @@ impl Error {
     #[must_use]
     pub fn chain(&self) -> String {
         let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(current) = cause {
+        let mut reason = std::error::Error::source(self);
+        while let Some(current) = reason {
             let more = current.to_string();
             if !text.contains(&more) {
                 text.push_str(": ");
                 text.push_str(&more);
             }
-            cause = current.source();
+            reason = current.source();
         }
         text
     }

@@ -6,65 +6,37 @@
 //! ```
 //!
 //! Names, tags, rules and numbers are those of the in-tree provider, so that taking over a load balancer changes
-//! nothing. Where this controller means to be better than both of its predecessors:
+//! nothing. Differences from both predecessors:
 //!
 //! - an unchanged Service costs no write;
-//! - targets join when Ready, and leave only when their Node is gone or excluded; a sudden loss is looked at twice, and
-//!   none counts before everything has settled after a start;
-//! - a Service that cannot have what it asks for keeps what it has, and its targets follow the Nodes;
-//! - what is changed at AWS by others is found by a slow cycle, put back and told;
-//! - deletion goes on after a crash at any step, never waits in a worker, and lets the Service go last;
-//! - security groups that someone else made are never deleted, and rules that name them stay when a load balancer
-//!   goes, since others may live on them;
-//! - a subnet in a local or wavelength zone that a load balancer stands in stays.
+//! - a target is added when its Node is Ready, and removed only when the Node is deleted or excluded; a sudden loss
+//!   must be observed twice, and no loss counts directly after a start;
+//! - a Service with an invalid spec keeps its load balancer, and the targets follow the Nodes;
+//! - drift at AWS is detected by a slow resync, repaired and reported by an Event;
+//! - deletion resumes after a crash at any step, never blocks a worker, and removes the finalizer last;
+//! - security groups of others are never deleted, and rules that name them stay, since other resources may depend on
+//!   them;
+//! - an attached subnet in a local or wavelength zone stays attached.
 
-pub mod annotations;
-pub mod apply;
-mod cause;
-pub mod classic;
+pub mod action;
 mod cluster_uid;
-mod creation;
-pub mod denial;
-mod dependencies;
-pub mod desired;
+pub mod context;
 pub mod error;
-mod follow;
-pub mod hostname;
-mod line;
-mod looking;
-pub mod memory;
-pub mod moves;
-pub mod names;
-pub mod network;
-mod node_changes;
-pub mod node_instances;
-mod node_sync;
-pub mod own_group;
-pub mod owner;
+mod events;
+pub mod execute;
+pub mod inventory;
+pub mod model;
+mod observation;
+pub mod orphans;
 mod ownership;
 pub mod patches;
 pub mod plan;
-pub mod question;
-pub mod reads;
-pub mod refused;
-mod release;
-pub mod request;
-mod resync;
-pub mod security_groups;
+pub mod queue;
+pub mod reconcile;
 pub mod settings;
-mod shape;
-pub mod source_ranges;
-pub mod subnets;
-pub mod sweep;
-pub mod sync;
-pub mod tag_reads;
-pub mod targets;
-mod tell;
-mod turns;
-mod vanished;
-pub mod work;
+pub mod spec;
+mod update_targets;
 pub mod writer;
-pub mod zone_cache;
 
 #[cfg(test)]
 mod tests;
@@ -88,60 +60,57 @@ use crate::instances::Instances;
 use crate::metrics::{Metrics, Queue};
 use crate::node_cache::NodeCache;
 
-use creation::Lines;
-use memory::Memories;
-use network::listing::Listing;
-use node_instances::NodeInstances;
-use node_sync::NodeSync;
-use reads::Aws;
-use reads::shared::Shared;
+use action::{Next, ServiceAction, action};
+use context::Context;
+use inventory::Aws;
+use inventory::node_instances::NodeInstances;
+use inventory::shared::Shared;
+use inventory::tag_reads::TagReads;
+use inventory::target_group_list::TargetGroupList;
+use inventory::zone_cache::ZoneCache;
+use orphans::orphaned_services;
+use orphans::sweep::{self, SweepSettings};
+use queue::creation_queue::CreationQueues;
+use queue::node_changes;
+use queue::node_sync::NodeSync;
+use queue::service_state::{self, ServiceStates};
+use queue::spec_fingerprint::SpecFingerprint;
+use queue::worker_pool::{MAX_WAITING, WorkerPool, is_requested};
 use settings::Settings;
-use shape::Shape;
-use sweep::SweepSettings;
-use sync::{Next, Reconciler};
-use tag_reads::TagReads;
-use turns::{MAX_WAITING, Turns, is_asked_for};
-use work::{Work, work};
+use spec::names;
 use writer::ApiWriter;
-use zone_cache::ZoneCache;
 
-pub use classic::HealthProbe;
 pub use error::Error;
+pub use settings::HealthProbe;
 
-/// How long after its start this controller takes no target away because its Node is not there. The Nodes have been listed
-/// by then, at once and from the API server's store; a loss right after that counts only when it is still one later.
-const SETTLING: Duration = memory::CONFIRMATION;
+/// For this time after the start no target is removed because its Node is missing. The Nodes have been listed by then;
+/// a loss counts if it still exists after this time.
+const SETTLING: Duration = service_state::CONFIRMATION;
 
-/// What the controller is given.
 pub struct Deps {
-    /// The API server.
     pub client: Client,
-    /// The same, as the manager itself: where controllers have service accounts, none of them may read a Namespace.
+    /// The API server, with the manager's own identity: with service accounts for controllers, none of them may read a
+    /// Namespace.
     pub cluster: Client,
-    /// The Nodes; someone else keeps the cache filled.
+    /// The Nodes; the manager fills the cache.
     pub nodes: NodeCache,
-    /// EC2.
     pub ec2: Arc<dyn Ec2>,
-    /// What is known about instances, shared by all controllers.
+    /// Instances, shared by all controllers.
     pub instances: Instances,
-    /// Classic load balancers.
     pub elb: Arc<dyn Elb>,
-    /// Network load balancers.
     pub elbv2: Arc<dyn Elbv2>,
-    /// What holds for all Services.
     pub settings: Settings,
-    /// How many Services are worked on at the same time, at least 1 (`--concurrent-service-syncs`).
+    /// Services that are reconciled at the same time, at least 1 (`--concurrent-service-syncs`).
     pub concurrent_syncs: usize,
-    /// How leftovers of Services are looked for.
+    /// The sweep of orphaned resources.
     pub sweep: SweepSettings,
-    /// Metrics.
     pub metrics: Metrics,
 }
 
-/// Runs until `stop`, and returns after the last write has ended. Nothing is done before all Nodes are known.
+/// Runs until `stop`, and returns after the last write has ended. Nothing is reconciled before all Nodes are known.
 ///
 /// # Errors
-/// None so far: failures are those of single Services, told by Events on them.
+/// None so far: failures concern single Services and are reported by Events.
 pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Result<(), Error> {
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
@@ -154,34 +123,34 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
     let services = Api::<Service>::all(deps.client.clone());
     let controller = Controller::new(services, watcher::Config::default());
     let listed = controller.store();
-    let nodes = node_changes::that_matter(deps.nodes.clone());
+    let nodes = node_changes::relevant(deps.nodes.clone());
     let sweep = deps.sweep.clone();
-    let context = Arc::new(Context {
+    let workers = Arc::new(Workers {
         queue: deps.metrics.queue("service"),
-        turns: Turns::new(u16::try_from(deps.concurrent_syncs).unwrap_or(u16::MAX)),
+        pool: WorkerPool::new(u16::try_from(deps.concurrent_syncs).unwrap_or(u16::MAX)),
         services: listed.clone(),
-        reconciler: reconciler(deps, permit),
+        context: context(deps, permit),
         stop: stop.clone(),
     });
-    let told = Arc::clone(&context);
+    let told = Arc::clone(&workers);
     let nodes = nodes.inspect(move |()| {
-        told.reconciler.node_sync.nodes_changed();
-        told.reconciler.aws.shared.nodes_changed();
+        told.context.node_sync.nodes_changed();
+        told.context.aws.shared.nodes_changed();
     });
     let services = listed.clone();
-    context.reconciler.aws.shared.look_ahead_for(move || services.state());
+    workers.context.aws.shared.prefetch_for(move || services.state());
     let running = controller
         .with_config(Config::default().concurrency(MAX_WAITING))
         .reconcile_all_on(nodes)
         .graceful_shutdown_on(stop.clone().cancelled_owned())
-        .run(reconcile, retry, Arc::clone(&context))
+        .run(reconcile, retry, Arc::clone(&workers))
         .for_each(|result| async move {
             if let Err(kube::runtime::controller::Error::QueueError(error)) = result {
-                tracing::warn!(%error, "the watch of Services broke; it will be started again");
+                tracing::warn!(%error, "watch of Services failed; restarting it");
             }
         });
-    let vanished = vanished::watch(&context.reconciler, &listed, &stop);
-    let sweep = sweep::watch(&context.reconciler, &sweep, &listed, &stop);
+    let vanished = orphaned_services::watch(&workers.context, &listed, &stop);
+    let sweep = sweep::watch(&workers.context, &sweep, &listed, &stop);
     tokio::select! {
         _ = futures::future::join3(running, vanished, sweep) => {}
         () = stopped_before(listed.clone(), stop.clone()) => {}
@@ -189,8 +158,8 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
     Ok(())
 }
 
-/// Waits for a stop that comes before the Services have been listed. The runtime's graceful end waits for that list, and
-/// so for an API server that may be away; until then nothing has been begun, so that nothing has to be waited for.
+/// Waits for a stop before the Services have been listed. The runtime's graceful shutdown waits for that list, and so
+/// for an API server that may be unavailable; no work has begun by then.
 async fn stopped_before(listed: Store<Service>, stop: CancellationToken) {
     tokio::select! {
         biased;
@@ -199,22 +168,22 @@ async fn stopped_before(listed: Store<Service>, stop: CancellationToken) {
     }
 }
 
-struct Context {
+struct Workers {
     queue: Queue,
-    turns: Turns,
+    pool: WorkerPool,
     services: Store<Service>,
-    reconciler: Reconciler,
+    context: Context,
     stop: CancellationToken,
 }
 
-fn reconciler(deps: Deps, permit: Permit) -> Reconciler {
+fn context(deps: Deps, permit: Permit) -> Context {
     let instances = NodeInstances::new(deps.instances, deps.settings.cluster_id.clone());
-    Reconciler {
+    Context {
         aws: Aws {
             ec2: deps.ec2,
             elb: deps.elb,
             elbv2: deps.elbv2,
-            target_groups: Listing::default(),
+            target_groups: TargetGroupList::default(),
             instances,
             zones: ZoneCache::default(),
             reads_owners: deps.settings.cluster_uid.is_some(),
@@ -225,56 +194,56 @@ fn reconciler(deps: Deps, permit: Permit) -> Reconciler {
         nodes: deps.nodes,
         writer: Arc::new(ApiWriter::new(deps.client, permit.clone())),
         permit,
-        memories: Memories::default(),
+        states: ServiceStates::default(),
         node_sync: NodeSync::new(deps.metrics),
         settled_at: Instant::now() + SETTLING,
         deleting: tokio::sync::Mutex::default(),
-        lines: Lines::default(),
+        creation_queues: CreationQueues::default(),
     }
 }
 
-/// Waits for a worker and looks at a Service. What was queued before the end is not begun after it.
-async fn reconcile(service: Arc<Service>, context: Arc<Context>) -> Result<Action, Error> {
+/// Waits for a worker and reconciles a Service. A queued Service is not begun after the stop.
+async fn reconcile(service: Arc<Service>, workers: Arc<Workers>) -> Result<Action, Error> {
     let metadata = &service.metadata;
     let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
     let key = format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default());
-    context.queue.add(&key);
+    workers.queue.add(&key);
     let of_service = ObjectRef::from_obj(&*service);
-    let seen = Shape::of(&service);
-    let asked = || {
-        let memory = context.reconciler.memories.of(sync::uid(&service));
-        let service = context.services.get(&of_service);
-        service.is_none_or(|service| is_asked_for(&service, &memory, &seen))
+    let seen = SpecFingerprint::of(&service);
+    let requested = || {
+        let state = workers.context.states.of(names::uid(&service));
+        let service = workers.services.get(&of_service);
+        service.is_none_or(|service| is_requested(&service, &state, &seen))
     };
-    let now = || context.services.get(&of_service);
-    let goes = || now().is_some_and(|service| work(&service) == Work::CleanUp);
-    let turn = async {
+    let now = || workers.services.get(&of_service);
+    let is_deleted = || now().is_some_and(|service| action(&service) == ServiceAction::Delete);
+    let permit = async {
         loop {
-            let to_delete = goes();
-            let turn = match to_delete {
-                true => context.turns.take_to_delete(goes).await,
-                false => context.turns.take(asked).await,
+            let to_delete = is_deleted();
+            let permit = match to_delete {
+                true => workers.pool.acquire_for_deletion(is_deleted).await,
+                false => workers.pool.acquire(requested).await,
             };
-            // Who waited for one thing and is to have the other waits with those.
-            if goes() == to_delete {
-                return turn;
+            // If the Service switched between sync and delete while queued, queue it again.
+            if is_deleted() == to_delete {
+                return permit;
             }
         }
     };
-    let turn = tokio::select! {
+    let permit = tokio::select! {
         biased;
-        () = context.stop.cancelled() => None,
-        turn = turn => Some(turn),
+        () = workers.stop.cancelled() => None,
+        permit = permit => Some(permit),
     };
-    // It may have changed while it waited; another look is due then anyway, unless it is gone.
-    let (Some(_turn), Some(service)) = (turn, now()) else {
-        context.queue.forget(&key);
+    // The Service may have changed while queued; then it is reconciled again anyway, unless it is gone.
+    let (Some(_permit), Some(service)) = (permit, now()) else {
+        workers.queue.forget(&key);
         return Ok(Action::await_change());
     };
-    let _working = context.queue.start(&key);
+    let _working = workers.queue.start(&key);
     let span = tracing::info_span!("reconcile", controller = "service", namespace, name);
-    // In a box of its own, so that those who wait take little room.
-    let next = Box::pin(context.reconciler.reconcile(&service))
+    // Boxed, so that queued Services take little memory.
+    let next = Box::pin(reconcile::reconcile(&workers.context, &service))
         .instrument(span)
         .await?;
     Ok(match next {
@@ -283,7 +252,7 @@ async fn reconcile(service: Arc<Service>, context: Arc<Context>) -> Result<Actio
     })
 }
 
-fn retry(service: Arc<Service>, _: &Error, context: Arc<Context>) -> Action {
-    context.queue.retry();
-    Action::requeue(context.reconciler.retry_after(&service))
+fn retry(service: Arc<Service>, _: &Error, workers: Arc<Workers>) -> Action {
+    workers.queue.retry();
+    Action::requeue(reconcile::retry_after(&workers.context, &service))
 }

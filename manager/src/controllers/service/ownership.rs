@@ -3,28 +3,29 @@
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::Tags;
 
-use super::error::{Error, World};
-use super::owner::other_uid;
+use super::context::Context;
+use super::error::{Environment, Error};
+use super::model;
+use super::model::known_tags::KnownTags;
 use super::plan::Plan;
-use super::sync::{Reconciler, uid};
-use super::tag_reads::KnownTags;
-use super::{classic, names, network};
+use super::spec::names;
+use super::spec::names::uid;
+use super::spec::owner::other_uid;
 
-/// A load balancer that exists, as far as the question is whose it is.
+/// The properties of a load balancer that tell which cluster owns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
-    /// Its DNS name, which no other load balancer ever has.
+pub struct LoadBalancerIdentity {
+    /// Its DNS name, which is never reused.
     pub dns_name: String,
-    /// The ARN of a network load balancer; `None`: it is a classic one.
+    /// The ARN; `None` for a classic load balancer.
     pub arn: Option<String>,
     /// Its tags, if they were read.
     pub tags: Option<Tags>,
 }
 
-impl Standing {
-    /// A classic load balancer.
+impl LoadBalancerIdentity {
     #[must_use]
-    pub fn classic(existing: &classic::observe::Existing) -> Self {
+    pub fn classic(existing: &model::classic::Existing) -> Self {
         Self {
             dns_name: existing.described.dns_name.clone(),
             arn: None,
@@ -41,9 +42,8 @@ impl Standing {
         Self { tags: None, ..self }
     }
 
-    /// A network load balancer.
     #[must_use]
-    pub fn network(existing: &network::observe::Existing) -> Self {
+    pub fn network(existing: &model::network::Existing) -> Self {
         Self {
             dns_name: existing.described.dns_name.clone(),
             arn: Some(existing.described.arn.clone()),
@@ -52,52 +52,54 @@ impl Standing {
     }
 }
 
-impl Reconciler {
-    /// Makes sure that a plan changes no load balancer of another cluster. Tags that an observation did not read are read here,
-    /// once for each load balancer in the life of the process.
-    ///
-    /// # Errors
-    /// [`World::ForeignLoadBalancer`], and a call that failed other than by a denial: then all are taken for ours.
-    pub(super) async fn check_owner(
-        &self,
-        service: &Service,
-        standing: Option<&Standing>,
-        plan: &Plan,
-    ) -> Result<(), Error> {
-        let (Some(standing), Some(own)) = (standing, &self.settings.cluster_uid) else {
-            return Ok(());
-        };
-        let known = self.memories.of(uid(service)).owned.as_ref() == Some(&standing.dns_name);
-        if standing.tags.is_none() && (known || plan.steps.is_empty()) {
-            return Ok(());
-        }
-
-        let name = names::load_balancer(uid(service));
-        let tags = match (&standing.tags, &standing.arn) {
-            (Some(tags), _) => Some(tags.clone()),
-            (None, Some(arn)) => {
-                let read = self.aws.elbv2.tags(std::slice::from_ref(arn)).await;
-                let read = self.aws.tag_reads.allowed(read)?;
-                read.map(|mut tags| tags.remove(arn).unwrap_or_default())
-            }
-            (None, None) => self.aws.tag_reads.allowed(self.aws.elb.describe_tags(&name).await)?,
-        };
-
-        let other = tags.as_ref().and_then(|tags| other_uid(tags, &self.settings));
-        if let Some(other) = other {
-            return Err(Error::World(World::ForeignLoadBalancer {
-                load_balancer: name,
-                other: other.to_owned(),
-                own: own.clone(),
-            }));
-        }
-        self.remember_owned(service, &standing.dns_name);
-        Ok(())
+/// Checks that a plan changes no load balancer of another cluster. Tags that the observation did not read are read
+/// here, once per load balancer and process.
+///
+/// # Errors
+/// [`Environment::ForeignLoadBalancer`], and a failed read. After a denied read the load balancer counts as this
+/// cluster's.
+pub(super) async fn check_owner(
+    context: &Context,
+    service: &Service,
+    identity: Option<&LoadBalancerIdentity>,
+    plan: &Plan,
+) -> Result<(), Error> {
+    let (Some(identity), Some(own)) = (identity, &context.settings.cluster_uid) else {
+        return Ok(());
+    };
+    let known = context.states.of(uid(service)).owned.as_ref() == Some(&identity.dns_name);
+    if identity.tags.is_none() && (known || plan.steps.is_empty()) {
+        return Ok(());
     }
 
-    /// Remembers that a load balancer is this cluster's.
-    pub(super) fn remember_owned(&self, service: &Service, dns_name: &str) {
-        self.memories
-            .update(uid(service), |memory| memory.owned = Some(dns_name.to_owned()));
+    let name = names::load_balancer(uid(service));
+    let tags = match (&identity.tags, &identity.arn) {
+        (Some(tags), _) => Some(tags.clone()),
+        (None, Some(arn)) => {
+            let read = context.aws.elbv2.tags(std::slice::from_ref(arn)).await;
+            let read = context.aws.tag_reads.allowed(read)?;
+            read.map(|mut tags| tags.remove(arn).unwrap_or_default())
+        }
+        (None, None) => context
+            .aws
+            .tag_reads
+            .allowed(context.aws.elb.describe_tags(&name).await)?,
+    };
+
+    let other = tags.as_ref().and_then(|tags| other_uid(tags, &context.settings));
+    if let Some(other) = other {
+        return Err(Error::Environment(Environment::ForeignLoadBalancer {
+            load_balancer: name,
+            other: other.to_owned(),
+            own: own.clone(),
+        }));
     }
+    remember_owned(context, service, &identity.dns_name);
+    Ok(())
+}
+
+pub(super) fn remember_owned(context: &Context, service: &Service, dns_name: &str) {
+    context
+        .states
+        .update(uid(service), |state| state.owned = Some(dns_name.to_owned()));
 }

@@ -1,11 +1,10 @@
-//! The patches of Services. All go to the subresource `status`, also the finalizer's, as the service controller of
-//! Kubernetes does: existing RBAC rules allow no more. The UID in a patch makes it fail on a Service of the same
-//! name that was made later.
+//! Patches of Services. All patch the subresource `status`, also for the finalizer, as Kubernetes' service controller
+//! does: existing RBAC rules allow no more. The UID makes a patch fail on a newer Service of the same name.
 
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
-use super::names::FINALIZER;
+use super::spec::names::FINALIZER;
 
 /// Adds the finalizer after the others, as a strategic merge patch: those stay. Without the order it would come first.
 #[must_use]
@@ -19,8 +18,7 @@ pub fn add_finalizer(service: &Service) -> Value {
     }})
 }
 
-/// Removes the finalizer, and the load balancer's address with it, so that nobody sees a Service that is free to go
-/// and still names a load balancer.
+/// Removes the finalizer and the load balancer's address, so that no released Service still has the address.
 #[must_use]
 pub fn release(service: &Service) -> Value {
     let mut patch = release_only(service);
@@ -30,7 +28,7 @@ pub fn release(service: &Service) -> Value {
     patch
 }
 
-/// Removes the finalizer, and leaves an address alone that is another controller's.
+/// Removes the finalizer, and keeps the address of another controller.
 #[must_use]
 pub fn release_only(service: &Service) -> Value {
     json!({
@@ -47,7 +45,7 @@ pub fn address(service: &Service, hostname: &str) -> Value {
     })
 }
 
-/// Whether the status says exactly that address already.
+/// Whether the status has exactly this address.
 #[must_use]
 pub fn has_address(service: &Service, hostname: &str) -> bool {
     hostnames(service) == [Some(hostname)]

@@ -1,11 +1,7 @@
-//! What holds for all Services of the cluster, whatever their load balancers.
+//! Settings that apply to all Services of the cluster.
 
 use std::time::Duration;
 
-use super::classic::HealthProbe;
-use super::security_groups::quota::Quota;
-
-/// What holds for all Services of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settings {
     /// The cluster ID in tags.
@@ -14,11 +10,10 @@ pub struct Settings {
     pub cluster_uid: Option<String>,
     /// Whether resources carry the legacy cluster tag too.
     pub legacy_tags: bool,
-    /// The VPC.
     pub vpc_id: String,
-    /// The subnet of this program, the last resort of subnet discovery.
+    /// The manager's own subnet, the last resort of subnet discovery.
     pub own_subnet_id: Option<String>,
-    /// No rules in the nodes' groups (`DisableSecurityGroupIngress`): none is made and none is taken away.
+    /// Rules of the Nodes' groups are not managed (`DisableSecurityGroupIngress`).
     pub disable_security_group_ingress: bool,
     /// One group for all load balancers (`ElbSecurityGroup`); it is never changed or deleted.
     pub elb_security_group: Option<String>,
@@ -27,19 +22,51 @@ pub struct Settings {
     pub cluster_name: String,
     /// Whether a network load balancer gets security groups (`NLBSecurityGroupMode=Managed`).
     pub nlb_security_groups_managed: bool,
-    /// What nodes are checked by.
     pub health_probe: HealthProbe,
-    /// After about this time a Service that nobody changed is looked at for drift at AWS (`--load-balancer-resync-period`);
-    /// `None`: never.
+    /// Time between two searches for drift of an unchanged Service (`--load-balancer-resync-period`); `None`: never.
     pub resync_period: Option<Duration>,
-    /// How many rules a security group may have (`--security-group-rules-quota`).
+    /// `--security-group-rules-quota`.
     pub rules_quota: Quota,
 }
 
 impl Settings {
-    /// Whether a group is the configured one, whose rules are left alone whatever it is used for.
+    /// Whether a group is the configured one, whose rules are never changed.
     #[must_use]
     pub fn is_frozen(&self, group: &str) -> bool {
         self.elb_security_group.as_deref() == Some(group)
+    }
+}
+
+/// The default health check of Nodes (`ClusterServiceLoadBalancerHealthProbeMode`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum HealthProbe {
+    /// The Service's own first node port.
+    #[default]
+    ServiceNodePort,
+    /// One endpoint of each Node, kube-proxy's, for all Services.
+    Shared {
+        /// Its port, 1–65535; 10256 by default.
+        port: i32,
+        /// Its path; `/healthz` by default.
+        path: String,
+    },
+}
+
+/// The quota of rules of one security group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    pub rules: usize,
+    /// Whether more rules are refused before any call. The account's quota may be higher than AWS's default, so only a
+    /// configured number is enforced.
+    pub enforced: bool,
+}
+
+/// AWS's default.
+impl Default for Quota {
+    fn default() -> Self {
+        Self {
+            rules: 60,
+            enforced: false,
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Writing to the API server.
+//! Writes to the API server.
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Service;
@@ -11,33 +11,30 @@ use super::error::Error;
 use crate::api_write::write;
 use crate::events::{About, EventType, Recorder};
 
-/// What Events of this controller name as their source.
+/// The source component of Events.
 const COMPONENT: &str = "service-controller";
 
-/// Whether the Service that was to be changed is there.
+/// The result of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// It is, and is changed.
+    /// The Service exists and is patched.
     There,
-    /// It is gone.
+    /// The Service is gone.
     Gone,
 }
 
-/// The two writes that a Service gets. Apart from the client, so that tests can watch them.
+/// The writes to a Service; a trait for tests.
 #[async_trait]
 pub trait Writer: Send + Sync {
-    /// Sends a strategic merge patch to the Service's subresource `status`, and says whether the Service is there: one that
-    /// is gone needs none.
+    /// Sends a strategic merge patch to the subresource `status`.
     ///
     /// # Errors
-    /// When the API server refuses; `operation` says what was to be done.
+    /// When the API server refuses; `operation` is for the message.
     async fn patch(&self, service: &Service, operation: &'static str, patch: Value) -> Result<Found, Error>;
 
-    /// Writes an Event about the Service.
     async fn event(&self, service: &Service, kind: EventType, reason: &'static str, message: &str);
 }
 
-/// The API server.
 pub struct ApiWriter {
     client: Client,
     recorder: Recorder,
@@ -45,7 +42,7 @@ pub struct ApiWriter {
 }
 
 impl ApiWriter {
-    /// Writes through `client` as long as `permit` lasts.
+    /// Writes while `permit` is valid.
     #[must_use]
     pub fn new(client: Client, permit: Permit) -> Self {
         Self {

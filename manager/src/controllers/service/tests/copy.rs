@@ -1,10 +1,10 @@
-//! A restored copy of a cluster beside the original: the same cluster ID and UIDs of Services, so the same names of load
-//! balancers, and another UID of the namespace `kube-system`.
+//! A restored copy of a cluster beside the original: the same cluster ID and UIDs of Services, so the same names of
+//! load balancers, and another UID of the namespace `kube-system`.
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::Tags;
 
-use super::super::names;
+use super::super::spec::names;
 use super::fixture::{Fixture, world};
 use super::network::deletion::delete;
 use super::{network, tags_denied};
@@ -78,7 +78,7 @@ async fn a_copy_changes_nothing_of_the_originals_and_an_event_names_both_cluster
 }
 
 #[tokio::test(start_paused = true)]
-async fn targets_of_the_originals_do_not_follow_the_copys_nodes_while_its_service_is_wrong() {
+async fn targets_of_the_originals_are_not_updated_for_an_invalid_service_of_the_copy() {
     for mut fixture in all().await {
         copy(&mut fixture);
         fixture.annotate("subnets", "subnet-none");
@@ -135,7 +135,7 @@ async fn where_tags_may_not_be_read_a_load_balancer_is_taken_for_the_clusters() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn whose_a_network_load_balancer_is_costs_one_read_after_a_restart_and_none_before() {
+async fn the_owner_of_a_network_load_balancer_is_read_once_per_process() {
     let reads = |fixture: &Fixture| {
         let calls = fixture.aws.calls();
         calls.iter().filter(|call| call.action == "DescribeTags/v2").count()

@@ -8,7 +8,7 @@ use outrigger_aws::fake::World;
 use serde_json::json;
 
 use super::super::error::Error;
-use super::super::names::FINALIZER;
+use super::super::spec::names::FINALIZER;
 use super::fixture::{Fixture, LB, world};
 
 fn delete(service: &mut Service) {
@@ -31,7 +31,7 @@ fn empty(world: World) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_service_leaves_nothing_and_is_let_go_last() {
+async fn a_deleted_service_leaves_nothing_and_loses_its_finalizer_last() {
     let fixture = settled().await;
     fixture.change(delete);
     fixture.sync().await.unwrap();
@@ -79,7 +79,7 @@ async fn a_group_that_is_still_in_use_is_tried_again_and_holds_the_service() {
         let error = fixture.sync().await.unwrap_err();
         assert!(matches!(error, Error::GroupInUse { .. }), "{error}");
         assert_eq!(
-            fixture.reconciler.retry_after(&fixture.service()),
+            super::super::reconcile::retry_after(&fixture.context, &fixture.service()),
             Duration::from_secs(5 * attempt)
         );
         assert_eq!(fixture.service().metadata.finalizers.unwrap(), [FINALIZER]);
@@ -137,7 +137,7 @@ async fn a_service_with_a_class_keeps_a_finalizer_that_is_not_about_us() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_classic_load_balancer_goes_even_if_the_annotation_says_network_at_the_end() {
+async fn a_classic_load_balancer_is_deleted_even_if_the_annotation_is_network() {
     let fixture = settled().await;
     fixture.annotate("type", "nlb");
     fixture.change(delete);
@@ -145,7 +145,8 @@ async fn a_classic_load_balancer_goes_even_if_the_annotation_says_network_at_the
     assert_eq!(empty(fixture.aws.world()), world());
 }
 
-/// The tags of another cluster, of which this one is a copy: the UIDs of the Services are the same, and so are the names.
+/// The tags of another cluster, of which this one is a copy: the UIDs of the Services are the same, and so are the
+/// names.
 fn of_another(tags: &mut outrigger_aws::Tags) {
     tags.remove("kubernetes.io/cluster/prod");
     tags.insert("kubernetes.io/cluster/original".into(), "owned".into());
@@ -168,7 +169,7 @@ async fn a_copy_of_a_cluster_does_not_delete_what_is_the_originals() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_tags_may_not_be_read_a_deletion_goes_by_the_name() {
+async fn without_readable_tags_resources_are_deleted_by_name() {
     let fixture = settled().await;
     let denied = AwsError::answered("DescribeTags", "AccessDenied", "no");
     fixture.aws.fail_next("DescribeTags", denied);

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use outrigger_aws::Error as AwsError;
 
 use super::super::error::Error;
-use super::super::names::FINALIZER;
+use super::super::spec::names::FINALIZER;
 use super::fixture::{Fixture, LB, world};
 use super::network;
 

@@ -1,5 +1,5 @@
-//! Actions that AWS denies permanently while a load balancer is created or changed: all steps that do not depend on them are done, and
-//! nothing is removed before its replacement serves.
+//! Actions that AWS denies permanently while a load balancer is created or changed: all steps that do not depend on
+//! them are done, and nothing is removed before its replacement serves.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -130,7 +130,7 @@ async fn a_listener_without_a_replacement_is_not_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rules_stay_as_long_as_a_listener_uses_their_port() {
+async fn rules_stay_while_a_listener_uses_their_port() {
     let fixture = network::settled().await;
     let before = node_ports(&fixture, network::CLIENT);
     let old = before[0];

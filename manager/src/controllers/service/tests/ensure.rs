@@ -7,10 +7,10 @@ use outrigger_aws::ec2::Instance;
 use outrigger_leader::Permit;
 use serde_json::json;
 
+use super::super::action::Next;
 use super::super::error::{Error, Invalid};
-use super::super::names;
 use super::super::settings::Settings;
-use super::super::sync::Next;
+use super::super::spec::names;
 use super::fixture::{Fixture, HOST, LB, world};
 
 async fn settled() -> Fixture {
@@ -73,7 +73,7 @@ async fn a_new_service_gets_its_load_balancer_in_these_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unchanged_service_is_neither_read_nor_written_and_drift_is_looked_for_later() {
+async fn an_unchanged_service_costs_no_calls_until_the_resync() {
     let fixture = settled().await;
     let next = fixture.sync().await.unwrap();
     assert!(fixture.aws.calls().is_empty());
@@ -143,7 +143,7 @@ async fn changed_client_networks_change_rules_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attributes_and_tags_are_set_when_asked_for_and_left_alone_afterwards() {
+async fn attributes_and_tags_are_set_once_and_unchanged_afterwards() {
     let fixture = settled().await;
     fixture.annotate("connection-idle-timeout", "120");
     fixture.annotate("additional-resource-tags", "team=a");
@@ -359,7 +359,7 @@ async fn an_update_of_targets_counts_as_in_the_incumbent_and_the_making_of_a_loa
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removed_node_leaves_after_a_second_look_when_it_is_many_at_once() {
+async fn a_mass_loss_of_nodes_must_be_confirmed() {
     let fixture = settled().await;
     fixture.drop_node("i-2");
     assert_eq!(fixture.sync().await.unwrap(), Next::After(Duration::from_secs(5)));
@@ -430,7 +430,7 @@ async fn an_own_group_that_was_given_to_another_cluster_stays_when_given_groups_
 }
 
 #[tokio::test(start_paused = true)]
-async fn given_groups_replace_the_own_one_which_then_goes() {
+async fn given_groups_replace_the_own_one_which_is_deleted() {
     let fixture = settled().await;
     replace_own_group(&fixture).await;
     assert_eq!(

@@ -7,9 +7,9 @@ use outrigger_leader::Permit;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::super::security_groups::quota::Quota;
+use super::super::action::Next;
+use super::super::settings::Quota;
 use super::super::settings::Settings;
-use super::super::sync::Next;
 use super::fixture::{Fixture, LB, world};
 
 async fn settled() -> Fixture {
@@ -30,7 +30,7 @@ fn reasons(fixture: &Fixture) -> Vec<String> {
 const RESYNC: Duration = Duration::from_secs(1980);
 
 #[tokio::test(start_paused = true)]
-async fn what_others_change_at_aws_comes_back_and_is_told() {
+async fn drift_is_repaired_and_reported() {
     let fixture = settled().await;
     fixture.aws.change(|world| {
         let described = &mut world.load_balancers.get_mut(LB).unwrap().described;
@@ -51,7 +51,7 @@ async fn what_others_change_at_aws_comes_back_and_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_period_drift_is_not_looked_for() {
+async fn without_a_resync_period_drift_is_not_detected() {
     let settings = Settings {
         cluster_id: "prod".into(),
         vpc_id: "vpc-1".into(),
@@ -66,7 +66,7 @@ async fn without_a_period_drift_is_not_looked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_is_silent_where_nothing_is_written_and_tells_what_it_writes() {
+async fn a_restart_emits_events_only_for_writes() {
     let mut fixture = settled().await;
     fixture.restart();
     fixture.sync().await.unwrap();
@@ -80,7 +80,7 @@ async fn a_restart_is_silent_where_nothing_is_written_and_tells_what_it_writes()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_wish_is_told_as_ensured_when_it_is() {
+async fn a_failed_sync_is_reported_as_ensured_after_its_success() {
     let fixture = Fixture::new(world());
     let denied = outrigger_aws::Error::answered("CreateLoadBalancer", "AccessDenied", "no");
     fixture.aws.fail_next("CreateLoadBalancer", denied);
@@ -91,7 +91,7 @@ async fn a_failed_wish_is_told_as_ensured_when_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_to_follow_the_nodes_names_them() {
+async fn a_failed_update_of_targets_names_the_nodes() {
     let fixture = settled().await;
     let denied = outrigger_aws::Error::answered("RegisterInstancesWithLoadBalancer", "AccessDenied", "no");
     fixture.aws.fail_next("RegisterInstancesWithLoadBalancer", denied);
@@ -104,7 +104,7 @@ async fn a_failure_to_follow_the_nodes_names_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_without_nodes_is_told_once_and_with_each_wish() {
+async fn a_cluster_without_nodes_is_reported_once_and_after_each_change() {
     let fixture = Fixture::new(world());
     fixture.drop_node("i-1");
     fixture.drop_node("i-2");
@@ -138,7 +138,7 @@ async fn a_node_that_is_about_to_be_drained_leaves_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_target_goes_before_everything_has_settled_after_a_start() {
+async fn no_target_is_removed_directly_after_a_start() {
     let mut fixture = Fixture::new(world());
     for id in ["i-3", "i-4", "i-5", "i-6"] {
         fixture.aws.change(|world| {
@@ -149,7 +149,7 @@ async fn no_target_goes_before_everything_has_settled_after_a_start() {
     }
     fixture.settle().await;
     fixture.restart();
-    fixture.reconciler.settled_at = Instant::now() + Duration::from_secs(30);
+    fixture.context.settled_at = Instant::now() + Duration::from_secs(30);
     fixture.aws.forget_calls();
     fixture.drop_node("i-6");
     assert_eq!(fixture.sync().await.unwrap(), Next::After(Duration::from_secs(30)));
@@ -208,7 +208,7 @@ fn with_quota(rules: usize, enforced: bool, world: World) -> Fixture {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_nears_its_quota_is_told_once_and_the_load_balancer_is_made() {
+async fn a_group_near_its_quota_is_reported_once_and_the_load_balancer_is_created() {
     // Two ports and path MTU discovery from three networks: nine rules.
     let fixture = with_quota(10, true, world());
     fixture.settle().await;
@@ -238,7 +238,7 @@ async fn a_group_that_nears_its_quota_is_told_once_and_the_load_balancer_is_made
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_group_whose_quota_was_set_loses_rules_before_it_gets_others() {
+async fn rules_of_a_full_group_with_a_configured_quota_are_revoked_first() {
     let fixture = with_quota(9, true, world());
     fixture.settle().await;
     fixture.aws.forget_calls();

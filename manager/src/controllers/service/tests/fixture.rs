@@ -10,20 +10,21 @@ use outrigger_aws::fake::{FakeAws, World};
 use outrigger_leader::Permit;
 use serde_json::{Value, json};
 
-use super::super::creation::Lines;
+use super::super::action::Next;
+use super::super::context::Context;
 use super::super::error::Error;
-use super::super::memory::Memories;
-use super::super::names;
-use super::super::network::listing::Listing;
-use super::super::node_instances::NodeInstances;
-use super::super::node_sync::NodeSync;
-use super::super::reads::Aws;
-use super::super::reads::shared::Shared;
+use super::super::inventory::Aws;
+use super::super::inventory::node_instances::NodeInstances;
+use super::super::inventory::shared::Shared;
+use super::super::inventory::tag_reads::TagReads;
+use super::super::inventory::target_group_list::TargetGroupList;
+use super::super::inventory::zone_cache::ZoneCache;
+use super::super::queue::creation_queue::CreationQueues;
+use super::super::queue::node_sync::NodeSync;
+use super::super::queue::service_state::ServiceStates;
 use super::super::settings::Settings;
-use super::super::sync::{Next, Reconciler};
-use super::super::tag_reads::TagReads;
+use super::super::spec::names;
 use super::super::writer::{Found, Writer};
-use super::super::zone_cache::ZoneCache;
 use crate::events::EventType;
 use crate::instances::Instances;
 use crate::metrics::Metrics;
@@ -97,7 +98,7 @@ pub struct Fixture {
     pub nodes: NodeCache,
     pub settings: Settings,
     pub metrics: Metrics,
-    pub reconciler: Reconciler,
+    pub context: Context,
 }
 
 impl Fixture {
@@ -120,14 +121,14 @@ impl Fixture {
             answers: Mutex::default(),
         };
         let (api, nodes, metrics) = (Arc::new(api), NodeCache::new(), Metrics::new());
-        let reconciler = reconciler(&aws, &api, &nodes, &settings, &metrics, permit);
+        let context = context(&aws, &api, &nodes, &settings, &metrics, permit);
         let fixture = Self {
             aws,
             api,
             nodes,
             settings,
             metrics,
-            reconciler,
+            context,
         };
         fixture.node("i-1", true);
         fixture.node("i-2", true);
@@ -137,7 +138,7 @@ impl Fixture {
     /// The same world, seen by a process that has just started.
     pub fn restart(&mut self) {
         self.aws.revive();
-        self.reconciler = reconciler(
+        self.context = context(
             &self.aws,
             &self.api,
             &self.nodes,
@@ -171,7 +172,7 @@ impl Fixture {
 
     pub fn annotate(&self, suffix: &str, value: &str) {
         self.change(|service| {
-            let key = format!("{}{suffix}", super::super::annotations::PREFIX);
+            let key = format!("{}{suffix}", super::super::spec::annotations::PREFIX);
             service
                 .metadata
                 .annotations
@@ -186,7 +187,7 @@ impl Fixture {
 
     pub async fn sync(&self) -> Result<Next, Error> {
         let service = self.service();
-        Box::pin(self.reconciler.reconcile(&service)).await
+        Box::pin(super::super::reconcile::reconcile(&self.context, &service)).await
     }
 
     pub fn events(&self) -> Vec<String> {
@@ -207,16 +208,16 @@ impl Fixture {
     }
 }
 
-fn reconciler(
+fn context(
     aws: &Arc<FakeAws>,
     api: &Arc<FakeApi>,
     nodes: &NodeCache,
     settings: &Settings,
     metrics: &Metrics,
     permit: Permit,
-) -> Reconciler {
+) -> Context {
     let ec2: Arc<dyn outrigger_aws::Ec2> = aws.clone();
-    Reconciler {
+    Context {
         aws: Aws {
             instances: NodeInstances::new(
                 Instances::new(Arc::clone(&ec2), settings.cluster_id.clone(), settings.vpc_id.clone()),
@@ -225,7 +226,7 @@ fn reconciler(
             ec2,
             elb: aws.clone(),
             elbv2: aws.clone(),
-            target_groups: Listing::default(),
+            target_groups: TargetGroupList::default(),
             zones: ZoneCache::default(),
             reads_owners: settings.cluster_uid.is_some(),
             tag_reads: TagReads::default(),
@@ -235,11 +236,11 @@ fn reconciler(
         nodes: nodes.clone(),
         writer: api.clone(),
         permit,
-        memories: Memories::default(),
+        states: ServiceStates::default(),
         node_sync: NodeSync::new(metrics.clone()),
         settled_at: tokio::time::Instant::now(),
         deleting: tokio::sync::Mutex::default(),
-        lines: Lines::default(),
+        creation_queues: CreationQueues::default(),
     }
 }
 

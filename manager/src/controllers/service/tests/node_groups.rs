@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outrigger_aws::InstanceId;
 
-use super::super::memory::CONFIRMATION;
+use super::super::queue::service_state::CONFIRMATION;
 use super::fixture::{Fixture, LB, world};
 
 /// A load balancer with one target in each of two groups. The second one's Node is gone, and that was seen long enough.
@@ -29,7 +29,7 @@ async fn second_target_gone(also: impl FnOnce(&Fixture)) -> Fixture {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_rule_of_a_group_goes_after_its_last_target() {
+async fn the_rule_of_a_group_is_revoked_after_its_last_target() {
     let fixture = second_target_gone(|_| {}).await;
     let writes = [
         format!("DeregisterInstancesFromLoadBalancer {LB} i-2"),
@@ -39,7 +39,7 @@ async fn the_rule_of_a_group_goes_after_its_last_target() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_rule_goes_while_the_groups_of_a_target_are_not_known() {
+async fn no_rule_is_revoked_while_the_groups_of_a_target_are_unknown() {
     let unlisted = |fixture: &Fixture| {
         fixture
             .aws

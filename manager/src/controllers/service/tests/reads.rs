@@ -11,11 +11,12 @@ use outrigger_aws::fake::World;
 use serde_json::{Value, json};
 use tokio::time::advance;
 
-use super::super::annotations::PREFIX;
 use super::super::error::Error;
-use super::super::reads::look::MAX_AGE;
+use super::super::inventory::freshness::MAX_AGE;
+use super::super::patches;
+use super::super::spec::annotations::PREFIX;
+use super::super::spec::names;
 use super::super::writer::{Found, Writer};
-use super::super::{names, patches};
 use super::fixture::{Fixture, HOST, LB, service, world};
 use crate::events::EventType;
 
@@ -69,20 +70,22 @@ pub(super) async fn restarted(count: usize) -> (Fixture, Vec<Service>) {
 
 async fn restarted_with(services: Vec<Service>) -> (Fixture, Vec<Service>) {
     let mut fixture = Fixture::new(world());
-    fixture.reconciler.writer = Arc::new(Anything);
+    fixture.context.writer = Arc::new(Anything);
     for service in &services {
-        fixture.reconciler.reconcile(service).await.unwrap();
+        super::super::reconcile::reconcile(&fixture.context, service)
+            .await
+            .unwrap();
     }
     fixture.restart();
-    fixture.reconciler.writer = Arc::new(Anything);
+    fixture.context.writer = Arc::new(Anything);
     let all: Vec<Arc<Service>> = services.iter().cloned().map(Arc::new).collect();
-    fixture.reconciler.aws.shared.look_ahead_for(move || all.clone());
+    fixture.context.aws.shared.prefetch_for(move || all.clone());
     fixture.aws.forget_calls();
     (fixture, services)
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_touches_a_service_has_it_looked_at_anew_in_eight_reads() {
+async fn a_changed_service_is_observed_again_with_eight_reads() {
     let fixture = settled().await;
     let reads = [
         ("DescribeLoadBalancerAttributes", 1),
@@ -100,7 +103,7 @@ async fn who_touches_a_service_has_it_looked_at_anew_in_eight_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_service_is_looked_at_once() {
+async fn a_new_service_is_observed_once() {
     let fixture = Fixture::new(world());
     fixture.sync().await.unwrap();
     let counts = counts(&fixture);
@@ -114,7 +117,9 @@ async fn after_a_start_many_services_share_their_reads_and_each_costs_one_of_its
     let (fixture, services) = restarted(45).await;
     // Not in the order in which the names are sorted.
     for service in services.iter().rev() {
-        fixture.reconciler.reconcile(service).await.unwrap();
+        super::super::reconcile::reconcile(&fixture.context, service)
+            .await
+            .unwrap();
     }
     let reads = [
         ("DescribeAvailabilityZones", 1),
@@ -141,10 +146,12 @@ async fn network_load_balancers_too_are_described_many_at_a_time_after_a_start()
     };
     for cluster_uid in [None, Some("u-1".to_owned())] {
         let (mut fixture, services) = restarted_with((0..25).map(network).collect()).await;
-        fixture.reconciler.aws.reads_owners = cluster_uid.is_some();
-        fixture.reconciler.settings.cluster_uid.clone_from(&cluster_uid);
+        fixture.context.aws.reads_owners = cluster_uid.is_some();
+        fixture.context.settings.cluster_uid.clone_from(&cluster_uid);
         for service in services.iter().rev() {
-            fixture.reconciler.reconcile(service).await.unwrap();
+            super::super::reconcile::reconcile(&fixture.context, service)
+                .await
+                .unwrap();
         }
         assert_eq!(fixture.aws.writes(), Vec::<String>::new());
         let mut reads = BTreeMap::from([
@@ -169,7 +176,9 @@ async fn network_load_balancers_too_are_described_many_at_a_time_after_a_start()
         fixture.node("i-3", true);
         advance(MAX_AGE).await;
         for service in &services {
-            fixture.reconciler.reconcile(service).await.unwrap();
+            super::super::reconcile::reconcile(&fixture.context, service)
+                .await
+                .unwrap();
         }
         let counts = counts(&fixture);
         assert_eq!((counts["RegisterTargets"], counts.get("DescribeTags/v2")), (50, None));
@@ -177,25 +186,31 @@ async fn network_load_balancers_too_are_described_many_at_a_time_after_a_start()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_load_balancer_described_ahead_is_described_again_before_anything_is_written_to_it() {
+async fn a_prefetched_load_balancer_is_described_again_before_a_write() {
     let (fixture, services) = restarted(3).await;
     let second = names::load_balancer(services[1].metadata.uid.as_deref().unwrap());
     let take = |world: &mut World| world.load_balancers.get_mut(&second).unwrap().described.listeners.pop();
     let mut taken = None;
     fixture.aws.change(|world| taken = take(world));
-    fixture.reconciler.reconcile(&services[0]).await.unwrap();
+    super::super::reconcile::reconcile(&fixture.context, &services[0])
+        .await
+        .unwrap();
     // Someone puts it back after it was described as missing.
     fixture.aws.change(|world| {
         let listeners = &mut world.load_balancers.get_mut(&second).unwrap().described.listeners;
         listeners.extend(taken.clone());
     });
-    fixture.reconciler.reconcile(&services[1]).await.unwrap();
+    super::super::reconcile::reconcile(&fixture.context, &services[1])
+        .await
+        .unwrap();
     assert_eq!(fixture.aws.writes(), Vec::<String>::new());
     // The other way round: what was described as there is gone. It was not seen, and is found by the next look.
     fixture.aws.change(|world| _ = take(world));
     let mut poked = services[1].clone();
     poked.metadata.annotations = Some(BTreeMap::from([("example.com/beat".to_owned(), "1".to_owned())]));
-    fixture.reconciler.reconcile(&poked).await.unwrap();
+    super::super::reconcile::reconcile(&fixture.context, &poked)
+        .await
+        .unwrap();
     assert_eq!(
         fixture.aws.writes(),
         [format!("CreateLoadBalancerListeners {second} 443")]
@@ -203,12 +218,14 @@ async fn a_load_balancer_described_ahead_is_described_again_before_anything_is_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_load_balancer_described_ahead_that_is_gone_is_made_again() {
+async fn a_prefetched_load_balancer_that_is_gone_is_created_again() {
     let (fixture, services) = restarted(2).await;
-    fixture.reconciler.reconcile(&services[0]).await.unwrap();
+    super::super::reconcile::reconcile(&fixture.context, &services[0])
+        .await
+        .unwrap();
     let second = names::load_balancer(services[1].metadata.uid.as_deref().unwrap());
     fixture.aws.change(|world| _ = world.load_balancers.remove(&second));
-    let error = fixture.reconciler.reconcile(&services[1]).await;
+    let error = super::super::reconcile::reconcile(&fixture.context, &services[1]).await;
     error.unwrap();
     assert!(
         fixture.aws.writes().contains(&format!("CreateLoadBalancer {second}")),
@@ -218,7 +235,7 @@ async fn a_load_balancer_described_ahead_that_is_gone_is_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_deleted_before_its_first_look_is_not_taken_for_there_when_it_comes_back() {
+async fn a_prefetched_load_balancer_is_forgotten_if_its_service_is_deleted_and_created_again() {
     // With a group of its own it would be seen that this is gone.
     let given = |number| {
         let mut service = numbered(number);
@@ -227,20 +244,26 @@ async fn a_service_deleted_before_its_first_look_is_not_taken_for_there_when_it_
         service
     };
     let (fixture, services) = restarted_with(vec![given(0), given(1)]).await;
-    fixture.reconciler.reconcile(&services[0]).await.unwrap();
+    super::super::reconcile::reconcile(&fixture.context, &services[0])
+        .await
+        .unwrap();
     let mut other_type = services[1].clone();
     other_type.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
-    fixture.reconciler.reconcile(&other_type).await.unwrap();
+    super::super::reconcile::reconcile(&fixture.context, &other_type)
+        .await
+        .unwrap();
     let second = names::load_balancer(services[1].metadata.uid.as_deref().unwrap());
     assert!(!fixture.aws.world().load_balancers.contains_key(&second));
     fixture.aws.forget_calls();
-    fixture.reconciler.reconcile(&services[1]).await.unwrap();
+    super::super::reconcile::reconcile(&fixture.context, &services[1])
+        .await
+        .unwrap();
     assert!(!counts(&fixture).contains_key("DescribeLoadBalancerAttributes"));
     assert!(fixture.aws.world().load_balancers.contains_key(&second));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_taken_away_by_hand_is_found_by_who_asks_and_a_minute_later_by_others() {
+async fn a_revoked_rule_is_found_at_once_after_a_change_and_a_minute_later_otherwise() {
     let fixture = settled().await;
     fixture.annotate("beat", "1");
     fixture.sync().await.unwrap();
@@ -319,7 +342,7 @@ async fn a_change_that_is_taken_back_at_once_is_taken_back_at_aws() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fault_is_told_of_the_present_and_never_of_a_minute_ago() {
+async fn errors_are_reported_only_from_fresh_reads() {
     let fixture = settled().await;
     fixture.annotate("beat", "1");
     fixture.sync().await.unwrap();
@@ -355,7 +378,7 @@ async fn a_service_without_subnets_finds_them_as_soon_as_they_are_tagged() {
     let mut world = world();
     let subnets = std::mem::take(&mut world.subnets);
     let fixture = Fixture::new(world);
-    assert!(matches!(fixture.sync().await, Err(Error::World(_))));
+    assert!(matches!(fixture.sync().await, Err(Error::Environment(_))));
     fixture.aws.change(|world| world.subnets = subnets);
     advance(Duration::from_secs(5)).await;
     fixture.sync().await.unwrap();
@@ -363,22 +386,26 @@ async fn a_service_without_subnets_finds_them_as_soon_as_they_are_tagged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_looked_at_after_the_start_is_not_described_ahead_when_a_node_joins() {
+async fn an_observed_load_balancer_is_not_prefetched_for_the_start_again() {
     let mut fixture = Fixture::new(world());
-    fixture.reconciler.writer = Arc::new(Anything);
+    fixture.context.writer = Arc::new(Anything);
     let services: Vec<Service> = (0..3).map(numbered).collect();
     let all: Vec<Arc<Service>> = services.iter().cloned().map(Arc::new).collect();
-    fixture.reconciler.aws.shared.look_ahead_for(move || all.clone());
+    fixture.context.aws.shared.prefetch_for(move || all.clone());
     // The third one is still to come when the Node joins: AWS has nothing of it.
     for service in services.iter().take(2) {
         let mut new = service.clone();
         (new.metadata.finalizers, new.status) = (None, None);
-        fixture.reconciler.reconcile(&new).await.unwrap();
+        super::super::reconcile::reconcile(&fixture.context, &new)
+            .await
+            .unwrap();
     }
     fixture.aws.forget_calls();
     fixture.node("i-3", true);
     for service in services.iter().take(2) {
-        fixture.reconciler.reconcile(service).await.unwrap();
+        super::super::reconcile::reconcile(&fixture.context, service)
+            .await
+            .unwrap();
     }
     let counts = counts(&fixture);
     assert_eq!(

@@ -3,9 +3,9 @@
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
-use super::super::annotations::PREFIX;
-use super::super::desired::desired;
 use super::super::settings::Settings;
+use super::super::spec::annotations::PREFIX;
+use super::super::spec::desired::desired;
 use super::fixture::{Fixture, service, world};
 
 /// A fault: a field, or `@` and an annotation without its prefix; a wrong value; the right one, null for none; and what
@@ -27,7 +27,8 @@ fn set(service: &mut Value, place: &str, value: &Value) {
     }
 }
 
-/// (`ssl-cert` is no fault by itself: it makes one of `backend-protocol`.) All faults are there; each is told when those before it are mended.
+/// (`ssl-cert` is no fault by itself: it makes one of `backend-protocol`.) All faults are there; each is told when
+/// those before it are mended.
 fn are_told_in_this_order(kind: &str, faults: &[Fault]) {
     let mut now = serde_json::to_value(service()).unwrap();
     now["metadata"]["annotations"] = json!({(format!("{PREFIX}type")): kind});
@@ -56,7 +57,7 @@ fn ports(protocol: &str) -> Value {
 }
 
 #[test]
-fn faults_of_classic_load_balancers_are_told_in_this_order() {
+fn errors_of_classic_load_balancers_are_reported_in_this_order() {
     are_told_in_this_order(
         "",
         &[
@@ -107,7 +108,7 @@ fn faults_of_classic_load_balancers_are_told_in_this_order() {
 }
 
 #[test]
-fn faults_of_network_load_balancers_are_told_in_this_order() {
+fn errors_of_network_load_balancers_are_reported_in_this_order() {
     are_told_in_this_order(
         "nlb",
         &[

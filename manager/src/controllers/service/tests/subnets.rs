@@ -6,7 +6,7 @@ use std::time::Duration;
 use outrigger_aws::ec2::RouteTable;
 use outrigger_aws::fake::World;
 
-use super::super::memory::SUBNET_CONFIRMATION;
+use super::super::queue::service_state::SUBNET_CONFIRMATION;
 use super::fixture::{Fixture, LB, world};
 use super::network;
 

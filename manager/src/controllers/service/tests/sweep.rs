@@ -7,7 +7,7 @@ use outrigger_aws::elbv2::Target;
 use outrigger_aws::fake::World;
 use serde_json::json;
 
-use super::super::sweep::{Found, Living, SweepMetrics, SweepSettings};
+use super::super::orphans::sweep::{ExistingServices, LastSweep, SweepMetrics, SweepSettings};
 use super::fixture::{Fixture, LB, instance, world};
 use super::network;
 use crate::args::Sweep;
@@ -20,11 +20,11 @@ fn settings(mode: Sweep) -> SweepSettings {
     }
 }
 
-fn living(fixture: Option<&Fixture>) -> Living {
+fn living(fixture: Option<&Fixture>) -> ExistingServices {
     let kubernetes = json!({"metadata": {"namespace": "default", "name": "kubernetes", "uid": "u0"}});
     let kubernetes: Service = serde_json::from_value(kubernetes).unwrap();
     let web = fixture.map(Fixture::service);
-    Living::of([kubernetes].iter().chain(web.iter()))
+    ExistingServices::of([kubernetes].iter().chain(web.iter()))
 }
 
 /// A cluster with one load balancer, and one of another cluster beside it.
@@ -34,7 +34,7 @@ async fn two_clusters() -> Fixture {
     fixture.aws.change(|world| {
         let mut other = world.load_balancers[LB].clone();
         other.described.name = "a99999999999999999999999999999999"[..32].into();
-        other.tags = super::super::names::cluster_tags("other", false);
+        other.tags = super::super::spec::names::cluster_tags("other", false);
         other
             .tags
             .insert("kubernetes.io/service-name".into(), "default/web".into());
@@ -44,14 +44,16 @@ async fn two_clusters() -> Fixture {
     fixture
 }
 
-async fn sweep(fixture: &Fixture, settings: &SweepSettings, living: &Living, found: &mut Found) {
-    fixture.reconciler.sweep(settings, living, found).await.unwrap();
+async fn sweep(fixture: &Fixture, settings: &SweepSettings, living: &ExistingServices, found: &mut LastSweep) {
+    super::super::orphans::sweep::sweep(&fixture.context, settings, living, found)
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_has_a_service_is_never_touched() {
     let fixture = two_clusters().await;
-    let mut found = Found::default();
+    let mut found = LastSweep::default();
     for _ in 0..3 {
         sweep(&fixture, &settings(Sweep::Delete), &living(Some(&fixture)), &mut found).await;
     }
@@ -59,9 +61,9 @@ async fn what_has_a_service_is_never_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leftovers_are_told_and_only_deleted_where_that_is_asked_for() {
+async fn orphaned_resources_are_reported_and_deleted_only_if_configured() {
     let fixture = two_clusters().await;
-    let (report, mut found) = (settings(Sweep::Report), Found::default());
+    let (report, mut found) = (settings(Sweep::Report), LastSweep::default());
     for _ in 0..3 {
         sweep(&fixture, &report, &living(None), &mut found).await;
     }
@@ -70,7 +72,7 @@ async fn leftovers_are_told_and_only_deleted_where_that_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_two_searches_have_found_goes_and_what_is_another_clusters_stays() {
+async fn resources_found_by_two_sweeps_are_deleted_and_those_of_another_cluster_stay() {
     let fixture = two_clusters().await;
     // The other cluster's load balancer uses groups of its own.
     fixture.aws.change(|world| {
@@ -80,7 +82,7 @@ async fn what_two_searches_have_found_goes_and_what_is_another_clusters_stays() 
             }
         }
     });
-    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     sweep(&fixture, &delete, &living(None), &mut found).await;
     assert_eq!(fixture.aws.writes(), Vec::<String>::new(), "one search is no proof");
     sweep(&fixture, &delete, &living(None), &mut found).await;
@@ -99,7 +101,7 @@ async fn what_two_searches_have_found_goes_and_what_is_another_clusters_stays() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_leftovers_at_once_are_told_and_none_is_deleted() {
+async fn a_mass_loss_is_reported_and_nothing_is_deleted() {
     let fixture = Fixture::new(world());
     fixture.settle().await;
     fixture.aws.change(|world| {
@@ -110,7 +112,7 @@ async fn many_leftovers_at_once_are_told_and_none_is_deleted() {
         }
     });
     fixture.aws.forget_calls();
-    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     for _ in 0..3 {
         sweep(&fixture, &delete, &living(None), &mut found).await;
     }
@@ -125,7 +127,7 @@ async fn with_network() -> Fixture {
         let groups = &mut world.network.target_groups;
         let mut other = groups.values().next().unwrap().clone();
         other.described.arn.push('f');
-        let tags = super::super::names::cluster_tags("other", false);
+        let tags = super::super::spec::names::cluster_tags("other", false);
         other.tags.retain(|key, _| !key.starts_with("kubernetes.io/cluster/"));
         other.tags.extend(tags);
         groups.insert(other.described.arn.clone(), other);
@@ -134,9 +136,9 @@ async fn with_network() -> Fixture {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_network_load_balancer_goes_with_target_groups_rules_and_group() {
+async fn a_network_load_balancer_is_deleted_with_target_groups_rules_and_group() {
     let fixture = with_network().await;
-    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     for _ in 0..3 {
         sweep(&fixture, &delete, &living(Some(&fixture)), &mut found).await;
     }
@@ -176,14 +178,14 @@ async fn a_network_load_balancer_goes_with_target_groups_rules_and_group() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_aws_does_not_let_go_yet_goes_by_the_next_search() {
+async fn resources_in_use_are_deleted_by_the_next_sweep() {
     let fixture = with_network().await;
     let arn = network::behind(&fixture.aws.world(), 80).described.arn;
     fixture.aws.change(|world| {
         world.lingering.insert(arn.clone(), 1);
         world.lingering.insert("sg-new1".into(), 1);
     });
-    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     for _ in 0..2 {
         sweep(&fixture, &delete, &living(None), &mut found).await;
     }
@@ -197,9 +199,9 @@ async fn what_aws_does_not_let_go_yet_goes_by_the_next_search() {
 
 #[tokio::test(start_paused = true)]
 async fn rules_for_health_checks_that_another_load_balancer_needs_are_handed_over() {
-    let fixture = network::heirs::sharing().await;
-    network::heirs::beside(&fixture, network::heirs::OTHER, &[1]);
-    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    let fixture = network::shared_health_rules::sharing().await;
+    network::shared_health_rules::beside(&fixture, network::shared_health_rules::OTHER, &[1]);
+    let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     // The other one's Service is there.
     fixture.change(|service| {
         service.metadata.name = Some("other".into());
@@ -209,8 +211,8 @@ async fn rules_for_health_checks_that_another_load_balancer_needs_are_handed_ove
     for _ in 0..2 {
         sweep(&fixture, &delete, &living, &mut found).await;
     }
-    let handed = network::heirs::of(network::heirs::OTHER, "10.0.1.0/24");
-    assert_eq!(network::heirs::checks(&fixture), [handed]);
+    let handed = network::shared_health_rules::of(network::shared_health_rules::OTHER, "10.0.1.0/24");
+    assert_eq!(network::shared_health_rules::checks(&fixture), [handed]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,7 +221,7 @@ async fn with_the_setting_rules_of_nodes_groups_are_not_touched() {
     fixture.settings.disable_security_group_ingress = true;
     fixture.restart();
     let before = network::rules(&fixture.aws.world(), "sg-node");
-    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     for _ in 0..3 {
         sweep(&fixture, &delete, &living(None), &mut found).await;
     }
@@ -229,10 +231,16 @@ async fn with_the_setting_rules_of_nodes_groups_are_not_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_all_services_nothing_is_looked_for() {
+async fn without_a_complete_list_of_services_there_is_no_sweep() {
     let fixture = two_clusters().await;
-    let mut found = Found::default();
-    sweep(&fixture, &settings(Sweep::Delete), &Living::default(), &mut found).await;
+    let mut found = LastSweep::default();
+    sweep(
+        &fixture,
+        &settings(Sweep::Delete),
+        &ExistingServices::default(),
+        &mut found,
+    )
+    .await;
     sweep(&fixture, &settings(Sweep::Delete), &living(None), &mut found).await;
     assert_eq!(fixture.aws.writes(), Vec::<String>::new());
 }
@@ -242,10 +250,13 @@ async fn a_call_that_fails_finds_nothing() {
     let fixture = Fixture::new(World::default());
     let denied = outrigger_aws::Error::answered("DescribeSecurityGroups", "UnauthorizedOperation", "no");
     fixture.aws.fail_next("DescribeSecurityGroups", denied);
-    let sweep = fixture
-        .reconciler
-        .sweep(&settings(Sweep::Delete), &living(None), &mut Found::default())
-        .await;
+    let sweep = super::super::orphans::sweep::sweep(
+        &fixture.context,
+        &settings(Sweep::Delete),
+        &living(None),
+        &mut LastSweep::default(),
+    )
+    .await;
     assert!(sweep.is_err());
 }
 
@@ -268,9 +279,9 @@ fn uid(n: usize) -> String {
     format!("{n:08x}-0000-0000-0000-000000000000")
 }
 
-/// A cluster with so many load balancers whose Services exist, and another one of the same ID in the same VPC with so many
-/// whose Services do not exist here. None has targets.
-async fn same_id(own: usize, others: usize) -> (Fixture, Living) {
+/// A cluster with so many load balancers whose Services exist, and another one of the same ID in the same VPC with so
+/// many whose Services do not exist here. None has targets.
+async fn same_id(own: usize, others: usize) -> (Fixture, ExistingServices) {
     let fixture = Fixture::new(world());
     fixture.settle().await;
     fixture.aws.change(|world| {
@@ -278,7 +289,7 @@ async fn same_id(own: usize, others: usize) -> (Fixture, Living) {
         made.described.instances.clear();
         for n in 0..own + others {
             let mut more = made.clone();
-            more.described.name = super::super::names::load_balancer(&uid(n));
+            more.described.name = super::super::spec::names::load_balancer(&uid(n));
             if n >= own {
                 let service = format!("other/web-{n}");
                 more.tags.insert("kubernetes.io/service-name".into(), service);
@@ -296,12 +307,12 @@ async fn same_id(own: usize, others: usize) -> (Fixture, Living) {
         ("default", "web".to_owned(), "u1".to_owned()),
     ]);
     let services: Vec<Service> = all.map(service).collect();
-    (fixture, Living::of(services.iter()))
+    (fixture, ExistingServices::of(services.iter()))
 }
 
 /// What three searches write.
-async fn three_sweeps(fixture: &Fixture, living: &Living) -> Vec<String> {
-    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+async fn three_sweeps(fixture: &Fixture, living: &ExistingServices) -> Vec<String> {
+    let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     fixture.aws.forget_calls();
     for _ in 0..3 {
         sweep(fixture, &delete, living, &mut found).await;
@@ -317,7 +328,7 @@ async fn a_fifth_as_many_load_balancers_of_another_cluster_of_the_same_id_stay()
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_goes_while_instances_of_the_cluster_are_no_nodes() {
+async fn nothing_is_deleted_while_instances_of_the_cluster_are_no_nodes() {
     let (fixture, living) = same_id(100, 3).await;
     others_instance(&fixture, "i-b", 0);
     assert_eq!(three_sweeps(&fixture, &living).await, [""; 0]);
@@ -334,20 +345,24 @@ async fn an_instance_that_has_just_started_is_about_to_join() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_instances_may_not_be_described_nothing_goes() {
+async fn nothing_is_deleted_if_instances_cannot_be_described() {
     let (fixture, living) = same_id(100, 3).await;
-    let (delete, mut found) = (settings(Sweep::Delete), Found::default());
+    let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     sweep(&fixture, &delete, &living, &mut found).await;
     let denied = outrigger_aws::Error::answered("DescribeInstances", "UnauthorizedOperation", "no");
     fixture.aws.fail_next("DescribeInstances", denied);
-    assert!(fixture.reconciler.sweep(&delete, &living, &mut found).await.is_err());
+    assert!(
+        super::super::orphans::sweep::sweep(&fixture.context, &delete, &living, &mut found)
+            .await
+            .is_err()
+    );
     assert_eq!(fixture.aws.writes(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_load_balancer_with_targets_that_are_no_nodes_stays_until_they_are_terminated() {
     let (fixture, living) = same_id(100, 1).await;
-    let other = super::super::names::load_balancer(&uid(100));
+    let other = super::super::spec::names::load_balancer(&uid(100));
     // Too young to be counted as another cluster's, and a target all the same.
     others_instance(&fixture, "i-0123456789abcdef0", a_minute_ago());
     let id = InstanceId::new("i-0123456789abcdef0");
@@ -382,11 +397,11 @@ async fn a_network_load_balancer_with_targets_that_are_no_nodes_stays_with_all_t
 #[tokio::test(start_paused = true)]
 async fn what_has_the_uid_of_another_cluster_stays_and_is_no_leftover() {
     let (mut fixture, living) = same_id(100, 1).await;
-    let other = super::super::names::load_balancer(&uid(100));
+    let other = super::super::spec::names::load_balancer(&uid(100));
     let tag = |uid: &str| {
         fixture.aws.change(|world| {
             let balancer = world.load_balancers.get_mut(&other).unwrap();
-            let key = super::super::names::CLUSTER_UID_TAG.to_owned();
+            let key = super::super::spec::names::CLUSTER_UID_TAG.to_owned();
             balancer.tags.insert(key, uid.to_owned());
         });
     };
@@ -400,11 +415,11 @@ async fn what_has_the_uid_of_another_cluster_stays_and_is_no_leftover() {
     fixture.restart();
     assert_eq!(three_sweeps(&fixture, &living).await, [""; 0]);
     let report = settings(Sweep::Report);
-    sweep(&fixture, &report, &living, &mut Found::default()).await;
+    sweep(&fixture, &report, &living, &mut LastSweep::default()).await;
     assert_eq!(report.metrics.of("classic-load-balancer"), 0);
     fixture.aws.change(|world| {
         let balancer = world.load_balancers.get_mut(&other).unwrap();
-        let key = super::super::names::CLUSTER_UID_TAG.to_owned();
+        let key = super::super::spec::names::CLUSTER_UID_TAG.to_owned();
         balancer.tags.insert(key, "u-a".to_owned());
     });
     assert_eq!(three_sweeps(&fixture, &living).await.len(), 1);
@@ -438,7 +453,7 @@ async fn rules_that_name_a_group_which_somebody_uses_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rules_stay_where_the_users_of_their_group_may_not_be_asked_for() {
+async fn rules_stay_if_the_users_of_their_group_cannot_be_read() {
     let fixture = leftover_group().await;
     for _ in 0..3 {
         let denied = outrigger_aws::Error::answered("DescribeNetworkInterfaces", "UnauthorizedOperation", "no");
@@ -448,13 +463,13 @@ async fn rules_stay_where_the_users_of_their_group_may_not_be_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_leftovers_nobody_is_asked_about_instances() {
+async fn without_orphaned_resources_no_instances_are_read() {
     let fixture = two_clusters().await;
     sweep(
         &fixture,
         &settings(Sweep::Report),
         &living(Some(&fixture)),
-        &mut Found::default(),
+        &mut LastSweep::default(),
     )
     .await;
     let asked: Vec<_> = fixture.aws.calls().into_iter().map(|call| call.action).collect();

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::Error as AwsError;
 
-use super::super::sweep::{Found, Living, SweepMetrics, SweepSettings};
+use super::super::orphans::sweep::{ExistingServices, LastSweep, SweepMetrics, SweepSettings};
 use super::fixture::{Fixture, LB, world};
 use super::network;
 use super::network::deletion::{delete, is_clean};
@@ -151,14 +151,16 @@ async fn the_sweep_deletes_no_load_balancer_whose_tags_are_unknown() {
     fixture.aws.forget_calls();
     let kubernetes = serde_json::json!({"metadata": {"namespace": "default", "name": "kubernetes", "uid": "u0"}});
     let kubernetes: Service = serde_json::from_value(kubernetes).unwrap();
-    let (living, mut found) = (Living::of([kubernetes].iter()), Found::default());
+    let (living, mut found) = (ExistingServices::of([kubernetes].iter()), LastSweep::default());
     let settings = SweepSettings {
         mode: Sweep::Delete,
         period: std::time::Duration::from_secs(3600),
         metrics: SweepMetrics::default(),
     };
     for _ in 0..3 {
-        fixture.reconciler.sweep(&settings, &living, &mut found).await.unwrap();
+        super::super::orphans::sweep::sweep(&fixture.context, &settings, &living, &mut found)
+            .await
+            .unwrap();
     }
     assert_eq!(fixture.aws.writes(), Vec::<String>::new());
 }

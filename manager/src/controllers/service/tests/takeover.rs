@@ -8,7 +8,7 @@ use outrigger_aws::elb::{AccessLog, Attributes, HealthCheck, Listener, LoadBalan
 use outrigger_aws::fake::{FakeLoadBalancer, World};
 use serde_json::json;
 
-use super::super::names::FINALIZER;
+use super::super::spec::names::FINALIZER;
 use super::fixture::{Fixture, HOST, LB, world};
 
 fn tags(pairs: &[(&str, &str)]) -> outrigger_aws::Tags {

@@ -105,7 +105,7 @@ async fn too_few_addresses_are_refused_with_both_numbers_before_anything_is_made
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_is_refused_before_any_call() {
+async fn invalid_specs_are_refused_before_any_call() {
     for (annotation, value) in [
         ("extra-security-groups", ""),
         ("target-group-attributes", "x=true"),
@@ -176,7 +176,7 @@ async fn the_status_keeps_its_address_while_aws_says_that_the_load_balancer_is_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_existing_load_balancer_stays_where_it_is() {
+async fn an_existing_load_balancer_keeps_its_subnets() {
     let fixture = settled().await;
     fixture.aws.change(|world| {
         let mut better: Subnet = world.subnets[0].clone();

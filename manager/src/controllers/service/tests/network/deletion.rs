@@ -7,7 +7,7 @@ use outrigger_aws::Error as AwsError;
 use serde_json::json;
 
 use super::super::super::error::Error;
-use super::super::super::names::FINALIZER;
+use super::super::super::spec::names::FINALIZER;
 use super::super::fixture::Fixture;
 use super::*;
 
@@ -28,7 +28,7 @@ fn finalizers(fixture: &Fixture) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_service_leaves_nothing_and_is_let_go_last() {
+async fn a_deleted_service_leaves_nothing_and_loses_its_finalizer_last() {
     let fixture = settle(managed()).await;
     fixture.change(delete);
     fixture.sync().await.unwrap();
@@ -48,7 +48,7 @@ async fn a_deleted_service_leaves_nothing_and_is_let_go_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_aws_still_holds_is_tried_again_and_holds_the_service() {
+async fn a_resource_in_use_is_retried_and_keeps_the_finalizer() {
     let fixture = settle(managed()).await;
     let group = behind(&fixture.aws.world(), 80).described.arn;
     fixture.aws.change(|world| {
@@ -59,7 +59,7 @@ async fn what_aws_still_holds_is_tried_again_and_holds_the_service() {
     let error = fixture.sync().await.unwrap_err();
     assert!(matches!(error, Error::TargetGroupInUse { .. }), "{error}");
     assert_eq!(
-        fixture.reconciler.retry_after(&fixture.service()),
+        super::super::super::reconcile::retry_after(&fixture.context, &fixture.service()),
         Duration::from_secs(5)
     );
     assert_eq!(finalizers(&fixture), [FINALIZER]);
@@ -69,7 +69,7 @@ async fn what_aws_still_holds_is_tried_again_and_holds_the_service() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn both_kinds_are_looked_for_whatever_the_annotation_says_at_the_end() {
+async fn both_kinds_are_deleted_whatever_the_annotation() {
     let fixture = settle(managed()).await;
     fixture.annotate("type", "clb");
     fixture.change(delete);
@@ -119,7 +119,7 @@ async fn target_groups_of_others_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_process_left_over_is_found_after_a_start() {
+async fn target_groups_of_an_earlier_process_are_found_after_a_start() {
     let mut fixture = settled().await;
     fixture.change(|service| service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].node_port = Some(31080));
     let writes = [
@@ -189,7 +189,7 @@ async fn a_copy_of_a_cluster_does_not_delete_what_is_the_originals() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_tags_may_not_be_read_a_deletion_goes_by_the_name() {
+async fn without_readable_tags_resources_are_deleted_by_name() {
     let fixture = settle(managed()).await;
     let denied = AwsError::answered("DescribeTags", "AccessDenied", "no");
     fixture.aws.fail_next("DescribeTags/v2", denied);

@@ -50,7 +50,7 @@ async fn a_managed_group_is_made_first_and_opened_for_clients() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_networks_of_a_managed_group_are_added_before_others_go() {
+async fn client_networks_of_a_managed_group_are_added_before_others_are_revoked() {
     let fixture = settle(managed()).await;
     fixture.change(|service| {
         service.spec.as_mut().unwrap().load_balancer_source_ranges = Some(vec!["10.0.0.0/8".into()]);

@@ -5,9 +5,9 @@ mod crash;
 mod create;
 pub mod deletion;
 mod groups;
-pub mod heirs;
 mod node_rules;
 mod registered;
+pub mod shared_health_rules;
 mod update;
 
 use std::collections::BTreeMap;

@@ -109,7 +109,7 @@ async fn a_group_without_targets_loses_the_rules() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_rule_goes_while_the_groups_of_a_target_are_not_known() {
+async fn no_rule_is_revoked_while_the_groups_of_a_target_are_unknown() {
     let fixture = settled().await;
     let before = nodes(&fixture);
     fixture.aws.change(|world| {

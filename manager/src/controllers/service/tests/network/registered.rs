@@ -1,4 +1,5 @@
-//! Who counts as a target already. What is none yet has to be Ready to join, so that a target which is not counted leaves.
+//! Who counts as a target already. What is none yet has to be Ready to join, so that a target which is not counted
+//! leaves.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,8 +7,8 @@ use std::time::Duration;
 use outrigger_aws::InstanceId;
 use outrigger_aws::elbv2::TargetGroup;
 
-use super::super::super::memory::CONFIRMATION;
-use super::super::super::network::observe::{Existing, Group, Observed};
+use super::super::super::model::network::{Existing, Group, Observed};
+use super::super::super::queue::service_state::CONFIRMATION;
 use super::*;
 
 fn group(instance: &str, used_by: &[&str]) -> Group {
@@ -157,7 +158,8 @@ async fn nothing_is_opened_for_an_instance_that_is_no_more_and_leaves() {
     assert_eq!(rules(&fixture.aws.world(), "sg-other"), [""; 0]);
 }
 
-/// Somebody leads the listener to a group of their own, and the Service changes its protocol, which needs another listener.
+/// Somebody leads the listener to a group of their own, and the Service changes its protocol, which needs another
+/// listener.
 #[tokio::test(start_paused = true)]
 async fn a_group_that_nothing_uses_any_more_stays_until_a_loss_of_its_targets_is_confirmed() {
     let fixture = fixture();
@@ -234,8 +236,8 @@ async fn what_was_open_for_an_instance_that_is_no_more_is_closed_when_its_last_t
     assert_eq!(rules(&fixture.aws.world(), "sg-other"), [""; 0]);
 }
 
-/// A target group that an earlier process left tells of more targets than the one in use, and the first look fails, so that
-/// only the targets of that one are looked at then.
+/// A target group that an earlier process left tells of more targets than the one in use, and the first look fails, so
+/// that only the targets of that one are looked at then.
 #[tokio::test(start_paused = true)]
 async fn a_loss_of_several_groups_is_confirmed_though_not_all_of_it_is_seen_at_each_look() {
     let fixture = fixture();

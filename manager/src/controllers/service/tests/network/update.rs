@@ -4,7 +4,7 @@ use outrigger_aws::InstanceId;
 use serde_json::json;
 
 use super::super::super::error::Error;
-use super::super::super::memory::CONFIRMATION;
+use super::super::super::queue::service_state::CONFIRMATION;
 use super::super::fixture::Fixture;
 use super::*;
 
@@ -162,7 +162,7 @@ async fn what_can_be_changed_of_a_health_check_is_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ports_come_before_others_go() {
+async fn ports_are_added_before_others_are_removed() {
     let fixture = settled().await;
     port(&fixture, 0, |port| port.port = 8080);
     fixture.settle().await;
@@ -245,7 +245,7 @@ fn more_nodes(fixture: &Fixture, numbers: std::ops::Range<u32>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_target_group_loses_targets_before_others_come() {
+async fn targets_of_a_full_group_are_deregistered_first() {
     let fixture = settled().await;
     fixture.aws.change(|world| world.network.most_targets = Some(2));
     fixture.node("i-3", true);
@@ -275,7 +275,7 @@ async fn a_sudden_loss_waits_and_so_does_a_new_target_group() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_targets_go_in_calls_of_a_hundred() {
+async fn targets_are_sent_in_calls_of_a_hundred() {
     let fixture = fixture();
     more_nodes(&fixture, 100..350);
     fixture.settle().await;
@@ -302,7 +302,7 @@ async fn local_traffic_is_checked_at_its_own_port() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_group_that_aws_still_holds_lets_no_other_port_wait() {
+async fn a_target_group_in_use_blocks_no_other_port() {
     let fixture = settled().await;
     let old = behind(&fixture.aws.world(), 80).described.arn;
     fixture.aws.change(|world| _ = world.lingering.insert(old, 1));

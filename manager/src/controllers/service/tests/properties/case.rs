@@ -8,13 +8,13 @@ use proptest::prelude::*;
 use serde_json::json;
 use tokio::time::Duration;
 
-use super::super::super::names;
 use super::super::super::settings::Settings;
+use super::super::super::spec::names;
 use super::super::fixture::Fixture;
 use super::cluster::{Fact, NodeState, base, facts, nodes, settings};
 use super::edits::{Edit, edits};
 use super::network_edits::{self, NetworkEdit};
-use super::wishes::{Kind, Wish, wishes};
+use super::specs::{Kind, Wish, wishes};
 
 /// The time between two looks: enough for a sudden loss of targets to count.
 pub const PAUSE: Duration = Duration::from_secs(60);

@@ -7,9 +7,9 @@ use outrigger_aws::{InstanceId, Tags};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::super::super::classic::HealthProbe;
-use super::super::super::names;
+use super::super::super::settings::HealthProbe;
 use super::super::super::settings::Settings;
+use super::super::super::spec::names;
 use super::super::fixture::{LB, instance, world};
 use super::network_edits;
 

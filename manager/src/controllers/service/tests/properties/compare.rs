@@ -6,7 +6,7 @@ use outrigger_aws::ec2::{IpPermission, IpRange, SecurityGroup};
 use outrigger_aws::fake::World;
 use proptest::test_runner::TestCaseError;
 
-use super::super::super::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
+use super::super::super::spec::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
 use super::super::fixture::LB;
 use super::case::Case;
 use super::edits::own_groups;
@@ -27,7 +27,7 @@ pub struct Ours {
 impl Ours {
     /// What belongs to a Service that wants a load balancer.
     pub fn of(case: &Case, worlds: &[&World]) -> Self {
-        let mut ours = Self::doomed(worlds);
+        let mut ours = Self::owned_resources(worlds);
         // A tag without a value is made good, as if it were not there.
         let untagged = |id: &String| worlds.iter().any(|world| has_empty_tag(world, id));
         ours.groups
@@ -39,7 +39,7 @@ impl Ours {
     }
 
     /// What belongs to a Service that is deleted: a group that is tagged for others stays, whatever its name.
-    pub fn doomed(worlds: &[&World]) -> Self {
+    pub fn owned_resources(worlds: &[&World]) -> Self {
         let mut ours = Self::default();
         for world in worlds.iter().copied() {
             let own = own_groups(world).into_iter();

@@ -10,7 +10,7 @@ use super::case::{Case, cases};
 use super::compare::same;
 use super::deletion::{Deletion, deletions};
 use super::run::{End, Verdict, run, to_the_end};
-use super::wishes::Kind;
+use super::specs::Kind;
 
 struct Outcome {
     end: End,

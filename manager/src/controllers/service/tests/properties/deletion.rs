@@ -11,7 +11,7 @@ use super::compare::{Ours, others, same};
 use super::likeness::node_rules;
 use super::network_edits;
 use super::run::{End, Verdict, run, to_the_end};
-use super::wishes::Kind;
+use super::specs::Kind;
 
 /// A deletion: of a Service in this case, with or without a look before, by this way.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ async fn leaves_nothing(deletion: &Deletion) -> Verdict {
     let before = fixture.aws.world();
     let end = to_the_end(&fixture).await?;
     let after = fixture.aws.world();
-    let ours = Ours::doomed(&[&before, &after]);
+    let ours = Ours::owned_resources(&[&before, &after]);
     same(
         &others(after.clone(), &ours),
         &others(before, &ours),

@@ -9,8 +9,8 @@ use outrigger_aws::fake::{FakeLoadBalancer, World};
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
-use super::super::super::network::names::Owner;
-use super::super::super::{names, network};
+use super::super::super::spec::network::names::Owner;
+use super::super::super::spec::{names, network};
 use super::super::fixture::{LB, UID};
 use super::cluster::{CLUSTER_NAME, from_group, from_network};
 

@@ -10,7 +10,7 @@ use super::case::{Case, cases};
 use super::compare::{Ours, others, same};
 use super::likeness::{likeness, node_rules, targets, with_subnets_of};
 use super::run::{End, Verdict, run, to_the_end, waits_for_ec2};
-use super::wishes::Kind;
+use super::specs::Kind;
 
 /// Reads that one look costs at most, however much there is in the account: a quick look and the fresh one that has to
 /// come before writes, at a load balancer of three ports with used, wanted and left over target groups.
@@ -52,8 +52,8 @@ async fn comes_to_an_end(case: &Case) -> Verdict {
     forgets_its_past(case, &end, &after).await
 }
 
-/// How far a Service comes that AWS refuses for good depends on when it is looked at: a second controller may take away what
-/// the first one has kept until a loss of targets was confirmed.
+/// How far a Service comes that AWS refuses for good depends on when it is looked at: a second controller may take away
+/// what the first one has kept until a loss of targets was confirmed.
 fn may_come_further(end: &End) -> bool {
     matches!(end, End::Stuck(class, _) if class.starts_with("AWS"))
 }

@@ -15,7 +15,7 @@ use super::compare::{Ours, by_hand, others, same};
 use super::deletion::{Deletion, deletions};
 use super::network_edits::{balancer, target_groups};
 use super::run::{End, Verdict, run, to_the_end};
-use super::wishes::Kind;
+use super::specs::Kind;
 
 const ACTIONS: &[&str] = &[
     "ApplySecurityGroupsToLoadBalancer",
@@ -113,8 +113,8 @@ pub struct Fault {
     skip: usize,
 }
 
-/// An answer that says that the work is done already would be a lie at the first of these actions, and one that tells of
-/// another thing's quota at the others.
+/// An answer that says that the work is done already would be a lie at the first of these actions, and one that tells
+/// of another thing's quota at the others.
 fn lies(fault: &Fault) -> bool {
     let gone = fault.code.contains("NotFound");
     let there = fault.code.contains("Duplicate");
@@ -139,8 +139,8 @@ fn faults(kind: Kind) -> impl Strategy<Value = Vec<Fault>> {
     prop::collection::vec(fault, 1..=4).prop_filter("AWS does not lie twice", |faults| denied(faults) < 2)
 }
 
-/// How often EC2 says of rules that one of them is not there. Each of them is taken away alone then, and of that answer to a
-/// single rule nobody doubts.
+/// How often EC2 says of rules that one of them is not there. Each of them is taken away alone then, and of that answer
+/// to a single rule nobody doubts.
 fn denied(faults: &[Fault]) -> usize {
     let denies = |fault: &&Fault| fault.action == "RevokeSecurityGroupIngress" && fault.code.contains("NotFound");
     faults.iter().filter(denies).count()
@@ -196,8 +196,8 @@ async fn gets_over(staged: [Fixture; 2], faults: &[Fault]) -> Verdict {
     }
     let (calm_writes, writes) = (calm.aws.writes(), stormy.aws.writes());
     let (before, mut removed) = (removals(&calm_writes), removals(&writes));
-    // While the Service fails, targets follow the Nodes also in groups that are about to go or to be left, and rules are made
-    // for them that go again; of a security group that is about to go rules may be taken first.
+    // While the Service fails, targets follow the Nodes also in groups that are about to go or to be left, and rules
+    // are made for them that go again; of a security group that is about to go rules may be taken first.
     let goes = |action: &str, from: &String| before.contains(&(action.to_owned(), from.clone(), String::new()));
     let opened = opened(&writes);
     removed.retain(|(action, from, rule)| match action.as_str() {
@@ -208,8 +208,8 @@ async fn gets_over(staged: [Fixture; 2], faults: &[Fault]) -> Verdict {
         }
         _ => true,
     });
-    // Where rules are over their quota, those that nothing needs are closed before others are opened. If it is something else
-    // that stops the Service, an undisturbed run does not come to the closing.
+    // Where rules are over their quota, those that nothing needs are closed before others are opened. If it is
+    // something else that stops the Service, an undisturbed run does not come to the closing.
     let room = expected != End::Settled && faults.iter().any(|fault| fault.code == RULES_QUOTA);
     removed.retain(|(action, ..)| !room || action != "RevokeSecurityGroupIngress");
     let place = format!("undisturbed {calm_writes:#?}, with faults {writes:#?}");
@@ -246,8 +246,8 @@ fn without_tags(mut world: World) -> World {
     world
 }
 
-/// Without the right to read tags all is done that does not depend on them. Target groups that an earlier process has left
-/// over are known by their tags only, and so are the targets that only they have.
+/// Without the right to read tags all is done that does not depend on them. Target groups that an earlier process has
+/// left over are known by their tags only, and so are the targets that only they have.
 async fn needs_no_tags(staged: [Fixture; 2]) -> Verdict {
     let [allowed, denied] = staged;
     deny(&denied);

@@ -8,12 +8,12 @@ use outrigger_aws::elb::{HealthCheck, Listener};
 use outrigger_aws::elbv2::TargetHealthCheck;
 use outrigger_aws::fake::{FakeListener, FakeTargetGroup, World};
 
-use super::super::super::names;
-use super::super::super::network::names::{CLIENT_RULE, rule};
+use super::super::super::spec::names;
+use super::super::super::spec::network::names::{CLIENT_RULE, rule};
 use super::super::fixture::LB;
 use super::edits::own_groups;
 use super::network_edits::balancer;
-use super::wishes::Kind;
+use super::specs::Kind;
 
 /// A load balancer without its past.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +42,8 @@ pub struct Classic {
     pub proxied: BTreeMap<i32, bool>,
 }
 
-/// The same, with the subnets of `ideal` where that has another scheme: the scheme stays as it was made, and decides which
-/// subnets are chosen.
+/// The same, with the subnets of `ideal` where that has another scheme: the scheme stays as it was made, and decides
+/// which subnets are chosen.
 pub fn with_subnets_of(like: Likeness, (world, ideal): (&World, &World)) -> Likeness {
     let of = |world: &World| world.load_balancers.get(LB).map(|lb| lb.described.clone());
     match (like, of(world), of(ideal)) {

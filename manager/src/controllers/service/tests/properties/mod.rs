@@ -12,8 +12,8 @@ mod likeness;
 mod named;
 mod network_edits;
 mod run;
+mod specs;
 mod targets;
-mod wishes;
 
 use proptest::test_runner::{Config, RngSeed};
 

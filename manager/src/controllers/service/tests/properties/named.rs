@@ -1,6 +1,6 @@
 //! What the properties have found once.
 
-use super::super::super::names::PROXY_POLICY;
+use super::super::super::spec::names::PROXY_POLICY;
 use super::super::fixture::{Fixture, LB, world};
 
 #[tokio::test(start_paused = true)]

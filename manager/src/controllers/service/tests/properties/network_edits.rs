@@ -8,7 +8,7 @@ use outrigger_aws::fake::{FakeListener, FakeNetworkLoadBalancer, FakeTargetGroup
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
-use super::super::super::names;
+use super::super::super::spec::names;
 use super::super::fixture::LB;
 
 /// What the ARNs of things begin with.
@@ -125,8 +125,8 @@ pub fn target_groups(world: &World) -> BTreeSet<String> {
     used.chain(tagged.map(|group| group.described.arn.clone())).collect()
 }
 
-/// What the names of target groups begin with that were made by hand. They stay, and their targets follow the Nodes while a
-/// listener leads to them.
+/// What the names of target groups begin with that were made by hand. They stay, and their targets follow the Nodes
+/// while a listener leads to them.
 pub const BY_HAND: &str = "hand-";
 
 fn made_by_hand(network: &mut Network, name: &str, port: i32, protocol: &str) -> String {

@@ -7,8 +7,8 @@ use outrigger_aws::fake::World;
 use proptest::test_runner::TestCaseError;
 use tokio::time::Duration;
 
+use super::super::super::action::Next;
 use super::super::super::error::Error;
-use super::super::super::sync::Next;
 use super::super::fixture::Fixture;
 use super::case::PAUSE;
 
@@ -39,15 +39,15 @@ pub fn run(test: impl Future<Output = Verdict>) -> Verdict {
 pub fn class(error: &Error) -> String {
     match error {
         Error::Invalid(_) => "invalid".to_owned(),
-        Error::World(_) => "world".to_owned(),
+        Error::Environment(_) => "world".to_owned(),
         Error::GroupInUse { .. } => "group in use".to_owned(),
         Error::Aws(error) => format!("AWS {}", error.code().unwrap_or("without an answer")),
         other => format!("other {other}"),
     }
 }
 
-/// Whether a write offers a target whose instance EC2 does not list. AWS refuses that, and it is offered again, after longer
-/// and longer pauses, until EC2 lists it or its Node goes: that is waiting, and no step towards the end.
+/// Whether a write offers a target whose instance EC2 does not list. AWS refuses that, and it is offered again, after
+/// longer and longer pauses, until EC2 lists it or its Node goes: that is waiting, and no step towards the end.
 pub fn waits_for_ec2(write: &str, world: &World) -> bool {
     let mut words = write.split([' ', ',', ':']);
     let registers = words.next().is_some_and(|action| action.starts_with("Register"));

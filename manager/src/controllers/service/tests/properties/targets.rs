@@ -9,18 +9,18 @@ use outrigger_aws::ec2::{Instance, InstanceState};
 use outrigger_aws::fake::World;
 use proptest::prelude::*;
 
-use super::super::super::names;
+use super::super::super::spec::names;
 use super::case::{Case, cases};
 use super::cluster::NodeState;
 use super::likeness::targets;
 use super::run::{Verdict, run, to_the_end, waits_for_ec2};
-use super::wishes::Kind;
+use super::specs::Kind;
 
 /// Targets by port.
 type Targets = BTreeMap<i32, BTreeSet<InstanceId>>;
 
-/// The instances of Nodes that may be targets: not excluded, with the wanted labels, of the cluster or not listed. One that
-/// is terminated stays where it is a target, but AWS lets it join no group that is made.
+/// The instances of Nodes that may be targets: not excluded, with the wanted labels, of the cluster or not listed. One
+/// that is terminated stays where it is a target, but AWS lets it join no group that is made.
 fn may_be_targets(case: &Case, world: &World) -> BTreeSet<InstanceId> {
     let labels = case
         .wish

@@ -1,0 +1,98 @@
+//! What the controller does for a Service.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+
+use super::spec::names::FINALIZER;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServiceAction {
+    /// The Service is not managed.
+    Ignore,
+    /// Create or update the load balancer.
+    Ensure,
+    /// Delete the load balancer, then remove the finalizer.
+    Delete,
+}
+
+/// When to reconcile a Service again without a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    OnChange,
+    After(Duration),
+}
+
+/// Whether a Service requests a load balancer of this controller. A Service with any class belongs to another
+/// controller.
+fn wants(service: &Service) -> bool {
+    service
+        .spec
+        .as_ref()
+        .is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none())
+}
+
+#[must_use]
+pub fn has_finalizer(service: &Service) -> bool {
+    service
+        .metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|finalizer| finalizer == FINALIZER)
+}
+
+/// Whether the Service has a `loadBalancerClass`.
+#[must_use]
+pub fn has_class(service: &Service) -> bool {
+    service
+        .spec
+        .as_ref()
+        .is_some_and(|spec| spec.load_balancer_class.is_some())
+}
+
+#[must_use]
+pub fn action(service: &Service) -> ServiceAction {
+    let deleting = service.metadata.deletion_timestamp.is_some();
+    let kind = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
+    if has_finalizer(service) && (deleting || kind != Some("LoadBalancer")) {
+        return ServiceAction::Delete;
+    }
+    if wants(service) && !deleting {
+        ServiceAction::Ensure
+    } else {
+        ServiceAction::Ignore
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(kind: &str, class: Option<&str>, finalizer: bool, deleting: bool) -> ServiceAction {
+        let finalizers: &[&str] = if finalizer { &[FINALIZER] } else { &[] };
+        let deleted = deleting.then_some("2026-01-01T00:00:00Z");
+        action(
+            &serde_json::from_value(json!({
+                "metadata": {"finalizers": finalizers, "deletionTimestamp": deleted},
+                "spec": {"type": kind, "loadBalancerClass": class},
+            }))
+            .unwrap(),
+        )
+    }
+
+    #[test]
+    fn type_class_finalizer_and_deletion_decide() {
+        assert_eq!(of("LoadBalancer", None, false, false), ServiceAction::Ensure);
+        assert_eq!(of("LoadBalancer", None, true, false), ServiceAction::Ensure);
+        assert_eq!(of("LoadBalancer", Some("x"), false, false), ServiceAction::Ignore);
+        assert_eq!(of("LoadBalancer", Some("x"), true, false), ServiceAction::Ignore);
+        assert_eq!(of("LoadBalancer", None, true, true), ServiceAction::Delete);
+        assert_eq!(of("LoadBalancer", None, false, true), ServiceAction::Ignore);
+        assert_eq!(of("ClusterIP", None, true, false), ServiceAction::Delete);
+        assert_eq!(of("ClusterIP", None, false, false), ServiceAction::Ignore);
+        assert_eq!(of("LoadBalancer", Some("x"), true, true), ServiceAction::Delete);
+    }
+}

@@ -1,0 +1,33 @@
+//! The clients, settings and state that all functions of the controller share.
+
+use std::sync::Arc;
+
+use outrigger_leader::Permit;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::inventory::Aws;
+use super::queue::creation_queue::CreationQueues;
+use super::queue::node_sync::NodeSync;
+use super::queue::service_state::ServiceStates;
+use super::settings::Settings;
+use super::writer::Writer;
+use crate::node_cache::NodeCache;
+
+pub struct Context {
+    pub aws: Aws,
+    pub settings: Settings,
+    pub nodes: NodeCache,
+    pub writer: Arc<dyn Writer>,
+    pub permit: Permit,
+    /// State by Service.
+    pub states: ServiceStates,
+    pub node_sync: NodeSync,
+    /// Until then no target is removed because its Node is missing: the Nodes may not be complete.
+    pub settled_at: Instant,
+    /// Held from the observation before a deletion to its last write: load balancers share rules of the Nodes' groups,
+    /// and two concurrent deletions would each leave a rule to the other.
+    pub deleting: Mutex<()>,
+    /// Services that wait for the creation of a load balancer.
+    pub creation_queues: CreationQueues,
+}

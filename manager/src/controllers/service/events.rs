@@ -1,0 +1,404 @@
+//! Emits Events on Services. Reasons and messages are those of Kubernetes' service controller; `RepairedLoadBalancer`
+//! and warnings about limits are ours.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Service;
+use tokio::time::Instant;
+
+use super::context::Context;
+use super::error::Error;
+use super::execute::target_batches::RejectedTarget;
+use super::plan::quota::Fullness;
+use super::plan::subnets::is_internal;
+use super::plan::{Plan, Planned, Step};
+use super::queue::reason::Reason;
+use super::spec::desired::Desired;
+use super::spec::names::uid;
+use crate::events::EventType;
+
+/// The failed operation, at the beginning of the Event's message.
+pub(super) const ADD_FINALIZER: &str = "failed to add load balancer cleanup finalizer";
+pub(super) const ENSURE: &str = "failed to ensure load balancer";
+pub(super) const WRITE_STATUS: &str = "failed to update load balancer status";
+pub(super) const CHECK_BEFORE_CLEANUP: &str = "failed to check if load balancer exists before cleanup";
+pub(super) const DELETE: &str = "failed to delete load balancer";
+pub(super) const REMOVE_FINALIZER: &str = "failed to remove load balancer cleanup finalizer";
+
+/// At most this many names of Nodes are in a message.
+const MOST_NODES_NAMED: usize = 20;
+
+/// At most this many repairs are in a message.
+const MOST_REPAIRS_NAMED: usize = 5;
+
+/// A failure and the failed operation.
+#[derive(Debug)]
+pub(super) struct Failure {
+    failed: Failed,
+    pub error: Box<Error>,
+}
+
+#[derive(Debug)]
+enum Failed {
+    /// The sync of a Service, with the failed operation.
+    Sync(&'static str),
+    /// The update of targets for these Nodes.
+    Nodes(Vec<String>),
+    /// The deletion of the resources of a Service that is gone.
+    Orphan,
+}
+
+impl Failure {
+    /// The same failure, reported for an update after a change of Nodes.
+    pub fn after_node_change(self, reason: Reason, nodes: impl FnOnce() -> Vec<String>) -> Self {
+        if reason != Reason::NodesChanged {
+            return self;
+        }
+        let failed = Failed::Nodes(nodes());
+        Self { failed, ..self }
+    }
+
+    /// The same failure, reported for a Service that is gone.
+    pub fn of_orphan(self) -> Self {
+        let failed = Failed::Orphan;
+        Self { failed, ..self }
+    }
+
+    /// Reason and message of its Event.
+    fn event(&self) -> (&'static str, String) {
+        let error = self.error.chain();
+        match &self.failed {
+            Failed::Sync(during) => (
+                "SyncLoadBalancerFailed",
+                format!("Error syncing load balancer: {during}: {error}"),
+            ),
+            Failed::Orphan => (
+                "DeleteLoadBalancerFailed",
+                format!("Error deleting load balancer: {error}"),
+            ),
+            Failed::Nodes(nodes) => {
+                let (number, names) = (nodes.len(), some_of(nodes));
+                let message = format!(
+                    "Error updating load balancer with new hosts [{names}] [node names limited, total number of nodes: \
+                     {number}], error: {error}"
+                );
+                ("UpdateLoadBalancerFailed", message)
+            }
+        }
+    }
+}
+
+/// Adds the failed operation to an error.
+pub(super) trait During<T> {
+    fn during(self, what: &'static str) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<Error>> During<T> for Result<T, E> {
+    fn during(self, what: &'static str) -> Result<T, Failure> {
+        self.map_err(|error| Failure {
+            failed: Failed::Sync(what),
+            error: Box::new(error.into()),
+        })
+    }
+}
+
+/// The first names, and the number of the others.
+fn some_of(names: &[String]) -> String {
+    let mut some: Vec<String> = names.iter().take(MOST_NODES_NAMED).cloned().collect();
+    some.sort();
+    if names.len() > MOST_NODES_NAMED {
+        some.push(format!("<{} more>", names.len() - MOST_NODES_NAMED));
+    }
+    some.join(" ")
+}
+
+/// The message about repaired drift.
+fn repairs<'a>(steps: impl Iterator<Item = &'a Planned>) -> Option<String> {
+    let all: Vec<String> = steps
+        .map(|planned| format!("{} ({})", planned.step.action(), planned.reason))
+        .collect();
+    let more = all.len().saturating_sub(MOST_REPAIRS_NAMED);
+    let named = all.get(..all.len() - more)?.join(", ");
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    (!all.is_empty()).then(|| format!("Repaired load balancer, which was changed at AWS: {named}{more}"))
+}
+
+/// The message about refused targets. The target groups of a load balancer have the same instances, so each is named
+/// once.
+fn refusals(refused: &[RejectedTarget]) -> Option<String> {
+    let mut by_words: BTreeMap<(&str, &str), BTreeSet<String>> = BTreeMap::new();
+    for RejectedTarget { instance, action, why } in refused {
+        by_words.entry((action, why)).or_default().insert(instance.to_string());
+    }
+    let one = |((action, why), instances): (&(&str, &str), &BTreeSet<String>)| {
+        let instances: Vec<String> = instances.iter().cloned().collect();
+        format!("{action} of {}: {why}", some_of(&instances))
+    };
+    let all: Vec<String> = by_words.iter().map(one).collect();
+    (!all.is_empty()).then(|| {
+        format!(
+            "AWS refused some targets and took the others; it is tried again. See that these instances run in the load \
+             balancer's VPC, or keep their Nodes out by label node.kubernetes.io/exclude-from-external-load-balancers: {}",
+            all.join("; ")
+        )
+    })
+}
+
+/// Whether a step belongs to an update after a change of Nodes.
+fn follows_nodes(step: &Step) -> bool {
+    step.is_of_targets() || matches!(step, Step::Group(_))
+}
+
+/// Emits `EnsuringLoadBalancer` after a change of the spec.
+pub(super) async fn report_begin(context: &Context, service: &Service, reason: Reason) {
+    if reason == Reason::SpecChanged {
+        report_ensuring(context, service).await;
+    }
+}
+
+async fn report_ensuring(context: &Context, service: &Service) {
+    context
+        .states
+        .update(uid(service), |state| state.ensuring_reported = true);
+    let message = "Ensuring load balancer";
+    emit(context, service, EventType::Normal, "EnsuringLoadBalancer", message).await;
+}
+
+/// Emits an Event if no Node can be a target, once, and again with each change of the spec.
+pub(super) async fn report_no_nodes(context: &Context, service: &Service, none: bool, reason: Reason) {
+    let reported = context.states.update(uid(service), |state| {
+        std::mem::replace(&mut state.no_nodes_reported, none)
+    });
+    if none && (!reported || reason == Reason::SpecChanged) {
+        let message = "There are no available nodes for LoadBalancer";
+        emit(context, service, EventType::Warning, "UnAvailableLoadBalancer", message).await;
+    }
+}
+
+/// Emits `EnsuringLoadBalancer` before writes after a restart or retry, unless it was emitted.
+pub(super) async fn report_writes(context: &Context, service: &Service, plan: &Plan, reason: Reason) {
+    let unasked = matches!(reason, Reason::Restart | Reason::Retry) && !plan.steps.is_empty();
+    if unasked && !plan.changes_targets_only() && !context.states.of(uid(service)).ensuring_reported {
+        report_ensuring(context, service).await;
+    }
+}
+
+/// Emits the result of a plan.
+pub(super) async fn report_done(context: &Context, service: &Service, plan: &Plan, reason: Reason, no_nodes: bool) {
+    let ensuring = context.states.update(uid(service), |state| {
+        std::mem::replace(&mut state.ensuring_reported, false)
+    });
+    if ensuring {
+        let message = "Ensured load balancer";
+        emit(context, service, EventType::Normal, "EnsuredLoadBalancer", message).await;
+        return;
+    }
+    let unasked = |planned: &&Planned| reason == Reason::Resync || !follows_nodes(&planned.step);
+    if plan.steps.iter().any(|planned| !unasked(&planned)) && !no_nodes {
+        let message = "Updated load balancer with new hosts";
+        emit(context, service, EventType::Normal, "UpdatedLoadBalancer", message).await;
+    }
+    if let Some(message) = repairs(plan.steps.iter().filter(unasked)) {
+        emit(context, service, EventType::Normal, "RepairedLoadBalancer", &message).await;
+    }
+}
+
+/// Warns of groups near their quota, once for each change.
+pub(super) async fn report_fullness(context: &Context, service: &Service, fullness: Vec<Fullness>) {
+    if fullness.is_empty() {
+        return;
+    }
+    let before = context.states.update(uid(service), |state| {
+        std::mem::replace(&mut state.fullness_reported, fullness.clone())
+    });
+    for Fullness { group, rules, quota } in fullness.iter().filter(|full| !before.contains(full)) {
+        let group = group.as_deref().unwrap_or("of the load balancer");
+        let message = format!(
+            "Security group {group} will have {rules} rules of {quota} that AWS allows by default: name fewer client \
+             networks or ports, or have AWS raise the quota and set --security-group-rules-quota"
+        );
+        emit(
+            context,
+            service,
+            EventType::Warning,
+            "SecurityGroupNearlyFull",
+            &message,
+        )
+        .await;
+    }
+}
+
+/// Reports refused targets, if they have changed.
+pub(super) async fn report_refused(context: &Context, service: &Service, refused: &[RejectedTarget]) {
+    let Some(message) = refusals(refused) else {
+        return;
+    };
+    let news = context.states.update(uid(service), |state| {
+        state.is_news("TargetsRefused", &message, Instant::now())
+    });
+    tracing::warn!(refused = %message, "AWS refused targets of a load balancer");
+    if news {
+        emit(context, service, EventType::Warning, "TargetsRefused", &message).await;
+    }
+}
+
+/// Emits an Event if annotation `internal` asks for another scheme than the load balancer has, once.
+pub(super) async fn report_scheme(context: &Context, service: &Service, desired: &Desired, scheme: Option<&str>) {
+    let differs = is_internal(scheme, desired.internal()) != desired.internal();
+    let reported = context.states.update(uid(service), |state| {
+        std::mem::replace(&mut state.scheme_reported, differs)
+    });
+    let Some(scheme) = scheme.filter(|_| differs && !reported) else {
+        return;
+    };
+    let message = format!(
+        "Annotation service.beta.kubernetes.io/aws-load-balancer-internal has no effect on a load balancer that exists: \
+         this one stays {scheme}. For another scheme, delete the Service and create it again"
+    );
+    emit(context, service, EventType::Warning, "SchemeNotChanged", &message).await;
+}
+
+/// Emits an Event if AWS has denied reading tags, once in the life of the process: the role is the same for all
+/// Services.
+pub(super) async fn report_unread_tags(context: &Context, service: &Service) {
+    let Some(denial) = context.aws.tag_reads.denial.take_unreported() else {
+        return;
+    };
+    let message = format!(
+        "The controller's role may not read tags of load balancers, here and for other Services: missing or changed tags \
+         are not repaired, and orphaned resources are kept. All else is done. Allow \
+         elasticloadbalancing:DescribeTags to change that: {denial}"
+    );
+    emit(context, service, EventType::Warning, "TagsUnreadable", &message).await;
+}
+
+/// Emits an Event if AWS has denied listing zones, once in the life of the process.
+pub(super) async fn report_unlisted_zones(context: &Context, service: &Service) {
+    let Some(denial) = context.aws.zones.denial.take_unreported() else {
+        return;
+    };
+    let message = format!(
+        "The controller's role may not list zones, here and for other Services: whether a subnet is in a local or \
+         wavelength zone is derived from the zone's name. Allow ec2:DescribeAvailabilityZones to change that: {denial}"
+    );
+    emit(context, service, EventType::Warning, "ZonesUnreadable", &message).await;
+}
+
+/// Emits `DeletingLoadBalancer`, once.
+pub(super) async fn report_deletion(context: &Context, service: &Service, plan: &Plan) {
+    let reported = context.states.update(uid(service), |state| {
+        std::mem::replace(&mut state.deletion_reported, true)
+    });
+    if !reported && !plan.steps.is_empty() {
+        let message = "Deleting load balancer";
+        emit(context, service, EventType::Normal, "DeletingLoadBalancer", message).await;
+    }
+}
+
+pub(super) async fn report_deleted(context: &Context, service: &Service) {
+    let message = "Deleted load balancer";
+    emit(context, service, EventType::Normal, "DeletedLoadBalancer", message).await;
+}
+
+/// Records a failure and reports it, if it is new.
+pub(super) async fn report_failure(context: &Context, service: &Service, failure: &Failure) {
+    let (reason, message) = failure.event();
+    let (pause, is_news) = context.states.update(uid(service), |state| {
+        let pause = state.fail();
+        // AWS releases the group of a deleted load balancer after a while: not reported for the first minute.
+        let expected = matches!(*failure.error, Error::GroupInUse { .. }) && state.failures < 4;
+        let is_news = !expected
+            && !matches!(*failure.error, Error::NotLeader(_))
+            && state.is_news(reason, &message, Instant::now());
+        (pause, is_news)
+    });
+    tracing::warn!(error = %message, ?pause, "sync or deletion failed");
+    if is_news {
+        emit(context, service, EventType::Warning, reason, &message).await;
+    }
+}
+
+pub(super) async fn emit(context: &Context, service: &Service, kind: EventType, reason: &'static str, message: &str) {
+    context.writer.event(service, kind, reason, message).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::GroupStep;
+    use super::*;
+
+    #[test]
+    fn at_most_twenty_nodes_are_named() {
+        let names = |number: usize| (0..number).map(|n| format!("n{n:02}")).collect::<Vec<_>>();
+        assert_eq!(some_of(&names(2)), "n00 n01");
+        assert!(some_of(&names(20)).ends_with("n19"));
+        assert!(some_of(&names(23)).ends_with("n19 <3 more>"));
+    }
+
+    #[test]
+    fn failures_have_the_messages_of_kubernetes_service_controller() {
+        let failure = || {
+            let group = "sg-1".to_owned();
+            Err::<(), Error>(Error::GroupInUse { group })
+                .during(ENSURE)
+                .unwrap_err()
+        };
+        let (reason, message) = failure().after_node_change(Reason::Retry, Vec::new).event();
+        assert_eq!(reason, "SyncLoadBalancerFailed");
+        let beginning = "Error syncing load balancer: failed to ensure load balancer: security group sg-1";
+        assert!(message.starts_with(beginning), "{message}");
+        let (reason, message) = failure()
+            .after_node_change(Reason::NodesChanged, || vec!["a".into(), "b".into()])
+            .event();
+        assert_eq!(reason, "UpdateLoadBalancerFailed");
+        let beginning =
+            "Error updating load balancer with new hosts [a b] [node names limited, total number of nodes: 2], error: ";
+        assert!(message.starts_with(beginning), "{message}");
+        let (reason, message) = failure().of_orphan().event();
+        assert_eq!(reason, "DeleteLoadBalancerFailed");
+        assert!(
+            message.starts_with("Error deleting load balancer: security group sg-1"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn refused_targets_are_named_once_with_aws_words() {
+        let refused = |id: &str, why: &str| RejectedTarget {
+            instance: outrigger_aws::InstanceId::new(id),
+            action: "RegisterTargets",
+            why: why.into(),
+        };
+        assert_eq!(refusals(&[]), None);
+        let all = [
+            refused("i-1", "X: a"),
+            refused("i-2", "X: b"),
+            refused("i-1", "X: a"),
+            refused("i-3", "X: a"),
+        ];
+        let text = refusals(&all).unwrap();
+        assert!(
+            text.ends_with("RegisterTargets of i-1 i-3: X: a; RegisterTargets of i-2: X: b"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn repairs_are_named_with_their_reasons() {
+        let steps: Vec<Planned> = (0..7)
+            .map(|n| Planned::new(GroupStep::Delete("sg".into()), format!("r{n}")))
+            .collect();
+        assert_eq!(repairs(steps[..0].iter()), None);
+        let one = "Repaired load balancer, which was changed at AWS: DeleteSecurityGroup (r0)";
+        assert_eq!(repairs(steps[..1].iter()).as_deref(), Some(one));
+        assert!(
+            repairs(steps.iter())
+                .unwrap()
+                .ends_with("DeleteSecurityGroup (r4) and 2 more")
+        );
+    }
+}

@@ -1,0 +1,180 @@
+//! Executes the steps for a network load balancer.
+
+use outrigger_aws::elbv2::{ListenerSettings, MAX_TARGETS, Target};
+use outrigger_aws::{Error as AwsError, Kind};
+
+use super::super::error::Error;
+use super::super::plan::network::{BalancerRef, Step, TargetGroupRef};
+use super::target_batches::{RejectedTarget, hand_over};
+use super::{Created, Executor, is, resolve_all};
+
+const TOO_MANY_TARGETS: &str = "TooManyTargets";
+
+impl Executor<'_> {
+    /// # Errors
+    /// When AWS refuses, or the right to write has ended.
+    pub(in super::super) async fn network_step(&self, step: &Step, made: &mut Created) -> Result<(), Error> {
+        let (action, elb) = (step.action(), self.elbv2);
+        match step {
+            Step::CreateLoadBalancer { new, groups } => {
+                let mut new = new.clone();
+                new.security_groups = resolve_all(groups, made)?;
+                let balancer = self.write(action, elb.create_load_balancer(&new)).await?;
+                made.dns_name = Some(balancer.dns_name);
+                made.load_balancer = Some(balancer.arn);
+                Ok(())
+            }
+            Step::SetSecurityGroups(arn, groups) => {
+                let groups = resolve_all(groups, made)?;
+                self.write(action, elb.set_security_groups(arn, &groups)).await
+            }
+            Step::ModifyAttributes(of, attributes) => {
+                let arn = balancer(of, made)?;
+                self.write(action, elb.modify_attributes(&arn, attributes)).await
+            }
+            Step::DeleteLoadBalancer(arn) => self.write(action, elb.delete_load_balancer(arn)).await,
+            Step::CreateListener { .. } | Step::ModifyListener { .. } | Step::DeleteListener { .. } => {
+                self.listener_step(step, made).await
+            }
+            Step::CreateTargetGroup(_)
+            | Step::ModifyTargetGroupAttributes(..)
+            | Step::ModifyTargetGroup(..)
+            | Step::ChangeTargets { .. }
+            | Step::DeleteTargetGroup(_) => self.target_group_step(step, made).await,
+        }
+    }
+
+    async fn listener_step(&self, step: &Step, made: &Created) -> Result<(), Error> {
+        let (action, elb) = (step.action(), self.elbv2);
+        match step {
+            Step::CreateListener {
+                balancer: of,
+                listener,
+                group,
+                tags,
+            } => {
+                let (arn, listener) = (balancer(of, made)?, forwarding(listener, group, made)?);
+                self.write(action, elb.create_listener(&arn, &listener, tags)).await?;
+                Ok(())
+            }
+            Step::ModifyListener {
+                arn, listener, group, ..
+            } => {
+                let listener = forwarding(listener, group, made)?;
+                self.write(action, elb.modify_listener(arn, &listener)).await
+            }
+            Step::DeleteListener { arn, .. } => self.write(action, elb.delete_listener(arn)).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn target_group_step(&self, step: &Step, made: &mut Created) -> Result<(), Error> {
+        let (action, elb) = (step.action(), self.elbv2);
+        match step {
+            Step::CreateTargetGroup(new) => {
+                let arn = self.write(action, elb.create_target_group(new)).await?;
+                made.target_groups.insert(new.name.clone(), arn);
+                Ok(())
+            }
+            Step::ModifyTargetGroupAttributes(group, attributes) => {
+                let arn = target_group(group, made)?;
+                self.write(action, elb.modify_target_group_attributes(&arn, attributes))
+                    .await
+            }
+            Step::ModifyTargetGroup(arn, change) => self.write(action, elb.modify_target_group(arn, change)).await,
+            Step::ChangeTargets {
+                group,
+                add,
+                remove,
+                needed,
+            } => {
+                let arn = target_group(group, made)?;
+                let refused = self.change_targets(&arn, add, remove, *needed).await?;
+                made.refused.extend(refused);
+                Ok(())
+            }
+            Step::DeleteTargetGroup(arn) => self.delete_target_group(arn).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Registers targets before it deregisters others, so that there are never too few. In a full group the order is
+    /// reversed. Returns the targets that AWS refused.
+    async fn change_targets(
+        &self,
+        group: &str,
+        add: &[Target],
+        remove: &[Target],
+        needed: bool,
+    ) -> Result<Vec<RejectedTarget>, Error> {
+        let (first, second) = match self.register(group, add, needed).await {
+            Err(Error::Aws(error)) if error.code() == Some(TOO_MANY_TARGETS) && !remove.is_empty() => {
+                tracing::info!(
+                    group,
+                    "target group is full; deregistering targets before registering others"
+                );
+                let first = self.deregister(group, remove).await?;
+                (first, self.register(group, add, needed).await?)
+            }
+            registered => (registered?, self.deregister(group, remove).await?),
+        };
+        Ok([first, second].concat())
+    }
+
+    async fn register(&self, group: &str, targets: &[Target], needed: bool) -> Result<Vec<RejectedTarget>, Error> {
+        const ACTION: &str = "RegisterTargets";
+        let call =
+            |batch: Vec<Target>| async move { self.write(ACTION, self.elbv2.register_targets(group, &batch)).await };
+        hand_over(ACTION, targets, MAX_TARGETS, needed, call).await
+    }
+
+    async fn deregister(&self, group: &str, targets: &[Target]) -> Result<Vec<RejectedTarget>, Error> {
+        const ACTION: &str = "DeregisterTargets";
+        let call =
+            |batch: Vec<Target>| async move { self.write(ACTION, self.elbv2.deregister_targets(group, &batch)).await };
+        hand_over(ACTION, targets, MAX_TARGETS, false, call).await
+    }
+
+    /// AWS releases a deleted listener's target group some seconds later. The Service is requeued instead of blocking a
+    /// worker.
+    async fn delete_target_group(&self, arn: &str) -> Result<(), Error> {
+        let deleted = self
+            .write("DeleteTargetGroup", self.elbv2.delete_target_group(arn))
+            .await;
+        if is(&deleted, Kind::DependencyViolation) {
+            return Err(Error::TargetGroupInUse { arn: arn.to_owned() });
+        }
+        deleted
+    }
+}
+
+fn balancer(of: &BalancerRef, made: &Created) -> Result<String, Error> {
+    match of {
+        BalancerRef::Arn(arn) => Ok(arn.clone()),
+        BalancerRef::Created => made.load_balancer.clone().ok_or_else(|| unmade("CreateLoadBalancer")),
+    }
+}
+
+fn target_group(group: &TargetGroupRef, made: &Created) -> Result<String, Error> {
+    match group {
+        TargetGroupRef::Arn(arn) => Ok(arn.clone()),
+        TargetGroupRef::Created(name) => {
+            let arn = made.target_groups.get(name).cloned();
+            arn.ok_or_else(|| unmade("CreateTargetGroup"))
+        }
+    }
+}
+
+fn unmade(action: &'static str) -> Error {
+    Error::Aws(AwsError::unusable(
+        action,
+        "the plan names something that it does not make",
+    ))
+}
+
+fn forwarding(listener: &ListenerSettings, group: &TargetGroupRef, made: &Created) -> Result<ListenerSettings, Error> {
+    Ok(ListenerSettings {
+        target_group_arn: Some(target_group(group, made)?),
+        ..listener.clone()
+    })
+}

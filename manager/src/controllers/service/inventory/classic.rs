@@ -1,0 +1,134 @@
+//! Observes a classic load balancer and its resources.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::ec2::SecurityGroup;
+use outrigger_aws::{Error, InstanceId};
+
+use super::super::model::classic::{Existing, Observed, OwnedResources};
+use super::super::plan::targets::{Candidate, NodeInstance};
+use super::super::settings::Settings;
+use super::super::spec::annotations::Annotations;
+use super::super::spec::classic::desired::{Desired, Groups};
+use super::super::spec::names::{self, uid};
+use super::{Aws, Reader, classic_load_balancer, group_by_name, groups_by_id, referencing, vpc};
+
+/// Reads the input of a plan.
+///
+/// # Errors
+/// The first call that failed.
+pub async fn observe(
+    reader: &Reader<'_>,
+    desired: &Desired,
+    settings: &Settings,
+    candidates: &[Candidate],
+) -> Result<Observed, Error> {
+    let load_balancer = existing(reader, &desired.name).await?;
+    let own_group = group_by_name(reader, &settings.vpc_id, &desired.own_group.name).await?;
+    let mut observed = Observed {
+        load_balancer,
+        own_group,
+        ..Observed::default()
+    };
+    observed.vpc = vpc(reader, &desired.subnets, settings, &observed.attached()).await?;
+    observed.instances = reader.instances.look_up(&ids(candidates)).await?;
+    if !settings.disable_security_group_ingress {
+        observed.groups = groups_by_id(reader, of_instances(&observed.instances)).await?;
+        observed.referencing = referencing(reader, sources(desired, observed.own_group.as_ref())).await?;
+    }
+    Ok(observed)
+}
+
+/// Reads the input of an update of targets.
+///
+/// # Errors
+/// The first call that failed.
+pub async fn observe_targets(
+    reader: &Reader<'_>,
+    name: &str,
+    settings: &Settings,
+    candidates: &[Candidate],
+) -> Result<Observed, Error> {
+    let Some(described) = reader.elb.describe(name).await? else {
+        return Ok(Observed::default());
+    };
+    let mut observed = Observed {
+        load_balancer: Some(Existing {
+            described,
+            ..Existing::default()
+        }),
+        ..Observed::default()
+    };
+    observed.instances = reader.instances.look_up(&ids(candidates)).await?;
+    if !settings.disable_security_group_ingress {
+        observed.own_group = group_by_name(reader, &settings.vpc_id, &names::security_group(name)).await?;
+        observed.groups = groups_by_id(reader, of_instances(&observed.instances)).await?;
+    }
+    Ok(observed)
+}
+
+/// The resources of a Service's classic load balancer.
+///
+/// # Errors
+/// The first call that failed.
+pub async fn owned_resources(aws: &Aws, service: &Service, settings: &Settings) -> Result<OwnedResources, Error> {
+    let name = &names::load_balancer(uid(service));
+    let load_balancer = aws.elb.describe(name).await?.is_some();
+    let tags = match load_balancer {
+        true => aws.tag_reads.allowed(aws.elb.describe_tags(name).await)?,
+        false => None,
+    };
+    let group = names::security_group(name);
+    let reader = Reader::fresh(aws);
+    let own_group = group_by_name(&reader, &settings.vpc_id, &group).await?;
+    let sources: BTreeSet<String> = own_group.iter().map(|group| group.id.clone()).collect();
+    let referencing = referencing(&reader, sources).await?;
+    let annotations = Annotations::of(service);
+    let lists = [
+        annotations.list("security-groups"),
+        annotations.list("extra-security-groups"),
+    ];
+    let listed = lists.into_iter().flatten().flatten().collect();
+    Ok(OwnedResources {
+        load_balancer,
+        tags,
+        own_group,
+        referencing,
+        listed,
+    })
+}
+
+fn ids(candidates: &[Candidate]) -> BTreeSet<InstanceId> {
+    candidates.iter().map(|candidate| candidate.id.clone()).collect()
+}
+
+/// The security groups of instances.
+fn of_instances(instances: &BTreeMap<InstanceId, NodeInstance>) -> BTreeSet<String> {
+    let groups = instances.values().flat_map(|instance| &instance.security_groups);
+    groups.cloned().collect()
+}
+
+async fn existing(reader: &Reader<'_>, name: &str) -> Result<Option<Existing>, Error> {
+    let Some((described, tags)) = classic_load_balancer(reader, name).await? else {
+        return Ok(None);
+    };
+    let attributes = match reader.reads_attributes() {
+        true => reader.optional(reader.elb.attributes(name).await)?,
+        false => None,
+    };
+    Ok(Some(Existing {
+        described,
+        attributes,
+        tags,
+    }))
+}
+
+/// The load balancer's groups in rules of the Nodes' groups, now or before the annotations changed.
+fn sources(desired: &Desired, own: Option<&SecurityGroup>) -> BTreeSet<String> {
+    let mut sources: BTreeSet<String> = own.map(|group| group.id.clone()).into_iter().collect();
+    if let Groups::Given(given) = &desired.groups {
+        sources.extend(given.first().cloned());
+    }
+    sources
+}

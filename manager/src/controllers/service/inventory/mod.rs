@@ -1,0 +1,308 @@
+//! Reads AWS for load balancers of either kind, by name, ID or filter.
+//!
+//! Many Services need the same answers, most of all after a start, so that answers are shared:
+//!
+//! - subnets, route tables and security groups are shared for [`freshness::MAX_AGE`]; groups are read up to 200 per
+//!   call, with those that other Services will need;
+//! - after a start or a change of Nodes, a load balancer is described together with 19 others that wait. Such a
+//!   description is used once; later observations read their own load balancer;
+//! - an observation after a change of Nodes reads no attributes ([`Reader::for_targets`]).
+//!
+//! Stale answers do no harm. After a change of the Service or a failure no shared answer is used, since AWS may have
+//! changed too. Otherwise a [`Reader`] records the use of an answer that is older than its start. A plan from such
+//! answers is dropped and made again from fresh reads before anything is written or any error is reported
+//! (`observation::suffices`). So a stale answer costs reads, never a wrong write. Only drift of the last minute may be
+//! missed; the next resync finds it. Own changes are seen at once: a write to any security group invalidates all
+//! answers about groups ([`Shared::written`]), also those under way; subnets and route tables are never written here.
+//! Deletions read everything fresh.
+
+mod aws;
+pub mod classic;
+pub mod denial;
+pub mod freshness;
+pub mod network;
+pub mod node_groups;
+pub mod node_instances;
+mod prefetch;
+pub mod reader;
+mod sequence;
+pub mod shared;
+pub mod shared_health_rules;
+mod single_flight;
+pub mod tag_reads;
+pub mod target_group_list;
+pub mod unused_target_groups;
+pub mod zone_cache;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use outrigger_aws::ec2::{MAX_FILTER_VALUES, SecurityGroup, Subnet};
+use outrigger_aws::elb::LoadBalancer;
+use outrigger_aws::elbv2::NetworkLoadBalancer;
+use outrigger_aws::{Error, Filter, Tags};
+
+use super::model::known_tags::KnownTags;
+use super::plan::subnets::Vpc;
+use super::settings::Settings;
+use super::spec::annotations::Kind;
+use super::spec::request::Subnets;
+use shared::each;
+
+pub use aws::Aws;
+pub use reader::Reader;
+
+/// A classic load balancer and its tags, as far as they may be read.
+///
+/// # Errors
+/// When a call failed.
+pub async fn classic_load_balancer(
+    reader: &Reader<'_>,
+    name: &str,
+) -> Result<Option<(LoadBalancer, KnownTags)>, Error> {
+    let all = || reader.shared.load_balancers(Kind::Classic);
+    let many = |names: Vec<String>| async move {
+        let found = reader.elb.describe_many(&names).await?;
+        let names: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
+        let mut tags = reader.tag_reads.allowed(reader.elb.tags_of_many(&names).await)?;
+        let with_tags = found.into_iter().map(|found| {
+            let of_it = tags.as_mut().map(|tags| tags.remove(&found.name).unwrap_or_default());
+            (found.name.clone(), (found, KnownTags::of(of_it)))
+        });
+        Ok(with_tags.collect::<HashMap<_, _>>())
+    };
+    if let Some(ahead) = reader.shared.classic.take(name, reader.freshness(), all, many).await {
+        return Ok(ahead);
+    }
+    let Some(described) = reader.elb.describe(name).await? else {
+        return Ok(None);
+    };
+    let tags = reader.tag_reads.allowed(reader.elb.describe_tags(name).await)?;
+    Ok(Some((described, KnownTags::of(tags))))
+}
+
+/// A network load balancer. With its tags where many are described at once, so that one more call serves all of them,
+/// and only after a start: that it belongs to this cluster is found out once.
+///
+/// # Errors
+/// When the call failed, or the name belongs to a load balancer of another type.
+pub async fn network_load_balancer(
+    reader: &Reader<'_>,
+    name: &str,
+) -> Result<Option<(NetworkLoadBalancer, Option<Tags>)>, Error> {
+    let all = || reader.shared.load_balancers(Kind::Network);
+    let many = |names: Vec<String>| async move {
+        let found = reader.elbv2.load_balancers(&names).await?;
+        let arns: Vec<String> = found.iter().map(|found| found.arn.clone()).collect();
+        let mut tags = match reader.reads_owners && reader.reads_attributes() && !arns.is_empty() {
+            true => reader.tag_reads.allowed(reader.elbv2.tags(&arns).await)?,
+            false => None,
+        };
+        let with_tags = found.into_iter().map(|found| {
+            let of_it = tags.as_mut().map(|tags| tags.remove(&found.arn).unwrap_or_default());
+            (found.name.clone(), (found, of_it))
+        });
+        Ok(with_tags.collect::<HashMap<_, _>>())
+    };
+    if let Some(ahead) = reader.shared.network.take(name, reader.freshness(), all, many).await {
+        return Ok(ahead);
+    }
+    let found = reader.elbv2.load_balancers(&[name.to_owned()]).await?;
+    let found = found.into_iter().find(|balancer| balancer.name == name);
+    Ok(found.map(|balancer| (balancer, None)))
+}
+
+/// The groups of the account that this filter finds, by a tag or by the VPC, as far as they are `wanted`.
+///
+/// # Errors
+/// When the call failed.
+pub async fn groups_where(
+    reader: &Reader<'_>,
+    filter: Filter,
+    wanted: impl Fn(&SecurityGroup) -> bool,
+) -> Result<BTreeMap<String, SecurityGroup>, Error> {
+    let key = format!("{}={}", filter.name, filter.values.join(","));
+    let ask = |keys: BTreeSet<String>| async move {
+        let groups = Arc::new(reader.ec2.security_groups(&[filter]).await?);
+        Ok(keys.into_iter().map(|key| (key, Arc::clone(&groups))).collect())
+    };
+    let keys = BTreeSet::from([key]);
+    let found = reader
+        .shared
+        .found
+        .of(&keys, reader.freshness(), BTreeSet::new, ask)
+        .await?;
+    let groups = found.values().flat_map(|groups| groups.iter());
+    let wanted = groups.filter(|group| wanted(group));
+    Ok(wanted.map(|group| (group.id.clone(), group.clone())).collect())
+}
+
+/// The group of this name in the VPC; names are unique there.
+///
+/// # Errors
+/// When the call failed.
+pub async fn group_by_name(reader: &Reader<'_>, vpc_id: &str, name: &str) -> Result<Option<SecurityGroup>, Error> {
+    let ask = |names: BTreeSet<String>| async move {
+        let filters = [
+            Filter::new("group-name", names.iter().cloned()),
+            Filter::new("vpc-id", [vpc_id]),
+        ];
+        let groups = reader.ec2.security_groups(&filters).await?;
+        let named = groups
+            .into_iter()
+            .filter_map(|group| Some((group.name.clone()?, Some(Arc::new(group)))));
+        Ok(each(names, named.collect()))
+    };
+    let key = BTreeSet::from([name.to_owned()]);
+    let ahead = || reader.shared.groups_to_prefetch();
+    let mut found = reader.shared.named.of(&key, reader.freshness(), ahead, ask).await?;
+    Ok(found.remove(name).flatten().map(Arc::unwrap_or_clone))
+}
+
+/// The groups of these IDs, as far as EC2 lists them.
+///
+/// # Errors
+/// When a call failed.
+pub async fn groups_by_id(
+    reader: &Reader<'_>,
+    ids: BTreeSet<String>,
+) -> Result<BTreeMap<String, SecurityGroup>, Error> {
+    let ask = |ids: BTreeSet<String>| async move {
+        let listed: Vec<String> = ids.iter().cloned().collect();
+        let mut found = BTreeMap::new();
+        for chunk in listed.chunks(MAX_FILTER_VALUES) {
+            let filter = Filter::new("group-id", chunk.iter().cloned());
+            let groups = reader.ec2.security_groups(&[filter]).await?;
+            found.extend(
+                groups
+                    .into_iter()
+                    .map(|group| (group.id.clone(), Some(Arc::new(group)))),
+            );
+        }
+        Ok(each(ids, found))
+    };
+    let found = reader
+        .shared
+        .groups
+        .of(&ids, reader.freshness(), BTreeSet::new, ask)
+        .await?;
+    let listed = found
+        .into_iter()
+        .filter_map(|(id, group)| Some((id, Arc::unwrap_or_clone(group?))));
+    Ok(listed.collect())
+}
+
+/// The groups with a rule that names one of `sources`, at most 200; no source: no call.
+///
+/// # Errors
+/// When the call failed.
+pub async fn referencing(reader: &Reader<'_>, sources: BTreeSet<String>) -> Result<Vec<SecurityGroup>, Error> {
+    let ask = |sources: BTreeSet<String>| async move {
+        let filter = Filter::new("ip-permission.group-id", sources.iter().cloned());
+        let mut by_source = BTreeMap::<String, Vec<Arc<SecurityGroup>>>::new();
+        for group in reader.ec2.security_groups(&[filter]).await? {
+            let group = Arc::new(group);
+            let pairs = group.ingress.iter().flat_map(|rule| &rule.groups);
+            let named: BTreeSet<&String> = pairs.filter_map(|pair| pair.group_id.as_ref()).collect();
+            for source in named {
+                by_source.entry(source.clone()).or_default().push(Arc::clone(&group));
+            }
+        }
+        Ok(each(sources, by_source))
+    };
+    let ahead = || reader.shared.sources_to_prefetch();
+    let found = reader
+        .shared
+        .referencing
+        .of(&sources, reader.freshness(), ahead, ask)
+        .await?;
+    let groups = found.into_values().flatten();
+    let once: BTreeMap<String, Arc<SecurityGroup>> = groups.map(|group| (group.id.clone(), group)).collect();
+    Ok(once.into_values().map(Arc::unwrap_or_clone).collect())
+}
+
+/// Reads what subnets are chosen from, for a load balancer that stands in `attached`.
+///
+/// # Errors
+/// The first call that failed.
+pub async fn vpc(
+    reader: &Reader<'_>,
+    wanted: &Subnets,
+    settings: &Settings,
+    attached: &BTreeSet<String>,
+) -> Result<Vpc, Error> {
+    match wanted {
+        Subnets::Discover => discovered(reader, settings).await,
+        Subnets::Listed { ids, names } => {
+            let by_id: BTreeSet<String> = ids.iter().chain(attached).cloned().collect();
+            listed(reader, settings, by_id, names).await
+        }
+    }
+}
+
+/// All subnets of the VPC.
+///
+/// # Errors
+/// When the call failed.
+pub async fn subnets_of_vpc(reader: &Reader<'_>, settings: &Settings) -> Result<Vec<Subnet>, Error> {
+    let vpc_id = &settings.vpc_id;
+    let key = BTreeSet::from([vpc_id.clone()]);
+    let ask = |_| async {
+        let subnets = reader.ec2.subnets(&[Filter::new("vpc-id", [vpc_id])]).await?;
+        Ok(BTreeMap::from([(vpc_id.clone(), Arc::new(subnets))]))
+    };
+    let mut subnets = reader
+        .shared
+        .subnets
+        .of(&key, reader.freshness(), BTreeSet::new, ask)
+        .await?;
+    Ok(subnets.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default())
+}
+
+async fn discovered(reader: &Reader<'_>, settings: &Settings) -> Result<Vpc, Error> {
+    let vpc_id = &settings.vpc_id;
+    let key = BTreeSet::from([vpc_id.clone()]);
+    let ask_tables = |_| async {
+        let tables = reader.ec2.route_tables(vpc_id).await?;
+        Ok(BTreeMap::from([(vpc_id.clone(), Arc::new(tables))]))
+    };
+    let subnets = subnets_of_vpc(reader, settings).await?;
+    let tables = reader
+        .shared
+        .route_tables
+        .of(&key, reader.freshness(), BTreeSet::new, ask_tables);
+    let mut tables = tables.await?;
+    let route_tables = tables.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default();
+    let zones = reader.zones.covering(reader.ec2.as_ref(), &subnets).await?;
+    Ok(Vpc {
+        subnets,
+        route_tables,
+        zones,
+        named: BTreeSet::new(),
+    })
+}
+
+async fn listed(
+    reader: &Reader<'_>,
+    settings: &Settings,
+    by_id: BTreeSet<String>,
+    names: &[String],
+) -> Result<Vpc, Error> {
+    let (mut found, mut of_names) = (Vec::new(), BTreeSet::new());
+    if !by_id.is_empty() {
+        found = reader.ec2.subnets(&[Filter::new("subnet-id", by_id)]).await?;
+    }
+    if !names.is_empty() {
+        let of_vpc = Filter::new("vpc-id", [&settings.vpc_id]);
+        let named = [Filter::new("tag:Name", names.iter().cloned()), of_vpc];
+        let more = reader.ec2.subnets(&named).await?;
+        of_names.extend(more.iter().map(|subnet| subnet.id.clone()));
+        let known: BTreeSet<String> = found.iter().map(|subnet| subnet.id.clone()).collect();
+        found.extend(more.into_iter().filter(|subnet| !known.contains(&subnet.id)));
+    }
+    Ok(Vpc {
+        subnets: found,
+        named: of_names,
+        ..Vpc::default()
+    })
+}

@@ -1,0 +1,93 @@
+//! Reading AWS on behalf of one Service.
+
+use std::ops::Deref;
+use std::sync::{Mutex, PoisonError};
+
+use outrigger_aws::Error;
+
+use super::aws::Aws;
+use super::freshness::Freshness;
+
+/// AWS with the age limits of one observation.
+pub struct Reader<'a> {
+    aws: &'a Aws,
+    freshness: Freshness,
+    for_targets: bool,
+    denied: Mutex<Option<Error>>,
+}
+
+impl<'a> Reader<'a> {
+    /// Accepts answers that other Services were given up to [`MAX_AGE`](super::freshness::MAX_AGE) ago.
+    #[must_use]
+    pub fn cached(aws: &'a Aws) -> Self {
+        Self::new(aws, true)
+    }
+
+    /// The same after a change of Nodes: attributes, which take one call for each load balancer and target group, are
+    /// not read.
+    #[must_use]
+    pub fn for_targets(aws: &'a Aws) -> Self {
+        Self {
+            for_targets: true,
+            ..Self::new(aws, true)
+        }
+    }
+
+    /// Accepts only answers from now on.
+    #[must_use]
+    pub fn fresh(aws: &'a Aws) -> Self {
+        Self::new(aws, false)
+    }
+
+    fn new(aws: &'a Aws, cached: bool) -> Self {
+        Self {
+            aws,
+            freshness: Freshness::starting_now(cached),
+            for_targets: false,
+            denied: Mutex::default(),
+        }
+    }
+
+    /// The age limits, and whether an older answer was used.
+    #[must_use]
+    pub fn freshness(&self) -> &Freshness {
+        &self.freshness
+    }
+
+    /// Whether it reads attributes.
+    #[must_use]
+    pub fn reads_attributes(&self) -> bool {
+        !self.for_targets
+    }
+
+    /// The answer of a read that a plan can do without: `None` if AWS denies the action. The denial is kept for
+    /// [`Reader::denied`].
+    ///
+    /// # Errors
+    /// When the read failed for any other reason.
+    pub fn optional<T>(&self, answer: Result<T, Error>) -> Result<Option<T>, Error> {
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) if error.is_denied_action() => {
+                let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+                denied.get_or_insert(error);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The first read that AWS denied and that the plan was made without.
+    #[must_use]
+    pub fn denied(&self) -> Option<Error> {
+        self.denied.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Deref for Reader<'_> {
+    type Target = Aws;
+
+    fn deref(&self) -> &Aws {
+        self.aws
+    }
+}

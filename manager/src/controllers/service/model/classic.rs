@@ -1,0 +1,71 @@
+//! A classic load balancer and what belongs to it, as AWS describes them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use outrigger_aws::ec2::SecurityGroup;
+use outrigger_aws::elb::{Attributes, LoadBalancer};
+use outrigger_aws::{InstanceId, Tags};
+
+use super::super::plan::subnets::Vpc;
+use super::super::plan::targets::NodeInstance;
+use super::known_tags::KnownTags;
+
+/// A load balancer that exists.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Existing {
+    /// Its description.
+    pub described: LoadBalancer,
+    /// Its attributes, if they were read.
+    pub attributes: Option<Attributes>,
+    /// Its tags.
+    pub tags: KnownTags,
+}
+
+/// What AWS has for one Service.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Observed {
+    /// The load balancer of the Service's name.
+    pub load_balancer: Option<Existing>,
+    /// The group that was made for it.
+    pub own_group: Option<SecurityGroup>,
+    /// What its subnets are chosen from.
+    pub vpc: Vpc,
+    /// The instances of the candidates, as far as EC2 lists them.
+    pub instances: BTreeMap<InstanceId, NodeInstance>,
+    /// The security groups of these instances.
+    pub groups: BTreeMap<String, SecurityGroup>,
+    /// Groups with a rule that names a group of the load balancer.
+    pub referencing: Vec<SecurityGroup>,
+    /// Attached subnets that an earlier observation, long enough ago, has not chosen.
+    pub unchosen_before: BTreeSet<String>,
+}
+
+impl Observed {
+    /// The scheme of the load balancer, if it exists.
+    #[must_use]
+    pub fn scheme(&self) -> Option<&str> {
+        self.load_balancer.as_ref()?.described.scheme.as_deref()
+    }
+
+    /// The subnets that the load balancer stands in.
+    #[must_use]
+    pub fn attached(&self) -> BTreeSet<String> {
+        let subnets = self.load_balancer.as_ref().map(|existing| &existing.described.subnets);
+        subnets.cloned().unwrap_or_default()
+    }
+}
+
+/// What is left of a Service at AWS.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OwnedResources {
+    /// Whether its load balancer exists.
+    pub load_balancer: bool,
+    /// That load balancer's tags; `None`: they are not known.
+    pub tags: Option<Tags>,
+    /// The group that was made for it, found by name: also when the load balancer is gone or never came to be.
+    pub own_group: Option<SecurityGroup>,
+    /// Groups with a rule that names that group.
+    pub referencing: Vec<SecurityGroup>,
+    /// Groups that the Service's annotations list; they are someone else's.
+    pub listed: Vec<String>,
+}

@@ -1,0 +1,182 @@
+//! Observes AWS for a Service and plans the changes.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::ec2::SecurityGroup;
+use outrigger_aws::{Error as AwsError, InstanceId, Kind};
+use tokio::time::Instant;
+
+use super::context::Context;
+use super::error::Error;
+use super::inventory::Reader;
+use super::inventory::freshness::MAX_AGE;
+use super::inventory::target_group_list::Search;
+use super::ownership::LoadBalancerIdentity;
+use super::plan::Plan;
+use super::plan::targets::{self, Candidate};
+use super::queue::reason::Reason;
+use super::spec::desired::Desired;
+use super::spec::names::uid;
+use super::{inventory, plan};
+
+pub(super) struct Observation {
+    pub plan: Plan,
+    /// The address of the existing load balancer.
+    pub hostname: Option<String>,
+    /// The observed security groups.
+    pub groups: Vec<SecurityGroup>,
+    /// The existing load balancer.
+    pub identity: Option<LoadBalancerIdentity>,
+    /// The scheme of the existing load balancer.
+    pub scheme: Option<String>,
+    /// Whether attributes were read.
+    pub is_full: bool,
+    /// A read that AWS denied and that the plan was made without.
+    pub denied: Option<AwsError>,
+    /// The exact names of target groups that are or will be the Service's.
+    pub given_names: BTreeSet<String>,
+}
+
+/// One reconciliation of a Service.
+pub(super) struct Pass<'a> {
+    pub service: &'a Service,
+    pub desired: &'a Desired,
+    /// Nodes that may be targets.
+    pub candidates: &'a [Candidate],
+    /// Targets with a confirmed loss.
+    pub going: &'a BTreeSet<InstanceId>,
+    pub reason: Reason,
+    /// Whether the next full observation is due.
+    pub due: bool,
+    /// No Node may be a target of any Service.
+    pub no_nodes: bool,
+}
+
+/// Observes AWS and makes a plan. Without a change of the spec or a failure, shared answers are used first; if they
+/// lead to a write, AWS is read again.
+///
+/// # Errors
+/// A failed read, or a spec that cannot be met.
+pub(super) async fn observe(context: &Context, pass: &Pass<'_>, search: Search) -> Result<Observation, Error> {
+    // With so short a resync period, shared answers would hide drift.
+    let often = context
+        .settings
+        .resync_period
+        .is_some_and(|period| period < 2 * MAX_AGE);
+    if !often && !pass.reason.needs_fresh_reads() {
+        let cached = match pass.reason {
+            Reason::NodesChanged if !pass.due => Reader::for_targets(&context.aws),
+            _ => Reader::cached(&context.aws),
+        };
+        let observation = observe_with(context, &cached, pass, search).await;
+        if suffices(&cached, &observation.as_ref().map(|observation| &observation.plan)) {
+            return observation;
+        }
+    }
+    observe_with(context, &Reader::fresh(&context.aws), pass, search).await
+}
+
+async fn observe_with(
+    context: &Context,
+    reader: &Reader<'_>,
+    pass: &Pass<'_>,
+    search: Search,
+) -> Result<Observation, Error> {
+    let Pass {
+        candidates,
+        going: seen_gone,
+        ..
+    } = *pass;
+    match pass.desired {
+        Desired::Classic(desired) => {
+            let mut observed = inventory::classic::observe(reader, desired, &context.settings, candidates).await?;
+            let state = context.states.of(uid(pass.service));
+            observed.unchosen_before = state.unchosen_subnets(Instant::now());
+            if let Some(existing) = &mut observed.load_balancer {
+                existing.tags = std::mem::take(&mut existing.tags).or_set(&state.tags_set);
+            }
+            let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
+            let candidates = &with_held(context, candidates, registered, seen_gone);
+            let plan = plan::classic::plan(plan::classic::PlanInput {
+                desired,
+                settings: &context.settings,
+                observed: &observed,
+                candidates,
+                seen_gone,
+            })?;
+            let scheme = observed.scheme().map(str::to_owned);
+            let identity = observed.load_balancer.as_ref().map(LoadBalancerIdentity::classic);
+            let groups = observed.groups.into_values().chain(observed.own_group);
+            Ok(Observation {
+                plan,
+                identity,
+                scheme,
+                groups: groups.chain(observed.referencing).collect(),
+                is_full: reader.reads_attributes(),
+                denied: reader.denied(),
+                given_names: BTreeSet::new(),
+                hostname: observed.load_balancer.map(|existing| existing.described.dns_name),
+            })
+        }
+        Desired::Network(desired) => {
+            let given = &context.states.of(uid(pass.service)).given_names;
+            let observed =
+                inventory::network::observe(reader, desired, &context.settings, candidates, (search, given)).await?;
+            let registered = observed.registered();
+            let candidates = &with_held(context, candidates, Some(&registered), seen_gone);
+            let plan = plan::network::plan(plan::network::PlanInput {
+                desired,
+                settings: &context.settings,
+                observed: &observed,
+                candidates,
+                seen_gone,
+            })?;
+            Ok(Observation {
+                plan,
+                hostname: observed.address(),
+                identity: observed.load_balancer.as_ref().map(LoadBalancerIdentity::network),
+                scheme: observed.scheme().map(str::to_owned),
+                given_names: observed.given_names(desired),
+                groups: observed.security_groups(),
+                is_full: reader.reads_attributes(),
+                denied: reader.denied(),
+            })
+        }
+    }
+}
+
+/// The candidates, and shortly after a start also the registered targets, except for those with a confirmed loss.
+pub(super) fn with_held(
+    context: &Context,
+    candidates: &[Candidate],
+    registered: Option<&BTreeSet<InstanceId>>,
+    going: &BTreeSet<InstanceId>,
+) -> Vec<Candidate> {
+    let held = registered.filter(|_| Instant::now() < context.settled_at);
+    targets::with_held(candidates, held.into_iter().flatten(), going)
+}
+
+/// Whether a plan or an error of these reads may be acted upon, or fresh reads have to come first.
+///
+/// Nothing is written and no error is reported because of an answer from before the start, with one exception: a
+/// description of the load balancer from the last minute is enough to change targets, since adding one that is
+/// registered or removing one that is not changes nothing, and subnets and groups do not decide which Nodes are
+/// targets.
+fn suffices(reader: &Reader<'_>, outcome: &Result<&Plan, &Error>) -> bool {
+    let (older_balancer, older) = (
+        reader.freshness().used_older_balancer(),
+        reader.freshness().used_older(),
+    );
+    match outcome {
+        Ok(plan) if plan.refused.is_some() => !older && reader.reads_attributes(),
+        Ok(plan) if plan.steps.is_empty() => true,
+        Ok(plan) if plan.changes_targets_only() => !older_balancer,
+        // The other steps may concern attributes, which were not read for targets.
+        Ok(_) => !older && reader.reads_attributes(),
+        Err(_) if !older => true,
+        Err(Error::Environment(_)) => false,
+        Err(Error::Aws(error)) => error.kind() != Kind::NotFound,
+        Err(_) => true,
+    }
+}

@@ -1,0 +1,182 @@
+//! Deletes orphaned resources one by one. If AWS refuses a deletion, the next sweep retries it.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::ec2::{IpPermission, SecurityGroup};
+use outrigger_aws::limit::Lane;
+use outrigger_aws::{Filter, Kind};
+
+use super::super::super::context::Context;
+use super::super::super::error::Error;
+use super::super::super::execute::{Executor, apply};
+use super::super::super::inventory::Reader;
+use super::super::super::inventory::shared_health_rules::other_users;
+use super::super::super::inventory::target_group_list::Search;
+use super::super::super::plan::health_rules::{Check, check, checks_of, shares};
+use super::super::super::plan::network::as_permissions;
+use super::super::super::plan::{GroupStep, Plan, Planned, Step, group_deletion};
+use super::super::super::spec::network::names::HEALTH_RULE;
+use super::decide::{Inventory, OrphanedResource, Resource};
+use crate::aws_write;
+
+/// # Errors
+/// When leadership has ended.
+pub(super) async fn delete_resources(
+    context: &Context,
+    inventory: &Inventory,
+    orphaned_resources: &[OrphanedResource],
+) -> Result<(), Error> {
+    for resource in orphaned_resources {
+        let (kind, id, of) = (resource.what.kind(), resource.what.id(), &resource.of);
+        tracing::info!(kind, id, of, "deleting orphaned AWS resource");
+        match delete_resource(context, inventory, &resource.what).await {
+            Ok(()) => {}
+            Err(Error::NotLeader(lost)) => return Err(Error::NotLeader(lost)),
+            Err(error) => {
+                let error = error.chain();
+                tracing::warn!(
+                    kind,
+                    id,
+                    of,
+                    error,
+                    "cannot delete orphaned AWS resource; the next sweep retries"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn delete_resource(context: &Context, inventory: &Inventory, what: &Resource) -> Result<(), Error> {
+    let (aws, permit) = (&context.aws, &context.permit);
+    match what {
+        Resource::Classic(name) => aws_write::write(permit, "DeleteLoadBalancer", aws.elb.delete(name)).await??,
+        Resource::Network(arn) => {
+            let delete = aws.elbv2.delete_load_balancer(arn);
+            aws_write::write(permit, "DeleteLoadBalancer", delete).await??;
+        }
+        Resource::TargetGroup(arn) => {
+            let delete = aws.elbv2.delete_target_group(arn);
+            aws_write::write(permit, "DeleteTargetGroup", delete).await??;
+        }
+        Resource::Rules(group, description) => {
+            let group = inventory.groups.iter().find(|other| other.id == *group);
+            if let Some(group) = group.filter(|_| !is_unmanaged(context)) {
+                // Other deletions wait for the lock that this takes.
+                Box::pin(Lane::Lifecycle.run(delete_rules(context, group, description))).await?;
+            }
+        }
+        Resource::Group(id) => delete_group(context, id).await?,
+    }
+    Ok(())
+}
+
+/// Deletes rules of health checks; those that other load balancers need are handed over.
+async fn delete_rules(context: &Context, group: &SecurityGroup, description: &str) -> Result<(), Error> {
+    let _alone = context.deleting.lock().await;
+    let (kind, load_balancer) = description.split_once('=').unwrap_or_default();
+    let mut checks = BTreeSet::new();
+    if kind == HEALTH_RULE {
+        checks = checks_of([group].into_iter(), load_balancer);
+    }
+    let (reader, settings) = (Reader::fresh(&context.aws), &context.settings);
+    let other_users = other_users(&reader, settings, load_balancer, &checks, Search::Now).await?;
+    let mut steps = Vec::new();
+    for (other_user, checks) in shares(&other_users, checks.into_iter()) {
+        let step = GroupStep::HandOver {
+            group: group.id.clone(),
+            rules: as_permissions(&checks, load_balancer),
+            to: as_permissions(&checks, other_user),
+        };
+        steps.push(Planned::new(step, format!("{other_user} needs the rule")));
+    }
+    let rest = described(group, description, |check| !other_users.contains_key(check));
+    if !rest.is_empty() {
+        let step = GroupStep::Revoke(group.id.clone(), rest);
+        steps.push(Planned::new(step, "it is left over"));
+    }
+    let plan = Plan {
+        steps,
+        ..Plan::default()
+    };
+    let nobody = Service::default();
+    apply(&plan, &Executor::new(context, &nobody, load_balancer))
+        .await
+        .map(drop)
+}
+
+fn is_unmanaged(context: &Context) -> bool {
+    context.settings.disable_security_group_ingress
+}
+
+async fn revoke(context: &Context, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
+    if rules.is_empty() {
+        return Ok(());
+    }
+    let revoke = context.aws.ec2.revoke_ingress(group, rules);
+    aws_write::write(&context.permit, "RevokeSecurityGroupIngress", revoke).await??;
+    Ok(())
+}
+
+/// Whether a network interface uses a group: that of an instance or of any load balancer. True if AWS denies the read.
+async fn is_used(context: &Context, group: &str) -> Result<bool, Error> {
+    match context.aws.ec2.interfaces_of_group(group).await {
+        Ok(interfaces) => Ok(!interfaces.is_empty()),
+        Err(error) if error.kind() == Kind::AccessDenied => {
+            let action = "ec2:DescribeNetworkInterfaces";
+            tracing::warn!(
+                group,
+                action,
+                "keeping security group and rules that name it: this action is not allowed"
+            );
+            Ok(true)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Deletes the rules that name a group, then the group. If the rules are not managed, or the group is in use, all of it
+/// stays.
+async fn delete_group(context: &Context, id: &str) -> Result<(), Error> {
+    let naming = [Filter::new("ip-permission.group-id", [id])];
+    let referencing = context.aws.ec2.security_groups(&naming).await?;
+    let steps = group_deletion(id, &referencing, &context.settings, "it is left over");
+    let revokes = |planned: &Planned| matches!(planned.step, Step::Group(GroupStep::Revoke(..)));
+    // Without rules to revoke, the deletion itself fails if the group is in use.
+    if steps.is_empty() || (steps.iter().any(revokes) && is_used(context, id).await?) {
+        return Err(Error::GroupInUse { group: id.to_owned() });
+    }
+    for planned in steps {
+        if let Step::Group(GroupStep::Revoke(group, rules)) = planned.step {
+            revoke(context, &group, &rules).await?;
+        }
+    }
+    let delete = context.aws.ec2.delete_security_group(id);
+    match aws_write::write(&context.permit, "DeleteSecurityGroup", delete).await? {
+        Err(error) if error.kind() == Kind::DependencyViolation => Err(Error::GroupInUse { group: id.to_owned() }),
+        Err(error) if error.kind() == Kind::NotFound => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+/// The rules of a group with this description and only the sources that have it, except for checks that are not
+/// `wanted`.
+fn described(group: &SecurityGroup, description: &str, wanted: impl Fn(&Check) -> bool) -> Vec<IpPermission> {
+    let with = |rule: &IpPermission| {
+        let ranges = rule.ranges.iter();
+        let ranges: Vec<_> = ranges
+            .filter(|range| range.description.as_deref() == Some(description))
+            .filter(|range| check(rule, range).is_none_or(|check| wanted(&check)))
+            .cloned()
+            .collect();
+        (!ranges.is_empty()).then(|| IpPermission {
+            protocol: rule.protocol.clone(),
+            from_port: rule.from_port,
+            to_port: rule.to_port,
+            ranges,
+            ..IpPermission::default()
+        })
+    };
+    group.ingress.iter().filter_map(with).collect()
+}

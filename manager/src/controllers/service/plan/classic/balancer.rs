@@ -1,0 +1,215 @@
+//! Steps that change a load balancer itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use outrigger_aws::Tags;
+use outrigger_aws::ec2::Subnet;
+use outrigger_aws::elb::{Listener, NewPolicy};
+
+use super::super::super::error::Environment;
+use super::super::super::model::classic::{Existing, Observed};
+use super::super::super::model::known_tags::KnownTags;
+use super::super::super::spec::classic::desired::Desired;
+use super::super::super::spec::classic::{attributes, health_check};
+use super::super::super::spec::names::{PROXY_POLICY, TLS_POLICY_PREFIX};
+use super::super::subnet_changes::{self, SubnetChange};
+use super::super::{GroupRef, Planned};
+use super::Step;
+
+/// Subnets and groups of a load balancer that exists; no groups: it keeps those that it has.
+pub(super) fn placement(
+    observed: &Observed,
+    existing: &Existing,
+    wanted: &[Subnet],
+    groups: Option<&[GroupRef]>,
+) -> Result<Vec<Planned>, Environment> {
+    let moves = subnet_changes::subnet_changes(&existing.described.subnets, wanted, &observed.vpc.subnets)?;
+    let of_subnets = moves.into_iter().map(|one| match one {
+        SubnetChange::Attach(ids) => Planned::new(Step::AttachSubnets(ids), "the load balancer lacks these subnets"),
+        SubnetChange::Detach(ids) => Planned::new(Step::DetachSubnets(ids), "these subnets are no longer chosen"),
+    });
+    let mut steps: Vec<Planned> = of_subnets.collect();
+    let now: BTreeSet<GroupRef> = existing
+        .described
+        .security_groups
+        .iter()
+        .cloned()
+        .map(GroupRef::Id)
+        .collect();
+    if let Some(groups) = groups
+        && now != groups.iter().cloned().collect()
+    {
+        let reason = format!("the load balancer has {} other or no security groups", now.len());
+        steps.push(Planned::new(Step::ApplyGroups(groups.to_vec()), reason));
+    }
+    Ok(steps)
+}
+
+/// Tags to be set. A cluster tag with another value stays: someone has marked the load balancer as shared. Where the
+/// tags may not be read, only those of the annotation are set, as v1.37.0 does it at each sync:
+/// <https://github.com/kubernetes/cloud-provider-aws/blob/v1.37.0/pkg/providers/v1/aws_loadbalancer.go>.
+fn missing_tags(desired: &Desired, actual: &KnownTags) -> Tags {
+    let differs = |(key, value): &(&String, &String)| match actual {
+        KnownTags::Read(tags) => match tags.get(*key) {
+            None => true,
+            Some(present) => present != *value && !desired.cluster_tags.contains_key(*key),
+        },
+        KnownTags::Unknown { set } => desired.annotated_tags.contains_key(*key) && set.get(*key) != Some(*value),
+    };
+    desired
+        .tags
+        .iter()
+        .filter(differs)
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
+/// Listeners, policies, tags, attributes and health check, in the order of the in-tree provider: what AWS refuses for
+/// another reason than a missing permission keeps only that from being done which comes after it there too.
+pub(super) fn settings(desired: &Desired, existing: &Existing) -> Vec<Planned> {
+    let (mut steps, renewed) = listeners(desired, existing);
+    steps.extend(proxy_protocol(desired, existing, &renewed));
+    let missing = missing_tags(desired, &existing.tags);
+    if !missing.is_empty() {
+        steps.push(Planned::new(Step::AddTags(missing), "tags are missing or differ"));
+    }
+    let actual = existing.attributes.as_ref();
+    let differ = actual.map(|actual| attributes::differences(&desired.attributes, actual));
+    if let Some(differ) = differ.filter(|differ| !differ.is_empty()) {
+        let reason = format!("attributes differ: {}", differ.join(", "));
+        steps.push(Planned::new(Step::ModifyAttributes(desired.attributes.clone()), reason));
+    }
+    steps.extend(tls_policy(desired, existing, &renewed));
+    let checked = existing.described.health_check.as_ref();
+    if !checked.is_some_and(|check| health_check::same(check, &desired.health_check)) {
+        let now = existing
+            .described
+            .health_check
+            .as_ref()
+            .map_or("none", |check| check.target.as_str());
+        let reason = format!("the health check is {now} or has other numbers");
+        steps.push(Planned::new(
+            Step::ConfigureHealthCheck(desired.health_check.clone()),
+            reason,
+        ));
+    }
+    steps
+}
+
+/// Listeners, and the ports of those that are made anew and so have no policies. AWS cannot change a listener: the
+/// old one goes before the new one comes.
+fn listeners(desired: &Desired, existing: &Existing) -> (Vec<Planned>, BTreeSet<i32>) {
+    let now = &existing.described.listeners;
+    let same = |a: &Listener, b: &Listener| {
+        let arn = |listener: &Listener| listener.certificate.as_deref().map(str::to_ascii_lowercase);
+        (a.port, &a.protocol, a.instance_port, &a.instance_protocol, arn(a))
+            == (b.port, &b.protocol, b.instance_port, &b.instance_protocol, arn(b))
+    };
+    let unwanted = now
+        .iter()
+        .filter(|old| !desired.listeners.iter().any(|new| same(old, new)));
+    let delete: Vec<i32> = unwanted.map(|listener| listener.port).collect();
+    let missing = desired
+        .listeners
+        .iter()
+        .filter(|new| !now.iter().any(|old| same(old, new)));
+    let create: Vec<Listener> = missing.cloned().collect();
+    let renewed = create.iter().map(|listener| listener.port).collect();
+    let mut steps = Vec::new();
+    if !delete.is_empty() {
+        steps.push(Planned::new(
+            Step::DeleteListeners(delete),
+            "no port of the Service asks for these listeners",
+        ));
+    }
+    if !create.is_empty() {
+        steps.push(Planned::new(
+            Step::CreateListeners(create),
+            "ports of the Service have no such listener",
+        ));
+    }
+    (steps, renewed)
+}
+
+fn proxy_protocol(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32>) -> Vec<Planned> {
+    let lb = &existing.described;
+    let mut steps = Vec::new();
+    if desired.proxy_protocol && !lb.policies.contains(PROXY_POLICY) {
+        let policy = NewPolicy {
+            name: PROXY_POLICY.to_owned(),
+            type_name: "ProxyProtocolPolicyType".to_owned(),
+            attributes: BTreeMap::from([("ProxyProtocol".to_owned(), "true".to_owned())]),
+        };
+        steps.push(Planned::new(
+            Step::CreatePolicy(policy),
+            "the proxy protocol is asked for",
+        ));
+    }
+    for listener in &desired.listeners {
+        let policies = lb.backend_policies.get(&listener.instance_port);
+        let now = policies.cloned().unwrap_or_default();
+        // Whether a backend's policies outlive its listener is for AWS to know: both are provided for.
+        let lost = desired.proxy_protocol && renewed.contains(&listener.port);
+        if now.contains(PROXY_POLICY) == desired.proxy_protocol && !lost {
+            continue;
+        }
+        let mut then = now;
+        if desired.proxy_protocol {
+            then.insert(PROXY_POLICY.to_owned());
+        } else {
+            then.remove(PROXY_POLICY);
+        }
+        let step = Step::SetBackendPolicies(listener.instance_port, then.into_iter().collect());
+        steps.push(Planned::new(
+            step,
+            "the proxy protocol of this backend is not as asked for",
+        ));
+    }
+    // A backend outlives its listener at AWS, and would keep the proxy protocol for the next one on its port.
+    let unused = lb.backend_policies.iter().filter(|(port, policies)| {
+        policies.contains(PROXY_POLICY)
+            && !desired
+                .listeners
+                .iter()
+                .any(|listener| listener.instance_port == **port)
+    });
+    steps.extend(unused.map(|(port, policies)| {
+        let others = policies.iter().filter(|policy| *policy != PROXY_POLICY);
+        let step = Step::SetBackendPolicies(*port, others.cloned().collect());
+        Planned::new(step, "no listener uses this backend any more")
+    }));
+    steps
+}
+
+fn tls_policy(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32>) -> Vec<Planned> {
+    let Some(reference) = desired.tls_policy.as_deref().filter(|reference| !reference.is_empty()) else {
+        return Vec::new();
+    };
+    let lb = &existing.described;
+    let name = format!("{TLS_POLICY_PREFIX}{reference}");
+    let mut steps = Vec::new();
+    let in_use = lb.listener_policies.values().any(|policies| policies.contains(&name));
+    if !in_use && !lb.policies.contains(&name) {
+        let policy = NewPolicy {
+            name: name.clone(),
+            type_name: "SSLNegotiationPolicyType".to_owned(),
+            attributes: BTreeMap::from([("Reference-Security-Policy".to_owned(), reference.to_owned())]),
+        };
+        steps.push(Planned::new(Step::CreatePolicy(policy), "a TLS policy is asked for"));
+    }
+    for listener in desired
+        .listeners
+        .iter()
+        .filter(|l| matches!(l.protocol.as_str(), "ssl" | "https"))
+    {
+        let kept = lb
+            .listener_policies
+            .get(&listener.port)
+            .filter(|_| !renewed.contains(&listener.port));
+        if !kept.is_some_and(|policies| policies.contains(&name)) {
+            let step = Step::SetListenerPolicies(listener.port, vec![name.clone()]);
+            steps.push(Planned::new(step, "this listener has another TLS policy"));
+        }
+    }
+    steps
+}

@@ -1,0 +1,240 @@
+//! Decides which steps of a plan depend on an earlier one that AWS has denied.
+//!
+//! A denied action stops only the work that depends on it:
+//!
+//! - nothing is removed before its replacement serves: a listener's new target group, the rules that it needs, other targets;
+//! - a listener forwards to another target group only after the group has been created, filled and set up, and its rules have been
+//!   added;
+//! - no step is tried that AWS would refuse, because it names something that was not created or not deleted.
+
+use outrigger_aws::elbv2::HealthCheckChange;
+
+use super::super::spec::network::names;
+use super::{GroupRef, GroupStep, Step, classic, network};
+
+impl Step {
+    /// Whether this step must be omitted because an earlier step of the same plan was omitted: AWS would refuse it, or
+    /// traffic would be interrupted.
+    #[must_use]
+    pub fn depends_on(&self, omitted: &Self) -> bool {
+        match omitted {
+            Self::Group(step) => self.depends_on_group(step),
+            Self::Classic(step) => self.depends_on_classic(step),
+            Self::Network(step) => self.depends_on_network(step),
+        }
+    }
+
+    fn depends_on_group(&self, omitted: &GroupStep) -> bool {
+        match omitted {
+            GroupStep::Create(_) => self.names_created_group(),
+            GroupStep::Authorize(GroupRef::Id(id), _) | GroupStep::LetIn { node_group: id, .. } => match self {
+                Self::Group(GroupStep::Revoke(group, _) | GroupStep::HandOver { group, .. }) => group == id,
+                Self::Classic(classic::Step::DeleteListeners(_)) => true,
+                _ => self.moves_listener(),
+            },
+            GroupStep::Authorize(GroupRef::Created, _) => self.moves_listener(),
+            // Rules that could not be added again under another description.
+            GroupStep::HandOver { .. } => matches!(self, Self::Group(GroupStep::HandOver { .. })),
+            GroupStep::Tag(..) | GroupStep::Revoke(..) | GroupStep::Delete(_) => false,
+        }
+    }
+
+    fn depends_on_classic(&self, omitted: &classic::Step) -> bool {
+        use classic::Step as Classic;
+        match (omitted, self) {
+            (Classic::CreateLoadBalancer { .. }, _) => true,
+            (Classic::DeleteLoadBalancer, _) => !matches!(self, Self::Network(_)),
+            (
+                Classic::CreatePolicy(policy),
+                Self::Classic(Classic::SetBackendPolicies(_, names) | Classic::SetListenerPolicies(_, names)),
+            ) => names.contains(&policy.name),
+            // AWS allows one listener for each port.
+            (Classic::DeleteListeners(ports), Self::Classic(Classic::CreateListeners(listeners))) => {
+                listeners.iter().any(|listener| ports.contains(&listener.port))
+            }
+            // AWS accepts policies only for the ports of listeners that exist, and of their backends:
+            // https://docs.aws.amazon.com/elasticloadbalancing/2012-06-01/APIReference/API_SetLoadBalancerPoliciesOfListener.html
+            (Classic::CreateListeners(listeners), Self::Classic(Classic::SetBackendPolicies(port, _))) => {
+                listeners.iter().any(|listener| listener.instance_port == *port)
+            }
+            (Classic::CreateListeners(listeners), Self::Classic(Classic::SetListenerPolicies(port, _))) => {
+                listeners.iter().any(|listener| listener.port == *port)
+            }
+            // AWS allows one subnet for each zone.
+            (Classic::AttachSubnets(_), Self::Classic(Classic::DetachSubnets(_)))
+            | (Classic::DetachSubnets(_), Self::Classic(Classic::AttachSubnets(_)))
+            | (Classic::Register { .. }, Self::Classic(Classic::Deregister(_))) => true,
+            (Classic::Register { .. } | Classic::Deregister(_) | Classic::ApplyGroups(_), _) => self.closes(),
+            _ => false,
+        }
+    }
+
+    fn depends_on_network(&self, omitted: &network::Step) -> bool {
+        use network::Step as Network;
+        match omitted {
+            Network::CreateLoadBalancer { .. } => true,
+            Network::DeleteLoadBalancer(_) => !matches!(self, Self::Classic(_)),
+            Network::ModifyAttributes(..) => false,
+            Network::SetSecurityGroups(..) => self.closes(),
+            Network::CreateTargetGroup(new) => {
+                self.target_group() == Some(&network::TargetGroupRef::Created(new.name.clone()))
+            }
+            Network::ModifyTargetGroupAttributes(group, _) => {
+                self.moves_listener() && self.target_group() == Some(group)
+            }
+            // The old port is still checked.
+            Network::ModifyTargetGroup(_, HealthCheckChange { port, .. }) => port.is_some() && self.closes(),
+            Network::ChangeTargets { group, add, .. } => {
+                let is_filled = add.is_empty();
+                self.closes() || (!is_filled && self.forwards() && self.target_group() == Some(group))
+            }
+            // The old listener serves instead.
+            Network::CreateListener { .. } => self.deletes_listener(),
+            Network::ModifyListener { moves, .. } => *moves && (self.closes() || self.deletes_target_group()),
+            // AWS allows one listener for each port, and deletes no target group that a listener uses.
+            Network::DeleteListener { port, .. } => match self {
+                Self::Network(Network::CreateListener { listener, .. }) => listener.port == *port,
+                _ => self.closes() || self.deletes_target_group(),
+            },
+            // AWS allows one target group of a name.
+            Network::DeleteTargetGroup(arn) => match self {
+                Self::Network(Network::CreateTargetGroup(new)) => names::target_group_of(arn) == Some(&new.name),
+                _ => false,
+            },
+        }
+    }
+
+    /// Whether the step removes rules or security groups.
+    fn closes(&self) -> bool {
+        matches!(
+            self,
+            Self::Group(GroupStep::Revoke(..) | GroupStep::HandOver { .. } | GroupStep::Delete(_))
+        )
+    }
+
+    fn deletes_listener(&self) -> bool {
+        matches!(self, Self::Network(network::Step::DeleteListener { .. }))
+    }
+
+    fn deletes_target_group(&self) -> bool {
+        matches!(self, Self::Network(network::Step::DeleteTargetGroup(_)))
+    }
+
+    /// Whether an existing listener forwards to another target group afterwards.
+    fn moves_listener(&self) -> bool {
+        matches!(self, Self::Network(network::Step::ModifyListener { moves: true, .. }))
+    }
+
+    /// Whether a listener that was new or forwarded elsewhere forwards to a target group afterwards.
+    fn forwards(&self) -> bool {
+        self.moves_listener() || matches!(self, Self::Network(network::Step::CreateListener { .. }))
+    }
+
+    /// The target group that the step names.
+    fn target_group(&self) -> Option<&network::TargetGroupRef> {
+        match self {
+            Self::Network(
+                network::Step::ModifyTargetGroupAttributes(group, _)
+                | network::Step::ChangeTargets { group, .. }
+                | network::Step::CreateListener { group, .. }
+                | network::Step::ModifyListener { group, .. },
+            ) => Some(group),
+            _ => None,
+        }
+    }
+
+    /// Whether the step names the security group that an earlier step of its plan creates.
+    fn names_created_group(&self) -> bool {
+        match self {
+            Self::Group(GroupStep::Authorize(group, _) | GroupStep::LetIn { from: group, .. }) => {
+                *group == GroupRef::Created
+            }
+            Self::Classic(classic::Step::CreateLoadBalancer { groups, .. } | classic::Step::ApplyGroups(groups))
+            | Self::Network(
+                network::Step::CreateLoadBalancer { groups, .. } | network::Step::SetSecurityGroups(_, groups),
+            ) => groups.contains(&GroupRef::Created),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outrigger_aws::InstanceId;
+    use outrigger_aws::elb::Listener;
+    use outrigger_aws::elbv2::NewTargetGroup;
+
+    use super::classic::Step as Classic;
+    use super::network::Step as Network;
+    use super::*;
+
+    const ARN: &str = "arn:aws:elasticloadbalancing:eu-central-1:1:targetgroup/k8s-web/0123";
+
+    fn revoke(group: &str) -> Step {
+        GroupStep::Revoke(group.to_owned(), Vec::new()).into()
+    }
+
+    fn authorize(group: &str) -> Step {
+        GroupStep::Authorize(GroupRef::Id(group.to_owned()), Vec::new()).into()
+    }
+
+    fn listener(port: i32) -> Listener {
+        Listener {
+            port,
+            protocol: "tcp".to_owned(),
+            instance_port: port + 30000,
+            instance_protocol: "tcp".to_owned(),
+            certificate: None,
+        }
+    }
+
+    #[test]
+    fn a_rule_stays_while_traffic_may_need_it_and_goes_otherwise() {
+        assert!(
+            revoke("sg-1").depends_on(&authorize("sg-1")),
+            "its replacement is missing"
+        );
+        assert!(!revoke("sg-2").depends_on(&authorize("sg-1")), "another group");
+        let deregister = Step::from(Classic::Deregister(vec![InstanceId::new("i-1")]));
+        assert!(revoke("sg-1").depends_on(&deregister), "the target still gets traffic");
+        let policy = Step::from(Classic::SetListenerPolicies(443, Vec::new()));
+        assert!(!revoke("sg-1").depends_on(&policy));
+    }
+
+    #[test]
+    fn one_subnet_of_a_zone_goes_before_another_one_comes_and_never_without_it() {
+        let attach = Step::from(Classic::AttachSubnets(vec!["subnet-2".to_owned()]));
+        let detach = Step::from(Classic::DetachSubnets(vec!["subnet-1".to_owned()]));
+        assert!(detach.depends_on(&attach) && attach.depends_on(&detach));
+    }
+
+    #[test]
+    fn what_aws_allows_once_is_not_created_before_the_old_one_is_deleted() {
+        let deleted = Step::from(Classic::DeleteListeners(vec![80]));
+        let create = |port| Step::from(Classic::CreateListeners(vec![listener(port)]));
+        assert!(create(80).depends_on(&deleted) && !create(81).depends_on(&deleted));
+
+        let deleted = Step::from(Network::DeleteTargetGroup(ARN.to_owned()));
+        let named = |name: &str| {
+            Step::from(Network::CreateTargetGroup(NewTargetGroup {
+                name: name.to_owned(),
+                ..NewTargetGroup::default()
+            }))
+        };
+        assert!(named("k8s-web").depends_on(&deleted) && !named("k8s-api").depends_on(&deleted));
+    }
+
+    #[test]
+    fn a_rule_that_cannot_be_added_again_is_not_removed_for_another_description() {
+        let hand_over = |group: &str| {
+            Step::from(GroupStep::HandOver {
+                group: group.to_owned(),
+                rules: Vec::new(),
+                to: Vec::new(),
+            })
+        };
+        assert!(hand_over("sg-1").depends_on(&hand_over("sg-2")));
+        assert!(hand_over("sg-1").depends_on(&authorize("sg-1")));
+        assert!(!hand_over("sg-1").depends_on(&revoke("sg-1")));
+    }
+}

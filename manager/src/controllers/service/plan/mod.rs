@@ -1,0 +1,212 @@
+//! Plans: the writes to AWS, step by step. No IO, no clock.
+//!
+//! After a crash at any step the rest of the plan is the same: a step counts as done by its effect at AWS, never by
+//! local state.
+
+pub mod classic;
+mod dependencies;
+pub mod health_rules;
+pub mod input;
+pub mod network;
+pub mod own_group;
+pub mod quota;
+pub mod revoke_first;
+pub mod security_groups;
+pub mod subnet_changes;
+pub mod subnets;
+pub mod targets;
+
+use std::collections::BTreeSet;
+
+use outrigger_aws::ec2::{IpPermission, NewSecurityGroup, SecurityGroup};
+use outrigger_aws::{InstanceId, Tags};
+
+use super::error::Environment;
+use super::settings::Settings;
+use security_groups::rules_from;
+
+pub use security_groups::GroupRef;
+
+/// The steps in order, and open points.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    pub steps: Vec<Planned>,
+    /// Lost targets that are too many to be removed after one observation.
+    pub unconfirmed: BTreeSet<InstanceId>,
+    /// Attached subnets that are not chosen, but may not be detached after one observation.
+    pub unchosen_subnets: BTreeSet<String>,
+    pub targets: BTreeSet<InstanceId>,
+    /// Whether it relies on rules of another load balancer, which a deletion may remove.
+    pub uses_shared_rules: bool,
+    /// What cannot be met; reported after the steps.
+    pub refused: Option<Environment>,
+}
+
+/// The value, or a default with the reason why it cannot be met.
+pub fn or_refused<T: Default>(found: Result<T, Environment>) -> (T, Option<Environment>) {
+    match found {
+        Ok(found) => (found, None),
+        Err(world) => (T::default(), Some(world)),
+    }
+}
+
+impl Plan {
+    /// Whether the steps change nothing but targets.
+    #[must_use]
+    pub fn changes_targets_only(&self) -> bool {
+        !self.steps.is_empty() && self.steps.iter().all(|planned| planned.step.is_of_targets())
+    }
+}
+
+/// One write to AWS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    Group(GroupStep),
+    Classic(classic::Step),
+    Network(network::Step),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GroupStep {
+    /// Create the load balancer's own group.
+    Create(NewSecurityGroup),
+    /// Tag a group.
+    Tag(String, Tags),
+    /// Add ingress rules to a group.
+    Authorize(GroupRef, Vec<IpPermission>),
+    /// Revoke ingress rules of a group.
+    Revoke(String, Vec<IpPermission>),
+    /// Allow all traffic from the load balancer's group to a Node's group.
+    LetIn { node_group: String, from: GroupRef },
+    /// Replace the descriptions of ingress rules, whose load balancer is deleted while others need them. EC2 identifies
+    /// a rule by what it allows, so it is revoked and added again. It is one step, so that no other step comes between.
+    HandOver {
+        group: String,
+        rules: Vec<IpPermission>,
+        /// The same rules with the new descriptions.
+        to: Vec<IpPermission>,
+    },
+    /// Delete a group.
+    Delete(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    pub step: Step,
+    /// For the log.
+    pub reason: String,
+}
+
+impl Planned {
+    #[must_use]
+    pub fn new(step: impl Into<Step>, reason: impl Into<String>) -> Self {
+        Self {
+            step: step.into(),
+            reason: reason.into(),
+        }
+    }
+}
+
+impl From<GroupStep> for Step {
+    fn from(step: GroupStep) -> Self {
+        Self::Group(step)
+    }
+}
+
+impl From<classic::Step> for Step {
+    fn from(step: classic::Step) -> Self {
+        Self::Classic(step)
+    }
+}
+
+impl From<network::Step> for Step {
+    fn from(step: network::Step) -> Self {
+        Self::Network(step)
+    }
+}
+
+impl Step {
+    #[must_use]
+    pub fn action(&self) -> &'static str {
+        match self {
+            Self::Group(step) => step.action(),
+            Self::Classic(step) => step.action(),
+            Self::Network(step) => step.action(),
+        }
+    }
+
+    /// The action that removes a resource, and that resource, for messages.
+    #[must_use]
+    pub fn removes(&self) -> String {
+        match self {
+            Self::Group(GroupStep::Revoke(id, _) | GroupStep::HandOver { group: id, .. }) => {
+                format!("RevokeSecurityGroupIngress {id}")
+            }
+            Self::Group(GroupStep::Delete(id)) | Self::Network(network::Step::DeleteTargetGroup(id)) => {
+                format!("{} {id}", self.action())
+            }
+            other => other.action().to_owned(),
+        }
+    }
+
+    #[must_use]
+    pub fn creates_balancer(&self) -> bool {
+        self.action() == "CreateLoadBalancer"
+    }
+
+    #[must_use]
+    pub fn deletes_balancer(&self) -> bool {
+        matches!(
+            self,
+            Self::Classic(classic::Step::DeleteLoadBalancer) | Self::Network(network::Step::DeleteLoadBalancer(_))
+        )
+    }
+
+    /// Whether it adds or removes targets.
+    #[must_use]
+    pub fn is_of_targets(&self) -> bool {
+        match self {
+            Self::Group(_) => false,
+            Self::Classic(step) => step.is_of_targets(),
+            Self::Network(step) => step.is_of_targets(),
+        }
+    }
+}
+
+impl GroupStep {
+    #[must_use]
+    pub fn action(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "CreateSecurityGroup",
+            Self::Tag(..) => "CreateTags",
+            Self::Authorize(..) | Self::LetIn { .. } | Self::HandOver { .. } => "AuthorizeSecurityGroupIngress",
+            Self::Revoke(..) => "RevokeSecurityGroupIngress",
+            Self::Delete(_) => "DeleteSecurityGroup",
+        }
+    }
+}
+
+/// Deletes a load balancer's own group, after all rules that name it: EC2 refuses the deletion before. If such a rule
+/// is not managed, the group stays; the sweep reports it.
+#[must_use]
+pub fn group_deletion(group: &str, referencing: &[SecurityGroup], settings: &Settings, reason: &str) -> Vec<Planned> {
+    let names = |other: &&SecurityGroup| other.id != group && !rules_from(other, group).is_empty();
+    let is_unmanaged = |other: &SecurityGroup| settings.disable_security_group_ingress || settings.is_frozen(&other.id);
+    if referencing.iter().filter(names).any(is_unmanaged) {
+        return Vec::new();
+    }
+    let mut steps = references(referencing, group);
+    steps.push(Planned::new(GroupStep::Delete(group.to_owned()), reason));
+    steps
+}
+
+/// Revokes all rules that name a group before its deletion.
+fn references(referencing: &[SecurityGroup], group: &str) -> Vec<Planned> {
+    let others = referencing.iter().filter(|other| other.id != group);
+    let revoke = others.filter_map(|other| {
+        let rules = rules_from(other, group);
+        let step = GroupStep::Revoke(other.id.clone(), rules.clone());
+        (!rules.is_empty()).then(|| Planned::new(step, "the rule names a group that is about to be deleted"))
+    });
+    revoke.collect()
+}

@@ -1,0 +1,252 @@
+//! Rules of the Nodes' security groups for clients and health checks.
+//!
+//! Each rule has its load balancer in its description, by which it is found and revoked. EC2 compares rules by
+//! protocol, ports and network only: an existing rule for another reason serves as well, and is never revoked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use outrigger_aws::InstanceId;
+use outrigger_aws::ec2::{IpPermission, IpRange, SecurityGroup, Subnet};
+
+use super::super::super::error::Environment;
+use super::super::super::model::network::{Observed, OwnedResources};
+use super::super::super::settings::Settings;
+use super::super::super::spec::network::desired::Desired;
+use super::super::super::spec::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
+use super::super::super::spec::network::ports::UDP;
+use super::super::health_rules::{Check, OtherUsers, PROTOCOL, checks_of, shares};
+use super::super::security_groups;
+use super::super::{GroupRef, GroupStep, Planned};
+use super::input::PlanInput;
+
+const EVERYONE: &str = "0.0.0.0/0";
+
+/// Protocol, first and last port, and network, by which EC2 compares rules.
+type Key = (String, i32, i32, String);
+
+/// Changes of the Nodes' groups: rules are added before, and revoked after, all other steps.
+#[derive(Debug, Default)]
+pub(super) struct NodeRules {
+    pub add: Vec<Planned>,
+    pub remove: Vec<Planned>,
+    /// Whether a rule of another load balancer serves this one.
+    pub uses_shared_rules: bool,
+}
+
+/// The wanted rules of one group for one load balancer.
+#[derive(Debug, Clone, Default)]
+struct Wanted {
+    /// For health checks; `None`: existing ones stay, and none is added.
+    health: Option<BTreeSet<Key>>,
+    client: BTreeSet<Key>,
+}
+
+/// The changes for a load balancer in these subnets.
+///
+/// Rules of groups without targets are revoked only if every target's groups are known.
+pub(super) fn of_nodes(
+    input: PlanInput<'_>,
+    subnets: &[Subnet],
+    targets: &BTreeSet<InstanceId>,
+) -> Result<NodeRules, Environment> {
+    let PlanInput {
+        desired,
+        settings,
+        observed,
+        ..
+    } = input;
+    if settings.disable_security_group_ingress {
+        return Ok(NodeRules::default());
+    }
+    let open = security_groups::of_targets(targets, &observed.instances, &observed.groups, &settings.cluster_id)?;
+    let all_described = targets.iter().all(|target| observed.instances.contains_key(target));
+    let wanted = wanted(desired, subnets);
+    let mut rules = NodeRules::default();
+    for group in observed.groups.values().filter(|group| !settings.is_frozen(&group.id)) {
+        if open.contains(&group.id) {
+            rules.change(&desired.name, group, &wanted, &observed.other_users);
+        } else if all_described {
+            rules.change(&desired.name, group, &none(), &observed.other_users);
+        }
+    }
+    Ok(rules)
+}
+
+/// Revokes all rules of a load balancer. A rule that another one needs gets its description.
+pub(super) fn removal(owned_resources: &OwnedResources, settings: &Settings) -> Vec<Planned> {
+    let mut rules = NodeRules::default();
+    for group in owned_resources
+        .groups
+        .values()
+        .filter(|group| !settings.is_frozen(&group.id))
+    {
+        rules.change(&owned_resources.name, group, &none(), &owned_resources.other_users);
+        let checks = checks_of([group].into_iter(), &owned_resources.name);
+        for (other_user, checks) in shares(&owned_resources.other_users, checks.into_iter()) {
+            let step = GroupStep::HandOver {
+                group: group.id.clone(),
+                rules: as_permissions(&checks, &owned_resources.name),
+                to: as_permissions(&checks, other_user),
+            };
+            rules
+                .remove
+                .push(Planned::new(step, format!("{other_user} needs the rule")));
+        }
+    }
+    rules.remove
+}
+
+/// Health checks that rules allow for this load balancer, with `subnets`, and that it does not have any more: at all,
+/// or in a group without candidates.
+#[must_use]
+pub fn unneeded_checks(desired: &Desired, subnets: &[Subnet], observed: &Observed) -> BTreeSet<Check> {
+    let health = wanted(desired, subnets).health;
+    let instances = observed.instances.values();
+    let used: BTreeSet<&String> = instances.flat_map(|instance| &instance.security_groups).collect();
+    let (here, elsewhere): (Vec<_>, Vec<_>) = observed.groups.values().partition(|group| used.contains(&group.id));
+    let mut checks = checks_of(here.into_iter(), &desired.name);
+    // If none is requested, existing rules stay.
+    checks.retain(|check| health.as_ref().is_some_and(|health| !health.contains(&key_of(check))));
+    checks.extend(checks_of(elsewhere.into_iter(), &desired.name));
+    checks
+}
+
+/// The rules that allow these checks for a load balancer.
+#[must_use]
+pub fn as_permissions(checks: &BTreeSet<Check>, load_balancer: &str) -> Vec<IpPermission> {
+    let keys = checks.iter().map(key_of).collect();
+    permissions(&keys, &rule(HEALTH_RULE, load_balancer))
+}
+
+fn key_of((port, cidr): &Check) -> Key {
+    (PROTOCOL.to_owned(), *port, *port, cidr.clone())
+}
+
+fn check_of((protocol, from, to, cidr): &Key) -> Option<Check> {
+    (protocol == PROTOCOL && from == to).then(|| (*from, cidr.clone()))
+}
+
+fn none() -> Wanted {
+    Wanted {
+        health: Some(BTreeSet::new()),
+        client: BTreeSet::new(),
+    }
+}
+
+/// If every client may use the checked ports, the checks need no rules of their own; without ports there are no checks.
+fn wanted(desired: &Desired, subnets: &[Subnet]) -> Wanted {
+    let udp = desired.ports.iter().any(|port| port.target_group.protocol == UDP);
+    let ports: BTreeSet<i32> = desired.ports.iter().map(|port| port.target_group.port).collect();
+    let checked: BTreeSet<i32> = desired.ports.iter().filter_map(|port| port.health_port()).collect();
+    let everyone = desired.networks.len() == 1 && desired.networks.contains(EVERYONE);
+    let cidrs: BTreeSet<String> = subnets.iter().filter_map(|subnet| subnet.cidr_block.clone()).collect();
+    Wanted {
+        health: (udp || !everyone || ports != checked || ports.is_empty()).then(|| keys(PROTOCOL, &checked, &cidrs)),
+        client: keys(if udp { "udp" } else { "tcp" }, &ports, &desired.networks),
+    }
+}
+
+fn keys(protocol: &str, ports: &BTreeSet<i32>, cidrs: &BTreeSet<String>) -> BTreeSet<Key> {
+    let each = |port: &i32| {
+        let key = |cidr: &String| (protocol.to_owned(), *port, *port, cidr.clone());
+        cidrs.iter().map(key).collect::<Vec<_>>()
+    };
+    ports.iter().flat_map(each).collect()
+}
+
+impl NodeRules {
+    /// A rule that only another load balancer needs stays as long as this one exists.
+    fn change(&mut self, load_balancer: &str, group: &SecurityGroup, wanted: &Wanted, other_users: &OtherUsers) {
+        let (health, client) = (rule(HEALTH_RULE, load_balancer), rule(CLIENT_RULE, load_balancer));
+        let mut rules = described(group);
+        let empty = BTreeSet::new();
+        let all: BTreeSet<&Key> = wanted.health.iter().flatten().chain(&wanted.client).collect();
+        if wanted.health.is_some() {
+            let is_needed = |key: &Key| check_of(key).is_some_and(|check| other_users.contains_key(&check));
+            self.remove(group, &mut rules, &health, |key| !all.contains(key) && !is_needed(key));
+            let of_another = |text: &String| *text != health && text.starts_with(HEALTH_RULE);
+            let checks = wanted.health.iter().flatten();
+            self.uses_shared_rules |= checks.filter_map(|key| rules.get(key)).any(of_another);
+            self.add(group, &mut rules, &health, wanted.health.as_ref().unwrap_or(&empty));
+        }
+        self.remove(group, &mut rules, &client, |key| !all.contains(key));
+        self.add(group, &mut rules, &client, &wanted.client);
+        let of_clients = rules
+            .iter()
+            .filter(|(_, description)| description.contains(CLIENT_RULE));
+        let mtu: BTreeSet<Key> = of_clients
+            .map(|(key, _)| ("icmp".to_owned(), 3, 4, key.3.clone()))
+            .collect();
+        self.remove(group, &mut rules, MTU_RULE, |key| !mtu.contains(key));
+        self.add(group, &mut rules, MTU_RULE, &mtu);
+    }
+
+    fn remove(
+        &mut self,
+        group: &SecurityGroup,
+        rules: &mut BTreeMap<Key, String>,
+        description: &str,
+        unwanted: impl Fn(&Key) -> bool,
+    ) {
+        let gone: BTreeSet<Key> = rules
+            .iter()
+            .filter(|(key, text)| *text == description && unwanted(key))
+            .map(|(key, _)| key.clone())
+            .collect();
+        rules.retain(|key, _| !gone.contains(key));
+        if !gone.is_empty() {
+            let step = GroupStep::Revoke(group.id.clone(), permissions(&gone, description));
+            self.remove
+                .push(Planned::new(step, format!("nothing needs {description} there")));
+        }
+    }
+
+    fn add(
+        &mut self,
+        group: &SecurityGroup,
+        rules: &mut BTreeMap<Key, String>,
+        description: &str,
+        wanted: &BTreeSet<Key>,
+    ) {
+        let missing: BTreeSet<Key> = wanted.iter().filter(|key| !rules.contains_key(*key)).cloned().collect();
+        rules.extend(missing.iter().map(|key| (key.clone(), description.to_owned())));
+        if !missing.is_empty() {
+            let step = GroupStep::Authorize(GroupRef::Id(group.id.clone()), permissions(&missing, description));
+            self.add.push(Planned::new(step, format!("{description} is missing")));
+        }
+    }
+}
+
+/// The rules of a group for IPv4 networks, with their descriptions.
+fn described(group: &SecurityGroup) -> BTreeMap<Key, String> {
+    let mut rules = BTreeMap::new();
+    for permission in &group.ingress {
+        let (Some(from), Some(to)) = (permission.from_port, permission.to_port) else {
+            continue;
+        };
+        for range in &permission.ranges {
+            let key = (permission.protocol.clone(), from, to, range.cidr.clone());
+            rules.insert(key, range.description.clone().unwrap_or_default());
+        }
+    }
+    rules
+}
+
+fn permissions(keys: &BTreeSet<Key>, description: &str) -> Vec<IpPermission> {
+    let mut joined: BTreeMap<(String, i32, i32), Vec<IpRange>> = BTreeMap::new();
+    for (protocol, from, to, cidr) in keys {
+        let ranges = joined.entry((protocol.clone(), *from, *to)).or_default();
+        ranges.push(IpRange {
+            cidr: cidr.clone(),
+            description: Some(description.to_owned()),
+        });
+    }
+    let permission = |((protocol, from, to), ranges)| IpPermission {
+        protocol,
+        from_port: Some(from),
+        to_port: Some(to),
+        ranges,
+        ..IpPermission::default()
+    };
+    joined.into_iter().map(permission).collect()
+}

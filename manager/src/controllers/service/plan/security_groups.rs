@@ -1,0 +1,398 @@
+//! Rules of security groups: ingress of a load balancer's own group, and of the Nodes' groups.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use k8s_openapi::api::core::v1::ServicePort;
+use outrigger_aws::ec2::{GroupPair, IpPermission, IpRange, SecurityGroup};
+use outrigger_aws::{InstanceId, Tags};
+
+use super::super::error::Environment;
+use super::super::spec::names;
+use super::targets::NodeInstance;
+
+/// An existing security group, or the one that an earlier step of the same plan creates.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GroupRef {
+    /// By its ID.
+    Id(String),
+    /// The result of `GroupStep::Create`.
+    Created,
+}
+
+impl fmt::Display for GroupRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => f.write_str(id),
+            Self::Created => f.write_str("the new group"),
+        }
+    }
+}
+
+/// ICMP "destination unreachable", "fragmentation needed": path MTU discovery needs it. EC2 reads a rule's ports as
+/// ICMP type and code.
+const ICMP_UNREACHABLE: (i32, i32) = (3, 4);
+
+/// Protocol, ports and network, by which EC2 compares rules.
+type Rule = (String, Option<i32>, Option<i32>, String);
+
+/// Ingress of a load balancer's own group: each port of the Service, also one without a node port, and path MTU
+/// discovery, from all client networks.
+#[must_use]
+pub fn ingress(ports: &[ServicePort], networks: &BTreeSet<String>) -> Vec<IpPermission> {
+    ingress_of(ports.iter().map(|port| ("tcp", port.port)), networks)
+}
+
+/// Ingress for these protocols and ports, and path MTU discovery, from all client networks.
+#[must_use]
+pub fn ingress_of<'a>(ports: impl Iterator<Item = (&'a str, i32)>, networks: &BTreeSet<String>) -> Vec<IpPermission> {
+    let ranges = || {
+        networks
+            .iter()
+            .map(|cidr| IpRange {
+                cidr: cidr.clone(),
+                description: None,
+            })
+            .collect()
+    };
+    let rule = |protocol: &str, from, to| IpPermission {
+        protocol: protocol.to_owned(),
+        from_port: Some(from),
+        to_port: Some(to),
+        ranges: ranges(),
+        ..IpPermission::default()
+    };
+    let ports: BTreeSet<(&str, i32)> = ports.collect();
+    let mut rules: Vec<IpPermission> = ports
+        .into_iter()
+        .map(|(protocol, port)| rule(protocol, port, port))
+        .collect();
+    rules.push(rule("icmp", ICMP_UNREACHABLE.0, ICMP_UNREACHABLE.1));
+    rules
+}
+
+/// Rules to add and rules to take away.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Difference {
+    pub add: Vec<IpPermission>,
+    pub remove: Vec<IpPermission>,
+}
+
+/// The changes from `actual` to `wanted` for a managed group. Descriptions do not count. Rules for IPv6 clients and
+/// prefix lists beside a wanted rule stay: a user has added them.
+#[must_use]
+pub fn difference(wanted: &[IpPermission], actual: &[IpPermission]) -> Difference {
+    let (wanted, have) = (flat(wanted), flat(actual));
+    let add = wanted.difference(&have).cloned();
+    let mut remove: Vec<IpPermission> = join(have.difference(&wanted).cloned());
+    let ports: BTreeSet<_> = wanted
+        .iter()
+        .map(|(protocol, from, to, _)| (protocol.as_str(), *from, *to))
+        .collect();
+    for rule in actual {
+        let beside = ports.contains(&(rule.protocol.as_str(), rule.from_port, rule.to_port));
+        let mut foreign = rule.clone();
+        foreign.ranges.clear();
+        if beside {
+            foreign.ipv6_ranges.clear();
+            foreign.prefix_lists.clear();
+        }
+        if !(foreign.ipv6_ranges.is_empty() && foreign.groups.is_empty() && foreign.prefix_lists.is_empty()) {
+            remove.push(foreign);
+        }
+    }
+    Difference { add: join(add), remove }
+}
+
+fn flat(rules: &[IpPermission]) -> BTreeSet<Rule> {
+    let each = |rule: &IpPermission| {
+        let key = (rule.protocol.clone(), rule.from_port, rule.to_port);
+        rule.ranges
+            .iter()
+            .map(move |range| (key.0.clone(), key.1, key.2, range.cidr.clone()))
+            .collect::<Vec<_>>()
+    };
+    rules.iter().flat_map(each).collect()
+}
+
+fn join(rules: impl Iterator<Item = Rule>) -> Vec<IpPermission> {
+    let mut joined: BTreeMap<(String, Option<i32>, Option<i32>), Vec<IpRange>> = BTreeMap::new();
+    for (protocol, from, to, cidr) in rules {
+        joined.entry((protocol, from, to)).or_default().push(IpRange {
+            cidr,
+            description: None,
+        });
+    }
+    let rule = |((protocol, from_port, to_port), ranges)| IpPermission {
+        protocol,
+        from_port,
+        to_port,
+        ranges,
+        ..IpPermission::default()
+    };
+    joined.into_iter().map(rule).collect()
+}
+
+/// The same rules with one source each.
+#[must_use]
+pub fn one_source_each(rules: &[IpPermission]) -> Vec<IpPermission> {
+    let mut single = Vec::new();
+    for rule in rules {
+        let with = |fill: &dyn Fn(&mut IpPermission)| {
+            let mut one = IpPermission {
+                protocol: rule.protocol.clone(),
+                from_port: rule.from_port,
+                to_port: rule.to_port,
+                ..IpPermission::default()
+            };
+            fill(&mut one);
+            one
+        };
+        single.extend(
+            rule.ranges
+                .iter()
+                .map(|source| with(&|one| one.ranges.push(source.clone()))),
+        );
+        single.extend(
+            rule.ipv6_ranges
+                .iter()
+                .map(|source| with(&|one| one.ipv6_ranges.push(source.clone()))),
+        );
+        single.extend(
+            rule.groups
+                .iter()
+                .map(|source| with(&|one| one.groups.push(source.clone()))),
+        );
+        single.extend(
+            rule.prefix_lists
+                .iter()
+                .map(|source| with(&|one| one.prefix_lists.push(source.clone()))),
+        );
+    }
+    single
+}
+
+/// The rule that allows all traffic from a load balancer's group.
+#[must_use]
+pub fn all_from(source: &str) -> IpPermission {
+    IpPermission {
+        protocol: "-1".to_owned(),
+        groups: vec![GroupPair {
+            group_id: Some(source.to_owned()),
+            user_id: None,
+        }],
+        ..IpPermission::default()
+    }
+}
+
+/// Whether a group allows all traffic from `source`.
+#[must_use]
+pub fn lets_in_all_from(group: &SecurityGroup, source: &str) -> bool {
+    let names = |rule: &IpPermission| rule.groups.iter().any(|pair| pair.group_id.as_deref() == Some(source));
+    group.ingress.iter().any(|rule| rule.protocol == "-1" && names(rule))
+}
+
+/// The rules of a group that name `source`, with only that source.
+#[must_use]
+pub fn rules_from(group: &SecurityGroup, source: &str) -> Vec<IpPermission> {
+    let of_source = |rule: &IpPermission| {
+        let pair = rule
+            .groups
+            .iter()
+            .find(|pair| pair.group_id.as_deref() == Some(source))?;
+        Some(IpPermission {
+            protocol: rule.protocol.clone(),
+            from_port: rule.from_port,
+            to_port: rule.to_port,
+            groups: vec![pair.clone()],
+            ..IpPermission::default()
+        })
+    };
+    group.ingress.iter().filter_map(of_source).collect()
+}
+
+/// The group of each target that has to allow traffic from a load balancer: its only group with the cluster's tag, or
+/// its only group if none has one. A target without description or group has none.
+///
+/// # Errors
+/// When an instance has several such groups.
+pub fn of_targets(
+    targets: &BTreeSet<InstanceId>,
+    instances: &BTreeMap<InstanceId, NodeInstance>,
+    groups: &BTreeMap<String, SecurityGroup>,
+    cluster_id: &str,
+) -> Result<BTreeSet<String>, Environment> {
+    let mut chosen = BTreeSet::new();
+    for (id, instance) in instances.iter().filter(|(id, _)| targets.contains(*id)) {
+        let described: Vec<&SecurityGroup> = instance
+            .security_groups
+            .iter()
+            .filter_map(|id| groups.get(id))
+            .collect();
+        let (tagged, untagged): (Vec<_>, Vec<_>) = described
+            .into_iter()
+            .partition(|group| names::in_cluster(&group.tags, cluster_id));
+        let (which, usable) = if tagged.is_empty() {
+            ("and none with the cluster's tag", untagged)
+        } else {
+            ("with the cluster's tag", tagged)
+        };
+        match usable.as_slice() {
+            [] => {}
+            [only] => {
+                chosen.insert(only.id.clone());
+            }
+            several => {
+                let name = |g: &&SecurityGroup| format!("{}({})", g.id, g.name.as_deref().unwrap_or_default());
+                return Err(Environment::AmbiguousGroups {
+                    instance: id.to_string(),
+                    which,
+                    groups: several.iter().map(name).collect::<Vec<_>>().join(", "),
+                    cluster: cluster_id.to_owned(),
+                });
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+/// Cluster tags that a managed group lacks.
+///
+/// # Errors
+/// When it has one with another value: it belongs to another owner.
+pub fn missing_tags(group: &SecurityGroup, of_cluster: &Tags) -> Result<Tags, Environment> {
+    let mut missing = Tags::new();
+    for (key, expected) in of_cluster {
+        match group.tags.get(key).map(String::as_str) {
+            None | Some("") => {
+                missing.insert(key.clone(), expected.clone());
+            }
+            Some(value) if value == expected => {}
+            Some(value) => {
+                return Err(Environment::ForeignGroup {
+                    group: group.id.clone(),
+                    key: key.clone(),
+                    value: value.to_owned(),
+                    expected: expected.clone(),
+                });
+            }
+        }
+    }
+    Ok(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(port: i32, cidrs: &[&str]) -> IpPermission {
+        IpPermission {
+            protocol: "tcp".into(),
+            from_port: Some(port),
+            to_port: Some(port),
+            ranges: cidrs
+                .iter()
+                .map(|c| IpRange {
+                    cidr: (*c).into(),
+                    description: None,
+                })
+                .collect(),
+            ..IpPermission::default()
+        }
+    }
+
+    fn group(id: &str, tagged: bool) -> SecurityGroup {
+        let tags = if tagged {
+            names::cluster_tags("prod", false)
+        } else {
+            Tags::new()
+        };
+        SecurityGroup {
+            id: id.into(),
+            name: Some(format!("n-{id}")),
+            description: None,
+            vpc_id: None,
+            ingress: vec![],
+            tags,
+        }
+    }
+
+    #[test]
+    fn only_what_differs_is_added_and_removed() {
+        let wanted = [tcp(80, &["10.0.0.0/8"]), tcp(81, &["10.0.0.0/8"])];
+        let actual = [tcp(80, &["10.0.0.0/8", "0.0.0.0/0"])];
+        let found = difference(&wanted, &actual);
+        assert_eq!(found.add, [tcp(81, &["10.0.0.0/8"])]);
+        assert_eq!(found.remove, [tcp(80, &["0.0.0.0/0"])]);
+        assert_eq!(difference(&wanted, &wanted), Difference::default());
+    }
+
+    #[test]
+    fn descriptions_ipv6_and_prefix_lists_beside_a_wanted_rule_are_left_alone_and_foreign_sources_are_not() {
+        let mut described = tcp(80, &["10.0.0.0/8"]);
+        described.ranges[0].description = Some("by hand".into());
+        described.ipv6_ranges = vec!["::/0".into()];
+        described.prefix_lists = vec!["pl-1".into()];
+        let wanted = [tcp(80, &["10.0.0.0/8"])];
+        assert_eq!(difference(&wanted, &[described.clone()]), Difference::default());
+        described.groups = vec![GroupPair {
+            group_id: Some("sg-x".into()),
+            user_id: None,
+        }];
+        let removed = difference(&wanted, &[described]).remove;
+        assert_eq!(removed.len(), 1);
+        assert!(
+            removed[0].ipv6_ranges.is_empty() && removed[0].prefix_lists.is_empty() && removed[0].groups.len() == 1
+        );
+        let mut elsewhere = tcp(8080, &[]);
+        elsewhere.prefix_lists = vec!["pl-1".into()];
+        assert_eq!(
+            difference(&wanted, &[wanted[0].clone(), elsewhere.clone()]).remove,
+            [elsewhere]
+        );
+    }
+
+    #[test]
+    fn each_target_has_one_group_that_lets_the_load_balancer_in() {
+        let groups: BTreeMap<String, SecurityGroup> = [
+            group("sg-t", true),
+            group("sg-t2", true),
+            group("sg-u", false),
+            group("sg-u2", false),
+        ]
+        .map(|g| (g.id.clone(), g))
+        .into();
+        let of = |ids: &[&str]| {
+            let security_groups = ids.iter().map(|id| (*id).to_owned()).collect();
+            let instance = NodeInstance {
+                in_cluster: true,
+                living: true,
+                security_groups,
+            };
+            let instances = BTreeMap::from([(InstanceId::new("i-1"), instance)]);
+            of_targets(&BTreeSet::from([InstanceId::new("i-1")]), &instances, &groups, "prod")
+        };
+        assert_eq!(of(&["sg-u", "sg-t"]), Ok(BTreeSet::from(["sg-t".to_owned()])));
+        assert_eq!(of(&["sg-u"]), Ok(BTreeSet::from(["sg-u".to_owned()])));
+        assert_eq!(of(&[]), Ok(BTreeSet::new()));
+        let error = of(&["sg-t", "sg-t2", "sg-u"]).unwrap_err().to_string();
+        assert!(
+            error.contains("i-1") && error.contains("sg-t(n-sg-t), sg-t2(n-sg-t2)"),
+            "{error}"
+        );
+        assert!(of(&["sg-u", "sg-u2"]).is_err());
+    }
+
+    #[test]
+    fn a_group_of_another_owner_is_refused_and_missing_tags_are_named() {
+        let ours = names::cluster_tags("prod", false);
+        assert_eq!(missing_tags(&group("sg", false), &ours), Ok(ours.clone()));
+        assert_eq!(missing_tags(&group("sg", true), &ours), Ok(Tags::new()));
+        let mut shared = group("sg", true);
+        shared.tags.insert("kubernetes.io/cluster/prod".into(), "shared".into());
+        assert!(matches!(
+            missing_tags(&shared, &ours),
+            Err(Environment::ForeignGroup { .. })
+        ));
+    }
+}

@@ -1,0 +1,443 @@
+//! Chooses subnets as the in-tree provider does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use outrigger_aws::Tags;
+use outrigger_aws::ec2::{AvailabilityZone, RouteTable, Subnet};
+use outrigger_shared::tags;
+
+use super::super::error::Environment;
+use super::super::settings::Settings;
+use super::super::spec::names;
+use super::super::spec::request::Subnets;
+use crate::cloud_config::identity::region_of_zone;
+
+/// The type of a zone that classic load balancers support.
+const ORDINARY_ZONE: &str = "availability-zone";
+
+/// AWS's name of the scheme of an internal load balancer.
+const INTERNAL: &str = "internal";
+
+/// The VPC as input of the choice.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Vpc {
+    /// Candidates and attached subnets.
+    pub subnets: Vec<Subnet>,
+    /// IDs that EC2 has found by the names of the annotation, which may contain wildcards.
+    pub named: BTreeSet<String>,
+    /// The VPC's route tables; empty if the annotation lists subnets.
+    pub route_tables: Vec<RouteTable>,
+    /// The region's zones; empty if the annotation lists subnets.
+    pub zones: Vec<AvailabilityZone>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct SubnetCriteria<'a> {
+    /// For the error.
+    pub vpc_id: &'a str,
+    pub cluster_id: &'a str,
+    pub internal: bool,
+    /// The manager's own subnet, used if no other belongs to the cluster.
+    pub own_subnet: Option<&'a str>,
+    /// Attached subnets. One in a local or wavelength zone stays: the in-tree provider chose it, and a migration must
+    /// change nothing.
+    pub attached: &'a BTreeSet<String>,
+}
+
+/// Chooses one subnet in each zone. A role tag is a preference, never a condition; an internal load balancer takes
+/// public and private subnets alike.
+///
+/// # Errors
+/// When no subnet is suitable, or public and private ones cannot be told apart.
+pub fn choose(
+    subnets: &[Subnet],
+    tables: &[RouteTable],
+    zones: &[AvailabilityZone],
+    criteria: SubnetCriteria<'_>,
+) -> Result<Vec<Subnet>, Environment> {
+    let role = if criteria.internal {
+        "kubernetes.io/role/internal-elb"
+    } else {
+        "kubernetes.io/role/elb"
+    };
+    let rank = |subnet: &Subnet| {
+        let no_role = !subnet.tags.contains_key(role);
+        (
+            no_role,
+            !names::in_cluster(&subnet.tags, criteria.cluster_id),
+            subnet.id.clone(),
+        )
+    };
+    let mut chosen: BTreeMap<&str, &Subnet> = BTreeMap::new();
+    for subnet in usable(subnets, criteria) {
+        let public = is_public(subnet, tables)?;
+        let Some(zone) = subnet
+            .availability_zone
+            .as_deref()
+            .filter(|_| public || criteria.internal)
+        else {
+            continue;
+        };
+        let best = chosen.entry(zone).or_insert(subnet);
+        if rank(subnet) < rank(best) {
+            *best = subnet;
+        }
+    }
+    let ordinary = |zone: &str| {
+        let known = zones
+            .iter()
+            .find(|known| known.name == zone)
+            .and_then(|known| known.zone_type.as_deref());
+        known.is_none_or(|kind| kind == ORDINARY_ZONE)
+    };
+    let chosen: Vec<Subnet> = chosen
+        .into_iter()
+        .filter(|(zone, subnet)| ordinary(zone) || criteria.attached.contains(&subnet.id))
+        .map(|(_, subnet)| subnet.clone())
+        .collect();
+    if chosen.is_empty() {
+        Err(none(criteria))
+    } else {
+        Ok(chosen)
+    }
+}
+
+/// The listed subnets, or the chosen ones, of a load balancer with `attached` subnets.
+///
+/// # Errors
+/// When none is suitable, or not all that are listed were found.
+pub fn wanted(
+    wanted: &Subnets,
+    internal: bool,
+    settings: &Settings,
+    attached: &BTreeSet<String>,
+    vpc: &Vpc,
+) -> Result<Vec<Subnet>, Environment> {
+    match wanted {
+        Subnets::Discover => {
+            let criteria = SubnetCriteria {
+                vpc_id: &settings.vpc_id,
+                cluster_id: &settings.cluster_id,
+                internal,
+                own_subnet: settings.own_subnet_id.as_deref(),
+                attached,
+            };
+            choose(&vpc.subnets, &vpc.route_tables, &vpc.zones, criteria)
+        }
+        Subnets::Listed { ids, names } => {
+            let by_id = |subnet: &&Subnet| ids.contains(&subnet.id);
+            let wanted = |subnet: &&Subnet| by_id(subnet) || vpc.named.contains(&subnet.id);
+            let listed = ids.len() + names.len();
+            // A subnet listed by ID and by name counts twice, as in the in-tree provider, but is one.
+            let found = vpc.subnets.iter().filter(by_id).count() + vpc.named.len();
+            if found == listed {
+                Ok(vpc.subnets.iter().filter(wanted).cloned().collect())
+            } else {
+                Err(Environment::SubnetsMissing { listed, found })
+            }
+        }
+    }
+}
+
+/// Whether a load balancer is internal. An existing one keeps its scheme, which AWS never changes, and its subnets have
+/// to fit it.
+#[must_use]
+pub fn is_internal(scheme: Option<&str>, requested: bool) -> bool {
+    scheme.map_or(requested, |scheme| scheme == INTERNAL)
+}
+
+/// The chosen subnets, and attached ones that are unchosen for the first time: those stay until a later observation
+/// confirms it. While a route table is replaced, a public subnet looks private for a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confirmed {
+    /// The wanted subnets for now, at most one in a zone.
+    pub wanted: Vec<Subnet>,
+    /// Those that are not chosen.
+    pub unconfirmed: BTreeSet<String>,
+}
+
+/// Keeps attached subnets that are not `chosen`, unless an earlier observation has not chosen them either. `all` has
+/// the zones.
+#[must_use]
+pub fn confirmed(
+    chosen: Vec<Subnet>,
+    attached: &BTreeSet<String>,
+    unchosen_before: &BTreeSet<String>,
+    all: &[Subnet],
+) -> Confirmed {
+    let is_chosen = |id: &String| chosen.iter().any(|subnet| subnet.id == *id);
+    let unconfirmed: BTreeSet<String> = attached
+        .iter()
+        .filter(|id| !is_chosen(id) && !unchosen_before.contains(*id))
+        .cloned()
+        .collect();
+    let kept: Vec<Subnet> = all
+        .iter()
+        .filter(|subnet| unconfirmed.contains(&subnet.id))
+        .cloned()
+        .collect();
+
+    let mut wanted = chosen;
+    let beside = |subnet: &Subnet| {
+        kept.iter()
+            .any(|kept| kept.availability_zone == subnet.availability_zone)
+    };
+    wanted.retain(|subnet| attached.contains(&subnet.id) || !beside(subnet));
+    wanted.extend(kept);
+    Confirmed { wanted, unconfirmed }
+}
+
+fn none(criteria: SubnetCriteria<'_>) -> Environment {
+    Environment::NoSubnets {
+        vpc: criteria.vpc_id.to_owned(),
+        scheme: if criteria.internal {
+            "an internal"
+        } else {
+            "an internet-facing"
+        },
+        cluster: criteria.cluster_id.to_owned(),
+        public: if criteria.internal {
+            ""
+        } else {
+            "give them a route to an internet gateway, "
+        },
+    }
+}
+
+/// The subnets of the cluster and of no cluster; if there are none, the manager's own.
+fn usable<'a>(subnets: &'a [Subnet], criteria: SubnetCriteria<'_>) -> Vec<&'a Subnet> {
+    let ours: Vec<&Subnet> = subnets
+        .iter()
+        .filter(|subnet| names::in_cluster(&subnet.tags, criteria.cluster_id) || of_no_cluster(&subnet.tags))
+        .collect();
+    if !ours.is_empty() {
+        return ours;
+    }
+    subnets
+        .iter()
+        .filter(|subnet| criteria.own_subnet == Some(subnet.id.as_str()))
+        .collect()
+}
+
+fn of_no_cluster(of_subnet: &Tags) -> bool {
+    !of_subnet.keys().any(|key| key.starts_with(tags::CLUSTER_PREFIX))
+}
+
+/// Whether a subnet's route table, its own or else the main one, has an internet gateway.
+fn is_public(subnet: &Subnet, tables: &[RouteTable]) -> Result<bool, Environment> {
+    let own = tables.iter().rfind(|table| table.subnet_ids.contains(&subnet.id));
+    let table = own.or_else(|| tables.iter().find(|table| table.main));
+    let table = table.ok_or_else(|| Environment::NoRouteTable {
+        subnet: subnet.id.clone(),
+    })?;
+    Ok(table.gateway_ids.iter().any(|gateway| gateway.starts_with("igw")))
+}
+
+/// The zones of subnets that are not among the known ones.
+#[must_use]
+pub fn unknown_zones<'a>(subnets: &'a [Subnet], zones: &[AvailabilityZone]) -> BTreeSet<&'a str> {
+    let known: BTreeSet<&str> = zones.iter().map(|zone| zone.name.as_str()).collect();
+    let of_subnets = subnets.iter().filter_map(|subnet| subnet.availability_zone.as_deref());
+    of_subnets.filter(|zone| !known.contains(zone)).collect()
+}
+
+/// The zone of this name, with the type that the name tells: `us-east-1a`, local `us-east-1-bos-1a`, wavelength
+/// `us-east-1-wl1-bos-wlz-1` or `eu-west-3-cmn-wlz-1a`. Without a type, for a name of another form.
+///
+/// <https://docs.aws.amazon.com/local-zones/latest/ug/available-local-zones.html>,
+/// <https://docs.aws.amazon.com/wavelength/latest/developerguide/available-wavelength-zones.html>
+#[must_use]
+pub fn zone_by_name(name: &str) -> AvailabilityZone {
+    let beyond_region = region_of_zone(name).and_then(|region| name.strip_prefix(region));
+    let zone_type = beyond_region.and_then(|rest| match rest.strip_prefix('-') {
+        Some(group) if group.split('-').any(|word| word == "wlz") => Some("wavelength-zone"),
+        Some(_) => Some("local-zone"),
+        None => (rest.len() == 1).then_some(ORDINARY_ZONE),
+    });
+    AvailabilityZone {
+        name: name.to_owned(),
+        id: None,
+        zone_type: zone_type.map(str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subnet(id: &str, zone: &str, keys: &[&str]) -> Subnet {
+        Subnet {
+            id: id.into(),
+            vpc_id: Some("vpc-1".into()),
+            availability_zone: Some(zone.into()),
+            cidr_block: None,
+            tags: keys.iter().map(|key| ((*key).to_owned(), String::new())).collect(),
+        }
+    }
+
+    fn tables(private: &[&str]) -> Vec<RouteTable> {
+        vec![
+            RouteTable {
+                id: "main".into(),
+                main: true,
+                gateway_ids: vec!["local".into(), "igw-1".into()],
+                ..Default::default()
+            },
+            RouteTable {
+                id: "private".into(),
+                subnet_ids: private.iter().map(|id| (*id).to_owned()).collect(),
+                gateway_ids: vec!["local".into()],
+                ..Default::default()
+            },
+        ]
+    }
+
+    fn chosen(
+        subnets: &[Subnet],
+        private: &[&str],
+        internal: bool,
+        attached: &[&str],
+    ) -> Result<Vec<String>, Environment> {
+        let zones = [
+            ("a", ORDINARY_ZONE),
+            ("b", ORDINARY_ZONE),
+            ("lax", "local-zone"),
+            ("wlz", "wavelength-zone"),
+        ];
+        let zones = zones.map(|(name, kind)| AvailabilityZone {
+            name: name.into(),
+            id: None,
+            zone_type: Some(kind.into()),
+        });
+        let attached = attached.iter().map(|id| (*id).to_owned()).collect();
+        let criteria = SubnetCriteria {
+            vpc_id: "vpc-1",
+            cluster_id: "prod",
+            internal,
+            own_subnet: Some("own"),
+            attached: &attached,
+        };
+        choose(subnets, &tables(private), &zones, criteria).map(|s| s.into_iter().map(|s| s.id).collect())
+    }
+
+    const PROD: &str = "kubernetes.io/cluster/prod";
+    const ELB: &str = "kubernetes.io/role/elb";
+    const INTERNAL: &str = "kubernetes.io/role/internal-elb";
+
+    #[test]
+    fn one_subnet_per_zone_by_role_then_cluster_tag_then_id() {
+        let of = |subnets: &[Subnet], internal| chosen(subnets, &[], internal, &[]).unwrap();
+        assert_eq!(
+            of(
+                &[subnet("s3", "a", &[PROD, INTERNAL]), subnet("s1", "a", &[ELB])],
+                false
+            ),
+            ["s1"]
+        );
+        assert_eq!(of(&[subnet("s1", "a", &[]), subnet("s2", "a", &[PROD])], false), ["s2"]);
+        assert_eq!(
+            of(&[subnet("s2", "a", &[PROD]), subnet("s1", "a", &[PROD])], false),
+            ["s1"]
+        );
+        assert_eq!(
+            of(&[subnet("s1", "b", &[PROD]), subnet("s2", "a", &[])], false),
+            ["s2", "s1"]
+        );
+        assert_eq!(
+            of(
+                &[subnet("s1", "a", &[PROD, ELB]), subnet("s2", "a", &[PROD, INTERNAL])],
+                true
+            ),
+            ["s2"]
+        );
+    }
+
+    #[test]
+    fn private_subnets_serve_internal_load_balancers_only() {
+        let private = [subnet("s1", "a", &[PROD])];
+        assert!(matches!(
+            chosen(&private, &["s1"], false, &[]),
+            Err(Environment::NoSubnets { .. })
+        ));
+        assert_eq!(chosen(&private, &["s1"], true, &[]).unwrap(), ["s1"]);
+    }
+
+    #[test]
+    fn subnets_of_other_clusters_do_not_count_and_the_own_one_is_the_last_resort() {
+        let other = "kubernetes.io/cluster/other";
+        assert_eq!(
+            chosen(
+                &[subnet("s1", "a", &[other]), subnet("s2", "b", &[PROD])],
+                &[],
+                false,
+                &[]
+            )
+            .unwrap(),
+            ["s2"]
+        );
+        assert_eq!(
+            chosen(
+                &[subnet("s1", "a", &[other]), subnet("own", "b", &[other])],
+                &[],
+                false,
+                &[]
+            )
+            .unwrap(),
+            ["own"]
+        );
+    }
+
+    #[test]
+    fn local_zones_are_left_out_unless_the_load_balancer_stands_there() {
+        let subnets = [
+            subnet("s1", "a", &[]),
+            subnet("s2", "lax", &[]),
+            subnet("s3", "wlz", &[]),
+            subnet("s4", "new", &[]),
+        ];
+        assert_eq!(chosen(&subnets, &[], false, &[]).unwrap(), ["s1", "s4"]);
+        assert_eq!(chosen(&subnets, &[], false, &["s2"]).unwrap(), ["s1", "s2", "s4"]);
+    }
+
+    #[test]
+    fn the_type_of_a_zone_is_derived_from_its_name() {
+        for (name, wanted) in [
+            ("us-east-1a", Some("availability-zone")),
+            ("us-gov-west-1b", Some("availability-zone")),
+            ("us-iso-east-1c", Some("availability-zone")),
+            ("eusc-de-east-1a", Some("availability-zone")),
+            ("us-east-1-bos-1a", Some("local-zone")),
+            ("ap-southeast-2-akl-1a", Some("local-zone")),
+            ("us-east-1-wl1-bos-wlz-1", Some("wavelength-zone")),
+            ("eu-west-3-cmn-wlz-1a", Some("wavelength-zone")),
+            ("us-east-1", None),
+            ("nova", None),
+            ("", None),
+        ] {
+            assert_eq!(zone_by_name(name).zone_type.as_deref(), wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_attached_subnet_stays_until_it_is_unchosen_twice() {
+        let [s1, s2, s3, s4] =
+            [("s1", "a"), ("s2", "b"), ("s3", "a"), ("s4", "c")].map(|(id, zone)| subnet(id, zone, &[]));
+        let all = [s1, s2.clone(), s3.clone(), s4.clone()];
+        let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<BTreeSet<_>>();
+        let now = |before: &[&str]| {
+            let chosen = vec![s2.clone(), s3.clone(), s4.clone()];
+            let confirmed = confirmed(chosen, &ids(&["s1", "s2"]), &ids(before), &all);
+            let wanted: BTreeSet<String> = confirmed.wanted.iter().map(|subnet| subnet.id.clone()).collect();
+            (wanted, confirmed.unconfirmed)
+        };
+        assert_eq!(now(&[]), (ids(&["s1", "s2", "s4"]), ids(&["s1"])));
+        assert_eq!(now(&["s1"]), (ids(&["s2", "s3", "s4"]), ids(&[])));
+    }
+
+    #[test]
+    fn the_scheme_of_a_load_balancer_that_exists_counts() {
+        assert!(is_internal(Some("internal"), false));
+        assert!(!is_internal(Some("internet-facing"), true));
+        assert!(is_internal(None, true));
+    }
+}

@@ -1,0 +1,333 @@
+//! Decides which instances are targets.
+//!
+//! A Node becomes a target when it is Ready. A NotReady target is never removed: the load balancer's health check
+//! decides about traffic, and many NotReady Nodes are more often a broken control plane than a broken fleet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use outrigger_aws::InstanceId;
+use outrigger_shared::provider_id::ProviderId;
+
+use super::super::spec::annotations::parse_bool;
+use crate::node_cache::NodeView;
+
+/// Label that excludes a Node from load balancers. An invalid boolean excludes it too.
+const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
+/// The cluster autoscaler's taint of a Node that it will delete.
+const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+
+/// A Node that may be a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    pub id: InstanceId,
+    pub ready: bool,
+}
+
+/// A Node's instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeInstance {
+    pub in_cluster: bool,
+    /// Whether it is not terminated or terminating.
+    pub living: bool,
+    pub security_groups: Vec<String>,
+}
+
+/// Whether a Node may be a target of any Service: not about to be deleted, and not excluded by label.
+fn is_eligible(node: &NodeView) -> bool {
+    let included = |value| parse_bool(value) == Some(false);
+    node.metadata.deletion_timestamp.is_none()
+        && !node.has_taint(AUTOSCALER_TAINT)
+        && node.label(EXCLUDE_LABEL).is_none_or(included)
+}
+
+/// Nodes that may be targets of any Service, as Kubernetes' service controller counts them: also NotReady ones and
+/// those without an instance.
+#[must_use]
+pub fn eligible(nodes: &[Arc<NodeView>]) -> Vec<&Arc<NodeView>> {
+    nodes.iter().filter(|node| is_eligible(node)).collect()
+}
+
+/// Instances whose Nodes say by themselves that they are to be no targets: someone is about to drain them, or they are
+/// about to go. That is no loss to be doubted.
+#[must_use]
+pub fn excluded(nodes: &[Arc<NodeView>]) -> BTreeSet<InstanceId> {
+    let excluded = nodes.iter().filter(|node| !is_eligible(node));
+    excluded.filter_map(|node| instance(node)).collect()
+}
+
+/// The candidates, and as further ones those of `held` that are not among them nor on their way out. A target that has
+/// become a candidate so stays one, and nothing else joins by it.
+#[must_use]
+pub fn with_held<'a>(
+    candidates: &[Candidate],
+    held: impl Iterator<Item = &'a InstanceId>,
+    going: &BTreeSet<InstanceId>,
+) -> Vec<Candidate> {
+    let mut all: BTreeMap<&InstanceId, bool> = held.filter(|id| !going.contains(id)).map(|id| (id, false)).collect();
+    all.extend(candidates.iter().map(|candidate| (&candidate.id, candidate.ready)));
+    let candidate = |(id, ready): (&InstanceId, bool)| Candidate { id: id.clone(), ready };
+    all.into_iter().map(candidate).collect()
+}
+
+/// The Nodes that may be targets: eligible ones with an EC2 instance and with all of `labels` (an empty value there
+/// means any).
+#[must_use]
+pub fn candidates(nodes: &[Arc<NodeView>], labels: &BTreeMap<String, String>) -> Vec<Candidate> {
+    let mut candidates: Vec<Candidate> = nodes
+        .iter()
+        .filter(|node| is_eligible(node))
+        .filter(|node| {
+            let has = |(key, wanted): (&String, &String)| {
+                node.label(key)
+                    .is_some_and(|value| wanted.is_empty() || value == wanted)
+            };
+            labels.iter().all(has)
+        })
+        .filter_map(|node| {
+            Some(Candidate {
+                id: instance(node)?,
+                ready: node.is_ready(),
+            })
+        })
+        .collect();
+    candidates.sort_by(|a, b| a.id.cmp(&b.id));
+    candidates
+}
+
+pub(crate) fn instance(node: &NodeView) -> Option<InstanceId> {
+    let parsed = ProviderId::parse(node.provider_id()?).ok()?;
+    parsed.instance().map(|id| InstanceId::new(id.as_str()))
+}
+
+/// The instances that should be targets, given those that are.
+///
+/// An instance that EC2 does not list stays what it is: absence from an answer is no proof of absence. One that
+/// lacks the cluster's tag is never a target.
+#[must_use]
+pub fn wanted(
+    candidates: &[Candidate],
+    registered: &BTreeSet<InstanceId>,
+    instances: &BTreeMap<InstanceId, NodeInstance>,
+) -> BTreeSet<InstanceId> {
+    let wants = |candidate: &&Candidate| {
+        let is_target = registered.contains(&candidate.id);
+        match instances.get(&candidate.id) {
+            None => is_target,
+            Some(instance) => instance.in_cluster && (is_target || (candidate.ready && instance.living)),
+        }
+    };
+    candidates
+        .iter()
+        .filter(wants)
+        .map(|candidate| candidate.id.clone())
+        .collect()
+}
+
+/// Changes of targets, with the removals that have to wait.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Change {
+    /// To be registered.
+    pub add: BTreeSet<InstanceId>,
+    /// To be deregistered now.
+    pub remove: BTreeSet<InstanceId>,
+    /// To be deregistered if the next look says so again.
+    pub unconfirmed: BTreeSet<InstanceId>,
+}
+
+/// More than this share of the targets in one pass, in percent, has to be seen twice before it goes.
+const SUDDEN_PERCENT: usize = 20;
+
+/// The way from `registered` to `wanted`. A sudden loss of many targets is removed only if `seen_before`, an
+/// earlier look, found the same ones gone.
+#[must_use]
+pub fn change(
+    wanted: &BTreeSet<InstanceId>,
+    registered: &BTreeSet<InstanceId>,
+    seen_before: &BTreeSet<InstanceId>,
+) -> Change {
+    let gone: BTreeSet<_> = registered.difference(wanted).cloned().collect();
+    let add = wanted.difference(registered).cloned().collect();
+    let sudden = gone.len() * 100 > registered.len() * SUDDEN_PERCENT;
+    if !sudden {
+        return Change {
+            add,
+            remove: gone,
+            unconfirmed: BTreeSet::new(),
+        };
+    }
+    let (remove, unconfirmed) = gone.into_iter().partition(|id| seen_before.contains(id));
+    Change {
+        add,
+        remove,
+        unconfirmed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(id: &str, ready: &str, labels: serde_json::Value, extra: serde_json::Value) -> Arc<NodeView> {
+        let mut node = json!({
+            "metadata": {"name": id, "labels": labels},
+            "spec": {"providerID": format!("aws:///z/{id}")},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        });
+        for (part, fields) in extra.as_object().unwrap() {
+            node[part]
+                .as_object_mut()
+                .unwrap()
+                .extend(fields.as_object().unwrap().clone());
+        }
+        Arc::new(serde_json::from_value(node).unwrap())
+    }
+
+    fn ids(ids: &[&str]) -> BTreeSet<InstanceId> {
+        ids.iter().map(|id| InstanceId::new(*id)).collect()
+    }
+
+    fn known(ids: &[&str]) -> BTreeMap<InstanceId, NodeInstance> {
+        let instance = NodeInstance {
+            in_cluster: true,
+            living: true,
+            security_groups: vec![],
+        };
+        ids.iter().map(|id| (InstanceId::new(*id), instance.clone())).collect()
+    }
+
+    #[test]
+    fn label_taint_deletion_and_provider_id_decide_about_candidates() {
+        let label = |value: &str| json!({EXCLUDE_LABEL: value});
+        let nodes = [
+            node("i-plain", "True", json!({}), json!({})),
+            node("i-false", "True", label("false"), json!({})),
+            node("i-true", "True", label("true"), json!({})),
+            node("i-empty", "True", label(""), json!({})),
+            node("i-maybe", "True", label("maybe"), json!({})),
+            node(
+                "i-going",
+                "True",
+                json!({}),
+                json!({"spec": {"taints": [{"key": AUTOSCALER_TAINT, "effect": "X"}]}}),
+            ),
+            node(
+                "i-gone",
+                "True",
+                json!({}),
+                json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+            ),
+            node("i-none", "True", json!({}), json!({"spec": {"providerID": null}})),
+            node(
+                "i-other",
+                "True",
+                json!({}),
+                json!({"spec": {"providerID": "aws:///z/fargate-1"}}),
+            ),
+        ];
+        let found: Vec<_> = candidates(&nodes, &BTreeMap::new())
+            .into_iter()
+            .map(|c| c.id.to_string())
+            .collect();
+        assert_eq!(found, ["i-false", "i-plain"]);
+    }
+
+    #[test]
+    fn an_excluded_node_is_distinguished_from_a_missing_one() {
+        let nodes = [
+            node("i-plain", "False", json!({}), json!({})),
+            node("i-drained", "True", json!({EXCLUDE_LABEL: ""}), json!({})),
+            node("i-none", "True", json!({}), json!({"spec": {"providerID": null}})),
+        ];
+        assert_eq!(excluded(&nodes), ids(&["i-drained"]));
+        let names: Vec<&str> = eligible(&nodes).iter().map(|node| node.name()).collect();
+        assert_eq!(names, ["i-plain", "i-none"]);
+    }
+
+    #[test]
+    fn targets_are_held_until_everything_is_known_unless_they_go_for_a_reason() {
+        let candidates = [Candidate {
+            id: InstanceId::new("i-1"),
+            ready: true,
+        }];
+        let registered = ids(&["i-1", "i-2", "i-3"]);
+        let held = with_held(&candidates, registered.iter(), &ids(&["i-3"]));
+        let held: Vec<(&str, bool)> = held.iter().map(|c| (c.id.as_str(), c.ready)).collect();
+        assert_eq!(held, [("i-1", true), ("i-2", false)]);
+        assert_eq!(with_held(&candidates, ids(&[]).iter(), &ids(&[])), candidates);
+    }
+
+    #[test]
+    fn node_labels_filter_by_presence_or_value() {
+        let nodes = [
+            node("i-1", "True", json!({"k1": "v1", "k2": "v2"}), json!({})),
+            node("i-2", "True", json!({}), json!({})),
+        ];
+        let count = |pairs: &[(&str, &str)]| {
+            let labels = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            candidates(&nodes, &labels).len()
+        };
+        assert_eq!(count(&[]), 2);
+        assert_eq!(count(&[("k1", ""), ("k2", "v2")]), 1);
+        assert_eq!(count(&[("k1", "v1"), ("k3", "")]), 0);
+    }
+
+    #[test]
+    fn a_node_joins_when_ready_and_stays_when_it_is_not() {
+        let nodes = [
+            node("i-new", "False", json!({}), json!({})),
+            node("i-old", "Unknown", json!({}), json!({})),
+        ];
+        let candidates = candidates(&nodes, &BTreeMap::new());
+        assert_eq!(
+            wanted(&candidates, &ids(&["i-old"]), &known(&["i-new", "i-old"])),
+            ids(&["i-old"])
+        );
+    }
+
+    #[test]
+    fn an_instance_that_is_terminated_does_not_join_and_a_target_is_not_taken_away_for_it() {
+        let nodes = [
+            node("i-new", "True", json!({}), json!({})),
+            node("i-old", "True", json!({}), json!({})),
+        ];
+        let mut instances = known(&["i-new", "i-old"]);
+        instances.values_mut().for_each(|instance| instance.living = false);
+        let candidates = candidates(&nodes, &BTreeMap::new());
+        assert_eq!(wanted(&candidates, &ids(&["i-old"]), &instances), ids(&["i-old"]));
+    }
+
+    #[test]
+    fn an_instance_that_ec2_does_not_list_neither_joins_nor_leaves() {
+        let nodes = [
+            node("i-new", "True", json!({}), json!({})),
+            node("i-old", "True", json!({}), json!({})),
+        ];
+        let candidates = candidates(&nodes, &BTreeMap::new());
+        assert_eq!(wanted(&candidates, &ids(&["i-old"]), &BTreeMap::new()), ids(&["i-old"]));
+    }
+
+    #[test]
+    fn a_mass_loss_waits_for_a_second_observation() {
+        let all = ids(&["i-1", "i-2", "i-3", "i-4", "i-5"]);
+        let one_less = ids(&["i-1", "i-2", "i-3", "i-4"]);
+        assert_eq!(
+            change(&one_less, &all, &ids(&[])).remove,
+            ids(&["i-5"]),
+            "a fifth is not sudden"
+        );
+        let half = ids(&["i-1", "i-2"]);
+        let first = change(&half, &all, &ids(&[]));
+        assert_eq!(
+            (first.remove.len(), first.unconfirmed.clone()),
+            (0, ids(&["i-3", "i-4", "i-5"]))
+        );
+        assert_eq!(
+            change(&half, &all, &first.unconfirmed).remove,
+            ids(&["i-3", "i-4", "i-5"])
+        );
+    }
+}

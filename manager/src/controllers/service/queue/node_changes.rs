@@ -1,0 +1,96 @@
+//! Changes of Nodes that are relevant to load balancers.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+
+use futures::{Stream, stream};
+
+use crate::node_cache::{Changes, NodeCache, NodeView};
+
+/// Changes within this time are combined, so that a burst of Nodes costs one reconciliation of each Service.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// One item per batch of changes after which a Service may have other targets. Heartbeats of kubelets do not count:
+/// there are thousands of them for each relevant change.
+pub fn relevant(nodes: NodeCache) -> impl Stream<Item = ()> + Send {
+    let state = (nodes.subscribe(), nodes, Fingerprints::default());
+    stream::unfold(state, |(changes, nodes, mut prints)| async move {
+        loop {
+            gather(&changes).await;
+            if prints.update(&nodes, changes.take()) {
+                return Some(((), (changes, nodes, prints)));
+            }
+        }
+    })
+}
+
+async fn gather(changes: &Changes) {
+    changes.changed().await;
+    tokio::time::sleep(WINDOW).await;
+}
+
+/// Hash of the relevant fields of each Node.
+#[derive(Debug, Default)]
+struct Fingerprints {
+    by_name: HashMap<String, u64>,
+}
+
+impl Fingerprints {
+    /// Updates these Nodes and returns whether a relevant field has changed.
+    fn update(&mut self, nodes: &NodeCache, names: BTreeSet<String>) -> bool {
+        let mut different = false;
+        for name in names {
+            let now = nodes.node(&name).map(|node| print(&node));
+            let before = match now {
+                Some(now) => self.by_name.insert(name, now),
+                None => self.by_name.remove(&name),
+            };
+            different |= before != now;
+        }
+        different
+    }
+}
+
+fn print(node: &NodeView) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    node.provider_id().hash(&mut hasher);
+    node.metadata.labels.hash(&mut hasher);
+    node.metadata.deletion_timestamp.is_some().hash(&mut hasher);
+    node.is_ready().hash(&mut hasher);
+    let taints: BTreeSet<&str> = node.spec.taints.iter().map(|taint| taint.key.as_str()).collect();
+    taints.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, StreamExt};
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(ready: &str, heartbeat: &str) -> NodeView {
+        serde_json::from_value(json!({
+            "metadata": {"name": "n1", "annotations": {"beat": heartbeat}},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        }))
+        .unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn heartbeats_are_ignored_and_readiness_is_not() {
+        let nodes = NodeCache::new();
+        nodes.observe(Event::Apply(node("True", "1")));
+        let mut changes = Box::pin(relevant(nodes.clone()));
+        assert_eq!(changes.next().await, Some(()), "the first look at all");
+        nodes.observe(Event::Apply(node("True", "2")));
+        let quiet = tokio::time::timeout(Duration::from_secs(60), changes.next()).await;
+        assert!(quiet.is_err());
+        nodes.observe(Event::Apply(node("False", "3")));
+        assert_eq!(changes.next().await, Some(()));
+        assert!(changes.next().now_or_never().is_none());
+    }
+}

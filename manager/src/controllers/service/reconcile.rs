@@ -1,0 +1,339 @@
+//! Reconciles one Service: desired, observe, plan, execute.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::InstanceId;
+use tokio::time::Instant;
+
+use super::action::{Next, ServiceAction, action, has_finalizer};
+use super::context::Context;
+use super::error::Error;
+use super::events::{self, During, Failure};
+use super::execute::{Created, Executor, apply};
+use super::inventory::target_group_list::Search;
+use super::observation::{Observation, Pass};
+use super::orphans::{orphaned_services, release};
+use super::plan::Plan;
+use super::plan::quota;
+use super::plan::revoke_first::revoke_where_full;
+use super::plan::targets::{self, Candidate, candidates};
+use super::queue::creation_slot::makes_one;
+use super::queue::reason::{Reason, reason};
+use super::queue::service_state::{CONFIRMATION, SUBNET_CONFIRMATION, ServiceState, Settled};
+use super::queue::spec_fingerprint::SpecFingerprint;
+use super::queue::{creation_slot, resync};
+use super::spec::annotations::{Annotations, Kind};
+use super::spec::desired::desired;
+use super::spec::names::{namespaced_name, uid};
+use super::spec::network;
+use super::writer::Found;
+use super::{observation, ownership, patches, update_targets};
+
+/// For this time after a reconciliation the watch may not have delivered the address that it wrote.
+const STORE_LAG: Duration = Duration::from_secs(5);
+
+/// Reconciles a Service. A failure is reported by an Event and counts for [`retry_after`].
+///
+/// # Errors
+/// The reason why the Service is not in its desired state.
+pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Error> {
+    let result = match action(service) {
+        ServiceAction::Ignore => orphaned_services::release_unmanaged(context, service).await,
+        ServiceAction::Ensure => {
+            let ensured = ensure(context, service).await;
+            if let Err(failure) = &ensured {
+                update_targets::update_targets(context, service, &failure.error).await;
+            }
+            ensured
+        }
+        ServiceAction::Delete => release::clean_up(context, service).await,
+    };
+    if let Err(failure) = &result {
+        events::report_failure(context, service, failure).await;
+    }
+    events::report_unread_tags(context, service).await;
+    events::report_unlisted_zones(context, service).await;
+    result.map_err(|failure| *failure.error)
+}
+
+/// The backoff after a failure.
+#[must_use]
+pub fn retry_after(context: &Context, service: &Service) -> Duration {
+    context.states.of(uid(service)).retry_after()
+}
+
+async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
+    let now = Instant::now();
+    let fingerprint = SpecFingerprint::of(service);
+    let state = context.states.of(uid(service));
+    if Annotations::of(service).kind() == Kind::External {
+        return leave_to_other_controller(context, service, fingerprint, &state).await;
+    }
+    let desired = desired(service, &context.settings);
+    if Annotations::of(service).kind() == Kind::Network {
+        for port in network::ports::without_node_port(service) {
+            tracing::warn!(port, "port has no node port and so no listener");
+        }
+    }
+    let labels = desired.as_ref().map(|desired| desired.node_labels().clone());
+    let nodes = context.nodes.snapshot();
+    let candidates = candidates(&nodes, &labels.unwrap_or_default());
+    let likely = likely_targets(&candidates, &state.targets);
+    let settled = state.settled.as_ref();
+    let same_targets = settled.is_some_and(|settled| settled.targets == likely);
+    let reason = reason(&state, &fingerprint, has_finalizer(service), same_targets);
+    if let Some(rest) = next_if_unchanged(context, service, &state, reason, now) {
+        return Ok(rest);
+    }
+    orphaned_services::delete_earlier(context, service).await?;
+    context
+        .states
+        .begin(uid(service), &namespaced_name(service), fingerprint);
+    events::report_begin(context, service, reason).await;
+    if add_finalizer(context, service).await.during(events::ADD_FINALIZER)? == Found::Gone {
+        return Ok(Next::OnChange);
+    }
+    let eligible = targets::eligible(&nodes);
+    events::report_no_nodes(context, service, eligible.is_empty(), reason).await;
+    let names = || eligible.iter().map(|node| node.name().to_owned()).collect();
+    let desired = desired.during(events::ENSURE)?;
+    let going = &state.confirmed_gone(now) | &targets::excluded(&nodes);
+    // A Service without our finalizer has no load balancer yet, so skip the AWS reads until a creation slot is free.
+    let is_new = !has_finalizer(service);
+    if (is_new || context.creation_queues.has(uid(service)))
+        && let Some(later) = creation_slot::wait_for_creation(context, service, &desired).await
+    {
+        return Ok(later);
+    }
+    let pass = Pass {
+        service,
+        desired: &desired,
+        candidates: &candidates,
+        going: &going,
+        reason,
+        due: until_resync(context, service, &state, now).is_some_and(|left| left.is_zero()),
+        no_nodes: eligible.is_empty(),
+    };
+    let ended = sync_load_balancer(context, &pass, state.search(has_finalizer(service)), now).await;
+    if !context.creation_queues.has(uid(service)) {
+        context.creation_queues.done(uid(service));
+    }
+    if context.states.of(uid(service)).name.is_empty() {
+        // The Service was deleted meanwhile and its state dropped. Restore the state, so that the new resources are
+        // deleted as orphaned.
+        let fingerprint = SpecFingerprint::of(service);
+        context
+            .states
+            .begin(uid(service), &namespaced_name(service), fingerprint);
+    }
+    ended.map_err(|failure| failure.after_node_change(reason, names))
+}
+
+/// Observes AWS, executes the plan and writes the address.
+async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, now: Instant) -> Result<Next, Failure> {
+    let Pass { service, desired, .. } = *pass;
+    let look = observation::observe(context, pass, search).await;
+    let observation = look.during(events::ENSURE)?;
+    let owned = ownership::check_owner(context, service, observation.identity.as_ref(), &observation.plan).await;
+    owned.during(events::ENSURE)?;
+    if makes_one(&observation.plan)
+        && let Some(later) = creation_slot::wait_for_creation(context, service, desired).await
+    {
+        return Ok(later);
+    }
+    // Recorded before the writes: a full target group needs the confirmed loss, and a failed step must not prevent the
+    // confirmation.
+    context.states.update(uid(service), |state| {
+        state.note_gone(&observation.plan.unconfirmed, &observation.plan.targets, now);
+        state.note_unchosen(&observation.plan.unchosen_subnets, now);
+        state.given_names.extend(observation.given_names.iter().cloned());
+    });
+    events::report_scheme(context, service, desired, observation.scheme.as_deref()).await;
+    let made = execute(context, pass, &observation).await.during(events::ENSURE)?;
+    if let Some(dns_name) = &made.dns_name {
+        ownership::remember_owned(context, service, dns_name);
+    }
+    if let Some(refused) = observation.plan.refused.clone() {
+        return Err(Error::Environment(refused)).during(events::ENSURE);
+    }
+    let refused = made.refused.into_iter().map(|refused| refused.instance).collect();
+    let hostname = made.dns_name.or(observation.hostname).unwrap_or_default();
+    if write_address(context, service, &hostname)
+        .await
+        .during(events::WRITE_STATUS)?
+        == Found::Gone
+    {
+        return Ok(Next::OnChange);
+    }
+    if let Some(denied) = observation.denied {
+        return Err(Error::Aws(denied)).during(events::ENSURE);
+    }
+    context.states.update(uid(service), |state| {
+        state.tags_set = desired.annotated_tags();
+        state.given_names.clone_from(&observation.given_names);
+    });
+    let settled = Settled {
+        targets: likely_targets(pass.candidates, &observation.plan.targets),
+        at: now,
+        hostname,
+    };
+    if observation.is_full {
+        context.states.update(uid(service), |state| state.last_full = Some(now));
+    }
+    Ok(settle(context, service, settled, observation.plan, &refused))
+}
+
+/// The next reconciliation, if there is nothing to do now: the spec is unchanged, the last observation is recent, and
+/// the status has the address.
+fn next_if_unchanged(
+    context: &Context,
+    service: &Service,
+    state: &ServiceState,
+    reason: Reason,
+    now: Instant,
+) -> Option<Next> {
+    let settled = state.settled.as_ref().filter(|_| reason == Reason::Resync)?;
+    if !patches::has_address(service, &settled.hostname) {
+        let wait = STORE_LAG.checked_sub(now.saturating_duration_since(settled.at))?;
+        return (!wait.is_zero()).then_some(Next::After(wait));
+    }
+    match until_resync(context, service, state, now) {
+        None => Some(Next::OnChange),
+        Some(left) => (!left.is_zero()).then_some(Next::After(left)),
+    }
+}
+
+/// Time until the next full observation, which detects drift; `None`: never.
+fn until_resync(context: &Context, service: &Service, state: &ServiceState, now: Instant) -> Option<Duration> {
+    let Some(whole) = state.last_full else {
+        return Some(Duration::ZERO);
+    };
+    let after = resync::after(context.settings.resync_period, uid(service))?;
+    Some(after.saturating_sub(now.saturating_duration_since(whole)))
+}
+
+/// Adds the finalizer, before anything is created that needs cleanup.
+async fn add_finalizer(context: &Context, service: &Service) -> Result<Found, Error> {
+    if has_finalizer(service) {
+        return Ok(Found::There);
+    }
+    context
+        .writer
+        .patch(service, "add the finalizer", patches::add_finalizer(service))
+        .await
+}
+
+/// Adds the finalizer to a Service of the AWS Load Balancer Controller, as v1.37.0 does, and nothing else.
+async fn leave_to_other_controller(
+    context: &Context,
+    service: &Service,
+    fingerprint: SpecFingerprint,
+    state: &ServiceState,
+) -> Result<Next, Failure> {
+    let reason = reason(state, &fingerprint, has_finalizer(service), true);
+    context
+        .states
+        .begin(uid(service), &namespaced_name(service), fingerprint);
+    events::report_begin(context, service, reason).await;
+    add_finalizer(context, service).await.during(events::ADD_FINALIZER)?;
+    let nodes = context.nodes.snapshot();
+    events::report_no_nodes(context, service, targets::eligible(&nodes).is_empty(), reason).await;
+    Ok(Next::OnChange)
+}
+
+async fn execute(context: &Context, pass: &Pass<'_>, observation: &Observation) -> Result<Created, Error> {
+    let Pass {
+        service,
+        reason,
+        no_nodes,
+        ..
+    } = *pass;
+    let plan = &revoke_where_full(
+        observation.plan.clone(),
+        &observation.groups,
+        context.settings.rules_quota,
+    );
+    let fullness = quota::check(plan, &observation.groups, context.settings.rules_quota)?;
+    events::report_fullness(context, service, fullness).await;
+    events::report_writes(context, service, plan, reason).await;
+    let began = Instant::now();
+    let made = apply(plan, &Executor::new(context, service, pass.desired.name())).await;
+    if plan.changes_targets_only() || (reason == Reason::NodesChanged && !plan.steps.is_empty()) {
+        let done = plan.refused.is_none() && made.as_ref().is_ok_and(|made| made.refused.is_empty());
+        context.node_sync.ended(began, done);
+    }
+    let made = made?;
+    events::report_refused(context, service, &made.refused).await;
+    if plan.refused.is_none() {
+        events::report_done(context, service, plan, reason, no_nodes || !made.refused.is_empty()).await;
+    }
+    Ok(made)
+}
+
+async fn write_address(context: &Context, service: &Service, hostname: &str) -> Result<Found, Error> {
+    if hostname.is_empty() || patches::has_address(service, hostname) {
+        return Ok(Found::There);
+    }
+    context
+        .writer
+        .patch(
+            service,
+            "write the load balancer's address",
+            patches::address(service, hostname),
+        )
+        .await
+}
+
+/// Records the result and returns when to reconcile next. That is soon if a loss of targets or an unchosen subnet is
+/// unconfirmed, EC2 does not list a Ready Node's instance yet, AWS has refused a target, the address is unknown, or a
+/// deletion may remove a rule that this load balancer relies on.
+fn settle(context: &Context, service: &Service, settled: Settled, plan: Plan, refused: &BTreeSet<InstanceId>) -> Next {
+    let only_targets = plan.changes_targets_only();
+    let (unconfirmed, targets) = (plan.unconfirmed, &plan.targets - refused);
+    if !unconfirmed.is_empty() {
+        let service = uid(service);
+        tracing::warn!(service, targets = ?unconfirmed, "mass loss of targets; confirming it before deregistration");
+    }
+    let losing = !unconfirmed.is_empty();
+    // A target without a candidate is kept until all Nodes are known.
+    let held = targets.difference(&settled.targets).any(|id| !unconfirmed.contains(id));
+    let until_settled = context.settled_at.saturating_duration_since(settled.at);
+    let missing = !settled.targets.is_subset(&targets) || !refused.is_empty();
+    // The load balancer may rely on a rule of one that is being deleted. Requeue while deletions run.
+    let made = !plan.steps.is_empty() && !only_targets;
+    let relied = context.states.of(uid(service)).relies_on_shared_rules;
+    let relies_on_shared_rules = plan.uses_shared_rules && (made || (relied && context.deleting.try_lock().is_err()));
+    let unchosen = !plan.unchosen_subnets.is_empty();
+    let open = relies_on_shared_rules || losing || held || unchosen || settled.hostname.is_empty() || missing;
+    context.states.update(uid(service), |state| {
+        if !losing {
+            state.clear_gone();
+        }
+        if !unchosen {
+            state.clear_unchosen();
+        }
+        state.relies_on_shared_rules = relies_on_shared_rules;
+        state.waiting = losing || held || !refused.is_empty();
+        if open {
+            state.leave_open(targets);
+            return Next::After(match (losing, held) {
+                (true, _) => CONFIRMATION,
+                (false, true) => until_settled.max(CONFIRMATION),
+                (false, false) if unchosen => SUBNET_CONFIRMATION,
+                (false, false) => state.requeue_after(),
+            });
+        }
+        let now = settled.at;
+        state.settle(settled, targets);
+        until_resync(context, service, state, now).map_or(Next::OnChange, Next::After)
+    })
+}
+
+fn likely_targets(candidates: &[Candidate], targets: &BTreeSet<InstanceId>) -> BTreeSet<InstanceId> {
+    let likely = candidates
+        .iter()
+        .filter(|candidate| candidate.ready || targets.contains(&candidate.id));
+    likely.map(|candidate| candidate.id.clone()).collect()
+}

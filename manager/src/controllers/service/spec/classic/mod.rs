@@ -1,0 +1,8 @@
+//! The classic load balancer that a Service asks for.
+
+pub mod attributes;
+pub mod desired;
+pub mod health_check;
+pub mod ports;
+
+pub use desired::Desired;

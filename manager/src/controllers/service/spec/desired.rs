@@ -1,0 +1,72 @@
+//! The desired load balancer of either kind.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::Tags;
+
+use super::super::error::Invalid;
+use super::super::settings::Settings;
+use super::annotations::{Annotations, Kind};
+use super::{classic, hostname, network};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Desired {
+    Classic(Box<classic::Desired>),
+    Network(Box<network::Desired>),
+}
+
+impl Desired {
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Classic(desired) => &desired.name,
+            Self::Network(desired) => &desired.name,
+        }
+    }
+
+    /// Whether it is only reachable within the VPC.
+    #[must_use]
+    pub fn internal(&self) -> bool {
+        match self {
+            Self::Classic(desired) => desired.internal,
+            Self::Network(desired) => desired.internal,
+        }
+    }
+
+    /// Tags of the annotation that are set on an existing load balancer: on classic ones only.
+    #[must_use]
+    pub fn annotated_tags(&self) -> Tags {
+        match self {
+            Self::Classic(desired) => desired.annotated_tags.clone(),
+            Self::Network(_) => Tags::new(),
+        }
+    }
+
+    /// Labels that a Node must have to be a target.
+    #[must_use]
+    pub fn node_labels(&self) -> &BTreeMap<String, String> {
+        match self {
+            Self::Classic(desired) => &desired.node_labels,
+            Self::Network(desired) => &desired.node_labels,
+        }
+    }
+}
+
+/// The desired load balancer of a Service of type `LoadBalancer`.
+///
+/// # Errors
+/// The first error, in the order of the in-tree provider.
+pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invalid> {
+    let kind = Annotations::of(service).kind();
+    hostname::same_kind(service, kind)?;
+    match kind {
+        Kind::Network => {
+            let desired = network::desired::desired(service, settings)?;
+            Ok(Desired::Network(Box::new(desired)))
+        }
+        Kind::Classic | Kind::External => Ok(Desired::Classic(Box::new(classic::desired::desired(
+            service, settings,
+        )?))),
+    }
+}

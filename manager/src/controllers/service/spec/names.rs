@@ -1,0 +1,145 @@
+//! Names and tags of a Service's AWS resources. The in-tree and the external provider use the same, so that each finds
+//! the other's resources.
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::Tags;
+use outrigger_shared::tags;
+
+/// The finalizer that keeps a Service until its load balancer is deleted.
+pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
+pub const SERVICE_TAG: &str = "kubernetes.io/service-name";
+
+/// Key of the tag with the UID of the namespace `kube-system`, which tells clusters of the same ID apart. A resource
+/// gets it when it is created, and never later.
+pub const CLUSTER_UID_TAG: &str = tags::CLUSTER_UID;
+
+/// Tags of a classic load balancer, at most:
+/// <https://docs.aws.amazon.com/elasticloadbalancing/2012-06-01/APIReference/API_AddTags.html>
+pub const MOST_CLASSIC_TAGS: usize = 10;
+
+/// Tags of any other resource, at most:
+/// <https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html#tag-restrictions>
+pub const MOST_TAGS: usize = 50;
+
+/// Policy that makes a classic load balancer send the proxy protocol.
+pub const PROXY_POLICY: &str = "k8s-proxyprotocol-enabled";
+
+/// Prefix of the policies that fix the TLS ciphers of a listener; AWS's own policy name follows.
+pub const TLS_POLICY_PREFIX: &str = "k8s-SSLNegotiationPolicy-";
+
+/// The longest name that AWS gives a load balancer.
+const LONGEST_NAME: usize = 32;
+
+/// The load balancer's name: `a`, then the Service's UID without dashes, cut to 32 characters.
+#[must_use]
+pub fn load_balancer(uid: &str) -> String {
+    let name = uid.chars().filter(|c| *c != '-');
+    std::iter::once('a').chain(name).take(LONGEST_NAME).collect()
+}
+
+/// Whether both providers give a load balancer such a name: it has 31 of the 32 digits of a UID.
+#[must_use]
+pub fn is_load_balancer(name: &str) -> bool {
+    let digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    name.len() == 32 && name.starts_with('a') && name.chars().all(digit)
+}
+
+#[must_use]
+pub fn security_group(load_balancer: &str) -> String {
+    format!("k8s-elb-{load_balancer}")
+}
+
+#[must_use]
+pub fn security_group_description(load_balancer: &str, namespace: &str, name: &str) -> String {
+    format!("Security group for Kubernetes ELB {load_balancer} ({namespace}/{name})")
+}
+
+/// The tags of the owning cluster; the legacy one only in clusters that use it.
+#[must_use]
+pub fn cluster_tags(cluster_id: &str, legacy: bool) -> Tags {
+    let mut of_cluster = Tags::from([(tags::cluster_key(cluster_id), tags::OWNED.to_owned())]);
+    if legacy {
+        of_cluster.insert(tags::LEGACY_CLUSTER.to_owned(), cluster_id.to_owned());
+    }
+    of_cluster
+}
+
+/// Tags of a new resource: with the cluster's UID, if that is known and AWS allows one more tag.
+#[must_use]
+pub fn creation_tags(wanted: &Tags, cluster_uid: Option<&str>, most: usize) -> Tags {
+    let mut tags = wanted.clone();
+    if let Some(uid) = cluster_uid.filter(|_| tags.len() < most) {
+        tags.insert(CLUSTER_UID_TAG.to_owned(), uid.to_owned());
+    }
+    tags
+}
+
+/// Whether tags put a resource into the cluster.
+#[must_use]
+pub fn in_cluster(of_resource: &Tags, cluster_id: &str) -> bool {
+    tags::belongs_to(
+        cluster_id,
+        of_resource.iter().map(|(key, value)| (key.as_str(), value.as_str())),
+    )
+}
+
+/// Namespace and name.
+#[must_use]
+pub fn namespaced(service: &Service) -> (&str, &str) {
+    let metadata = &service.metadata;
+    (
+        metadata.namespace.as_deref().unwrap_or_default(),
+        metadata.name.as_deref().unwrap_or_default(),
+    )
+}
+
+#[must_use]
+pub fn uid(service: &Service) -> &str {
+    service.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// `namespace/name`.
+#[must_use]
+pub fn namespaced_name(service: &Service) -> String {
+    let (namespace, name) = namespaced(service);
+    format!("{namespace}/{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_in_tree_provider() {
+        let name = load_balancer("12345678-1234-1234-1234-123456789abc");
+        assert_eq!(name, "a12345678123412341234123456789ab");
+        assert_eq!(security_group(&name), "k8s-elb-a12345678123412341234123456789ab");
+        assert_eq!(load_balancer("id"), "aid");
+        assert_eq!(
+            security_group_description(&name, "default", "web"),
+            "Security group for Kubernetes ELB a12345678123412341234123456789ab (default/web)"
+        );
+    }
+
+    #[test]
+    fn the_uid_is_left_out_where_it_is_not_known_or_the_tags_are_full() {
+        let nine: Tags = (0..9).map(|n| (format!("key{n}"), String::new())).collect();
+        let with = creation_tags(&nine, Some("u"), MOST_CLASSIC_TAGS);
+        assert_eq!((with.len(), with[CLUSTER_UID_TAG].as_str()), (10, "u"));
+        assert_eq!(creation_tags(&nine, None, MOST_CLASSIC_TAGS), nine);
+        let ten = cluster_tags("prod", false).into_iter().chain(nine).collect();
+        assert_eq!(creation_tags(&ten, Some("u"), MOST_CLASSIC_TAGS), ten);
+        assert_eq!(creation_tags(&ten, Some("u"), MOST_TAGS).len(), 11);
+    }
+
+    #[test]
+    fn the_legacy_tag_stands_beside_the_current_one() {
+        let one = [("kubernetes.io/cluster/prod".to_owned(), "owned".to_owned())];
+        assert_eq!(cluster_tags("prod", false), Tags::from(one));
+        assert_eq!(
+            cluster_tags("prod", true).get("KubernetesCluster").map(String::as_str),
+            Some("prod")
+        );
+    }
+}

@@ -1,0 +1,9 @@
+//! The network load balancer that a Service asks for.
+
+pub mod attributes;
+pub mod desired;
+pub mod health_check;
+pub mod names;
+pub mod ports;
+
+pub use desired::Desired;

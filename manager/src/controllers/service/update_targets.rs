@@ -1,0 +1,111 @@
+//! Updates only the targets of a Service whose spec is refused: an annotation is wrong, a subnet is missing, AWS
+//! refuses a certificate. Without this the load balancer would lose its traffic when the last of its Nodes is replaced.
+//! All else stays unchanged.
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::Kind as AwsKind;
+use tokio::time::Instant;
+
+use super::context::Context;
+use super::error::{Environment, Error};
+use super::execute::{Executor, apply};
+use super::inventory::Reader;
+use super::ownership::LoadBalancerIdentity;
+use super::plan::Plan;
+use super::plan::targets::{self, candidates};
+use super::spec::annotations::{Annotations, Kind};
+use super::spec::names::uid;
+use super::spec::{hostname, names};
+use super::{events, inventory, observation, ownership, plan};
+use crate::events::EventType;
+
+/// Calls that change targets. If AWS refuses these, there is nothing else to try.
+const OF_TARGETS: [&str; 4] = [
+    "RegisterInstancesWithLoadBalancer",
+    "DeregisterInstancesFromLoadBalancer",
+    "RegisterTargets",
+    "DeregisterTargets",
+];
+
+/// True for errors that persist until someone changes something, so that targets must be updated meanwhile.
+fn lasts(error: &Error) -> bool {
+    match error {
+        Error::Environment(Environment::ForeignLoadBalancer { .. }) => false,
+        Error::Invalid(_) | Error::Environment(_) => true,
+        Error::Aws(error) => {
+            let passing = matches!(error.kind(), AwsKind::Throttled | AwsKind::Transport);
+            // Updating targets needs fewer reads.
+            let read = error.operation().starts_with("Describe") && !error.is_denied_action();
+            !passing && !read && !OF_TARGETS.contains(&error.operation())
+        }
+        Error::Kubernetes { .. } | Error::NotLeader(_) => false,
+        // These occur after all other steps.
+        Error::TargetGroupInUse { .. } | Error::GroupInUse { .. } => false,
+    }
+}
+
+/// Updates the targets of a failed Service, if it has a load balancer. An error here is only logged: the failure itself
+/// is reported and retried.
+pub(super) async fn update_targets(context: &Context, service: &Service, failure: &Error) {
+    let Some(kind) = hostname::kind_in_status(service).filter(|_| lasts(failure)) else {
+        return;
+    };
+    let began = Instant::now();
+    let done = try_update(context, service, kind, began).await;
+    if let Err(error) = &done {
+        let error = error.chain();
+        tracing::warn!(error, "cannot update the targets of a failed Service");
+    }
+    let Ok((plan, all)) = done else {
+        return context.node_sync.ended(began, false);
+    };
+    if plan.steps.is_empty() {
+        return;
+    }
+    context.node_sync.ended(began, all);
+    if all && !plan.targets.is_empty() {
+        let message = "Updated load balancer with new hosts";
+        events::emit(context, service, EventType::Normal, "UpdatedLoadBalancer", message).await;
+    }
+}
+
+/// The executed plan, and whether AWS accepted all of it.
+async fn try_update(context: &Context, service: &Service, kind: Kind, now: Instant) -> Result<(Plan, bool), Error> {
+    let nodes = context.nodes.snapshot();
+    let labels = Annotations::of(service).pairs("target-node-labels");
+    let candidates = candidates(&nodes, &labels);
+    let gone = context.states.of(uid(service)).confirmed_gone(now);
+    let seen_gone = &(&gone | &targets::excluded(&nodes));
+    let name = names::load_balancer(uid(service));
+    let reader = Reader::fresh(&context.aws);
+    let (plan, identity) = if kind == Kind::Classic {
+        let observed = &inventory::classic::observe_targets(&reader, &name, &context.settings, &candidates).await?;
+        let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
+        let plan = plan::classic::plan_targets(plan::classic::TargetsInput {
+            settings: &context.settings,
+            candidates: &observation::with_held(context, &candidates, registered, seen_gone),
+            observed,
+            seen_gone,
+        });
+        let identity = observed.load_balancer.as_ref().map(LoadBalancerIdentity::classic);
+        (plan, identity.map(LoadBalancerIdentity::without_tags))
+    } else {
+        let observed = &inventory::network::observe_targets(&reader, &name, &candidates).await?;
+        let plan = plan::network::plan_targets(plan::network::TargetsInput {
+            settings: &context.settings,
+            candidates: &observation::with_held(context, &candidates, Some(&observed.registered()), seen_gone),
+            observed,
+            seen_gone,
+        });
+        (plan, observed.load_balancer.as_ref().map(LoadBalancerIdentity::network))
+    };
+    ownership::check_owner(context, service, identity.as_ref(), &plan).await?;
+    context.states.update(uid(service), |state| {
+        // A loss from a full observation may be in target groups that are not observed here.
+        state.note_gone(&plan.unconfirmed, &plan.targets, now);
+        state.targets.clone_from(&plan.targets);
+    });
+    let made = apply(&plan, &Executor::new(context, service, &name)).await?;
+    events::report_refused(context, service, &made.refused).await;
+    Ok((plan, made.refused.is_empty()))
+}
