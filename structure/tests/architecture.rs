@@ -86,31 +86,18 @@ const CYCLES: [Exception; 8] = [
     ),
 ];
 
-const NAME_ONLY: &str = "its name is that of a decision, but it decides nothing";
 const LOGS: &str = "the imported file logs a warning beside its decision";
 const BESIDE_IO: &str = "the imported type stands beside the IO that fills it";
 
 /// Deciding modules that import IO, and why.
-const IMPURE: [Exception; 18] = [
+const IMPURE: [Exception; 14] = [
     exception("e2e/src/pods/plan.rs", "e2e/src/pods/probe.rs", BESIDE_IO),
     exception("e2e/src/timeline/attribute.rs", "e2e/src/pods/span.rs", BESIDE_IO),
     exception("e2e/src/timeline/input.rs", "e2e/src/pods/span.rs", BESIDE_IO),
     exception("e2e/src/timeline/rules.rs", "e2e/src/pods/span.rs", BESIDE_IO),
     exception("e2e/src/timeline/tenure.rs", "e2e/src/pods/span.rs", BESIDE_IO),
     exception(
-        "manager/aws/src/limit/gate.rs",
-        "manager/aws/src/limit/lane.rs",
-        NAME_ONLY,
-    ),
-    exception(
-        "manager/aws/src/limit/gate.rs",
-        "manager/aws/src/limit/turn.rs",
-        NAME_ONLY,
-    ),
-    exception("manager/aws/src/limit/gate.rs", "tokio", NAME_ONLY),
-    exception("manager/aws/src/limit/gate.rs", "tracing", NAME_ONLY),
-    exception(
-        "manager/src/controllers/node/plan.rs",
+        "manager/src/controllers/node/plan/mod.rs",
         "manager/src/node_patch.rs",
         BESIDE_IO,
     ),

@@ -1,7 +1,7 @@
 //! Puts the controllers together: what each needs, and how a set of them starts and stops as one.
 
 mod checks;
-mod parts;
+mod controllers;
 
 use std::sync::Arc;
 use std::time::Duration;

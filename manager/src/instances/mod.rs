@@ -9,12 +9,12 @@
 //! Whoever asks says how old an answer may be and in which [`Lane`] a call would wait. Everyone gets the answers to his
 //! own questions: an instance that is gone, an ID that is none, or a call that fails is nobody else's trouble.
 
-mod ask;
-mod board;
+mod bad_ids;
+mod batcher;
+mod cache;
 mod confirm;
+mod describe;
 mod key;
-mod refusal;
-mod shelf;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -26,8 +26,8 @@ use std::time::Duration;
 use outrigger_aws::{Ec2, Error, Instance, InstanceId, InstanceState};
 
 use crate::node_cache::NodeView;
-use ask::{Asker, in_cluster};
-use board::Board;
+use batcher::Board;
+use describe::{Asker, in_cluster};
 use key::Key;
 
 pub use outrigger_aws::ec2::FargateEni;

@@ -14,7 +14,7 @@ use outrigger_shared::limited_file;
 use tokio::time::interval;
 use tokio_util::sync::CancellationToken;
 
-use super::callers::{Proxies, Trust, Verifier, verifier};
+use super::authentication::{Proxies, Trust, Verifier, verifier};
 use crate::args::{Authentication, RequestHeader};
 
 /// The ConfigMap, and its namespace.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::shape::Shape;
+use super::bucket_size::Shape;
 
 /// The pause after the first throttled call.
 const FIRST: Duration = Duration::from_secs(1);

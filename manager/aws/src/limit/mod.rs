@@ -7,15 +7,15 @@
 //! sent again after the pause.
 
 mod bucket;
-mod gate;
-mod gates;
-mod lane;
+mod bucket_size;
 mod limited;
+mod limiter;
+mod limiters;
+mod priority;
 mod retries;
-mod shape;
-mod turn;
+mod wait_flag;
 
-pub use lane::Lane;
+pub use bucket_size::Share;
 pub use limited::Limited;
-pub use shape::Share;
-pub use turn::Turn;
+pub use priority::Lane;
+pub use wait_flag::Turn;

@@ -5,7 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::Deps;
 use super::error::Waiting;
 use super::plan::Plan;
-use crate::aws_words;
+use crate::aws_errors;
 use crate::events::{EventType, about_node};
 use crate::node_cache::NodeView;
 use crate::node_patch::{self, Part, WriteError};
@@ -75,7 +75,7 @@ pub(super) fn report_waiting(deps: &Deps, node: &NodeView, waiting: &Waiting) {
 
 /// Reports on the Node that a label is missing because the role does not allow a call.
 pub(super) fn report_denied(deps: &Deps, node: &NodeView, label: &str, error: &outrigger_aws::Error) {
-    let message = format!("The Node has no label {label}: {}", aws_words::denied_ec2(error));
+    let message = format!("The Node has no label {label}: {}", aws_errors::denied_ec2(error));
     tracing::warn!(
         node = node.name(),
         operation = error.operation(),

@@ -17,10 +17,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::desired::ZONE_ID;
+use super::desired::addresses;
+use super::log_summary::Tally;
 use super::observe::{self, Seen, ZoneIds};
 use super::retry::Waitlist;
-use super::tally::Tally;
-use super::{Deps, Error, Waiting, addresses, apply, desired, plan};
+use super::{Deps, Error, Waiting, apply, desired, plan};
 use crate::instances::Lane;
 use crate::metrics::ReasonLabel;
 use crate::node_cache::NodeView;

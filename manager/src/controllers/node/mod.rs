@@ -11,19 +11,16 @@
 //! The three flows share the cache and the store of instances, and nothing else: whatever the others do, a new Node
 //! does not wait for it.
 
-pub mod addresses;
 mod apply;
-pub mod complete;
 pub mod desired;
 mod error;
 pub mod host;
 mod initialize;
+mod log_summary;
 mod observe;
 pub mod plan;
 mod refresh;
 mod retry;
-pub mod rewrites;
-mod tally;
 pub mod topology;
 
 use std::sync::Arc;

@@ -7,8 +7,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
-use super::ledger::Ledger;
-use super::slots::Slots;
+use super::allocator::Ledger;
+use super::cidr_set::Slots;
 use crate::metrics::{Metrics, ReasonLabel};
 
 type Labels = Vec<(String, String)>;

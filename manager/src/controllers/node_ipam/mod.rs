@@ -11,12 +11,12 @@
 //! be behind what the last holder wrote. What may be given to whom is decided in [`ledger`]; ranges once set cannot be
 //! changed, so a Node with wrong ones is reported and left alone.
 
+pub mod allocator;
 mod apply;
-pub mod ledger;
+pub mod cidr_set;
 mod metrics;
 mod observe;
-pub mod slots;
-mod work;
+mod worker;
 
 use std::time::Duration;
 
@@ -28,10 +28,10 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::sleep_until;
 use crate::events::Recorder;
 use crate::node_cache::{NodeCache, NodeView};
-use ledger::Ledger;
+use allocator::Ledger;
+use cidr_set::Slots;
 pub use metrics::IpamMetrics;
-use slots::Slots;
-use work::Work;
+use worker::Work;
 
 /// Source of this controller's Events; kube-controller-manager's is the same.
 pub const EVENT_COMPONENT: &str = "cidrAllocator";

@@ -13,15 +13,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::denials::{Denials, REPLACE};
+use super::failures::{self, Failures};
 use super::plan::{Deletion, Member, Plan, Step, Work};
-use super::report::{self, Failures};
 use super::{Deps, condition};
 use crate::aws_write::write;
+use crate::event_dedup::Said;
 use crate::events::{EventType, about_cluster, about_node};
 use crate::instances::Answer;
 use crate::node_cache::NodeView;
 use crate::node_patch::WriteError;
-use crate::said::Said;
 
 /// Writes under way at the same time. AWS lets an account change a few routes a second, so more would only wait.
 const AT_ONCE: usize = 16;
@@ -170,7 +170,7 @@ impl Writes<'_> {
     }
 
     fn failed(&self, error: &AwsError, example: &str) {
-        lock(&self.failures).add(&report::cause(error), &format!("{example}: {error}"));
+        lock(&self.failures).add(&failures::cause(error), &format!("{example}: {error}"));
     }
 
     /// One question about the instances of all Nodes that get a route.
@@ -264,7 +264,7 @@ impl Writes<'_> {
             Ok(written) => _ = self.changed.fetch_or(written, Ordering::Relaxed),
             Err(WriteError::NotLeader(lost)) => return Err(lost),
             Err(error) => {
-                let example = format!("{}: {}", node.name(), report::with_causes(&error));
+                let example = format!("{}: {}", node.name(), failures::with_causes(&error));
                 lock(&self.failures).add("the condition NetworkUnavailable could not be written", &example);
             }
         }
@@ -280,7 +280,7 @@ impl Writes<'_> {
             return Ok(Done::Unrouted(format!("its instance {} is terminated", instance.id)));
         }
         if !self.deps.instances.in_cluster(instance) {
-            return Ok(Done::Unrouted(report::not_in_cluster(
+            return Ok(Done::Unrouted(failures::not_in_cluster(
                 &instance.id,
                 &self.deps.cluster_id,
             )));
@@ -357,12 +357,12 @@ impl Writes<'_> {
             return None;
         }
         let denied = denials.get("CreateRoute", &step.table)?;
-        Some(report::explain(&denied, &step.table))
+        Some(failures::explain(&denied, &step.table))
     }
 
     /// What a refused write means for its Node, and for the ones that are left.
     fn refused(&self, error: &AwsError, instance: &Instance, table: &str) -> Done {
-        let why = report::explain(error, table);
+        let why = failures::explain(error, table);
         match error.kind() {
             // The tables were read a moment ago, and EC2 shows a new state late; the next pass looks again.
             Kind::AlreadyExists => return Done::Later,
@@ -371,7 +371,7 @@ impl Writes<'_> {
                 self.failed(error, instance.id.as_str());
                 return Done::Later;
             }
-            _ if report::is_full(error) => _ = lock(&self.full).insert(table.to_owned(), why.clone()),
+            _ if failures::is_full(error) => _ = lock(&self.full).insert(table.to_owned(), why.clone()),
             _ => {}
         }
         Done::Unrouted(why)

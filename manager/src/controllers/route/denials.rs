@@ -6,8 +6,8 @@ use std::time::Duration;
 use outrigger_aws::Error;
 use tokio::time::Instant;
 
-use super::report;
-use crate::said::Said;
+use super::failures;
+use crate::event_dedup::Said;
 
 /// The action for which two others serve while it is denied.
 pub(super) const REPLACE: &str = "ReplaceRoute";
@@ -40,7 +40,7 @@ impl Denials {
     /// Takes in a denial. Returns the message to report: one for each action, repeated as [`Said`] does.
     pub(super) fn add(&mut self, action: &'static str, resource: &str, error: &Error, now: Instant) -> Option<String> {
         self.by_call.insert((action, resource.to_owned()), (error.clone(), now));
-        let explained = report::explain(error, resource);
+        let explained = failures::explain(error, resource);
         let message = if action == REPLACE {
             format!("{explained}. Until then a route is deleted and created again, and leads nowhere in between")
         } else {

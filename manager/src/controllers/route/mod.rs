@@ -9,14 +9,14 @@
 //! one may go in [`sightings`].
 
 mod apply;
-mod changes;
 mod condition;
+pub mod confirmation;
 mod denials;
 mod error;
+mod failures;
+mod node_changes;
 mod observe;
 pub mod plan;
-mod report;
-pub mod sightings;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,9 +32,9 @@ use crate::instances::Instances;
 use crate::metrics::{Metrics, RouteSyncLabels};
 use crate::node_cache::NodeCache;
 use apply::{Memory, Outcome};
+use confirmation::Sightings;
 pub use error::{Error, Unread};
 use observe::Membership;
-use sightings::Sightings;
 
 /// Source of this controller's Events: upstream's, with the underscore.
 pub const EVENT_COMPONENT: &str = "route_controller";
@@ -88,7 +88,7 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
         () = deps.nodes.ready() => {}
     }
     let mut state = State::default();
-    let changed = changes::reader(&deps.nodes);
+    let changed = node_changes::reader(&deps.nodes);
     let mut ticks = tokio::time::interval(deps.period.max(Duration::from_secs(1)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut unread = false;
@@ -99,7 +99,7 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
             _ = ticks.tick() => "periodic",
             () = tokio::time::sleep_until(again), if state.again.is_some() => "periodic",
             // While AWS does not even tell the routes, changes wait for the tick.
-            () = changes::gather(&changed), if !unread => "node_change",
+            () = node_changes::gather(&changed), if !unread => "node_change",
         };
         let passed = pass(&deps, &mut state, &stop).await?;
         unread = passed.is_err();

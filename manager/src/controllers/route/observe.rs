@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use super::Deps;
 use super::error::Unread;
+use super::failures;
 use super::plan::{Host, Member, Observed, concerns};
-use super::report;
 use crate::instances::{Answer, Target};
 use crate::node_cache::NodeView;
 
@@ -206,7 +206,7 @@ impl Membership {
         match (self.get(id), failures.get(id)) {
             (Some(true), _) | (None, None) => {}
             (Some(false), _) => {
-                member.host = Host::NotInCluster(id.clone(), report::not_in_cluster(id, &deps.cluster_id))
+                member.host = Host::NotInCluster(id.clone(), failures::not_in_cluster(id, &deps.cluster_id))
             }
             (None, Some(error)) => member.host = Host::Unknown(error.clone()),
         }

@@ -8,7 +8,7 @@ use futures::{StreamExt, stream};
 use outrigger_aws::{Error as AwsError, InstanceId};
 use outrigger_leader::NotLeader;
 
-use super::book::{Action, Batch};
+use super::queue::{Action, Batch};
 use super::{Deps, label};
 use crate::aws_write::write;
 use crate::instances::{Answer, Lane};

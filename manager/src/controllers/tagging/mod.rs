@@ -13,11 +13,11 @@
 //! permission or throttling, pauses all of them.
 
 mod apply;
-pub mod book;
 pub mod label;
 mod metrics;
 mod pace;
-mod work;
+pub mod queue;
+mod worker;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ use crate::instances::Instances;
 use crate::metrics::Metrics;
 use crate::node_cache::{NodeCache, NodeView};
 pub use metrics::TaggingMetrics;
-use work::Work;
+use worker::Work;
 
 /// Source of this controller's Events.
 pub const EVENT_COMPONENT: &str = "tagging-controller";

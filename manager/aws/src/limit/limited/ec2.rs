@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 
-use super::super::gates::Buckets;
-use super::super::shape::BY_PLAIN_ID;
+use super::super::bucket_size::BY_PLAIN_ID;
+use super::super::limiters::Buckets;
 use super::Limited;
 use crate::ec2::{
     AvailabilityZone, FargateEni, Filter, Instance, InstanceId, InstanceQuery, IpPermission, NewSecurityGroup,

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::controllers::route::sightings::APART;
+use crate::controllers::route::confirmation::APART;
 
 const CLUSTER: &str = "10.0.0.0/16";
 

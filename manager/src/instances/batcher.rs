@@ -10,9 +10,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Answer;
-use super::ask::{Answers, Asker};
+use super::cache::Shelf;
+use super::describe::{Answers, Asker};
 use super::key::Key;
-use super::shelf::Shelf;
 
 /// How long a batch is open for what others want, too.
 const WINDOW: Duration = Duration::from_millis(20);

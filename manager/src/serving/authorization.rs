@@ -18,8 +18,8 @@ use rustls::pki_types::UnixTime;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
+use super::authentication::Said;
 use super::authorities::Authorities;
-use super::callers::Said;
 use crate::args::Authentication;
 
 /// How long the API server may take for a review.

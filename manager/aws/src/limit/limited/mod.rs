@@ -6,8 +6,8 @@ mod elbv2;
 
 use std::sync::Arc;
 
-use super::gates::{Buckets, Gates};
-use super::shape::{self, Share};
+use super::bucket_size::{self, Share};
+use super::limiters::{Buckets, Gates};
 use crate::{Ec2, Elb, Elbv2, Error};
 
 /// An [`Ec2`], [`Elb`] or [`Elbv2`] whose calls wait until there is budget for them, in the lane of
@@ -24,7 +24,7 @@ impl Limited<dyn Ec2> {
     /// Calls of EC2; of the reads only this share of the account's budget is taken. EC2 has a bucket for each action.
     #[must_use]
     pub fn new(inner: Arc<dyn Ec2>, share: Share) -> Self {
-        let gates = Gates::new(move |action| shape::of(action, share));
+        let gates = Gates::new(move |action| bucket_size::of(action, share));
         Self { inner, gates }
     }
 }
@@ -48,7 +48,7 @@ impl Limited<dyn Elbv2> {
 }
 
 fn load_balancing(share: Share) -> Gates {
-    Gates::new(move |bucket| shape::load_balancing(bucket, share))
+    Gates::new(move |bucket| bucket_size::load_balancing(bucket, share))
 }
 
 impl<T: ?Sized> Limited<T> {
@@ -58,10 +58,10 @@ impl<T: ?Sized> Limited<T> {
     where
         F: Future<Output = Result<R, Error>>,
     {
-        let kind = shape::kind_of_action(action);
+        let kind = bucket_size::kind_of_action(action);
         let buckets = Buckets {
             throttling: &[kind],
-            others: &[shape::ALL],
+            others: &[bucket_size::ALL],
         };
         self.gates.call(buckets, call).await
     }

@@ -1,9 +1,9 @@
 //! Which Kubernetes clusters and which AWS account this process talks to.
 
-mod account;
 mod ca_bundle;
-mod door;
-mod own;
+mod client_layer;
+mod own_instance;
+mod service_account;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use crate::args::Options;
 use crate::cloud_config::overrides::{self, AwsService};
 use crate::cloud_config::{CloudConfig, ClusterId};
 use crate::metrics::RestClient;
-use account::Account;
-use door::{DoorLayer, Rate};
-use own::Own;
+use client_layer::{DoorLayer, Rate};
+use own_instance::Own;
+use service_account::Account;
 
 /// The cloud as configuration names it.
 pub struct Cloud {
@@ -197,7 +197,7 @@ impl Cluster {
     /// When TLS refuses the certificates of the kubeconfig.
     pub fn client(&self, purpose: &str) -> Result<Client> {
         let mut config = self.config.clone();
-        let account = account::of_purpose(purpose).filter(|_| self.accounts);
+        let account = service_account::of_purpose(purpose).filter(|_| self.accounts);
         let account = match account {
             Some(name) => {
                 let root = Self {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use outrigger_aws::{Error, InstanceId, Kind};
 use outrigger_shared::tags;
 
-use crate::aws_words;
+use crate::aws_errors;
 
 /// The failures of a pass by cause, each with how often and one example.
 #[derive(Debug, Default)]
@@ -69,16 +69,16 @@ pub(super) fn is_full(error: &Error) -> bool {
 /// A failed write in words, with what helps. Without the request's ID: the same failure must read the same each time.
 pub(super) fn explain(error: &Error, table: &str) -> String {
     if is_full(error) {
-        let told = aws_words::answer(error);
+        let told = aws_errors::answer(error);
         return format!(
             "route table {table} holds as many routes as AWS allows ({told}): raise the VPC quota \"Routes per route \
              table\" (50 unless raised, at most 1,000) or use a network plug-in that needs no routes"
         );
     }
     if error.kind() == Kind::AccessDenied {
-        return aws_words::denied_ec2(error);
+        return aws_errors::denied_ec2(error);
     }
-    aws_words::answer(error)
+    aws_errors::answer(error)
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! What a Node should say about itself, from what it runs on. Pure.
 
+pub mod addresses;
+
 use std::collections::{BTreeMap, HashMap};
 
-use super::error::Waiting;
-use super::host::Host;
 use crate::cloud_config::IpFamily;
+use crate::controllers::node::error::Waiting;
+use crate::controllers::node::host::Host;
 use crate::node_cache::NodeView;
 
 /// The label with the zone's ID.

@@ -4,8 +4,8 @@ use outrigger_shared::provider_id::ProviderId;
 use outrigger_shared::taints;
 use serde_json::{Value, json};
 
-use super::desired::{Desired, ZONE_ID};
-use super::plan::{REGION, TYPE, ZONE, pairs, provider_id};
+use super::{REGION, TYPE, ZONE, pairs, provider_id};
+use crate::controllers::node::desired::{Desired, ZONE_ID};
 use crate::node_cache::NodeView;
 use crate::node_patch;
 

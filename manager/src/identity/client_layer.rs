@@ -10,7 +10,7 @@ use http::{Request, Response, StatusCode, header};
 use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
-use super::account::Account;
+use super::service_account::Account;
 
 /// client-go's values for a limit of 0.
 const ZERO_MEANS: Rate = Rate { qps: 5.0, burst: 10.0 };

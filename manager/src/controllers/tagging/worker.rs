@@ -13,17 +13,17 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::apply::{self, Applied, Verdict};
-use super::book::{Action, Book, Seen};
 use super::pace::Pace;
+use super::queue::{Action, Book, Seen};
 use super::{Deps, Error, label};
-use crate::aws_words;
+use crate::aws_errors;
 use crate::backoff::Backoff;
+use crate::event_dedup::Said;
 use crate::events::{EventType, about_cluster};
 use crate::instances::{Answer, Lane};
 use crate::metrics::{Queue, Working};
 use crate::node_cache::NodeView;
 use crate::node_patch::WriteError;
-use crate::said::Said;
 
 /// Most resources of one call, as the incumbent has it. EC2 allows more.
 const BATCH: usize = 50;
@@ -249,7 +249,7 @@ impl Work {
         let message = format!(
             "The tags of --tags cannot be brought up to date for instance {id} of Node {}, and for others: {}",
             self.book.node_of(id).unwrap_or("(unknown)"),
-            aws_words::denied_ec2(error)
+            aws_errors::denied_ec2(error)
         );
         let (events, permit) = (&self.deps.events, &self.deps.permit);
         events.record(

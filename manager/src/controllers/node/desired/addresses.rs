@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use outrigger_aws::Instance;
 use outrigger_aws::ec2::{FargateEni, NetworkInterface};
 
-use super::error::Waiting;
-use super::host::{Host, some};
 use crate::cloud_config::IpFamily;
+use crate::controllers::node::error::Waiting;
+use crate::controllers::node::host::{Host, some};
 use crate::node_cache::{Address, AddressType, NodeView, PROVIDED_NODE_IP};
 
 /// A Node's addresses in order: those of its host, the Node's own host name where the host has none, and first of

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
+use super::allocator::{Ledger, NodeRanges, Problem};
 use super::apply::{self, Assigned};
-use super::ledger::{Ledger, NodeRanges, Problem};
 use super::{Deps, Error};
 use crate::backoff::Backoff;
 use crate::events::EventType;

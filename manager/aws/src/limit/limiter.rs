@@ -11,9 +11,9 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
 use super::bucket::Bucket;
-use super::lane::Lane;
-use super::shape::Shape;
-use super::turn::Waiting;
+use super::bucket_size::Shape;
+use super::priority::Lane;
+use super::wait_flag::Waiting;
 
 /// The bucket of one action or kind of action, and who waits for it: by lane, then by order of coming.
 pub(super) struct Gate {

@@ -20,9 +20,9 @@ use outrigger_aws::{Ec2, Error, Instance, InstanceId};
 use outrigger_shared::tags;
 
 use super::Answer;
+use super::bad_ids::{self, Why};
+use super::cache::by_id;
 use super::key::{Key, is_well_formed};
-use super::refusal::{self, Why};
-use super::shelf::by_id;
 
 /// How many calls by filter of one batch are under way at the same time: few, since their bucket is the account's.
 const CALLS_AT_ONCE: usize = 4;
@@ -87,7 +87,7 @@ impl Asker {
                 }
                 Err(error) => error,
             };
-            let Some(refusal) = refusal::read(&chunk, &error) else {
+            let Some(refusal) = bad_ids::read(&chunk, &error) else {
                 tell(failed(chunk.into_iter().map(Key::Id), &error));
                 continue;
             };

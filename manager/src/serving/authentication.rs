@@ -10,7 +10,7 @@ use rustls::pki_types::UnixTime;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
-use super::access::User;
+use super::authorization::User;
 
 /// Verifies certificates against one set of authorities.
 pub(super) type Verifier = Arc<dyn ClientCertVerifier>;

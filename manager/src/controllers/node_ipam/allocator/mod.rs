@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use ipnet::IpNet;
 
-use super::slots::{Slots, Span};
+use super::cidr_set::{Slots, Span};
 
 /// What is wrong with a Node's ranges. The Node is left alone: its ranges cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -314,7 +314,7 @@ impl Ledger {
             .collect()
     }
 
-    fn take_next(&mut self, set: usize) -> Option<super::slots::Taken> {
+    fn take_next(&mut self, set: usize) -> Option<super::cidr_set::Taken> {
         let taken = self.sets.get_mut(set)?.take_next()?;
         self.moves.get_mut(set)?.taken += 1;
         Some(taken)

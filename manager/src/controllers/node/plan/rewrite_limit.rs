@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
 
-use super::plan::{addresses, set};
+use super::{addresses, set};
 use crate::node_cache::{Address, NodeView};
 
 /// How often addresses were written over someone else's, by UID of the Node.

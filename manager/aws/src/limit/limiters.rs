@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::gate::Gate;
-use super::lane::Lane;
+use super::bucket_size::Shape;
+use super::limiter::Gate;
+use super::priority::Lane;
 use super::retries::Retries;
-use super::shape::Shape;
 use crate::{Error, Kind};
 
 /// The buckets that a call takes a token of.

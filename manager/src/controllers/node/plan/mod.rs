@@ -1,11 +1,14 @@
 //! From what a Node says to what it should say: patches with their reasons. Pure.
 
+pub mod completion;
+pub mod rewrite_limit;
+
 use std::collections::BTreeSet;
 
 use outrigger_shared::taints;
 use serde_json::{Value, json};
 
-use super::desired::Desired;
+use crate::controllers::node::desired::Desired;
 use crate::node_cache::{Address, NodeView};
 use crate::node_patch;
 

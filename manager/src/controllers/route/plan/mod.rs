@@ -13,7 +13,7 @@ use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::{Route, RouteTable, RouteTarget};
 use tokio::time::Instant;
 
-use super::sightings::{Doubt, Sightings};
+use super::confirmation::{Doubt, Sightings};
 use crate::node_cache::NodeView;
 
 /// A Node, as far as routes are concerned.
