@@ -17,6 +17,7 @@ pub mod logs;
 pub mod metrics;
 pub mod node_cache;
 pub mod node_patch;
+pub mod node_write;
 pub mod run;
 pub mod serving;
 mod suggest;

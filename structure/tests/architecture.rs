@@ -90,17 +90,12 @@ const LOGS: &str = "the imported file logs a warning beside its decision";
 const BESIDE_IO: &str = "the imported type stands beside the IO that fills it";
 
 /// Deciding modules that import IO, and why.
-const IMPURE: [Exception; 14] = [
+const IMPURE: [Exception; 13] = [
     exception("e2e/src/pods/plan.rs", "e2e/src/pods/probe.rs", BESIDE_IO),
     exception("e2e/src/timeline/attribute.rs", "e2e/src/pods/span.rs", BESIDE_IO),
     exception("e2e/src/timeline/input.rs", "e2e/src/pods/span.rs", BESIDE_IO),
     exception("e2e/src/timeline/rules.rs", "e2e/src/pods/span.rs", BESIDE_IO),
     exception("e2e/src/timeline/tenure.rs", "e2e/src/pods/span.rs", BESIDE_IO),
-    exception(
-        "manager/src/controllers/node/plan/mod.rs",
-        "manager/src/node_patch.rs",
-        BESIDE_IO,
-    ),
     exception(
         "manager/src/controllers/service/classic/plan/balancer.rs",
         "manager/src/controllers/service/tag_reads.rs",

@@ -8,7 +8,7 @@ use super::plan::Plan;
 use crate::aws_errors;
 use crate::events::{EventType, about_node};
 use crate::node_cache::NodeView;
-use crate::node_patch::{self, Part, WriteError};
+use crate::node_write::{self, Part, WriteError};
 
 /// Initializes a Node: its addresses first, then everything else with the end of the taint.
 ///
@@ -17,9 +17,9 @@ use crate::node_patch::{self, Part, WriteError};
 pub(super) async fn initialize(deps: &Deps, node: &NodeView, plan: &Plan) -> Result<(), WriteError> {
     tracing::info!(node = node.name(), changes = %plan.notes.join("; "), "initializing the Node");
     if !plan.status.is_empty() {
-        node_patch::patch(&deps.client, &deps.permit, node.name(), Part::Status, &plan.status).await?;
+        node_write::patch(&deps.client, &deps.permit, node.name(), Part::Status, &plan.status).await?;
     }
-    node_patch::patch(&deps.client, &deps.permit, node.name(), Part::Node, &plan.node).await?;
+    node_write::patch(&deps.client, &deps.permit, node.name(), Part::Node, &plan.node).await?;
     let created = node.metadata.creation_timestamp.as_ref().map(|time| time.0);
     if let Some(created) = created {
         deps.metrics.taint_removal_delay.observe(seconds_since(created));
@@ -52,7 +52,7 @@ pub(super) async fn patch(
     part: Part,
     operations: &[serde_json::Value],
 ) -> Result<(), WriteError> {
-    node_patch::patch(&deps.client, &deps.permit, node.name(), part, operations)
+    node_write::patch(&deps.client, &deps.permit, node.name(), part, operations)
         .await
         .map(|_| ())
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use outrigger_leader::NotLeader;
 
 use crate::node_cache::Address;
-use crate::node_patch::WriteError;
+use crate::node_write::WriteError;
 
 /// Why the controller ended before it was told to.
 #[derive(Debug, thiserror::Error)]

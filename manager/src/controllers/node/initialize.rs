@@ -25,7 +25,7 @@ use super::{Deps, Error, Waiting, apply, desired, plan};
 use crate::instances::Lane;
 use crate::metrics::ReasonLabel;
 use crate::node_cache::NodeView;
-use crate::node_patch::{Part, WriteError};
+use crate::node_write::{Part, WriteError};
 
 /// What was just asked need not be asked again; what was asked before a Node's last try must be.
 const MAX_AGE: Duration = Duration::from_millis(500);

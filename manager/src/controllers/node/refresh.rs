@@ -21,7 +21,7 @@ use super::{Deps, Error, Waiting, apply, desired};
 use crate::instances::{Lane, Target};
 use crate::metrics::KindLabel;
 use crate::node_cache::NodeView;
-use crate::node_patch::{Part, WriteError};
+use crate::node_write::{Part, WriteError};
 
 /// Nodes described and compared at once: as many as one call can ask for.
 const GROUP: usize = 1000;

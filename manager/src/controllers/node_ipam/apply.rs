@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::Deps;
 use crate::events::{EventType, about_node};
 use crate::node_cache::NodeView;
-use crate::node_patch::{self, Part, WriteError};
+use crate::node_patch;
+use crate::node_write::{self, Part, WriteError};
 
 /// A write that ended: the Node as it was, and as it is then.
 pub(super) struct Assigned {
@@ -20,7 +21,7 @@ pub(super) struct Assigned {
 pub(super) async fn assign(deps: Deps, node: Arc<NodeView>, ranges: Vec<IpNet>) -> Assigned {
     tracing::debug!(node = node.name(), ?ranges, "assigning ranges");
     let patch = patch(&node, &ranges);
-    let written = node_patch::patch(&deps.client, &deps.permit, node.name(), Part::Node, &patch).await;
+    let written = node_write::patch(&deps.client, &deps.permit, node.name(), Part::Node, &patch).await;
     Assigned { node, written }
 }
 

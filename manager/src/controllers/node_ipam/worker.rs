@@ -12,7 +12,7 @@ use super::{Deps, Error};
 use crate::backoff::Backoff;
 use crate::events::EventType;
 use crate::node_cache::NodeView;
-use crate::node_patch::WriteError;
+use crate::node_write::WriteError;
 
 /// Writes under way at the same time, as upstream's workers.
 const AT_ONCE: usize = 30;

@@ -14,7 +14,8 @@ use crate::api_write::write;
 use crate::args::value::go_duration;
 use crate::events::{EventType, about_cluster, about_node};
 use crate::node_cache::NodeView;
-use crate::node_patch::{self, Part, WriteError};
+use crate::node_patch;
+use crate::node_write::{self, Part, WriteError};
 
 /// Does one thing. A write that fails is logged and planned again in the next pass.
 pub(super) async fn apply(deps: &Deps, action: &Action, state: &mut State) -> Result<(), Error> {
@@ -46,7 +47,7 @@ pub(super) async fn apply(deps: &Deps, action: &Action, state: &mut State) -> Re
 async fn patch(deps: &Deps, node: &NodeView, operations: Vec<Value>) -> Result<(), WriteError> {
     tracing::info!(node = node.name(), "changing the shutdown taint");
     let operations: Vec<Value> = std::iter::once(node_patch::test_uid(node)).chain(operations).collect();
-    node_patch::patch(&deps.client, &deps.permit, node.name(), Part::Node, &operations)
+    node_write::patch(&deps.client, &deps.permit, node.name(), Part::Node, &operations)
         .await
         .map(|_| ())
 }

@@ -21,7 +21,7 @@ use crate::event_dedup::Said;
 use crate::events::{EventType, about_cluster, about_node};
 use crate::instances::Answer;
 use crate::node_cache::NodeView;
-use crate::node_patch::WriteError;
+use crate::node_write::WriteError;
 
 /// Writes under way at the same time. AWS lets an account change a few routes a second, so more would only wait.
 const AT_ONCE: usize = 16;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Deps;
 use crate::node_cache::NodeView;
-use crate::node_patch::{self, WriteError};
+use crate::node_write::{self, WriteError};
 
 const TYPE: &str = "NetworkUnavailable";
 
@@ -41,7 +41,7 @@ pub(super) async fn set(deps: &Deps, node: &NodeView, routed: bool) -> Result<bo
     let Some(patch) = patch(node, routed, Timestamp::now()) else {
         return Ok(false);
     };
-    match node_patch::merge_status(&deps.client, &deps.permit, node.name(), &patch).await {
+    match node_write::merge_status(&deps.client, &deps.permit, node.name(), &patch).await {
         Ok(_) => Ok(true),
         Err(WriteError::Gone | WriteError::Conflict(_)) => Ok(false),
         Err(error) => Err(error),

@@ -13,7 +13,8 @@ use super::{Deps, label};
 use crate::aws_write::write;
 use crate::instances::{Answer, Lane};
 use crate::node_cache::NodeView;
-use crate::node_patch::{self, Part, WriteError};
+use crate::node_patch;
+use crate::node_write::{self, Part, WriteError};
 
 /// How often a batch is sent once more without those that failed it.
 const ROUNDS: usize = 3;
@@ -168,7 +169,7 @@ pub(super) async fn set_labels(deps: &Deps, nodes: Vec<Arc<NodeView>>) -> Vec<(A
             let wanted = [(label::LABEL.to_owned(), deps.label.clone())];
             let mut patch = vec![node_patch::test_uid(&node)];
             patch.extend(node_patch::set_labels(&node, &wanted));
-            let written = node_patch::patch(&deps.client, &deps.permit, node.name(), Part::Node, &patch).await;
+            let written = node_write::patch(&deps.client, &deps.permit, node.name(), Part::Node, &patch).await;
             (node, written.map(drop))
         })
         .buffer_unordered(LABELS_AT_ONCE)

@@ -23,7 +23,7 @@ use crate::events::{EventType, about_cluster};
 use crate::instances::{Answer, Lane};
 use crate::metrics::{Queue, Working};
 use crate::node_cache::NodeView;
-use crate::node_patch::WriteError;
+use crate::node_write::WriteError;
 
 /// Most resources of one call, as the incumbent has it. EC2 allows more.
 const BATCH: usize = 50;

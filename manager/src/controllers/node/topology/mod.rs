@@ -20,7 +20,8 @@ use super::desired::ZONE_ID;
 use super::{Deps, Error, apply};
 use crate::instances::{Lane, Target};
 use crate::node_cache::NodeView;
-use crate::node_patch::{self, Part, WriteError};
+use crate::node_patch;
+use crate::node_write::{Part, WriteError};
 pub use pattern::Pattern;
 use plan::{Candidate, Memory, Say};
 
