@@ -9,7 +9,7 @@ use outrigger_aws::limit::Lane;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::Answer;
+use super::answer::Answer;
 use super::cache::Shelf;
 use super::describe::{Answers, Asker};
 use super::key::Key;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use outrigger_aws::{Instance, InstanceId, InstanceState};
 use tokio::time::Instant;
 
-use super::Answer;
+use super::answer::Answer;
 use super::key::Key;
 
 /// How long an answer is kept: three refreshes at the default period. Nobody has to take one that old; it tells which

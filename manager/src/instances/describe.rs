@@ -19,7 +19,7 @@ use outrigger_aws::ec2::{MAX_FILTER_VALUES, MAX_IDS};
 use outrigger_aws::{Ec2, Error, Instance, InstanceId};
 use outrigger_shared::tags;
 
-use super::Answer;
+use super::answer::Answer;
 use super::bad_ids::{self, Why};
 use super::cache::by_id;
 use super::key::{Key, is_well_formed};

@@ -9,6 +9,7 @@
 //! Whoever asks says how old an answer may be and in which [`Lane`] a call would wait. Everyone gets the answers to his
 //! own questions: an instance that is gone, an ID that is none, or a call that fails is nobody else's trouble.
 
+mod answer;
 mod bad_ids;
 mod batcher;
 mod cache;
@@ -30,26 +31,10 @@ use batcher::Board;
 use describe::{Asker, in_cluster};
 use key::Key;
 
+pub use answer::Answer;
 pub use outrigger_aws::ec2::FargateEni;
 pub use outrigger_aws::limit::Lane;
 pub use target::{FoundBy, Name, Target, found_by};
-
-/// What EC2 says about one Node's instance.
-#[derive(Debug, Clone)]
-pub enum Answer {
-    /// The instance.
-    Found(Arc<Instance>),
-    /// EC2 lists none. That alone is no proof that it is gone.
-    Absent,
-    /// So many living instances have the Node's name or address.
-    Ambiguous(usize),
-    /// The question failed: nothing is known.
-    Failed(Error),
-    /// The Node runs on Fargate; its network interface.
-    Fargate(Arc<FargateEni>),
-    /// The Node is not on EC2; why. No call was made.
-    Foreign(String),
-}
 
 /// What is known about instances, shared by all controllers. Clones share it.
 #[derive(Clone)]

@@ -11,6 +11,7 @@ mod ec2;
 mod elb;
 mod elb_validation;
 mod elbv2;
+mod filters;
 mod instances;
 mod network;
 mod routes;

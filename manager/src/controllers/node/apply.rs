@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::Deps;
+use super::deps::Deps;
 use super::error::Waiting;
 use super::plan::Plan;
 use crate::aws_errors;

@@ -16,12 +16,14 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::deps::Deps;
 use super::desired::ZONE_ID;
 use super::desired::addresses;
+use super::error::{Error, Waiting};
 use super::log_summary::Tally;
 use super::observe::{self, Seen, ZoneIds};
 use super::retry::Waitlist;
-use super::{Deps, Error, Waiting, apply, desired, plan};
+use super::{apply, desired, plan};
 use crate::instances::Lane;
 use crate::metrics::ReasonLabel;
 use crate::node_cache::NodeView;

@@ -12,6 +12,7 @@
 //! does not wait for it.
 
 mod apply;
+mod deps;
 pub mod desired;
 mod error;
 pub mod host;
@@ -23,57 +24,14 @@ mod refresh;
 mod retry;
 pub mod topology;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use outrigger_aws::Ec2;
-use outrigger_leader::Permit;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::events::Recorder;
-use crate::instances::Instances;
-use crate::metrics::Metrics;
-use crate::node_cache::NodeCache;
-use desired::Place;
+pub use deps::Deps;
 pub use error::{Error, Waiting};
 use observe::ZoneIds;
 
 /// Source of this controller's Events.
 pub const EVENT_COMPONENT: &str = "cloud-node-controller";
-
-/// What the controller works with.
-#[derive(Clone)]
-pub struct Deps {
-    /// Client for writes.
-    pub client: kube::Client,
-    /// The Nodes; filled by someone else.
-    pub nodes: NodeCache,
-    /// What is known about instances.
-    pub instances: Instances,
-    /// EC2, for zones and the network's topology.
-    pub ec2: Arc<dyn Ec2>,
-    /// Region and address families.
-    pub place: Place,
-    /// The instance types of which EC2 tells their place in the network.
-    pub topology: topology::Pattern,
-    /// Nodes initialized at the same time, at least 1.
-    pub initializations: usize,
-    /// Nodes refreshed or completed at the same time, at least 1.
-    pub refreshes: usize,
-    /// From the start of one refresh of all Nodes to the next.
-    pub refresh_period: Duration,
-    /// How long new Nodes are collected before one describe asks for all of them.
-    pub window: Duration,
-    /// Whether no kubelet writes addresses any more (true outside of a migration, and once it is complete).
-    pub kubelets_external: watch::Receiver<bool>,
-    /// Metrics.
-    pub metrics: Metrics,
-    /// Events, of component [`EVENT_COMPONENT`].
-    pub events: Recorder,
-    /// The right to write.
-    pub permit: Permit,
-}
 
 /// Runs until `stop`, and returns only when no write is under way any more.
 ///

@@ -7,7 +7,7 @@ use std::time::Duration;
 use outrigger_aws::{Ec2, Error, InstanceState};
 use tokio::sync::Mutex;
 
-use super::Deps;
+use super::deps::Deps;
 use super::desired::ZONE_ID;
 use super::error::Waiting;
 use super::host::Host;

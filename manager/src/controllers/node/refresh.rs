@@ -11,13 +11,15 @@ use serde_json::Value;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use super::deps::Deps;
 use super::desired::addresses;
+use super::error::{Error, Waiting};
 use super::host::Host;
 use super::log_summary::Tally;
 use super::observe::{self, Seen, ZoneIds};
 use super::plan::completion::{complete, lacks_something};
 use super::plan::rewrite_limit::{Complete, Completions, Refresh, Rewrites};
-use super::{Deps, Error, Waiting, apply, desired};
+use super::{apply, desired};
 use crate::instances::{Lane, Target};
 use crate::metrics::KindLabel;
 use crate::node_cache::NodeView;

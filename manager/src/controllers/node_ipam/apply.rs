@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use super::Deps;
+use super::deps::Deps;
 use crate::events::{EventType, about_node};
 use crate::node_cache::NodeView;
 use crate::node_patch;

@@ -14,22 +14,23 @@
 pub mod allocator;
 mod apply;
 pub mod cidr_set;
+mod deps;
+mod error;
 mod metrics;
 mod observe;
 mod worker;
 
 use std::time::Duration;
 
-use ipnet::IpNet;
-use outrigger_leader::{NotLeader, Permit};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::sleep_until;
-use crate::events::Recorder;
-use crate::node_cache::{NodeCache, NodeView};
+use crate::node_cache::NodeView;
 use allocator::Ledger;
 use cidr_set::Slots;
+pub use deps::{ClusterRange, Deps};
+pub use error::Error;
 pub use metrics::IpamMetrics;
 use worker::Work;
 
@@ -42,48 +43,6 @@ const LIST_AGAIN: Duration = Duration::from_secs(60);
 const LIST_RETRY: Duration = Duration::from_secs(1);
 /// How long one full list may take.
 const LIST_LIMIT: Duration = Duration::from_secs(60);
-
-/// A range of the cluster and the length of the Nodes' prefixes in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClusterRange {
-    /// The range.
-    pub cluster: IpNet,
-    /// Prefix length of each Node's.
-    pub node_prefix: u8,
-}
-
-/// What the controller works with.
-#[derive(Clone)]
-pub struct Deps {
-    /// Client for the list and for writes.
-    pub client: kube::Client,
-    /// The Nodes; filled by someone else.
-    pub nodes: NodeCache,
-    /// The cluster's ranges, at most one of each family.
-    pub ranges: Vec<ClusterRange>,
-    /// Ranges that are never given: those of Services.
-    pub excluded: Vec<IpNet>,
-    /// Metrics.
-    pub metrics: IpamMetrics,
-    /// Events, of component [`EVENT_COMPONENT`].
-    pub events: Recorder,
-    /// The right to write.
-    pub permit: Permit,
-}
-
-/// Why the controller ended before it was told to.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// It may not write any more.
-    #[error("the node IPAM controller lost its permit to write")]
-    NotLeader(#[from] NotLeader),
-    /// The flags are checked at start, so this should not be.
-    #[error("the range {0} cannot be cut into ranges of /{1} for Nodes")]
-    Ranges(IpNet, u8),
-    /// A defect: a task panicked.
-    #[error("a write of the node IPAM controller ended")]
-    Task(#[source] tokio::task::JoinError),
-}
 
 /// Runs until `stop`, and returns only when no write is under way any more.
 ///

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use super::allocator::{Ledger, NodeRanges, Problem};
 use super::apply::{self, Assigned};
-use super::{Deps, Error};
+use super::deps::Deps;
+use super::error::Error;
 use crate::backoff::Backoff;
 use crate::events::EventType;
 use crate::node_cache::NodeView;

@@ -1,5 +1,7 @@
 //! Every write of the controller. Each asks the permit first.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
@@ -7,9 +9,10 @@ use outrigger_shared::taints;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::deps::Deps;
 use super::error::Error;
+use super::plan::Memory;
 use super::plan::{Action, Opened, Reason};
-use super::{Deps, State};
 use crate::api_write::write;
 use crate::args::value::go_duration;
 use crate::events::{EventType, about_cluster, about_node};
@@ -18,9 +21,14 @@ use crate::node_patch;
 use crate::node_write::{self, Part, WriteError};
 
 /// Does one thing. A write that fails is logged and planned again in the next pass.
-pub(super) async fn apply(deps: &Deps, action: &Action, state: &mut State) -> Result<(), Error> {
+pub(super) async fn apply(
+    deps: &Deps,
+    action: &Action,
+    memory: &mut Memory,
+    announced: &mut BTreeSet<String>,
+) -> Result<(), Error> {
     let (node, result) = match action {
-        Action::Delete(node, reason) => (node, delete(deps, node, *reason, state).await),
+        Action::Delete(node, reason) => (node, delete(deps, node, *reason, memory, announced).await),
         Action::AddShutdownTaint(node) => (
             node,
             patch(deps, node, node_patch::add_taint(node, taints::SHUTDOWN, "NoSchedule")).await,
@@ -53,11 +61,17 @@ async fn patch(deps: &Deps, node: &NodeView, operations: Vec<Value>) -> Result<(
 }
 
 /// The Event comes before the deletion, once for each Node; the deletion holds for this very Node only.
-async fn delete(deps: &Deps, node: &NodeView, reason: Reason, state: &mut State) -> Result<(), WriteError> {
+async fn delete(
+    deps: &Deps,
+    node: &NodeView,
+    reason: Reason,
+    memory: &mut Memory,
+    announced: &mut BTreeSet<String>,
+) -> Result<(), WriteError> {
     let about = about_node(node);
     tracing::info!(node = node.name(), reason = reason.as_str(), "deleting the Node");
     deps.permit.check()?;
-    if state.announced.insert(node.uid().to_owned()) {
+    if announced.insert(node.uid().to_owned()) {
         let message = format!(
             "Deleting node {} because it does not exist in the cloud provider",
             node.name()
@@ -77,7 +91,7 @@ async fn delete(deps: &Deps, node: &NodeView, reason: Reason, state: &mut State)
     let deleted = write(&deps.permit, nodes.delete(node.name(), &parameters)).await?;
     match deleted.map_err(WriteError::from) {
         Ok(_) => {
-            state.memory.deleted(reason, Instant::now());
+            memory.deleted(reason, Instant::now());
             Ok(())
         }
         Err(WriteError::Gone) => Ok(()),

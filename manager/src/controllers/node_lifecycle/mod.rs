@@ -6,6 +6,7 @@
 //! shutdown taint.
 
 mod apply;
+mod deps;
 mod error;
 mod observe;
 pub mod plan;
@@ -13,42 +14,16 @@ pub mod plan;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use outrigger_leader::Permit;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::DeletionBreaker;
-use crate::events::Recorder;
-use crate::instances::Instances;
-use crate::metrics::Metrics;
-use crate::node_cache::NodeCache;
+pub use deps::Deps;
 pub use error::Error;
 use observe::Troubles;
 use plan::Memory;
 
 /// Source of this controller's Events.
 pub const EVENT_COMPONENT: &str = "cloud-node-lifecycle-controller";
-
-/// What the controller works with.
-#[derive(Clone)]
-pub struct Deps {
-    /// Client for writes.
-    pub client: kube::Client,
-    /// The Nodes; filled by someone else.
-    pub nodes: NodeCache,
-    /// What EC2 says about the instances of Nodes.
-    pub instances: Instances,
-    /// From the start of one pass to the next.
-    pub monitor_period: Duration,
-    /// Limits of deletions.
-    pub breaker: DeletionBreaker,
-    /// Metrics.
-    pub metrics: Metrics,
-    /// Events, of component [`EVENT_COMPONENT`].
-    pub events: Recorder,
-    /// The right to write.
-    pub permit: Permit,
-}
 
 /// Runs until `stop`, and returns only when no write is under way any more.
 ///
@@ -100,7 +75,7 @@ async fn pass(deps: &Deps, state: &mut State, stop: &CancellationToken) -> Resul
         if stop.is_cancelled() {
             return Ok(());
         }
-        apply::apply(deps, action, state).await?;
+        apply::apply(deps, action, &mut state.memory, &mut state.announced).await?;
     }
     state
         .announced

@@ -8,7 +8,7 @@ use outrigger_aws::ec2::MAX_IDS;
 use outrigger_aws::{InstanceId, InstanceState};
 use tokio::time::Instant;
 
-use super::Deps;
+use super::deps::Deps;
 use super::plan::{Finding, Memory, Seen};
 use crate::instances::{Answer, Lane, Target};
 use crate::metrics::CloudCallLabels;

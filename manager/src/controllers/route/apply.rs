@@ -12,10 +12,12 @@ use outrigger_leader::NotLeader;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::condition;
+use super::confirmation::Deletion;
 use super::denials::{Denials, REPLACE};
+use super::deps::Deps;
 use super::failures::{self, Failures};
-use super::plan::{Deletion, Member, Plan, Step, Work};
-use super::{Deps, condition};
+use super::plan::{Member, Plan, Step, Work};
 use crate::aws_write::write;
 use crate::event_dedup::Said;
 use crate::events::{EventType, about_cluster, about_node};

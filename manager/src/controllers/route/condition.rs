@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::Deps;
+use super::deps::Deps;
 use crate::node_cache::NodeView;
 use crate::node_write::{self, WriteError};
 

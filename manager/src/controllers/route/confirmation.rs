@@ -10,8 +10,6 @@ use ipnet::Ipv4Net;
 use outrigger_aws::ec2::RouteTarget;
 use tokio::time::Instant;
 
-use super::plan::Deletion;
-
 /// Time between the two sightings that a deletion needs.
 pub const APART: Duration = Duration::from_secs(5);
 /// The same where many routes would go at once.
@@ -20,6 +18,17 @@ pub const APART_IF_MANY: Duration = Duration::from_secs(60);
 const ALWAYS: usize = 3;
 /// More than this share of the cluster's routes, in percent, is many.
 const MANY_PERCENT: usize = 20;
+
+/// A route to be deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deletion {
+    /// The table.
+    pub table: String,
+    /// The route's destination.
+    pub cidr: Ipv4Net,
+    /// Why.
+    pub why: &'static str,
+}
 
 /// A route that looks unwanted.
 #[derive(Debug, Clone)]

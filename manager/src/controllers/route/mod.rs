@@ -12,61 +12,29 @@ mod apply;
 mod condition;
 pub mod confirmation;
 mod denials;
+mod deps;
 mod error;
 mod failures;
 mod node_changes;
 mod observe;
 pub mod plan;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::Ipv4Net;
-use outrigger_aws::{Ec2, Kind};
-use outrigger_leader::{NotLeader, Permit};
+use outrigger_aws::Kind;
+use outrigger_leader::NotLeader;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::events::Recorder;
-use crate::instances::Instances;
-use crate::metrics::{Metrics, RouteSyncLabels};
-use crate::node_cache::NodeCache;
+use crate::metrics::RouteSyncLabels;
 use apply::{Memory, Outcome};
 use confirmation::Sightings;
+pub use deps::Deps;
 pub use error::{Error, Unread};
 use observe::Membership;
 
 /// Source of this controller's Events: upstream's, with the underscore.
 pub const EVENT_COMPONENT: &str = "route_controller";
-
-/// What the controller works with.
-#[derive(Clone)]
-pub struct Deps {
-    /// Client for writes.
-    pub client: kube::Client,
-    /// The Nodes; filled by someone else.
-    pub nodes: NodeCache,
-    /// Route tables and writes.
-    pub ec2: Arc<dyn Ec2>,
-    /// What is known of instances.
-    pub instances: Instances,
-    /// The cluster's ID in the tags of its route tables and instances.
-    pub cluster_id: String,
-    /// Where tagged tables are looked for.
-    pub vpc_id: String,
-    /// The one table to be managed, whatever its tags.
-    pub route_table_id: Option<String>,
-    /// Routes outside this range are never changed or deleted.
-    pub cluster_cidr: Ipv4Net,
-    /// From the start of one periodic pass to the next.
-    pub period: Duration,
-    /// Metrics.
-    pub metrics: Metrics,
-    /// Events, of component [`EVENT_COMPONENT`].
-    pub events: Recorder,
-    /// The right to write.
-    pub permit: Permit,
-}
 
 /// What is kept from pass to pass.
 #[derive(Default)]

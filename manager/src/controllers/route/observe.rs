@@ -11,7 +11,7 @@ use outrigger_aws::limit::Lane;
 use outrigger_shared::tags;
 use tokio::time::Instant;
 
-use super::Deps;
+use super::deps::Deps;
 use super::error::Unread;
 use super::failures;
 use super::plan::{Host, Member, Observed, concerns};

@@ -8,8 +8,9 @@ use futures::{StreamExt, stream};
 use outrigger_aws::{Error as AwsError, InstanceId};
 use outrigger_leader::NotLeader;
 
+use super::deps::Deps;
+use super::label;
 use super::queue::{Action, Batch};
-use super::{Deps, label};
 use crate::aws_write::write;
 use crate::instances::{Answer, Lane};
 use crate::node_cache::NodeView;

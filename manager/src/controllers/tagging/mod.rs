@@ -13,25 +13,23 @@
 //! permission or throttling, pauses all of them.
 
 mod apply;
+mod deps;
+mod error;
 pub mod label;
 mod metrics;
 mod pace;
 pub mod queue;
 mod worker;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use outrigger_aws::{Ec2, Tags};
-use outrigger_leader::{NotLeader, Permit};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::sleep_until;
-use crate::events::Recorder;
-use crate::instances::Instances;
-use crate::metrics::Metrics;
-use crate::node_cache::{NodeCache, NodeView};
+use crate::node_cache::NodeView;
+pub use deps::Deps;
+pub use error::Error;
 pub use metrics::TaggingMetrics;
 use worker::Work;
 
@@ -45,52 +43,6 @@ pub const QUEUE: &str = "tagging-controller";
 const WINDOW: Duration = Duration::from_millis(100);
 /// How often EC2 is asked about instances that it did not know.
 const MISSING: Duration = Duration::from_secs(10);
-
-/// What the controller works with.
-#[derive(Clone)]
-pub struct Deps {
-    /// Client for the label.
-    pub client: kube::Client,
-    /// The Nodes; filled by someone else.
-    pub nodes: NodeCache,
-    /// EC2, for tags.
-    pub ec2: Arc<dyn Ec2>,
-    /// What is known about instances.
-    pub instances: Instances,
-    /// The tags.
-    pub tags: Tags,
-    /// The label's value for these tags; see [`label::value`].
-    pub label: String,
-    /// Up to 50 instances with one call, instead of one.
-    pub batching: bool,
-    /// Calls under way at the same time, at least 1.
-    pub calls_at_once: usize,
-    /// Nodes taken up per second; counts only with a burst limit above 0.
-    pub rate_limit: f64,
-    /// Nodes taken up before the rate limit counts.
-    pub burst_limit: u32,
-    /// Time between two searches for lost tags; `None`: there are none.
-    pub resync_period: Option<Duration>,
-    /// Metrics of all controllers.
-    pub metrics: Metrics,
-    /// Metrics of this one.
-    pub counts: TaggingMetrics,
-    /// Events, of component [`EVENT_COMPONENT`].
-    pub events: Recorder,
-    /// The right to write.
-    pub permit: Permit,
-}
-
-/// Why the controller ended before it was told to.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// It may not write any more.
-    #[error("the tagging controller lost its permit to write")]
-    NotLeader(#[from] NotLeader),
-    /// A defect: a task panicked.
-    #[error("a call of the tagging controller ended")]
-    Task(#[source] tokio::task::JoinError),
-}
 
 /// Runs until `stop`, and returns only when no write is under way any more.
 ///

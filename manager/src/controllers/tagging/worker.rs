@@ -13,9 +13,11 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::apply::{self, Applied, Verdict};
+use super::deps::Deps;
+use super::error::Error;
+use super::label;
 use super::pace::Pace;
 use super::queue::{Action, Book, Seen};
-use super::{Deps, Error, label};
 use crate::aws_errors;
 use crate::backoff::Backoff;
 use crate::event_dedup::Said;

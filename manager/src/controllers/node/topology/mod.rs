@@ -17,7 +17,9 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::desired::ZONE_ID;
-use super::{Deps, Error, apply};
+use crate::controllers::node::apply;
+use crate::controllers::node::deps::Deps;
+use crate::controllers::node::error::Error;
 use crate::instances::{Lane, Target};
 use crate::node_cache::NodeView;
 use crate::node_patch;

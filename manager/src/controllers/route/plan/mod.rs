@@ -13,7 +13,7 @@ use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::{Route, RouteTable, RouteTarget};
 use tokio::time::Instant;
 
-use super::confirmation::{Doubt, Sightings};
+use super::confirmation::{Deletion, Doubt, Sightings};
 use crate::node_cache::NodeView;
 
 /// A Node, as far as routes are concerned.
@@ -50,17 +50,6 @@ pub struct Observed {
     pub members: Vec<Member>,
     /// Targets of routes that have the cluster's tag.
     pub former: HashSet<InstanceId>,
-}
-
-/// A route to be taken away.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deletion {
-    /// The table.
-    pub table: String,
-    /// The route's destination.
-    pub cidr: Ipv4Net,
-    /// Why.
-    pub why: &'static str,
 }
 
 /// A route to be made.
