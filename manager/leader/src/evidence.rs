@@ -5,26 +5,26 @@ use outrigger_shared::migration::Phase;
 
 /// Something read from an API server, or the reason why it could not be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sight<T> {
+pub enum Reading<T> {
     /// Read, complete and current.
     Known(T),
     /// Not readable at present: deleted, forbidden, or the API server is away.
-    Blind(String),
+    Unreadable(String),
 }
 
-impl<T> Sight<T> {
+impl<T> Reading<T> {
     /// The value, if it was read.
     pub fn known(&self) -> Option<&T> {
         match self {
             Self::Known(value) => Some(value),
-            Self::Blind(_) => None,
+            Self::Unreadable(_) => None,
         }
     }
 }
 
 /// One kube-controller-manager that can be read: a Pod, a mirror Pod, or the template of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SeenControllerManager {
+pub struct ControllerManager {
     /// `Pod namespace/name` or `Deployment namespace/name`.
     pub object: String,
     /// What its command line makes of it.
@@ -33,7 +33,7 @@ pub struct SeenControllerManager {
     pub running: bool,
 }
 
-impl SeenControllerManager {
+impl ControllerManager {
     /// In-tree and without leader migration: it owns its controllers under its main lease alone.
     #[must_use]
     pub fn is_unguarded(&self) -> bool {
@@ -89,7 +89,7 @@ impl SoftChecks {
 #[derive(Debug, Clone)]
 pub struct Facts {
     /// Every kube-controller-manager that can be read; empty when there is none to read.
-    pub controller_managers: Sight<Vec<SeenControllerManager>>,
+    pub controller_managers: Reading<Vec<ControllerManager>>,
     /// The holder of the old manager's main lease, if it was renewed in time.
     pub main_holder: Option<String>,
     /// The holder of the migration lease, if it was renewed in time.
@@ -102,14 +102,14 @@ pub struct Facts {
 
 /// Whether the evidence is complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Assessment {
     /// What is missing, each with what to do; empty when the evidence is complete.
     pub missing: Vec<String>,
     /// What could not be checked.
     pub warnings: Vec<String>,
 }
 
-impl Verdict {
+impl Assessment {
     /// Nothing is missing.
     #[must_use]
     pub fn is_complete(&self) -> bool {
@@ -122,7 +122,7 @@ impl Verdict {
 /// One holder on both leases proves it for the leading one: only a process with leader migration on takes the
 /// migration lease after its main lease. The command lines prove it for the others.
 #[must_use]
-pub fn judge(facts: &Facts) -> Verdict {
+pub fn assess(facts: &Facts) -> Assessment {
     let mut missing = Vec::new();
     missing.extend(leases(facts));
     missing.extend(command_lines(facts));
@@ -134,7 +134,7 @@ pub fn judge(facts: &Facts) -> Verdict {
             Check::Unknown(why) => warnings.push(why.clone()),
         }
     }
-    Verdict { missing, warnings }
+    Assessment { missing, warnings }
 }
 
 fn leases(facts: &Facts) -> Option<String> {
@@ -161,8 +161,8 @@ fn command_lines(facts: &Facts) -> Vec<String> {
             return Vec::new();
         }
         let why = match &facts.controller_managers {
-            Sight::Known(_) => "no kube-controller-manager matches spec.targets".to_owned(),
-            Sight::Blind(reason) => format!("no kube-controller-manager can be read ({reason})"),
+            Reading::Known(_) => "no kube-controller-manager matches spec.targets".to_owned(),
+            Reading::Unreadable(reason) => format!("no kube-controller-manager can be read ({reason})"),
         };
         return vec![format!(
             "{why}: correct the targets, or state in spec.attestedPhase: Prepare that all have leader migration on"
@@ -171,7 +171,7 @@ fn command_lines(facts: &Facts) -> Vec<String> {
     seen.iter().filter_map(complaint).collect()
 }
 
-fn complaint(seen: &SeenControllerManager) -> Option<String> {
+fn complaint(seen: &ControllerManager) -> Option<String> {
     let object = &seen.object;
     match &seen.form {
         Form::InTree { leader_migration: true } | Form::External { .. } | Form::NoProvider => None,
@@ -188,8 +188,8 @@ fn complaint(seen: &SeenControllerManager) -> Option<String> {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn kcm(form: Form) -> SeenControllerManager {
-        SeenControllerManager {
+    pub(crate) fn kcm(form: Form) -> ControllerManager {
+        ControllerManager {
             object: "Pod tenant/kcm-0".into(),
             form,
             running: true,
@@ -198,7 +198,7 @@ pub(crate) mod tests {
 
     pub(crate) fn complete() -> Facts {
         Facts {
-            controller_managers: Sight::Known(vec![kcm(Form::InTree { leader_migration: true })]),
+            controller_managers: Reading::Known(vec![kcm(Form::InTree { leader_migration: true })]),
             main_holder: Some("a".into()),
             migration_holder: Some("a".into()),
             attested_phase: None,
@@ -208,9 +208,9 @@ pub(crate) mod tests {
 
     #[test]
     fn one_holder_of_both_leases_and_a_guarded_command_line_are_complete() {
-        let verdict = judge(&complete());
-        assert!(verdict.is_complete(), "{:?}", verdict.missing);
-        assert_eq!(verdict.warnings.len(), 3);
+        let assessment = assess(&complete());
+        assert!(assessment.is_complete(), "{:?}", assessment.missing);
+        assert_eq!(assessment.warnings.len(), 3);
     }
 
     #[test]
@@ -221,12 +221,12 @@ pub(crate) mod tests {
             ("nobody renews the migration lease", |f| f.migration_holder = None),
             ("does not hold both", |f| f.migration_holder = Some("b".into())),
             ("without --enable-leader-migration", |f| {
-                f.controller_managers = Sight::Known(vec![kcm(Form::InTree {
+                f.controller_managers = Reading::Known(vec![kcm(Form::InTree {
                     leader_migration: false,
                 })]);
             }),
             ("cannot be judged", |f| {
-                f.controller_managers = Sight::Known(vec![kcm(Form::Unreadable {
+                f.controller_managers = Reading::Known(vec![kcm(Form::Unreadable {
                     reason: "a shell script".into(),
                 })]);
             }),
@@ -237,9 +237,9 @@ pub(crate) mod tests {
         for (text, change) in cases {
             let mut facts = complete();
             change(&mut facts);
-            let verdict = judge(&facts);
-            assert_eq!(verdict.missing.len(), 1, "{text}");
-            assert!(verdict.missing[0].contains(text), "{:?}", verdict.missing);
+            let assessment = assess(&facts);
+            assert_eq!(assessment.missing.len(), 1, "{text}");
+            assert!(assessment.missing[0].contains(text), "{:?}", assessment.missing);
         }
     }
 
@@ -252,20 +252,20 @@ pub(crate) mod tests {
                 leader_migration: false,
             },
         ];
-        facts.controller_managers = Sight::Known(forms.into_iter().map(kcm).collect());
-        assert!(!judge(&facts).is_complete());
+        facts.controller_managers = Reading::Known(forms.into_iter().map(kcm).collect());
+        assert!(!assess(&facts).is_complete());
     }
 
     #[test]
     fn where_none_can_be_read_the_operators_word_for_prepare_counts_and_no_other() {
-        for blind in [Sight::Known(vec![]), Sight::Blind("forbidden".to_owned())] {
+        for blind in [Reading::Known(vec![]), Reading::Unreadable("forbidden".to_owned())] {
             let mut facts = complete();
             facts.controller_managers = blind;
-            assert!(!judge(&facts).is_complete());
+            assert!(!assess(&facts).is_complete());
             facts.attested_phase = Some(Phase::Migrate);
-            assert!(!judge(&facts).is_complete());
+            assert!(!assess(&facts).is_complete());
             facts.attested_phase = Some(Phase::Prepare);
-            assert!(judge(&facts).is_complete());
+            assert!(assess(&facts).is_complete());
         }
     }
 }

@@ -25,7 +25,7 @@ pub struct Latch {
 #[error(
     "annotation {ANNOTATION} of the main lease is not a latch ({source}): remove it, so that the evidence is gathered anew"
 )]
-pub struct Unreadable {
+pub struct InvalidLatch {
     source: serde_json::Error,
 }
 
@@ -33,9 +33,9 @@ impl Latch {
     /// Reads the annotation's value.
     ///
     /// # Errors
-    /// [`Unreadable`]: somebody else wrote it. It then counts as no latch.
-    pub fn parse(text: &str) -> Result<Self, Unreadable> {
-        serde_json::from_str(text).map_err(|source| Unreadable { source })
+    /// [`InvalidLatch`]: somebody else wrote it. It then counts as no latch.
+    pub fn parse(text: &str) -> Result<Self, InvalidLatch> {
+        serde_json::from_str(text).map_err(|source| InvalidLatch { source })
     }
 
     /// The annotation's value.

@@ -179,7 +179,7 @@ impl View {
     /// Takes in an object that was read or written.
     pub fn see(&mut self, lease: DynamicObject, now: Instant) {
         let written = self.lease.as_ref().is_none_or(|old| version(&lease) > version(old));
-        Observation::see(&mut self.observation, Record::of(&lease), written, now);
+        Observation::update(&mut self.observation, Record::of(&lease), written, now);
         self.lease = Some(lease);
         self.synced = true;
         self.failing = false;

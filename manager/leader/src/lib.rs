@@ -3,7 +3,7 @@
 //! ```text
 //!             watches of K, M, CloudProviderMigration, kube-controller-managers     (readers, lease)
 //!                                        │
-//!                     steward ── gate::rule (pure) ──▶ latch on lease C, gate open or closed, status
+//!                     steward ── gate::decide (pure) ──▶ latch on lease C, gate open or closed, status
 //!                                        │
 //!   lease C ─ Tenure ─ main controllers  └─▶ lease M ─ Tenure ─ migrated controllers
 //! ```

@@ -24,7 +24,7 @@ pub struct Observation {
 impl Observation {
     /// Takes in a record: the time of observation moves only when the record differs. `written` says that it is newer
     /// than the one before, and not an old state that a lagging server showed.
-    pub fn see(current: &mut Option<Self>, record: Record, written: bool, now: Instant) {
+    pub fn update(current: &mut Option<Self>, record: Record, written: bool, now: Instant) {
         match current {
             Some(seen) if seen.record == record => {}
             _ => {
@@ -69,7 +69,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_old_renew_time_does_not_make_a_record_old() {
         let mut seen = None;
-        Observation::see(&mut seen, record("kcm", 0), true, Instant::now());
+        Observation::update(&mut seen, record("kcm", 0), true, Instant::now());
         let seen = seen.unwrap();
         assert!(seen.is_held(Instant::now()));
         tokio::time::advance(Duration::from_millis(14_999)).await;
@@ -81,36 +81,36 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_a_changed_record_starts_the_time_again() {
         let mut seen = None;
-        Observation::see(&mut seen, record("kcm", 1), true, Instant::now());
+        Observation::update(&mut seen, record("kcm", 1), true, Instant::now());
         tokio::time::advance(Duration::from_secs(10)).await;
-        Observation::see(&mut seen, record("kcm", 1), true, Instant::now());
+        Observation::update(&mut seen, record("kcm", 1), true, Instant::now());
         tokio::time::advance(Duration::from_secs(5)).await;
         assert!(!seen.clone().unwrap().is_held(Instant::now()));
-        Observation::see(&mut seen, record("kcm", 2), true, Instant::now());
+        Observation::update(&mut seen, record("kcm", 2), true, Instant::now());
         assert!(seen.unwrap().is_held(Instant::now()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_free_lease_is_idle_at_once_and_a_held_one_after_the_full_time() {
         let mut seen = None;
-        Observation::see(&mut seen, record("kcm", 1), true, Instant::now());
+        Observation::update(&mut seen, record("kcm", 1), true, Instant::now());
         let full = Duration::from_secs(15);
         assert!(!seen.clone().unwrap().was_idle_for(full, Instant::now()));
         tokio::time::advance(full).await;
         assert!(seen.unwrap().was_idle_for(full, Instant::now()));
         let mut free = None;
-        Observation::see(&mut free, record("", 1), true, Instant::now());
+        Observation::update(&mut free, record("", 1), true, Instant::now());
         assert!(free.unwrap().was_idle_for(full, Instant::now()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_record_that_was_merely_found_shows_no_life_until_it_is_renewed() {
         let mut seen = None;
-        Observation::see(&mut seen, record("kcm", 1), true, Instant::now());
+        Observation::update(&mut seen, record("kcm", 1), true, Instant::now());
         assert!(!seen.clone().unwrap().live);
-        Observation::see(&mut seen, record("kcm", 0), false, Instant::now());
+        Observation::update(&mut seen, record("kcm", 0), false, Instant::now());
         assert!(!seen.clone().unwrap().live, "an older state is no renewal");
-        Observation::see(&mut seen, record("kcm", 2), true, Instant::now());
+        Observation::update(&mut seen, record("kcm", 2), true, Instant::now());
         assert!(seen.unwrap().live);
     }
 }

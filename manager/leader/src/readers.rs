@@ -18,45 +18,45 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::evidence::{SeenControllerManager, Sight};
-use crate::gate::Wish;
+use crate::evidence::{ControllerManager, Reading};
+use crate::gate::MigrationSpec;
 
 /// How long a list stands without an event.
 const LIST_AGAIN: Duration = Duration::from_secs(10);
 /// How long all lists of one look may take together.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long events are gathered before the next look.
 const SETTLE: Duration = Duration::from_millis(250);
 
-/// Follows the migration object `name`. Deleted, forbidden and unreachable are all [`Sight::Blind`].
+/// Follows the migration object `name`. Deleted, forbidden and unreachable are all [`Reading::Unreadable`].
 #[must_use]
 pub fn follow_migration(
     client: Client,
     name: &str,
     stop: CancellationToken,
-) -> watch::Receiver<Sight<CloudProviderMigration>> {
-    let (tx, rx) = watch::channel(Sight::Blind("not read yet".into()));
+) -> watch::Receiver<Reading<CloudProviderMigration>> {
+    let (tx, rx) = watch::channel(Reading::Unreadable("not read yet".into()));
     let api: Api<CloudProviderMigration> = Api::all(client);
     let mut events = watcher::watch_object(api, name).default_backoff().boxed();
     let name = name.to_owned();
     tokio::spawn(async move {
         while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-            let sight = match event {
-                Ok(Some(object)) => Sight::Known(object),
-                Ok(None) => Sight::Blind(format!("there is no CloudProviderMigration {name}")),
-                Err(error) => Sight::Blind(format!("CloudProviderMigration {name} cannot be read: {error}")),
+            let reading = match event {
+                Ok(Some(object)) => Reading::Known(object),
+                Ok(None) => Reading::Unreadable(format!("there is no CloudProviderMigration {name}")),
+                Err(error) => Reading::Unreadable(format!("CloudProviderMigration {name} cannot be read: {error}")),
             };
-            if let Sight::Blind(why) = &sight {
+            if let Reading::Unreadable(why) = &reading {
                 tx.send_if_modified(|old| {
-                    let news = *old != sight;
+                    let news = *old != reading;
                     if news {
                         tracing::error!(why, "flying blind: keeping what is held, following what is latched");
-                        *old = sight.clone();
+                        *old = reading.clone();
                     }
                     news
                 });
             } else {
-                tx.send_replace(sight);
+                tx.send_replace(reading);
             }
         }
     });
@@ -65,14 +65,14 @@ pub fn follow_migration(
 
 /// What the gate needs of the object, kept current.
 #[must_use]
-pub fn wishes(
-    mut migration: watch::Receiver<Sight<CloudProviderMigration>>,
+pub fn follow_spec(
+    mut migration: watch::Receiver<Reading<CloudProviderMigration>>,
     stop: CancellationToken,
-) -> watch::Receiver<Sight<(Wish, Option<Phase>)>> {
-    let (tx, rx) = watch::channel(wish_of(&migration.borrow()));
+) -> watch::Receiver<Reading<(MigrationSpec, Option<Phase>)>> {
+    let (tx, rx) = watch::channel(spec_of(&migration.borrow()));
     tokio::spawn(async move {
         while let Some(Ok(())) = stop.run_until_cancelled(migration.changed()).await {
-            let next = wish_of(&migration.borrow());
+            let next = spec_of(&migration.borrow());
             tx.send_if_modified(|old| {
                 *old != next && {
                     *old = next;
@@ -84,23 +84,23 @@ pub fn wishes(
     rx
 }
 
-fn wish_of(sight: &Sight<CloudProviderMigration>) -> Sight<(Wish, Option<Phase>)> {
-    match sight {
-        Sight::Blind(why) => Sight::Blind(why.clone()),
-        Sight::Known(object) => {
+fn spec_of(reading: &Reading<CloudProviderMigration>) -> Reading<(MigrationSpec, Option<Phase>)> {
+    match reading {
+        Reading::Unreadable(why) => Reading::Unreadable(why.clone()),
+        Reading::Known(object) => {
             let (uid, phase, downtime) = (
                 object.uid().unwrap_or_default(),
                 object.spec.phase,
                 object.spec.downtime,
             );
-            Sight::Known((Wish { uid, phase, downtime }, object.spec.attested_phase))
+            Reading::Known((MigrationSpec { uid, phase, downtime }, object.spec.attested_phase))
         }
     }
 }
 
-/// Where kube-controller-managers are looked for.
+/// Where kube-controller-managers are observed for.
 #[derive(Debug, Clone, PartialEq)]
-struct Place {
+struct Location {
     /// The target of a hosted control plane; none for the cluster's own.
     target: Option<Target>,
     objects: Selector,
@@ -108,34 +108,34 @@ struct Place {
 
 /// Follows every kube-controller-manager that can be read: in the hosted control planes that the migration's targets
 /// name, else the mirror Pods in the cluster's own kube-system. When the object goes away, the targets that it named last
-/// are looked at on.
+/// are observed at on.
 #[must_use]
 pub fn follow_controller_managers(
     management: Client,
     cluster: Client,
-    mut migration: watch::Receiver<Sight<CloudProviderMigration>>,
+    mut migration: watch::Receiver<Reading<CloudProviderMigration>>,
     stop: CancellationToken,
-) -> watch::Receiver<Sight<Vec<SeenControllerManager>>> {
-    let (tx, rx) = watch::channel(Sight::Blind("not read yet".into()));
+) -> watch::Receiver<Reading<Vec<ControllerManager>>> {
+    let (tx, rx) = watch::channel(Reading::Unreadable("not read yet".into()));
     tokio::spawn(async move {
         let mut wake = Wake::default();
         let mut targets = None;
         while !stop.is_cancelled() {
-            if let Sight::Known(object) = &*migration.borrow_and_update() {
+            if let Reading::Known(object) = &*migration.borrow_and_update() {
                 targets = Some(object.spec.targets.clone());
             }
             if let Some(targets) = &targets {
-                let looked = timeout(LOOK_TIMEOUT, look(&management, &cluster, targets)).await;
-                let sight = match looked.unwrap_or(Err(LookError::TimedOut(LOOK_TIMEOUT))) {
+                let observed = timeout(READ_TIMEOUT, observe(&management, &cluster, targets)).await;
+                let reading = match observed.unwrap_or(Err(ReadError::TimedOut(READ_TIMEOUT))) {
                     Ok((seen, watched)) => {
                         wake.watch(watched);
-                        Sight::Known(seen)
+                        Reading::Known(seen)
                     }
-                    Err(error) => Sight::Blind(error.to_string()),
+                    Err(error) => Reading::Unreadable(error.to_string()),
                 };
                 tx.send_if_modified(|old| {
-                    *old != sight && {
-                        *old = sight;
+                    *old != reading && {
+                        *old = reading;
                         true
                     }
                 });
@@ -157,17 +157,17 @@ type Watched = Vec<(Client, String, Selector)>;
 /// Watches of Pods, whose only use is to wake the reader.
 #[derive(Default)]
 struct Wake {
-    places: Vec<(String, Selector)>,
+    locations: Vec<(String, Selector)>,
     events: SelectAll<BoxStream<'static, ()>>,
 }
 
 impl Wake {
     fn watch(&mut self, found: Watched) {
-        let places = || found.iter().map(|(_, name, objects)| (name, objects));
-        if places().eq(self.places.iter().map(|(name, objects)| (name, objects))) {
+        let locations = || found.iter().map(|(_, name, objects)| (name, objects));
+        if locations().eq(self.locations.iter().map(|(name, objects)| (name, objects))) {
             return;
         }
-        self.places = places()
+        self.locations = locations()
             .map(|(name, objects)| (name.clone(), objects.clone()))
             .collect();
         self.events = SelectAll::new();
@@ -202,17 +202,17 @@ fn is_change<T>(event: watcher::Event<T>) -> Option<()> {
     }
 }
 
-async fn look(
+async fn observe(
     management: &Client,
     cluster: &Client,
     targets: &[Target],
-) -> Result<(Vec<SeenControllerManager>, Watched), LookError> {
+) -> Result<(Vec<ControllerManager>, Watched), ReadError> {
     let (mut seen, mut watched) = (Vec::new(), Vec::new());
-    for place in places(targets)? {
-        let client = if place.target.is_some() { management } else { cluster };
-        for namespace in namespaces_of(client, &place).await? {
-            seen.extend(list_in(client, &namespace, &place.objects).await?);
-            watched.push((client.clone(), namespace, place.objects.clone()));
+    for location in locations(targets)? {
+        let client = if location.target.is_some() { management } else { cluster };
+        for namespace in namespaces_of(client, &location).await? {
+            seen.extend(list_in(client, &namespace, &location.objects).await?);
+            watched.push((client.clone(), namespace, location.objects.clone()));
         }
     }
     seen.sort_by(|a, b| a.object.cmp(&b.object));
@@ -221,7 +221,7 @@ async fn look(
 }
 
 #[derive(Debug, thiserror::Error)]
-enum LookError {
+enum ReadError {
     #[error("a selector of spec.targets is invalid: {0}")]
     Selector(#[from] kube::core::ParseExpressionError),
     #[error("{0}")]
@@ -230,8 +230,8 @@ enum LookError {
     TimedOut(Duration),
 }
 
-fn places(targets: &[Target]) -> Result<Vec<Place>, LookError> {
-    let mut places = Vec::new();
+fn locations(targets: &[Target]) -> Result<Vec<Location>, ReadError> {
+    let mut locations = Vec::new();
     for target in targets
         .iter()
         .filter(|target| target.profile == Profile::HostedControlPlane)
@@ -240,7 +240,7 @@ fn places(targets: &[Target]) -> Result<Vec<Place>, LookError> {
             continue;
         }
         let objects = target.object_selector.clone();
-        places.push(Place {
+        locations.push(Location {
             target: Some(target.clone()),
             objects: objects.map_or(Ok(Selector::default()), Selector::try_from)?,
         });
@@ -251,17 +251,17 @@ fn places(targets: &[Target]) -> Result<Vec<Place>, LookError> {
     {
         // kubeadm and RKE2 use the first label, kOps and most self-hosted control planes the second.
         for key in ["component", "k8s-app"] {
-            places.push(Place {
+            locations.push(Location {
                 target: None,
                 objects: [(key, "kube-controller-manager")].into_iter().collect(),
             });
         }
     }
-    Ok(places)
+    Ok(locations)
 }
 
-async fn namespaces_of(client: &Client, place: &Place) -> Result<Vec<String>, kube::Error> {
-    let Some(target) = &place.target else {
+async fn namespaces_of(client: &Client, location: &Location) -> Result<Vec<String>, kube::Error> {
+    let Some(target) = &location.target else {
         return Ok(vec!["kube-system".to_owned()]);
     };
     let found = Api::<Namespace>::all(client.clone())
@@ -273,11 +273,7 @@ async fn namespaces_of(client: &Client, place: &Place) -> Result<Vec<String>, ku
     Ok(found.items.iter().filter(selected).map(ResourceExt::name_any).collect())
 }
 
-async fn list_in(
-    client: &Client,
-    namespace: &str,
-    objects: &Selector,
-) -> Result<Vec<SeenControllerManager>, kube::Error> {
+async fn list_in(client: &Client, namespace: &str, objects: &Selector) -> Result<Vec<ControllerManager>, kube::Error> {
     let mut seen = Vec::new();
     let kinds = [
         ("Pod", ApiResource::erase::<Pod>(&())),
@@ -294,7 +290,7 @@ async fn list_in(
 }
 
 /// One object, if it is about a kube-controller-manager that is meant to run.
-fn seen_in(kind: &str, object: &DynamicObject) -> Option<SeenControllerManager> {
+fn seen_in(kind: &str, object: &DynamicObject) -> Option<ControllerManager> {
     let (spec, status) = (&object.data["spec"], &object.data["status"]);
     let (pod_spec, running) = if kind == "Pod" {
         let over = matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
@@ -317,7 +313,7 @@ fn seen_in(kind: &str, object: &DynamicObject) -> Option<SeenControllerManager> 
         };
     }
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-    Some(SeenControllerManager {
+    Some(ControllerManager {
         object: format!("{kind} {namespace}/{}", object.name_any()),
         form,
         running,
@@ -384,9 +380,9 @@ mod tests {
             namespace_selector: namespaces,
             object_selector: None,
         };
-        assert!(places(&[target(None)]).unwrap().is_empty());
-        assert!(places(&[target(Some(Default::default()))]).unwrap().is_empty());
-        assert!(places(&[]).unwrap()[0].target.is_none());
+        assert!(locations(&[target(None)]).unwrap().is_empty());
+        assert!(locations(&[target(Some(Default::default()))]).unwrap().is_empty());
+        assert!(locations(&[]).unwrap()[0].target.is_none());
     }
 
     #[test]

@@ -8,14 +8,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::elector::{Annotate, Elector, Held, SlowPath, Timing};
-use crate::evidence::{SeenControllerManager, Sight};
+use crate::elector::{AnnotationChange, Elector, Held, SlowPath, Timing};
+use crate::evidence::{ControllerManager, Reading};
 use crate::latch::{self, Latch};
 use crate::lease::{KubeLease, Leases, View};
 use crate::permit::Permit;
 use crate::readers;
 use crate::status::{self, CountNodes};
-use crate::steward::{self, Report, Sources, Terms};
+use crate::steward::{self, Config, Report, Sources};
 use crate::tenure::{Ended, Start, Tenure};
 
 /// Told when this process takes a lease (with its permit) and when it no longer holds it (`None`).
@@ -95,17 +95,23 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
         return Ok(());
     };
     let latch = latch_of(&held);
-    let (notes, notes_rx) = mpsc::channel(4);
-    let mut main = Tenure::begin(&setup.main_lease, elector, held, notes_rx, &setup.start_main);
+    let (annotation_changes, annotation_changes_rx) = mpsc::channel(4);
+    let mut main = Tenure::begin(
+        &setup.main_lease,
+        elector,
+        held,
+        annotation_changes_rx,
+        &setup.start_main,
+    );
     (setup.observer)(&setup.main_lease, Some(main.permit.clone()));
 
     let stop = CancellationToken::new();
     let mut migrated = tokio::spawn(lead_migrated(
         Arc::clone(&setup),
         follow,
-        Inherited {
+        MainLease {
             latch,
-            notes,
+            annotation_changes,
             permit: main.permit.clone(),
         },
         stop.clone(),
@@ -140,7 +146,8 @@ fn elector(setup: &Setup, lease: &str, watches: &CancellationToken) -> (Elector<
     );
     let view = object.watch(watches.clone());
     (
-        Elector::new(object, lease, &setup.identity, setup.timing, view.clone()).telling(Arc::clone(&setup.slow_path)),
+        Elector::new(object, lease, &setup.identity, setup.timing, view.clone())
+            .with_slow_path(Arc::clone(&setup.slow_path)),
         view,
     )
 }
@@ -164,8 +171,8 @@ struct Shared {
 }
 
 struct Evidence {
-    object: watch::Receiver<Sight<CloudProviderMigration>>,
-    controller_managers: watch::Receiver<Sight<Vec<SeenControllerManager>>>,
+    object: watch::Receiver<Reading<CloudProviderMigration>>,
+    controller_managers: watch::Receiver<Reading<Vec<ControllerManager>>>,
     main: watch::Receiver<View>,
     migration: String,
     management: Client,
@@ -217,11 +224,11 @@ impl Follow {
 }
 
 /// What lease C gives to those that work beside it.
-struct Inherited {
+struct MainLease {
     /// The latch that it carried when it was taken.
     latch: Option<Latch>,
     /// Where a new latch is handed in.
-    notes: mpsc::Sender<Annotate>,
+    annotation_changes: mpsc::Sender<AnnotationChange>,
     /// The right to write under it, which the status needs.
     permit: Permit,
 }
@@ -230,7 +237,7 @@ struct Inherited {
 async fn lead_migrated(
     setup: Arc<Setup>,
     follow: Follow,
-    inherited: Inherited,
+    inherited: MainLease,
     stop: CancellationToken,
     watches: CancellationToken,
 ) -> Result<(), Ended> {
@@ -261,28 +268,28 @@ async fn lead_migrated(
     }
 }
 
-/// Starts the steward, and the scribe that tells what it says.
+/// Starts the steward, and the status_writer that tells what it says.
 fn guard(
     setup: &Setup,
     lease: &str,
     evidence: Evidence,
-    inherited: Inherited,
+    inherited: MainLease,
     (gate, migration, holding): (watch::Sender<bool>, watch::Receiver<View>, watch::Receiver<bool>),
     watches: CancellationToken,
 ) -> JoinHandle<()> {
     let sources = Sources {
-        wish: readers::wishes(evidence.object.clone(), watches.clone()),
+        spec: readers::follow_spec(evidence.object.clone(), watches.clone()),
         controller_managers: evidence.controller_managers,
         main: evidence.main,
         migration,
         holding,
     };
-    let terms = Terms {
+    let config = Config {
         identity: setup.identity.clone(),
         lease_duration: setup.timing.lease_duration,
         latch: inherited.latch,
     };
-    let scribe = status::Scribe {
+    let status_writer = status::StatusWriter {
         management: evidence.management,
         cluster: evidence.cluster,
         nodes: evidence.nodes,
@@ -292,8 +299,15 @@ fn guard(
         permit: inherited.permit,
     };
     let (reports, reports_rx) = watch::channel::<Option<Report>>(None);
-    tokio::spawn(scribe.run(evidence.object, reports_rx, watches.clone()));
-    tokio::spawn(steward::run(terms, sources, inherited.notes, gate, reports, watches))
+    tokio::spawn(status_writer.run(evidence.object, reports_rx, watches.clone()));
+    tokio::spawn(steward::run(
+        config,
+        sources,
+        inherited.annotation_changes,
+        gate,
+        reports,
+        watches,
+    ))
 }
 
 fn no_guard(lease: &str) -> Ended {
@@ -324,8 +338,8 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
             }
             continue;
         }
-        let (_no_notes, notes) = mpsc::channel(1);
-        let mut tenure = Tenure::begin(lease, elector, held, notes, &setup.start_migrated);
+        let (_no_annotation_changes, annotation_changes) = mpsc::channel(1);
+        let mut tenure = Tenure::begin(lease, elector, held, annotation_changes, &setup.start_migrated);
         (setup.observer)(lease, Some(tenure.permit.clone()));
         holding.send_replace(true);
         let ended = tokio::select! {
@@ -349,7 +363,7 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
 /// Watches lease K under the name that the migration object gives, and follows a change of that name.
 fn follow_main_lease(
     setup: &Arc<Setup>,
-    mut object: watch::Receiver<Sight<CloudProviderMigration>>,
+    mut object: watch::Receiver<Reading<CloudProviderMigration>>,
     watches: CancellationToken,
 ) -> watch::Receiver<View> {
     let (tx, rx) = watch::channel(View::default());
@@ -368,7 +382,7 @@ fn follow_main_lease(
                     () = watches.cancelled() => break,
                     Ok(()) = object.changed() => match &*object.borrow_and_update() {
                         // Without the object, the name that was read last stays.
-                        Sight::Known(object) if object.spec.kube_controller_manager_lease != name => break,
+                        Reading::Known(object) if object.spec.kube_controller_manager_lease != name => break,
                         _ => {}
                     },
                     Ok(()) = view.changed() => drop(tx.send_replace(view.borrow_and_update().clone())),
@@ -380,9 +394,9 @@ fn follow_main_lease(
     rx
 }
 
-fn main_lease_name(object: &Sight<CloudProviderMigration>) -> String {
+fn main_lease_name(object: &Reading<CloudProviderMigration>) -> String {
     match object {
-        Sight::Known(object) => object.spec.kube_controller_manager_lease.clone(),
-        Sight::Blind(_) => DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned(),
+        Reading::Known(object) => object.spec.kube_controller_manager_lease.clone(),
+        Reading::Unreadable(_) => DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned(),
     }
 }

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::evidence::{SeenControllerManager, Sight};
-use crate::gate::{Ruling, Stance};
+use crate::evidence::{ControllerManager, Reading};
+use crate::gate::{Decision, LeaseAction};
 use crate::permit::{NotLeader, Permit};
 use crate::steward::Report;
 
@@ -38,7 +38,7 @@ const LAST_IN_TREE_MINOR: u32 = 26;
 pub type CountNodes = Arc<dyn Fn() -> Option<NodeCounts> + Send + Sync>;
 
 /// Writes the status of one migration.
-pub struct Scribe {
+pub struct StatusWriter {
     /// The API server of the object.
     pub management: Client,
     /// The cluster's API server, for its version.
@@ -56,17 +56,17 @@ pub struct Scribe {
 }
 
 /// What the conditions are made from.
-struct World<'a> {
+struct StatusInputs<'a> {
     report: &'a Report,
     nodes: Option<NodeCounts>,
     minor: Option<u32>,
 }
 
-impl Scribe {
+impl StatusWriter {
     /// Writes whenever the content changes, until `stop`.
     pub async fn run(
         self,
-        object: watch::Receiver<Sight<CloudProviderMigration>>,
+        object: watch::Receiver<Reading<CloudProviderMigration>>,
         mut reports: watch::Receiver<Option<Report>>,
         stop: CancellationToken,
     ) {
@@ -95,19 +95,19 @@ impl Scribe {
     async fn write(
         &self,
         api: &Api<CloudProviderMigration>,
-        object: &watch::Receiver<Sight<CloudProviderMigration>>,
+        object: &watch::Receiver<Reading<CloudProviderMigration>>,
         reports: &watch::Receiver<Option<Report>>,
         nodes: Option<NodeCounts>,
         minor: Option<u32>,
     ) -> Result<(), kube::Error> {
-        let (Sight::Known(object), Some(report)) = (object.borrow().clone(), reports.borrow().clone()) else {
+        let (Reading::Known(object), Some(report)) = (object.borrow().clone(), reports.borrow().clone()) else {
             return Ok(());
         };
         let old = object.status.clone().unwrap_or_default();
         let new = self.status(
             &object,
             &old,
-            &World {
+            &StatusInputs {
                 report: &report,
                 nodes,
                 minor,
@@ -134,11 +134,11 @@ impl Scribe {
         &self,
         object: &CloudProviderMigration,
         old: &CloudProviderMigrationStatus,
-        world: &World<'_>,
+        inputs: &StatusInputs<'_>,
         now: Timestamp,
     ) -> CloudProviderMigrationStatus {
         let generation = object.metadata.generation;
-        let conditions = conditions(world)
+        let conditions = conditions(inputs)
             .into_iter()
             .map(|(type_, truth, reason, message)| {
                 let status = match truth {
@@ -149,18 +149,18 @@ impl Scribe {
                 old.condition(type_, status, (reason, message), generation, now)
             })
             .collect();
-        let controllers = self.controllers(world.report, &old.controllers, now);
+        let controllers = self.controllers(inputs.report, &old.controllers, now);
         CloudProviderMigrationStatus {
             observed_generation: generation,
             conditions,
             controllers,
-            nodes: world.nodes,
+            nodes: inputs.nodes,
         }
     }
 
     fn controllers(&self, report: &Report, old: &[ControllerStatus], now: Timestamp) -> Vec<ControllerStatus> {
-        let facts = &report.seen.facts;
-        let shared = if report.seen.holding {
+        let facts = &report.inputs.facts;
+        let shared = if report.inputs.holding {
             (
                 Some(Party::CloudControllerManager),
                 Some(self.lease.clone()),
@@ -210,10 +210,10 @@ async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Re
 type Row = (&'static str, Option<bool>, &'static str, String);
 
 /// The five conditions. Pure.
-fn conditions(world: &World<'_>) -> [Row; 5] {
-    let control_plane = control_plane(world.report);
-    let nodes = nodes(world.nodes);
-    let phase = world.report.ruling.phase;
+fn conditions(inputs: &StatusInputs<'_>) -> [Row; 5] {
+    let control_plane = control_plane(inputs.report);
+    let nodes = nodes(inputs.nodes);
+    let phase = inputs.report.decision.phase;
     let all = phase == Some(Phase::Complete) && control_plane.1 == Some(true) && nodes.1 == Some(true);
     let completed = match all {
         true => (
@@ -230,11 +230,11 @@ fn conditions(world: &World<'_>) -> [Row; 5] {
         ),
     };
     [
-        prepared(world.report),
+        prepared(inputs.report),
         control_plane,
         nodes,
         completed,
-        rollback(world.minor),
+        rollback(inputs.minor),
     ]
 }
 
@@ -248,32 +248,34 @@ fn prepared(report: &Report) -> Row {
             "every readable kube-controller-manager was seen with leader migration on".into(),
         );
     }
-    let missing = match &report.ruling.stance {
-        _ if report.ruling.phase == Some(Phase::InTree) => {
+    let missing = match &report.decision.action {
+        _ if report.decision.phase == Some(Phase::InTree) => {
             "phase InTree: set spec.phase to Prepare and roll the kube-controller-managers".to_owned()
         }
-        Stance::Leave(why) | Stance::GiveUp(why) | Stance::Alarm(why) if !why.starts_with("phase Prepare") => {
+        LeaseAction::StandBy(why) | LeaseAction::Release(why) | LeaseAction::Alarm(why)
+            if !why.starts_with("phase Prepare") =>
+        {
             why.clone()
         }
-        _ => crate::evidence::judge(&report.seen.facts).missing.join("; "),
+        _ => crate::evidence::assess(&report.inputs.facts).missing.join("; "),
     };
     (name, Some(false), "EvidenceMissing", missing)
 }
 
 fn control_plane(report: &Report) -> Row {
     let name = condition::CONTROL_PLANE_MIGRATED;
-    if !report.seen.holding {
-        return (name, Some(false), "LeaseNotHeld", not_held(&report.ruling));
+    if !report.inputs.holding {
+        return (name, Some(false), "LeaseNotHeld", not_held(&report.decision));
     }
     let seen = report
-        .seen
+        .inputs
         .facts
         .controller_managers
         .known()
         .map_or(&[][..], Vec::as_slice);
     let left = |form: &Form| !matches!(form, Form::External { .. } | Form::NoProvider);
     match seen.iter().find(|kcm| left(&kcm.form)) {
-        Some(SeenControllerManager {
+        Some(ControllerManager {
             object,
             form: Form::Unreadable { reason },
             ..
@@ -294,13 +296,13 @@ fn control_plane(report: &Report) -> Row {
 }
 
 /// Why this manager does not hold the migration lease, with what the operator should know besides.
-fn not_held(ruling: &Ruling) -> String {
-    let why = match &ruling.stance {
-        Stance::Leave(why) | Stance::GiveUp(why) | Stance::Alarm(why) => why.as_str(),
-        Stance::Compete => "another holds it, or it is being taken",
-        Stance::CompeteAfterYield => "it is offered to the old manager for a while",
+fn not_held(decision: &Decision) -> String {
+    let why = match &decision.action {
+        LeaseAction::StandBy(why) | LeaseAction::Release(why) | LeaseAction::Alarm(why) => why.as_str(),
+        LeaseAction::Compete => "another holds it, or it is being taken",
+        LeaseAction::CompeteAfterYield => "it is offered to the old manager for a while",
     };
-    let words = std::iter::once(why).chain(ruling.warnings.iter().map(String::as_str));
+    let words = std::iter::once(why).chain(decision.warnings.iter().map(String::as_str));
     let words: Vec<&str> = words.collect();
     format!("this manager does not hold the migration lease: {}", words.join("; "))
 }

@@ -64,7 +64,7 @@ pub enum Lost {
 
 /// A change of the held Lease's annotations; answered once it is stored.
 #[derive(Debug)]
-pub struct Annotate {
+pub struct AnnotationChange {
     /// The annotation's key.
     pub key: String,
     /// Its value; `None` removes it.
@@ -81,7 +81,7 @@ pub struct Elector<L> {
     timing: Timing,
     view: watch::Receiver<View>,
     /// The annotations that this process writes. All others are somebody else's.
-    noted: BTreeSet<String>,
+    own_annotations: BTreeSet<String>,
     /// Told of each renewal that had to read the Lease first.
     slow_path: SlowPath,
 }
@@ -90,9 +90,9 @@ pub struct Elector<L> {
 pub type SlowPath = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// What a wait has ended with.
-enum Woken {
-    ToLook,
-    ToAsk,
+enum Wake {
+    Observe,
+    Get,
 }
 
 /// What a candidate does next.
@@ -101,7 +101,7 @@ enum Next {
     Create,
     Take(Box<DynamicObject>),
     WaitUntil(Instant),
-    Ask,
+    Get,
 }
 
 impl<L: Leases> Elector<L> {
@@ -113,14 +113,14 @@ impl<L: Leases> Elector<L> {
             identity: identity.to_owned(),
             timing,
             view,
-            noted: BTreeSet::new(),
+            own_annotations: BTreeSet::new(),
             slow_path: Arc::new(|_| {}),
         }
     }
 
     /// The same elector, which tells `slow_path` of renewals that had to read the Lease first.
     #[must_use]
-    pub fn telling(mut self, slow_path: SlowPath) -> Self {
+    pub fn with_slow_path(mut self, slow_path: SlowPath) -> Self {
         self.slow_path = slow_path;
         self
     }
@@ -134,14 +134,14 @@ impl<L: Leases> Elector<L> {
     /// Waits until this process holds the lease. Competes only while `gate` is true; the gate may close while the last
     /// request is under way, so look at it again before making use of the lease.
     pub async fn acquire(&mut self, gate: &mut watch::Receiver<bool>) -> Held {
-        let mut asked: Option<View> = None;
+        let mut fetched: Option<View> = None;
         let mut complaint = String::new();
         loop {
             if gate.wait_for(|open| *open).await.is_err() {
                 // The gate's owner is gone, so the process is ending: never compete again.
                 std::future::pending::<()>().await;
             }
-            match self.attempt(&mut asked, gate).await {
+            match self.attempt(&mut fetched, gate).await {
                 Ok(Some(held)) => return held,
                 Ok(None) => complaint.clear(),
                 Err(error) => {
@@ -163,28 +163,28 @@ impl<L: Leases> Elector<L> {
     /// One look, and what follows from it: a wait, a question, or a write that may win the lease.
     async fn attempt(
         &mut self,
-        asked: &mut Option<View>,
+        fetched: &mut Option<View>,
         gate: &mut watch::Receiver<bool>,
     ) -> Result<Option<Held>, LeaseError> {
-        let seen = self.newest(asked.as_ref());
+        let seen = self.newest(fetched.as_ref());
         let taken = match self.next(&seen, Instant::now()) {
             Next::WaitUntil(expiry) => {
                 return match self.wait(expiry, gate).await {
-                    Woken::ToLook => Ok(None),
-                    Woken::ToAsk => self.ask(asked).await.map(|()| None),
+                    Wake::Observe => Ok(None),
+                    Wake::Get => self.fetch(fetched).await.map(|()| None),
                 };
             }
-            Next::Ask => return self.ask(asked).await.map(|()| None),
+            Next::Get => return self.fetch(fetched).await.map(|()| None),
             Next::Create => self.take(self.leases.new_object(), true).await,
             Next::Take(lease) => self.take(*lease, false).await,
         };
         match taken {
-            // Another was faster. What there is now is asked for, since the watch may lag behind; if that shows
+            // Another was faster. What there is now is fetched for, since the watch may lag behind; if that shows
             // nothing newer, the conflict is of another kind, and asking again at once would not end it.
             Err(LeaseError::Conflict) => {
-                self.ask(asked).await?;
+                self.fetch(fetched).await?;
                 let same = |new: &View| new.lease.as_ref().map(version) == seen.lease.as_ref().map(version);
-                match asked {
+                match fetched {
                     Some(new) if same(new) => Err(LeaseError::Conflict),
                     _ => Ok(None),
                 }
@@ -193,10 +193,10 @@ impl<L: Leases> Elector<L> {
         }
     }
 
-    /// The fresher of what the watch shows and what was asked for while it failed.
-    fn newest(&self, asked: Option<&View>) -> View {
+    /// The fresher of what the watch shows and what was fetched for while it failed.
+    fn newest(&self, fetched: Option<&View>) -> View {
         let watched = self.view.borrow().clone();
-        match asked {
+        match fetched {
             Some(view) if !watched.synced || watched.failing || newer(view, &watched) => view.clone(),
             _ => watched,
         }
@@ -204,7 +204,7 @@ impl<L: Leases> Elector<L> {
 
     fn next(&self, seen: &View, now: Instant) -> Next {
         if !seen.synced || (seen.failing && seen.lease.is_none()) {
-            return Next::Ask;
+            return Next::Get;
         }
         match (&seen.lease, &seen.observation) {
             (Some(lease), Some(observed)) => {
@@ -220,19 +220,19 @@ impl<L: Leases> Elector<L> {
     }
 
     /// Waits for the expiry, or for a change of the view. While the watch fails, also for the time to ask instead.
-    async fn wait(&mut self, expiry: Instant, gate: &mut watch::Receiver<bool>) -> Woken {
+    async fn wait(&mut self, expiry: Instant, gate: &mut watch::Receiver<bool>) -> Wake {
         let again = Instant::now() + self.timing.retry_period;
         let ask = self.view.borrow().failing && again < expiry;
         tokio::select! {
-            () = sleep_until(if ask { again } else { expiry }) => if ask { Woken::ToAsk } else { Woken::ToLook },
-            () = changed(&mut self.view) => Woken::ToLook,
-            _ = gate.wait_for(|open| !open) => Woken::ToLook,
+            () = sleep_until(if ask { again } else { expiry }) => if ask { Wake::Get } else { Wake::Observe },
+            () = changed(&mut self.view) => Wake::Observe,
+            _ = gate.wait_for(|open| !open) => Wake::Observe,
         }
     }
 
-    async fn ask(&self, asked: &mut Option<View>) -> Result<(), LeaseError> {
+    async fn fetch(&self, fetched: &mut Option<View>) -> Result<(), LeaseError> {
         let answer = self.leases.get().await?;
-        let view = asked.get_or_insert_with(View::default);
+        let view = fetched.get_or_insert_with(View::default);
         match answer {
             Some(lease) => view.see(lease, Instant::now()),
             None => {
@@ -275,7 +275,7 @@ impl<L: Leases> Elector<L> {
         &mut self,
         held: &mut Held,
         grantor: &Grantor,
-        notes: &mut mpsc::Receiver<Annotate>,
+        annotation_changes: &mut mpsc::Receiver<AnnotationChange>,
         stop: &CancellationToken,
     ) -> Result<(), Lost> {
         let mut waiting: Vec<oneshot::Sender<()>> = Vec::new();
@@ -287,8 +287,8 @@ impl<L: Leases> Elector<L> {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
-                Some(note) = notes.recv() => {
-                    self.noted.insert(note.key.clone());
+                Some(note) = annotation_changes.recv() => {
+                    self.own_annotations.insert(note.key.clone());
                     waiting.push(annotate(&mut held.lease, note));
                 }
                 () = changed(&mut self.view) => match self.taken(held) {
@@ -351,7 +351,7 @@ impl<L: Leases> Elector<L> {
         }
         let ours = held.lease.metadata.annotations.as_ref();
         let all = lease.metadata.annotations.get_or_insert_default();
-        for key in &self.noted {
+        for key in &self.own_annotations {
             match ours.and_then(|ours| ours.get(key)) {
                 Some(value) => drop(all.insert(key.clone(), value.clone())),
                 None => drop(all.remove(key)),
@@ -397,7 +397,7 @@ enum Renewal {
     Lost(Lost),
 }
 
-fn annotate(lease: &mut DynamicObject, note: Annotate) -> oneshot::Sender<()> {
+fn annotate(lease: &mut DynamicObject, note: AnnotationChange) -> oneshot::Sender<()> {
     let all = lease.metadata.annotations.get_or_insert_default();
     match note.value {
         Some(value) => drop(all.insert(note.key, value)),

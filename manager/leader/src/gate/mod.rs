@@ -9,7 +9,7 @@ use std::time::Duration;
 use outrigger_shared::component::Form;
 use outrigger_shared::migration::Phase;
 
-use crate::evidence::{self, Facts, Sight};
+use crate::evidence::{self, Facts, Reading};
 use crate::latch::Latch;
 
 /// How long M stays free in a step back, so that an old manager, which polls, can take it.
@@ -17,7 +17,7 @@ pub const YIELD: Duration = Duration::from_secs(10);
 
 /// What the gate needs of the `CloudProviderMigration`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
+pub struct MigrationSpec {
     /// The object's UID.
     pub uid: String,
     /// The phase that the operator set.
@@ -28,9 +28,9 @@ pub struct Wish {
 
 /// All that the gate is judged by.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct Inputs {
     /// The migration object.
-    pub wish: Sight<Wish>,
+    pub spec: Reading<MigrationSpec>,
     /// The latch as lease C has it.
     pub latch: Option<Latch>,
     /// Old managers, lease holders, checks.
@@ -41,155 +41,162 @@ pub struct Seen {
     pub holding: bool,
     /// Another than this process holds M and renews it.
     pub held_by_other: bool,
-    /// K has changed its holder since the last ruling.
+    /// K has changed its holder since the last decision.
     pub main_holder_changed: bool,
 }
 
 /// What to do about M.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stance {
+pub enum LeaseAction {
     /// Compete for it, or keep it.
     Compete,
     /// The step back: let [`YIELD`] pass since it was last given up, or since the start, then take it if nobody has.
     CompeteAfterYield,
     /// Do not compete. Says what is missing and what to do.
-    Leave(String),
+    StandBy(String),
     /// Stop and join the migrated controllers, then release it. Says why.
-    GiveUp(String),
+    Release(String),
     /// As `GiveUp`, because an unguarded kube-controller-manager runs: an alarm.
     Alarm(String),
 }
 
-/// The gate's ruling.
+/// The gate's decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ruling {
-    /// What lease C shall say. The ruling's stance assumes what C says now: a new latch is stored first.
+pub struct Decision {
+    /// What lease C shall say. The decision's action assumes what C says now: a new latch is stored first.
     pub latch: Option<Latch>,
     /// What to do about M.
-    pub stance: Stance,
+    pub action: LeaseAction,
     /// The phase that is followed: the object's, or the last one known.
     pub phase: Option<Phase>,
     /// Things the operator should know.
     pub warnings: Vec<String>,
 }
 
-/// Judges by what is seen now.
+/// Judges by what is inputs now.
 #[must_use]
-pub fn rule(seen: &Seen) -> Ruling {
-    let (wish, mut warnings) = followed(seen);
-    let latch = latch_that_binds(seen);
-    if let Some(object) = unguarded(seen) {
+pub fn decide(inputs: &Inputs) -> Decision {
+    let (spec, mut warnings) = followed(inputs);
+    let latch = latch_that_binds(inputs);
+    if let Some(object) = unguarded(inputs) {
         let why = format!("{object} runs in-tree without leader migration");
-        let stance = if seen.holding {
-            Stance::Alarm(why)
+        let action = if inputs.holding {
+            LeaseAction::Alarm(why)
         } else {
-            Stance::Leave(format!("{why}: roll it in phase Prepare"))
+            LeaseAction::StandBy(format!("{why}: roll it in phase Prepare"))
         };
-        return Ruling {
+        return Decision {
             latch: None,
-            stance,
-            phase: wish.map(|w| w.phase),
+            action,
+            phase: spec.map(|w| w.phase),
             warnings,
         };
     }
-    let Some(wish) = wish else {
-        let stance = match seen.holding {
-            true => Stance::Compete,
-            false => Stance::Leave("the CloudProviderMigration cannot be read and nothing is latched: waiting".into()),
+    let Some(spec) = spec else {
+        let action = match inputs.holding {
+            true => LeaseAction::Compete,
+            false => {
+                LeaseAction::StandBy("the CloudProviderMigration cannot be read and nothing is latched: waiting".into())
+            }
         };
-        return Ruling {
-            latch: seen.latch.clone(),
-            stance,
+        return Decision {
+            latch: inputs.latch.clone(),
+            action,
             phase: None,
             warnings,
         };
     };
-    let (latch, stance) = match wish.phase {
+    let (latch, action) = match spec.phase {
         Phase::InTree => (
             None,
-            Stance::Leave("phase InTree: the migration lease is the old manager's".into()),
+            LeaseAction::StandBy("phase InTree: the migration lease is the old manager's".into()),
         ),
-        Phase::Prepare => prepare(seen, &wish, latch, &mut warnings),
-        Phase::Migrate | Phase::Complete => migrate(seen, &wish, latch, &mut warnings),
+        Phase::Prepare => prepare(inputs, &spec, latch, &mut warnings),
+        Phase::Migrate | Phase::Complete => migrate(inputs, &spec, latch, &mut warnings),
     };
-    Ruling {
+    Decision {
         latch,
-        stance,
-        phase: Some(wish.phase),
+        action,
+        phase: Some(spec.phase),
         warnings,
     }
 }
 
 /// The latch, if it is for the object that is there now. An object that was deleted and made again starts from nothing,
 /// unless this process holds M: what it once saw holds as long as the lease does, and goes on under the new UID.
-fn latch_that_binds(seen: &Seen) -> Option<Latch> {
-    let latch = seen.latch.clone()?;
-    match seen.wish.known() {
-        Some(wish) if wish.uid != latch.uid => seen.holding.then(|| Latch {
-            uid: wish.uid.clone(),
+fn latch_that_binds(inputs: &Inputs) -> Option<Latch> {
+    let latch = inputs.latch.clone()?;
+    match inputs.spec.known() {
+        Some(spec) if spec.uid != latch.uid => inputs.holding.then(|| Latch {
+            uid: spec.uid.clone(),
             ..latch
         }),
         _ => Some(latch),
     }
 }
 
-/// The wish that is followed: what the object says, unless it cannot be read, jumps, or comes too early.
+/// The spec that is followed: what the object says, unless it cannot be read, jumps, or comes too early.
 ///
 /// A jump forward is ignored. A jump backward is not: it asks for less, and it is what a manager finds that was away
 /// while the operator went back step by step. To stay in Migrate then would be to own beside an old manager that has its
 /// original form again.
-fn followed(seen: &Seen) -> (Option<Wish>, Vec<String>) {
-    let latch = latch_that_binds(seen);
-    let Some(wish) = seen.wish.known() else {
-        let wish = latch.map(|latch| Wish {
+fn followed(inputs: &Inputs) -> (Option<MigrationSpec>, Vec<String>) {
+    let latch = latch_that_binds(inputs);
+    let Some(spec) = inputs.spec.known() else {
+        let spec = latch.map(|latch| MigrationSpec {
             uid: latch.uid,
             phase: latch.phase,
             downtime: false,
         });
         return (
-            wish,
+            spec,
             vec!["the CloudProviderMigration cannot be read: following what is latched".into()],
         );
     };
-    let mut wish = wish.clone();
+    let mut spec = spec.clone();
     let mut warnings = Vec::new();
     if let Some(last) = latch.map(|latch| latch.phase)
-        && wish.phase > last
-        && !last.may_become(wish.phase)
+        && spec.phase > last
+        && !last.may_become(spec.phase)
     {
         warnings.push(format!(
             "phase {last} to {} is more than one step: staying in {last}; set spec.phase back, then go step by step",
-            wish.phase
+            spec.phase
         ));
-        wish.phase = last;
+        spec.phase = last;
     }
-    if wish.phase == Phase::InTree && seen.holding {
+    if spec.phase == Phase::InTree && inputs.holding {
         warnings.push(
             "phase InTree is not accepted while this manager holds the migration lease: acting as in Prepare".into(),
         );
-        wish.phase = Phase::Prepare;
+        spec.phase = Phase::Prepare;
     }
-    (Some(wish), warnings)
+    (Some(spec), warnings)
 }
 
 /// An old manager that would own its controllers without M. One that runs is always meant; the template of one that
 /// does not run yet only while we do not hold M, for it is a reason to stay away, not one to leave.
-fn unguarded(seen: &Seen) -> Option<&str> {
-    let all = seen.facts.controller_managers.known()?;
+fn unguarded(inputs: &Inputs) -> Option<&str> {
+    let all = inputs.facts.controller_managers.known()?;
     all.iter()
-        .find(|kcm| kcm.is_unguarded() && (kcm.running || !seen.holding))
+        .find(|kcm| kcm.is_unguarded() && (kcm.running || !inputs.holding))
         .map(|kcm| kcm.object.as_str())
 }
 
-fn prepare(seen: &Seen, wish: &Wish, latch: Option<Latch>, warnings: &mut Vec<String>) -> (Option<Latch>, Stance) {
-    let idle = Stance::Leave("phase Prepare: the migration lease is the old manager's".into());
+fn prepare(
+    inputs: &Inputs,
+    spec: &MigrationSpec,
+    latch: Option<Latch>,
+    warnings: &mut Vec<String>,
+) -> (Option<Latch>, LeaseAction) {
+    let idle = LeaseAction::StandBy("phase Prepare: the migration lease is the old manager's".into());
     let Some(latch) = latch else {
-        let stance = if seen.holding {
-            Stance::GiveUp("phase Prepare, and nothing is latched".into())
+        let action = if inputs.holding {
+            LeaseAction::Release("phase Prepare, and nothing is latched".into())
         } else {
             idle
         };
-        return (gathered(seen, wish, warnings).ok(), stance);
+        return (gathered(inputs, spec, warnings).ok(), action);
     };
     let stepped_back = latch.phase != Phase::Prepare;
     let next = Latch {
@@ -199,14 +206,14 @@ fn prepare(seen: &Seen, wish: &Wish, latch: Option<Latch>, warnings: &mut Vec<St
     if !next.held_migration_lease {
         return (
             Some(next),
-            if seen.holding {
-                Stance::GiveUp("phase Prepare".into())
+            if inputs.holding {
+                LeaseAction::Release("phase Prepare".into())
             } else {
                 idle
             },
         );
     }
-    if seen.held_by_other {
+    if inputs.held_by_other {
         return (
             Some(Latch {
                 held_migration_lease: false,
@@ -215,77 +222,82 @@ fn prepare(seen: &Seen, wish: &Wish, latch: Option<Latch>, warnings: &mut Vec<St
             idle,
         );
     }
-    let stance = match (seen.holding, stepped_back || seen.main_holder_changed) {
-        (true, true) => Stance::GiveUp("stepping back: offering the migration lease to the old manager".into()),
-        _ => Stance::CompeteAfterYield,
+    let action = match (inputs.holding, stepped_back || inputs.main_holder_changed) {
+        (true, true) => LeaseAction::Release("stepping back: offering the migration lease to the old manager".into()),
+        _ => LeaseAction::CompeteAfterYield,
     };
-    (Some(next), stance)
+    (Some(next), action)
 }
 
-fn migrate(seen: &Seen, wish: &Wish, latch: Option<Latch>, warnings: &mut Vec<String>) -> (Option<Latch>, Stance) {
+fn migrate(
+    inputs: &Inputs,
+    spec: &MigrationSpec,
+    latch: Option<Latch>,
+    warnings: &mut Vec<String>,
+) -> (Option<Latch>, LeaseAction) {
     if let Some(latch) = latch {
-        let held = latch.held_migration_lease || seen.holding;
+        let held = latch.held_migration_lease || inputs.holding;
         return (
             Some(Latch {
-                phase: wish.phase,
+                phase: spec.phase,
                 held_migration_lease: held,
                 ..latch
             }),
-            Stance::Compete,
+            LeaseAction::Compete,
         );
     }
-    if seen.holding {
-        return (None, Stance::Compete);
+    if inputs.holding {
+        return (None, LeaseAction::Compete);
     }
-    if wish.downtime || wish.phase == Phase::Complete {
-        return (None, without_latch(seen, wish));
+    if spec.downtime || spec.phase == Phase::Complete {
+        return (None, without_latch(inputs, spec));
     }
-    match gathered(seen, wish, warnings) {
+    match gathered(inputs, spec, warnings) {
         Ok(latch) => (
             Some(latch),
-            Stance::Leave("the evidence is complete: writing the latch first".into()),
+            LeaseAction::StandBy("the evidence is complete: writing the latch first".into()),
         ),
-        Err(missing) => (None, Stance::Leave(missing)),
+        Err(missing) => (None, LeaseAction::StandBy(missing)),
     }
 }
 
 /// The latch that complete evidence gives, or what is missing.
-fn gathered(seen: &Seen, wish: &Wish, warnings: &mut Vec<String>) -> Result<Latch, String> {
-    let verdict = evidence::judge(&seen.facts);
-    if verdict.is_complete() {
-        warnings.extend(verdict.warnings);
+fn gathered(inputs: &Inputs, spec: &MigrationSpec, warnings: &mut Vec<String>) -> Result<Latch, String> {
+    let assessment = evidence::assess(&inputs.facts);
+    if assessment.is_complete() {
+        warnings.extend(assessment.warnings);
         Ok(Latch {
-            uid: wish.uid.clone(),
-            phase: wish.phase,
+            uid: spec.uid.clone(),
+            phase: spec.phase,
             held_migration_lease: false,
         })
     } else {
-        Err(verdict.missing.join("; "))
+        Err(assessment.missing.join("; "))
     }
 }
 
 /// The way with downtime, and of an object that starts at Complete: the old managers must be external already.
-fn without_latch(seen: &Seen, wish: &Wish) -> Stance {
-    let all = seen.facts.controller_managers.known().map_or(&[][..], Vec::as_slice);
+fn without_latch(inputs: &Inputs, spec: &MigrationSpec) -> LeaseAction {
+    let all = inputs.facts.controller_managers.known().map_or(&[][..], Vec::as_slice);
     let in_tree = all
         .iter()
         .find(|kcm| !matches!(kcm.form, Form::External { .. } | Form::NoProvider));
     if let Some(kcm) = in_tree {
-        return Stance::Leave(format!(
+        return LeaseAction::StandBy(format!(
             "{} is not external yet: without a latch every old manager must be",
             kcm.object
         ));
     }
-    if all.is_empty() && seen.facts.attested_phase != Some(wish.phase) {
-        return Stance::Leave(format!(
+    if all.is_empty() && inputs.facts.attested_phase != Some(spec.phase) {
+        return LeaseAction::StandBy(format!(
             "no kube-controller-manager can be read: state in spec.attestedPhase: {:?} that none is in-tree any more",
-            wish.phase
+            spec.phase
         ));
     }
-    if !seen.migration_lease_idle {
-        return Stance::Leave("the migration lease was renewed within its duration: somebody holds it".into());
+    if !inputs.migration_lease_idle {
+        return LeaseAction::StandBy("the migration lease was renewed within its duration: somebody holds it".into());
     }
-    Stance::Compete
+    LeaseAction::Compete
 }
 
 #[cfg(test)]

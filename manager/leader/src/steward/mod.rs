@@ -6,9 +6,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::elector::Annotate;
-use crate::evidence::{Facts, SeenControllerManager, Sight, SoftChecks};
-use crate::gate::{self, Ruling, Seen, Stance, Wish, YIELD};
+use crate::elector::AnnotationChange;
+use crate::evidence::{ControllerManager, Facts, Reading, SoftChecks};
+use crate::gate::{self, Decision, Inputs, LeaseAction, MigrationSpec, YIELD};
 use crate::latch::{self, Latch};
 use crate::lease::View;
 use outrigger_shared::migration::Phase;
@@ -16,9 +16,9 @@ use outrigger_shared::migration::Phase;
 /// What the steward reads; every part is kept current by a task of its own.
 pub struct Sources {
     /// The migration object, with the operator's word.
-    pub wish: watch::Receiver<Sight<(Wish, Option<Phase>)>>,
+    pub spec: watch::Receiver<Reading<(MigrationSpec, Option<Phase>)>>,
     /// Every old manager that can be read.
-    pub controller_managers: watch::Receiver<Sight<Vec<SeenControllerManager>>>,
+    pub controller_managers: watch::Receiver<Reading<Vec<ControllerManager>>>,
     /// Lease K.
     pub main: watch::Receiver<View>,
     /// Lease M.
@@ -28,7 +28,7 @@ pub struct Sources {
 }
 
 /// What the steward is told once.
-pub struct Terms {
+pub struct Config {
     /// This process's identity on the leases.
     pub identity: String,
     /// The full lease duration that M must have been idle for.
@@ -40,60 +40,60 @@ pub struct Terms {
 /// What the steward says after each look.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// The ruling.
-    pub ruling: Ruling,
+    /// The decision.
+    pub decision: Decision,
     /// The latch as stored.
     pub latch: Option<Latch>,
     /// What it was judged by.
-    pub seen: Seen,
+    pub inputs: Inputs,
 }
 
 /// Rules until `stop`. Returns earlier when a source has ended: to go on without it would be to rule by what was true
 /// once.
 pub async fn run(
-    terms: Terms,
+    config: Config,
     mut sources: Sources,
-    notes: mpsc::Sender<Annotate>,
+    annotation_changes: mpsc::Sender<AnnotationChange>,
     gate: watch::Sender<bool>,
     reports: watch::Sender<Option<Report>>,
     stop: CancellationToken,
 ) {
-    let mut latch = terms.latch.clone();
+    let mut latch = config.latch.clone();
     let mut last_main_holder = None;
     let mut yield_until = Instant::now() + YIELD;
-    let mut last_said = None;
+    let mut last_logged = None;
     while !stop.is_cancelled() {
-        let seen = look(&terms, &mut sources, latch.clone(), &mut last_main_holder);
-        let ruling = gate::rule(&seen);
-        say(&ruling, &mut last_said);
-        if seen.main_holder_changed && !seen.holding {
+        let inputs = observe(&config, &mut sources, latch.clone(), &mut last_main_holder);
+        let decision = gate::decide(&inputs);
+        log_changes(&decision, &mut last_logged);
+        if inputs.main_holder_changed && !inputs.holding {
             // The new one gets its time to take M, too.
             yield_until = Instant::now() + YIELD;
         }
-        let open = match ruling.stance {
-            Stance::Compete => true,
-            Stance::CompeteAfterYield => seen.holding || Instant::now() >= yield_until,
-            Stance::Leave(_) | Stance::GiveUp(_) | Stance::Alarm(_) => false,
+        let open = match decision.action {
+            LeaseAction::Compete => true,
+            LeaseAction::CompeteAfterYield => inputs.holding || Instant::now() >= yield_until,
+            LeaseAction::StandBy(_) | LeaseAction::Release(_) | LeaseAction::Alarm(_) => false,
         };
         // Closing never waits for anything; opening waits until what it rests on is stored.
         let turn = |open: bool| gate.send_if_modified(|was| std::mem::replace(was, open) != open);
         if !open {
             turn(false);
         }
-        let stored_now = ruling.latch != latch;
-        if stored_now && !store(&notes, ruling.latch.as_ref()).await {
+        let stored_now = decision.latch != latch;
+        if stored_now && !store(&annotation_changes, decision.latch.as_ref()).await {
             return;
         }
         if open {
             turn(true);
         }
-        latch.clone_from(&ruling.latch);
+        latch.clone_from(&decision.latch);
         reports.send_replace(Some(Report {
-            ruling: ruling.clone(),
+            decision: decision.clone(),
             latch: latch.clone(),
-            seen: seen.clone(),
+            inputs: inputs.clone(),
         }));
-        if seen.holding && !open {
+        if inputs.holding && !open {
             // The lease is given up by another task, in order. Nothing is ruled anew before that has happened.
             let given_up = sources.holding.wait_for(|holding| !holding);
             if stop.run_until_cancelled(given_up).await.is_none() {
@@ -102,17 +102,22 @@ pub async fn run(
             yield_until = Instant::now() + YIELD;
             continue;
         }
-        if !stored_now && !wait(&mut sources, yield_until, &terms, &stop).await {
+        if !stored_now && !wait(&mut sources, yield_until, &config, &stop).await {
             return;
         }
     }
 }
 
-fn look(terms: &Terms, sources: &mut Sources, latch: Option<Latch>, last_main_holder: &mut Option<String>) -> Seen {
+fn observe(
+    config: &Config,
+    sources: &mut Sources,
+    latch: Option<Latch>,
+    last_main_holder: &mut Option<String>,
+) -> Inputs {
     let now = Instant::now();
-    let (wish, attested) = match &*sources.wish.borrow_and_update() {
-        Sight::Known((wish, attested)) => (Sight::Known(wish.clone()), *attested),
-        Sight::Blind(why) => (Sight::Blind(why.clone()), None),
+    let (spec, attested) = match &*sources.spec.borrow_and_update() {
+        Reading::Known((spec, attested)) => (Reading::Known(spec.clone()), *attested),
+        Reading::Unreadable(why) => (Reading::Unreadable(why.clone()), None),
     };
     let main = sources.main.borrow_and_update();
     let main_holder = main.live_holder(now).map(str::to_owned);
@@ -132,15 +137,15 @@ fn look(terms: &Terms, sources: &mut Sources, latch: Option<Latch>, last_main_ho
         && migration
             .observation
             .as_ref()
-            .is_none_or(|seen| seen.was_idle_for(terms.lease_duration, now));
-    Seen {
-        wish,
+            .is_none_or(|seen| seen.was_idle_for(config.lease_duration, now));
+    Inputs {
+        spec,
         latch,
         migration_lease_idle: idle,
         holding: *sources.holding.borrow_and_update(),
         held_by_other: migration_holder
             .as_ref()
-            .is_some_and(|holder| *holder != terms.identity),
+            .is_some_and(|holder| *holder != config.identity),
         main_holder_changed,
         facts: Facts {
             controller_managers: sources.controller_managers.borrow_and_update().clone(),
@@ -152,46 +157,46 @@ fn look(terms: &Terms, sources: &mut Sources, latch: Option<Latch>, last_main_ho
     }
 }
 
-/// Logs a ruling when it says something else than the last.
-fn say(ruling: &Ruling, last: &mut Option<(Stance, Vec<String>)>) {
-    let (stance, warnings) = last.take().map_or((None, Vec::new()), |(s, w)| (Some(s), w));
-    if stance.as_ref() != Some(&ruling.stance) {
-        match &ruling.stance {
-            Stance::Alarm(why) => tracing::error!(why, "ALARM: giving up the migration lease at once"),
-            Stance::GiveUp(why) => tracing::warn!(why, "giving up the migration lease"),
-            Stance::Leave(why) => tracing::info!(why, "not competing for the migration lease"),
-            Stance::Compete => tracing::info!("may compete for the migration lease"),
-            Stance::CompeteAfterYield => {
+/// Logs a decision when it says something else than the last.
+fn log_changes(decision: &Decision, last: &mut Option<(LeaseAction, Vec<String>)>) {
+    let (action, warnings) = last.take().map_or((None, Vec::new()), |(s, w)| (Some(s), w));
+    if action.as_ref() != Some(&decision.action) {
+        match &decision.action {
+            LeaseAction::Alarm(why) => tracing::error!(why, "ALARM: giving up the migration lease at once"),
+            LeaseAction::Release(why) => tracing::warn!(why, "giving up the migration lease"),
+            LeaseAction::StandBy(why) => tracing::info!(why, "not competing for the migration lease"),
+            LeaseAction::Compete => tracing::info!("may compete for the migration lease"),
+            LeaseAction::CompeteAfterYield => {
                 tracing::info!("yielding the migration lease; taking it back if nobody does");
             }
         }
     }
-    for warning in ruling.warnings.iter().filter(|warning| !warnings.contains(warning)) {
+    for warning in decision.warnings.iter().filter(|warning| !warnings.contains(warning)) {
         tracing::warn!("{warning}");
     }
-    *last = Some((ruling.stance.clone(), ruling.warnings.clone()));
+    *last = Some((decision.action.clone(), decision.warnings.clone()));
 }
 
 /// Stores the latch on lease C and waits until the API server has it. False when lease C is gone.
-async fn store(notes: &mpsc::Sender<Annotate>, latch: Option<&Latch>) -> bool {
+async fn store(annotation_changes: &mpsc::Sender<AnnotationChange>, latch: Option<&Latch>) -> bool {
     let (stored, done) = oneshot::channel();
-    let note = Annotate {
+    let note = AnnotationChange {
         key: latch::ANNOTATION.to_owned(),
         value: latch.map(Latch::to_text),
         stored,
     };
-    notes.send(note).await.is_ok() && done.await.is_ok()
+    annotation_changes.send(note).await.is_ok() && done.await.is_ok()
 }
 
 /// Waits for a change of anything, or for the next instant at which time alone changes the answer. False when a source
 /// has ended.
-async fn wait(sources: &mut Sources, yield_until: Instant, terms: &Terms, stop: &CancellationToken) -> bool {
+async fn wait(sources: &mut Sources, yield_until: Instant, config: &Config, stop: &CancellationToken) -> bool {
     let now = Instant::now();
     let expiry = |view: &watch::Receiver<View>| {
         view.borrow()
             .observation
             .as_ref()
-            .map(|seen| [seen.expires(), seen.since + terms.lease_duration])
+            .map(|seen| [seen.expires(), seen.since + config.lease_duration])
     };
     let instants = [
         expiry(&sources.main),
@@ -206,7 +211,7 @@ async fn wait(sources: &mut Sources, yield_until: Instant, terms: &Terms, stop: 
     tokio::select! {
         () = stop.cancelled() => true,
         () = sleep_until(next) => true,
-        change = sources.wish.changed() => change.is_ok(),
+        change = sources.spec.changed() => change.is_ok(),
         change = sources.controller_managers.changed() => change.is_ok(),
         change = sources.main.changed() => change.is_ok(),
         change = sources.migration.changed() => change.is_ok(),

@@ -7,7 +7,7 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::elector::{Annotate, Elector, Held, Lost, Timing};
+use crate::elector::{AnnotationChange, Elector, Held, Lost, Timing};
 use crate::lease::{LeaseError, Leases};
 use crate::permit::{Grantor, NotLeader, Permit};
 
@@ -70,7 +70,13 @@ pub struct Tenure<L> {
 
 impl<L: Leases + Sync + 'static> Tenure<L> {
     /// Begins: renews `held` from now on and starts the controllers.
-    pub fn begin(lease: &str, elector: Elector<L>, held: Held, notes: mpsc::Receiver<Annotate>, start: &Start) -> Self {
+    pub fn begin(
+        lease: &str,
+        elector: Elector<L>,
+        held: Held,
+        annotation_changes: mpsc::Receiver<AnnotationChange>,
+        start: &Start,
+    ) -> Self {
         let (grantor, permit) = Permit::pair();
         elector.grant(&held, &grantor);
         let (stop_renewing, stop_controllers) = (CancellationToken::new(), CancellationToken::new());
@@ -78,7 +84,13 @@ impl<L: Leases + Sync + 'static> Tenure<L> {
         Self {
             lease: lease.to_owned(),
             timing: elector.timing(),
-            renewing: tokio::spawn(renew(elector, held, grantor.clone(), notes, stop_renewing.clone())),
+            renewing: tokio::spawn(renew(
+                elector,
+                held,
+                grantor.clone(),
+                annotation_changes,
+                stop_renewing.clone(),
+            )),
             grantor,
             controllers: tokio::spawn(start(permit.clone(), stop_controllers.clone())),
             stop_renewing,
@@ -174,10 +186,10 @@ async fn renew<L: Leases>(
     mut elector: Elector<L>,
     mut held: Held,
     grantor: Grantor,
-    mut notes: mpsc::Receiver<Annotate>,
+    mut annotation_changes: mpsc::Receiver<AnnotationChange>,
     stop: CancellationToken,
 ) -> Renewing<L> {
-    let result = elector.hold(&mut held, &grantor, &mut notes, &stop).await;
+    let result = elector.hold(&mut held, &grantor, &mut annotation_changes, &stop).await;
     (elector, held, grantor, result)
 }
 
