@@ -1,14 +1,14 @@
-//! What must have been seen before a manager may own anything that a kube-controller-manager owned. Pure.
+//! The evidence that a manager needs before it may own controllers that a kube-controller-manager owned. Pure.
 
 use outrigger_shared::component::Form;
 use outrigger_shared::migration::Phase;
 
-/// Something read from an API server, or the reason why it could not be.
+/// A value read from an API server, or the reason why it could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading<T> {
     /// Read, complete and current.
     Known(T),
-    /// Not readable at present: deleted, forbidden, or the API server is away.
+    /// Deleted, forbidden, or the API server does not answer.
     Unreadable(String),
 }
 
@@ -27,9 +27,9 @@ impl<T> Reading<T> {
 pub struct ControllerManager {
     /// `Pod namespace/name` or `Deployment namespace/name`.
     pub object: String,
-    /// What its command line makes of it.
+    /// What its command line says.
     pub form: Form,
-    /// Whether its process runs, or may start without anyone's doing.
+    /// Whether its process runs, or may start without a further change.
     pub running: bool,
 }
 
@@ -49,11 +49,10 @@ impl ControllerManager {
 /// The outcome of a check that can block the migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Check {
-    /// Looked at, and fine.
     Good,
-    /// Looked at, and wrong: blocks. Says what and what to do.
+    /// Blocks the migration. Contains the problem and what to do.
     Bad(String),
-    /// Not looked at, or not decidable: warns.
+    /// Not checked, or undecidable: a warning.
     Unknown(String),
 }
 
@@ -69,7 +68,7 @@ pub struct SoftChecks {
 }
 
 impl SoftChecks {
-    /// All three undecided: this release does not look at them yet.
+    /// All three unknown: this release does not check them.
     #[must_use]
     pub fn not_built() -> Self {
         let unknown = |what: &str| Check::Unknown(format!("{what} are not checked by this release"));
@@ -85,7 +84,7 @@ impl SoftChecks {
     }
 }
 
-/// All that the evidence is judged by.
+/// Everything that the evidence depends on.
 #[derive(Debug, Clone)]
 pub struct Facts {
     /// Every kube-controller-manager that can be read; empty when there is none to read.
@@ -94,13 +93,11 @@ pub struct Facts {
     pub main_holder: Option<String>,
     /// The holder of the migration lease, if it was renewed in time.
     pub migration_holder: Option<String>,
-    /// The operator's word.
+    /// The phase that the operator attests in `spec.attestedPhase`.
     pub attested_phase: Option<Phase>,
-    /// The checks besides.
     pub checks: SoftChecks,
 }
 
-/// Whether the evidence is complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assessment {
     /// What is missing, each with what to do; empty when the evidence is complete.
@@ -110,17 +107,16 @@ pub struct Assessment {
 }
 
 impl Assessment {
-    /// Nothing is missing.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.missing.is_empty()
     }
 }
 
-/// Judges whether leader migration is on in every kube-controller-manager.
+/// Assesses whether leader migration is on in every kube-controller-manager.
 ///
-/// One holder on both leases proves it for the leading one: only a process with leader migration on takes the
-/// migration lease after its main lease. The command lines prove it for the others.
+/// One holder of both leases proves it for the leader: only a process with leader migration acquires the migration
+/// lease after its main lease. The command lines prove it for the others.
 #[must_use]
 pub fn assess(facts: &Facts) -> Assessment {
     let mut missing = Vec::new();
@@ -168,10 +164,10 @@ fn command_lines(facts: &Facts) -> Vec<String> {
             "{why}: correct the targets, or state in spec.attestedPhase: Prepare that all have leader migration on"
         )];
     }
-    seen.iter().filter_map(complaint).collect()
+    seen.iter().filter_map(problem).collect()
 }
 
-fn complaint(seen: &ControllerManager) -> Option<String> {
+fn problem(seen: &ControllerManager) -> Option<String> {
     let object = &seen.object;
     match &seen.form {
         Form::InTree { leader_migration: true } | Form::External { .. } | Form::NoProvider => None,

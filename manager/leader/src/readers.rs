@@ -1,7 +1,7 @@
-//! Reads what the evidence is made of: the migration object, and every kube-controller-manager that can be read.
+//! Reads the evidence: the migration object, and every kube-controller-manager that can be read.
 //!
-//! The state always comes from a complete list; watches only say when to list again. So a missed event costs seconds,
-//! never correctness.
+//! The state always comes from a complete list; watches only trigger the next list. So a missed event delays the state by
+//! seconds and never makes it wrong.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use tokio_util::sync::CancellationToken;
 use crate::evidence::{ControllerManager, Reading};
 use crate::gate::MigrationSpec;
 
-/// How long a list stands without an event.
+/// The period of lists without an event.
 const LIST_AGAIN: Duration = Duration::from_secs(10);
-/// How long all lists of one look may take together.
+/// Time limit of all lists of one pass together.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long events are gathered before the next look.
+/// How long events are collected before the next pass.
 const SETTLE: Duration = Duration::from_millis(250);
 
 /// Follows the migration object `name`. Deleted, forbidden and unreachable are all [`Reading::Unreadable`].
@@ -48,12 +48,12 @@ pub fn follow_migration(
             };
             if let Reading::Unreadable(why) = &reading {
                 tx.send_if_modified(|old| {
-                    let news = *old != reading;
-                    if news {
-                        tracing::error!(why, "flying blind: keeping what is held, following what is latched");
+                    let changed = *old != reading;
+                    if changed {
+                        tracing::error!(why, "cannot read the CloudProviderMigration; keeping current leases");
                         *old = reading.clone();
                     }
-                    news
+                    changed
                 });
             } else {
                 tx.send_replace(reading);
@@ -63,7 +63,7 @@ pub fn follow_migration(
     rx
 }
 
-/// What the gate needs of the object, kept current.
+/// The part of the object that the gate needs, kept current.
 #[must_use]
 pub fn follow_spec(
     mut migration: watch::Receiver<Reading<CloudProviderMigration>>,
@@ -98,17 +98,17 @@ fn spec_of(reading: &Reading<CloudProviderMigration>) -> Reading<(MigrationSpec,
     }
 }
 
-/// Where kube-controller-managers are observed for.
+/// Where to list kube-controller-managers.
 #[derive(Debug, Clone, PartialEq)]
 struct Location {
-    /// The target of a hosted control plane; none for the cluster's own.
+    /// The target of a hosted control plane; `None` for the cluster itself.
     target: Option<Target>,
     objects: Selector,
 }
 
 /// Follows every kube-controller-manager that can be read: in the hosted control planes that the migration's targets
-/// name, else the mirror Pods in the cluster's own kube-system. When the object goes away, the targets that it named last
-/// are observed at on.
+/// name, else the mirror Pods in the cluster's own kube-system. After the object is deleted, its last targets are still
+/// observed.
 #[must_use]
 pub fn follow_controller_managers(
     management: Client,
@@ -151,10 +151,9 @@ pub fn follow_controller_managers(
     rx
 }
 
-/// Pods that are watched: where, and which.
 type Watched = Vec<(Client, String, Selector)>;
 
-/// Watches of Pods, whose only use is to wake the reader.
+/// Watches of Pods that trigger the next pass.
 #[derive(Default)]
 struct Wake {
     locations: Vec<(String, Selector)>,
@@ -186,15 +185,15 @@ impl Wake {
         }
     }
 
-    /// Lets events that follow each other closely cost one look: a rollout, or the Pods that are there at the start.
+    /// Collects events that follow each other closely, such as those of a rollout, into one pass.
     async fn settle(&mut self) {
         let end = Instant::now() + SETTLE;
         while timeout_at(end, self.next()).await.is_ok() {}
     }
 }
 
-/// An event after which another list may say something else. What is there at the start was just listed, but for what
-/// came between.
+/// `Some` for an event after which a list may have another result. The initial Pods were just listed; `InitDone` covers
+/// changes since then.
 fn is_change<T>(event: watcher::Event<T>) -> Option<()> {
     match event {
         watcher::Event::Apply(_) | watcher::Event::Delete(_) | watcher::Event::InitDone => Some(()),
@@ -284,13 +283,17 @@ async fn list_in(client: &Client, namespace: &str, objects: &Selector) -> Result
     for (kind, resource) in kinds {
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
         let list = api.list(&ListParams::default().labels_from(objects)).await?;
-        seen.extend(list.items.iter().filter_map(|object| seen_in(kind, object)));
+        seen.extend(
+            list.items
+                .iter()
+                .filter_map(|object| controller_manager_of(kind, object)),
+        );
     }
     Ok(seen)
 }
 
-/// One object, if it is about a kube-controller-manager that is meant to run.
-fn seen_in(kind: &str, object: &DynamicObject) -> Option<ControllerManager> {
+/// The kube-controller-manager of an object, unless it is scaled to zero or has ended.
+fn controller_manager_of(kind: &str, object: &DynamicObject) -> Option<ControllerManager> {
     let (spec, status) = (&object.data["spec"], &object.data["status"]);
     let (pod_spec, running) = if kind == "Pod" {
         let over = matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
@@ -300,7 +303,8 @@ fn seen_in(kind: &str, object: &DynamicObject) -> Option<ControllerManager> {
         (!stopped).then_some((&spec["template"]["spec"], false))?
     };
     let mut form = controller_manager_form(pod_spec)?;
-    // What a template says is what runs only once no Pod of an older one is left. An unguarded template needs no proof.
+    // Pods of an older template may still run until the rollout is complete. A template without leader migration blocks
+    // in any case.
     let guarded = !matches!(
         form,
         Form::InTree {
@@ -320,7 +324,7 @@ fn seen_in(kind: &str, object: &DynamicObject) -> Option<ControllerManager> {
     })
 }
 
-/// Whether every Pod of a workload is of its present template, by what its controller reports.
+/// Whether the workload's status says that every Pod has the current template.
 fn is_rolled_out(kind: &str, object: &DynamicObject) -> bool {
     let status = &object.data["status"];
     let count = |key: &str| status[key].as_i64().unwrap_or(0);
@@ -355,8 +359,8 @@ mod tests {
     #[test]
     fn a_finished_pod_and_a_workload_without_replicas_run_nothing() {
         let pod = |phase: &str| object(json!({"spec": container(&[]), "status": {"phase": phase}}));
-        assert!(seen_in("Pod", &pod("Succeeded")).is_none());
-        let seen = seen_in("Pod", &pod("Pending")).unwrap();
+        assert!(controller_manager_of("Pod", &pod("Succeeded")).is_none());
+        let seen = controller_manager_of("Pod", &pod("Pending")).unwrap();
         assert!(seen.running && seen.is_unguarded());
         assert_eq!(seen.object, "Pod tenant/kcm");
         let workload = |replicas: i64| {
@@ -365,8 +369,8 @@ mod tests {
                 "status": {"replicas": replicas, "updatedReplicas": replicas},
             }))
         };
-        assert!(seen_in("Deployment", &workload(0)).is_none());
-        let seen = seen_in("Deployment", &workload(1)).unwrap();
+        assert!(controller_manager_of("Deployment", &workload(0)).is_none());
+        let seen = controller_manager_of("Deployment", &workload(1)).unwrap();
         assert_eq!(
             (seen.running, seen.form),
             (false, Form::InTree { leader_migration: true })
@@ -391,7 +395,7 @@ mod tests {
             let mut workload =
                 object(json!({"spec": {"replicas": 2, "template": {"spec": container(flags)}}, "status": status}));
             workload.metadata.generation = Some(generation);
-            seen_in("Deployment", &workload).unwrap().form
+            controller_manager_of("Deployment", &workload).unwrap().form
         };
         let guarded = ["--enable-leader-migration"];
         let status =

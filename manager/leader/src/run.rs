@@ -1,4 +1,4 @@
-//! Wires leadership: lease C with its controllers, lease M with the migrated ones, the steward between them.
+//! Runs leader election: lease C with its controllers, lease M with the migrated controllers, and the steward.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::status::{self, CountNodes};
 use crate::steward::{self, Config, Report, Sources};
 use crate::tenure::{Ended, Start, Tenure};
 
-/// Told when this process takes a lease (with its permit) and when it no longer holds it (`None`).
+/// Called when this process acquires a lease (with its permit) and when it no longer holds it (`None`).
 pub type Observer = Arc<dyn Fn(&str, Option<Permit>) + Send + Sync>;
 
 /// How the migrated controllers are guarded.
@@ -26,7 +26,7 @@ pub type Observer = Arc<dyn Fn(&str, Option<Permit>) + Send + Sync>;
 pub enum Mode {
     /// Leader migration is off: every controller runs under the main lease.
     Single,
-    /// Leader migration by the rule of Kubernetes: compete for the migration lease whenever the main one is held.
+    /// Kubernetes' leader migration: compete for the migration lease while this process holds the main lease.
     Upstream {
         /// The migration lease's name.
         lease: String,
@@ -50,7 +50,7 @@ pub struct Guard {
     pub nodes: CountNodes,
 }
 
-/// Everything that leadership needs.
+/// The settings of leader election.
 pub struct Setup {
     /// A client used for leases alone.
     pub leases: Client,
@@ -64,17 +64,15 @@ pub struct Setup {
     pub timing: Timing,
     /// How the migrated controllers are guarded.
     pub mode: Mode,
-    /// Starts what runs under lease C.
+    /// Starts the controllers under lease C.
     pub start_main: Start,
-    /// Starts what runs under lease M; not called in [`Mode::Single`].
+    /// Starts the controllers under lease M; not called in [`Mode::Single`].
     pub start_migrated: Start,
-    /// Told of each taking and giving up.
     pub observer: Observer,
-    /// Told of renewals that had to read the Lease first.
     pub slow_path: SlowPath,
 }
 
-/// Leads until `shutdown`, then stops in order and releases both leases.
+/// Leads until `shutdown`, then stops the controllers in order and releases both leases.
 ///
 /// # Errors
 /// [`Ended`] when a lease was lost or a set of controllers ended. The process must then exit without waiting for
@@ -84,7 +82,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let watches = CancellationToken::new();
     let _stop_watches = watches.clone().drop_guard();
     let (mut elector, _) = elector(&setup, &setup.main_lease, &watches);
-    let follow = Follow::start(&setup, &watches);
+    let watched = Watches::start(&setup, &watches);
     let (_open, mut always) = watch::channel(true);
     tracing::info!(
         lease = setup.main_lease,
@@ -108,7 +106,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let stop = CancellationToken::new();
     let mut migrated = tokio::spawn(lead_migrated(
         Arc::clone(&setup),
-        follow,
+        watched,
         MainLease {
             latch,
             annotation_changes,
@@ -155,15 +153,15 @@ fn elector(setup: &Setup, lease: &str, watches: &CancellationToken) -> (Elector<
 fn latch_of(held: &Held) -> Option<Latch> {
     let text = held.lease.metadata.annotations.as_ref()?.get(latch::ANNOTATION)?;
     Latch::parse(text)
-        .inspect_err(|error| tracing::error!(%error, "counting it as no latch"))
+        .inspect_err(|error| tracing::error!(%error, "ignoring the latch"))
         .ok()
 }
 
-/// What is watched from the start of the process on, so that one that takes over C has seen M for just as long, and need
-/// not wait for M to run out after C.
-struct Follow(Option<Shared>);
+/// The watches that run from the start of the process on. So a process that acquires C has observed M for just as long
+/// and does not have to wait for M to expire after C.
+struct Watches(Option<MigrationLease>);
 
-struct Shared {
+struct MigrationLease {
     lease: String,
     elector: Elector<KubeLease>,
     view: watch::Receiver<View>,
@@ -180,11 +178,11 @@ struct Evidence {
     nodes: CountNodes,
 }
 
-impl Follow {
+impl Watches {
     fn start(setup: &Arc<Setup>, watches: &CancellationToken) -> Self {
         let shared = |lease: &String, evidence| {
             let (elector, view) = elector(setup, lease, watches);
-            Shared {
+            MigrationLease {
                 lease: lease.clone(),
                 elector,
                 view,
@@ -223,30 +221,30 @@ impl Follow {
     }
 }
 
-/// What lease C gives to those that work beside it.
+/// The parts of lease C that the tasks beside it need.
 struct MainLease {
-    /// The latch that it carried when it was taken.
+    /// The latch at the time of acquisition.
     latch: Option<Latch>,
-    /// Where a new latch is handed in.
+    /// Accepts a new latch.
     annotation_changes: mpsc::Sender<AnnotationChange>,
-    /// The right to write under it, which the status needs.
+    /// For writes of the status.
     permit: Permit,
 }
 
-/// Everything beside lease C: lease M and what guards it. Returns when `stop` is cancelled and M is given back.
+/// Runs lease M and its guard. Returns when `stop` is cancelled and M is released.
 async fn lead_migrated(
     setup: Arc<Setup>,
-    follow: Follow,
+    watched: Watches,
     inherited: MainLease,
     stop: CancellationToken,
     watches: CancellationToken,
 ) -> Result<(), Ended> {
-    let Some(Shared {
+    let Some(MigrationLease {
         lease,
         elector,
         view,
         evidence,
-    }) = follow.0
+    }) = watched.0
     else {
         stop.cancelled().await;
         return Ok(());
@@ -255,7 +253,7 @@ async fn lead_migrated(
     let (gate, gate_rx) = watch::channel(evidence.is_none());
     let leading = hold_when_open(&setup, &lease, elector, gate_rx, holding, stop);
     let Some(evidence) = evidence else {
-        // Nothing guards the lease: the gate is open for ever, and lease C carries no latch.
+        // Nothing guards the lease: the gate is always open, and lease C has no latch.
         let ended = leading.await;
         drop(gate);
         return ended;
@@ -263,12 +261,12 @@ async fn lead_migrated(
     let mut steward = guard(&setup, &lease, evidence, inherited, (gate, view, holding_rx), watches);
     tokio::select! {
         ended = leading => ended,
-        // Without the steward nobody would open the gate, or close it.
+        // Without the steward, nothing opens or closes the gate.
         ended = &mut steward => ended.map_err(Ended::Task).and(Err(no_guard(&lease))),
     }
 }
 
-/// Starts the steward, and the status_writer that tells what it says.
+/// Starts the steward and the writer of its status.
 fn guard(
     setup: &Setup,
     lease: &str,
@@ -313,11 +311,11 @@ fn guard(
 fn no_guard(lease: &str) -> Ended {
     Ended::Controllers {
         lease: lease.to_owned(),
-        cause: "what guards the lease has ended".into(),
+        cause: "the guard of the lease ended".into(),
     }
 }
 
-/// Takes lease M whenever the gate is open, and gives it up in order whenever it closes.
+/// Acquires lease M while the gate is open, and releases it in order when the gate closes.
 async fn hold_when_open<L: Leases + Sync + 'static>(
     setup: &Setup,
     lease: &str,
@@ -331,10 +329,10 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
             return Ok(());
         };
         if !*gate.borrow() {
-            // It closed while the request was under way. Nothing has been started, so nothing has to be joined.
+            // The gate closed during the request. No controller has been started, so none has to be joined.
             let (grantor, _) = Permit::pair();
             if let Err(error) = elector.release(held, &grantor).await {
-                tracing::warn!(lease, %error, "could not release the lease; it will run out");
+                tracing::warn!(lease, %error, "could not release the lease; it will expire");
             }
             continue;
         }
@@ -360,7 +358,7 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
     }
 }
 
-/// Watches lease K under the name that the migration object gives, and follows a change of that name.
+/// Watches lease K under the name in the migration object, and follows a change of that name.
 fn follow_main_lease(
     setup: &Arc<Setup>,
     mut object: watch::Receiver<Reading<CloudProviderMigration>>,
@@ -375,13 +373,13 @@ fn follow_main_lease(
             let _stop_with_this_name = stop.clone().drop_guard();
             let timeout = setup.timing.request_timeout();
             let mut view = KubeLease::new(setup.leases.clone(), &setup.namespace, &name, timeout).watch(stop);
-            // What is known of a lease of another name says nothing about this one.
+            // The state of the lease with the former name is void.
             tx.send_replace(View::default());
             loop {
                 tokio::select! {
                     () = watches.cancelled() => break,
                     Ok(()) = object.changed() => match &*object.borrow_and_update() {
-                        // Without the object, the name that was read last stays.
+                        // Without the object, the last name stays.
                         Reading::Known(object) if object.spec.kube_controller_manager_lease != name => break,
                         _ => {}
                     },

@@ -1,4 +1,4 @@
-//! Mirrors what the steward says into the migration object's status, by server-side apply.
+//! Writes the steward's reports to the migration object's status, by server-side apply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,19 +22,19 @@ use crate::gate::{Decision, LeaseAction};
 use crate::permit::{NotLeader, Permit};
 use crate::steward::Report;
 
-/// The field manager of everything that the manager writes; also how a Node tells who set its provider ID.
+/// The field manager of all writes of the manager. It also shows which process set the provider ID of a Node.
 pub const FIELD_MANAGER: &str = "outrigger-manager";
 
-/// Without another reason to write, the Nodes are counted this often.
+/// Period of the counts of Nodes without another reason to write.
 const COUNT_NODES: Duration = Duration::from_secs(15);
 /// How long one request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Reports that follow each other closely are written as one.
+/// Reports within this time are written as one.
 const SETTLE: Duration = Duration::from_millis(200);
 /// The last minor release with the in-tree AWS provider.
 const LAST_IN_TREE_MINOR: u32 = 26;
 
-/// Counts the cluster's Nodes as they are known now; `None` while they are not known.
+/// Counts the cluster's Nodes; `None` until they have been listed.
 pub type CountNodes = Arc<dyn Fn() -> Option<NodeCounts> + Send + Sync>;
 
 /// Writes the status of one migration.
@@ -51,11 +51,10 @@ pub struct StatusWriter {
     pub lease: String,
     /// Lease C's name.
     pub main_lease: String,
-    /// The right to write under lease C. A manager that lost it must not overwrite what its successor says.
+    /// The permit of lease C. A manager that lost it must not overwrite the status of its successor.
     pub permit: Permit,
 }
 
-/// What the conditions are made from.
 struct StatusInputs<'a> {
     report: &'a Report,
     nodes: Option<NodeCounts>,
@@ -125,7 +124,7 @@ impl StatusWriter {
         let write = api.patch_status(&self.migration, &parameters, &patch);
         match self.permit.guard(write).await {
             Ok(answer) => answer.map(drop),
-            // Another writes it from now on.
+            // Another manager writes it from now on.
             Err(NotLeader) => Ok(()),
         }
     }
@@ -199,7 +198,7 @@ impl StatusWriter {
     }
 }
 
-/// Ends a request that hangs, and tells failures as text.
+/// Limits the time of a request, and turns failures into text.
 async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
     match timeout(REQUEST_TIMEOUT, request).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
@@ -245,7 +244,7 @@ fn prepared(report: &Report) -> Row {
             name,
             Some(true),
             "EvidenceLatched",
-            "every readable kube-controller-manager was seen with leader migration on".into(),
+            "every readable kube-controller-manager has leader migration on".into(),
         );
     }
     let missing = match &report.decision.action {
@@ -290,7 +289,7 @@ fn control_plane(report: &Report) -> Row {
             name,
             Some(true),
             "Migrated",
-            "the migration lease is ours and no readable kube-controller-manager is in-tree".into(),
+            "this manager holds the migration lease and no readable kube-controller-manager is in-tree".into(),
         ),
     }
 }
@@ -299,8 +298,8 @@ fn control_plane(report: &Report) -> Row {
 fn not_held(decision: &Decision) -> String {
     let why = match &decision.action {
         LeaseAction::StandBy(why) | LeaseAction::Release(why) | LeaseAction::Alarm(why) => why.as_str(),
-        LeaseAction::Compete => "another holds it, or it is being taken",
-        LeaseAction::CompeteAfterYield => "it is offered to the old manager for a while",
+        LeaseAction::Compete => "another process holds it, or it is being acquired",
+        LeaseAction::CompeteAfterYield => "it is offered to the old manager",
     };
     let words = std::iter::once(why).chain(decision.warnings.iter().map(String::as_str));
     let words: Vec<&str> = words.collect();
@@ -339,7 +338,7 @@ fn rollback(minor: Option<u32>) -> Row {
             name,
             None,
             "VersionUnknown",
-            "the API server did not tell its version".into(),
+            "the API server's version is unknown".into(),
         ),
         Some(minor) if minor <= LAST_IN_TREE_MINOR => (
             name,

@@ -1,8 +1,7 @@
-//! One lease: compete, hold, give back.
+//! Acquires, holds and releases one lease.
 //!
-//! On the wire this is client-go's elector. Inside it is stricter: waiting is a watch and a timer at expiry, the
-//! renew deadline counts from the start of the last good renewal, and a record by another holder ends the right to
-//! write at once.
+//! Compatible with client-go's elector, but stricter: it waits with a watch and a timer at expiry, the renew deadline
+//! counts from the start of the last successful renewal, and a record of another holder revokes the permit at once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,16 +20,16 @@ use crate::record::Record;
 /// The three times of leader election, the same for every lease of a process.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
-    /// How long others wait after the last renewal that they saw. Whole seconds, at least one.
+    /// How long candidates wait after the last renewal that they observed. Whole seconds, at least one.
     pub lease_duration: Duration,
-    /// After the start of the last good renewal, when the holder stops writing. Below `lease_duration`.
+    /// The holder stops writing this long after the start of the last successful renewal. Below `lease_duration`.
     pub renew_deadline: Duration,
-    /// The pause between renewals, and between tries that failed.
+    /// Time between renewals, and between failed attempts.
     pub retry_period: Duration,
 }
 
 impl Timing {
-    /// The time-out of one request: below the retry period, so that one that hangs does not cost the lease.
+    /// Time-out of one request. It is at most the retry period, so that a request that hangs does not cost the lease.
     #[must_use]
     pub fn request_timeout(&self) -> Duration {
         (self.renew_deadline / 2)
@@ -39,25 +38,22 @@ impl Timing {
     }
 }
 
-/// A lease that is held: the object as last written and when that write began.
+/// A held lease: the object as last written, and when that write began.
 #[derive(Debug, Clone)]
 pub struct Held {
     /// The Lease as the API server stored it.
     pub lease: DynamicObject,
-    /// When the last good renewal began.
+    /// When the last successful renewal began.
     pub renewed: Instant,
 }
 
-/// How holding ended.
+/// Why the lease was lost.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
-    /// Another holds it.
     #[error("another holder has the lease: {0}")]
     Taken(String),
-    /// The renew deadline passed without a good renewal.
     #[error("the lease could not be renewed within the renew deadline")]
     Deadline,
-    /// The Lease was deleted under its holder.
     #[error("the lease object is gone")]
     Gone,
 }
@@ -69,7 +65,7 @@ pub struct AnnotationChange {
     pub key: String,
     /// Its value; `None` removes it.
     pub value: Option<String>,
-    /// Told when the API server has stored it.
+    /// Completed when the API server has stored it.
     pub stored: oneshot::Sender<()>,
 }
 
@@ -80,22 +76,19 @@ pub struct Elector<L> {
     identity: String,
     timing: Timing,
     view: watch::Receiver<View>,
-    /// The annotations that this process writes. All others are somebody else's.
+    /// The annotations that this process writes. Others stay unchanged.
     own_annotations: BTreeSet<String>,
-    /// Told of each renewal that had to read the Lease first.
     slow_path: SlowPath,
 }
 
-/// Told, by the lease's name, of each renewal that found the Lease written by somebody and had to read it first.
+/// Called with the lease's name for each renewal that had a conflict and read the Lease first.
 pub type SlowPath = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What a wait has ended with.
 enum Wake {
     Observe,
     Get,
 }
 
-/// What a candidate does next.
 #[derive(Debug)]
 enum Next {
     Create,
@@ -118,41 +111,39 @@ impl<L: Leases> Elector<L> {
         }
     }
 
-    /// The same elector, which tells `slow_path` of renewals that had to read the Lease first.
     #[must_use]
     pub fn with_slow_path(mut self, slow_path: SlowPath) -> Self {
         self.slow_path = slow_path;
         self
     }
 
-    /// The times that this elector keeps.
     #[must_use]
     pub fn timing(&self) -> Timing {
         self.timing
     }
 
-    /// Waits until this process holds the lease. Competes only while `gate` is true; the gate may close while the last
-    /// request is under way, so look at it again before making use of the lease.
+    /// Waits until this process holds the lease. Competes only while `gate` is true. The gate may close during the last
+    /// request, so check it again before using the lease.
     pub async fn acquire(&mut self, gate: &mut watch::Receiver<bool>) -> Held {
         let mut fetched: Option<View> = None;
-        let mut complaint = String::new();
+        let mut last_error = String::new();
         loop {
             if gate.wait_for(|open| *open).await.is_err() {
-                // The gate's owner is gone, so the process is ending: never compete again.
+                // The steward has ended, so the process is ending: never compete again.
                 std::future::pending::<()>().await;
             }
             match self.attempt(&mut fetched, gate).await {
                 Ok(Some(held)) => return held,
-                Ok(None) => complaint.clear(),
+                Ok(None) => last_error.clear(),
                 Err(error) => {
                     let text = error.to_string();
-                    if text != complaint {
+                    if text != last_error {
                         tracing::error!(
                             lease = self.name,
                             error = text,
                             "cannot compete for the lease; trying again"
                         );
-                        complaint = text;
+                        last_error = text;
                     }
                     tokio::time::sleep(self.timing.retry_period).await;
                 }
@@ -160,7 +151,7 @@ impl<L: Leases> Elector<L> {
         }
     }
 
-    /// One look, and what follows from it: a wait, a question, or a write that may win the lease.
+    /// One attempt: waits, reads the Lease, or writes it to acquire it.
     async fn attempt(
         &mut self,
         fetched: &mut Option<View>,
@@ -179,8 +170,8 @@ impl<L: Leases> Elector<L> {
             Next::Take(lease) => self.take(*lease, false).await,
         };
         match taken {
-            // Another was faster. What there is now is fetched for, since the watch may lag behind; if that shows
-            // nothing newer, the conflict is of another kind, and asking again at once would not end it.
+            // Another process was faster. Read the Lease, since the watch may lag behind. If it has not changed, the
+            // conflict has another reason, which an immediate retry would not solve.
             Err(LeaseError::Conflict) => {
                 self.fetch(fetched).await?;
                 let same = |new: &View| new.lease.as_ref().map(version) == seen.lease.as_ref().map(version);
@@ -193,7 +184,7 @@ impl<L: Leases> Elector<L> {
         }
     }
 
-    /// The fresher of what the watch shows and what was fetched for while it failed.
+    /// The newer of the watched view and the one fetched while the watch failed.
     fn newest(&self, fetched: Option<&View>) -> View {
         let watched = self.view.borrow().clone();
         match fetched {
@@ -219,7 +210,7 @@ impl<L: Leases> Elector<L> {
         }
     }
 
-    /// Waits for the expiry, or for a change of the view. While the watch fails, also for the time to ask instead.
+    /// Waits for the expiry or for a change of the view. While the watch fails, also for the next read.
     async fn wait(&mut self, expiry: Instant, gate: &mut watch::Receiver<bool>) -> Wake {
         let again = Instant::now() + self.timing.retry_period;
         let ask = self.view.borrow().failing && again < expiry;
@@ -267,10 +258,10 @@ impl<L: Leases> Elector<L> {
         grantor.extend(held.renewed + self.timing.renew_deadline);
     }
 
-    /// Renews until `stop` or until the lease is lost. Each good renewal extends `grantor`; a loss revokes it.
+    /// Renews until `stop` or until the lease is lost. Each successful renewal extends `grantor`; a loss revokes it.
     ///
     /// # Errors
-    /// [`Lost`], after which the process must end: what it may still have in flight is fenced by the permit.
+    /// [`Lost`], after which the process must end. The permit fences writes that are still in flight.
     pub async fn hold(
         &mut self,
         held: &mut Held,
@@ -319,7 +310,7 @@ impl<L: Leases> Elector<L> {
         }
     }
 
-    /// The other holder, if the watch shows a newer object than the one written last that names one.
+    /// The other holder, if the watch shows one in an object newer than the last write.
     fn taken(&mut self, held: &Held) -> Option<String> {
         let view = self.view.borrow_and_update();
         let lease = view.lease.as_ref()?;
@@ -339,7 +330,7 @@ impl<L: Leases> Elector<L> {
         }
     }
 
-    /// Somebody wrote the Lease. If that was only an annotation, the lease is still ours: write on top of it.
+    /// Another process wrote the Lease. If the holder is still this process, renew the new object.
     async fn renew_after_conflict(&self, held: &mut Held) -> Result<(), Renewal> {
         (self.slow_path)(&self.name);
         let Some(mut lease) = self.leases.get().await.map_err(Renewal::Failed)? else {
@@ -361,14 +352,14 @@ impl<L: Leases> Elector<L> {
         Ok(())
     }
 
-    /// Gives the lease back. Call it only after every write under it has ended.
+    /// Releases the lease. Call it only after every write under it has ended.
     ///
     /// # Errors
-    /// When the API server did not take it; the lease then runs out by itself.
+    /// When the write failed. The lease then expires.
     pub async fn release(&self, held: Held, grantor: &Grantor) -> Result<(), LeaseError> {
         grantor.revoke();
         match self.leases.replace(emptied(held.lease)).await {
-            // Somebody wrote an annotation, say. It is still ours to give back, unless it has another holder.
+            // Another process wrote, for example, an annotation. Release the lease unless it has another holder.
             Err(LeaseError::Conflict) => match self.leases.get().await? {
                 Some(lease) if Record::of(&lease).holder == self.identity => {
                     self.leases.replace(emptied(lease)).await.map(drop)
@@ -385,7 +376,7 @@ fn emptied(mut lease: DynamicObject) -> DynamicObject {
     lease
 }
 
-/// Waits for a change. A view whose watch has ended changes no more.
+/// Waits for a change; for ever if the watch has ended.
 async fn changed(view: &mut watch::Receiver<View>) {
     if view.changed().await.is_err() {
         std::future::pending::<()>().await;

@@ -1,8 +1,9 @@
-//! May this manager compete for the migration lease, keep it, or must it give it up? Pure.
+//! Decides whether this manager may compete for the migration lease, may keep it, or must release it. Pure.
 //!
-//! Three leases: **K**, the old kube-controller-manager's main lease; **C**, ours; **M**, the migration lease. The one
-//! way to overlap is that we hold M while an in-tree kube-controller-manager without leader migration runs under K. Every
-//! rule here exists to exclude that, and to end it at once should it appear.
+//! There are three leases: **K**, the main lease of the old kube-controller-manager; **C**, the main lease of this
+//! manager; **M**, the migration lease. Two managers own the same controllers only if this process holds M while an
+//! in-tree kube-controller-manager without leader migration runs under K. Every rule here prevents that, or ends it at
+//! once.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use outrigger_shared::migration::Phase;
 use crate::evidence::{self, Facts, Reading};
 use crate::latch::Latch;
 
-/// How long M stays free in a step back, so that an old manager, which polls, can take it.
+/// How long M stays free after a rollback step, so that an old manager, which polls, can acquire it.
 pub const YIELD: Duration = Duration::from_secs(10);
 
 /// What the gate needs of the `CloudProviderMigration`.
@@ -26,7 +27,7 @@ pub struct MigrationSpec {
     pub downtime: bool,
 }
 
-/// All that the gate is judged by.
+/// Everything that the decision depends on.
 #[derive(Debug, Clone)]
 pub struct Inputs {
     /// The migration object.
@@ -35,13 +36,13 @@ pub struct Inputs {
     pub latch: Option<Latch>,
     /// Old managers, lease holders, checks.
     pub facts: Facts,
-    /// M was free, or its record unchanged, for a full lease duration under our own eyes.
+    /// This process saw M free, or its record unchanged, for a full lease duration.
     pub migration_lease_idle: bool,
     /// This process holds M now.
     pub holding: bool,
-    /// Another than this process holds M and renews it.
+    /// Another process holds M and renews it.
     pub held_by_other: bool,
-    /// K has changed its holder since the last decision.
+    /// The holder of K has changed since the last decision.
     pub main_holder_changed: bool,
 }
 
@@ -50,30 +51,29 @@ pub struct Inputs {
 pub enum LeaseAction {
     /// Compete for it, or keep it.
     Compete,
-    /// The step back: let [`YIELD`] pass since it was last given up, or since the start, then take it if nobody has.
+    /// Rollback step: wait for [`YIELD`] since the last release or since the start, then acquire M if it is free.
     CompeteAfterYield,
-    /// Do not compete. Says what is missing and what to do.
+    /// Do not compete. Contains what is missing and what to do.
     StandBy(String),
-    /// Stop and join the migrated controllers, then release it. Says why.
+    /// Stop and join the migrated controllers, then release M. Contains the reason.
     Release(String),
-    /// As `GiveUp`, because an unguarded kube-controller-manager runs: an alarm.
+    /// Like `Release`, because a kube-controller-manager without leader migration runs.
     Alarm(String),
 }
 
-/// The gate's decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// What lease C shall say. The decision's action assumes what C says now: a new latch is stored first.
+    /// The latch to store on lease C. The action assumes the latch that C has now: a new latch is stored first.
     pub latch: Option<Latch>,
     /// What to do about M.
     pub action: LeaseAction,
-    /// The phase that is followed: the object's, or the last one known.
+    /// The effective phase: that of the object, or the last known one.
     pub phase: Option<Phase>,
-    /// Things the operator should know.
+    /// Warnings for the operator.
     pub warnings: Vec<String>,
 }
 
-/// Judges by what is inputs now.
+/// Decides from the current inputs.
 #[must_use]
 pub fn decide(inputs: &Inputs) -> Decision {
     let (spec, mut warnings) = followed(inputs);
@@ -96,7 +96,7 @@ pub fn decide(inputs: &Inputs) -> Decision {
         let action = match inputs.holding {
             true => LeaseAction::Compete,
             false => {
-                LeaseAction::StandBy("the CloudProviderMigration cannot be read and nothing is latched: waiting".into())
+                LeaseAction::StandBy("the CloudProviderMigration cannot be read and there is no latch: waiting".into())
             }
         };
         return Decision {
@@ -109,7 +109,7 @@ pub fn decide(inputs: &Inputs) -> Decision {
     let (latch, action) = match spec.phase {
         Phase::InTree => (
             None,
-            LeaseAction::StandBy("phase InTree: the migration lease is the old manager's".into()),
+            LeaseAction::StandBy("phase InTree: the migration lease belongs to the old manager".into()),
         ),
         Phase::Prepare => prepare(inputs, &spec, latch, &mut warnings),
         Phase::Migrate | Phase::Complete => migrate(inputs, &spec, latch, &mut warnings),
@@ -122,8 +122,8 @@ pub fn decide(inputs: &Inputs) -> Decision {
     }
 }
 
-/// The latch, if it is for the object that is there now. An object that was deleted and made again starts from nothing,
-/// unless this process holds M: what it once saw holds as long as the lease does, and goes on under the new UID.
+/// The latch, if it belongs to the current object. An object that was deleted and created again starts without a latch,
+/// unless this process holds M: then the latch stays valid and gets the new UID.
 fn latch_that_binds(inputs: &Inputs) -> Option<Latch> {
     let latch = inputs.latch.clone()?;
     match inputs.spec.known() {
@@ -135,11 +135,11 @@ fn latch_that_binds(inputs: &Inputs) -> Option<Latch> {
     }
 }
 
-/// The spec that is followed: what the object says, unless it cannot be read, jumps, or comes too early.
+/// The effective spec: that of the object, unless it cannot be read, skips a phase, or requests InTree too early.
 ///
-/// A jump forward is ignored. A jump backward is not: it asks for less, and it is what a manager finds that was away
-/// while the operator went back step by step. To stay in Migrate then would be to own beside an old manager that has its
-/// original form again.
+/// Skipping a phase forward is ignored. Skipping one backward is followed: a manager that was down while the operator
+/// went back step by step sees it that way. If it stayed in Migrate, it would own controllers beside an old manager that
+/// has its original flags again.
 fn followed(inputs: &Inputs) -> (Option<MigrationSpec>, Vec<String>) {
     let latch = latch_that_binds(inputs);
     let Some(spec) = inputs.spec.known() else {
@@ -150,7 +150,7 @@ fn followed(inputs: &Inputs) -> (Option<MigrationSpec>, Vec<String>) {
         });
         return (
             spec,
-            vec!["the CloudProviderMigration cannot be read: following what is latched".into()],
+            vec!["the CloudProviderMigration cannot be read: following the phase of the latch".into()],
         );
     };
     let mut spec = spec.clone();
@@ -174,8 +174,8 @@ fn followed(inputs: &Inputs) -> (Option<MigrationSpec>, Vec<String>) {
     (Some(spec), warnings)
 }
 
-/// An old manager that would own its controllers without M. One that runs is always meant; the template of one that
-/// does not run yet only while we do not hold M, for it is a reason to stay away, not one to leave.
+/// An old manager that owns its controllers without M. One that runs always counts. The template of one that does not
+/// run yet counts only while this process does not hold M: it is a reason not to acquire M, not one to release it.
 fn unguarded(inputs: &Inputs) -> Option<&str> {
     let all = inputs.facts.controller_managers.known()?;
     all.iter()
@@ -189,10 +189,10 @@ fn prepare(
     latch: Option<Latch>,
     warnings: &mut Vec<String>,
 ) -> (Option<Latch>, LeaseAction) {
-    let idle = LeaseAction::StandBy("phase Prepare: the migration lease is the old manager's".into());
+    let idle = LeaseAction::StandBy("phase Prepare: the migration lease belongs to the old manager".into());
     let Some(latch) = latch else {
         let action = if inputs.holding {
-            LeaseAction::Release("phase Prepare, and nothing is latched".into())
+            LeaseAction::Release("phase Prepare, and there is no latch".into())
         } else {
             idle
         };
@@ -223,7 +223,7 @@ fn prepare(
         );
     }
     let action = match (inputs.holding, stepped_back || inputs.main_holder_changed) {
-        (true, true) => LeaseAction::Release("stepping back: offering the migration lease to the old manager".into()),
+        (true, true) => LeaseAction::Release("rollback: offering the migration lease to the old manager".into()),
         _ => LeaseAction::CompeteAfterYield,
     };
     (Some(next), action)
@@ -261,7 +261,7 @@ fn migrate(
     }
 }
 
-/// The latch that complete evidence gives, or what is missing.
+/// The latch, if the evidence is complete; otherwise what is missing.
 fn gathered(inputs: &Inputs, spec: &MigrationSpec, warnings: &mut Vec<String>) -> Result<Latch, String> {
     let assessment = evidence::assess(&inputs.facts);
     if assessment.is_complete() {
@@ -276,7 +276,7 @@ fn gathered(inputs: &Inputs, spec: &MigrationSpec, warnings: &mut Vec<String>) -
     }
 }
 
-/// The way with downtime, and of an object that starts at Complete: the old managers must be external already.
+/// For a migration with downtime and for an object that starts at Complete: the old managers must be external already.
 fn without_latch(inputs: &Inputs, spec: &MigrationSpec) -> LeaseAction {
     let all = inputs.facts.controller_managers.known().map_or(&[][..], Vec::as_slice);
     let in_tree = all
@@ -284,7 +284,7 @@ fn without_latch(inputs: &Inputs, spec: &MigrationSpec) -> LeaseAction {
         .find(|kcm| !matches!(kcm.form, Form::External { .. } | Form::NoProvider));
     if let Some(kcm) = in_tree {
         return LeaseAction::StandBy(format!(
-            "{} is not external yet: without a latch every old manager must be",
+            "{} is not external yet: without a latch every old manager must be external",
             kcm.object
         ));
     }
@@ -295,7 +295,9 @@ fn without_latch(inputs: &Inputs, spec: &MigrationSpec) -> LeaseAction {
         ));
     }
     if !inputs.migration_lease_idle {
-        return LeaseAction::StandBy("the migration lease was renewed within its duration: somebody holds it".into());
+        return LeaseAction::StandBy(
+            "the migration lease was renewed within its duration: another process holds it".into(),
+        );
     }
     LeaseAction::Compete
 }

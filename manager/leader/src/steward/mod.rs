@@ -1,4 +1,4 @@
-//! The loop that looks at the world, rules, stores the latch, and opens or closes the gate before lease M.
+//! The reconcile loop of the migration lease: observes, decides, stores the latch, and opens or closes the gate.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::latch::{self, Latch};
 use crate::lease::View;
 use outrigger_shared::migration::Phase;
 
-/// What the steward reads; every part is kept current by a task of its own.
+/// What the steward reads. A task of its own keeps each part current.
 pub struct Sources {
-    /// The migration object, with the operator's word.
+    /// The migration object's spec, with `spec.attestedPhase`.
     pub spec: watch::Receiver<Reading<(MigrationSpec, Option<Phase>)>>,
     /// Every old manager that can be read.
     pub controller_managers: watch::Receiver<Reading<Vec<ControllerManager>>>,
@@ -27,7 +27,6 @@ pub struct Sources {
     pub holding: watch::Receiver<bool>,
 }
 
-/// What the steward is told once.
 pub struct Config {
     /// This process's identity on the leases.
     pub identity: String,
@@ -37,19 +36,16 @@ pub struct Config {
     pub latch: Option<Latch>,
 }
 
-/// What the steward says after each look.
+/// The result of each pass of the steward.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// The decision.
     pub decision: Decision,
     /// The latch as stored.
     pub latch: Option<Latch>,
-    /// What it was judged by.
     pub inputs: Inputs,
 }
 
-/// Rules until `stop`. Returns earlier when a source has ended: to go on without it would be to rule by what was true
-/// once.
+/// Decides until `stop`. Returns earlier when a source has ended, since a decision from an outdated source is unsafe.
 pub async fn run(
     config: Config,
     mut sources: Sources,
@@ -67,7 +63,7 @@ pub async fn run(
         let decision = gate::decide(&inputs);
         log_changes(&decision, &mut last_logged);
         if inputs.main_holder_changed && !inputs.holding {
-            // The new one gets its time to take M, too.
+            // The new holder of K gets the time to acquire M, too.
             yield_until = Instant::now() + YIELD;
         }
         let open = match decision.action {
@@ -75,17 +71,17 @@ pub async fn run(
             LeaseAction::CompeteAfterYield => inputs.holding || Instant::now() >= yield_until,
             LeaseAction::StandBy(_) | LeaseAction::Release(_) | LeaseAction::Alarm(_) => false,
         };
-        // Closing never waits for anything; opening waits until what it rests on is stored.
-        let turn = |open: bool| gate.send_if_modified(|was| std::mem::replace(was, open) != open);
+        // Close at once. Open only after the latch that the decision depends on is stored.
+        let set_gate = |open: bool| gate.send_if_modified(|was| std::mem::replace(was, open) != open);
         if !open {
-            turn(false);
+            set_gate(false);
         }
         let stored_now = decision.latch != latch;
         if stored_now && !store(&annotation_changes, decision.latch.as_ref()).await {
             return;
         }
         if open {
-            turn(true);
+            set_gate(true);
         }
         latch.clone_from(&decision.latch);
         reports.send_replace(Some(Report {
@@ -94,9 +90,9 @@ pub async fn run(
             inputs: inputs.clone(),
         }));
         if inputs.holding && !open {
-            // The lease is given up by another task, in order. Nothing is ruled anew before that has happened.
-            let given_up = sources.holding.wait_for(|holding| !holding);
-            if stop.run_until_cancelled(given_up).await.is_none() {
+            // Another task stops the controllers and releases the lease. Decide again only after that.
+            let released = sources.holding.wait_for(|holding| !holding);
+            if stop.run_until_cancelled(released).await.is_none() {
                 return;
             }
             yield_until = Instant::now() + YIELD;
@@ -121,7 +117,7 @@ fn observe(
     };
     let main = sources.main.borrow_and_update();
     let main_holder = main.live_holder(now).map(str::to_owned);
-    // By name, alive or not: the first holder that is seen may be one that has just died.
+    // By name, whether live or not: the first holder that is observed may have just died.
     let main_holder_changed = match (main.named_holder(), last_main_holder.as_deref()) {
         (Some(new), Some(old)) => new != old,
         _ => false,
@@ -157,17 +153,17 @@ fn observe(
     }
 }
 
-/// Logs a decision when it says something else than the last.
+/// Logs a decision if it differs from the last one.
 fn log_changes(decision: &Decision, last: &mut Option<(LeaseAction, Vec<String>)>) {
     let (action, warnings) = last.take().map_or((None, Vec::new()), |(s, w)| (Some(s), w));
     if action.as_ref() != Some(&decision.action) {
         match &decision.action {
-            LeaseAction::Alarm(why) => tracing::error!(why, "ALARM: giving up the migration lease at once"),
-            LeaseAction::Release(why) => tracing::warn!(why, "giving up the migration lease"),
+            LeaseAction::Alarm(why) => tracing::error!(why, "ALARM: releasing the migration lease at once"),
+            LeaseAction::Release(why) => tracing::warn!(why, "releasing the migration lease"),
             LeaseAction::StandBy(why) => tracing::info!(why, "not competing for the migration lease"),
             LeaseAction::Compete => tracing::info!("may compete for the migration lease"),
             LeaseAction::CompeteAfterYield => {
-                tracing::info!("yielding the migration lease; taking it back if nobody does");
+                tracing::info!("offering the migration lease to the old manager; acquiring it again if it stays free");
             }
         }
     }
@@ -177,7 +173,7 @@ fn log_changes(decision: &Decision, last: &mut Option<(LeaseAction, Vec<String>)
     *last = Some((decision.action.clone(), decision.warnings.clone()));
 }
 
-/// Stores the latch on lease C and waits until the API server has it. False when lease C is gone.
+/// Stores the latch on lease C and waits until the API server has it. False when this process lost lease C.
 async fn store(annotation_changes: &mpsc::Sender<AnnotationChange>, latch: Option<&Latch>) -> bool {
     let (stored, done) = oneshot::channel();
     let note = AnnotationChange {
@@ -188,7 +184,7 @@ async fn store(annotation_changes: &mpsc::Sender<AnnotationChange>, latch: Optio
     annotation_changes.send(note).await.is_ok() && done.await.is_ok()
 }
 
-/// Waits for a change of anything, or for the next instant at which time alone changes the answer. False when a source
+/// Waits for a change of a source, or for the next instant at which time alone changes the decision. False when a source
 /// has ended.
 async fn wait(sources: &mut Sources, yield_until: Instant, config: &Config, stop: &CancellationToken) -> bool {
     let now = Instant::now();
@@ -204,7 +200,7 @@ async fn wait(sources: &mut Sources, yield_until: Instant, config: &Config, stop
         Some([yield_until; 2]),
     ];
     let next = instants.into_iter().flatten().flatten().filter(|at| *at > now).min();
-    // A quiet world is looked at every few seconds all the same: the cost is nothing, and no lost wake-up can matter.
+    // Observe every few seconds in any case: it is cheap, and a lost wake-up does no harm.
     let next = next
         .unwrap_or(now + Duration::from_secs(5))
         .min(now + Duration::from_secs(5));

@@ -1,4 +1,4 @@
-//! A lease that is held in a task of its own, and the set of controllers that runs under it.
+//! A tenure: a held lease, renewed in a task of its own, and the controllers that run under it.
 
 use std::time::Duration;
 
@@ -11,51 +11,44 @@ use crate::elector::{AnnotationChange, Elector, Held, Lost, Timing};
 use crate::lease::{LeaseError, Leases};
 use crate::permit::{Grantor, NotLeader, Permit};
 
-/// What ends a set of controllers before it was told to stop.
+/// Why a set of controllers ended before it was stopped.
 pub type ControllerError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Starts a set of controllers. The future returns only after the last write in flight has ended.
+/// Starts a set of controllers. The future completes only after the last write in flight has ended.
 pub type Start = Box<
     dyn Fn(Permit, CancellationToken) -> futures::future::BoxFuture<'static, Result<(), ControllerError>> + Send + Sync,
 >;
 
-/// Why leadership ended against the process's will. The process must exit.
+/// Why leadership ended unexpectedly. The process must exit.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
-    /// A lease was lost.
     #[error("leader election lost for lease {lease}: {cause}")]
     Lost {
         /// The lease's name.
         lease: String,
-        /// How.
         cause: Lost,
     },
-    /// A set of controllers ended by itself.
     #[error("the controllers under lease {lease} ended: {cause}")]
     Controllers {
         /// The lease's name.
         lease: String,
-        /// Why.
         cause: ControllerError,
     },
-    /// The controllers did not stop: a write hangs. The lease is left to run out.
+    /// The controllers did not stop: a write hangs. The lease is not released.
     #[error(
-        "the controllers under lease {lease} did not stop within {after:?}; the lease is left to run out, so that no write of theirs meets another holder's"
+        "the controllers under lease {lease} did not stop within {after:?}; the lease expires instead of being released, so that none of their writes overlaps with another holder's"
     )]
     Stuck {
         /// The lease's name.
         lease: String,
-        /// How long they were waited for.
         after: Duration,
     },
-    /// A task of the process panicked.
     #[error("a task ended abnormally: {0}")]
     Task(#[from] JoinError),
 }
 
 type Renewing<L> = (Elector<L>, Held, Grantor, Result<(), Lost>);
 
-/// A held lease, renewed by a task of its own, with its controllers running.
 pub struct Tenure<L> {
     lease: String,
     renewing: JoinHandle<Renewing<L>>,
@@ -64,12 +57,11 @@ pub struct Tenure<L> {
     stop_controllers: CancellationToken,
     grantor: Grantor,
     timing: Timing,
-    /// The right to write under this lease.
     pub permit: Permit,
 }
 
 impl<L: Leases + Sync + 'static> Tenure<L> {
-    /// Begins: renews `held` from now on and starts the controllers.
+    /// Renews `held` from now on, and starts the controllers.
     pub fn begin(
         lease: &str,
         elector: Elector<L>,
@@ -99,7 +91,7 @@ impl<L: Leases + Sync + 'static> Tenure<L> {
         }
     }
 
-    /// Waits until the lease is lost or the controllers end, neither of which should happen. Cancel safe.
+    /// Waits until the lease is lost or the controllers end. Neither is expected. Cancel safe.
     pub async fn broken(&mut self) -> Ended {
         tokio::select! {
             renewed = &mut self.renewing => match renewed {
@@ -109,23 +101,23 @@ impl<L: Leases + Sync + 'static> Tenure<L> {
             },
             ended = &mut self.controllers => match ended {
                 Ok(Err(cause)) => Ended::Controllers { lease: self.lease.clone(), cause },
-                Ok(Ok(())) => Ended::Controllers { lease: self.lease.clone(), cause: "they returned without being told to".into() },
+                Ok(Ok(())) => Ended::Controllers { lease: self.lease.clone(), cause: "they returned before they were stopped".into() },
                 Err(error) => Ended::Task(error),
             },
         }
     }
 
-    /// Ends in order: lets no further write begin, stops and joins the controllers, then gives the lease back. If a
-    /// write's outcome is unknown, the lease is left to run out, since that write may still be on its way.
+    /// Ends in order: lets no further write begin, stops and joins the controllers, then releases the lease. If a write's
+    /// outcome is unknown, the lease is left to expire, since that write may still be in flight.
     ///
     /// # Errors
-    /// [`Ended`] when the lease was lost on the way, a task panicked, or the controllers did not end within the renew
+    /// [`Ended`] when the lease was lost meanwhile, a task panicked, or the controllers did not end within the renew
     /// deadline.
     pub async fn end(mut self) -> Result<Elector<L>, Ended> {
         self.grantor.close();
         self.stop_controllers.cancel();
         tokio::select! {
-            ended = &mut self.controllers => self.say_how(ended?),
+            ended = &mut self.controllers => self.log_failure(ended?),
             renewed = &mut self.renewing => return Err(self.lost(renewed?)),
             () = sleep(self.timing.renew_deadline) => {
                 self.grantor.revoke();
@@ -140,29 +132,31 @@ impl<L: Leases + Sync + 'static> Tenure<L> {
                 cause,
             });
         }
-        self.give_back(&elector, held, &grantor).await;
+        self.release(&elector, held, &grantor).await;
         Ok(elector)
     }
 
-    async fn give_back(&self, elector: &Elector<L>, held: Held, grantor: &Grantor) {
+    async fn release(&self, elector: &Elector<L>, held: Held, grantor: &Grantor) {
         let lease = &self.lease;
         if grantor.unanswered_within(self.timing.lease_duration) {
             grantor.revoke();
             tracing::warn!(
                 lease,
-                "a write was not answered and may still be on its way: leaving the lease to run out"
+                "a write was not answered and may still be in flight; leaving the lease to expire"
             );
             return;
         }
         match elector.release(held, grantor).await {
             Ok(()) => tracing::info!(lease, "released the lease"),
-            Err(LeaseError::Conflict) => tracing::warn!(lease, "the lease was changed by another; not released"),
-            Err(error) => tracing::warn!(lease, %error, "could not release the lease; it will run out"),
+            Err(LeaseError::Conflict) => {
+                tracing::warn!(lease, "the lease was changed by another process; not released")
+            }
+            Err(error) => tracing::warn!(lease, %error, "could not release the lease; it will expire"),
         }
     }
 
-    /// A controller that was about to write when it was stopped ends with [`NotLeader`], as it should.
-    fn say_how(&self, ended: Result<(), ControllerError>) {
+    /// Logs why the controllers failed. [`NotLeader`] is expected: a controller was about to write when it was stopped.
+    fn log_failure(&self, ended: Result<(), ControllerError>) {
         let Err(error) = ended else { return };
         let mut cause = Some(&*error as &(dyn std::error::Error + 'static));
         while let Some(current) = cause {
