@@ -10,13 +10,13 @@ const REPEAT: Duration = Duration::from_secs(1800);
 
 /// What was said about which object, by its UID or another key.
 #[derive(Debug, Default)]
-pub struct Said {
+pub struct EventDedup {
     by_key: HashMap<String, (String, Instant)>,
 }
 
-impl Said {
+impl EventDedup {
     /// Whether this is to be said now.
-    pub fn is_news(&mut self, key: &str, message: &str, now: Instant) -> bool {
+    pub fn is_new(&mut self, key: &str, message: &str, now: Instant) -> bool {
         if let Some((said, at)) = self.by_key.get(key)
             && said == message
             && now.duration_since(*at) < REPEAT
@@ -33,7 +33,7 @@ impl Said {
     }
 
     /// Forgets objects that are gone.
-    pub fn keep(&mut self, present: &HashSet<&str>) {
+    pub fn retain(&mut self, present: &HashSet<&str>) {
         self.by_key.retain(|key, _| present.contains(key.as_str()));
     }
 }
@@ -44,14 +44,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_same_message_comes_again_only_after_a_while_and_another_one_at_once() {
-        let (mut said, now) = (Said::default(), Instant::now());
-        assert!(said.is_news("u", "full", now));
-        assert!(!said.is_news("u", "full", now + REPEAT / 2));
-        assert!(said.is_news("u", "denied", now + REPEAT / 2));
-        assert!(said.is_news("u", "denied", now + REPEAT * 2));
+        let (mut said, now) = (EventDedup::default(), Instant::now());
+        assert!(said.is_new("u", "full", now));
+        assert!(!said.is_new("u", "full", now + REPEAT / 2));
+        assert!(said.is_new("u", "denied", now + REPEAT / 2));
+        assert!(said.is_new("u", "denied", now + REPEAT * 2));
         said.forget("u");
-        assert!(said.is_news("u", "denied", now + REPEAT * 2));
-        said.keep(&HashSet::new());
-        assert!(said.is_news("u", "denied", now + REPEAT * 2));
+        assert!(said.is_new("u", "denied", now + REPEAT * 2));
+        said.retain(&HashSet::new());
+        assert!(said.is_new("u", "denied", now + REPEAT * 2));
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use outrigger_aws::{Error, InstanceId};
 
-/// Why EC2 refused a call by plain IDs.
+/// Problem EC2 refused a call by plain IDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum Problem {
     /// Some of them do not exist.
     NotFound,
     /// Some of them are no instance IDs.
@@ -15,9 +15,9 @@ pub(super) enum Why {
 
 /// A refused call, taken apart.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct BadIds {
     /// What is wrong with those that are named.
-    pub why: Why,
+    pub why: Problem,
     /// The IDs that EC2 names. Empty when its answer does not tell.
     pub named: Vec<InstanceId>,
     /// All others.
@@ -25,10 +25,10 @@ pub(super) struct Refusal {
 }
 
 /// `None` when the error is about the call as a whole and says nothing about single IDs.
-pub(super) fn read(asked: &[InstanceId], error: &Error) -> Option<Refusal> {
+pub(super) fn parse(asked: &[InstanceId], error: &Error) -> Option<BadIds> {
     let why = match error.code()? {
-        "InvalidInstanceID.NotFound" => Why::NotFound,
-        "InvalidInstanceID.Malformed" | "InvalidID" => Why::Malformed,
+        "InvalidInstanceID.NotFound" => Problem::NotFound,
+        "InvalidInstanceID.Malformed" | "InvalidID" => Problem::Malformed,
         _ => return None,
     };
     let words: BTreeSet<&str> = error
@@ -38,13 +38,13 @@ pub(super) fn read(asked: &[InstanceId], error: &Error) -> Option<Refusal> {
     let (named, rest): (Vec<_>, Vec<_>) = asked.iter().cloned().partition(|id| words.contains(id.as_str()));
     // A refusal of a single ID needs no name.
     if named.is_empty() && rest.len() == 1 {
-        return Some(Refusal {
+        return Some(BadIds {
             why,
             named: rest,
             rest: named,
         });
     }
-    Some(Refusal { why, named, rest })
+    Some(BadIds { why, named, rest })
 }
 
 #[cfg(test)]
@@ -55,15 +55,15 @@ mod tests {
         ids.iter().map(|id| InstanceId::new(*id)).collect()
     }
 
-    fn refusal(asked: &[&str], code: &str, message: &str) -> Option<Refusal> {
-        read(&ids(asked), &Error::answered("DescribeInstances", code, message))
+    fn refusal(asked: &[&str], code: &str, message: &str) -> Option<BadIds> {
+        parse(&ids(asked), &Error::answered("DescribeInstances", code, message))
     }
 
     #[test]
     fn the_ids_that_the_answer_names_are_told_from_the_rest() {
         let message = "The instance IDs 'i-0a, i-0c' do not exist";
-        let wanted = Refusal {
-            why: Why::NotFound,
+        let wanted = BadIds {
+            why: Problem::NotFound,
             named: ids(&["i-0a", "i-0c"]),
             rest: ids(&["i-0b"]),
         };
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_single_id_needs_no_name_in_the_answer() {
         let read = refusal(&["i-0a"], "InvalidInstanceID.Malformed", "no").unwrap();
-        assert_eq!((read.why, read.named), (Why::Malformed, ids(&["i-0a"])));
+        assert_eq!((read.why, read.named), (Problem::Malformed, ids(&["i-0a"])));
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
             assert_eq!(refusal(&["i-0a"], code, "i-0a"), None, "{code}");
         }
         assert_eq!(
-            read(&ids(&["i-0a"]), &Error::unanswered("DescribeInstances", "i-0a")),
+            parse(&ids(&["i-0a"]), &Error::unanswered("DescribeInstances", "i-0a")),
             None
         );
     }

@@ -5,36 +5,36 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outrigger_aws::Error;
-use outrigger_aws::limit::Lane;
+use outrigger_aws::limit::Priority;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::answer::Answer;
-use super::cache::Shelf;
-use super::describe::{Answers, Asker};
+use super::cache::Cache;
+use super::describe::{Answers, Describer};
 use super::key::Key;
 
 /// How long a batch is open for what others want, too.
 const WINDOW: Duration = Duration::from_millis(20);
 
 /// All questions and answers.
-pub(super) struct Board {
-    asker: Asker,
+pub(super) struct Batcher {
+    describer: Describer,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    shelf: Shelf,
-    /// Batches that still take keys: at most one in each lane.
-    open: HashMap<Lane, Arc<Batch>>,
+    cache: Cache,
+    /// Batches that still take keys: at most one in each priority.
+    open: HashMap<Priority, Arc<Batch>>,
     /// Batches whose calls have begun.
-    flying: Vec<Arc<Batch>>,
+    in_flight: Vec<Arc<Batch>>,
 }
 
 /// Questions that go to EC2 together.
 struct Batch {
-    lane: Lane,
+    priority: Priority,
     inner: Mutex<Inner>,
     /// Told at each answered call, and closed by the end.
     progress: watch::Sender<()>,
@@ -92,18 +92,18 @@ impl Batch {
 type Waits = Vec<(Arc<Batch>, Vec<Key>)>;
 
 /// Ends a batch, also when its task is torn down in the middle: nobody waits for ever.
-struct Ending<'a>(&'a Board, &'a Arc<Batch>);
+struct Ending<'a>(&'a Batcher, &'a Arc<Batch>);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        state.flying.retain(|batch| !Arc::ptr_eq(batch, self.1));
+        state.in_flight.retain(|batch| !Arc::ptr_eq(batch, self.1));
         if state
             .open
-            .get(&self.1.lane)
+            .get(&self.1.priority)
             .is_some_and(|batch| Arc::ptr_eq(batch, self.1))
         {
-            state.open.remove(&self.1.lane);
+            state.open.remove(&self.1.priority);
         }
         drop(state);
         self.1.inner().ended = true;
@@ -111,16 +111,16 @@ impl Drop for Ending<'_> {
     }
 }
 
-impl Board {
-    pub(super) fn new(asker: Asker) -> Self {
+impl Batcher {
+    pub(super) fn new(describer: Describer) -> Self {
         Self {
-            asker,
+            describer,
             state: Mutex::default(),
         }
     }
 
-    pub(super) fn asker(&self) -> &Asker {
-        &self.asker
+    pub(super) fn describer(&self) -> &Describer {
+        &self.describer
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -131,10 +131,10 @@ impl Board {
     pub(super) async fn answers(
         self: &Arc<Self>,
         keys: BTreeSet<Key>,
-        lane: Lane,
+        priority: Priority,
         max_age: Duration,
     ) -> HashMap<Key, Answer> {
-        let (mut answers, waits) = self.assign(keys, lane, max_age);
+        let (mut answers, waits) = self.assign(keys, priority, max_age);
         for (batch, keys) in waits {
             answers.extend(batch.wait(&keys).await);
         }
@@ -142,18 +142,23 @@ impl Board {
     }
 
     /// What is known, and which batch will answer the rest.
-    fn assign(self: &Arc<Self>, keys: BTreeSet<Key>, lane: Lane, max_age: Duration) -> (HashMap<Key, Answer>, Waits) {
+    fn assign(
+        self: &Arc<Self>,
+        keys: BTreeSet<Key>,
+        priority: Priority,
+        max_age: Duration,
+    ) -> (HashMap<Key, Answer>, Waits) {
         let now = Instant::now();
         let mut state = self.state();
         let mut answers = HashMap::new();
         let mut waits: Waits = state
-            .joinable(lane, max_age, now)
+            .joinable(priority, max_age, now)
             .into_iter()
             .map(|batch| (batch, Vec::new()))
             .collect();
         let mut new = Vec::new();
         for key in keys {
-            if let Some(answer) = state.shelf.fresh(&key, max_age, now) {
+            if let Some(answer) = state.cache.fresh(&key, max_age, now) {
                 answers.insert(key, answer);
             } else if let Some((_, keys)) = waits.iter_mut().find(|(batch, _)| batch.has(&key)) {
                 keys.push(key);
@@ -162,7 +167,7 @@ impl Board {
             }
         }
         if !new.is_empty() {
-            let batch = state.open.entry(lane).or_insert_with(|| self.open(lane));
+            let batch = state.open.entry(priority).or_insert_with(|| self.open(priority));
             batch.inner().keys.extend(new.iter().cloned());
             waits.push((Arc::clone(batch), new));
         }
@@ -172,41 +177,41 @@ impl Board {
 
     /// A new batch, which flies when its window closes. It has a task of its own: a caller that gives up takes no
     /// answer away from others.
-    fn open(self: &Arc<Self>, lane: Lane) -> Arc<Batch> {
+    fn open(self: &Arc<Self>, priority: Priority) -> Arc<Batch> {
         let batch = Arc::new(Batch {
-            lane,
+            priority,
             inner: Mutex::default(),
             progress: watch::Sender::default(),
         });
-        let (board, flying) = (Arc::clone(self), Arc::clone(&batch));
+        let (batcher, in_flight) = (Arc::clone(self), Arc::clone(&batch));
         tokio::spawn(async move {
-            let _ending = Ending(&board, &flying);
+            let _ending = Ending(&batcher, &in_flight);
             tokio::time::sleep(WINDOW).await;
-            board.fly(&flying).await;
+            batcher.send(&in_flight).await;
         });
         batch
     }
 
-    async fn fly(&self, batch: &Arc<Batch>) {
+    async fn send(&self, batch: &Arc<Batch>) {
         let began = Instant::now();
         let keys = {
             let mut state = self.state();
-            state.open.remove(&batch.lane);
-            state.flying.push(Arc::clone(batch));
-            state.shelf.sweep(began);
+            state.open.remove(&batch.priority);
+            state.in_flight.push(Arc::clone(batch));
+            state.cache.sweep(began);
             let mut inner = batch.inner();
             inner.began = Some(began);
             inner.keys.clone()
         };
-        let living = |id: &_| self.state().shelf.is_living(id);
-        let tell = |answers: Answers| self.tell(batch, began, answers);
-        batch.lane.run(self.asker.ask(keys, living, tell)).await;
+        let living = |id: &_| self.state().cache.is_living(id);
+        let publish = |answers: Answers| self.publish(batch, began, answers);
+        batch.priority.run(self.describer.describe(keys, living, publish)).await;
     }
 
-    fn tell(&self, batch: &Batch, began: Instant, answers: Answers) {
+    fn publish(&self, batch: &Batch, began: Instant, answers: Answers) {
         let mut state = self.state();
         for (key, answer) in &answers {
-            state.shelf.put(key.clone(), answer, began);
+            state.cache.put(key.clone(), answer, began);
         }
         drop(state);
         batch.inner().answers.extend(answers);
@@ -215,14 +220,17 @@ impl Board {
 }
 
 impl State {
-    /// Batches of this lane or an earlier one, whose answers will be fresh enough: waiting for a later lane would mean
+    /// Batches of this priority or an earlier one, whose answers will be fresh enough: waiting for a later priority would mean
     /// to wait behind everyone else's calls.
-    fn joinable(&self, lane: Lane, max_age: Duration, now: Instant) -> Vec<Arc<Batch>> {
+    fn joinable(&self, priority: Priority, max_age: Duration, now: Instant) -> Vec<Arc<Batch>> {
         let young = |batch: &&Arc<Batch>| match batch.inner().began {
             None => true,
             Some(began) => !max_age.is_zero() && now.saturating_duration_since(began) <= max_age,
         };
-        let all = self.open.values().chain(&self.flying);
-        all.filter(|batch| batch.lane <= lane).filter(young).cloned().collect()
+        let all = self.open.values().chain(&self.in_flight);
+        all.filter(|batch| batch.priority <= priority)
+            .filter(young)
+            .cloned()
+            .collect()
     }
 }

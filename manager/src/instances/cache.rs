@@ -25,12 +25,12 @@ struct Entry {
 
 /// The answers that are kept. A failure is no answer.
 #[derive(Debug, Default)]
-pub(super) struct Shelf {
+pub(super) struct Cache {
     entries: HashMap<Key, Entry>,
     swept: Option<Instant>,
 }
 
-impl Shelf {
+impl Cache {
     /// The answer, if its call was begun at most `max_age` ago.
     pub(super) fn fresh(&self, key: &Key, max_age: Duration, now: Instant) -> Option<Answer> {
         let entry = self.entries.get(key)?;
@@ -95,48 +95,48 @@ mod tests {
 
     #[test]
     fn an_answer_serves_those_who_accept_its_age() {
-        let (mut shelf, start) = (Shelf::default(), Instant::now());
+        let (mut cache, start) = (Cache::default(), Instant::now());
         let key = Key::Id(InstanceId::new("i-1"));
-        shelf.put(key.clone(), &found("i-1"), start);
+        cache.put(key.clone(), &found("i-1"), start);
         let later = start + Duration::from_secs(10);
-        assert!(shelf.fresh(&key, Duration::from_secs(10), later).is_some());
-        assert!(shelf.fresh(&key, Duration::from_secs(9), later).is_none());
+        assert!(cache.fresh(&key, Duration::from_secs(10), later).is_some());
+        assert!(cache.fresh(&key, Duration::from_secs(9), later).is_none());
         assert!(
-            shelf.fresh(&key, Duration::ZERO, start).is_none(),
+            cache.fresh(&key, Duration::ZERO, start).is_none(),
             "no age at all wants a new call"
         );
     }
 
     #[test]
     fn failures_are_not_kept_and_a_late_answer_does_not_replace_a_newer_one() {
-        let (mut shelf, start) = (Shelf::default(), Instant::now());
+        let (mut cache, start) = (Cache::default(), Instant::now());
         let key = Key::Id(InstanceId::new("i-1"));
         let second = Duration::from_secs(1);
-        shelf.put(key.clone(), &Answer::Absent, start + second);
-        shelf.put(key.clone(), &found("i-1"), start);
+        cache.put(key.clone(), &Answer::Absent, start + second);
+        cache.put(key.clone(), &found("i-1"), start);
         let failed = Answer::Failed(outrigger_aws::Error::unanswered("DescribeInstances", "x"));
-        shelf.put(key.clone(), &failed, start + second * 2);
+        cache.put(key.clone(), &failed, start + second * 2);
         assert!(matches!(
-            shelf.fresh(&key, second * 9, start + second * 2),
+            cache.fresh(&key, second * 9, start + second * 2),
             Some(Answer::Absent)
         ));
     }
 
     #[test]
     fn an_instance_found_by_name_is_known_by_its_id_too() {
-        let (mut shelf, start) = (Shelf::default(), Instant::now());
-        shelf.put(Key::Dns("n".into()), &found("i-1"), start);
-        assert!(shelf.is_living(&InstanceId::new("i-1")));
-        assert!(!shelf.is_living(&InstanceId::new("i-2")));
+        let (mut cache, start) = (Cache::default(), Instant::now());
+        cache.put(Key::Dns("n".into()), &found("i-1"), start);
+        assert!(cache.is_living(&InstanceId::new("i-1")));
+        assert!(!cache.is_living(&InstanceId::new("i-2")));
     }
 
     #[test]
     fn old_answers_are_thrown_away() {
-        let (mut shelf, start) = (Shelf::default(), Instant::now());
-        shelf.put(Key::Dns("n".into()), &found("i-1"), start);
-        shelf.sweep(start + KEEP);
-        assert_eq!(shelf.len(), 2);
-        shelf.sweep(start + KEEP + SWEEP);
-        assert_eq!(shelf.len(), 0);
+        let (mut cache, start) = (Cache::default(), Instant::now());
+        cache.put(Key::Dns("n".into()), &found("i-1"), start);
+        cache.sweep(start + KEEP);
+        assert_eq!(cache.len(), 2);
+        cache.sweep(start + KEEP + SWEEP);
+        assert_eq!(cache.len(), 0);
     }
 }

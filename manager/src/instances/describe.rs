@@ -20,33 +20,33 @@ use outrigger_aws::{Ec2, Error, Instance, InstanceId};
 use outrigger_shared::tags;
 
 use super::answer::Answer;
-use super::bad_ids::{self, Why};
+use super::bad_ids::{self, Problem};
 use super::cache::by_id;
 use super::key::{Key, is_well_formed};
 
 /// How many calls by filter of one batch are under way at the same time: few, since their bucket is the account's.
 const CALLS_AT_ONCE: usize = 4;
 /// How many refusals of plain IDs a batch may cost.
-const REFUSALS: usize = 2;
+const MAX_REFUSALS: usize = 2;
 
 /// Answers of one call.
 pub(super) type Answers = Vec<(Key, Answer)>;
 
 /// Everything that a question needs.
-pub(super) struct Asker {
+pub(super) struct Describer {
     pub ec2: Arc<dyn Ec2>,
     pub cluster_id: String,
     pub vpc_id: String,
 }
 
-impl Asker {
+impl Describer {
     /// Asks about all keys and tells the answers call by call: one for each key. `is_living` knows the IDs that may be
     /// asked for plainly.
-    pub(super) async fn ask(
+    pub(super) async fn describe(
         &self,
         keys: BTreeSet<Key>,
         is_living: impl Fn(&InstanceId) -> bool,
-        tell: impl Fn(Answers) + Sync,
+        publish: impl Fn(Answers) + Sync,
     ) {
         let (mut living, mut ids) = (Vec::new(), Vec::new());
         let (mut names, mut ips, mut fargate) = (Vec::new(), Vec::new(), Vec::new());
@@ -59,36 +59,36 @@ impl Asker {
                 Key::Fargate(ip) => fargate.push(ip),
             }
         }
-        let tell = &tell;
+        let publish = &publish;
         tokio::join!(
             async {
-                ids.extend(self.plainly(living, tell).await);
-                each(ids, tell, |chunk| self.by_filter(chunk)).await;
+                ids.extend(self.by_plain_ids(living, publish).await);
+                each(ids, publish, |chunk| self.by_filter(chunk)).await;
             },
-            each(names, tell, |chunk| self.by_name(chunk)),
-            each(ips, tell, |chunk| self.by_ip(chunk)),
-            each(fargate, tell, |chunk| self.on_fargate(chunk)),
+            each(names, publish, |chunk| self.by_name(chunk)),
+            each(ips, publish, |chunk| self.by_ip(chunk)),
+            each(fargate, publish, |chunk| self.on_fargate(chunk)),
         );
     }
 
     /// Asks by plain IDs, one call after the other. Returns those that are left for the filter.
-    async fn plainly(&self, ids: Vec<InstanceId>, tell: impl Fn(Answers)) -> Vec<InstanceId> {
+    async fn by_plain_ids(&self, ids: Vec<InstanceId>, publish: impl Fn(Answers)) -> Vec<InstanceId> {
         let mut open: VecDeque<Vec<InstanceId>> = ids.chunks(MAX_IDS).map(<[_]>::to_vec).collect();
         let (mut left, mut refusals) = (Vec::new(), 0);
         while let Some(chunk) = open.pop_front() {
-            if refusals == REFUSALS || chunk.len() <= MAX_FILTER_VALUES {
+            if refusals == MAX_REFUSALS || chunk.len() <= MAX_FILTER_VALUES {
                 left.extend(chunk);
                 continue;
             }
             let error = match self.ec2.instances_by_plain_id(&chunk).await {
                 Ok(found) => {
-                    tell(of_ids(chunk, found));
+                    publish(of_ids(chunk, found));
                     continue;
                 }
                 Err(error) => error,
             };
-            let Some(refusal) = bad_ids::read(&chunk, &error) else {
-                tell(failed(chunk.into_iter().map(Key::Id), &error));
+            let Some(refusal) = bad_ids::parse(&chunk, &error) else {
+                publish(failed(chunk.into_iter().map(Key::Id), &error));
                 continue;
             };
             refusals += 1;
@@ -97,9 +97,9 @@ impl Asker {
                 continue;
             }
             let named = refusal.named.into_iter().map(Key::Id);
-            tell(match refusal.why {
-                Why::NotFound => named.map(|key| (key, Answer::Absent)).collect(),
-                Why::Malformed => failed(named, &error),
+            publish(match refusal.why {
+                Problem::NotFound => named.map(|key| (key, Answer::Absent)).collect(),
+                Problem::Malformed => failed(named, &error),
             });
             open.push_front(refusal.rest);
         }
@@ -200,7 +200,7 @@ fn single<T>(group: Option<Vec<T>>, answer: impl Fn(Arc<T>) -> Answer) -> Answer
 }
 
 /// Asks chunk by chunk, a few at the same time.
-async fn each<T, F: Future<Output = Answers>>(items: Vec<T>, tell: impl Fn(Answers), ask: impl Fn(Vec<T>) -> F) {
+async fn each<T, F: Future<Output = Answers>>(items: Vec<T>, publish: impl Fn(Answers), ask: impl Fn(Vec<T>) -> F) {
     let mut chunks: Vec<Vec<T>> = Vec::with_capacity(items.len().div_ceil(MAX_FILTER_VALUES));
     for item in items {
         match chunks.last_mut().filter(|chunk| chunk.len() < MAX_FILTER_VALUES) {
@@ -210,6 +210,6 @@ async fn each<T, F: Future<Output = Answers>>(items: Vec<T>, tell: impl Fn(Answe
     }
     let mut answers = stream::iter(chunks).map(ask).buffer_unordered(CALLS_AT_ONCE);
     while let Some(answered) = answers.next().await {
-        tell(answered);
+        publish(answered);
     }
 }

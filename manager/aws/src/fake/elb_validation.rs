@@ -7,19 +7,19 @@ use super::World;
 use crate::elb::{Attributes, HealthCheck, Listener};
 use crate::{Error, InstanceId};
 
-type Verdict = Result<(), Error>;
+type Validation = Result<(), Error>;
 
-fn invalid(action: &'static str, why: String) -> Verdict {
+fn invalid(action: &'static str, why: String) -> Validation {
     Err(Error::answered(action, "ValidationError", why))
 }
 
-fn unfit(action: &'static str, why: String) -> Verdict {
+fn unfit(action: &'static str, why: String) -> Validation {
     Err(Error::answered(action, "InvalidConfigurationRequest", why))
 }
 
 /// Listeners of one call: ports in range and each once, protocols of one layer, a certificate exactly where the front
 /// is encrypted.
-pub(super) fn listeners(action: &'static str, listeners: &[Listener]) -> Verdict {
+pub(super) fn listeners(action: &'static str, listeners: &[Listener]) -> Validation {
     if listeners.is_empty() {
         return invalid(action, "no listener".to_owned());
     }
@@ -56,7 +56,7 @@ pub(super) fn listeners(action: &'static str, listeners: &[Listener]) -> Verdict
 }
 
 /// A health check: numbers in range, a time-out below the interval, a target of a known form.
-pub(super) fn health_check(action: &'static str, check: &HealthCheck) -> Verdict {
+pub(super) fn health_check(action: &'static str, check: &HealthCheck) -> Validation {
     let in_range = (5..=300).contains(&check.interval)
         && (2..=60).contains(&check.timeout)
         && (2..=10).contains(&check.healthy_threshold)
@@ -86,7 +86,7 @@ pub(super) fn health_check(action: &'static str, check: &HealthCheck) -> Verdict
 }
 
 /// Attributes: numbers in range, and logs only with a bucket.
-pub(super) fn attributes(action: &'static str, attributes: &Attributes) -> Verdict {
+pub(super) fn attributes(action: &'static str, attributes: &Attributes) -> Validation {
     if attributes
         .idle_timeout
         .is_some_and(|seconds| !(1..=4000).contains(&seconds))
@@ -110,7 +110,7 @@ pub(super) fn attributes(action: &'static str, attributes: &Attributes) -> Verdi
 }
 
 /// Security groups of a load balancer: at least one, all there, all of its VPC.
-pub(super) fn groups(world: &World, action: &'static str, groups: &[String], vpc: Option<&String>) -> Verdict {
+pub(super) fn groups(world: &World, action: &'static str, groups: &[String], vpc: Option<&String>) -> Validation {
     if groups.is_empty() {
         return invalid(action, "no security group".to_owned());
     }
@@ -126,7 +126,7 @@ pub(super) fn groups(world: &World, action: &'static str, groups: &[String], vpc
 }
 
 /// Instances to be registered: EC2 must know them, and they must not be on their way out.
-pub(super) fn instances(world: &World, action: &'static str, instances: &[InstanceId]) -> Verdict {
+pub(super) fn instances(world: &World, action: &'static str, instances: &[InstanceId]) -> Validation {
     use crate::ec2::InstanceState::{ShuttingDown, Terminated};
     for id in instances {
         let living = world

@@ -21,9 +21,9 @@ impl Default for Share {
 
 /// A bucket: so many calls at once, and so many more a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Shape {
-    pub size: f64,
-    pub refill: f64,
+pub(super) struct BucketSize {
+    pub capacity: f64,
+    pub refill_rate: f64,
 }
 
 /// The name under which calls by plain IDs, which cannot be paged, are counted besides their action's own. EC2 does not
@@ -33,17 +33,17 @@ pub(super) const BY_PLAIN_ID: &str = "DescribeInstances by plain IDs";
 /// What this process may take of an action's bucket, as EC2 documents them for an account in one region:
 /// <https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html>. Only the reads are shared, as
 /// [`load_balancing`] does, and for its reason. At least one call fits in.
-pub(super) fn of(action: &str, share: Share) -> Shape {
-    let (size, refill) = match action {
+pub(super) fn ec2(action: &str, share: Share) -> BucketSize {
+    let (capacity, refill_rate) = match action {
         BY_PLAIN_ID => (50.0 * share.0, 10.0 * share.0),
         "DescribeInstanceTopology" => (share.0, share.0),
         _ if action.starts_with("Describe") => (100.0 * share.0, 20.0 * share.0),
         "CreateTags" | "DeleteTags" => (100.0, 10.0),
         _ => (50.0, 5.0),
     };
-    Shape {
-        size: f64::max(size, 1.0),
-        refill,
+    BucketSize {
+        capacity: f64::max(capacity, 1.0),
+        refill_rate,
     }
 }
 
@@ -70,17 +70,17 @@ const WRITES: &str = "changes of load balancers";
 /// reads are shared: a write is sent when someone has changed something and waits for it, never as a matter of routine,
 /// and AWS allows few enough of them as it is. With a quarter of one new load balancer in five seconds, thirty new Services
 /// would take ten minutes.
-pub(super) fn load_balancing(bucket: &str, share: Share) -> Shape {
-    let (size, refill) = match bucket {
+pub(super) fn load_balancing(bucket: &str, share: Share) -> BucketSize {
+    let (capacity, refill_rate) = match bucket {
         SLOW => (10.0, 0.2),
         TARGETS => (20.0, 4.0),
         WRITES => (20.0, 3.0),
         READS => (40.0 * share.0, 10.0 * share.0),
         _ => (40.0, 10.0),
     };
-    Shape {
-        size: f64::max(size, 1.0),
-        refill,
+    BucketSize {
+        capacity: f64::max(capacity, 1.0),
+        refill_rate,
     }
 }
 
@@ -99,8 +99,8 @@ mod tests {
     #[test]
     fn reads_have_their_share_with_room_for_one_call_and_writes_the_whole_bucket() {
         let of = |action, share| {
-            let shape = of(action, Share::new(share).unwrap());
-            (shape.size, shape.refill)
+            let size = ec2(action, Share::new(share).unwrap());
+            (size.capacity, size.refill_rate)
         };
         assert_eq!(of("DescribeInstances", 0.25), (25.0, 5.0));
         assert_eq!(of(BY_PLAIN_ID, 0.5), (25.0, 5.0));
@@ -120,8 +120,8 @@ mod tests {
     #[test]
     fn load_balancing_counts_kinds_of_actions_and_shares_the_reads() {
         let of = |action| {
-            let shape = load_balancing(kind_of_action(action), Share::default());
-            (shape.size, shape.refill)
+            let size = load_balancing(kind_of_action(action), Share::default());
+            (size.capacity, size.refill_rate)
         };
         assert_eq!(of("CreateLoadBalancer"), (10.0, 0.2));
         assert_eq!(of("AttachLoadBalancerToSubnets"), (10.0, 0.2));
@@ -130,9 +130,9 @@ mod tests {
         assert_eq!(of("DescribeTargetHealth"), (10.0, 2.5));
         assert_eq!(
             load_balancing(ALL, Share::default()),
-            Shape {
-                size: 40.0,
-                refill: 10.0
+            BucketSize {
+                capacity: 40.0,
+                refill_rate: 10.0
             }
         );
     }

@@ -1,4 +1,4 @@
-//! Waiting for a bucket's tokens, lane by lane.
+//! Waiting for a bucket's tokens, priority by priority.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -11,12 +11,12 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
 use super::bucket::Bucket;
-use super::bucket_size::Shape;
-use super::priority::Lane;
+use super::bucket_size::BucketSize;
+use super::priority::Priority;
 use super::wait_flag::Waiting;
 
-/// The bucket of one action or kind of action, and who waits for it: by lane, then by order of coming.
-pub(super) struct Gate {
+/// The bucket of one action or kind of action, and who waits for it: by priority, then by order of coming.
+pub(super) struct Limiter {
     action: &'static str,
     state: Mutex<State>,
     changed: Notify,
@@ -25,33 +25,33 @@ pub(super) struct Gate {
 struct State {
     bucket: Bucket,
     waiting: BTreeSet<Position>,
-    came: u64,
+    arrivals: u64,
 }
 
-/// The position of a call among those that wait: by lane, then by order of arrival.
-pub(super) type Position = (Lane, u64);
+/// The position of a call among those that wait: by priority, then by order of arrival.
+pub(super) type Position = (Priority, u64);
 
 /// A place in the queue. Whoever gives up leaves it.
-struct Place<'a> {
-    gate: &'a Gate,
+struct QueueEntry<'a> {
+    limiter: &'a Limiter,
     at: Position,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
-        self.gate.state().waiting.remove(&self.at);
-        self.gate.changed.notify_waiters();
+        self.limiter.state().waiting.remove(&self.at);
+        self.limiter.changed.notify_waiters();
     }
 }
 
-impl Gate {
-    pub(super) fn new(action: &'static str, shape: Shape) -> Self {
+impl Limiter {
+    pub(super) fn new(action: &'static str, size: BucketSize) -> Self {
         Self {
             action,
             state: Mutex::new(State {
-                bucket: Bucket::full(shape, Instant::now()),
+                bucket: Bucket::full(size, Instant::now()),
                 waiting: BTreeSet::new(),
-                came: 0,
+                arrivals: 0,
             }),
             changed: Notify::new(),
         }
@@ -62,15 +62,15 @@ impl Gate {
     }
 
     /// The position of a call that arrives now. It keeps this one until it ends, however often it is sent.
-    pub(super) fn arrive(&self, lane: Lane) -> Position {
+    pub(super) fn arrive(&self, priority: Priority) -> Position {
         let mut state = self.state();
-        state.came += 1;
-        (lane, state.came)
+        state.arrivals += 1;
+        (priority, state.arrivals)
     }
 
     /// Waits for a token and takes it. It returns in a poll that began while the call was seen to wait, so that
-    /// [`Turn::is_waiting`](super::Turn::is_waiting) is asked before each time that the call is sent.
-    pub(super) async fn pass(&self, position: Position) {
+    /// [`WaitFlag::is_waiting`](super::WaitFlag::is_waiting) is asked before each time that the call is sent.
+    pub(super) async fn acquire(&self, position: Position) {
         let _waiting = Waiting::begin();
         let place = self.join(position);
         yield_now().await;
@@ -94,18 +94,18 @@ impl Gate {
         }
     }
 
-    /// How long a call in this lane would wait that comes now and lets `more` others go first besides those that wait
+    /// How long a call in this priority would wait that comes now and lets `more` others go first besides those that wait
     /// already.
-    pub(super) fn expected_wait(&self, lane: Lane, more: u32) -> Duration {
+    pub(super) fn expected_wait(&self, priority: Priority, more: u32) -> Duration {
         let state = self.state();
-        let ahead = state.waiting.range(..=(lane, u64::MAX)).count();
+        let ahead = state.waiting.range(..=(priority, u64::MAX)).count();
         let ahead = u32::try_from(ahead).unwrap_or(u32::MAX).saturating_add(more);
         state.bucket.expected_wait(Instant::now(), ahead)
     }
 
-    fn join(&self, at: Position) -> Place<'_> {
+    fn join(&self, at: Position) -> QueueEntry<'_> {
         self.state().waiting.insert(at);
-        Place { gate: self, at }
+        QueueEntry { limiter: self, at }
     }
 
     /// AWS throttled a call that was sent at `sent`.

@@ -1,4 +1,4 @@
-//! The gates of one AWS service, made when they are first needed.
+//! The limiters of one AWS service, made when they are first needed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::bucket_size::Shape;
-use super::limiter::Gate;
-use super::priority::Lane;
+use super::bucket_size::BucketSize;
+use super::limiter::Limiter;
+use super::priority::Priority;
 use super::retries::Retries;
 use crate::{Error, Kind};
 
@@ -31,54 +31,54 @@ impl<'a> Buckets<'a> {
     }
 }
 
-/// Gates by the names of their buckets.
-pub(super) struct Gates {
-    shape: Box<dyn Fn(&str) -> Shape + Send + Sync>,
-    gates: Mutex<HashMap<&'static str, Arc<Gate>>>,
+/// Limiters by the names of their buckets.
+pub(super) struct Limiters {
+    size: Box<dyn Fn(&str) -> BucketSize + Send + Sync>,
+    limiters: Mutex<HashMap<&'static str, Arc<Limiter>>>,
 }
 
-impl Gates {
-    /// Gates whose buckets have these shapes.
-    pub(super) fn new(shape: impl Fn(&str) -> Shape + Send + Sync + 'static) -> Self {
+impl Limiters {
+    /// Limiters whose buckets have these shapes.
+    pub(super) fn new(size: impl Fn(&str) -> BucketSize + Send + Sync + 'static) -> Self {
         Self {
-            shape: Box::new(shape),
-            gates: Mutex::default(),
+            size: Box::new(size),
+            limiters: Mutex::default(),
         }
     }
 
-    fn gate(&self, bucket: &'static str) -> Arc<Gate> {
-        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(Gate::new(bucket, (self.shape)(bucket)));
-        Arc::clone(gates.entry(bucket).or_insert_with(new))
+    fn limiter(&self, bucket: &'static str) -> Arc<Limiter> {
+        let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(Limiter::new(bucket, (self.size)(bucket)));
+        Arc::clone(limiters.entry(bucket).or_insert_with(new))
     }
 
-    /// Sends a call when there is a token in each of these buckets, and tells their gates what AWS said. A throttled call
+    /// Sends a call when there is a token in each of these buckets, and tells their limiters what AWS said. A throttled call
     /// is sent again; meanwhile it keeps its position among the calls that wait.
     pub(super) async fn call<T, F>(&self, buckets: Buckets<'_>, call: impl Fn() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {
         let arrived = |bucket: &&'static str| {
-            let gate = self.gate(bucket);
-            let position = gate.arrive(Lane::current());
-            (gate, position)
+            let limiter = self.limiter(bucket);
+            let position = limiter.arrive(Priority::current());
+            (limiter, position)
         };
         let throttling: Vec<_> = buckets.throttling.iter().map(arrived).collect();
         let others: Vec<_> = buckets.others.iter().map(arrived).collect();
         let mut retries = Retries::default();
 
         loop {
-            for (gate, position) in throttling.iter().chain(&others) {
-                gate.pass(*position).await;
+            for (limiter, position) in throttling.iter().chain(&others) {
+                limiter.acquire(*position).await;
             }
             let sent = Instant::now();
             let answer = call().await;
 
-            for (gate, _) in &throttling {
+            for (limiter, _) in &throttling {
                 match &answer {
-                    Err(error) if error.kind() == Kind::Throttled => gate.throttled(sent),
+                    Err(error) if error.kind() == Kind::Throttled => limiter.throttled(sent),
                     Err(error) if error.kind() == Kind::Transport => {}
-                    _ => gate.answered(sent),
+                    _ => limiter.answered(sent),
                 }
             }
             match answer {
@@ -88,9 +88,9 @@ impl Gates {
         }
     }
 
-    /// How long a call that comes now in this task's lane, and lets `ahead` others go first that have not come yet, would
+    /// How long a call that comes now in this task's priority, and lets `ahead` others go first that have not come yet, would
     /// wait for a token of this bucket.
     pub(super) fn expected_wait(&self, bucket: &'static str, ahead: u32) -> Duration {
-        self.gate(bucket).expected_wait(Lane::current(), ahead)
+        self.limiter(bucket).expected_wait(Priority::current(), ahead)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! AWS counts calls in buckets, for the whole account and region: EC2 those of each action in one of its own, Elastic
 //! Load Balancing those of actions of a kind together. Here are buckets of the same shapes, smaller by a [`Share`]:
-//! others in the account keep the rest. Whoever has to wait does so in a [`Lane`]. Where AWS throttles nevertheless,
+//! others in the account keep the rest. Whoever has to wait does so in a [`Priority`]. Where AWS throttles nevertheless,
 //! since the others took more than their part, the calls of that bucket pause and no others do, and the throttled call is
 //! sent again after the pause.
 
@@ -17,5 +17,5 @@ mod wait_flag;
 
 pub use bucket_size::Share;
 pub use limited::Limited;
-pub use priority::Lane;
-pub use wait_flag::Turn;
+pub use priority::Priority;
+pub use wait_flag::WaitFlag;

@@ -3,12 +3,12 @@
 use std::fmt;
 
 tokio::task_local! {
-    static CURRENT: Lane;
+    static CURRENT: Priority;
 }
 
-/// What a call is for. Of calls that wait for the same budget, those of an earlier lane go first.
+/// What a call is for. Of calls that wait for the same budget, those of an earlier priority go first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lane {
+pub enum Priority {
     /// Someone waits for it: a new Node, a Service.
     Initialize,
     /// Nodes that are in trouble.
@@ -19,19 +19,19 @@ pub enum Lane {
     Background,
 }
 
-impl Lane {
-    /// Runs `calls` in this lane.
+impl Priority {
+    /// Runs `calls` in this priority.
     pub async fn run<T>(self, calls: impl Future<Output = T>) -> T {
         CURRENT.scope(self, calls).await
     }
 
-    /// The lane of the running task; [`Lane::Lifecycle`] where nothing was said.
+    /// The priority of the running task; [`Priority::Lifecycle`] where nothing was said.
     #[must_use]
     pub fn current() -> Self {
-        CURRENT.try_with(|lane| *lane).unwrap_or(Self::Lifecycle)
+        CURRENT.try_with(|priority| *priority).unwrap_or(Self::Lifecycle)
     }
 
-    /// The lane as a label of a metric and in the log.
+    /// The priority as a label of a metric and in the log.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Lane {
     }
 }
 
-impl fmt::Display for Lane {
+impl fmt::Display for Priority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

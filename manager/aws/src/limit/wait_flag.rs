@@ -1,18 +1,18 @@
-//! Telling a call that waits for its turn from one that AWS is slow to answer.
+//! Telling a call that waits for its flag from one that AWS is slow to answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 tokio::task_local! {
-    static CURRENT: Turn;
+    static CURRENT: WaitFlag;
 }
 
-/// Whether a call still waits for its turn, and so has not been sent. Whoever bounds the time that a call may take asks
+/// Whether a call still waits for its flag, and so has not been sent. Whoever bounds the time that a call may take asks
 /// this: waiting for budget may take minutes.
 #[derive(Debug, Clone, Default)]
-pub struct Turn(Arc<AtomicBool>);
+pub struct WaitFlag(Arc<AtomicBool>);
 
-impl Turn {
+impl WaitFlag {
     /// Runs a call that tells by this whether it waits.
     pub async fn run<T>(&self, call: impl Future<Output = T>) -> T {
         CURRENT.scope(self.clone(), call).await
@@ -26,22 +26,22 @@ impl Turn {
 }
 
 /// While this lives, the running call waits.
-pub(super) struct Waiting(Option<Turn>);
+pub(super) struct Waiting(Option<WaitFlag>);
 
 impl Waiting {
     pub(super) fn begin() -> Self {
-        let turn = CURRENT.try_with(Clone::clone).ok();
-        if let Some(turn) = &turn {
-            turn.0.store(true, Ordering::Relaxed);
+        let flag = CURRENT.try_with(Clone::clone).ok();
+        if let Some(flag) = &flag {
+            flag.0.store(true, Ordering::Relaxed);
         }
-        Self(turn)
+        Self(flag)
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if let Some(turn) = &self.0 {
-            turn.0.store(false, Ordering::Relaxed);
+        if let Some(flag) = &self.0 {
+            flag.0.store(false, Ordering::Relaxed);
         }
     }
 }

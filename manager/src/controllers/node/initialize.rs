@@ -24,7 +24,7 @@ use super::log_summary::Tally;
 use super::observe::{self, Seen, ZoneIds};
 use super::retry::Waitlist;
 use super::{apply, desired, plan};
-use crate::instances::Lane;
+use crate::instances::Priority;
 use crate::metrics::ReasonLabel;
 use crate::node_cache::NodeView;
 use crate::node_write::{Part, WriteError};
@@ -220,8 +220,11 @@ impl State {
 async fn initialize_group(work: &Work<'_>, nodes: Vec<Arc<NodeView>>, done: Outcomes) {
     let deps = work.deps;
     let question = async {
-        let seen = observe::hosts(deps, nodes, Lane::Initialize, MAX_AGE).await;
-        let zones = work.zone_ids.covering(deps.ec2.as_ref(), Lane::Initialize, &seen).await;
+        let seen = observe::hosts(deps, nodes, Priority::Initialize, MAX_AGE).await;
+        let zones = work
+            .zone_ids
+            .covering(deps.ec2.as_ref(), Priority::Initialize, &seen)
+            .await;
         (seen, zones)
     };
     // A question to AWS may be dropped at the end, a write may not.

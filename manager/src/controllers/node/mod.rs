@@ -3,9 +3,9 @@
 //! labels equal; labels Nodes with their place in EC2's network.
 //!
 //! ```text
-//! node cache ─names of new Nodes───▶ initialize: observe ─▶ desired ─▶ plan ─▶ apply      lane Initialize
-//!            ─every period, all────▶ refresh:    observe ─▶ addresses, complete ─▶ apply  lane Refresh
-//!            ─names without layers─▶ topology:   observe ─▶ plan ─▶ apply                 lane Background
+//! node cache ─names of new Nodes───▶ initialize: observe ─▶ desired ─▶ plan ─▶ apply      priority Initialize
+//!            ─every period, all────▶ refresh:    observe ─▶ addresses, complete ─▶ apply  priority Refresh
+//!            ─names without layers─▶ topology:   observe ─▶ plan ─▶ apply                 priority Background
 //! ```
 //!
 //! The three flows share the cache and the store of instances, and nothing else: whatever the others do, a new Node

@@ -11,25 +11,25 @@ use super::deps::Deps;
 use super::desired::ZONE_ID;
 use super::error::Waiting;
 use super::host::Host;
-use crate::instances::{Answer, FoundBy, Lane, Target, found_by};
+use crate::instances::{Answer, FoundBy, Priority, Target, found_by};
 use crate::node_cache::NodeView;
 
 /// A Node and what it runs on, or why that is not known.
 pub(super) type Seen = (Arc<NodeView>, Result<Host, Waiting>);
 
 /// Finds what many Nodes run on. Answers that are younger than `max_age` serve.
-pub(super) async fn hosts(deps: &Deps, nodes: Vec<Arc<NodeView>>, lane: Lane, max_age: Duration) -> Vec<Seen> {
-    let answers = deps.instances.describe(nodes, lane, max_age).await;
+pub(super) async fn hosts(deps: &Deps, nodes: Vec<Arc<NodeView>>, priority: Priority, max_age: Duration) -> Vec<Seen> {
+    let answers = deps.instances.describe(nodes, priority, max_age).await;
     answers
         .into_iter()
         .map(|(node, answer)| {
-            let seen = living(&node, answer, lane);
+            let seen = living(&node, answer, priority);
             (node, seen)
         })
         .collect()
 }
 
-fn living(node: &NodeView, answer: Answer, lane: Lane) -> Result<Host, Waiting> {
+fn living(node: &NodeView, answer: Answer, priority: Priority) -> Result<Host, Waiting> {
     let wanted = || Target::of(node).to_string();
     match answer {
         Answer::Found(instance) if instance.state == Some(InstanceState::Terminated) => {
@@ -37,7 +37,7 @@ fn living(node: &NodeView, answer: Answer, lane: Lane) -> Result<Host, Waiting> 
         }
         Answer::Found(instance) => {
             let by = found_by(node, &instance);
-            if lane == Lane::Initialize && matches!(by, FoundBy::IdInName | FoundBy::Ip) {
+            if priority == Priority::Initialize && matches!(by, FoundBy::IdInName | FoundBy::Ip) {
                 tracing::info!(node = node.name(), instance = %instance.id, %by, "its name is no private DNS name; the instance was found");
             }
             Ok(Host::Instance(instance))
@@ -63,7 +63,7 @@ impl ZoneIds {
     pub(super) async fn covering(
         &self,
         ec2: &dyn Ec2,
-        lane: Lane,
+        priority: Priority,
         seen: &[Seen],
     ) -> (Arc<HashMap<String, String>>, Option<Error>) {
         let mut known = self.known.lock().await;
@@ -74,7 +74,7 @@ impl ZoneIds {
         if !needed {
             return (Arc::clone(&known), None);
         }
-        match lane.run(ec2.availability_zones()).await {
+        match priority.run(ec2.availability_zones()).await {
             Ok(zones) => {
                 let ids = zones.into_iter().filter_map(|zone| Some((zone.name, zone.id?)));
                 let old = known.iter().map(|(zone, id)| (zone.clone(), id.clone()));

@@ -20,7 +20,7 @@ use super::observe::{self, Seen, ZoneIds};
 use super::plan::completion::{complete, lacks_something};
 use super::plan::rewrite_limit::{Complete, Completions, Refresh, Rewrites};
 use super::{apply, desired};
-use crate::instances::{Lane, Target};
+use crate::instances::{Priority, Target};
 use crate::metrics::KindLabel;
 use crate::node_cache::NodeView;
 use crate::node_write::{Part, WriteError};
@@ -134,7 +134,7 @@ async fn pass(
 ) -> Result<(), Error> {
     let mut tally = Tally::default();
     let question = async {
-        let seen = observe::hosts(deps, nodes, Lane::Refresh, MAX_AGE).await;
+        let seen = observe::hosts(deps, nodes, Priority::Refresh, MAX_AGE).await;
         let zones = zones(deps, zone_ids, &seen, &mut tally).await;
         (seen, zones)
     };
@@ -167,7 +167,7 @@ async fn zones(deps: &Deps, zone_ids: &ZoneIds, seen: &[Seen], tally: &mut Tally
     if !*deps.kubelets_external.borrow() {
         return Arc::default();
     }
-    let (zones, failed) = zone_ids.covering(deps.ec2.as_ref(), Lane::Refresh, seen).await;
+    let (zones, failed) = zone_ids.covering(deps.ec2.as_ref(), Priority::Refresh, seen).await;
     if let Some(error) = failed {
         tally.add("Zones", "any", || error.to_string());
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::deps::Deps;
 use super::plan::{Finding, Memory, Seen};
-use crate::instances::{Answer, Lane, Target};
+use crate::instances::{Answer, Priority, Target};
 use crate::metrics::CloudCallLabels;
 use crate::node_cache::NodeView;
 
@@ -55,7 +55,7 @@ pub(super) async fn nodes(deps: &Deps, memory: &Memory, troubles: &mut Troubles)
         .collect();
     let mut failures = BTreeMap::new();
     if !troubled.is_empty() {
-        let answers = deps.instances.describe(troubled, Lane::Lifecycle, MAX_AGE).await;
+        let answers = deps.instances.describe(troubled, Priority::Lifecycle, MAX_AGE).await;
         for (node, answer) in answers {
             let finding = finding(answer, &mut failures);
             count(deps, &finding);
@@ -113,7 +113,7 @@ async fn confirm(deps: &Deps, memory: &Memory, seen: &mut [Seen], failures: &mut
     }
     let ids: BTreeSet<InstanceId> = candidates.iter().map(|(_, id)| id.clone()).collect();
     let ids: Vec<InstanceId> = ids.into_iter().collect();
-    let absent = match deps.instances.confirm_absent(&ids, Lane::Lifecycle).await {
+    let absent = match deps.instances.confirm_absent(&ids, Priority::Lifecycle).await {
         Ok(absent) => absent,
         Err(error) => {
             *failures.entry(cause(&error)).or_default() += ids.len();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use outrigger_aws::limit::Lane;
+use outrigger_aws::limit::Priority;
 use outrigger_aws::{Error as AwsError, Instance, InstanceState, Kind};
 use outrigger_leader::NotLeader;
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use super::deps::Deps;
 use super::failures::{self, Failures};
 use super::plan::{Member, Plan, Step, Work};
 use crate::aws_write::write;
-use crate::event_dedup::Said;
+use crate::event_dedup::EventDedup;
 use crate::events::{EventType, about_cluster, about_node};
 use crate::instances::Answer;
 use crate::node_cache::NodeView;
@@ -42,7 +42,7 @@ pub(super) struct Outcome {
 /// What writes of later passes depend on.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    said: Mutex<Said>,
+    events: Mutex<EventDedup>,
     denials: Mutex<Denials>,
 }
 
@@ -101,7 +101,7 @@ pub(super) async fn apply(
         .try_for_each_concurrent(AT_ONCE, |work| writes.node(work, members, &instances))
         .await?;
     let present: HashSet<&str> = members.iter().map(|member| member.node.uid()).collect();
-    lock(&memory.said).keep(&present);
+    lock(&memory.events).retain(&present);
     Ok(Outcome {
         changed: writes.changed.load(Ordering::Relaxed),
         failed: lock(&writes.failures).log(),
@@ -142,7 +142,7 @@ impl Writes<'_> {
             return Ok(Err(error));
         }
         tracing::info!(action, resource, about, "changing routes");
-        let answer = Lane::Initialize.run(write(&self.deps.permit, action, call)).await?;
+        let answer = Priority::Initialize.run(write(&self.deps.permit, action, call)).await?;
         match &answer {
             Ok(()) => self.changed.store(true, Ordering::Relaxed),
             Err(error) if error.kind() == Kind::Throttled => self.throttled.store(true, Ordering::Relaxed),
@@ -185,7 +185,7 @@ impl Writes<'_> {
         if nodes.is_empty() || self.ends() {
             return HashMap::new();
         }
-        let answers = self.deps.instances.describe(nodes, Lane::Initialize, FRESH).await;
+        let answers = self.deps.instances.describe(nodes, Priority::Initialize, FRESH).await;
         answers
             .into_iter()
             .map(|(node, answer)| (node.uid().to_owned(), answer))
@@ -208,7 +208,7 @@ impl Writes<'_> {
             Done::Later => Ok(()),
             Done::Bare => self.condition(node, false).await,
             Done::Routed => {
-                lock(&self.memory.said).forget(node.uid());
+                lock(&self.memory.events).forget(node.uid());
                 self.condition(node, true).await
             }
             Done::Unrouted(why) => {
@@ -251,7 +251,7 @@ impl Writes<'_> {
     fn tell(&self, node: &NodeView, why: &str) {
         lock(&self.failures).add("a Node has no route", &format!("{}: {why}", node.name()));
         let message = format!("The Node's Pods cannot be reached by a route: {why}");
-        if lock(&self.memory.said).is_news(node.uid(), &message, Instant::now()) {
+        if lock(&self.memory.events).is_new(node.uid(), &message, Instant::now()) {
             let (about, permit) = (about_node(node), &self.deps.permit);
             let events = &self.deps.events;
             events.record(permit, &about, EventType::Warning, "FailedToCreateRoute", &message);

@@ -7,7 +7,7 @@ use outrigger_aws::Error;
 use tokio::time::Instant;
 
 use super::failures;
-use crate::event_dedup::Said;
+use crate::event_dedup::EventDedup;
 
 /// The action for which two others serve while it is denied.
 pub(super) const REPLACE: &str = "ReplaceRoute";
@@ -20,7 +20,7 @@ pub(super) const REPLACE_AGAIN: Duration = Duration::from_secs(1800);
 #[derive(Debug, Default)]
 pub(super) struct Denials {
     by_call: HashMap<(&'static str, String), (Error, Instant)>,
-    said: Said,
+    events: EventDedup,
 }
 
 impl Denials {
@@ -37,7 +37,7 @@ impl Denials {
             .map(|(error, _)| error.clone())
     }
 
-    /// Takes in a denial. Returns the message to report: one for each action, repeated as [`Said`] does.
+    /// Takes in a denial. Returns the message to report: one for each action, repeated as [`EventDedup`] does.
     pub(super) fn add(&mut self, action: &'static str, resource: &str, error: &Error, now: Instant) -> Option<String> {
         self.by_call.insert((action, resource.to_owned()), (error.clone(), now));
         let explained = failures::explain(error, resource);
@@ -46,7 +46,7 @@ impl Denials {
         } else {
             explained
         };
-        self.said.is_news(action, "", now).then_some(message)
+        self.events.is_new(action, "", now).then_some(message)
     }
 }
 

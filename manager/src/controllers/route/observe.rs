@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipnet::Ipv4Net;
 use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::{Filter, RouteTable, RouteTarget};
-use outrigger_aws::limit::Lane;
+use outrigger_aws::limit::Priority;
 use outrigger_shared::tags;
 use tokio::time::Instant;
 
@@ -31,7 +31,7 @@ pub(super) struct Membership(HashMap<InstanceId, (bool, Instant)>);
 
 /// Reads tables and Nodes. In the steady state that is one call.
 pub(super) async fn observe(deps: &Deps, membership: &mut Membership) -> Result<Observed, Unread> {
-    let tables = Lane::Refresh.run(tables(deps)).await?;
+    let tables = Priority::Refresh.run(tables(deps)).await?;
     let mut members = members(deps, membership).await;
     let targets = targets(deps, &tables);
     let failures = membership.refresh(deps, &members, &targets).await;
@@ -82,7 +82,10 @@ async fn members(deps: &Deps, membership: &mut Membership) -> Vec<Member> {
         .collect();
     let mut named: HashMap<String, Host> = HashMap::new();
     if !by_name.is_empty() {
-        let answers = deps.instances.describe(by_name, Lane::Initialize, NAMES_FRESH).await;
+        let answers = deps
+            .instances
+            .describe(by_name, Priority::Initialize, NAMES_FRESH)
+            .await;
         for (node, answer) in answers {
             let host = host(answer);
             if let Host::Instance(id) = &host {
@@ -182,7 +185,7 @@ impl Membership {
             return HashMap::new();
         }
 
-        let answers = deps.instances.by_id(&unknown, Lane::Initialize, NAMES_FRESH).await;
+        let answers = deps.instances.by_id(&unknown, Priority::Initialize, NAMES_FRESH).await;
         let mut failures = HashMap::new();
         for (id, answer) in answers {
             match answer {

@@ -7,7 +7,7 @@ use outrigger_aws::{Error, Instance, InstanceId, InstanceState};
 
 use super::names;
 use super::targets::NodeInstance;
-use crate::instances::{Answer, Instances, Lane};
+use crate::instances::{Answer, Instances, Priority};
 
 /// How old an answer may be about an instance of the cluster. The in-tree provider keeps its instances as long.
 const MAX_AGE: Duration = Duration::from_secs(600);
@@ -46,7 +46,7 @@ impl NodeInstances {
 
     async fn ask(&self, ids: Vec<InstanceId>, max_age: Duration) -> Result<BTreeMap<InstanceId, NodeInstance>, Error> {
         let mut found = BTreeMap::new();
-        for (id, answer) in self.store.by_id(&ids, Lane::Lifecycle, max_age).await {
+        for (id, answer) in self.store.by_id(&ids, Priority::Lifecycle, max_age).await {
             match answer {
                 Answer::Found(instance) => {
                     found.insert(id, self.judge(&instance));

@@ -12,7 +12,7 @@ use super::deps::Deps;
 use super::label;
 use super::queue::{Action, Batch};
 use crate::aws_write::write;
-use crate::instances::{Answer, Lane};
+use crate::instances::{Answer, Priority};
 use crate::node_cache::NodeView;
 use crate::node_patch;
 use crate::node_write::{self, Part, WriteError};
@@ -80,7 +80,7 @@ pub(super) async fn apply(deps: &Deps, batch: Batch) -> Result<Applied, NotLeade
 /// Those that have the cluster's tag, and verdicts for the others. A provider ID is what somebody wrote, so it does not
 /// say that the instance belongs to the cluster.
 async fn in_cluster(deps: &Deps, ids: Vec<InstanceId>) -> (Vec<InstanceId>, Vec<(InstanceId, Verdict)>) {
-    let answers = deps.instances.by_id(&ids, Lane::Background, MEMBERSHIP_AGE).await;
+    let answers = deps.instances.by_id(&ids, Priority::Background, MEMBERSHIP_AGE).await;
     let (mut members, mut others) = (Vec::new(), Vec::new());
     for id in ids {
         match answers.get(&id) {
@@ -97,11 +97,11 @@ async fn send(deps: &Deps, action: Action, ids: &[InstanceId]) -> Result<Result<
     let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
     match action {
         Action::Tag => {
-            let call = Lane::Background.run(deps.ec2.create_tags(&ids, &deps.tags));
+            let call = Priority::Background.run(deps.ec2.create_tags(&ids, &deps.tags));
             write(&deps.permit, "CreateTags", call).await
         }
         Action::Untag => {
-            let call = Lane::Background.run(deps.ec2.delete_tags(&ids, &deps.tags));
+            let call = Priority::Background.run(deps.ec2.delete_tags(&ids, &deps.tags));
             write(&deps.permit, "DeleteTags", call).await
         }
     }
@@ -147,7 +147,7 @@ async fn bad_ones(
     // EC2 may name one at a time: from the second time on all of them are looked for at once.
     let mut bad: Vec<_> = named.iter().map(|id| (id.clone(), kind.verdict())).collect();
     if asked.len() > 1 && (named.is_empty() || round > 0) {
-        let answers = deps.instances.by_id(asked, Lane::Background, Duration::ZERO).await;
+        let answers = deps.instances.by_id(asked, Priority::Background, Duration::ZERO).await;
         let absent = asked
             .iter()
             .filter(|id| !named.contains(id) && matches!(answers.get(*id), Some(Answer::Absent)));

@@ -20,9 +20,9 @@ use super::pace::Pace;
 use super::queue::{Action, Book, Seen};
 use crate::aws_errors;
 use crate::backoff::Backoff;
-use crate::event_dedup::Said;
+use crate::event_dedup::EventDedup;
 use crate::events::{EventType, about_cluster};
-use crate::instances::{Answer, Lane};
+use crate::instances::{Answer, Priority};
 use crate::metrics::{Queue, Working};
 use crate::node_cache::NodeView;
 use crate::node_write::WriteError;
@@ -57,7 +57,7 @@ pub(super) struct Work {
     /// When each reason of a failure was logged last.
     said: HashMap<String, Instant>,
     /// Which denied actions were reported by an Event.
-    reported: Said,
+    reported: EventDedup,
     under_way: JoinSet<Outcome>,
     /// When AWS last set or removed tags: what EC2 said before is no evidence of lost tags.
     last_written: Option<Instant>,
@@ -81,7 +81,7 @@ impl Work {
             pause: Backoff::new(PAUSE.0, PAUSE.1),
             is_refused: false,
             said: HashMap::new(),
-            reported: Said::default(),
+            reported: EventDedup::default(),
             under_way: JoinSet::new(),
             last_written: None,
             queue,
@@ -245,7 +245,7 @@ impl Work {
 
     /// Emits one Event for each denied action, however many Nodes it concerns.
     fn report_denied(&mut self, id: &InstanceId, error: &AwsError) {
-        if !self.reported.is_news(error.operation(), "", Instant::now()) {
+        if !self.reported.is_new(error.operation(), "", Instant::now()) {
             return;
         }
         let message = format!(
@@ -308,7 +308,11 @@ impl Work {
     /// Asks whether EC2 knows them by now: one describe for all, not a try to tag each.
     pub(super) async fn look_for_missing(&mut self) {
         let awaited = self.book.awaited();
-        let answers = self.deps.instances.by_id(&awaited, Lane::Background, MISSING_AGE).await;
+        let answers = self
+            .deps
+            .instances
+            .by_id(&awaited, Priority::Background, MISSING_AGE)
+            .await;
         for id in &awaited {
             if matches!(answers.get(id), Some(Answer::Found(found)) if self.deps.instances.in_cluster(found)) {
                 self.book.repair(id);
@@ -324,7 +328,7 @@ impl Work {
         // Younger than the write, so not of the same moment either.
         let since_write = since_write.saturating_sub(Duration::from_millis(1));
         let age = since_write.min(period / DRIFT_AGE);
-        let answers = self.deps.instances.by_id(&settled, Lane::Background, age).await;
+        let answers = self.deps.instances.by_id(&settled, Priority::Background, age).await;
         let mut lost = 0;
         for id in &settled {
             let Some(Answer::Found(found)) = answers.get(id) else {

@@ -107,6 +107,6 @@ impl Elb for Limited<dyn Elb> {
     }
 
     fn expected_wait(&self, action: &str, ahead: u32) -> Duration {
-        self.gates.expected_wait(bucket_size::kind_of_action(action), ahead)
+        self.limiters.expected_wait(bucket_size::kind_of_action(action), ahead)
     }
 }

@@ -134,6 +134,6 @@ impl Elbv2 for Limited<dyn Elbv2> {
     }
 
     fn expected_wait(&self, action: &str, ahead: u32) -> Duration {
-        self.gates.expected_wait(bucket_size::kind_of_action(action), ahead)
+        self.limiters.expected_wait(bucket_size::kind_of_action(action), ahead)
     }
 }

@@ -7,25 +7,25 @@ mod elbv2;
 use std::sync::Arc;
 
 use super::bucket_size::{self, Share};
-use super::limiters::{Buckets, Gates};
+use super::limiters::{Buckets, Limiters};
 use crate::{Ec2, Elb, Elbv2, Error};
 
-/// An [`Ec2`], [`Elb`] or [`Elbv2`] whose calls wait until there is budget for them, in the lane of
-/// [`super::Lane::run`].
+/// An [`Ec2`], [`Elb`] or [`Elbv2`] whose calls wait until there is budget for them, in the priority of
+/// [`super::Priority::run`].
 ///
 /// Each page of a list is a call. A call that AWS throttles had no effect: it waits until the pause of its bucket is over
 /// and is sent again, up to five times within a minute, and only then fails.
 pub struct Limited<T: ?Sized = dyn Ec2> {
     inner: Arc<T>,
-    gates: Gates,
+    limiters: Limiters,
 }
 
 impl Limited<dyn Ec2> {
     /// Calls of EC2; of the reads only this share of the account's budget is taken. EC2 has a bucket for each action.
     #[must_use]
     pub fn new(inner: Arc<dyn Ec2>, share: Share) -> Self {
-        let gates = Gates::new(move |action| bucket_size::of(action, share));
-        Self { inner, gates }
+        let limiters = Limiters::new(move |action| bucket_size::ec2(action, share));
+        Self { inner, limiters }
     }
 }
 
@@ -33,8 +33,8 @@ impl Limited<dyn Elb> {
     /// Calls about classic load balancers; of the reads only this share of the account's budget is taken.
     #[must_use]
     pub fn elb(inner: Arc<dyn Elb>, share: Share) -> Self {
-        let gates = load_balancing(share);
-        Self { inner, gates }
+        let limiters = load_balancing(share);
+        Self { inner, limiters }
     }
 }
 
@@ -42,13 +42,13 @@ impl Limited<dyn Elbv2> {
     /// Calls about network load balancers; of the reads only this share of the account's budget is taken.
     #[must_use]
     pub fn elbv2(inner: Arc<dyn Elbv2>, share: Share) -> Self {
-        let gates = load_balancing(share);
-        Self { inner, gates }
+        let limiters = load_balancing(share);
+        Self { inner, limiters }
     }
 }
 
-fn load_balancing(share: Share) -> Gates {
-    Gates::new(move |bucket| bucket_size::load_balancing(bucket, share))
+fn load_balancing(share: Share) -> Limiters {
+    Limiters::new(move |bucket| bucket_size::load_balancing(bucket, share))
 }
 
 impl<T: ?Sized> Limited<T> {
@@ -63,7 +63,7 @@ impl<T: ?Sized> Limited<T> {
             throttling: &[kind],
             others: &[bucket_size::ALL],
         };
-        self.gates.call(buckets, call).await
+        self.limiters.call(buckets, call).await
     }
 }
 

@@ -20,7 +20,7 @@ use super::desired::ZONE_ID;
 use crate::controllers::node::apply;
 use crate::controllers::node::deps::Deps;
 use crate::controllers::node::error::Error;
-use crate::instances::{Lane, Target};
+use crate::instances::{Priority, Target};
 use crate::node_cache::NodeView;
 use crate::node_patch;
 use crate::node_write::{Part, WriteError};
@@ -100,7 +100,7 @@ async fn step(
         return Ok(());
     }
     let ids: Vec<InstanceId> = asked.iter().map(|one| one.id.clone()).collect();
-    let question = Lane::Background.run(deps.ec2.instance_topology(&ids));
+    let question = Priority::Background.run(deps.ec2.instance_topology(&ids));
     let Some(answer) = stop.run_until_cancelled(question).await else {
         return Ok(());
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::ec2::{IpPermission, SecurityGroup};
-use outrigger_aws::limit::Lane;
+use outrigger_aws::limit::Priority;
 use outrigger_aws::{Filter, Kind};
 
 use super::super::apply::apply;
@@ -63,7 +63,7 @@ impl Reconciler {
                 let group = inventory.groups.iter().find(|other| other.id == *group);
                 if let Some(group) = group.filter(|_| !self.hands_off()) {
                     // Others wait for the lock that this takes.
-                    Box::pin(Lane::Lifecycle.run(self.delete_rules(group, description))).await?;
+                    Box::pin(Priority::Lifecycle.run(self.delete_rules(group, description))).await?;
                 }
             }
             What::Group(id) => self.delete_group(id).await?,
