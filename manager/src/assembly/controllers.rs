@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Assembly, NODE_WINDOW};
 use crate::cloud_config::{CloudConfig, HealthProbeMode};
-use crate::controllers::node::desired::Place;
+use crate::controllers::node::desired::ClusterSettings;
 use crate::controllers::{node, node_ipam, node_lifecycle, route, service, tagging};
 use crate::events::Recorder;
 
@@ -68,7 +68,7 @@ impl Assembly {
             ec2: Arc::clone(&self.cloud.clients.ec2),
             instances: self.instances.clone(),
             topology: self.cloud.config.topology_instance_types.clone().into(),
-            place: Place {
+            place: ClusterSettings {
                 region: self.cloud.region.clone(),
                 families: self.cloud.config.ip_families(),
             },

@@ -7,7 +7,7 @@ use outrigger_aws::Ec2;
 use outrigger_leader::Permit;
 use tokio::sync::watch;
 
-use super::desired::Place;
+use super::desired::ClusterSettings;
 use super::topology::Pattern;
 use crate::events::Recorder;
 use crate::instances::Instances;
@@ -23,7 +23,7 @@ pub struct Deps {
     /// EC2, for zones and the network's topology.
     pub ec2: Arc<dyn Ec2>,
     /// Region and address families.
-    pub place: Place,
+    pub place: ClusterSettings,
     /// The instance types of which EC2 tells their place in the network.
     pub topology: Pattern,
     /// Nodes initialized at the same time, at least 1.

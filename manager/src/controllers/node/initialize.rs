@@ -20,9 +20,9 @@ use super::deps::Deps;
 use super::desired::ZONE_ID;
 use super::desired::addresses;
 use super::error::{Error, Waiting};
-use super::log_summary::Tally;
-use super::observe::{self, Seen, ZoneIds};
-use super::retry::Waitlist;
+use super::log_summary::LogSummary;
+use super::observe::{self, ObservedHost, ZoneIds};
+use super::retry::RetryQueue;
 use super::{apply, desired, plan};
 use crate::instances::Priority;
 use crate::metrics::ReasonLabel;
@@ -32,10 +32,10 @@ use crate::node_write::{Part, WriteError};
 /// What was just asked need not be asked again; what was asked before a Node's last try must be.
 const MAX_AGE: Duration = Duration::from_millis(500);
 
-/// Labels repaired at the same time. They concern Nodes that work, so they take few of the API server's hands.
+/// Labels repaired at the same time. They concern Nodes that shared, so they take few of the API server's hands.
 const REPAIRS: usize = 4;
 
-/// Name of the queue in metrics `workqueue_*`. A Node waits from the look that finds that it wants something until its
+/// Name of the queue in metrics `workqueue_*`. A Node waits from the look that finds that it needs_work something until its
 /// turn comes to be written.
 const QUEUE: &str = "Nodes";
 
@@ -43,7 +43,7 @@ type Outcome = (Arc<NodeView>, Result<(), Waiting>);
 type Outcomes = mpsc::UnboundedSender<Outcome>;
 
 /// What many groups share.
-struct Work<'a> {
+struct Shared<'a> {
     deps: &'a Deps,
     zone_ids: &'a ZoneIds,
     stop: &'a CancellationToken,
@@ -53,7 +53,7 @@ struct Work<'a> {
 
 /// Initializes Nodes until `stop`; writes that are under way then are finished.
 pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToken) -> Result<(), Error> {
-    let work = Work {
+    let shared = Shared {
         deps,
         zone_ids,
         stop,
@@ -62,7 +62,7 @@ pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToke
     };
     let changes = deps
         .nodes
-        .subscribe_where(|was, is| was.is_some_and(wants) || is.is_some_and(wants));
+        .subscribe_where(|was, is| was.is_some_and(needs_work) || is.is_some_and(needs_work));
     let (done, mut outcomes) = mpsc::unbounded_channel();
     let mut running: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
     let mut state = State::default();
@@ -76,15 +76,15 @@ pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToke
                 result = state.settle_all(deps, outcome, &mut outcomes);
             }
             Some(()) = running.next(), if !running.is_empty() => {}
-            () = sleep_until(window_ends.or_else(|| state.waitlist.next_due())) => {
+            () = sleep_until(window_ends.or_else(|| state.retries.next_due())) => {
                 window_ends = None;
                 let mut names = changes.take();
-                names.extend(state.waitlist.due(Instant::now()));
-                state.begin(&work, names, &done, &running);
+                names.extend(state.retries.due(Instant::now()));
+                state.begin(&shared, names, &done, &running);
             }
             () = changes.changed(), if window_ends.is_none() => window_ends = Some(Instant::now() + deps.window),
-            () = sleep_until(state.tally.due()) => {
-                state.tally.say("Nodes wait for their initialization", Instant::now());
+            () = sleep_until(state.summary.due()) => {
+                state.summary.log("Nodes wait for their initialization", Instant::now());
             }
         }
     }
@@ -100,7 +100,7 @@ pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToke
 }
 
 /// Whether a Node is any business of this flow.
-fn wants(node: &NodeView) -> bool {
+fn needs_work(node: &NodeView) -> bool {
     node.has_taint(taints::UNINITIALIZED) || !plan::repair_labels(node).is_empty()
 }
 
@@ -114,35 +114,35 @@ async fn sleep_until(due: Option<Instant>) {
 /// Who waits, who is being worked on, and what is to be said.
 #[derive(Default)]
 struct State {
-    waitlist: Waitlist,
+    retries: RetryQueue,
     busy: BTreeSet<String>,
-    tally: Tally,
+    summary: LogSummary,
 }
 
 impl State {
     /// Begins with those of these Nodes that want something now.
     fn begin<'a>(
         &mut self,
-        work: &'a Work<'a>,
+        shared: &'a Shared<'a>,
         names: BTreeSet<String>,
         done: &Outcomes,
         running: &FuturesUnordered<BoxFuture<'a, ()>>,
     ) {
         let now = Instant::now();
-        let queue = work.deps.metrics.queue(QUEUE);
+        let queue = shared.deps.metrics.queue(QUEUE);
         let mut tainted = Vec::new();
         for name in names {
             if self.busy.contains(&name) {
                 // Its outcome is not known yet; it is looked at again after that.
-                self.waitlist.hold(&name, now);
+                self.retries.hold(&name, now);
                 continue;
             }
-            match work.deps.nodes.node(&name) {
+            match shared.deps.nodes.node(&name) {
                 None => {
                     queue.forget(&name);
-                    self.waitlist.forget(&name);
+                    self.retries.forget(&name);
                 }
-                Some(node) if !self.waitlist.may_try(&name, node.uid(), now) => {}
+                Some(node) if !self.retries.may_try(&name, node.uid(), now) => {}
                 Some(node) if node.has_taint(taints::UNINITIALIZED) => {
                     queue.add(&name);
                     self.take(&name, now);
@@ -151,18 +151,18 @@ impl State {
                 Some(node) if !plan::repair_labels(&node).is_empty() => {
                     queue.add(&name);
                     self.take(&name, now);
-                    running.push(repair(work, node, done.clone()).boxed());
+                    running.push(repair(shared, node, done.clone()).boxed());
                 }
-                Some(_) => self.waitlist.forget(&name),
+                Some(_) => self.retries.forget(&name),
             }
         }
         for group in tainted.chunks(MAX_FILTER_VALUES) {
-            running.push(initialize_group(work, group.to_vec(), done.clone()).boxed());
+            running.push(initialize_group(shared, group.to_vec(), done.clone()).boxed());
         }
     }
 
     fn take(&mut self, name: &str, now: Instant) {
-        self.waitlist.hold(name, now);
+        self.retries.hold(name, now);
         self.busy.insert(name.to_owned());
     }
 
@@ -179,7 +179,7 @@ impl State {
             next = outcomes.try_recv().ok();
         }
         deps.metrics.nodes_waiting.clear();
-        for (reason, count) in self.waitlist.by_reason() {
+        for (reason, count) in self.retries.by_reason() {
             deps.metrics
                 .nodes_waiting
                 .get_or_create(&ReasonLabel { reason })
@@ -194,11 +194,11 @@ impl State {
         self.busy.remove(node.name());
         let waiting = match outcome {
             Ok(()) => {
-                self.waitlist.settled(node.name(), node.uid(), now);
+                self.retries.settled(node.name(), node.uid(), now);
                 return Ok(());
             }
             Err(Waiting::Write(WriteError::Gone)) => {
-                self.waitlist.forget(node.name());
+                self.retries.forget(node.name());
                 return Ok(());
             }
             Err(Waiting::Write(WriteError::NotLeader(lost))) => return Err(lost.into()),
@@ -206,29 +206,29 @@ impl State {
         };
         deps.metrics.queue(QUEUE).retry();
         let reason = waiting.reason();
-        let say = self.waitlist.failed(node.name(), node.uid(), reason, now);
-        if say.log {
-            self.tally.add(reason, node.name(), || apply::chain(&waiting));
+        let report = self.retries.failed(node.name(), node.uid(), reason, now);
+        if report.log {
+            self.summary.add(reason, node.name(), || apply::chain(&waiting));
         }
-        if say.event {
+        if report.event {
             apply::report_waiting(deps, &node, &waiting);
         }
         Ok(())
     }
 }
 
-async fn initialize_group(work: &Work<'_>, nodes: Vec<Arc<NodeView>>, done: Outcomes) {
-    let deps = work.deps;
+async fn initialize_group(shared: &Shared<'_>, nodes: Vec<Arc<NodeView>>, done: Outcomes) {
+    let deps = shared.deps;
     let question = async {
         let seen = observe::hosts(deps, nodes, Priority::Initialize, MAX_AGE).await;
-        let zones = work
+        let zones = shared
             .zone_ids
             .covering(deps.ec2.as_ref(), Priority::Initialize, &seen)
             .await;
         (seen, zones)
     };
     // A question to AWS may be dropped at the end, a write may not.
-    let Some((seen, (zones, failed))) = work.stop.run_until_cancelled(question).await else {
+    let Some((seen, (zones, failed))) = shared.stop.run_until_cancelled(question).await else {
         return;
     };
     let tell = |outcome: Outcome| {
@@ -238,7 +238,7 @@ async fn initialize_group(work: &Work<'_>, nodes: Vec<Arc<NodeView>>, done: Outc
     let (seen, zones, failed, tell) = (seen, &zones, &failed, &tell);
     futures::stream::iter(seen)
         .for_each_concurrent(deps.initializations.max(1), |(node, host)| async move {
-            let (Ok(_slot), false) = (work.slots.acquire().await, work.stop.is_cancelled()) else {
+            let (Ok(_slot), false) = (shared.slots.acquire().await, shared.stop.is_cancelled()) else {
                 return;
             };
             let _working = deps.metrics.queue(QUEUE).start(node.name());
@@ -250,7 +250,7 @@ async fn initialize_group(work: &Work<'_>, nodes: Vec<Arc<NodeView>>, done: Outc
 
 async fn initialize_one(
     deps: &Deps,
-    (node, host): Seen,
+    (node, host): ObservedHost,
     (zones, failed): (&HashMap<String, String>, Option<&AwsError>),
 ) -> Result<(), Waiting> {
     let host = host?;
@@ -271,13 +271,13 @@ async fn initialize_one(
     apply::initialize(deps, &node, &plan).await.map_err(Waiting::Write)
 }
 
-async fn repair(work: &Work<'_>, node: Arc<NodeView>, done: Outcomes) {
-    let (Ok(_slot), false) = (work.repair_slots.acquire().await, work.stop.is_cancelled()) else {
+async fn repair(shared: &Shared<'_>, node: Arc<NodeView>, done: Outcomes) {
+    let (Ok(_slot), false) = (shared.repair_slots.acquire().await, shared.stop.is_cancelled()) else {
         return;
     };
-    let _working = work.deps.metrics.queue(QUEUE).start(node.name());
+    let _working = shared.deps.metrics.queue(QUEUE).start(node.name());
     let operations = plan::repair_labels(&node);
-    let written = apply::patch(work.deps, &node, Part::Node, &operations).await;
+    let written = apply::patch(shared.deps, &node, Part::Node, &operations).await;
     // As above.
     let _ = done.send((node, written.map_err(Waiting::Write)));
 }

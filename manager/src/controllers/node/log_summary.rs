@@ -1,4 +1,4 @@
-//! Few lines for many Nodes: what happens to thousands at once for one reason is said once.
+//! Few lines for many Nodes: what happens to thousands at once for one reason is last_logged once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// From one line about a reason to the next.
-const PAUSE: Duration = Duration::from_secs(1);
+const PERIOD: Duration = Duration::from_secs(1);
 
-/// What waits to be said, by reason.
+/// What waits to be last_logged, by reason.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct LogSummary {
     reasons: BTreeMap<&'static str, Entry>,
-    said: Option<Instant>,
+    last_logged: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ struct Entry {
     error: String,
 }
 
-impl Tally {
+impl LogSummary {
     /// Takes note of one Node; the first of each reason serves as the example.
     pub(super) fn add(&mut self, reason: &'static str, node: &str, error: impl FnOnce() -> String) {
         let entry = self.reasons.entry(reason).or_insert_with(|| Entry {
@@ -35,13 +35,16 @@ impl Tally {
 
     /// When the next lines are due; `None`: there is nothing to say.
     pub(super) fn due(&self) -> Option<Instant> {
-        let soonest = || self.said.map_or_else(Instant::now, |said| said + PAUSE);
+        let soonest = || {
+            self.last_logged
+                .map_or_else(Instant::now, |last_logged| last_logged + PERIOD)
+        };
         (!self.reasons.is_empty()).then(soonest)
     }
 
     /// Says it, one line for each reason, and returns how many.
-    pub(super) fn say(&mut self, what: &str, now: Instant) -> usize {
-        self.said = Some(now);
+    pub(super) fn log(&mut self, what: &str, now: Instant) -> usize {
+        self.last_logged = Some(now);
         let reasons = std::mem::take(&mut self.reasons);
         for (reason, Entry { count, node, error }) in &reasons {
             tracing::warn!(reason, nodes = count, example = node, error, "{what}");
@@ -56,16 +59,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_thousand_nodes_of_one_reason_are_one_line_a_second() {
-        let mut tally = Tally::default();
-        assert_eq!(tally.due(), None);
+        let mut summary = LogSummary::default();
+        assert_eq!(summary.due(), None);
         for number in 0..1000 {
-            tally.add("Throttled", &format!("n{number}"), || "slow down".into());
+            summary.add("Throttled", &format!("n{number}"), || "slow down".into());
         }
-        tally.add("NoZone", "m", || "x".into());
+        summary.add("NoZone", "m", || "x".into());
         let now = Instant::now();
-        assert_eq!(tally.due(), Some(now));
-        assert_eq!(tally.say("the Nodes wait", now), 2);
-        tally.add("Throttled", "n", || "slow down".into());
-        assert_eq!(tally.due(), Some(now + PAUSE));
+        assert_eq!(summary.due(), Some(now));
+        assert_eq!(summary.log("the Nodes wait", now), 2);
+        summary.add("Throttled", "n", || "slow down".into());
+        assert_eq!(summary.due(), Some(now + PERIOD));
     }
 }

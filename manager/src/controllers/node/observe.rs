@@ -15,10 +15,15 @@ use crate::instances::{Answer, FoundBy, Priority, Target, found_by};
 use crate::node_cache::NodeView;
 
 /// A Node and what it runs on, or why that is not known.
-pub(super) type Seen = (Arc<NodeView>, Result<Host, Waiting>);
+pub(super) type ObservedHost = (Arc<NodeView>, Result<Host, Waiting>);
 
 /// Finds what many Nodes run on. Answers that are younger than `max_age` serve.
-pub(super) async fn hosts(deps: &Deps, nodes: Vec<Arc<NodeView>>, priority: Priority, max_age: Duration) -> Vec<Seen> {
+pub(super) async fn hosts(
+    deps: &Deps,
+    nodes: Vec<Arc<NodeView>>,
+    priority: Priority,
+    max_age: Duration,
+) -> Vec<ObservedHost> {
     let answers = deps.instances.describe(nodes, priority, max_age).await;
     answers
         .into_iter()
@@ -64,7 +69,7 @@ impl ZoneIds {
         &self,
         ec2: &dyn Ec2,
         priority: Priority,
-        seen: &[Seen],
+        seen: &[ObservedHost],
     ) -> (Arc<HashMap<String, String>>, Option<Error>) {
         let mut known = self.known.lock().await;
         let needed = seen.iter().any(|(node, host)| {

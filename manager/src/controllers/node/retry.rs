@@ -6,22 +6,22 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// First pause after a failure.
-const FIRST: Duration = Duration::from_secs(1);
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// Longest pause.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// Longest pause after AWS did not answer. One question asks for all Nodes that wait, so it is cheap, and new Nodes
 /// must not stay unschedulable long after AWS answers again.
-const LONGEST_WITHOUT_ANSWER: Duration = Duration::from_secs(5);
+const MAX_BACKOFF_WITHOUT_ANSWER: Duration = Duration::from_secs(5);
 /// First pause after someone else's write came between.
-const CONFLICT: Duration = Duration::from_millis(100);
+const CONFLICT_BACKOFF: Duration = Duration::from_millis(100);
 /// Longer than any work on a Node takes.
 const HOLD: Duration = Duration::from_secs(3600);
 /// How long a Node may wait before its Event says why.
-const PATIENCE: Duration = Duration::from_secs(30);
+const EVENT_AFTER: Duration = Duration::from_secs(30);
 
 /// Nodes that wait, by name.
 #[derive(Debug, Default)]
-pub struct Waitlist {
+pub struct RetryQueue {
     nodes: HashMap<String, Entry>,
 }
 
@@ -37,14 +37,14 @@ struct Entry {
 
 /// What is worth saying about a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Say {
+pub struct Report {
     /// The reason is another than last time: a line in the log.
     pub log: bool,
     /// The Node has waited long for this reason: an Event.
     pub event: bool,
 }
 
-impl Waitlist {
+impl RetryQueue {
     /// Whether a Node may be tried now. A Node of another UID starts afresh.
     #[must_use]
     pub fn may_try(&self, name: &str, uid: &str, now: Instant) -> bool {
@@ -61,7 +61,7 @@ impl Waitlist {
     }
 
     /// Notes a failure: the next try comes after a pause that doubles.
-    pub fn failed(&mut self, name: &str, uid: &str, reason: &'static str, now: Instant) -> Say {
+    pub fn failed(&mut self, name: &str, uid: &str, reason: &'static str, now: Instant) -> Report {
         let fresh = || Entry {
             uid: uid.to_owned(),
             failures: 0,
@@ -78,20 +78,24 @@ impl Waitlist {
         if log {
             entry.failures = 0; // what went wrong before is over: a minute without AWS must not make a conflict wait
         }
-        let first = if reason == "Conflict" { CONFLICT } else { FIRST };
+        let first = if reason == "Conflict" {
+            CONFLICT_BACKOFF
+        } else {
+            FIRST_BACKOFF
+        };
         let longest = match reason {
-            "Throttled" | "CloudError" => LONGEST_WITHOUT_ANSWER,
-            _ => LONGEST,
+            "Throttled" | "CloudError" => MAX_BACKOFF_WITHOUT_ANSWER,
+            _ => MAX_BACKOFF,
         };
         let pause = first.saturating_mul(1 << entry.failures.min(10)).min(longest);
         entry.failures += 1;
         entry.due = now + pause;
         entry.reason = reason;
-        let event = now.duration_since(entry.since) >= PATIENCE && entry.reported != Some(reason);
+        let event = now.duration_since(entry.since) >= EVENT_AFTER && entry.reported != Some(reason);
         if event {
             entry.reported = Some(reason);
         }
-        Say { log, event }
+        Report { log, event }
     }
 
     /// Notes that a Node was just initialized. The cache may still show it with its taint for a moment, which must
@@ -101,7 +105,7 @@ impl Waitlist {
             uid: uid.to_owned(),
             failures: 0,
             since: now,
-            due: now + FIRST,
+            due: now + FIRST_BACKOFF,
             reason: "",
             reported: None,
         };
@@ -146,32 +150,32 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_minute_and_the_reason_is_said_once() {
-        let mut list = Waitlist::default();
+        let mut list = RetryQueue::default();
         let start = Instant::now();
         assert_eq!(
             list.failed("n", "u", "InstanceNotFound", start),
-            Say {
+            Report {
                 log: true,
                 event: false
             }
         );
         assert!(!list.may_try("n", "u", start));
-        assert!(list.may_try("n", "u", start + FIRST));
+        assert!(list.may_try("n", "u", start + FIRST_BACKOFF));
         assert!(
             list.may_try("n", "another", start),
             "a new Node of the same name does not wait"
         );
-        let late = start + PATIENCE;
+        let late = start + EVENT_AFTER;
         assert_eq!(
             list.failed("n", "u", "InstanceNotFound", late),
-            Say {
+            Report {
                 log: false,
                 event: true
             }
         );
         assert_eq!(
             list.failed("n", "u", "InstanceNotFound", late),
-            Say {
+            Report {
                 log: false,
                 event: false
             }
@@ -179,38 +183,42 @@ mod tests {
         for _ in 0..20 {
             list.failed("n", "u", "InstanceNotFound", late);
         }
-        assert_eq!(list.next_due(), Some(late + LONGEST));
+        assert_eq!(list.next_due(), Some(late + MAX_BACKOFF));
         assert_eq!(list.by_reason(), BTreeMap::from([("InstanceNotFound", 1)]));
     }
 
     #[test]
     fn while_aws_does_not_answer_pauses_stay_short() {
-        let mut list = Waitlist::default();
+        let mut list = RetryQueue::default();
         let now = Instant::now();
         for reason in ["Throttled", "CloudError"] {
             for _ in 0..20 {
                 list.failed("n", "u", reason, now);
             }
-            assert_eq!(list.next_due(), Some(now + LONGEST_WITHOUT_ANSWER), "{reason}");
+            assert_eq!(list.next_due(), Some(now + MAX_BACKOFF_WITHOUT_ANSWER), "{reason}");
         }
         list.failed("n", "u", "Conflict", now);
-        assert_eq!(list.next_due(), Some(now + CONFLICT), "another trouble starts afresh");
+        assert_eq!(
+            list.next_due(),
+            Some(now + CONFLICT_BACKOFF),
+            "another trouble starts afresh"
+        );
         for _ in 0..20 {
             list.failed("n", "u", "AccessDenied", now);
         }
-        assert_eq!(list.next_due(), Some(now + LONGEST), "people have to act first");
+        assert_eq!(list.next_due(), Some(now + MAX_BACKOFF), "people have to act first");
     }
 
     #[test]
     fn a_conflict_is_tried_again_soon() {
-        let mut list = Waitlist::default();
+        let mut list = RetryQueue::default();
         let now = Instant::now();
         list.failed("n", "u", "Conflict", now);
-        assert_eq!(list.due(now + CONFLICT), BTreeSet::from(["n".to_owned()]));
+        assert_eq!(list.due(now + CONFLICT_BACKOFF), BTreeSet::from(["n".to_owned()]));
         list.hold("n", now);
-        assert!(list.due(now + CONFLICT).is_empty(), "it is being worked on");
+        assert!(list.due(now + CONFLICT_BACKOFF).is_empty(), "it is being worked on");
         list.failed("n", "u", "Conflict", now);
-        assert_eq!(list.due(now + 2 * CONFLICT), BTreeSet::from(["n".to_owned()]));
+        assert_eq!(list.due(now + 2 * CONFLICT_BACKOFF), BTreeSet::from(["n".to_owned()]));
         list.forget("n");
         assert_eq!(list.next_due(), None);
     }

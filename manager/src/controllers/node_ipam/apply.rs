@@ -26,13 +26,13 @@ pub(super) async fn assign(deps: Deps, node: Arc<NodeView>, ranges: Vec<IpNet>) 
 }
 
 /// An Event about a failed allocation, in upstream's words. Its type is Normal there.
-pub(super) fn tell_status(deps: &Deps, node: &NodeView, reason: &str) {
+pub(super) fn record_status(deps: &Deps, node: &NodeView, reason: &str) {
     let message = format!("Node {} status is now: {reason}", node.name());
-    tell(deps, node, EventType::Normal, reason, &message);
+    record(deps, node, EventType::Normal, reason, &message);
 }
 
 /// An Event about a Node.
-pub(super) fn tell(deps: &Deps, node: &NodeView, kind: EventType, reason: &str, message: &str) {
+pub(super) fn record(deps: &Deps, node: &NodeView, kind: EventType, reason: &str, message: &str) {
     deps.events
         .record(&deps.permit, &about_node(node), kind, reason, message);
 }

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
 /// Most bits between the cluster's prefix and a Node's: 2²⁴ ranges, a bitmap of 2 MiB. For IPv6 upstream allows 16.
-pub const MOST_BITS: u8 = 24;
+pub const MAX_BITS: u8 = 24;
 /// Most bits for IPv6, as upstream.
-pub const MOST_BITS_V6: u8 = 16;
+pub const MAX_BITS_V6: u8 = 16;
 
 /// A run of Nodes' ranges, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Span {
     }
 }
 
-/// A range taken by [`Slots::take_next`].
+/// A range taken by [`CidrSet::take_next`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
     /// Its place.
@@ -41,7 +41,7 @@ pub struct Taken {
 /// Which of the Nodes' ranges in one range of the cluster are in use: a bitmap, and where to look next. Looking goes
 /// on from the last one given, so a range that was released is given again as late as possible.
 #[derive(Debug)]
-pub struct Slots {
+pub struct CidrSet {
     cluster: IpNet,
     prefix: u8,
     used: Vec<u64>,
@@ -50,16 +50,16 @@ pub struct Slots {
     next: u32,
 }
 
-impl Slots {
+impl CidrSet {
     /// All ranges of length `prefix` in `cluster`, none in use. `None` when a Node's range would be larger than the
     /// cluster's, or there would be too many.
     #[must_use]
     pub fn new(cluster: IpNet, prefix: u8) -> Option<Self> {
         let cluster = cluster.trunc();
         let most = if cluster.addr().is_ipv4() {
-            MOST_BITS
+            MAX_BITS
         } else {
-            MOST_BITS_V6
+            MAX_BITS_V6
         };
         let bits = prefix.checked_sub(cluster.prefix_len()).filter(|bits| *bits <= most)?;
         if prefix > cluster.max_prefix_len() {
@@ -197,41 +197,41 @@ fn number(address: IpAddr) -> u128 {
 mod tests {
     use super::*;
 
-    fn slots(cluster: &str, prefix: u8) -> Slots {
-        Slots::new(cluster.parse().unwrap(), prefix).unwrap()
+    fn cidr_set(cluster: &str, prefix: u8) -> CidrSet {
+        CidrSet::new(cluster.parse().unwrap(), prefix).unwrap()
     }
 
-    fn next(slots: &mut Slots) -> Option<String> {
-        slots.take_next().map(|taken| taken.range.to_string())
+    fn next(cidr_set: &mut CidrSet) -> Option<String> {
+        cidr_set.take_next().map(|taken| taken.range.to_string())
     }
 
     #[test]
     fn ranges_are_given_in_order_and_a_released_one_last() {
-        let mut slots = slots("10.1.0.0/22", 24);
-        assert_eq!(next(&mut slots).as_deref(), Some("10.1.0.0/24"));
-        assert_eq!(next(&mut slots).as_deref(), Some("10.1.1.0/24"));
-        let first = slots.span(&"10.1.0.0/24".parse().unwrap()).unwrap();
-        assert_eq!(slots.release(first), 1);
-        assert_eq!(slots.release(first), 0, "released once");
-        assert_eq!(next(&mut slots).as_deref(), Some("10.1.2.0/24"));
-        assert_eq!(next(&mut slots).as_deref(), Some("10.1.3.0/24"));
-        assert_eq!(next(&mut slots).as_deref(), Some("10.1.0.0/24"));
-        assert_eq!(next(&mut slots), None);
+        let mut cidr_set = cidr_set("10.1.0.0/22", 24);
+        assert_eq!(next(&mut cidr_set).as_deref(), Some("10.1.0.0/24"));
+        assert_eq!(next(&mut cidr_set).as_deref(), Some("10.1.1.0/24"));
+        let first = cidr_set.span(&"10.1.0.0/24".parse().unwrap()).unwrap();
+        assert_eq!(cidr_set.release(first), 1);
+        assert_eq!(cidr_set.release(first), 0, "released once");
+        assert_eq!(next(&mut cidr_set).as_deref(), Some("10.1.2.0/24"));
+        assert_eq!(next(&mut cidr_set).as_deref(), Some("10.1.3.0/24"));
+        assert_eq!(next(&mut cidr_set).as_deref(), Some("10.1.0.0/24"));
+        assert_eq!(next(&mut cidr_set), None);
     }
 
     #[test]
     fn ranges_of_ipv6_cross_the_middle_of_the_address() {
-        let mut slots = slots("fd00:1:2:ff00::/56", 72);
-        assert_eq!(slots.count(), 1 << 16);
-        slots.occupy(Span { first: 0, last: 255 });
-        assert_eq!(next(&mut slots).as_deref(), Some("fd00:1:2:ff01::/72"));
-        let span = slots.span(&"fd00:1:2:ff01::/72".parse().unwrap());
+        let mut cidr_set = cidr_set("fd00:1:2:ff00::/56", 72);
+        assert_eq!(cidr_set.count(), 1 << 16);
+        cidr_set.occupy(Span { first: 0, last: 255 });
+        assert_eq!(next(&mut cidr_set).as_deref(), Some("fd00:1:2:ff01::/72"));
+        let span = cidr_set.span(&"fd00:1:2:ff01::/72".parse().unwrap());
         assert_eq!(span, Some(Span { first: 256, last: 256 }));
     }
 
     #[test]
     fn a_wider_range_covers_many_a_narrower_one_its_own_and_a_foreign_one_none() {
-        let slots = slots("10.1.0.0/16", 24);
+        let cidr_set = cidr_set("10.1.0.0/16", 24);
         for (range, wanted) in [
             ("10.0.0.0/8", Some((0, 255))),
             ("10.1.4.0/23", Some((4, 5))),
@@ -239,7 +239,7 @@ mod tests {
             ("10.2.0.0/24", None),
             ("fd00::/64", None),
         ] {
-            let span = slots.span(&range.parse().unwrap());
+            let span = cidr_set.span(&range.parse().unwrap());
             assert_eq!(span, wanted.map(|(first, last)| Span { first, last }), "{range}");
         }
     }
@@ -253,11 +253,11 @@ mod tests {
             ("0.0.0.0/0", 32),
         ] {
             assert!(
-                Slots::new(cluster.parse().unwrap(), prefix).is_none(),
+                CidrSet::new(cluster.parse().unwrap(), prefix).is_none(),
                 "{cluster} {prefix}"
             );
         }
-        assert_eq!(slots("10.0.0.1/32", 32).count(), 1);
-        assert_eq!(slots("::/0", 16).count(), 1 << 16);
+        assert_eq!(cidr_set("10.0.0.1/32", 32).count(), 1);
+        assert_eq!(cidr_set("::/0", 16).count(), 1 << 16);
     }
 }

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use outrigger_leader::NotLeader;
 
-/// Why the controller ended before it was told to.
+/// Why the controller ended before it was reported to.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It may not write any more.

@@ -2,13 +2,13 @@
 //! kube-controller-manager's range allocator does.
 //!
 //! ```text
-//! full list ───────────────▶ ledger (pure) ─ranges─▶ patch of spec.podCIDRs
+//! full list ───────────────▶ allocator (pure) ─ranges─▶ patch of spec.podCIDRs
 //! node cache ─names─▶ plan ─▶   ▲                       │ whatever comes out, the range stays this Node's
 //!                               └──────── seen ─────────┘
 //! ```
 //!
-//! The ledger starts from a full list that is read after the lease was gained, before anything is given: a cache may
-//! be behind what the last holder wrote. What may be given to whom is decided in [`ledger`]; ranges once set cannot be
+//! The allocator starts from a full list that is read after the lease was gained, before anything is given: a cache may
+//! be behind what the last holder wrote. What may be given to whom is decided in [`allocator`]; ranges once set cannot be
 //! changed, so a Node with wrong ones is reported and left alone.
 
 pub mod allocator;
@@ -27,67 +27,67 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backoff::sleep_until;
 use crate::node_cache::NodeView;
-use allocator::Ledger;
-use cidr_set::Slots;
+use allocator::Allocator;
+use cidr_set::CidrSet;
 pub use deps::{ClusterRange, Deps};
 pub use error::Error;
 pub use metrics::IpamMetrics;
-use worker::Work;
+use worker::Worker;
 
 /// Source of this controller's Events; kube-controller-manager's is the same.
 pub const EVENT_COMPONENT: &str = "cidrAllocator";
 
 /// Pause before a further full list, where one is needed.
-const LIST_AGAIN: Duration = Duration::from_secs(60);
-/// Pause after a first full list that failed; doubles up to [`LIST_AGAIN`].
+const LIST_PERIOD: Duration = Duration::from_secs(60);
+/// Pause after a first full list that failed; doubles up to [`LIST_PERIOD`].
 const LIST_RETRY: Duration = Duration::from_secs(1);
 /// How long one full list may take.
-const LIST_LIMIT: Duration = Duration::from_secs(60);
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs until `stop`, and returns only when no write is under way any more.
 ///
 /// # Errors
 /// [`Error::NotLeader`], when a write was due and not allowed any more.
 pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
-    let mut work = Work::new(deps.clone(), ledger(&deps)?);
+    let mut worker = Worker::new(deps.clone(), allocator(&deps)?);
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
         () = deps.nodes.ready() => {}
     }
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
-        () = first_list(&mut work, &deps) => {}
+        () = first_list(&mut worker, &deps) => {}
     }
-    let result = until_stopped(&mut work, &deps, &stop).await;
-    work.finish().await;
+    let result = until_stopped(&mut worker, &deps, &stop).await;
+    worker.finish().await;
     result
 }
 
-fn ledger(deps: &Deps) -> Result<Ledger, Error> {
+fn allocator(deps: &Deps) -> Result<Allocator, Error> {
     let mut sets = Vec::new();
     for range in &deps.ranges {
-        let slots = Slots::new(range.cluster, range.node_prefix);
-        sets.push(slots.ok_or(Error::Ranges(range.cluster, range.node_prefix))?);
+        let cidr_set = CidrSet::new(range.cluster, range.node_prefix);
+        sets.push(cidr_set.ok_or(Error::Ranges(range.cluster, range.node_prefix))?);
     }
-    Ok(Ledger::new(sets, &deps.excluded))
+    Ok(Allocator::new(sets, &deps.excluded))
 }
 
 /// Nothing is given before this is through.
-async fn first_list(work: &mut Work, deps: &Deps) {
+async fn first_list(worker: &mut Worker, deps: &Deps) {
     let mut pause = LIST_RETRY;
-    while !list(work, deps).await {
+    while !list(worker, deps).await {
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LIST_AGAIN);
+        pause = (pause * 2).min(LIST_PERIOD);
     }
     tracing::info!("the ranges in use are read");
 }
 
 /// Reads all Nodes; whether it went well.
-async fn list(work: &mut Work, deps: &Deps) -> bool {
-    let list = work.begin_list();
-    match tokio::time::timeout(LIST_LIMIT, observe::all_nodes(&deps.client)).await {
+async fn list(worker: &mut Worker, deps: &Deps) -> bool {
+    let list = worker.begin_list();
+    match tokio::time::timeout(LIST_TIMEOUT, observe::all_nodes(&deps.client)).await {
         Ok(Ok(nodes)) => {
-            work.end_list(list, &nodes);
+            worker.end_list(list, &nodes);
             true
         }
         Ok(Err(error)) => {
@@ -95,28 +95,28 @@ async fn list(work: &mut Work, deps: &Deps) -> bool {
             false
         }
         Err(_) => {
-            tracing::warn!(limit = ?LIST_LIMIT, "the API server did not list the Nodes in time; it is tried again");
+            tracing::warn!(limit = ?LIST_TIMEOUT, "the API server did not list the Nodes in time; it is tried again");
             false
         }
     }
 }
 
-async fn until_stopped(work: &mut Work, deps: &Deps, stop: &CancellationToken) -> Result<(), Error> {
+async fn until_stopped(worker: &mut Worker, deps: &Deps, stop: &CancellationToken) -> Result<(), Error> {
     let changes = deps.nodes.subscribe_where(matters);
-    let mut again = tokio::time::interval_at(Instant::now() + LIST_AGAIN, LIST_AGAIN);
+    let mut again = tokio::time::interval_at(Instant::now() + LIST_PERIOD, LIST_PERIOD);
     again.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        work.start_writes();
-        let (due, needs_list) = (work.next_due(), work.needs_list());
+        worker.start_writes();
+        let (due, needs_list) = (worker.next_due(), worker.needs_list());
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            () = changes.changed() => work.look(&changes.take()),
-            Some(done) = work.next_written() => work.settle(done)?,
-            () = sleep_until(due) => work.retry(),
+            () = changes.changed() => worker.reconcile(&changes.take()),
+            Some(done) = worker.next_written() => worker.settle(done)?,
+            () = sleep_until(due) => worker.retry(),
             _ = again.tick(), if needs_list => {
                 tokio::select! {
                     () = stop.cancelled() => return Ok(()),
-                    _ = list(work, deps) => {}
+                    _ = list(worker, deps) => {}
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::allocator::{Ledger, NodeRanges, Problem};
+use super::allocator::{Allocator, NodeRanges, Problem};
 use super::apply::{self, Assigned};
 use super::deps::Deps;
 use super::error::Error;
@@ -16,87 +16,89 @@ use crate::node_cache::NodeView;
 use crate::node_write::WriteError;
 
 /// Writes under way at the same time, as upstream's workers.
-const AT_ONCE: usize = 30;
+const MAX_CONCURRENT_WRITES: usize = 30;
 /// First pause after a failure.
-const FIRST: Duration = Duration::from_millis(500);
+const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 /// Longest pause.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// At this failure in a row there is an Event: upstream tries as often.
-const TELL_AT: u32 = 3;
+const EVENT_AFTER_FAILURES: u32 = 3;
 
 /// The state of a run.
-pub(super) struct Work {
+pub(super) struct Worker {
     deps: Deps,
-    ledger: Ledger,
+    allocator: Allocator,
     /// Names of Nodes without ranges, in the order in which they came.
     waiting: VecDeque<String>,
     /// The same names, to have each once, and those that are being written.
     known: HashSet<String>,
-    under_way: JoinSet<Assigned>,
+    in_flight: JoinSet<Assigned>,
     backoff: Backoff<String>,
     /// Nodes for which there was no range: tried again as soon as one is released.
-    starved: BTreeSet<String>,
+    without_range: BTreeSet<String>,
     /// Those of them that have their Event.
-    told: HashSet<String>,
+    reported: HashSet<String>,
 }
 
-fn wants(node: &NodeView) -> bool {
+fn needs_ranges(node: &NodeView) -> bool {
     node.spec.pod_cidrs.is_empty() && node.metadata.deletion_timestamp.is_none()
 }
 
-impl Work {
-    pub(super) fn new(deps: Deps, ledger: Ledger) -> Self {
+impl Worker {
+    pub(super) fn new(deps: Deps, allocator: Allocator) -> Self {
         Self {
             deps,
-            ledger,
+            allocator,
             waiting: VecDeque::new(),
             known: HashSet::new(),
-            under_way: JoinSet::new(),
-            backoff: Backoff::new(FIRST, LONGEST),
-            starved: BTreeSet::new(),
-            told: HashSet::new(),
+            in_flight: JoinSet::new(),
+            backoff: Backoff::new(FIRST_BACKOFF, MAX_BACKOFF),
+            without_range: BTreeSet::new(),
+            reported: HashSet::new(),
         }
     }
 
     /// A full list begins.
     pub(super) fn begin_list(&mut self) -> u64 {
-        self.ledger.begin_list()
+        self.allocator.begin_list()
     }
 
     /// Takes in a full list.
     pub(super) fn end_list(&mut self, list: u64, nodes: &[NodeView]) {
-        nodes.iter().for_each(|node| self.seen(node));
-        let released = self.ledger.sweep(list, &nodes.iter().map(NodeView::uid).collect());
-        self.after(released);
+        nodes.iter().for_each(|node| self.observe(node));
+        let released = self
+            .allocator
+            .release_missing(list, &nodes.iter().map(NodeView::uid).collect());
+        self.update(released);
     }
 
     /// Whether only a further full list can tell who is gone.
     pub(super) fn needs_list(&self) -> bool {
-        self.ledger.needs_list()
+        self.allocator.needs_list()
     }
 
     /// Looks at Nodes that the cache says have changed.
-    pub(super) fn look(&mut self, names: &BTreeSet<String>) {
+    pub(super) fn reconcile(&mut self, names: &BTreeSet<String>) {
         let mut released = false;
         for name in names {
             let node = self.deps.nodes.node(name);
-            released |= self.ledger.cache_shows(name, node.as_deref().map(NodeView::uid));
+            released |= self.allocator.cache_shows(name, node.as_deref().map(NodeView::uid));
             match node {
-                Some(node) if wants(&node) => self.queue(name),
+                Some(node) if needs_ranges(&node) => self.queue(name),
                 Some(node) => {
-                    self.seen(&node);
+                    self.observe(&node);
                     self.forget(name);
                 }
                 None => self.forget(name),
             }
         }
-        self.after(released);
+        self.update(released);
     }
 
     /// Looks again at those that are due.
     pub(super) fn retry(&mut self) {
         let due = self.backoff.due(Instant::now()).into_iter().collect();
-        self.look(&due);
+        self.reconcile(&due);
     }
 
     /// When the next one is due.
@@ -113,60 +115,60 @@ impl Work {
 
     fn forget(&mut self, name: &str) {
         self.backoff.forget(&name.to_owned());
-        self.starved.remove(name);
-        self.told.remove(name);
+        self.without_range.remove(name);
+        self.reported.remove(name);
     }
 
-    fn seen(&mut self, node: &NodeView) {
+    fn observe(&mut self, node: &NodeView) {
         let (name, uid, ranges) = (node.name(), node.uid(), node.spec.pod_cidrs.as_slice());
-        let Some(problem) = self.ledger.seen(NodeRanges { name, uid, ranges }) else {
+        let Some(problem) = self.allocator.observe(NodeRanges { name, uid, ranges }) else {
             return;
         };
-        let message = explain(name, &problem, &self.ledger);
+        let message = explain(name, &problem, &self.allocator);
         tracing::error!(node = name, reason = problem.reason(), "{message}");
-        apply::tell(&self.deps, node, EventType::Warning, problem.reason(), &message);
+        apply::record(&self.deps, node, EventType::Warning, problem.reason(), &message);
     }
 
     /// What was released is for those who wait; the metrics follow.
-    fn after(&mut self, released: bool) {
+    fn update(&mut self, released: bool) {
         if released {
-            for name in std::mem::take(&mut self.starved) {
+            for name in std::mem::take(&mut self.without_range) {
                 self.backoff.forget(&name);
                 self.queue(&name);
             }
         }
-        self.deps.metrics.update(&mut self.ledger);
+        self.deps.metrics.update(&mut self.allocator);
     }
 
     /// Starts what is to be done, as much as may be under way.
     pub(super) fn start_writes(&mut self) {
-        while self.under_way.len() < AT_ONCE
+        while self.in_flight.len() < MAX_CONCURRENT_WRITES
             && let Some(name) = self.waiting.pop_front()
         {
             self.start_write(&name);
         }
     }
 
-    /// Chooses ranges for a Node, if it still wants some, and begins to write them.
+    /// Chooses ranges for a Node, if it still needs_ranges some, and begins to write them.
     fn start_write(&mut self, name: &str) {
-        let node = self.deps.nodes.node(name).filter(|node| wants(node));
+        let node = self.deps.nodes.node(name).filter(|node| needs_ranges(node));
         let chosen = match &node {
-            Some(node) => self.ledger.reserve(name, node.uid()),
+            Some(node) => self.allocator.reserve(name, node.uid()),
             None => Ok(None),
         };
         match (chosen, node) {
             (Ok(Some(chosen)), Some(node)) => {
-                self.deps.metrics.tried(&self.ledger, &chosen.skipped);
+                self.deps.metrics.tried(&self.allocator, &chosen.skipped);
                 let assign = apply::assign(self.deps.clone(), node, chosen.ranges);
-                self.under_way.spawn(assign);
+                self.in_flight.spawn(assign);
                 return;
             }
             (Err(exhausted), Some(node)) => {
                 self.backoff.failed(&name.to_owned(), Instant::now());
-                self.starved.insert(name.to_owned());
-                if self.told.insert(name.to_owned()) {
+                self.without_range.insert(name.to_owned());
+                if self.reported.insert(name.to_owned()) {
                     tracing::warn!(node = name, cluster = %exhausted.0, "no range is left for the Node");
-                    apply::tell_status(&self.deps, &node, "CIDRNotAvailable");
+                    apply::record_status(&self.deps, &node, "CIDRNotAvailable");
                 }
             }
             // It has ranges, though the cache does not show them yet, or is gone.
@@ -177,7 +179,7 @@ impl Work {
 
     /// Waits for a write to end; `None` when there is none.
     pub(super) async fn next_written(&mut self) -> Option<Result<Assigned, JoinError>> {
-        self.under_way.join_next().await
+        self.in_flight.join_next().await
     }
 
     /// What follows from a write. Whatever came out, the ranges stay this Node's: a second try gets the same ones.
@@ -188,7 +190,7 @@ impl Work {
         match written {
             Ok(now) => {
                 tracing::info!(node = name, ranges = ?now.spec.pod_cidrs, "the Node has its ranges");
-                self.seen(&now);
+                self.observe(&now);
                 self.forget(name);
             }
             // The cache will say so.
@@ -196,29 +198,33 @@ impl Work {
             Err(WriteError::NotLeader(lost)) => return Err(lost.into()),
             Err(error) => self.failed(&node, &error),
         }
-        self.after(false);
+        self.update(false);
         Ok(())
     }
 
     fn failed(&mut self, node: &NodeView, error: &WriteError) {
         let failures = self.backoff.failed(&node.name().to_owned(), Instant::now());
-        if failures == 1 || failures == TELL_AT {
+        if failures == 1 || failures == EVENT_AFTER_FAILURES {
             let (node, error) = (node.name(), error as &dyn std::error::Error);
             tracing::warn!(node, failures, error, "the ranges were not written; it is tried again");
         }
-        if failures == TELL_AT {
-            apply::tell_status(&self.deps, node, "CIDRAssignmentFailed");
+        if failures == EVENT_AFTER_FAILURES {
+            apply::record_status(&self.deps, node, "CIDRAssignmentFailed");
         }
     }
 
     /// Waits for all that is under way. Whoever runs next reads what came out from a full list.
     pub(super) async fn finish(mut self) {
-        while self.under_way.join_next().await.is_some() {}
+        while self.in_flight.join_next().await.is_some() {}
     }
 }
 
-fn explain(name: &str, problem: &Problem, ledger: &Ledger) -> String {
-    let clusters: Vec<String> = ledger.sets().iter().map(|slots| slots.cluster().to_string()).collect();
+fn explain(name: &str, problem: &Problem, allocator: &Allocator) -> String {
+    let clusters: Vec<String> = allocator
+        .sets()
+        .iter()
+        .map(|cidr_set| cidr_set.cluster().to_string())
+        .collect();
     match problem {
         Problem::Unreadable(text) => {
             format!("Node {name}: spec.podCIDRs holds {text:?}, which is no range; the Node is left alone")

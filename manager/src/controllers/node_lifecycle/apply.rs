@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::deps::Deps;
 use super::error::Error;
-use super::plan::Memory;
+use super::plan::History;
 use super::plan::{Action, Opened, Reason};
 use crate::api_write::write;
 use crate::args::value::go_duration;
@@ -24,11 +24,11 @@ use crate::node_write::{self, Part, WriteError};
 pub(super) async fn apply(
     deps: &Deps,
     action: &Action,
-    memory: &mut Memory,
+    history: &mut History,
     announced: &mut BTreeSet<String>,
 ) -> Result<(), Error> {
     let (node, result) = match action {
-        Action::Delete(node, reason) => (node, delete(deps, node, *reason, memory, announced).await),
+        Action::Delete(node, reason) => (node, delete(deps, node, *reason, history, announced).await),
         Action::AddShutdownTaint(node) => (
             node,
             patch(deps, node, node_patch::add_taint(node, taints::SHUTDOWN, "NoSchedule")).await,
@@ -65,7 +65,7 @@ async fn delete(
     deps: &Deps,
     node: &NodeView,
     reason: Reason,
-    memory: &mut Memory,
+    history: &mut History,
     announced: &mut BTreeSet<String>,
 ) -> Result<(), WriteError> {
     let about = about_node(node);
@@ -91,7 +91,7 @@ async fn delete(
     let deleted = write(&deps.permit, nodes.delete(node.name(), &parameters)).await?;
     match deleted.map_err(WriteError::from) {
         Ok(_) => {
-            memory.deleted(reason, Instant::now());
+            history.deleted(reason, Instant::now());
             Ok(())
         }
         Err(WriteError::Gone) => Ok(()),
@@ -106,7 +106,7 @@ async fn delete(
 
 /// Reports that the breaker opened: in the log and by an Event. The Event is about the Namespace of Events about Nodes,
 /// since it concerns no single Node.
-pub(super) fn alarm(deps: &Deps, opened: Opened, all: usize) {
+pub(super) fn report_breaker(deps: &Deps, opened: Opened, all: usize) {
     let (Opened { deferred, limit }, breaker) = (opened, &deps.breaker);
     let message = format!(
         "EC2 does not list the instances of {deferred} of {all} Nodes. These Nodes are not deleted for {}, then at most \

@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use deps::Deps;
 pub use error::Error;
-use observe::Troubles;
-use plan::Memory;
+use observe::Failures;
+use plan::History;
 
 /// Source of this controller's Events.
 pub const EVENT_COMPONENT: &str = "cloud-node-lifecycle-controller";
@@ -51,31 +51,31 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
 /// What is kept from pass to pass.
 #[derive(Debug, Default)]
 struct State {
-    memory: Memory,
+    history: History,
     /// UIDs of the Nodes whose deletion was announced: one Event for each, however often the deletion fails.
     announced: BTreeSet<String>,
     /// What AWS did not answer in the last pass.
-    troubles: Troubles,
+    failures: Failures,
 }
 
 /// One pass: observe, plan, apply.
 async fn pass(deps: &Deps, state: &mut State, stop: &CancellationToken) -> Result<(), Error> {
     let observed = tokio::select! {
         () = stop.cancelled() => return Ok(()),
-        observed = observe::nodes(deps, &state.memory, &mut state.troubles) => observed,
+        observed = observe::nodes(deps, &state.history, &mut state.failures) => observed,
     };
-    let plan = plan::plan(&observed, &mut state.memory, &deps.breaker, Instant::now());
+    let plan = plan::plan(&observed, &mut state.history, &deps.breaker, Instant::now());
     deps.metrics
         .deletion_breaker_open
-        .set(i64::from(state.memory.is_open()));
+        .set(i64::from(state.history.is_open()));
     if let Some(opened) = plan.opened {
-        apply::alarm(deps, opened, observed.len());
+        apply::report_breaker(deps, opened, observed.len());
     }
     for action in &plan.actions {
         if stop.is_cancelled() {
             return Ok(());
         }
-        apply::apply(deps, action, &mut state.memory, &mut state.announced).await?;
+        apply::apply(deps, action, &mut state.history, &mut state.announced).await?;
     }
     state
         .announced

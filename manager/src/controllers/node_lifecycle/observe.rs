@@ -9,7 +9,7 @@ use outrigger_aws::{InstanceId, InstanceState};
 use tokio::time::Instant;
 
 use super::deps::Deps;
-use super::plan::{Finding, Memory, Seen};
+use super::plan::{Finding, History, ObservedNode};
 use crate::instances::{Answer, Priority, Target};
 use crate::metrics::CloudCallLabels;
 use crate::node_cache::NodeView;
@@ -19,9 +19,9 @@ const MAX_AGE: Duration = Duration::ZERO;
 
 /// What AWS did not answer, by cause, with the number of Nodes: told once, however often it comes again.
 #[derive(Debug, Default)]
-pub(super) struct Troubles(BTreeMap<String, usize>);
+pub(super) struct Failures(BTreeMap<String, usize>);
 
-impl Troubles {
+impl Failures {
     /// Tells what is new and what is over.
     fn update(&mut self, now: BTreeMap<String, usize>) {
         for (cause, nodes) in &now {
@@ -42,12 +42,12 @@ impl Troubles {
 
 /// All Nodes; about those that are not Ready EC2 was asked, with one question for all of them, and once more by ID
 /// about those that have been absent for a while.
-pub(super) async fn nodes(deps: &Deps, memory: &Memory, troubles: &mut Troubles) -> Vec<Seen> {
+pub(super) async fn nodes(deps: &Deps, history: &History, reported: &mut Failures) -> Vec<ObservedNode> {
     let (ready, troubled): (Vec<_>, Vec<_>) = deps.nodes.snapshot().into_iter().partition(|node| node.is_ready());
     let now = Timestamp::now();
-    let mut seen: Vec<Seen> = ready
+    let mut seen: Vec<ObservedNode> = ready
         .into_iter()
-        .map(|node| Seen {
+        .map(|node| ObservedNode {
             age: age(&node, now),
             node,
             finding: None,
@@ -59,15 +59,15 @@ pub(super) async fn nodes(deps: &Deps, memory: &Memory, troubles: &mut Troubles)
         for (node, answer) in answers {
             let finding = finding(answer, &mut failures);
             count(deps, &finding);
-            seen.push(Seen {
+            seen.push(ObservedNode {
                 age: age(&node, now),
                 node,
                 finding: Some(finding),
             });
         }
-        confirm(deps, memory, &mut seen, &mut failures).await;
+        confirm(deps, history, &mut seen, &mut failures).await;
     }
-    troubles.update(failures);
+    reported.update(failures);
     seen
 }
 
@@ -104,9 +104,9 @@ fn cause(error: &outrigger_aws::Error) -> String {
 
 /// Absence is confirmed by asking for the ID itself. If that fails, the Node stays merely absent. One call a pass: who
 /// is left over is confirmed in the next one.
-async fn confirm(deps: &Deps, memory: &Memory, seen: &mut [Seen], failures: &mut BTreeMap<String, usize>) {
+async fn confirm(deps: &Deps, history: &History, seen: &mut [ObservedNode], failures: &mut BTreeMap<String, usize>) {
     let by_target = |node: &NodeView| Target::of(node).id().cloned();
-    let mut candidates = memory.to_confirm(seen, by_target, Instant::now());
+    let mut candidates = history.to_confirm(seen, by_target, Instant::now());
     candidates.truncate(MAX_IDS);
     if candidates.is_empty() {
         return;

@@ -26,8 +26,8 @@ const LABELS_AT_ONCE: usize = 10;
 
 /// What came out for one instance.
 #[derive(Debug, Clone)]
-pub(super) enum Verdict {
-    /// AWS said that it is done.
+pub(super) enum TagResult {
+    /// AWS logged that it is done.
     Done,
     /// EC2 does not know the instance.
     Missing,
@@ -42,20 +42,20 @@ pub(super) enum Verdict {
 /// A batch, and what came out.
 pub(super) struct Applied {
     pub(super) action: Action,
-    pub(super) verdicts: Vec<(InstanceId, Verdict)>,
+    pub(super) results: Vec<(InstanceId, TagResult)>,
 }
 
 /// Makes one call for the whole batch. EC2 fails a call as a whole for one bad ID: those it names are left out and the
 /// rest is sent once more; where it names none, one describe tells who is there. There are never single calls instead.
 pub(super) async fn apply(deps: &Deps, batch: Batch) -> Result<Applied, NotLeader> {
-    let (mut open, mut verdicts) = in_cluster(deps, batch.instances).await;
+    let (mut open, mut results) = in_cluster(deps, batch.instances).await;
     let mut last = None;
     for round in 0..ROUNDS {
         if open.is_empty() {
             break;
         }
         let Err(error) = send(deps, batch.action, &open).await? else {
-            verdicts.extend(open.drain(..).map(|id| (id, Verdict::Done)));
+            results.extend(open.drain(..).map(|id| (id, TagResult::Done)));
             break;
         };
         let bad = match BadId::of(&error) {
@@ -64,30 +64,30 @@ pub(super) async fn apply(deps: &Deps, batch: Batch) -> Result<Applied, NotLeade
         };
         let error = Arc::new(error);
         if bad.is_empty() {
-            verdicts.extend(open.drain(..).map(|id| (id, Verdict::Failed(Arc::clone(&error)))));
+            results.extend(open.drain(..).map(|id| (id, TagResult::Failed(Arc::clone(&error)))));
         }
         open.retain(|id| !bad.iter().any(|(other, _)| other == id));
-        verdicts.extend(bad);
+        results.extend(bad);
         last = Some(error);
     }
     if let Some(error) = last {
-        verdicts.extend(open.into_iter().map(|id| (id, Verdict::Failed(Arc::clone(&error)))));
+        results.extend(open.into_iter().map(|id| (id, TagResult::Failed(Arc::clone(&error)))));
     }
     let action = batch.action;
-    Ok(Applied { action, verdicts })
+    Ok(Applied { action, results })
 }
 
-/// Those that have the cluster's tag, and verdicts for the others. A provider ID is what somebody wrote, so it does not
+/// Those that have the cluster's tag, and results for the others. A provider ID is what somebody wrote, so it does not
 /// say that the instance belongs to the cluster.
-async fn in_cluster(deps: &Deps, ids: Vec<InstanceId>) -> (Vec<InstanceId>, Vec<(InstanceId, Verdict)>) {
+async fn in_cluster(deps: &Deps, ids: Vec<InstanceId>) -> (Vec<InstanceId>, Vec<(InstanceId, TagResult)>) {
     let answers = deps.instances.by_id(&ids, Priority::Background, MEMBERSHIP_AGE).await;
     let (mut members, mut others) = (Vec::new(), Vec::new());
     for id in ids {
         match answers.get(&id) {
             Some(Answer::Found(instance)) if deps.instances.in_cluster(instance) => members.push(id),
-            Some(Answer::Found(_)) => others.push((id, Verdict::NotInCluster)),
-            Some(Answer::Failed(error)) => others.push((id, Verdict::Failed(Arc::new(error.clone())))),
-            _ => others.push((id, Verdict::Missing)),
+            Some(Answer::Found(_)) => others.push((id, TagResult::NotInCluster)),
+            Some(Answer::Failed(error)) => others.push((id, TagResult::Failed(Arc::new(error.clone())))),
+            _ => others.push((id, TagResult::Missing)),
         }
     }
     (members, others)
@@ -123,10 +123,10 @@ impl BadId {
         }
     }
 
-    fn verdict(self) -> Verdict {
+    fn result(self) -> TagResult {
         match self {
-            Self::NotFound => Verdict::Missing,
-            Self::Invalid => Verdict::Invalid,
+            Self::NotFound => TagResult::Missing,
+            Self::Invalid => TagResult::Invalid,
         }
     }
 }
@@ -138,20 +138,20 @@ async fn bad_ones(
     error: &AwsError,
     asked: &[InstanceId],
     round: usize,
-) -> Vec<(InstanceId, Verdict)> {
+) -> Vec<(InstanceId, TagResult)> {
     let named = if asked.len() == 1 {
         asked.to_vec()
     } else {
         named(asked, error.message())
     };
     // EC2 may name one at a time: from the second time on all of them are looked for at once.
-    let mut bad: Vec<_> = named.iter().map(|id| (id.clone(), kind.verdict())).collect();
+    let mut bad: Vec<_> = named.iter().map(|id| (id.clone(), kind.result())).collect();
     if asked.len() > 1 && (named.is_empty() || round > 0) {
         let answers = deps.instances.by_id(asked, Priority::Background, Duration::ZERO).await;
         let absent = asked
             .iter()
             .filter(|id| !named.contains(id) && matches!(answers.get(*id), Some(Answer::Absent)));
-        bad.extend(absent.map(|id| (id.clone(), Verdict::Missing)));
+        bad.extend(absent.map(|id| (id.clone(), TagResult::Missing)));
     }
     bad
 }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A Node that goes takes the tags off its instance, unless another Node has it. An instance counts as tagged only when
-//! AWS said so. An instance without the cluster's tag is not tagged: it may belong to another cluster or owner. What EC2
+//! AWS logged so. An instance without the cluster's tag is not tagged: it may belong to another cluster or owner. What EC2
 //! does not know, or what lacks that tag, is told once and not tried again; what concerns all calls, such as a missing
 //! permission or throttling, pauses all of them.
 
@@ -31,7 +31,7 @@ use crate::node_cache::NodeView;
 pub use deps::Deps;
 pub use error::Error;
 pub use metrics::TaggingMetrics;
-use worker::Work;
+use worker::Worker;
 
 /// Source of this controller's Events.
 pub const EVENT_COMPONENT: &str = "tagging-controller";
@@ -53,17 +53,17 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
         () = stop.cancelled() => return Ok(()),
         () = deps.nodes.ready() => {}
     }
-    let mut work = Work::new(deps.clone());
-    let result = until_stopped(&mut work, &deps, &stop).await;
-    work.finish().await;
+    let mut worker = Worker::new(deps.clone());
+    let result = until_stopped(&mut worker, &deps, &stop).await;
+    worker.finish().await;
     result
 }
 
-async fn until_stopped(work: &mut Work, deps: &Deps, stop: &CancellationToken) -> Result<(), Error> {
+async fn until_stopped(worker: &mut Worker, deps: &Deps, stop: &CancellationToken) -> Result<(), Error> {
     let changes = deps.nodes.subscribe_where(matters);
     let (mut missing, mut drift) = (every(MISSING), deps.resync_period.map(every));
     loop {
-        let (due, awaits_any) = (work.next_due(), work.awaits_any());
+        let (due, awaits_any) = (worker.next_due(), worker.awaits_any());
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
             () = changes.changed() => {
@@ -73,24 +73,24 @@ async fn until_stopped(work: &mut Work, deps: &Deps, stop: &CancellationToken) -
                         () = tokio::time::sleep(WINDOW) => {}
                     }
                 }
-                changes.take().iter().for_each(|name| work.look(name));
+                changes.take().iter().for_each(|name| worker.reconcile(name));
             }
-            Some(outcome) = work.next_applied() => work.settle(outcome)?,
+            Some(outcome) = worker.next_applied() => worker.settle(outcome)?,
             () = sleep_until(due) => {}
             _ = missing.tick(), if awaits_any => {
                 tokio::select! {
                     () = stop.cancelled() => return Ok(()),
-                    () = work.look_for_missing() => {}
+                    () = worker.check_missing() => {}
                 }
             }
             period = tick(&mut drift) => {
                 tokio::select! {
                     () = stop.cancelled() => return Ok(()),
-                    () = work.look_for_drift(period) => {}
+                    () = worker.repair_drift(period) => {}
                 }
             }
         }
-        work.start_calls();
+        worker.start_calls();
     }
 }
 

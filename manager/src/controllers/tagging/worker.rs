@@ -12,12 +12,12 @@ use outrigger_shared::tags;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::apply::{self, Applied, Verdict};
+use super::apply::{self, Applied, TagResult};
 use super::deps::Deps;
 use super::error::Error;
 use super::label;
 use super::pace::Pace;
-use super::queue::{Action, Book, Seen};
+use super::queue::{Action, ObservedNode, WorkQueue};
 use crate::aws_errors;
 use crate::backoff::Backoff;
 use crate::event_dedup::EventDedup;
@@ -28,11 +28,11 @@ use crate::node_cache::NodeView;
 use crate::node_write::WriteError;
 
 /// Most resources of one call, as the incumbent has it. EC2 allows more.
-const BATCH: usize = 50;
+const MAX_BATCH: usize = 50;
 /// How long EC2 may not know a new Node's instance, from the Node's creation on, as the incumbent has it.
 const GRACE: Duration = Duration::from_secs(300);
-/// First and longest pause of all calls, when AWS refuses them for a reason that concerns them all.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// First and longest backoff_all of all calls, when AWS refuses them for a reason that concerns them all.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// At this failure in a row the incumbent gives up.
 const INCUMBENT_TRIES: u32 = 10;
 /// This part of the time between two searches for lost tags is how old an answer may be: five minutes of half an hour.
@@ -41,25 +41,25 @@ const DRIFT_AGE: u32 = 6;
 const MISSING_AGE: Duration = Duration::from_secs(5);
 
 /// The same reason is logged again after so long.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
+const LOG_AGAIN: Duration = Duration::from_secs(60);
 
 type Outcome = (Result<Applied, NotLeader>, Vec<(Arc<NodeView>, Result<(), WriteError>)>);
 
 /// The state of a run.
-pub(super) struct Work {
+pub(super) struct Worker {
     deps: Deps,
-    book: Book,
+    work: WorkQueue,
     pace: Option<Pace>,
     /// All calls wait for one and the same reason.
-    pause: Backoff<()>,
+    backoff_all: Backoff<()>,
     /// Whether the last call was refused for such a reason.
     is_refused: bool,
     /// When each reason of a failure was logged last.
-    said: HashMap<String, Instant>,
+    logged: HashMap<String, Instant>,
     /// Which denied actions were reported by an Event.
     reported: EventDedup,
-    under_way: JoinSet<Outcome>,
-    /// When AWS last set or removed tags: what EC2 said before is no evidence of lost tags.
+    in_flight: JoinSet<Outcome>,
+    /// When AWS last set or removed tags: what EC2 logged before is no evidence of lost tags.
     last_written: Option<Instant>,
     queue: Queue,
 }
@@ -72,17 +72,17 @@ pub(super) fn instance(node: &NodeView) -> Option<InstanceId> {
     }
 }
 
-impl Work {
+impl Worker {
     pub(super) fn new(deps: Deps) -> Self {
         let queue = deps.metrics.queue(super::QUEUE);
         Self {
-            book: Book::default(),
+            work: WorkQueue::default(),
             pace: Pace::new(deps.rate_limit, deps.burst_limit, Instant::now()),
-            pause: Backoff::new(PAUSE.0, PAUSE.1),
+            backoff_all: Backoff::new(BACKOFF.0, BACKOFF.1),
             is_refused: false,
-            said: HashMap::new(),
+            logged: HashMap::new(),
             reported: EventDedup::default(),
-            under_way: JoinSet::new(),
+            in_flight: JoinSet::new(),
             last_written: None,
             queue,
             deps,
@@ -90,13 +90,13 @@ impl Work {
     }
 
     /// Looks at a Node that the cache says has changed.
-    pub(super) fn look(&mut self, name: &str) {
+    pub(super) fn reconcile(&mut self, name: &str) {
         let Some(node) = self.deps.nodes.node(name) else {
-            self.book.gone(name);
+            self.work.gone(name);
             return;
         };
         let instance = instance(&node);
-        self.book.seen(Seen {
+        self.work.observe(ObservedNode {
             name,
             instance: instance.as_ref(),
             labelled: node.label(label::LABEL) == Some(self.deps.label.as_str()),
@@ -106,11 +106,11 @@ impl Work {
     /// When there is something to do next, beside changes and answers.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let now = Instant::now();
-        if let Some(end) = self.pause.next_due(now) {
+        if let Some(end) = self.backoff_all.next_due(now) {
             return Some(end);
         }
-        let retry = self.book.next_due(now);
-        if !self.book.has_work(now) || self.under_way.len() >= self.deps.calls_at_once {
+        let retry = self.work.next_due(now);
+        if !self.work.has_work(now) || self.in_flight.len() >= self.deps.calls_at_once {
             return retry;
         }
         let pace = self
@@ -123,14 +123,14 @@ impl Work {
     /// Starts what is to be done, as much as may be under way.
     pub(super) fn start_calls(&mut self) {
         let now = Instant::now();
-        while self.under_way.len() < self.deps.calls_at_once && self.pause.may_try(&(), now) {
-            // While the reason for a pause may last, one call finds out.
-            if self.is_refused && !self.under_way.is_empty() {
+        while self.in_flight.len() < self.deps.calls_at_once && self.backoff_all.may_try(&(), now) {
+            // While the reason for a backoff_all may last, one call finds out.
+            if self.is_refused && !self.in_flight.is_empty() {
                 return;
             }
-            let most = if self.deps.batching { BATCH } else { 1 };
+            let most = if self.deps.batching { MAX_BATCH } else { 1 };
             let most = self.pace.as_mut().map_or(most, |pace| most.min(pace.available(now)));
-            let Some(batch) = (most > 0).then(|| self.book.take(most, now)).flatten() else {
+            let Some(batch) = (most > 0).then(|| self.work.take(most, now)).flatten() else {
                 return;
             };
             if let Some(pace) = &mut self.pace {
@@ -138,7 +138,7 @@ impl Work {
             }
             let working: Vec<Working> = batch.instances.iter().map(|id| self.queue.start(id.as_str())).collect();
             let (deps, names) = (self.deps.clone(), self.names(&batch.instances));
-            self.under_way.spawn(async move {
+            self.in_flight.spawn(async move {
                 let applied = apply::apply(&deps, batch).await;
                 let labelled = label_done(&deps, &applied, names).await;
                 drop(working);
@@ -148,55 +148,55 @@ impl Work {
     }
 
     fn names(&self, ids: &[InstanceId]) -> Vec<(InstanceId, Vec<String>)> {
-        ids.iter().map(|id| (id.clone(), self.book.nodes_of(id))).collect()
+        ids.iter().map(|id| (id.clone(), self.work.nodes_of(id))).collect()
     }
 
     /// Waits for a call to end; `None` when there is none.
     pub(super) async fn next_applied(&mut self) -> Option<Result<Outcome, JoinError>> {
-        self.under_way.join_next().await
+        self.in_flight.join_next().await
     }
 
     /// What follows from a call.
     pub(super) fn settle(&mut self, outcome: Result<Outcome, JoinError>) -> Result<(), Error> {
         let (applied, labelled) = outcome.map_err(Error::Task)?;
-        let Applied { action, verdicts } = applied?;
+        let Applied { action, results } = applied?;
         let mut refused = Vec::new();
-        for (id, verdict) in verdicts {
-            match (verdict, action) {
-                (Verdict::Done, _) => {
+        for (id, result) in results {
+            match (result, action) {
+                (TagResult::Done, _) => {
                     self.last_written = Some(Instant::now());
                     self.recovered();
-                    self.book.done(&id, action);
+                    self.work.done(&id, action);
                 }
                 // There is nothing to take tags off.
-                (Verdict::Missing | Verdict::Invalid | Verdict::NotInCluster, Action::Untag) => {
-                    self.book.done(&id, action);
+                (TagResult::Missing | TagResult::Invalid | TagResult::NotInCluster, Action::Untag) => {
+                    self.work.done(&id, action);
                 }
-                (Verdict::NotInCluster, Action::Tag) => {
+                (TagResult::NotInCluster, Action::Tag) => {
                     self.warn_not_in_cluster(&id);
-                    self.book.missing(&id, self.grace_end(&id));
+                    self.work.missing(&id, self.grace_end(&id));
                 }
-                (Verdict::Missing, Action::Tag) => {
+                (TagResult::Missing, Action::Tag) => {
                     self.deps.counts.failed();
-                    self.book.missing(&id, self.grace_end(&id));
+                    self.work.missing(&id, self.grace_end(&id));
                 }
-                (Verdict::Invalid, Action::Tag) => {
+                (TagResult::Invalid, Action::Tag) => {
                     self.deps.counts.failed();
-                    self.book.hopeless(&id);
+                    self.work.abandoned(&id);
                     refused.push(id);
                 }
-                (Verdict::Failed(error), _) => self.failed(&id, &error),
+                (TagResult::Failed(error), _) => self.failed(&id, &error),
             }
         }
-        refused.extend(self.book.give_up(Instant::now()));
-        say_hopeless(&refused);
+        refused.extend(self.work.give_up(Instant::now()));
+        log_abandoned(&refused);
         labelled
             .into_iter()
             .try_for_each(|(node, written)| self.labelled(&node, written))
     }
 
     fn warn_not_in_cluster(&self, id: &InstanceId) {
-        let nodes = self.book.nodes_of(id);
+        let nodes = self.work.nodes_of(id);
         let tag = tags::cluster_key(self.deps.instances.cluster_id());
         tracing::warn!(instance = %id, ?nodes, tag, "the instance of a Node does not have the cluster's tag: not tagging it");
     }
@@ -209,7 +209,7 @@ impl Work {
             let created = node.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
             Some(Duration::try_from(now.duration_since(created)).unwrap_or_default())
         };
-        let youngest = self.book.nodes_of(id).iter().filter_map(age).min().unwrap_or_default();
+        let youngest = self.work.nodes_of(id).iter().filter_map(age).min().unwrap_or_default();
         Instant::now() + GRACE.saturating_sub(youngest)
     }
 
@@ -219,12 +219,12 @@ impl Work {
         self.queue.retry();
         if matches!(error.kind(), Kind::Throttled | Kind::AccessDenied | Kind::Transport) {
             // One failure pauses all, however many instances its batch had.
-            if self.pause.may_try(&(), now) && self.pause.failed(&(), now) == INCUMBENT_TRIES {
+            if self.backoff_all.may_try(&(), now) && self.backoff_all.failed(&(), now) == INCUMBENT_TRIES {
                 self.deps.counts.exhausted();
             }
             self.is_refused = true;
-            self.book.put_back(id);
-        } else if self.book.failed(id, now) == INCUMBENT_TRIES {
+            self.work.requeue(id);
+        } else if self.work.failed(id, now) == INCUMBENT_TRIES {
             self.deps.counts.exhausted();
         }
         let cause = format!(
@@ -233,10 +233,10 @@ impl Work {
             error.kind(),
             error.code().unwrap_or_default()
         );
-        let is_new = |said: &Instant| now.duration_since(*said) >= SAY_AGAIN;
-        if self.said.get(&cause).is_none_or(is_new) {
+        let is_new = |logged: &Instant| now.duration_since(*logged) >= LOG_AGAIN;
+        if self.logged.get(&cause).is_none_or(is_new) {
             tracing::warn!(instance = %id, %error, "tagging failed; it is tried again");
-            self.said.insert(cause, now);
+            self.logged.insert(cause, now);
         }
         if error.kind() == Kind::AccessDenied {
             self.report_denied(id, error);
@@ -250,7 +250,7 @@ impl Work {
         }
         let message = format!(
             "The tags of --tags cannot be brought up to date for instance {id} of Node {}, and for others: {}",
-            self.book.node_of(id).unwrap_or("(unknown)"),
+            self.work.node_of(id).unwrap_or("(unknown)"),
             aws_errors::denied_ec2(error)
         );
         let (events, permit) = (&self.deps.events, &self.deps.permit);
@@ -264,7 +264,7 @@ impl Work {
     }
 
     fn recovered(&mut self) {
-        self.pause.forget(&());
+        self.backoff_all.forget(&());
         if std::mem::take(&mut self.is_refused) {
             tracing::info!("tagging works again");
         }
@@ -292,8 +292,8 @@ impl Work {
                     "tagged, but the label was not written; it is tried again"
                 );
                 if let Some(id) = instance(node) {
-                    self.book.repair(&id);
-                    self.book.failed(&id, Instant::now());
+                    self.work.repair(&id);
+                    self.work.failed(&id, Instant::now());
                 }
             }
         }
@@ -302,12 +302,12 @@ impl Work {
 
     /// Whether EC2 is awaited to know some instances.
     pub(super) fn awaits_any(&self) -> bool {
-        !self.book.awaited().is_empty()
+        !self.work.awaited().is_empty()
     }
 
     /// Asks whether EC2 knows them by now: one describe for all, not a try to tag each.
-    pub(super) async fn look_for_missing(&mut self) {
-        let awaited = self.book.awaited();
+    pub(super) async fn check_missing(&mut self) {
+        let awaited = self.work.awaited();
         let answers = self
             .deps
             .instances
@@ -315,15 +315,15 @@ impl Work {
             .await;
         for id in &awaited {
             if matches!(answers.get(id), Some(Answer::Found(found)) if self.deps.instances.in_cluster(found)) {
-                self.book.repair(id);
+                self.work.repair(id);
             }
         }
-        say_hopeless(&self.book.give_up(Instant::now()));
+        log_abandoned(&self.work.give_up(Instant::now()));
     }
 
     /// Looks for tags that were lost, and for instances that appeared against all hope, once in `period`.
-    pub(super) async fn look_for_drift(&mut self, period: Duration) {
-        let settled = self.book.settled();
+    pub(super) async fn repair_drift(&mut self, period: Duration) {
+        let settled = self.work.settled();
         let since_write = self.last_written.map_or(Duration::MAX, |written| written.elapsed());
         // Younger than the write, so not of the same moment either.
         let since_write = since_write.saturating_sub(Duration::from_millis(1));
@@ -342,9 +342,9 @@ impl Work {
                 .tags
                 .iter()
                 .all(|(key, value)| found.tags.get(key) == Some(value));
-            if !has_all || self.book.is_hopeless(id) {
+            if !has_all || self.work.is_abandoned(id) {
                 lost += 1;
-                self.book.repair(id);
+                self.work.repair(id);
             }
         }
         if lost > 0 {
@@ -354,11 +354,11 @@ impl Work {
 
     /// Waits for all that is under way.
     pub(super) async fn finish(mut self) {
-        while self.under_way.join_next().await.is_some() {}
+        while self.in_flight.join_next().await.is_some() {}
     }
 }
 
-/// Labels the Nodes whose instances AWS said are tagged, those that are still there.
+/// Labels the Nodes whose instances AWS logged are tagged, those that are still there.
 async fn label_done(
     deps: &Deps,
     applied: &Result<Applied, NotLeader>,
@@ -366,15 +366,15 @@ async fn label_done(
 ) -> Vec<(Arc<NodeView>, Result<(), WriteError>)> {
     let Ok(Applied {
         action: Action::Tag,
-        verdicts,
+        results,
     }) = applied
     else {
         return Vec::new();
     };
     let is_done = |id: &InstanceId| {
-        verdicts
+        results
             .iter()
-            .any(|(other, verdict)| other == id && matches!(verdict, Verdict::Done))
+            .any(|(other, result)| other == id && matches!(result, TagResult::Done))
     };
     let nodes = names
         .into_iter()
@@ -386,7 +386,7 @@ async fn label_done(
 }
 
 /// One line, whatever their number.
-fn say_hopeless(ids: &[InstanceId]) {
+fn log_abandoned(ids: &[InstanceId]) {
     if let Some(first) = ids.first() {
         let instances = ids.len();
         tracing::warn!(instances, %first, "EC2 does not list these instances of Nodes, or they do not have the cluster's tag: they stay untagged");

@@ -14,7 +14,7 @@ pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
 
 /// What all Nodes have in common.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct ClusterSettings {
     /// The region; labels name this one, whatever the instance's zone says.
     pub region: String,
     /// Address families, in order.
@@ -43,7 +43,7 @@ pub struct Desired {
 pub fn desired(
     node: &NodeView,
     host: &Host,
-    place: &Place,
+    place: &ClusterSettings,
     zone_ids: Option<&HashMap<String, String>>,
 ) -> Result<Desired, Waiting> {
     let zone = host.zone().ok_or_else(|| Waiting::NoZone(host.id().to_owned()))?;
@@ -79,8 +79,8 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": "n", "labels": labels}})).unwrap()
     }
 
-    fn place() -> Place {
-        Place {
+    fn place() -> ClusterSettings {
+        ClusterSettings {
             region: "us-east-1".into(),
             families: vec![IpFamily::V4],
         }

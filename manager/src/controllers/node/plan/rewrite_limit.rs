@@ -12,19 +12,19 @@ use crate::node_cache::{Address, NodeView};
 /// An in-tree kubelet writes its Node's addresses too. Where it and EC2 disagree the two writers would take turns
 /// for ever, and every turn costs the kubelet a new serving certificate: after two writes in a row this one stops.
 #[derive(Debug, Default)]
-pub struct Rewrites {
-    nodes: HashMap<String, Rewritten>,
+pub struct AddressRewrites {
+    nodes: HashMap<String, Rewrite>,
 }
 
 #[derive(Debug)]
-struct Rewritten {
+struct Rewrite {
     count: u8,
     last: Vec<Address>,
 }
 
 /// What to do about a Node's addresses in a refresh.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Refresh {
+pub enum AddressAction {
     /// Nothing.
     Keep,
     /// Send this patch of the status.
@@ -37,39 +37,39 @@ pub enum Refresh {
 }
 
 /// Writes in a row before a Node's addresses are left alone.
-const REWRITES: u8 = 2;
+const MAX_REWRITES: u8 = 2;
 
-impl Rewrites {
+impl AddressRewrites {
     /// Decides about one Node. `kubelets_external`: no kubelet writes addresses any more, so the limit is off.
-    pub fn decide(&mut self, node: &NodeView, wanted: &[Address], kubelets_external: bool) -> Refresh {
+    pub fn decide(&mut self, node: &NodeView, wanted: &[Address], kubelets_external: bool) -> AddressAction {
         let patch = addresses(node, wanted);
         if patch.is_empty() {
             self.nodes.remove(node.uid());
-            return Refresh::Keep;
+            return AddressAction::Keep;
         }
-        let memory = self.nodes.entry(node.uid().to_owned()).or_insert_with(|| Rewritten {
+        let memory = self.nodes.entry(node.uid().to_owned()).or_insert_with(|| Rewrite {
             count: 0,
             last: Vec::new(),
         });
         if set(&memory.last) != set(wanted) {
             // EC2 says something new: that is no quarrel.
-            *memory = Rewritten {
+            *memory = Rewrite {
                 count: 0,
                 last: wanted.to_vec(),
             };
         }
-        if memory.count < REWRITES || kubelets_external {
-            return Refresh::Write(patch);
+        if memory.count < MAX_REWRITES || kubelets_external {
+            return AddressAction::Write(patch);
         }
-        let first = memory.count == REWRITES;
-        memory.count = REWRITES + 1;
-        Refresh::Stop { first }
+        let first = memory.count == MAX_REWRITES;
+        memory.count = MAX_REWRITES + 1;
+        AddressAction::Stop { first }
     }
 
     /// Counts a write that was done.
     pub fn written(&mut self, node: &NodeView) {
         if let Some(memory) = self.nodes.get_mut(node.uid()) {
-            memory.count = (memory.count + 1).min(REWRITES);
+            memory.count = (memory.count + 1).min(MAX_REWRITES);
         }
     }
 
@@ -81,7 +81,7 @@ impl Rewrites {
     /// How many Nodes are left alone.
     #[must_use]
     pub fn stopped(&self) -> usize {
-        self.nodes.values().filter(|memory| memory.count > REWRITES).count()
+        self.nodes.values().filter(|memory| memory.count > MAX_REWRITES).count()
     }
 }
 
@@ -93,7 +93,7 @@ pub struct Completions {
 
 /// What to do about what a Node lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Complete {
+pub enum CompletionAction {
     /// Write it.
     Write,
     /// Someone else keeps taking it away: leave it. `first` is true the first time.
@@ -105,20 +105,20 @@ pub enum Complete {
 
 impl Completions {
     /// Decides about one Node that lacks something.
-    pub fn decide(&mut self, node: &NodeView, kubelets_external: bool) -> Complete {
+    pub fn decide(&mut self, node: &NodeView, kubelets_external: bool) -> CompletionAction {
         let count = self.counts.entry(node.uid().to_owned()).or_default();
-        if *count < REWRITES || kubelets_external {
-            return Complete::Write;
+        if *count < MAX_REWRITES || kubelets_external {
+            return CompletionAction::Write;
         }
-        let first = *count == REWRITES;
-        *count = REWRITES + 1;
-        Complete::Stop { first }
+        let first = *count == MAX_REWRITES;
+        *count = MAX_REWRITES + 1;
+        CompletionAction::Stop { first }
     }
 
     /// Counts a write that was done.
     pub fn written(&mut self, node: &NodeView) {
         let count = self.counts.entry(node.uid().to_owned()).or_default();
-        *count = (*count + 1).min(REWRITES);
+        *count = (*count + 1).min(MAX_REWRITES);
     }
 
     /// Forgets a Node that lacks nothing.
@@ -149,26 +149,26 @@ mod tests {
             kind: AddressType::InternalIp,
             address: ip.into(),
         };
-        let (node, mut rewrites) = (node(), Rewrites::default());
+        let (node, mut rewrites) = (node(), AddressRewrites::default());
         for _ in 0..2 {
             assert!(matches!(
                 rewrites.decide(&node, &[address("10.0.0.1")], false),
-                Refresh::Write(_)
+                AddressAction::Write(_)
             ));
             rewrites.written(&node);
         }
         assert_eq!(
             rewrites.decide(&node, &[address("10.0.0.1")], false),
-            Refresh::Stop { first: true }
+            AddressAction::Stop { first: true }
         );
         assert_eq!(
             rewrites.decide(&node, &[address("10.0.0.1")], false),
-            Refresh::Stop { first: false }
+            AddressAction::Stop { first: false }
         );
         assert_eq!(rewrites.stopped(), 1);
         assert!(matches!(
             rewrites.decide(&node, &[address("10.0.0.2")], false),
-            Refresh::Write(_)
+            AddressAction::Write(_)
         ));
         rewrites.retain(&BTreeSet::new());
         assert_eq!(rewrites.stopped(), 0);
@@ -178,13 +178,16 @@ mod tests {
     fn what_is_taken_away_twice_is_left_alone_until_the_kubelets_are_external() {
         let (node, mut completions) = (node(), Completions::default());
         for _ in 0..2 {
-            assert_eq!(completions.decide(&node, false), Complete::Write);
+            assert_eq!(completions.decide(&node, false), CompletionAction::Write);
             completions.written(&node);
         }
-        assert_eq!(completions.decide(&node, false), Complete::Stop { first: true });
-        assert_eq!(completions.decide(&node, false), Complete::Stop { first: false });
-        assert_eq!(completions.decide(&node, true), Complete::Write);
+        assert_eq!(completions.decide(&node, false), CompletionAction::Stop { first: true });
+        assert_eq!(
+            completions.decide(&node, false),
+            CompletionAction::Stop { first: false }
+        );
+        assert_eq!(completions.decide(&node, true), CompletionAction::Write);
         completions.is_complete(&node);
-        assert_eq!(completions.decide(&node, false), Complete::Write);
+        assert_eq!(completions.decide(&node, false), CompletionAction::Write);
     }
 }

@@ -25,7 +25,7 @@ use crate::node_cache::NodeView;
 use crate::node_patch;
 use crate::node_write::{Part, WriteError};
 pub use pattern::Pattern;
-use plan::{Candidate, Memory, Say};
+use plan::{Candidate, Report, State};
 
 /// From one look at all Nodes to the next: for those that were left alone meanwhile.
 const SWEEP: Duration = Duration::from_secs(600);
@@ -34,7 +34,7 @@ const SWEEP: Duration = Duration::from_secs(600);
 pub(super) async fn run(deps: &Deps, stop: &CancellationToken) -> Result<(), Error> {
     let changes = deps.nodes.subscribe_where(|_, is| is.is_some_and(lacks_layers));
     let mut external = deps.kubelets_external.clone();
-    let mut memory = Memory::new(deps.topology.clone(), Instant::now());
+    let mut state = State::new(deps.topology.clone(), Instant::now());
     let mut open: BTreeSet<String> = BTreeSet::new();
     let mut sweep = tokio::time::interval(SWEEP);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -44,11 +44,11 @@ pub(super) async fn run(deps: &Deps, stop: &CancellationToken) -> Result<(), Err
             () = changes.changed() => open.extend(changes.take()),
             Ok(()) = external.changed() => open.extend(all(deps)),
             _ = sweep.tick() => {
-                memory.sweep(Instant::now());
+                state.sweep(Instant::now());
                 open.extend(all(deps));
             }
-            () = tokio::time::sleep_until(memory.next_call()), if !open.is_empty() => {
-                step(deps, &mut memory, &mut open, stop).await?;
+            () = tokio::time::sleep_until(state.next_call()), if !open.is_empty() => {
+                step(deps, &mut state, &mut open, stop).await?;
             }
         }
     }
@@ -80,7 +80,7 @@ fn candidate(node: Arc<NodeView>, kubelets_external: bool) -> Option<Candidate> 
 /// One call, and the writes that follow from it.
 async fn step(
     deps: &Deps,
-    memory: &mut Memory,
+    state: &mut State,
     open: &mut BTreeSet<String>,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
@@ -91,11 +91,11 @@ async fn step(
         .filter_map(|name| deps.nodes.node(name))
         .filter(|node| lacks_layers(node))
         .filter_map(|node| candidate(node, external))
-        .filter(|candidate| memory.may_ask(candidate, now))
+        .filter(|candidate| state.may_ask(candidate, now))
         .collect();
     // Whoever is not asked for now, is by a change of its Node or by the next look at all.
     *open = candidates.iter().map(|one| one.node.name().to_owned()).collect();
-    let asked = memory.choose(&candidates, now);
+    let asked = state.choose(&candidates, now);
     if asked.is_empty() {
         return Ok(());
     }
@@ -106,7 +106,7 @@ async fn step(
     };
     match answer {
         Ok(found) => {
-            for (candidate, labels) in memory.answered(asked, found, Instant::now()) {
+            for (candidate, labels) in state.answered(asked, found, Instant::now()) {
                 if stop.is_cancelled() {
                     return Ok(());
                 }
@@ -118,13 +118,13 @@ async fn step(
                         error = apply::chain(&error),
                         "topology labels not written yet"
                     );
-                    memory.not_written(candidate, Instant::now());
+                    state.not_written(candidate, Instant::now());
                 }
             }
         }
-        Err(error) => match memory.failed(&asked, &error, Instant::now()) {
-            Say::Nothing => {}
-            Say::RegionOff(message) => {
+        Err(error) => match state.failed(&asked, &error, Instant::now()) {
+            Report::Nothing => {}
+            Report::RegionOff(message) => {
                 tracing::warn!(
                     error = message,
                     "EC2 does not tell its network topology here; Nodes get no labels of it for a day"
@@ -135,7 +135,9 @@ async fn step(
                     apply::report_denied(deps, &first.node, &plan::label(1), &error);
                 }
             }
-            Say::Failing(error) => tracing::warn!(error, "EC2's network topology cannot be asked; it is tried again"),
+            Report::Failing(error) => {
+                tracing::warn!(error, "EC2's network topology cannot be asked; it is tried again")
+            }
         },
     }
     Ok(())

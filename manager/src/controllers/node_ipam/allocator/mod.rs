@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use ipnet::IpNet;
 
-use super::cidr_set::{Slots, Span};
+use super::cidr_set::{CidrSet, Span};
 
 /// What is wrong with a Node's ranges. The Node is left alone: its ranges cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub struct Reservation {
 
 /// How often ranges were taken and released since the last question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Moves {
+pub struct ChangeCounts {
     /// Taken.
     pub taken: u64,
     /// Released.
@@ -70,7 +70,7 @@ pub struct Moves {
 }
 
 #[derive(Debug)]
-struct Holding {
+struct Allocation {
     uid: String,
     places: Vec<(usize, Span)>,
     /// What is to be written; empty once the Node itself shows its ranges.
@@ -84,54 +84,54 @@ struct Holding {
 
 /// Who holds which range.
 #[derive(Debug)]
-pub struct Ledger {
-    sets: Vec<Slots>,
-    moves: Vec<Moves>,
+pub struct Allocator {
+    sets: Vec<CidrSet>,
+    changes: Vec<ChangeCounts>,
     excluded: Vec<(usize, Span)>,
     /// By name; more than one while a Node was made anew and not every source says so yet.
-    holders: HashMap<String, Vec<Holding>>,
+    holders: HashMap<String, Vec<Allocation>>,
     /// Whether two Nodes ever had the same range, so that a release must look who else has it.
-    tangled: bool,
+    has_overlaps: bool,
     lists: u64,
     problems: BTreeMap<&'static str, i64>,
     uncached: usize,
 }
 
-impl Ledger {
+impl Allocator {
     /// Nobody holds anything; `excluded` is never given.
     #[must_use]
-    pub fn new(sets: Vec<Slots>, excluded: &[IpNet]) -> Self {
-        let mut ledger = Self {
-            moves: vec![Moves::default(); sets.len()],
+    pub fn new(sets: Vec<CidrSet>, excluded: &[IpNet]) -> Self {
+        let mut allocator = Self {
+            changes: vec![ChangeCounts::default(); sets.len()],
             excluded: Vec::new(),
             sets,
             holders: HashMap::new(),
-            tangled: false,
+            has_overlaps: false,
             lists: 0,
             problems: BTreeMap::new(),
             uncached: 0,
         };
         let places = excluded
             .iter()
-            .flat_map(|range| ledger.places(range))
+            .flat_map(|range| allocator.places(range))
             .collect::<Vec<_>>();
         for (set, span) in places {
-            ledger.occupy(set, span);
-            ledger.excluded.push((set, span));
+            allocator.occupy(set, span);
+            allocator.excluded.push((set, span));
         }
-        ledger
+        allocator
     }
 
     /// The cluster's ranges and how full they are.
     #[must_use]
-    pub fn sets(&self) -> &[Slots] {
+    pub fn sets(&self) -> &[CidrSet] {
         &self.sets
     }
 
     /// What moved since the last call, for each range of the cluster.
-    pub fn take_moves(&mut self) -> Vec<Moves> {
-        let fresh = vec![Moves::default(); self.sets.len()];
-        std::mem::replace(&mut self.moves, fresh)
+    pub fn take_changes(&mut self) -> Vec<ChangeCounts> {
+        let fresh = vec![ChangeCounts::default(); self.sets.len()];
+        std::mem::replace(&mut self.changes, fresh)
     }
 
     /// How many Nodes have a problem, by reason.
@@ -141,12 +141,12 @@ impl Ledger {
     }
 
     /// Takes note of a Node that has ranges. Returns what is wrong with them, the first time it is seen.
-    pub fn seen(&mut self, node: NodeRanges<'_>) -> Option<Problem> {
+    pub fn observe(&mut self, node: NodeRanges<'_>) -> Option<Problem> {
         if node.ranges.is_empty() || self.is_settled(node) {
             return None;
         }
         let old = self.remove(node.name, node.uid);
-        let mut held = Holding {
+        let mut held = Allocation {
             uid: node.uid.to_owned(),
             places: Vec::new(),
             chosen: Vec::new(),
@@ -165,7 +165,7 @@ impl Ledger {
             }
             for (set, span) in places {
                 if let Some(other) = self.other_holder(set, span) {
-                    self.tangled = true;
+                    self.has_overlaps = true;
                     held.problem.get_or_insert(Problem::Overlap(text.clone(), other));
                 }
                 self.occupy(set, span);
@@ -183,12 +183,12 @@ impl Ledger {
             return false;
         };
         let mut gone = Vec::new();
-        for holding in held {
-            if Some(holding.uid.as_str()) == uid {
-                self.uncached -= usize::from(!holding.cached);
-                holding.cached = true;
-            } else if holding.cached {
-                gone.push(holding.uid.clone());
+        for allocation in held {
+            if Some(allocation.uid.as_str()) == uid {
+                self.uncached -= usize::from(!allocation.cached);
+                allocation.cached = true;
+            } else if allocation.cached {
+                gone.push(allocation.uid.clone());
             }
         }
         gone.iter().for_each(|uid| drop(self.remove(name, uid)));
@@ -201,7 +201,7 @@ impl Ledger {
     /// # Errors
     /// The first range of the cluster that has none left; then nothing was taken.
     pub fn reserve(&mut self, name: &str, uid: &str) -> Result<Option<Reservation>, Exhausted> {
-        if let Some(held) = self.holding(name, uid) {
+        if let Some(held) = self.allocation(name, uid) {
             let again = Reservation {
                 ranges: held.chosen.clone(),
                 skipped: Vec::new(),
@@ -216,13 +216,13 @@ impl Ledger {
                     for (set, next) in taken.iter().enumerate() {
                         self.release(set, next.span);
                     }
-                    let cluster = self.sets.get(set).map(Slots::cluster);
+                    let cluster = self.sets.get(set).map(CidrSet::cluster);
                     return cluster.map_or(Ok(None), |cluster| Err(Exhausted(cluster)));
                 }
             }
         }
         let ranges: Vec<IpNet> = taken.iter().map(|next| next.range).collect();
-        let held = Holding {
+        let held = Allocation {
             uid: uid.to_owned(),
             places: taken.iter().map(|next| next.span).enumerate().collect(),
             chosen: ranges.clone(),
@@ -236,7 +236,7 @@ impl Ledger {
         Ok(Some(Reservation { ranges, skipped }))
     }
 
-    /// A full list of the Nodes begins; to be given to [`Ledger::sweep`] at its end.
+    /// A full list of the Nodes begins; to be given to [`Allocator::release_missing`] at its end.
     pub fn begin_list(&mut self) -> u64 {
         self.lists += 1;
         self.lists
@@ -244,7 +244,7 @@ impl Ledger {
 
     /// A full list ended: whoever held something when it began and is not in it, is gone. Returns whether ranges were
     /// released.
-    pub fn sweep(&mut self, list: u64, uids: &HashSet<&str>) -> bool {
+    pub fn release_missing(&mut self, list: u64, uids: &HashSet<&str>) -> bool {
         let gone: Vec<(String, String)> = self
             .holders
             .iter()
@@ -263,19 +263,19 @@ impl Ledger {
         self.uncached > 0
     }
 
-    fn insert(&mut self, name: &str, held: Holding) {
+    fn insert(&mut self, name: &str, held: Allocation) {
         self.count(&held, 1);
         self.uncached += usize::from(!held.cached);
         self.holders.entry(name.to_owned()).or_default().push(held);
     }
 
-    fn count(&mut self, held: &Holding, change: i64) {
+    fn count(&mut self, held: &Allocation, change: i64) {
         if let Some(problem) = &held.problem {
             *self.problems.entry(problem.reason()).or_default() += change;
         }
     }
 
-    fn holding(&self, name: &str, uid: &str) -> Option<&Holding> {
+    fn allocation(&self, name: &str, uid: &str) -> Option<&Allocation> {
         self.holders.get(name)?.iter().find(|held| held.uid == uid)
     }
 
@@ -292,7 +292,7 @@ impl Ledger {
         held.chosen.is_empty()
     }
 
-    fn remove(&mut self, name: &str, uid: &str) -> Option<Holding> {
+    fn remove(&mut self, name: &str, uid: &str) -> Option<Allocation> {
         let held = self.holders.get_mut(name)?;
         let place = held.iter().position(|held| held.uid == uid)?;
         let removed = held.swap_remove(place);
@@ -310,33 +310,33 @@ impl Ledger {
     fn places(&self, range: &IpNet) -> Vec<(usize, Span)> {
         let spans = self.sets.iter().enumerate();
         spans
-            .filter_map(|(set, slots)| Some((set, slots.span(range)?)))
+            .filter_map(|(set, cidr_set)| Some((set, cidr_set.span(range)?)))
             .collect()
     }
 
     fn take_next(&mut self, set: usize) -> Option<super::cidr_set::Taken> {
         let taken = self.sets.get_mut(set)?.take_next()?;
-        self.moves.get_mut(set)?.taken += 1;
+        self.changes.get_mut(set)?.taken += 1;
         Some(taken)
     }
 
     fn occupy(&mut self, set: usize, span: Span) {
-        if let (Some(slots), Some(moves)) = (self.sets.get_mut(set), self.moves.get_mut(set)) {
-            moves.taken += u64::from(slots.occupy(span));
+        if let (Some(cidr_set), Some(changes)) = (self.sets.get_mut(set), self.changes.get_mut(set)) {
+            changes.taken += u64::from(cidr_set.occupy(span));
         }
     }
 
     /// Releases what nobody else has.
     fn release(&mut self, set: usize, span: Span) {
         let mut kept: Vec<Span> = common(&self.excluded, set, span).collect();
-        if self.tangled {
+        if self.has_overlaps {
             let others = self.holders.values().flatten();
             kept.extend(others.flat_map(|held| common(&held.places, set, span)));
         }
-        if let (Some(slots), Some(moves)) = (self.sets.get_mut(set), self.moves.get_mut(set)) {
-            let released = slots.release(span);
-            let again: u32 = kept.into_iter().map(|span| slots.occupy(span)).sum();
-            moves.released += u64::from(released.saturating_sub(again));
+        if let (Some(cidr_set), Some(changes)) = (self.sets.get_mut(set), self.changes.get_mut(set)) {
+            let released = cidr_set.release(span);
+            let again: u32 = kept.into_iter().map(|span| cidr_set.occupy(span)).sum();
+            changes.released += u64::from(released.saturating_sub(again));
         }
     }
 
@@ -345,7 +345,7 @@ impl Ledger {
         if !self.sets.get(set)?.any_used(span) {
             return None;
         }
-        let has = |held: &Holding| common(&held.places, set, span).next().is_some();
+        let has = |held: &Allocation| common(&held.places, set, span).next().is_some();
         let mut holders = self.holders.iter().filter(|(_, held)| held.iter().any(has));
         holders.next().map(|(name, _)| name.clone())
     }

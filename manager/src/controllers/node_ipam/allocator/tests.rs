@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn ledger() -> Ledger {
+fn allocator() -> Allocator {
     let sets = [("10.0.0.0/29", 32), ("fd00::/61", 64)];
     let sets = sets
         .iter()
-        .map(|(cluster, prefix)| Slots::new(cluster.parse().unwrap(), *prefix).unwrap());
-    Ledger::new(sets.collect(), &["10.0.0.2/31".parse().unwrap()])
+        .map(|(cluster, prefix)| CidrSet::new(cluster.parse().unwrap(), *prefix).unwrap());
+    Allocator::new(sets.collect(), &["10.0.0.2/31".parse().unwrap()])
 }
 
 fn ranges(texts: &[&str]) -> Vec<String> {
@@ -24,19 +24,19 @@ fn node<'a>(name: &'a str, ranges: &'a [String]) -> NodeRanges<'a> {
     }
 }
 
-fn reserved(ledger: &mut Ledger, name: &str) -> Vec<String> {
-    let reservation = ledger.reserve(name, name).unwrap().unwrap();
+fn reserved(allocator: &mut Allocator, name: &str) -> Vec<String> {
+    let reservation = allocator.reserve(name, name).unwrap().unwrap();
     reservation.ranges.iter().map(ToString::to_string).collect()
 }
 
 #[test]
 fn a_node_gets_one_range_of_each_family_and_the_same_ones_again() {
-    let mut ledger = ledger();
-    assert_eq!(reserved(&mut ledger, "a"), ["10.0.0.0/32", "fd00::/64"]);
-    assert_eq!(reserved(&mut ledger, "a"), ["10.0.0.0/32", "fd00::/64"]);
-    assert_eq!(reserved(&mut ledger, "b"), ["10.0.0.1/32", "fd00:0:0:1::/64"]);
+    let mut allocator = allocator();
+    assert_eq!(reserved(&mut allocator, "a"), ["10.0.0.0/32", "fd00::/64"]);
+    assert_eq!(reserved(&mut allocator, "a"), ["10.0.0.0/32", "fd00::/64"]);
+    assert_eq!(reserved(&mut allocator, "b"), ["10.0.0.1/32", "fd00:0:0:1::/64"]);
     assert_eq!(
-        reserved(&mut ledger, "c"),
+        reserved(&mut allocator, "c"),
         ["10.0.0.4/32", "fd00:0:0:2::/64"],
         "the excluded ones are passed over"
     );
@@ -44,62 +44,69 @@ fn a_node_gets_one_range_of_each_family_and_the_same_ones_again() {
 
 #[test]
 fn ranges_out_of_the_clusters_or_of_two_nodes_are_told_once_and_stay_counted() {
-    let mut ledger = ledger();
+    let mut allocator = allocator();
     let (foreign, first, second) = (
         ranges(&["10.9.0.0/32"]),
         ranges(&["10.0.0.0/32"]),
         ranges(&["10.0.0.0/31"]),
     );
     assert_eq!(
-        ledger.seen(node("x", &foreign)),
+        allocator.observe(node("x", &foreign)),
         Some(Problem::OutOfRange("10.9.0.0/32".into()))
     );
-    assert_eq!(ledger.seen(node("x", &foreign)), None);
+    assert_eq!(allocator.observe(node("x", &foreign)), None);
     assert_eq!(
-        ledger.seen(node("y", &ranges(&["ten"]))),
+        allocator.observe(node("y", &ranges(&["ten"]))),
         Some(Problem::Unreadable("ten".into()))
     );
-    assert_eq!(ledger.seen(node("a", &first)), None);
+    assert_eq!(allocator.observe(node("a", &first)), None);
     assert_eq!(
-        ledger.seen(node("b", &second)),
+        allocator.observe(node("b", &second)),
         Some(Problem::Overlap("10.0.0.0/31".into(), "a".into()))
     );
     let counts = [("CIDROutOfRange", 1), ("CIDROverlap", 1), ("CIDRUnreadable", 1)];
-    assert_eq!(ledger.problems(), &BTreeMap::from(counts));
-    ledger.cache_shows("a", Some("a"));
-    assert!(ledger.cache_shows("a", None));
-    assert_eq!(reserved(&mut ledger, "c")[0], "10.0.0.4/32", "b still has what a had");
+    assert_eq!(allocator.problems(), &BTreeMap::from(counts));
+    allocator.cache_shows("a", Some("a"));
+    assert!(allocator.cache_shows("a", None));
+    assert_eq!(
+        reserved(&mut allocator, "c")[0],
+        "10.0.0.4/32",
+        "b still has what a had"
+    );
 }
 
 #[test]
 fn a_node_that_only_a_list_knows_of_is_not_gone_because_the_cache_lacks_it() {
-    let mut ledger = ledger();
-    let list = ledger.begin_list();
+    let mut allocator = allocator();
+    let list = allocator.begin_list();
     let has = ranges(&["10.0.0.0/32"]);
-    ledger.seen(node("a", &has));
-    ledger.sweep(list, &HashSet::from(["a"]));
-    assert!(!ledger.cache_shows("a", None), "the cache may be behind the list");
-    assert_eq!(reserved(&mut ledger, "b")[0], "10.0.0.1/32");
-    assert!(ledger.needs_list());
-    let list = ledger.begin_list();
-    assert!(ledger.sweep(list, &HashSet::from(["b"])));
-    assert!(!ledger.needs_list());
+    allocator.observe(node("a", &has));
+    allocator.release_missing(list, &HashSet::from(["a"]));
+    assert!(!allocator.cache_shows("a", None), "the cache may be behind the list");
+    assert_eq!(reserved(&mut allocator, "b")[0], "10.0.0.1/32");
+    assert!(allocator.needs_list());
+    let list = allocator.begin_list();
+    assert!(allocator.release_missing(list, &HashSet::from(["b"])));
+    assert!(!allocator.needs_list());
 }
 
 #[test]
 fn when_a_family_has_none_left_nothing_is_taken_of_the_other() {
-    let mut ledger = ledger();
+    let mut allocator = allocator();
     for name in ["a", "b", "c", "d", "e", "f"] {
-        reserved(&mut ledger, name);
+        reserved(&mut allocator, name);
     }
-    assert_eq!(ledger.reserve("g", "g"), Err(Exhausted("10.0.0.0/29".parse().unwrap())));
+    assert_eq!(
+        allocator.reserve("g", "g"),
+        Err(Exhausted("10.0.0.0/29".parse().unwrap()))
+    );
     assert!(
-        ledger.cache_shows("a", Some("another")),
+        allocator.cache_shows("a", Some("another")),
         "a new Node of that name has not the old one's ranges"
     );
-    assert_eq!(reserved(&mut ledger, "g")[0], "10.0.0.0/32");
-    assert_eq!(ledger.sets()[0].taken(), 8);
-    assert_eq!(ledger.sets()[1].taken(), 6);
+    assert_eq!(reserved(&mut allocator, "g")[0], "10.0.0.0/32");
+    assert_eq!(allocator.sets()[0].taken(), 8);
+    assert_eq!(allocator.sets()[1].taken(), 6);
 }
 
 /// What comes out of a write.
@@ -151,13 +158,13 @@ struct Stored {
     ranges: Vec<String>,
 }
 
-/// A server, a cache that is behind it, and the ledger between them.
+/// A server, a cache that is behind it, and the allocator between them.
 struct World {
     server: BTreeMap<String, Stored>,
     cache: BTreeMap<String, Stored>,
     slow: Vec<(String, String, Vec<String>)>,
     list: Option<(u64, BTreeMap<String, Stored>)>,
-    ledger: Ledger,
+    allocator: Allocator,
     made: u32,
 }
 
@@ -181,13 +188,13 @@ impl World {
                     self.write(&name, &uid, ranges);
                 }
             }
-            Step::BeginList => self.list = Some((self.ledger.begin_list(), self.server.clone())),
+            Step::BeginList => self.list = Some((self.allocator.begin_list(), self.server.clone())),
             Step::EndList => self.end_list(),
             Step::Restart => {
                 for (name, uid, ranges) in std::mem::take(&mut self.slow) {
                     self.write(&name, &uid, ranges);
                 }
-                self.ledger = ledger();
+                self.allocator = allocator();
                 self.act(Step::BeginList);
                 self.end_list();
                 let names: Vec<String> = self.cache.keys().cloned().collect();
@@ -213,10 +220,11 @@ impl World {
 
     fn show(&mut self, name: &str) {
         let cached = self.cache.get(name);
-        self.ledger.cache_shows(name, cached.map(|stored| stored.uid.as_str()));
+        self.allocator
+            .cache_shows(name, cached.map(|stored| stored.uid.as_str()));
         if let Some(stored) = cached {
             let (uid, ranges) = (&stored.uid, &stored.ranges);
-            self.ledger.seen(NodeRanges { name, uid, ranges });
+            self.allocator.observe(NodeRanges { name, uid, ranges });
         }
     }
 
@@ -224,7 +232,7 @@ impl World {
         let Some(cached) = self.cache.get(name).filter(|cached| cached.ranges.is_empty()).cloned() else {
             return;
         };
-        let Ok(Some(reservation)) = self.ledger.reserve(name, &cached.uid) else {
+        let Ok(Some(reservation)) = self.allocator.reserve(name, &cached.uid) else {
             return;
         };
         let ranges: Vec<String> = reservation.ranges.iter().map(ToString::to_string).collect();
@@ -236,7 +244,7 @@ impl World {
                 self.write(name, &cached.uid, ranges);
                 if let Some(stored) = self.server.get(name).filter(|stored| stored.uid == cached.uid) {
                     let (uid, ranges) = (&stored.uid, &stored.ranges);
-                    self.ledger.seen(NodeRanges { name, uid, ranges });
+                    self.allocator.observe(NodeRanges { name, uid, ranges });
                 }
             }
         }
@@ -248,10 +256,10 @@ impl World {
         };
         for (name, stored) in &listed {
             let (uid, ranges) = (&stored.uid, &stored.ranges);
-            self.ledger.seen(NodeRanges { name, uid, ranges });
+            self.allocator.observe(NodeRanges { name, uid, ranges });
         }
         let uids = listed.values().map(|stored| stored.uid.as_str()).collect();
-        self.ledger.sweep(list, &uids);
+        self.allocator.release_missing(list, &uids);
     }
 
     fn check(&self) {
@@ -288,9 +296,14 @@ impl World {
             );
         }
         let held = self.server.values().filter(|stored| !stored.ranges.is_empty()).count();
-        assert_eq!(self.ledger.sets()[0].taken() as usize, 2 + held, "{:?}", self.ledger);
-        assert_eq!(self.ledger.sets()[1].taken() as usize, held);
-        assert!(!self.ledger.needs_list());
+        assert_eq!(
+            self.allocator.sets()[0].taken() as usize,
+            2 + held,
+            "{:?}",
+            self.allocator
+        );
+        assert_eq!(self.allocator.sets()[1].taken() as usize, held);
+        assert!(!self.allocator.needs_list());
     }
 }
 
@@ -304,7 +317,7 @@ proptest! {
             cache: BTreeMap::new(),
             slow: Vec::new(),
             list: None,
-            ledger: ledger(),
+            allocator: allocator(),
             made: 0,
         };
         world.act(Step::Restart);

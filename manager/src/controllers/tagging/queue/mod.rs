@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 
-/// First pause after a failure that concerns one instance only.
-const FIRST: Duration = Duration::from_secs(1);
-/// Longest pause.
-const LONGEST: Duration = Duration::from_secs(300);
+/// First backoff_all after a failure that concerns one instance only.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+/// Longest backoff_all.
+const MAX_BACKOFF: Duration = Duration::from_secs(300);
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Action {
 
 /// A Node as far as this matters.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
+pub struct ObservedNode<'a> {
     /// Name.
     pub name: &'a str,
     /// Its instance; `None` for one that is not on EC2 or has no provider ID yet.
@@ -53,38 +53,38 @@ struct Item {
 
 /// Which instances belong to Nodes, and what is to be done.
 #[derive(Debug)]
-pub struct Book {
+pub struct WorkQueue {
     /// By Node's name.
     instances: HashMap<String, InstanceId>,
     nodes: HashMap<InstanceId, BTreeSet<String>>,
     items: HashMap<InstanceId, Item>,
     ready: VecDeque<InstanceId>,
-    under_way: HashSet<InstanceId>,
+    in_flight: HashSet<InstanceId>,
     backoff: Backoff<InstanceId>,
     /// EC2 does not know them; until then they may still appear, since EC2 is eventually consistent.
     missing: HashMap<InstanceId, Instant>,
     /// No try will ever help, as long as EC2 does not list them.
-    hopeless: HashSet<InstanceId>,
+    abandoned: HashSet<InstanceId>,
 }
 
-impl Default for Book {
+impl Default for WorkQueue {
     fn default() -> Self {
         Self {
             instances: HashMap::new(),
             nodes: HashMap::new(),
             items: HashMap::new(),
             ready: VecDeque::new(),
-            under_way: HashSet::new(),
-            backoff: Backoff::new(FIRST, LONGEST),
+            in_flight: HashSet::new(),
+            backoff: Backoff::new(FIRST_BACKOFF, MAX_BACKOFF),
             missing: HashMap::new(),
-            hopeless: HashSet::new(),
+            abandoned: HashSet::new(),
         }
     }
 }
 
-impl Book {
+impl WorkQueue {
     /// A Node is there.
-    pub fn seen(&mut self, node: Seen<'_>) {
+    pub fn observe(&mut self, node: ObservedNode<'_>) {
         if self.instances.get(node.name) != node.instance {
             self.gone(node.name);
         }
@@ -97,7 +97,7 @@ impl Book {
         match self.items.get(instance) {
             // The instance has a Node again before its tags were taken off.
             Some(item) if item.action == Action::Untag => self.want(instance, node.name, Action::Tag, true),
-            Some(item) if node.labelled && !item.repair && !self.under_way.contains(instance) => {
+            Some(item) if node.labelled && !item.repair && !self.in_flight.contains(instance) => {
                 self.drop_item(instance);
             }
             None if !node.labelled && !self.is_given_up(instance) => self.want(instance, node.name, Action::Tag, false),
@@ -118,7 +118,7 @@ impl Book {
         }
         self.nodes.remove(&instance);
         let was_missing = self.missing.remove(&instance).is_some();
-        if self.hopeless.remove(&instance) || was_missing {
+        if self.abandoned.remove(&instance) || was_missing {
             self.drop_item(&instance);
         } else {
             self.want(&instance, name, Action::Untag, false);
@@ -128,7 +128,7 @@ impl Book {
     /// An instance of a Node lost tags that its Node's label says it has; or EC2 knows one at last that it did not.
     pub fn repair(&mut self, instance: &InstanceId) {
         self.missing.remove(instance);
-        self.hopeless.remove(instance);
+        self.abandoned.remove(instance);
         let node = self.nodes.get(instance).and_then(BTreeSet::first).cloned();
         if let Some(node) = node.filter(|_| !self.items.contains_key(instance)) {
             self.want(instance, &node, Action::Tag, true);
@@ -139,7 +139,7 @@ impl Book {
         let node = node.to_owned();
         let item = Item { action, node, repair };
         let is_new = self.items.insert(instance.clone(), item).is_none();
-        if is_new && !self.under_way.contains(instance) {
+        if is_new && !self.in_flight.contains(instance) {
             self.ready.push_back(instance.clone());
         }
     }
@@ -151,13 +151,13 @@ impl Book {
     }
 
     fn is_given_up(&self, instance: &InstanceId) -> bool {
-        self.hopeless.contains(instance) || self.missing.contains_key(instance)
+        self.abandoned.contains(instance) || self.missing.contains_key(instance)
     }
 
     /// Takes what is to be done next, of one kind, at most `most`; it is under way then.
     pub fn take(&mut self, most: usize, now: Instant) -> Option<Batch> {
         for instance in self.backoff.due(now) {
-            let is_new = !self.under_way.contains(&instance) && !self.ready.contains(&instance);
+            let is_new = !self.in_flight.contains(&instance) && !self.ready.contains(&instance);
             if is_new && self.items.contains_key(&instance) {
                 self.ready.push_back(instance);
             }
@@ -189,14 +189,14 @@ impl Book {
         rest.append(&mut self.ready);
         self.ready = rest;
         let batch = batch?;
-        self.under_way.extend(batch.instances.iter().cloned());
+        self.in_flight.extend(batch.instances.iter().cloned());
         Some(batch)
     }
 
     /// Whether something could be taken now.
     #[must_use]
     pub fn has_work(&self, now: Instant) -> bool {
-        !self.ready.is_empty() || self.backoff.due(now).iter().any(|id| !self.under_way.contains(id))
+        !self.ready.is_empty() || self.backoff.due(now).iter().any(|id| !self.in_flight.contains(id))
     }
 
     /// How many are ready.
@@ -213,7 +213,7 @@ impl Book {
 
     /// It was done. What was asked for meanwhile comes next.
     pub fn done(&mut self, instance: &InstanceId, action: Action) {
-        self.under_way.remove(instance);
+        self.in_flight.remove(instance);
         self.backoff.forget(instance);
         match self.items.get(instance) {
             Some(item) if item.action != action => self.ready.push_back(instance.clone()),
@@ -221,15 +221,15 @@ impl Book {
         }
     }
 
-    /// It failed for a reason of its own: it is tried again after a growing pause. Returns how often in a row.
+    /// It failed for a reason of its own: it is tried again after a growing backoff_all. Returns how often in a row.
     pub fn failed(&mut self, instance: &InstanceId, now: Instant) -> u32 {
-        self.under_way.remove(instance);
+        self.in_flight.remove(instance);
         self.backoff.failed(instance, now)
     }
 
     /// It was not its fault: it waits behind the others, which may need another action that is allowed.
-    pub fn put_back(&mut self, instance: &InstanceId) {
-        self.under_way.remove(instance);
+    pub fn requeue(&mut self, instance: &InstanceId) {
+        self.in_flight.remove(instance);
         if self.items.contains_key(instance) && !self.ready.contains(instance) {
             self.ready.push_back(instance.clone());
         }
@@ -244,11 +244,11 @@ impl Book {
     }
 
     /// No try will help.
-    pub fn hopeless(&mut self, instance: &InstanceId) {
+    pub fn abandoned(&mut self, instance: &InstanceId) {
         self.done(instance, Action::Tag);
         self.missing.remove(instance);
         if self.nodes.contains_key(instance) {
-            self.hopeless.insert(instance.clone());
+            self.abandoned.insert(instance.clone());
         }
     }
 
@@ -268,7 +268,7 @@ impl Book {
             .collect();
         for instance in &late {
             self.missing.remove(instance);
-            self.hopeless.insert(instance.clone());
+            self.abandoned.insert(instance.clone());
         }
         late
     }
@@ -283,8 +283,8 @@ impl Book {
 
     /// Whether it was given up.
     #[must_use]
-    pub fn is_hopeless(&self, instance: &InstanceId) -> bool {
-        self.hopeless.contains(instance)
+    pub fn is_abandoned(&self, instance: &InstanceId) -> bool {
+        self.abandoned.contains(instance)
     }
 
     /// The Node for which something is to be done about an instance.
