@@ -20,20 +20,16 @@ impl Failures {
         entry.or_insert_with(|| (0, example.to_owned())).0 += 1;
     }
 
-    /// Writes the log lines; says whether there was a failure.
+    /// Logs the failures, and returns whether there was one.
     pub(super) fn log(&self) -> bool {
         for (cause, (count, example)) in &self.causes {
-            tracing::warn!(
-                count,
-                example,
-                "routes could not be brought up to date ({cause}); it is tried again"
-            );
+            tracing::warn!(count, example, "failed to update routes ({cause}); retrying");
         }
         !self.causes.is_empty()
     }
 }
 
-/// A name for what a failure comes from: AWS's code where there is one.
+/// The operation and AWS's error code, which group failures.
 pub(super) fn cause(error: &Error) -> String {
     error.code().map_or_else(
         || format!("{}: no answer", error.operation()),
@@ -41,7 +37,7 @@ pub(super) fn cause(error: &Error) -> String {
     )
 }
 
-/// A failure with what lies behind it.
+/// An error with its sources.
 pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let mut cause = error.source();
@@ -52,7 +48,7 @@ pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     words
 }
 
-/// Why a Node gets no route to its instance, and how to correct it.
+/// Why a Node gets no route to its instance, and how to fix it.
 pub(super) fn not_in_cluster(id: &InstanceId, cluster_id: &str) -> String {
     format!(
         "its instance {id} does not have the tag {}: tag the instance if it belongs to this cluster, else delete the \
@@ -61,12 +57,12 @@ pub(super) fn not_in_cluster(id: &InstanceId, cluster_id: &str) -> String {
     )
 }
 
-/// Whether a table holds as many routes as AWS allows.
+/// Whether the table's quota of routes is used up.
 pub(super) fn is_full(error: &Error) -> bool {
     error.code() == Some("RouteLimitExceeded")
 }
 
-/// A failed write in words, with what helps. Without the request's ID: the same failure must read the same each time.
+/// Explains a failed write and how to fix it. Without the request ID, so that equal failures have equal messages.
 pub(super) fn explain(error: &Error, table: &str) -> String {
     if is_full(error) {
         let told = aws_errors::answer(error);

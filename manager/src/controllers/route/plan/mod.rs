@@ -1,7 +1,7 @@
-//! Which routes are made, led elsewhere and taken away. Pure: the time is an argument.
+//! Plans which routes are created, replaced and deleted. Pure: the time is an argument.
 //!
-//! A route table may hold routes of others, so this controller touches a route only if it lies in the cluster's range
-//! and leads to an instance of the cluster, or nowhere.
+//! A route table may contain routes of others, so this controller manages a route only if it is in the cluster's range
+//! and its target is an instance of the cluster, or it is a blackhole.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,7 +13,7 @@ use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::{Route, RouteTable, RouteTarget};
 use tokio::time::Instant;
 
-use super::confirmation::{Deletion, Doubt, Sightings};
+use super::confirmation::{Confirmations, Deletion, UnwantedRoute};
 use crate::node_cache::NodeView;
 
 /// A Node, as far as routes are concerned.
@@ -23,28 +23,25 @@ pub struct Member {
     pub node: Arc<NodeView>,
     /// Its IPv4 ranges.
     pub cidrs: Vec<Ipv4Net>,
-    /// What runs it.
-    pub host: Host,
+    pub host: NodeHost,
 }
 
-/// What runs a Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Host {
+pub enum NodeHost {
     /// An instance.
     Instance(InstanceId),
-    /// An instance without the cluster's tag, with what to say about it. Its routes and the instance stay unchanged:
-    /// it may be of another cluster or owner, and the provider ID is what somebody wrote.
+    /// An instance without the cluster's tag, with a message. Its routes and the instance stay unchanged: it may belong
+    /// to another cluster, and anyone who may write the Node may set its provider ID.
     NotInCluster(InstanceId, String),
-    /// An instance that is not known now; why.
+    /// An unknown instance, with the reason.
     Unknown(String),
-    /// No instance of EC2: it gets no route, and what leads to its range stays as it is.
-    Elsewhere,
+    /// Not an EC2 instance: it gets no route, and routes to its range stay unchanged.
+    NotOnEc2,
 }
 
-/// Everything that was read.
 #[derive(Debug, Default)]
 pub struct Observed {
-    /// The route tables that are managed.
+    /// The managed route tables.
     pub tables: Vec<RouteTable>,
     /// The Nodes.
     pub members: Vec<Member>,
@@ -52,65 +49,63 @@ pub struct Observed {
     pub former: HashSet<InstanceId>,
 }
 
-/// A route to be made.
+/// A route to create or replace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The table.
     pub table: String,
     /// The route's destination.
     pub cidr: Ipv4Net,
-    /// Whether the table has a route for it that leads elsewhere.
+    /// Whether the table has a route for the destination with another target.
     pub replaces: bool,
 }
 
-/// What a Node needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Work {
-    /// Its place among the members.
+pub struct NodePlan {
+    /// Its index among the members.
     pub member: usize,
-    /// The routes to be made.
     pub steps: Vec<Step>,
-    /// What keeps the Node from having its routes, with what helps.
+    /// What prevents the Node's routes, and how to fix it.
     pub obstacles: Vec<String>,
-    /// Why nothing can be said about the Node now.
+    /// Why the Node's instance is unknown.
     pub waits: Option<String>,
-    /// The Node has no range, though a route leads to it.
-    pub bare: bool,
+    /// The Node has no range, although a route targets its instance.
+    pub has_no_range: bool,
 }
 
-/// What a pass does.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Routes to be taken away.
     pub deletions: Vec<Deletion>,
     /// One for each Node that has, needs or should not have a route.
-    pub works: Vec<Work>,
-    /// How many routes look unwanted, but so many at once that they are looked at again.
-    pub held: usize,
-    /// When to look again, if nothing happens before.
-    pub again: Option<Duration>,
+    pub node_plans: Vec<NodePlan>,
+    /// How many deletions are deferred because of a mass loss.
+    pub deferred: usize,
+    /// When to reconcile again, if nothing changes before.
+    pub retry_after: Option<Duration>,
 }
 
-/// Whether a range lies in the cluster's, at least with one end.
+/// Whether a range overlaps with the cluster's range.
 #[must_use]
 pub fn concerns(cluster: Ipv4Net, cidr: Ipv4Net) -> bool {
     cluster.contains(&cidr.network()) || cluster.contains(&cidr.broadcast())
 }
 
 /// Plans a pass.
-pub fn plan(observed: &Observed, cluster: Ipv4Net, sightings: &mut Sightings, now: Instant) -> Plan {
+pub fn plan(observed: &Observed, cluster: Ipv4Net, confirmations: &mut Confirmations, now: Instant) -> Plan {
     let view = View::of(observed, cluster);
-    let mut works: BTreeMap<usize, Work> = BTreeMap::new();
-    let (mut doubts, mut present) = (Vec::new(), 0);
+    let mut node_plans: BTreeMap<usize, NodePlan> = BTreeMap::new();
+    let (mut unwanted, mut present) = (Vec::new(), 0);
     for table in &observed.tables {
         let routes = by_destination(table);
         for (cidr, claim) in &view.claims {
-            let work = works.entry(claim.winner).or_insert_with(|| Work::of(claim.winner));
+            let work = node_plans
+                .entry(claim.winner)
+                .or_insert_with(|| NodePlan::of(claim.winner));
             view.wanted(table, *cidr, routes.get(cidr).copied(), claim.winner, work);
         }
         for (cidr, route) in routes {
-            present += usize::from(concerns(cluster, cidr) && view.leads_to_ours(route));
-            doubts.extend(view.unwanted(cidr, route).map(|why| Doubt {
+            present += usize::from(concerns(cluster, cidr) && view.targets_cluster(route));
+            unwanted.extend(view.unwanted(cidr, route).map(|why| UnwantedRoute {
                 deletion: Deletion {
                     table: table.id.clone(),
                     cidr,
@@ -124,38 +119,38 @@ pub fn plan(observed: &Observed, cluster: Ipv4Net, sightings: &mut Sightings, no
     for (cidr, claim) in &view.claims {
         let winner = view.name(claim.winner);
         for loser in &claim.losers {
-            let work = works.entry(*loser).or_insert_with(|| Work::of(*loser));
+            let work = node_plans.entry(*loser).or_insert_with(|| NodePlan::of(*loser));
             work.obstacles.push(format!(
                 "range {cidr} is also the range of Node {winner}; give one of the two Nodes another range"
             ));
         }
     }
     for member in view.targets_without_range() {
-        let work = works.entry(member).or_insert_with(|| Work::of(member));
-        work.bare = true;
+        let work = node_plans.entry(member).or_insert_with(|| NodePlan::of(member));
+        work.has_no_range = true;
     }
-    let judged = sightings.judge(doubts, present, now);
+    let confirmed = confirmations.confirm(unwanted, present, now);
     Plan {
-        deletions: judged.go,
-        works: works.into_values().collect(),
-        held: judged.held,
-        again: judged.again,
+        deletions: confirmed.deletions,
+        node_plans: node_plans.into_values().collect(),
+        deferred: confirmed.deferred,
+        retry_after: confirmed.retry_after,
     }
 }
 
-impl Work {
+impl NodePlan {
     fn of(member: usize) -> Self {
         Self {
             member,
             steps: Vec::new(),
             obstacles: Vec::new(),
             waits: None,
-            bare: false,
+            has_no_range: false,
         }
     }
 }
 
-/// The table's routes for IPv4 ranges. Text that is no range is left out: it is none of ours.
+/// The table's routes to IPv4 ranges.
 fn by_destination(table: &RouteTable) -> HashMap<Ipv4Net, &Route> {
     let parsed = |route: &Route| route.destination.as_deref()?.parse::<Ipv4Net>().ok();
     let routes = table.routes.iter();
@@ -164,7 +159,7 @@ fn by_destination(table: &RouteTable) -> HashMap<Ipv4Net, &Route> {
         .collect()
 }
 
-/// Who gets a range that several Nodes have.
+/// The Node that gets a range, and the other Nodes that have the same range.
 struct Claim {
     winner: usize,
     losers: Vec<usize>,
@@ -183,7 +178,7 @@ impl<'a> View<'a> {
     fn of(observed: &'a Observed, cluster: Ipv4Net) -> Self {
         let members = observed.members.iter().enumerate();
         let by_instance = members.filter_map(|(place, member)| match &member.host {
-            Host::Instance(id) => Some((id, place)),
+            NodeHost::Instance(id) => Some((id, place)),
             _ => None,
         });
         let mut view = Self {
@@ -197,12 +192,12 @@ impl<'a> View<'a> {
         view
     }
 
-    /// Each range goes to one Node: where several have it, to the one that its route leads to, else to the oldest. A Node
-    /// whose instance is not one of the cluster comes last.
+    /// Assigns each range to one Node: of several, to the target of the present route, else to the oldest. A Node whose
+    /// instance does not belong to the cluster comes last.
     fn divide(&mut self) {
         let mut claimants: HashMap<Ipv4Net, Vec<usize>> = HashMap::new();
         for (place, member) in self.observed.members.iter().enumerate() {
-            if member.host == Host::Elsewhere {
+            if member.host == NodeHost::NotOnEc2 {
                 self.spared.extend(&member.cidrs);
                 continue;
             }
@@ -216,7 +211,7 @@ impl<'a> View<'a> {
                     let member = self.observed.members.get(*place);
                     let created = member.and_then(|member| member.node.metadata.creation_timestamp.clone());
                     (
-                        member.is_some_and(|member| matches!(member.host, Host::NotInCluster(..))),
+                        member.is_some_and(|member| matches!(member.host, NodeHost::NotInCluster(..))),
                         Reverse(self.has_route(*place, cidr)),
                         created,
                         self.name(*place).to_owned(),
@@ -240,7 +235,7 @@ impl<'a> View<'a> {
 
     fn has_route(&self, member: usize, cidr: Ipv4Net) -> bool {
         let host = self.observed.members.get(member).map(|member| &member.host);
-        let leads_there = |route: &&Route| matches!((&route.target, host), (RouteTarget::Instance(to), Some(Host::Instance(id))) if to == id);
+        let leads_there = |route: &&Route| matches!((&route.target, host), (RouteTarget::Instance(to), Some(NodeHost::Instance(id))) if to == id);
         let routes = self
             .observed
             .tables
@@ -249,16 +244,16 @@ impl<'a> View<'a> {
         routes.filter(|route| leads_there(route)).count() > 0
     }
 
-    fn is_ours(&self, instance: &InstanceId) -> bool {
+    fn is_in_cluster(&self, instance: &InstanceId) -> bool {
         self.by_instance.contains_key(instance) || self.observed.former.contains(instance)
     }
 
-    fn leads_to_ours(&self, route: &Route) -> bool {
-        matches!(&route.target, RouteTarget::Instance(id) if self.is_ours(id))
+    fn targets_cluster(&self, route: &Route) -> bool {
+        matches!(&route.target, RouteTarget::Instance(id) if self.is_in_cluster(id))
     }
 
-    /// What it takes that the table's route for a wanted range leads to its Node.
-    fn wanted(&self, table: &RouteTable, cidr: Ipv4Net, present: Option<&Route>, member: usize, work: &mut Work) {
+    /// Adds the step or obstacle for the route to a Node's range in a table.
+    fn wanted(&self, table: &RouteTable, cidr: Ipv4Net, present: Option<&Route>, member: usize, work: &mut NodePlan) {
         let Some(member) = self.observed.members.get(member) else {
             return;
         };
@@ -268,42 +263,44 @@ impl<'a> View<'a> {
             replaces,
         };
         match (&member.host, present) {
-            (Host::Instance(id), Some(route)) if route.target == RouteTarget::Instance(id.clone()) => {}
-            (Host::Instance(_), None) => work.steps.push(step(false)),
-            (Host::Instance(_), Some(route)) if self.may_replace(cidr, route) => work.steps.push(step(true)),
-            (Host::Instance(_), Some(route)) => work.obstacles.push(format!(
-                "route table {} has a route for {cidr} to {}, which is not this cluster's; delete that route or give the \
+            (NodeHost::Instance(id), Some(route)) if route.target == RouteTarget::Instance(id.clone()) => {}
+            (NodeHost::Instance(_), None) => work.steps.push(step(false)),
+            (NodeHost::Instance(_), Some(route)) if self.may_replace(cidr, route) => work.steps.push(step(true)),
+            (NodeHost::Instance(_), Some(route)) => work.obstacles.push(format!(
+                "route table {} has a route for {cidr} to {}, which does not belong to this cluster; delete that route or give the \
                  Node another range",
                 table.id,
                 shown(&route.target)
             )),
-            (Host::NotInCluster(id, _), Some(route)) if route.target == RouteTarget::Instance(id.clone()) => {}
-            (Host::NotInCluster(_, why), _) => work.obstacles.push(why.clone()),
-            (Host::Unknown(why), None) => work.waits = Some(why.clone()),
-            (Host::Unknown(_), Some(_)) | (Host::Elsewhere, _) => {}
+            (NodeHost::NotInCluster(id, _), Some(route)) if route.target == RouteTarget::Instance(id.clone()) => {}
+            (NodeHost::NotInCluster(_, why), _) => work.obstacles.push(why.clone()),
+            (NodeHost::Unknown(why), None) => work.waits = Some(why.clone()),
+            (NodeHost::Unknown(_), Some(_)) | (NodeHost::NotOnEc2, _) => {}
         }
     }
 
     fn may_replace(&self, cidr: Ipv4Net, route: &Route) -> bool {
-        concerns(self.cluster, cidr) && (self.leads_to_ours(route) || leads_nowhere(route))
+        concerns(self.cluster, cidr) && (self.targets_cluster(route) || is_blackhole(route))
     }
 
-    /// Why a route should go; `None` for one that is wanted or not ours.
+    /// Why a route is to be deleted; `None` for one that is wanted or not managed.
     fn unwanted(&self, cidr: Ipv4Net, route: &Route) -> Option<&'static str> {
         if !concerns(self.cluster, cidr) || self.claims.contains_key(&cidr) || self.spared.contains(&cidr) {
             return None;
         }
         match &route.target {
-            _ if leads_nowhere(route) => Some("it leads nowhere and no Node has its range"),
+            _ if is_blackhole(route) => Some("it is a blackhole and no Node has its range"),
             RouteTarget::Instance(id) if self.by_instance.contains_key(id) => {
-                Some("it leads to a Node that does not have its range")
+                Some("its target is a Node that does not have its range")
             }
-            RouteTarget::Instance(id) if self.is_ours(id) => Some("it leads to an instance that is no Node any more"),
+            RouteTarget::Instance(id) if self.is_in_cluster(id) => {
+                Some("its target is an instance that is no longer a Node")
+            }
             _ => None,
         }
     }
 
-    /// Nodes without an IPv4 range to which a route of the cluster's range leads all the same.
+    /// Nodes without an IPv4 range that are the target of a route in the cluster's range.
     fn targets_without_range(&self) -> Vec<usize> {
         let mut found = Vec::new();
         for route in self.observed.tables.iter().flat_map(|table| &table.routes) {
@@ -328,8 +325,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// A blackhole whose target is an instance, or what is left of one. One to a gateway is someone else's affair.
-fn leads_nowhere(route: &Route) -> bool {
+/// A blackhole whose target is an instance or a former one. A blackhole to a gateway is not managed.
+fn is_blackhole(route: &Route) -> bool {
     route.blackhole && !matches!(route.target, RouteTarget::Other(_))
 }
 
