@@ -21,3 +21,4 @@ pub mod node_write;
 pub mod run;
 pub mod serving;
 mod suggest;
+mod token_bucket;

@@ -1,9 +1,8 @@
-//! What a request to the API server waits for before it is sent: its place under `--kube-api-qps`, and the token of its
-//! controller's service account.
+//! The layer before each client of an API server: the rate limit of `--kube-api-qps`, and the token of the controller's
+//! service account.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode, header};
@@ -11,8 +10,9 @@ use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
 use super::service_account::Account;
+use crate::token_bucket::TokenBucket;
 
-/// client-go's values for a limit of 0.
+/// client-go's defaults, which a limit of 0 means.
 const ZERO_MEANS: Rate = Rate { qps: 5.0, burst: 10.0 };
 
 /// `--kube-api-qps` and `--kube-api-burst`, of each client by itself, as client-go has it.
@@ -32,69 +32,41 @@ impl Rate {
     }
 }
 
-/// A token bucket. Whoever finds it empty takes a place in the future, so all are served in the order in which they came.
-#[derive(Debug)]
-struct Bucket {
-    rate: Rate,
-    state: Mutex<(f64, Instant)>,
-}
-
-impl Bucket {
-    fn full(rate: Rate) -> Self {
-        Self {
-            rate,
-            state: Mutex::new((rate.burst, Instant::now())),
-        }
-    }
-
-    /// Takes a place and says how far away it is.
-    fn take(&self, now: Instant) -> Duration {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (tokens, since) = *state;
-        let refilled = now.saturating_duration_since(since).as_secs_f64() * self.rate.qps;
-        let left = (tokens + refilled).min(self.rate.burst) - 1.0;
-        *state = (left, now);
-        Duration::try_from_secs_f64(-left / self.rate.qps).unwrap_or_default()
-    }
-}
-
-/// Puts [`Door`] before a client.
 #[derive(Clone)]
-pub(super) struct DoorLayer {
-    bucket: Option<Arc<Bucket>>,
+pub(super) struct ClientLayer {
+    bucket: Option<Arc<Mutex<TokenBucket>>>,
     account: Option<Arc<Account>>,
 }
 
-impl DoorLayer {
-    /// `None` when there is nothing to wait for.
+impl ClientLayer {
+    /// `None` without a rate limit and an account.
     pub(super) fn of(rate: Option<Rate>, account: Option<Account>) -> Option<Self> {
         let layer = Self {
-            bucket: rate.map(|rate| Arc::new(Bucket::full(rate))),
+            bucket: rate.map(|rate| Arc::new(Mutex::new(TokenBucket::full(rate.qps, rate.burst, Instant::now())))),
             account: account.map(Arc::new),
         };
         (layer.bucket.is_some() || layer.account.is_some()).then_some(layer)
     }
 }
 
-impl<S> Layer<S> for DoorLayer {
-    type Service = Door<S>;
+impl<S> Layer<S> for ClientLayer {
+    type Service = ClientService<S>;
 
-    fn layer(&self, inner: S) -> Door<S> {
-        Door {
+    fn layer(&self, inner: S) -> ClientService<S> {
+        ClientService {
             inner,
             layer: self.clone(),
         }
     }
 }
 
-/// Lets requests pass when they may.
 #[derive(Clone)]
-pub(super) struct Door<S> {
+pub(super) struct ClientService<S> {
     inner: S,
-    layer: DoorLayer,
+    layer: ClientLayer,
 }
 
-impl<S, B, R> Service<Request<B>> for Door<S>
+impl<S, B, R> Service<Request<B>> for ClientService<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
@@ -112,12 +84,16 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let layer = self.layer.clone();
-        // The one that is ready goes, its clone stays.
+        // `poll_ready` was called on `inner`, so use that one and keep its clone.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(async move {
             if let Some(bucket) = &layer.bucket {
-                tokio::time::sleep(bucket.take(Instant::now())).await;
+                let wait = bucket
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .reserve(Instant::now());
+                tokio::time::sleep(wait).await;
             }
             let Some(account) = &layer.account else {
                 return inner.call(request).await.map_err(Into::into);
@@ -136,6 +112,7 @@ where
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::time::Duration;
 
     use tower::ServiceExt as _;
 
@@ -144,30 +121,30 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_burst_passes_at_once_and_the_rest_at_the_rate_in_order() {
         let server = tower::service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(Instant::now())) });
-        let door = DoorLayer::of(Some(Rate::of(10.0, 3)), None).unwrap().layer(server);
+        let service = ClientLayer::of(Some(Rate::of(10.0, 3)), None).unwrap().layer(server);
         let start = Instant::now();
         let mut waited = Vec::new();
-        for answer in futures::future::join_all((0..6).map(|_| door.clone().oneshot(Request::new(())))).await {
+        for answer in futures::future::join_all((0..6).map(|_| service.clone().oneshot(Request::new(())))).await {
             waited.push((answer.unwrap().into_body() - start).as_millis());
         }
         assert_eq!(waited, [0, 0, 0, 100, 200, 300]);
         tokio::time::sleep(Duration::from_secs(60)).await;
         let again = Instant::now();
         for _ in 0..3 {
-            door.clone().oneshot(Request::new(())).await.unwrap();
+            service.clone().oneshot(Request::new(())).await.unwrap();
         }
         assert_eq!(
             again.elapsed(),
             Duration::ZERO,
             "a rest fills the bucket, and no more than the bucket"
         );
-        door.clone().oneshot(Request::new(())).await.unwrap();
+        service.clone().oneshot(Request::new(())).await.unwrap();
         assert_eq!(again.elapsed().as_millis(), 100);
     }
 
     #[test]
-    fn zero_means_what_it_means_upstream_and_nothing_to_wait_for_is_no_door() {
+    fn zero_means_what_it_means_upstream_and_without_limit_and_account_there_is_no_layer() {
         assert_eq!(Rate::of(0.0, 0), Rate { qps: 5.0, burst: 10.0 });
-        assert!(DoorLayer::of(None, None).is_none());
+        assert!(ClientLayer::of(None, None).is_none());
     }
 }

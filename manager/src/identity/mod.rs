@@ -20,7 +20,7 @@ use crate::args::Options;
 use crate::cloud_config::overrides::{self, AwsService};
 use crate::cloud_config::{CloudConfig, ClusterId};
 use crate::metrics::RestClient;
-use client_layer::{DoorLayer, Rate};
+use client_layer::{ClientLayer, Rate};
 use own_instance::Own;
 use service_account::Account;
 
@@ -223,14 +223,14 @@ impl Cluster {
         let layer = self.counted.layer(&config.cluster_url);
         let builder = ClientBuilder::try_from(config).context("making a client for the API server")?;
         let client = builder.with_layer(&layer).build();
-        Ok(match DoorLayer::of(self.rate, account) {
-            Some(door) => {
+        Ok(match ClientLayer::of(self.rate, account) {
+            Some(layer) => {
                 let namespace = client.default_namespace().to_owned();
                 let inner = tower::service_fn(move |request| {
                     let client = client.clone();
                     async move { client.send(request).await }
                 });
-                ClientBuilder::new(inner, namespace).with_layer(&door).build()
+                ClientBuilder::new(inner, namespace).with_layer(&layer).build()
             }
             None => client,
         })

@@ -1,7 +1,6 @@
 //! Waiting for a bucket's tokens, priority by priority.
 
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -112,7 +111,7 @@ impl Limiter {
     pub(super) fn throttled(&self, sent: Instant) {
         let mut state = self.state();
         let first = !state.bucket.is_throttled();
-        let pause = state.bucket.throttled(sent, Instant::now(), random());
+        let pause = state.bucket.throttled(sent, Instant::now(), fastrand::f64());
         drop(state);
         if let Some(pause) = pause.filter(|_| first) {
             tracing::warn!(
@@ -129,11 +128,4 @@ impl Limiter {
             tracing::info!(action = self.action, "AWS does not throttle this action any more");
         }
     }
-}
-
-/// A number in [0, 1). The standard library seeds its hashers with random keys.
-#[allow(clippy::cast_precision_loss, reason = "32 bits fit into a float exactly")]
-fn random() -> f64 {
-    let bits = RandomState::new().build_hasher().finish() >> 32;
-    bits as f64 / 4_294_967_296.0
 }

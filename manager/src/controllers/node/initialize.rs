@@ -24,6 +24,7 @@ use super::log_summary::LogSummary;
 use super::observe::{self, ObservedHost, ZoneIds};
 use super::retry::RetryQueue;
 use super::{apply, desired, plan};
+use crate::backoff::sleep_until;
 use crate::instances::Priority;
 use crate::metrics::ReasonLabel;
 use crate::node_cache::NodeView;
@@ -102,13 +103,6 @@ pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToke
 /// Whether a Node is any business of this flow.
 fn needs_work(node: &NodeView) -> bool {
     node.has_taint(taints::UNINITIALIZED) || !plan::repair_labels(node).is_empty()
-}
-
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Who waits, who is being worked on, and what is to be said.

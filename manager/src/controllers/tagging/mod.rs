@@ -17,7 +17,6 @@ mod deps;
 mod error;
 pub mod label;
 mod metrics;
-mod pace;
 pub mod queue;
 mod worker;
 

@@ -16,7 +16,6 @@ use super::apply::{self, Applied, TagResult};
 use super::deps::Deps;
 use super::error::Error;
 use super::label;
-use super::pace::Pace;
 use super::queue::{Action, ObservedNode, WorkQueue};
 use crate::aws_errors;
 use crate::backoff::Backoff;
@@ -26,6 +25,7 @@ use crate::instances::{Answer, Priority};
 use crate::metrics::{Queue, Working};
 use crate::node_cache::NodeView;
 use crate::node_write::WriteError;
+use crate::token_bucket::TokenBucket;
 
 /// Most resources of one call, as the incumbent has it. EC2 allows more.
 const MAX_BATCH: usize = 50;
@@ -49,7 +49,7 @@ type Outcome = (Result<Applied, NotLeader>, Vec<(Arc<NodeView>, Result<(), Write
 pub(super) struct Worker {
     deps: Deps,
     work: WorkQueue,
-    pace: Option<Pace>,
+    rate_limiter: Option<TokenBucket>,
     /// All calls wait for one and the same reason.
     backoff_all: Backoff<()>,
     /// Whether the last call was refused for such a reason.
@@ -62,6 +62,12 @@ pub(super) struct Worker {
     /// When AWS last set or removed tags: what EC2 logged before is no evidence of lost tags.
     last_written: Option<Instant>,
     queue: Queue,
+}
+
+/// `--tagging-controller-rate-limit` and `-burst-limit`. `None` without a limit: both must be above zero.
+fn rate_limiter(deps: &Deps) -> Option<TokenBucket> {
+    let has_limit = deps.rate_limit > 0.0 && deps.burst_limit > 0;
+    has_limit.then(|| TokenBucket::full(deps.rate_limit, deps.burst_limit.into(), Instant::now()))
 }
 
 /// The instance of a Node. A provider ID that is no instance's is left to others, as one that is still missing is.
@@ -77,7 +83,7 @@ impl Worker {
         let queue = deps.metrics.queue(super::QUEUE);
         Self {
             work: WorkQueue::default(),
-            pace: Pace::new(deps.rate_limit, deps.burst_limit, Instant::now()),
+            rate_limiter: rate_limiter(&deps),
             backoff_all: Backoff::new(BACKOFF.0, BACKOFF.1),
             is_refused: false,
             logged: HashMap::new(),
@@ -113,11 +119,11 @@ impl Worker {
         if !self.work.has_work(now) || self.in_flight.len() >= self.deps.calls_at_once {
             return retry;
         }
-        let pace = self
-            .pace
+        let rate_limiter = self
+            .rate_limiter
             .as_ref()
-            .map(|pace| now + pace.wait().max(Duration::from_millis(1)));
-        retry.into_iter().chain(pace).min()
+            .map(|rate_limiter| now + rate_limiter.wait().max(Duration::from_millis(1)));
+        retry.into_iter().chain(rate_limiter).min()
     }
 
     /// Starts what is to be done, as much as may be under way.
@@ -129,12 +135,15 @@ impl Worker {
                 return;
             }
             let most = if self.deps.batching { MAX_BATCH } else { 1 };
-            let most = self.pace.as_mut().map_or(most, |pace| most.min(pace.available(now)));
+            let most = self
+                .rate_limiter
+                .as_mut()
+                .map_or(most, |rate_limiter| most.min(rate_limiter.available(now)));
             let Some(batch) = (most > 0).then(|| self.work.take(most, now)).flatten() else {
                 return;
             };
-            if let Some(pace) = &mut self.pace {
-                pace.take(u32::try_from(batch.instances.len()).unwrap_or(u32::MAX));
+            if let Some(rate_limiter) = &mut self.rate_limiter {
+                rate_limiter.take(u32::try_from(batch.instances.len()).unwrap_or(u32::MAX));
             }
             let working: Vec<Working> = batch.instances.iter().map(|id| self.queue.start(id.as_str())).collect();
             let (deps, names) = (self.deps.clone(), self.names(&batch.instances));
