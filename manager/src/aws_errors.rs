@@ -1,4 +1,4 @@
-//! AWS's answers in messages of Events and logs.
+//! AWS's errors in messages of Events and logs.
 
 use outrigger_aws::Error;
 
@@ -11,14 +11,14 @@ fn without_encoded(message: &str) -> &str {
     message.get(..end).unwrap_or(message).trim_end()
 }
 
-/// A failed call with AWS's code and message. Without the request's ID: the same failure must read the same each time.
+/// A failed call with AWS's code and message. Without the request ID, so that equal failures have equal messages.
 #[must_use]
 pub fn answer(error: &Error) -> String {
     let code = error.code().map_or_else(String::new, |code| format!("{code}: "));
     format!("AWS {}: {code}{}", error.operation(), without_encoded(error.message()))
 }
 
-/// A call to EC2 that the role does not allow, and what to do.
+/// A call to EC2 that the role does not allow, and how to fix it.
 #[must_use]
 pub fn denied_ec2(error: &Error) -> String {
     format!(

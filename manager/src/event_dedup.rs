@@ -1,4 +1,4 @@
-//! Which messages were said, so that a failure that lasts emits few Events.
+//! Deduplicates Events, so that a failure that lasts emits few of them.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use tokio::time::Instant;
 /// An Event that still holds is repeated after this time: the API server keeps Events for an hour.
 const REPEAT: Duration = Duration::from_secs(1800);
 
-/// What was said about which object, by its UID or another key.
+/// The last message about each object, by UID or another key.
 #[derive(Debug, Default)]
 pub struct EventDedup {
     by_key: HashMap<String, (String, Instant)>,
 }
 
 impl EventDedup {
-    /// Whether this is to be said now.
+    /// Whether to emit this message now.
     pub fn is_new(&mut self, key: &str, message: &str, now: Instant) -> bool {
         if let Some((said, at)) = self.by_key.get(key)
             && said == message
@@ -27,7 +27,7 @@ impl EventDedup {
         true
     }
 
-    /// The object is well again.
+    /// The object has recovered.
     pub fn forget(&mut self, key: &str) {
         self.by_key.remove(key);
     }

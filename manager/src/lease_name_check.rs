@@ -1,5 +1,5 @@
-//! Whether the migration object and this manager's own file name the same migration lease. Two names are two locks, under
-//! which the old and the new manager would own the same controllers at once.
+//! Checks that the migration object and this manager's own configuration have the same name for the migration lease. With
+//! two names there are two locks, so the old and the new manager would own the same controllers at once.
 
 use std::time::Duration;
 

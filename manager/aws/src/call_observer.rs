@@ -1,4 +1,4 @@
-//! Tells an observer of every call that has ended. Who counts, and under which names, is not this crate's business.
+//! Reports every finished call to an observer.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Which Kubernetes clusters and which AWS account this process talks to.
+//! The clients of this process: Kubernetes clusters and the AWS account.
 
 mod ca_bundle;
 mod client_layer;

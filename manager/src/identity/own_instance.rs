@@ -1,4 +1,4 @@
-//! What the instance says on which this manager runs. Both sources are asked once at most, and only when something is missing.
+//! The instance that this manager runs on. Both sources are asked once at most, and only when something is missing.
 
 use outrigger_aws::imds::{Metadata, MetadataError, OwnInstance};
 use outrigger_aws::{Ec2, Instance};

@@ -90,7 +90,7 @@ impl Account {
                     tracing::warn!(
                         account = self.name,
                         error,
-                        "the token could not be renewed; the old one still serves"
+                        "failed to renew the token; still using the old one"
                     );
                     token.renew = (now + PAUSE).min(token.end);
                     Ok(token.header.clone())
@@ -115,7 +115,7 @@ impl Account {
         if kept.token.as_ref().is_some_and(|token| token.header == *header) {
             tracing::warn!(
                 account = self.name,
-                "the API server does not take the token any more; another one is asked for"
+                "the API server rejected the token; requesting another one"
             );
             *kept = Kept {
                 token: None,
@@ -149,10 +149,10 @@ impl Account {
                 ..ServiceAccount::default()
             };
             match accounts.create(&parameters, &account).await {
-                Ok(_) => tracing::info!(account = self.name, "made the service account"),
+                Ok(_) => tracing::info!(account = self.name, "created the service account"),
                 // Someone else was faster.
                 Err(error) if is(&error, 409) => {}
-                Err(error) => return Err(format!("making it failed: {error}")),
+                Err(error) => return Err(format!("creating it failed: {error}")),
             }
             answer = accounts.create_token_request(self.name, &parameters, &request).await;
         }

@@ -3,16 +3,16 @@ use std::sync::Arc;
 use outrigger_aws::ec2::FargateEni;
 use outrigger_aws::{Error, Instance};
 
-/// What EC2 says about one Node's instance.
+/// EC2's answer about the instance of a Node.
 #[derive(Debug, Clone)]
 pub enum Answer {
     /// The instance.
     Found(Arc<Instance>),
-    /// EC2 lists none. That alone is no proof that it is gone.
+    /// EC2 lists no instance. That alone does not prove that it is gone.
     Absent,
-    /// So many living instances have the Node's name or address.
+    /// This number of instances have the Node's name or address.
     Ambiguous(usize),
-    /// The question failed: nothing is known.
+    /// The call failed: the state is unknown.
     Failed(Error),
     /// The Node runs on Fargate; its network interface.
     Fargate(Arc<FargateEni>),

@@ -1,4 +1,4 @@
-//! What EC2's refusal of plain IDs says about each of them.
+//! The IDs that EC2 rejects in a call by plain IDs.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,11 @@ pub(super) enum Problem {
     Malformed,
 }
 
-/// A refused call, taken apart.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BadIds {
-    /// What is wrong with those that are named.
+    /// The problem of the named IDs.
     pub why: Problem,
-    /// The IDs that EC2 names. Empty when its answer does not tell.
+    /// The IDs in EC2's message, if any.
     pub named: Vec<InstanceId>,
     /// All others.
     pub rest: Vec<InstanceId>,
@@ -36,7 +35,7 @@ pub(super) fn parse(asked: &[InstanceId], error: &Error) -> Option<BadIds> {
         .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
         .collect();
     let (named, rest): (Vec<_>, Vec<_>) = asked.iter().cloned().partition(|id| words.contains(id.as_str()));
-    // A refusal of a single ID needs no name.
+    // A call with a single ID needs no name in the message.
     if named.is_empty() && rest.len() == 1 {
         return Some(BadIds {
             why,

@@ -1,4 +1,4 @@
-//! Questions that are waited for, and who waits: whoever wants what is already being asked waits for that answer.
+//! Batches concurrent describes. A key that is already in flight waits for that batch's answer.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,10 +14,9 @@ use super::cache::Cache;
 use super::describe::{Answers, Describer};
 use super::key::Key;
 
-/// How long a batch is open for what others want, too.
+/// How long a batch accepts keys.
 const WINDOW: Duration = Duration::from_millis(20);
 
-/// All questions and answers.
 pub(super) struct Batcher {
     describer: Describer,
     state: Mutex<State>,
@@ -26,13 +25,12 @@ pub(super) struct Batcher {
 #[derive(Default)]
 struct State {
     cache: Cache,
-    /// Batches that still take keys: at most one in each priority.
+    /// Batches that still accept keys: at most one per priority.
     open: HashMap<Priority, Arc<Batch>>,
     /// Batches whose calls have begun.
     in_flight: Vec<Arc<Batch>>,
 }
 
-/// Questions that go to EC2 together.
 struct Batch {
     priority: Priority,
     inner: Mutex<Inner>,
@@ -91,7 +89,7 @@ impl Batch {
 /// Which batches a caller waits for, and for which of its keys.
 type Waits = Vec<(Arc<Batch>, Vec<Key>)>;
 
-/// Ends a batch, also when its task is torn down in the middle: nobody waits for ever.
+/// Ends a batch on drop, also when its task is cancelled, so that no caller waits for ever.
 struct Ending<'a>(&'a Batcher, &'a Arc<Batch>);
 
 impl Drop for Ending<'_> {
@@ -127,7 +125,7 @@ impl Batcher {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One answer for each key, from calls that began at most `max_age` ago.
+    /// One answer per key, from calls that began at most `max_age` ago.
     pub(super) async fn answers(
         self: &Arc<Self>,
         keys: BTreeSet<Key>,
@@ -141,7 +139,7 @@ impl Batcher {
         answers
     }
 
-    /// What is known, and which batch will answer the rest.
+    /// The cached answers, and the batches that will answer the other keys.
     fn assign(
         self: &Arc<Self>,
         keys: BTreeSet<Key>,
@@ -220,8 +218,8 @@ impl Batcher {
 }
 
 impl State {
-    /// Batches of this priority or an earlier one, whose answers will be fresh enough: waiting for a later priority would mean
-    /// to wait behind everyone else's calls.
+    /// Batches of this or a higher priority whose answers will be fresh enough. A batch of lower priority would wait behind
+    /// other calls.
     fn joinable(&self, priority: Priority, max_age: Duration, now: Instant) -> Vec<Arc<Batch>> {
         let young = |batch: &&Arc<Batch>| match batch.inner().began {
             None => true,

@@ -1,4 +1,4 @@
-//! Answers and their age. Pure: the time is an argument.
+//! Cached answers and their age. Pure: the time is an argument.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use tokio::time::Instant;
 use super::answer::Answer;
 use super::key::Key;
 
-/// How long an answer is kept: three refreshes at the default period. Nobody has to take one that old; it tells which
-/// IDs EC2 knew a while ago.
+/// How long an answer is kept: three refreshes at the default period. So old an answer only shows which IDs EC2 listed
+/// before.
 const KEEP: Duration = Duration::from_secs(900);
-/// How often old answers are thrown away.
+/// Period of the removal of old answers.
 const SWEEP: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 struct Entry {
-    /// When the call was begun: what happened later is not in the answer.
+    /// When the call began.
     asked: Instant,
     answer: Answer,
 }
 
-/// The answers that are kept. A failure is no answer.
+/// The cached answers. Failures are not cached.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     entries: HashMap<Key, Entry>,
@@ -31,13 +31,13 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// The answer, if its call was begun at most `max_age` ago.
+    /// The answer, if its call began at most `max_age` ago.
     pub(super) fn fresh(&self, key: &Key, max_age: Duration, now: Instant) -> Option<Answer> {
         let entry = self.entries.get(key)?;
         (now.saturating_duration_since(entry.asked) <= max_age && !max_age.is_zero()).then(|| entry.answer.clone())
     }
 
-    /// Whether EC2 knew this ID when it was last asked, as an instance that will still be known for a while.
+    /// Whether EC2 last listed this ID, and not as terminated.
     pub(super) fn is_living(&self, id: &InstanceId) -> bool {
         let entry = self.entries.get(&Key::Id(id.clone()));
         entry.is_some_and(|entry| {
@@ -45,7 +45,7 @@ impl Cache {
         })
     }
 
-    /// Keeps the answer of a call that was begun at `asked`, unless a later call has answered already.
+    /// Caches the answer of a call that began at `asked`, unless that of a later call is cached.
     pub(super) fn put(&mut self, key: Key, answer: &Answer, asked: Instant) {
         if let (Key::Dns(_) | Key::Ip(_), Answer::Found(instance)) = (&key, answer) {
             self.put(Key::Id(instance.id.clone()), answer, asked);
@@ -57,7 +57,7 @@ impl Cache {
         self.entries.insert(key, Entry { asked, answer });
     }
 
-    /// Throws away what is too old, now and then.
+    /// Removes old answers, at most once per [`SWEEP`].
     pub(super) fn sweep(&mut self, now: Instant) {
         if self
             .swept

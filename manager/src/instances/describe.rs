@@ -1,6 +1,6 @@
-//! Asking EC2 with as few calls as it allows, whatever it answers.
+//! Describes instances with as few calls as possible.
 //!
-//! | asked for | call | why |
+//! | key | call | reason |
 //! |---|---|---|
 //! | IDs that were there a while ago, more than 200 | plain IDs, at most 1,000 | a fifth of the calls; refused as a whole when one is gone |
 //! | all other IDs | filter `instance-id`, at most 200 | unknown IDs are left out of the answer and fail nothing |
@@ -29,10 +29,8 @@ const CALLS_AT_ONCE: usize = 4;
 /// How many refusals of plain IDs a batch may cost.
 const MAX_REFUSALS: usize = 2;
 
-/// Answers of one call.
 pub(super) type Answers = Vec<(Key, Answer)>;
 
-/// Everything that a question needs.
 pub(super) struct Describer {
     pub ec2: Arc<dyn Ec2>,
     pub cluster_id: String,
@@ -40,8 +38,8 @@ pub(super) struct Describer {
 }
 
 impl Describer {
-    /// Asks about all keys and tells the answers call by call: one for each key. `is_living` knows the IDs that may be
-    /// asked for plainly.
+    /// Describes all keys and publishes one answer per key, call by call. `is_living`: whether an ID may be described by
+    /// plain ID.
     pub(super) async fn describe(
         &self,
         keys: BTreeSet<Key>,
@@ -71,7 +69,7 @@ impl Describer {
         );
     }
 
-    /// Asks by plain IDs, one call after the other. Returns those that are left for the filter.
+    /// Describes by plain IDs, one call after the other. Returns the IDs that remain for the filter.
     async fn by_plain_ids(&self, ids: Vec<InstanceId>, publish: impl Fn(Answers)) -> Vec<InstanceId> {
         let mut open: VecDeque<Vec<InstanceId>> = ids.chunks(MAX_IDS).map(<[_]>::to_vec).collect();
         let (mut left, mut refusals) = (Vec::new(), 0);
@@ -199,7 +197,7 @@ fn single<T>(group: Option<Vec<T>>, answer: impl Fn(Arc<T>) -> Answer) -> Answer
     }
 }
 
-/// Asks chunk by chunk, a few at the same time.
+/// Describes chunks, a few concurrently.
 async fn each<T, F: Future<Output = Answers>>(items: Vec<T>, publish: impl Fn(Answers), ask: impl Fn(Vec<T>) -> F) {
     let mut chunks: Vec<Vec<T>> = Vec::with_capacity(items.len().div_ceil(MAX_FILTER_VALUES));
     for item in items {

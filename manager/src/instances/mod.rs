@@ -1,9 +1,9 @@
-//! One store of what is known about the instances of Nodes, for all controllers.
+//! The instance cache of all controllers.
 //!
 //! ```text
-//! controllers ─Nodes─▶ target (pure) ─keys─▶ batcher ── fresh enough ──▶ cache
-//!                                             │ └─── being asked ────▶ that batch's answer
-//!                                             └ batch of 20 ms ─▶ ask ─▶ EC2, as few calls as it allows
+//! controllers ─Nodes─▶ target (pure) ─keys─▶ batcher ── fresh ─────▶ cache
+//!                                              │ └─── in flight ──▶ that batch's answer
+//!                                              └ batch of 20 ms ──▶ describe ─▶ EC2, with few calls
 //! ```
 //!
 //! Whoever asks says how old an answer may be and in which [`Priority`] a call would wait. Everyone gets the answers to his
@@ -36,7 +36,7 @@ pub use outrigger_aws::ec2::FargateEni;
 pub use outrigger_aws::limit::Priority;
 pub use target::{FoundBy, Name, Target, found_by};
 
-/// What is known about instances, shared by all controllers. Clones share it.
+/// The instance cache. Clones share it.
 #[derive(Clone)]
 pub struct Instances(Arc<Batcher>);
 

@@ -81,7 +81,7 @@ impl NodeCache {
             };
             match event {
                 Some(Ok(event)) => self.observe(watched::unwrapped(event)),
-                Some(Err(error)) => tracing::warn!(%error, "the watch of Nodes broke; it will be started again"),
+                Some(Err(error)) => tracing::warn!(%error, "the watch of Nodes failed; restarting it"),
                 None => return,
             }
         }

@@ -1,4 +1,4 @@
-//! A Node as the watch hands it over.
+//! A Node as the watch returns it.
 
 use std::borrow::Cow;
 

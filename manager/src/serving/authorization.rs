@@ -191,14 +191,11 @@ async fn answered<T>(review: impl Future<Output = kube::Result<T>>) -> Option<T>
     match tokio::time::timeout(PATIENCE, review).await {
         Ok(Ok(review)) => Some(review),
         Ok(Err(error)) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the API server did not review a caller"
-            );
+            tracing::warn!(error = &error as &dyn std::error::Error, "failed to review a client");
             None
         }
         Err(_) => {
-            tracing::warn!("the API server did not review a caller in time");
+            tracing::warn!("timed out reviewing a client");
             None
         }
     }

@@ -1,4 +1,4 @@
-//! How much AWS allows.
+//! AWS's request rate limits.
 
 /// The part of the account's budget of reads that this process may take.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]

@@ -14,7 +14,7 @@ use super::bucket_size::BucketSize;
 use super::priority::Priority;
 use super::wait_flag::Waiting;
 
-/// The bucket of one action or kind of action, and who waits for it: by priority, then by order of coming.
+/// The bucket of one action or kind of action, and its waiting calls: by priority, then by order of arrival.
 pub(super) struct Limiter {
     action: &'static str,
     state: Mutex<State>,
@@ -27,7 +27,7 @@ struct State {
     arrivals: u64,
 }
 
-/// The position of a call among those that wait: by priority, then by order of arrival.
+/// The position of a call in the queue: by priority, then by order of arrival.
 pub(super) type Position = (Priority, u64);
 
 /// A place in the queue. Whoever gives up leaves it.
@@ -93,8 +93,7 @@ impl Limiter {
         }
     }
 
-    /// How long a call in this priority would wait that comes now and lets `more` others go first besides those that wait
-    /// already.
+    /// How long a call of this priority would wait now, behind the waiting calls and `more` others.
     pub(super) fn expected_wait(&self, priority: Priority, more: u32) -> Duration {
         let state = self.state();
         let ahead = state.waiting.range(..=(priority, u64::MAX)).count();
@@ -117,7 +116,7 @@ impl Limiter {
             tracing::warn!(
                 action = self.action,
                 pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
-                "AWS throttles this action; its calls pause, others do not"
+                "AWS throttles this action; its calls wait, calls of other actions continue"
             );
         }
     }
@@ -125,7 +124,7 @@ impl Limiter {
     /// AWS answered a call that was sent at `sent`, whatever it said.
     pub(super) fn answered(&self, sent: Instant) {
         if self.state().bucket.answered(sent) {
-            tracing::info!(action = self.action, "AWS does not throttle this action any more");
+            tracing::info!(action = self.action, "AWS no longer throttles this action");
         }
     }
 }

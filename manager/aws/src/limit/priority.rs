@@ -1,4 +1,4 @@
-//! Who goes first when AWS's budget is short.
+//! The priority of calls that wait for the same rate limit.
 
 use std::fmt;
 
@@ -9,18 +9,17 @@ tokio::task_local! {
 /// What a call is for. Of calls that wait for the same budget, those of an earlier priority go first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Someone waits for it: a new Node, a Service.
+    /// New Nodes and Services.
     Initialize,
-    /// Nodes that are in trouble.
+    /// Nodes that are not Ready.
     Lifecycle,
-    /// Keeping true what is there.
+    /// Drift repair.
     Refresh,
-    /// Whatever has time.
     Background,
 }
 
 impl Priority {
-    /// Runs `calls` in this priority.
+    /// Runs `calls` with this priority.
     pub async fn run<T>(self, calls: impl Future<Output = T>) -> T {
         CURRENT.scope(self, calls).await
     }

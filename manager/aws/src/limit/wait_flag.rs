@@ -1,4 +1,4 @@
-//! Telling a call that waits for its flag from one that AWS is slow to answer.
+//! Distinguishes a call that waits for a rate limit from one that waits for AWS's answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,25 +7,24 @@ tokio::task_local! {
     static CURRENT: WaitFlag;
 }
 
-/// Whether a call still waits for its flag, and so has not been sent. Whoever bounds the time that a call may take asks
-/// this: waiting for budget may take minutes.
+/// Whether a call waits for a rate limit, and so has not been sent. Time-outs of calls check it: waiting may take minutes.
 #[derive(Debug, Clone, Default)]
 pub struct WaitFlag(Arc<AtomicBool>);
 
 impl WaitFlag {
-    /// Runs a call that tells by this whether it waits.
+    /// Runs a call that sets this flag while it waits.
     pub async fn run<T>(&self, call: impl Future<Output = T>) -> T {
         CURRENT.scope(self.clone(), call).await
     }
 
-    /// Whether the call waits now. One that has not been polled yet, or that nobody counts, does not.
+    /// Whether the call waits now.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// While this lives, the running call waits.
+/// Sets the flag of the running call until dropped.
 pub(super) struct Waiting(Option<WaitFlag>);
 
 impl Waiting {

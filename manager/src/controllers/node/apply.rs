@@ -1,4 +1,4 @@
-//! Every write of the controller. Each asks the permit first.
+//! All writes of the controller. Each checks the permit first.
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -10,10 +10,10 @@ use crate::events::{EventType, about_node};
 use crate::node_cache::NodeView;
 use crate::node_write::{self, Part, WriteError};
 
-/// Initializes a Node: its addresses first, then everything else with the end of the taint.
+/// Initializes a Node: first its addresses, then all other fields together with the removal of the taint.
 ///
 /// # Errors
-/// [`WriteError`]; a Node half done is planned again from what it is then.
+/// [`WriteError`]; a partly initialized Node is planned again from its new state.
 pub(super) async fn initialize(deps: &Deps, node: &NodeView, plan: &Plan) -> Result<(), WriteError> {
     tracing::info!(node = node.name(), changes = %plan.notes.join("; "), "initializing the Node");
     if !plan.status.is_empty() {
@@ -57,7 +57,7 @@ pub(super) async fn patch(
         .map(|_| ())
 }
 
-/// Tells on the Node why it waits.
+/// Emits an Event about a Node that waits.
 pub(super) fn report_waiting(deps: &Deps, node: &NodeView, waiting: &Waiting) {
     let message = format!(
         "The Node is not initialized yet, reason {}: {}",
@@ -86,7 +86,7 @@ pub(super) fn report_denied(deps: &Deps, node: &NodeView, label: &str, error: &o
         .record(&deps.permit, &about, EventType::Warning, "LabelUnavailable", &message);
 }
 
-/// Tells on the Node that its addresses are left alone.
+/// Emits an Event about a Node whose addresses are no longer written.
 pub(super) fn report_stopped(deps: &Deps, node: &NodeView) {
     let message = "The addresses of this Node differ from those of its instance and were written back twice by \
                    someone else, such as a kubelet with the in-tree cloud provider; they are left alone until the \
@@ -101,7 +101,7 @@ pub(super) fn report_stopped(deps: &Deps, node: &NodeView) {
     );
 }
 
-/// Tells on the Node that what it lacks is taken away again.
+/// Emits an Event about a Node that is no longer completed.
 pub(super) fn report_incomplete(deps: &Deps, node: &NodeView, notes: &[String]) {
     let message = format!(
         "This Node lacks {}; it was completed twice and someone else took that away, so it is left alone until all \

@@ -1,5 +1,5 @@
-//! New Nodes. They are described in groups and written one by one as their group's answer comes; a Node that comes
-//! meanwhile waits for none of them.
+//! Initializes new Nodes. They are described in groups and written one by one. A Node that is created meanwhile waits for
+//! none of them.
 
 use std::collections::BTreeSet;
 use std::collections::HashMap;
@@ -30,20 +30,18 @@ use crate::metrics::ReasonLabel;
 use crate::node_cache::NodeView;
 use crate::node_write::{Part, WriteError};
 
-/// What was just asked need not be asked again; what was asked before a Node's last try must be.
+/// Maximum age of a description: below the first backoff, so that a retry sees a new one.
 const MAX_AGE: Duration = Duration::from_millis(500);
 
-/// Labels repaired at the same time. They concern Nodes that shared, so they take few of the API server's hands.
+/// Concurrent repairs of labels. They concern Nodes that work, so there are few.
 const REPAIRS: usize = 4;
 
-/// Name of the queue in metrics `workqueue_*`. A Node waits from the look that finds that it needs_work something until its
-/// turn comes to be written.
+/// Name of the queue in metrics `workqueue_*`. A Node waits from the observation that it needs work until its write.
 const QUEUE: &str = "Nodes";
 
 type Outcome = (Arc<NodeView>, Result<(), Waiting>);
 type Outcomes = mpsc::UnboundedSender<Outcome>;
 
-/// What many groups share.
 struct Shared<'a> {
     deps: &'a Deps,
     zone_ids: &'a ZoneIds,
@@ -52,7 +50,7 @@ struct Shared<'a> {
     repair_slots: Semaphore,
 }
 
-/// Initializes Nodes until `stop`; writes that are under way then are finished.
+/// Initializes Nodes until `stop`; writes in flight are finished.
 pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToken) -> Result<(), Error> {
     let shared = Shared {
         deps,
@@ -100,12 +98,10 @@ pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToke
     result
 }
 
-/// Whether a Node is any business of this flow.
 fn needs_work(node: &NodeView) -> bool {
     node.has_taint(taints::UNINITIALIZED) || !plan::repair_labels(node).is_empty()
 }
 
-/// Who waits, who is being worked on, and what is to be said.
 #[derive(Default)]
 struct State {
     retries: RetryQueue,
@@ -114,7 +110,7 @@ struct State {
 }
 
 impl State {
-    /// Begins with those of these Nodes that want something now.
+    /// Starts work on those of these Nodes that need it now.
     fn begin<'a>(
         &mut self,
         shared: &'a Shared<'a>,
@@ -127,7 +123,7 @@ impl State {
         let mut tainted = Vec::new();
         for name in names {
             if self.busy.contains(&name) {
-                // Its outcome is not known yet; it is looked at again after that.
+                // It is retried after its present outcome is known.
                 self.retries.hold(&name, now);
                 continue;
             }
@@ -160,7 +156,7 @@ impl State {
         self.busy.insert(name.to_owned());
     }
 
-    /// Takes in this outcome and all that are there already, then shows how many wait.
+    /// Settles this outcome and all that are available, then updates the metric of waiting Nodes.
     fn settle_all(
         &mut self,
         deps: &Deps,
@@ -182,7 +178,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes note of what came out: the Node is done, or waits and why.
+    /// Records an outcome: the Node is done, or waits.
     fn settle(&mut self, deps: &Deps, (node, outcome): Outcome) -> Result<(), Error> {
         let now = Instant::now();
         self.busy.remove(node.name());
@@ -221,12 +217,12 @@ async fn initialize_group(shared: &Shared<'_>, nodes: Vec<Arc<NodeView>>, done: 
             .await;
         (seen, zones)
     };
-    // A question to AWS may be dropped at the end, a write may not.
+    // A read may be cancelled at the end, a write may not.
     let Some((seen, (zones, failed))) = shared.stop.run_until_cancelled(question).await else {
         return;
     };
     let tell = |outcome: Outcome| {
-        // Nobody listens only once the flow has ended, which waits for this group.
+        // The receiver lives until this group has ended.
         let _ = done.send(outcome);
     };
     let (seen, zones, failed, tell) = (seen, &zones, &failed, &tell);
@@ -250,7 +246,7 @@ async fn initialize_one(
     let host = host?;
     let wanted = match desired::desired(&node, &host, &deps.place, Some(zones)) {
         Err(Waiting::UnknownZone(zone)) => match failed {
-            // Only a label needs the zone's ID; a role without this permission must not keep the Node tainted.
+            // Only a label needs the zone's ID, so a missing permission must not keep the Node tainted.
             Some(error) if error.kind() == AwsKind::AccessDenied => {
                 apply::report_denied(deps, &node, ZONE_ID, error);
                 desired::desired(&node, &host, &deps.place, None)?
@@ -272,6 +268,6 @@ async fn repair(shared: &Shared<'_>, node: Arc<NodeView>, done: Outcomes) {
     let _working = shared.deps.metrics.queue(QUEUE).start(node.name());
     let operations = plan::repair_labels(&node);
     let written = apply::patch(shared.deps, &node, Part::Node, &operations).await;
-    // As above.
+    // The receiver lives until this repair has ended.
     let _ = done.send((node, written.map_err(Waiting::Write)));
 }

@@ -1,14 +1,13 @@
-//! Few lines for many Nodes: what happens to thousands at once for one reason is last_logged once.
+//! Summarizes failures of many Nodes: one log line per reason and second.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// From one line about a reason to the next.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What waits to be last_logged, by reason.
+/// Failures that are not logged yet, by reason.
 #[derive(Debug, Default)]
 pub(super) struct LogSummary {
     reasons: BTreeMap<&'static str, Entry>,
@@ -23,7 +22,7 @@ struct Entry {
 }
 
 impl LogSummary {
-    /// Takes note of one Node; the first of each reason serves as the example.
+    /// Records a Node; the first of each reason is the example.
     pub(super) fn add(&mut self, reason: &'static str, node: &str, error: impl FnOnce() -> String) {
         let entry = self.reasons.entry(reason).or_insert_with(|| Entry {
             count: 0,
@@ -33,7 +32,7 @@ impl LogSummary {
         entry.count += 1;
     }
 
-    /// When the next lines are due; `None`: there is nothing to say.
+    /// When to log next; `None`: nothing to log.
     pub(super) fn due(&self) -> Option<Instant> {
         let soonest = || {
             self.last_logged
@@ -42,7 +41,7 @@ impl LogSummary {
         (!self.reasons.is_empty()).then(soonest)
     }
 
-    /// Says it, one line for each reason, and returns how many.
+    /// Logs one line per reason, and returns their number.
     pub(super) fn log(&mut self, what: &str, now: Instant) -> usize {
         self.last_logged = Some(now);
         let reasons = std::mem::take(&mut self.reasons);

@@ -1,6 +1,6 @@
-//! The cloud node controller: gives a new Node its provider ID, labels and addresses and takes its uninitialized
-//! taint off; keeps addresses true afterwards; completes Nodes that never had the taint; keeps old and new topology
-//! labels equal; labels Nodes with their place in EC2's network.
+//! The cloud node controller. It initializes a new Node: provider ID, labels, addresses, then removes the uninitialized
+//! taint. Afterwards it refreshes addresses, completes Nodes that never had the taint, keeps old and new topology labels
+//! equal, and labels Nodes with EC2's network topology.
 //!
 //! ```text
 //! node cache ─names of new Nodes───▶ initialize: observe ─▶ desired ─▶ plan ─▶ apply      priority Initialize
@@ -8,8 +8,7 @@
 //!            ─names without layers─▶ topology:   observe ─▶ plan ─▶ apply                 priority Background
 //! ```
 //!
-//! The three flows share the cache and the store of instances, and nothing else: whatever the others do, a new Node
-//! does not wait for it.
+//! The three flows share only the Node cache and the instance cache, so a new Node never waits for the other flows.
 
 mod apply;
 mod deps;
@@ -33,17 +32,17 @@ use observe::ZoneIds;
 /// Source of this controller's Events.
 pub const EVENT_COMPONENT: &str = "cloud-node-controller";
 
-/// Runs until `stop`, and returns only when no write is under way any more.
+/// Runs until `stop`, and returns only when no write is in flight.
 ///
 /// # Errors
-/// [`Error::NotLeader`], when a write was due and not allowed any more.
+/// [`Error::NotLeader`], when a write was due and no longer permitted.
 pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
         () = deps.nodes.ready() => {}
     }
     let zone_ids = ZoneIds::default();
-    // Whichever flow ends first takes the others with it, and all are waited for.
+    // The first flow that ends stops the others; wait for all.
     let all = stop.child_token();
     let (initialized, refreshed, labelled) = tokio::join!(
         async { stop_after(Box::pin(initialize::run(&deps, &zone_ids, &all)).await, &all) },

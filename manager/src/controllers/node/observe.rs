@@ -1,4 +1,4 @@
-//! Everything the controller reads: instances by one batched question, and the IDs of zones.
+//! All reads of the controller: instances, in batches, and the IDs of zones.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::host::Host;
 use crate::instances::{Answer, FoundBy, Priority, Target, found_by};
 use crate::node_cache::NodeView;
 
-/// A Node and what it runs on, or why that is not known.
+/// A Node and its host, or why the host is unknown.
 pub(super) type ObservedHost = (Arc<NodeView>, Result<Host, Waiting>);
 
-/// Finds what many Nodes run on. Answers that are younger than `max_age` serve.
+/// Describes the hosts of Nodes. Cached descriptions younger than `max_age` are used.
 pub(super) async fn hosts(
     deps: &Deps,
     nodes: Vec<Arc<NodeView>>,
@@ -43,7 +43,7 @@ fn living(node: &NodeView, answer: Answer, priority: Priority) -> Result<Host, W
         Answer::Found(instance) => {
             let by = found_by(node, &instance);
             if priority == Priority::Initialize && matches!(by, FoundBy::IdInName | FoundBy::Ip) {
-                tracing::info!(node = node.name(), instance = %instance.id, %by, "its name is no private DNS name; the instance was found");
+                tracing::info!(node = node.name(), instance = %instance.id, %by, "the Node's name is not a private DNS name; found its instance");
             }
             Ok(Host::Instance(instance))
         }
@@ -55,16 +55,15 @@ fn living(node: &NodeView, answer: Answer, priority: Priority) -> Result<Host, W
     }
 }
 
-/// The IDs of the region's zones, asked once and again only when a zone is met that is not among them.
+/// The IDs of the region's zones, listed once, and again for an unknown zone.
 #[derive(Debug, Default)]
 pub(super) struct ZoneIds {
     known: Mutex<Arc<HashMap<String, String>>>,
 }
 
 impl ZoneIds {
-    /// The IDs, fetched first if one of these Nodes needs one that is not known; and the error of AWS where it did not
-    /// list them, which concerns only the Nodes that need one. Whoever comes while they are fetched waits for the same
-    /// answer.
+    /// The IDs, listed first if one of these Nodes needs an unknown one; and the error if the list failed, which concerns
+    /// only the Nodes that need an unknown ID. Concurrent callers wait for the same list.
     pub(super) async fn covering(
         &self,
         ec2: &dyn Ec2,

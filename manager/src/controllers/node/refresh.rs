@@ -1,5 +1,5 @@
-//! Nodes that are initialized: their addresses stay true, and what they lack is completed. All of them at every
-//! period; one that turns up incomplete, soon.
+//! Refreshes initialized Nodes: updates addresses and completes missing fields. All Nodes in each period; a Node that
+//! becomes incomplete, soon.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -28,23 +28,22 @@ use crate::node_write::{Part, WriteError};
 /// Nodes described and compared at once: as many as one call can ask for.
 const GROUP: usize = 1000;
 
-/// What was asked less than this ago serves.
+/// Maximum age of descriptions.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// How long a Node that turned up incomplete is left to whoever is still writing it.
+/// How long other writers have time to complete a Node.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// When a Node that someone else wrote at the same time is looked at again.
+/// Backoff after a conflict with another writer.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// What is remembered from one pass to the next.
 #[derive(Debug, Default)]
 struct State {
     rewrites: AddressRewrites,
     completions: Completions,
-    /// Nodes that were looked at because they are incomplete, by UID, since the last look at all.
+    /// UIDs of incomplete Nodes that were reconciled since the last full pass.
     tried: HashSet<String>,
-    /// Names of Nodes that someone else wrote at the same time.
+    /// Names of Nodes with a conflict.
     again: BTreeSet<String>,
 }
 
@@ -67,7 +66,7 @@ pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToke
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let nodes = tokio::select! {
-            // A look at all Nodes goes before one at some of them, which it includes: at the start, both are due.
+            // A full pass includes the incomplete Nodes, so it comes first: at the start, both are due.
             biased;
             () = stop.cancelled() => return Ok(()),
             _ = ticks.tick() => {
@@ -105,7 +104,7 @@ fn all(deps: &Deps, state: &mut State) -> Vec<Arc<NodeView>> {
     nodes
 }
 
-/// Nodes that this manager has nothing to do with are not forgotten: they are counted.
+/// Counts all Nodes, including those that are not managed.
 fn count_kinds(deps: &Deps, nodes: &[Arc<NodeView>]) {
     let mut counts = HashMap::from(Target::KINDS.map(|kind| (kind, 0)));
     for node in nodes {

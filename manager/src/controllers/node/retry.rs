@@ -1,25 +1,23 @@
-//! When a Node that waits is looked at again. Pure: the time is an argument.
+//! When a Node that failed is retried. Pure: the time is an argument.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// First pause after a failure.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-/// Longest pause.
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
-/// Longest pause after AWS did not answer. One question asks for all Nodes that wait, so it is cheap, and new Nodes
+/// Longest backoff while AWS does not answer. One call describes all waiting Nodes, so a retry is cheap, and new Nodes
 /// must not stay unschedulable long after AWS answers again.
 const MAX_BACKOFF_WITHOUT_ANSWER: Duration = Duration::from_secs(5);
-/// First pause after someone else's write came between.
+/// First backoff after a conflict with another writer.
 const CONFLICT_BACKOFF: Duration = Duration::from_millis(100);
 /// Longer than any work on a Node takes.
 const HOLD: Duration = Duration::from_secs(3600);
-/// How long a Node may wait before its Event says why.
+/// How long a Node waits before an Event reports the reason.
 const EVENT_AFTER: Duration = Duration::from_secs(30);
 
-/// Nodes that wait, by name.
+/// Waiting Nodes, by name.
 #[derive(Debug, Default)]
 pub struct RetryQueue {
     nodes: HashMap<String, Entry>,
@@ -35,17 +33,17 @@ struct Entry {
     reported: Option<&'static str>,
 }
 
-/// What is worth saying about a failure.
+/// How to report a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
-    /// The reason is another than last time: a line in the log.
+    /// Log it: the reason differs from the last one.
     pub log: bool,
-    /// The Node has waited long for this reason: an Event.
+    /// Emit an Event: the Node has waited long for this reason.
     pub event: bool,
 }
 
 impl RetryQueue {
-    /// Whether a Node may be tried now. A Node of another UID starts afresh.
+    /// Whether a Node may be tried now. A Node of another UID starts without backoff.
     #[must_use]
     pub fn may_try(&self, name: &str, uid: &str, now: Instant) -> bool {
         self.nodes
@@ -53,14 +51,14 @@ impl RetryQueue {
             .is_none_or(|entry| entry.uid != uid || entry.due <= now)
     }
 
-    /// A Node that is being worked on is not due before that has come out.
+    /// A Node in progress is not due before its result is known.
     pub fn hold(&mut self, name: &str, now: Instant) {
         if let Some(entry) = self.nodes.get_mut(name) {
             entry.due = now + HOLD;
         }
     }
 
-    /// Notes a failure: the next try comes after a pause that doubles.
+    /// Records a failure: each one doubles the backoff.
     pub fn failed(&mut self, name: &str, uid: &str, reason: &'static str, now: Instant) -> Report {
         let fresh = || Entry {
             uid: uid.to_owned(),
@@ -76,7 +74,7 @@ impl RetryQueue {
         }
         let log = entry.reason != reason;
         if log {
-            entry.failures = 0; // what went wrong before is over: a minute without AWS must not make a conflict wait
+            entry.failures = 0; // the former reason is over: its backoff must not delay a conflict
         }
         let first = if reason == "Conflict" {
             CONFLICT_BACKOFF
@@ -87,9 +85,9 @@ impl RetryQueue {
             "Throttled" | "CloudError" => MAX_BACKOFF_WITHOUT_ANSWER,
             _ => MAX_BACKOFF,
         };
-        let pause = first.saturating_mul(1 << entry.failures.min(10)).min(longest);
+        let backoff = first.saturating_mul(1 << entry.failures.min(10)).min(longest);
         entry.failures += 1;
-        entry.due = now + pause;
+        entry.due = now + backoff;
         entry.reason = reason;
         let event = now.duration_since(entry.since) >= EVENT_AFTER && entry.reported != Some(reason);
         if event {
@@ -98,8 +96,7 @@ impl RetryQueue {
         Report { log, event }
     }
 
-    /// Notes that a Node was just initialized. The cache may still show it with its taint for a moment, which must
-    /// not be taken for a new one.
+    /// Records that a Node was initialized. The cache may still show its taint for a moment.
     pub fn settled(&mut self, name: &str, uid: &str, now: Instant) {
         let entry = Entry {
             uid: uid.to_owned(),
@@ -112,12 +109,10 @@ impl RetryQueue {
         self.nodes.insert(name.to_owned(), entry);
     }
 
-    /// Forgets a Node that waits no more.
     pub fn forget(&mut self, name: &str) {
         self.nodes.remove(name);
     }
 
-    /// The names that are due.
     #[must_use]
     pub fn due(&self, now: Instant) -> BTreeSet<String> {
         self.nodes
@@ -127,13 +122,12 @@ impl RetryQueue {
             .collect()
     }
 
-    /// When the next one is due.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         self.nodes.values().map(|entry| entry.due).min()
     }
 
-    /// How many wait, by reason.
+    /// The number of waiting Nodes, by reason.
     #[must_use]
     pub fn by_reason(&self) -> BTreeMap<&'static str, i64> {
         let mut counts = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! One range of the cluster, cut into ranges for Nodes. Pure.
+//! A cluster CIDR, divided into CIDRs for Nodes. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ pub const MAX_BITS: u8 = 24;
 /// Most bits for IPv6, as upstream.
 pub const MAX_BITS_V6: u8 = 16;
 
-/// A run of Nodes' ranges, both ends included.
+/// Consecutive CIDRs, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// Number of the first.
@@ -19,7 +19,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// What both have in common.
+    /// The intersection.
     #[must_use]
     pub fn common(self, other: Self) -> Option<Self> {
         let (first, last) = (self.first.max(other.first), self.last.min(other.last));
@@ -30,16 +30,14 @@ impl Span {
 /// A range taken by [`CidrSet::take_next`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
-    /// Its place.
     pub span: Span,
-    /// The range.
     pub range: IpNet,
-    /// How many taken ones were passed over to find it.
+    /// The number of used CIDRs that were skipped.
     pub skipped: u32,
 }
 
-/// Which of the Nodes' ranges in one range of the cluster are in use: a bitmap, and where to look next. Looking goes
-/// on from the last one given, so a range that was released is given again as late as possible.
+/// A bitmap of the CIDRs in use. The search continues after the last allocation, so a released CIDR is reused as late as
+/// possible.
 #[derive(Debug)]
 pub struct CidrSet {
     cluster: IpNet,
@@ -76,19 +74,16 @@ impl CidrSet {
         })
     }
 
-    /// The cluster's range.
     #[must_use]
     pub fn cluster(&self) -> IpNet {
         self.cluster
     }
 
-    /// How many there are.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// How many are in use.
     #[must_use]
     pub fn taken(&self) -> u32 {
         self.taken
@@ -113,7 +108,6 @@ impl CidrSet {
         })
     }
 
-    /// Takes the next free one.
     pub fn take_next(&mut self) -> Option<Taken> {
         if self.taken == self.count {
             return None;
@@ -130,20 +124,19 @@ impl CidrSet {
         Some(Taken { span, range, skipped })
     }
 
-    /// Whether any of these is in use.
     #[must_use]
     pub fn any_used(&self, span: Span) -> bool {
         (span.first..=span.last).any(|place| self.is_used(place))
     }
 
-    /// Marks these as in use, and returns how many were not.
+    /// Marks these as used, and returns how many were free.
     pub fn occupy(&mut self, span: Span) -> u32 {
         let changed = self.mark(span, true);
         self.taken += changed;
         changed
     }
 
-    /// Marks these as free, and returns how many were not.
+    /// Marks these as free, and returns how many were used.
     pub fn release(&mut self, span: Span) -> u32 {
         let changed = self.mark(span, false);
         self.taken -= changed;

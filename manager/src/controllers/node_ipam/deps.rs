@@ -7,12 +7,10 @@ use super::metrics::IpamMetrics;
 use crate::events::Recorder;
 use crate::node_cache::NodeCache;
 
-/// A range of the cluster and the length of the Nodes' prefixes in it.
+/// A cluster CIDR and the prefix length of the Nodes' CIDRs in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClusterRange {
-    /// The range.
     pub cluster: IpNet,
-    /// Prefix length of each Node's.
     pub node_prefix: u8,
 }
 
@@ -21,9 +19,9 @@ pub struct Deps {
     /// Client for the list and for writes.
     pub client: kube::Client,
     pub nodes: NodeCache,
-    /// The cluster's ranges, at most one of each family.
+    /// The cluster CIDRs, at most one of each family.
     pub ranges: Vec<ClusterRange>,
-    /// Ranges that are never given: those of Services.
+    /// CIDRs that are never allocated: those of Services.
     pub excluded: Vec<IpNet>,
     pub metrics: IpamMetrics,
     /// Events, of component [`EVENT_COMPONENT`](super::EVENT_COMPONENT).

@@ -3,10 +3,8 @@
 use ipnet::IpNet;
 use outrigger_leader::NotLeader;
 
-/// Why the controller ended before it was reported to.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It may not write any more.
     #[error("the node IPAM controller lost its permit to write")]
     NotLeader(#[from] NotLeader),
     /// The flags are checked at start, so this should not be.

@@ -1,15 +1,15 @@
-//! The node IPAM controller: gives each Node ranges for its Pods out of the cluster's, one of each family, as
-//! kube-controller-manager's range allocator does.
+//! The node IPAM controller. It assigns CIDRs for Pods to each Node, one of each family, as the range allocator of
+//! kube-controller-manager does.
 //!
 //! ```text
 //! full list ───────────────▶ allocator (pure) ─ranges─▶ patch of spec.podCIDRs
-//! node cache ─names─▶ plan ─▶   ▲                       │ whatever comes out, the range stays this Node's
-//!                               └──────── seen ─────────┘
+//! node cache ─names─▶ plan ─▶   ▲                          │ in any case the CIDR stays allocated to the Node
+//!                               └─────── observe ──────────┘
 //! ```
 //!
-//! The allocator starts from a full list that is read after the lease was gained, before anything is given: a cache may
-//! be behind what the last holder wrote. What may be given to whom is decided in [`allocator`]; ranges once set cannot be
-//! changed, so a Node with wrong ones is reported and left alone.
+//! The allocator starts from a full list, read after the lease was acquired and before the first allocation: the cache may
+//! lag behind the writes of the last holder. The API server rejects changes of CIDRs, so a Node with wrong CIDRs is
+//! reported and stays unchanged.
 
 pub mod allocator;
 mod apply;
@@ -37,11 +37,11 @@ use worker::Worker;
 /// Source of this controller's Events; kube-controller-manager's is the same.
 pub const EVENT_COMPONENT: &str = "cidrAllocator";
 
-/// Pause before a further full list, where one is needed.
+/// Time between full lists, while they are needed.
 const LIST_PERIOD: Duration = Duration::from_secs(60);
-/// Pause after a first full list that failed; doubles up to [`LIST_PERIOD`].
+/// First backoff after the first full list failed; doubles up to [`LIST_PERIOD`].
 const LIST_RETRY: Duration = Duration::from_secs(1);
-/// How long one full list may take.
+/// Time limit of a full list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs until `stop`, and returns only when no write is under way any more.
@@ -72,17 +72,17 @@ fn allocator(deps: &Deps) -> Result<Allocator, Error> {
     Ok(Allocator::new(sets, &deps.excluded))
 }
 
-/// Nothing is given before this is through.
+/// Lists the Nodes before the first allocation.
 async fn first_list(worker: &mut Worker, deps: &Deps) {
-    let mut pause = LIST_RETRY;
+    let mut backoff = LIST_RETRY;
     while !list(worker, deps).await {
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LIST_PERIOD);
+        tokio::time::sleep(backoff).await;
+        backoff = (backoff * 2).min(LIST_PERIOD);
     }
-    tracing::info!("the ranges in use are read");
+    tracing::info!("read the CIDRs in use");
 }
 
-/// Reads all Nodes; whether it went well.
+/// Lists all Nodes; returns whether it succeeded.
 async fn list(worker: &mut Worker, deps: &Deps) -> bool {
     let list = worker.begin_list();
     match tokio::time::timeout(LIST_TIMEOUT, observe::all_nodes(&deps.client)).await {
@@ -91,11 +91,11 @@ async fn list(worker: &mut Worker, deps: &Deps) -> bool {
             true
         }
         Ok(Err(error)) => {
-            tracing::warn!(%error, "the Nodes could not be listed; it is tried again");
+            tracing::warn!(%error, "failed to list the Nodes; retrying");
             false
         }
         Err(_) => {
-            tracing::warn!(limit = ?LIST_TIMEOUT, "the API server did not list the Nodes in time; it is tried again");
+            tracing::warn!(limit = ?LIST_TIMEOUT, "timed out listing the Nodes; retrying");
             false
         }
     }
@@ -123,11 +123,11 @@ async fn until_stopped(worker: &mut Worker, deps: &Deps, stop: &CancellationToke
     }
 }
 
-/// Who is there, with which ranges, and who is going.
+/// Whether a change affects allocations: existence, CIDRs, or the begin of the deletion.
 fn matters(was: Option<&NodeView>, is: Option<&NodeView>) -> bool {
     let (Some(was), Some(is)) = (was, is) else {
         return true;
     };
-    let going = |node: &NodeView| node.metadata.deletion_timestamp.is_some();
-    was.uid() != is.uid() || was.spec.pod_cidrs != is.spec.pod_cidrs || going(was) != going(is)
+    let is_deleting = |node: &NodeView| node.metadata.deletion_timestamp.is_some();
+    was.uid() != is.uid() || was.spec.pod_cidrs != is.spec.pod_cidrs || is_deleting(was) != is_deleting(is)
 }

@@ -1,4 +1,4 @@
-//! What is to be done, what is under way, and what follows from what came out.
+//! The worker: queue, writes in flight, and their results.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
@@ -15,28 +15,25 @@ use crate::events::EventType;
 use crate::node_cache::NodeView;
 use crate::node_write::WriteError;
 
-/// Writes under way at the same time, as upstream's workers.
+/// As kube-controller-manager's workers.
 const MAX_CONCURRENT_WRITES: usize = 30;
-/// First pause after a failure.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
-/// Longest pause.
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
-/// At this failure in a row there is an Event: upstream tries as often.
+/// An Event is emitted at this failure in a row: kube-controller-manager's number of attempts.
 const EVENT_AFTER_FAILURES: u32 = 3;
 
-/// The state of a run.
 pub(super) struct Worker {
     deps: Deps,
     allocator: Allocator,
-    /// Names of Nodes without ranges, in the order in which they came.
+    /// Names of Nodes without CIDRs, first in, first out.
     waiting: VecDeque<String>,
-    /// The same names, to have each once, and those that are being written.
+    /// The same names and those in flight, to queue each once.
     known: HashSet<String>,
     in_flight: JoinSet<Assigned>,
     backoff: Backoff<String>,
-    /// Nodes for which there was no range: tried again as soon as one is released.
+    /// Nodes for which no CIDR was free: retried as soon as one is released.
     without_range: BTreeSet<String>,
-    /// Those of them that have their Event.
+    /// Those with an Event.
     reported: HashSet<String>,
 }
 
@@ -58,12 +55,10 @@ impl Worker {
         }
     }
 
-    /// A full list begins.
     pub(super) fn begin_list(&mut self) -> u64 {
         self.allocator.begin_list()
     }
 
-    /// Takes in a full list.
     pub(super) fn end_list(&mut self, list: u64, nodes: &[NodeView]) {
         nodes.iter().for_each(|node| self.observe(node));
         let released = self
@@ -72,12 +67,11 @@ impl Worker {
         self.update(released);
     }
 
-    /// Whether only a further full list can tell who is gone.
     pub(super) fn needs_list(&self) -> bool {
         self.allocator.needs_list()
     }
 
-    /// Looks at Nodes that the cache says have changed.
+    /// Reconciles Nodes that changed in the cache.
     pub(super) fn reconcile(&mut self, names: &BTreeSet<String>) {
         let mut released = false;
         for name in names {
@@ -95,13 +89,11 @@ impl Worker {
         self.update(released);
     }
 
-    /// Looks again at those that are due.
     pub(super) fn retry(&mut self) {
         let due = self.backoff.due(Instant::now()).into_iter().collect();
         self.reconcile(&due);
     }
 
-    /// When the next one is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.backoff.next_due(Instant::now())
     }
@@ -129,7 +121,7 @@ impl Worker {
         apply::record(&self.deps, node, EventType::Warning, problem.reason(), &message);
     }
 
-    /// What was released is for those who wait; the metrics follow.
+    /// Requeues the Nodes without a CIDR after a release, and updates the metrics.
     fn update(&mut self, released: bool) {
         if released {
             for name in std::mem::take(&mut self.without_range) {
@@ -140,7 +132,6 @@ impl Worker {
         self.deps.metrics.update(&mut self.allocator);
     }
 
-    /// Starts what is to be done, as much as may be under way.
     pub(super) fn start_writes(&mut self) {
         while self.in_flight.len() < MAX_CONCURRENT_WRITES
             && let Some(name) = self.waiting.pop_front()
@@ -149,7 +140,7 @@ impl Worker {
         }
     }
 
-    /// Chooses ranges for a Node, if it still needs_ranges some, and begins to write them.
+    /// Allocates CIDRs to a Node, if it still needs them, and starts the write.
     fn start_write(&mut self, name: &str) {
         let node = self.deps.nodes.node(name).filter(|node| needs_ranges(node));
         let chosen = match &node {
@@ -167,11 +158,11 @@ impl Worker {
                 self.backoff.failed(&name.to_owned(), Instant::now());
                 self.without_range.insert(name.to_owned());
                 if self.reported.insert(name.to_owned()) {
-                    tracing::warn!(node = name, cluster = %exhausted.0, "no range is left for the Node");
+                    tracing::warn!(node = name, cluster = %exhausted.0, "no CIDR is left for the Node");
                     apply::record_status(&self.deps, &node, "CIDRNotAvailable");
                 }
             }
-            // It has ranges, though the cache does not show them yet, or is gone.
+            // It has CIDRs that the cache does not show yet, or is gone.
             _ => {}
         }
         self.known.remove(name);
@@ -182,18 +173,17 @@ impl Worker {
         self.in_flight.join_next().await
     }
 
-    /// What follows from a write. Whatever came out, the ranges stay this Node's: a second try gets the same ones.
+    /// Handles the result of a write. The CIDRs stay allocated in any case: a retry gets the same ones.
     pub(super) fn settle(&mut self, done: Result<Assigned, JoinError>) -> Result<(), Error> {
         let Assigned { node, written } = done.map_err(Error::Task)?;
         let name = node.name();
         self.known.remove(name);
         match written {
             Ok(now) => {
-                tracing::info!(node = name, ranges = ?now.spec.pod_cidrs, "the Node has its ranges");
+                tracing::info!(node = name, ranges = ?now.spec.pod_cidrs, "assigned CIDRs to the Node");
                 self.observe(&now);
                 self.forget(name);
             }
-            // The cache will say so.
             Err(WriteError::Gone) => self.forget(name),
             Err(WriteError::NotLeader(lost)) => return Err(lost.into()),
             Err(error) => self.failed(&node, &error),
@@ -206,14 +196,14 @@ impl Worker {
         let failures = self.backoff.failed(&node.name().to_owned(), Instant::now());
         if failures == 1 || failures == EVENT_AFTER_FAILURES {
             let (node, error) = (node.name(), error as &dyn std::error::Error);
-            tracing::warn!(node, failures, error, "the ranges were not written; it is tried again");
+            tracing::warn!(node, failures, error, "failed to write the CIDRs; retrying");
         }
         if failures == EVENT_AFTER_FAILURES {
             apply::record_status(&self.deps, node, "CIDRAssignmentFailed");
         }
     }
 
-    /// Waits for all that is under way. Whoever runs next reads what came out from a full list.
+    /// Waits for all writes in flight. The next leader reads their results with a full list.
     pub(super) async fn finish(mut self) {
         while self.in_flight.join_next().await.is_some() {}
     }

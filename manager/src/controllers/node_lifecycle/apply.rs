@@ -1,4 +1,4 @@
-//! Every write of the controller. Each asks the permit first.
+//! All writes of the controller. Each checks the permit first.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use crate::node_cache::NodeView;
 use crate::node_patch;
 use crate::node_write::{self, Part, WriteError};
 
-/// Does one thing. A write that fails is logged and planned again in the next pass.
+/// Applies one action. A failed write is logged and planned again in the next pass.
 pub(super) async fn apply(
     deps: &Deps,
     action: &Action,
@@ -45,7 +45,7 @@ pub(super) async fn apply(
             tracing::warn!(
                 node = node.name(),
                 error = &error as &dyn std::error::Error,
-                "a write failed; it is tried again"
+                "failed to write the Node; retrying"
             );
             Ok(())
         }

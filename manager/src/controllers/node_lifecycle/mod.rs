@@ -1,9 +1,8 @@
-//! The cloud node lifecycle controller: a Node whose instance is terminated or does not exist is deleted, a Node whose
-//! instance is stopped gets the shutdown taint until it is Ready again.
+//! The cloud node lifecycle controller. It deletes a Node whose instance is terminated or does not exist. A Node whose
+//! instance is stopped has the shutdown taint until it is Ready again.
 //!
-//! Each pass asks EC2 once about all Nodes that are not Ready. What follows from the answers is decided in [`plan`].
-//! A Fargate Node goes when its network interface is gone for a minute; it cannot be stopped, so it never gets the
-//! shutdown taint.
+//! Each pass describes the instances of all Nodes that are not Ready, with one batch; [`plan`] decides. A Fargate Node is
+//! deleted when its network interface has been absent for a minute. It cannot be stopped, so it never gets the taint.
 
 mod apply;
 mod deps;
@@ -25,10 +24,10 @@ use plan::History;
 /// Source of this controller's Events.
 pub const EVENT_COMPONENT: &str = "cloud-node-lifecycle-controller";
 
-/// Runs until `stop`, and returns only when no write is under way any more.
+/// Runs until `stop`, and returns only when no write is in flight.
 ///
 /// # Errors
-/// [`Error::NotLeader`], when a write was due and not allowed any more.
+/// [`Error::NotLeader`], when a write was due and no longer permitted.
 pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
@@ -48,13 +47,12 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
     }
 }
 
-/// What is kept from pass to pass.
 #[derive(Debug, Default)]
 struct State {
     history: History,
     /// UIDs of the Nodes whose deletion was announced: one Event for each, however often the deletion fails.
     announced: BTreeSet<String>,
-    /// What AWS did not answer in the last pass.
+    /// Failed calls of the last pass.
     failures: Failures,
 }
 

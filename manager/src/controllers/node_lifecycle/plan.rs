@@ -24,32 +24,29 @@ pub const MIN_AGE: Duration = Duration::from_secs(60);
 pub const MIN_ABSENCE: Duration = Duration::from_secs(10);
 /// The same for a Node whose absence cannot be confirmed by ID: its instance ID was never known, or it is on Fargate.
 pub const MIN_ABSENCE_WITHOUT_ID: Duration = Duration::from_secs(60);
-/// How many passes in which EC2 said that the instance is gone a deletion needs. Nothing that EC2 said in between may
-/// contradict.
+/// How many consecutive observations of a terminated or absent instance a deletion needs.
 pub const OBSERVATIONS: u32 = 2;
 
-/// What is known about the instance of a Node that is not Ready.
+/// The state of the instance of a Node that is not Ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// There and not stopped.
     Exists(InstanceId),
-    /// Stopped.
     Stopped(InstanceId),
-    /// A Fargate Node whose network interface is there.
+    /// A Fargate Node whose network interface exists.
     OnFargate,
-    /// EC2 lists it as terminated: gone for good.
+    /// EC2 lists it as terminated.
     Terminated,
-    /// EC2 said, asked by ID, that it does not exist.
+    /// EC2 returned `InvalidInstanceID.NotFound` for its ID.
     ConfirmedAbsent,
     /// EC2 lists none: no instance, or no network interface of a Fargate Node.
     Absent,
-    /// Nothing is known: the question failed, or has no clear answer.
+    /// Unknown: the call failed, or the answer is ambiguous.
     Unknown(String),
     /// Not an EC2 instance.
     Foreign,
 }
 
-/// A Node with its finding; `None` for a Node that is Ready, about which nobody was asked.
+/// A Node with its finding; `None` for a Node that is Ready.
 #[derive(Debug, Clone)]
 pub struct ObservedNode {
     /// The Node.
@@ -60,7 +57,6 @@ pub struct ObservedNode {
     pub age: Duration,
 }
 
-/// Why a Node is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// EC2 lists its instance as terminated.
@@ -92,18 +88,13 @@ impl Reason {
     }
 }
 
-/// One thing to do.
 #[derive(Debug, Clone)]
 pub enum Action {
-    /// Delete the Node.
     Delete(Arc<NodeView>, Reason),
-    /// Add the shutdown taint.
     AddShutdownTaint(Arc<NodeView>),
-    /// Take the shutdown taint off.
     RemoveShutdownTaint(Arc<NodeView>),
 }
 
-/// What a pass does.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// In order.
@@ -121,7 +112,7 @@ pub struct Opened {
     pub limit: usize,
 }
 
-/// What is remembered from pass to pass.
+/// Observations of former passes.
 #[derive(Debug, Default)]
 pub struct History {
     gone: HashMap<String, Gone>,
@@ -131,7 +122,7 @@ pub struct History {
     open_since: Option<Instant>,
 }
 
-/// How often, and since when, EC2 has said that an instance is gone.
+/// How often, and since when, an instance has been observed as terminated or absent.
 #[derive(Debug, Clone, Copy)]
 struct Gone {
     since: Instant,
@@ -164,7 +155,7 @@ impl History {
             .collect()
     }
 
-    /// Takes in a deletion that succeeded.
+    /// Records a successful deletion.
     pub fn deleted(&mut self, reason: Reason, now: Instant) {
         if reason.is_absence() {
             self.deleted.push(now);
@@ -221,7 +212,7 @@ fn record(node: &NodeView, finding: Option<&Finding>, history: &mut History, now
             };
             history.gone.entry(node.uid().to_owned()).or_insert(first).observations += 1;
         }
-        // An error says nothing, so it neither starts nor ends an absence.
+        // An error neither starts nor ends an absence.
         Some(Finding::Unknown(_) | Finding::Foreign) => {}
         Some(Finding::OnFargate) | None => _ = history.gone.remove(node.uid()),
     }

@@ -1,16 +1,16 @@
-//! The tagging controller: instances of Nodes carry the tags of `--tags`, and their Nodes a label that says so.
+//! The tagging controller. It tags the instances of Nodes with `--tags`, and labels the Nodes.
 //!
 //! ```text
-//! node cache ─names─▶ book (pure) ─batches─▶ CreateTags, DeleteTags ─▶ label ─▶ book
+//! node cache ─names─▶ queue (pure) ─batches─▶ CreateTags, DeleteTags ─▶ label ─▶ queue
 //!                        ▲
 //!    every 10 s: do instances that EC2 did not know exist by now?   one describe for all
 //!    every resync period: does each instance still have its tags?   one describe for all
 //! ```
 //!
-//! A Node that goes takes the tags off its instance, unless another Node has it. An instance counts as tagged only when
-//! AWS logged so. An instance without the cluster's tag is not tagged: it may belong to another cluster or owner. What EC2
-//! does not know, or what lacks that tag, is told once and not tried again; what concerns all calls, such as a missing
-//! permission or throttling, pauses all of them.
+//! When a Node is deleted, its instance loses the tags, unless another Node has the instance. An instance without the
+//! cluster's tag is not tagged: it may belong to another cluster or owner. An instance that EC2 does not list, or that lacks
+//! that tag, is logged once and not retried. A failure that concerns all calls, such as a missing permission or
+//! throttling, delays all calls.
 
 mod apply;
 mod deps;
@@ -38,15 +38,15 @@ pub const EVENT_COMPONENT: &str = "tagging-controller";
 /// Name of the queue in metrics `workqueue_*`, the incumbent's.
 pub const QUEUE: &str = "tagging-controller";
 
-/// How long calls of one batch are collected.
+/// How long changes are collected for a batch.
 const WINDOW: Duration = Duration::from_millis(100);
-/// How often EC2 is asked about instances that it did not know.
+/// Period of describes of instances that EC2 did not list.
 const MISSING: Duration = Duration::from_secs(10);
 
-/// Runs until `stop`, and returns only when no write is under way any more.
+/// Runs until `stop`, and returns only when no write is in flight.
 ///
 /// # Errors
-/// [`Error::NotLeader`], when a write was due and not allowed any more.
+/// [`Error::NotLeader`], when a write was due and no longer permitted.
 pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
     tokio::select! {
         () = stop.cancelled() => return Ok(()),

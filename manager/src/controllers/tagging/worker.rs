@@ -1,4 +1,4 @@
-//! What is under way, and what follows from what came out.
+//! The worker: calls in flight, and their results.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,39 +27,38 @@ use crate::node_cache::NodeView;
 use crate::node_write::WriteError;
 use crate::token_bucket::TokenBucket;
 
-/// Most resources of one call, as the incumbent has it. EC2 allows more.
+/// Maximum resources of a call, as in cloud-provider-aws. EC2 allows more.
 const MAX_BATCH: usize = 50;
-/// How long EC2 may not know a new Node's instance, from the Node's creation on, as the incumbent has it.
+/// How long after a Node's creation EC2 may not list its instance, as in cloud-provider-aws.
 const GRACE: Duration = Duration::from_secs(300);
-/// First and longest backoff_all of all calls, when AWS refuses them for a reason that concerns them all.
+/// First and longest backoff of all calls, after a failure that concerns them all.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// At this failure in a row the incumbent gives up.
+/// cloud-provider-aws stops retrying at this failure in a row.
 const INCUMBENT_TRIES: u32 = 10;
-/// This part of the time between two searches for lost tags is how old an answer may be: five minutes of half an hour.
+/// The maximum age of a description is this part of the resync period: five minutes of half an hour.
 const DRIFT_AGE: u32 = 6;
-/// How old an answer about missing instances may be.
+/// Maximum age of descriptions of missing instances.
 const MISSING_AGE: Duration = Duration::from_secs(5);
 
-/// The same reason is logged again after so long.
+/// Time after which the same reason is logged again.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
 type Outcome = (Result<Applied, NotLeader>, Vec<(Arc<NodeView>, Result<(), WriteError>)>);
 
-/// The state of a run.
 pub(super) struct Worker {
     deps: Deps,
     work: WorkQueue,
     rate_limiter: Option<TokenBucket>,
-    /// All calls wait for one and the same reason.
+    /// Backoff of all calls.
     backoff_all: Backoff<()>,
     /// Whether the last call was refused for such a reason.
     is_refused: bool,
-    /// When each reason of a failure was logged last.
+    /// When each reason of a failure was last logged.
     logged: HashMap<String, Instant>,
     /// Which denied actions were reported by an Event.
     reported: EventDedup,
     in_flight: JoinSet<Outcome>,
-    /// When AWS last set or removed tags: what EC2 logged before is no evidence of lost tags.
+    /// When AWS last set or removed tags: an earlier description is no evidence of lost tags.
     last_written: Option<Instant>,
     queue: Queue,
 }
@@ -70,7 +69,7 @@ fn rate_limiter(deps: &Deps) -> Option<TokenBucket> {
     has_limit.then(|| TokenBucket::full(deps.rate_limit, deps.burst_limit.into(), Instant::now()))
 }
 
-/// The instance of a Node. A provider ID that is no instance's is left to others, as one that is still missing is.
+/// The instance of a Node; `None` without a provider ID, or if it is not an instance's.
 pub(super) fn instance(node: &NodeView) -> Option<InstanceId> {
     match node.provider_id().map(ProviderId::parse) {
         Some(Ok(ProviderId::Instance(id))) => Some(InstanceId::new(id.as_str())),
@@ -95,7 +94,7 @@ impl Worker {
         }
     }
 
-    /// Looks at a Node that the cache says has changed.
+    /// Reconciles a Node that changed in the cache.
     pub(super) fn reconcile(&mut self, name: &str) {
         let Some(node) = self.deps.nodes.node(name) else {
             self.work.gone(name);
@@ -109,7 +108,7 @@ impl Worker {
         });
     }
 
-    /// When there is something to do next, beside changes and answers.
+    /// When to reconcile next, apart from changes and results.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let now = Instant::now();
         if let Some(end) = self.backoff_all.next_due(now) {
@@ -126,11 +125,10 @@ impl Worker {
         retry.into_iter().chain(rate_limiter).min()
     }
 
-    /// Starts what is to be done, as much as may be under way.
     pub(super) fn start_calls(&mut self) {
         let now = Instant::now();
         while self.in_flight.len() < self.deps.calls_at_once && self.backoff_all.may_try(&(), now) {
-            // While the reason for a backoff_all may last, one call finds out.
+            // While the failure may last, a single call probes.
             if self.is_refused && !self.in_flight.is_empty() {
                 return;
             }
@@ -165,7 +163,7 @@ impl Worker {
         self.in_flight.join_next().await
     }
 
-    /// What follows from a call.
+    /// Handles the result of a call.
     pub(super) fn settle(&mut self, outcome: Result<Outcome, JoinError>) -> Result<(), Error> {
         let (applied, labelled) = outcome.map_err(Error::Task)?;
         let Applied { action, results } = applied?;
@@ -177,7 +175,7 @@ impl Worker {
                     self.recovered();
                     self.work.done(&id, action);
                 }
-                // There is nothing to take tags off.
+                // There are no tags to remove.
                 (TagResult::Missing | TagResult::Invalid | TagResult::NotInCluster, Action::Untag) => {
                     self.work.done(&id, action);
                 }
@@ -207,10 +205,11 @@ impl Worker {
     fn warn_not_in_cluster(&self, id: &InstanceId) {
         let nodes = self.work.nodes_of(id);
         let tag = tags::cluster_key(self.deps.instances.cluster_id());
-        tracing::warn!(instance = %id, ?nodes, tag, "the instance of a Node does not have the cluster's tag: not tagging it");
+        tracing::warn!(instance = %id, ?nodes, tag, "not tagging the instance of a Node: it does not have the cluster's tag");
     }
 
-    /// Until when EC2 may not know the instance, or it may lack the cluster's tag: five minutes after its newest Node was made.
+    /// Until when EC2 may not list the instance, or it may lack the cluster's tag: [`GRACE`] after the creation of its
+    /// newest Node.
     fn grace_end(&self, id: &InstanceId) -> Instant {
         let now = Timestamp::now();
         let age = |name: &String| {
@@ -227,7 +226,7 @@ impl Worker {
         self.deps.counts.failed();
         self.queue.retry();
         if matches!(error.kind(), Kind::Throttled | Kind::AccessDenied | Kind::Transport) {
-            // One failure pauses all, however many instances its batch had.
+            // One backoff, however many instances the batch had.
             if self.backoff_all.may_try(&(), now) && self.backoff_all.failed(&(), now) == INCUMBENT_TRIES {
                 self.deps.counts.exhausted();
             }
@@ -244,7 +243,7 @@ impl Worker {
         );
         let is_new = |logged: &Instant| now.duration_since(*logged) >= LOG_AGAIN;
         if self.logged.get(&cause).is_none_or(is_new) {
-            tracing::warn!(instance = %id, %error, "tagging failed; it is tried again");
+            tracing::warn!(instance = %id, %error, "failed to tag the instance; retrying");
             self.logged.insert(cause, now);
         }
         if error.kind() == Kind::AccessDenied {
@@ -275,7 +274,7 @@ impl Worker {
     fn recovered(&mut self) {
         self.backoff_all.forget(&());
         if std::mem::take(&mut self.is_refused) {
-            tracing::info!("tagging works again");
+            tracing::info!("tagging recovered");
         }
     }
 
@@ -298,7 +297,7 @@ impl Worker {
                 tracing::warn!(
                     node = node.name(),
                     error = failure,
-                    "tagged, but the label was not written; it is tried again"
+                    "tagged the instance, but failed to label the Node; retrying"
                 );
                 if let Some(id) = instance(node) {
                     self.work.repair(&id);
@@ -309,12 +308,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Whether EC2 is awaited to know some instances.
+    /// Whether some instances are not listed by EC2 yet.
     pub(super) fn awaits_any(&self) -> bool {
         !self.work.awaited().is_empty()
     }
 
-    /// Asks whether EC2 knows them by now: one describe for all, not a try to tag each.
+    /// Describes all missing instances with one call, instead of an attempt to tag each.
     pub(super) async fn check_missing(&mut self) {
         let awaited = self.work.awaited();
         let answers = self
@@ -330,11 +329,11 @@ impl Worker {
         log_abandoned(&self.work.give_up(Instant::now()));
     }
 
-    /// Looks for tags that were lost, and for instances that appeared against all hope, once in `period`.
+    /// Repairs lost tags, and tags abandoned instances that EC2 lists by now.
     pub(super) async fn repair_drift(&mut self, period: Duration) {
         let settled = self.work.settled();
         let since_write = self.last_written.map_or(Duration::MAX, |written| written.elapsed());
-        // Younger than the write, so not of the same moment either.
+        // Strictly younger than the last write.
         let since_write = since_write.saturating_sub(Duration::from_millis(1));
         let age = since_write.min(period / DRIFT_AGE);
         let answers = self.deps.instances.by_id(&settled, Priority::Background, age).await;
@@ -357,17 +356,17 @@ impl Worker {
             }
         }
         if lost > 0 {
-            tracing::warn!(instances = lost, "tags were lost; they are set again");
+            tracing::warn!(instances = lost, "repairing lost tags");
         }
     }
 
-    /// Waits for all that is under way.
+    /// Waits for all calls in flight.
     pub(super) async fn finish(mut self) {
         while self.in_flight.join_next().await.is_some() {}
     }
 }
 
-/// Labels the Nodes whose instances AWS logged are tagged, those that are still there.
+/// Labels the Nodes of tagged instances, if they still exist.
 async fn label_done(
     deps: &Deps,
     applied: &Result<Applied, NotLeader>,
@@ -394,10 +393,10 @@ async fn label_done(
     apply::set_labels(deps, unlabelled.collect()).await
 }
 
-/// One line, whatever their number.
+/// One log line for all.
 fn log_abandoned(ids: &[InstanceId]) {
     if let Some(first) = ids.first() {
         let instances = ids.len();
-        tracing::warn!(instances, %first, "EC2 does not list these instances of Nodes, or they do not have the cluster's tag: they stay untagged");
+        tracing::warn!(instances, %first, "not tagging instances of Nodes: EC2 does not list them, or they do not have the cluster's tag");
     }
 }

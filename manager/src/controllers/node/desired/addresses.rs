@@ -1,4 +1,4 @@
-//! The addresses that a Node should have, from what it runs on. Pure.
+//! The desired addresses of a Node. Pure.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,11 +11,11 @@ use crate::controllers::node::error::Waiting;
 use crate::controllers::node::host::{Host, some};
 use crate::node_cache::{Address, AddressType, NodeView, PROVIDED_NODE_IP};
 
-/// A Node's addresses in order: those of its host, the Node's own host name where the host has none, and first of
-/// all those that the kubelet was told to use. Empty: EC2 gives none, so those that are there stay.
+/// The addresses in order: first those of the kubelet's `--node-ip`, then the other addresses of the host, then the
+/// Node's present host name if the host has none. Empty: EC2 lists none, so the present addresses stay.
 ///
 /// # Errors
-/// [`Waiting`], when the kubelet's address is not the host's, or an address is none.
+/// [`Waiting`], when the host does not have the kubelet's address, or an address is invalid.
 pub fn addresses(node: &NodeView, host: &Host, families: &[IpFamily]) -> Result<Vec<Address>, Waiting> {
     let mut addresses = of_host(host, families)?;
     if addresses.is_empty() {
@@ -32,8 +32,8 @@ pub fn addresses(node: &NodeView, host: &Host, families: &[IpFamily]) -> Result<
     prefer_the_kubelets(node, addresses).map(by_type)
 }
 
-/// Puts addresses of one type together, where the first of them is, as the API server does with the patches of other
-/// managers. It matters with two families: the host name stands between them otherwise.
+/// Groups addresses by type, in the order of the first of each type, as the API server does with patches of other
+/// writers. With two families the host name would be between them otherwise.
 fn by_type(mut addresses: Vec<Address>) -> Vec<Address> {
     let mut kinds: Vec<AddressType> = Vec::new();
     for address in &addresses {
@@ -45,7 +45,7 @@ fn by_type(mut addresses: Vec<Address>) -> Vec<Address> {
     addresses
 }
 
-/// The same for a Node that is new: where the kubelet was told what to use, EC2 must give it before the taint goes.
+/// The same for a new Node: EC2 must list the kubelet's address before the taint is removed.
 ///
 /// # Errors
 /// As [`addresses`].
@@ -85,7 +85,7 @@ fn of_instance(instance: &Instance, families: &[IpFamily]) -> Result<Vec<Address
     Ok(addresses)
 }
 
-/// Every private address of every interface, then what the instance has once. The host name follows the private DNS
+/// All private addresses of all interfaces, then the addresses of the instance. The host name equals the private DNS
 /// name, as kubelets and users of older releases expect.
 fn v4(instance: &Instance, interfaces: &[&NetworkInterface], addresses: &mut Vec<Address>) -> Result<(), Waiting> {
     for text in interfaces.iter().flat_map(|interface| &interface.private_ips) {

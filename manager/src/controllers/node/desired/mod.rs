@@ -1,4 +1,4 @@
-//! What a Node should say about itself, from what it runs on. Pure.
+//! The desired provider ID and labels of a Node. Pure.
 
 pub mod addresses;
 
@@ -12,7 +12,7 @@ use crate::node_cache::NodeView;
 /// The label with the zone's ID.
 pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
 
-/// What all Nodes have in common.
+/// Settings that all Nodes share.
 #[derive(Debug, Clone)]
 pub struct ClusterSettings {
     /// The region; labels name this one, whatever the instance's zone says.
@@ -21,25 +21,25 @@ pub struct ClusterSettings {
     pub families: Vec<IpFamily>,
 }
 
-/// What a Node says, addresses apart.
+/// The desired fields of a Node, except for its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Desired {
-    /// For a Node that has none. `None`: there is nothing to build one from.
+    /// For a Node without one. `None` on Fargate.
     pub provider_id: Option<String>,
-    /// `None`: EC2 told none, so there is no label.
+    /// `None`: unknown, so there is no label.
     pub instance_type: Option<String>,
     /// The availability zone.
     pub zone: String,
     /// The region.
     pub region: String,
-    /// Further labels, for keys that the Node does not have.
+    /// Additional labels, only for keys that the Node does not have.
     pub additional: BTreeMap<String, String>,
 }
 
-/// What a Node says. `zone_ids` maps zones to their IDs; without it, the label of the zone's ID is left out.
+/// The desired fields of a Node. `zone_ids` maps zones to their IDs; without it, the label of the zone's ID is left out.
 ///
 /// # Errors
-/// [`Waiting`], when something that is needed is missing.
+/// [`Waiting`], when a required value is missing.
 pub fn desired(
     node: &NodeView,
     host: &Host,

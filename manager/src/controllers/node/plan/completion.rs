@@ -1,4 +1,4 @@
-//! What a Node lacks that registered without the uninitialized taint, and so was never initialized. Pure.
+//! Completes a Node that registered without the uninitialized taint, and so was never initialized. Pure.
 
 use outrigger_shared::provider_id::ProviderId;
 use outrigger_shared::taints;
@@ -9,17 +9,16 @@ use crate::controllers::node::desired::{Desired, ZONE_ID};
 use crate::node_cache::NodeView;
 use crate::node_patch;
 
-/// What completes a Node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Completion {
-    /// Patch of the Node; empty: nothing to do.
+    /// Patch of the Node; empty: nothing to change.
     pub operations: Vec<Value>,
-    /// What changes, for people.
+    /// The changes, for the log.
     pub notes: Vec<String>,
 }
 
-/// Whether an initialized Node lacks something that it should have. An in-tree kubelet's Node has no zone ID, and is not
-/// touched for that before the end of the migration.
+/// Whether an initialized Node lacks a field. An in-tree kubelet's Node has no zone ID; that counts only after the
+/// migration.
 #[must_use]
 pub fn lacks_something(node: &NodeView, kubelets_external: bool) -> bool {
     if node.has_taint(taints::UNINITIALIZED) {
@@ -37,8 +36,8 @@ pub fn lacks_something(node: &NodeView, kubelets_external: bool) -> bool {
         || (kubelets_external && node.label(ZONE_ID).is_none())
 }
 
-/// The plan that completes a Node. What is there is never changed, and neither is a label whose older or newer name
-/// says something else than EC2: the older one decides, so adding it would change the newer.
+/// Plans the completion of a Node. It changes no present field, and adds no label whose old or new counterpart differs
+/// from EC2: the old one decides, so adding it would change the new one.
 #[must_use]
 pub fn complete(node: &NodeView, desired: &Desired) -> Completion {
     let mut notes = Vec::new();
@@ -67,7 +66,7 @@ pub fn complete(node: &NodeView, desired: &Desired) -> Completion {
     notes.extend(kept);
     let mut operations = vec![
         node_patch::test_uid(node),
-        // What is absent cannot be tested for; so nothing may have changed since it was.
+        // JSON patch cannot test for absence, so the Node must be unchanged.
         json!({"op": "test", "path": "/metadata/resourceVersion", "value": node.metadata.resource_version}),
     ];
     operations.extend(id);

@@ -1,4 +1,4 @@
-//! From what a Node says to what it should say: patches with their reasons. Pure.
+//! Plans the patches of a Node. Pure.
 
 pub mod completion;
 pub mod rewrite_limit;
@@ -19,19 +19,19 @@ pub(super) const REGION: [&str; 2] = [
     "topology.kubernetes.io/region",
 ];
 
-/// What initializes a Node.
+/// The patches that initialize a Node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// Patch of the status, first: a Node without its taint is schedulable and must have its addresses by then.
-    /// Empty: nothing to do.
+    /// Empty: nothing to change.
     pub status: Vec<Value>,
-    /// Patch of the Node, which takes the taint off.
+    /// Patch of the Node, which removes the taint.
     pub node: Vec<Value>,
-    /// What changes, for people.
+    /// The changes, for the log.
     pub notes: Vec<String>,
 }
 
-/// The plan that initializes a Node: addresses, then provider ID, labels and the end of the taint in one write.
+/// Plans the initialization: addresses, then provider ID, labels and removal of the taint in one write.
 #[must_use]
 pub fn initialize(node: &NodeView, desired: &Desired, wanted: &[Address]) -> Plan {
     let mut notes = Vec::new();
@@ -52,15 +52,15 @@ pub fn initialize(node: &NodeView, desired: &Desired, wanted: &[Address]) -> Pla
     }
 }
 
-/// The operation that gives a Node its provider ID, where it has none.
+/// Sets the provider ID of a Node without one.
 pub(super) fn provider_id(node: &NodeView, desired: &Desired, notes: &mut Vec<String>) -> Option<Value> {
     let id = desired.provider_id.as_ref().filter(|_| node.provider_id().is_none())?;
     notes.push(format!("provider ID {id}"));
     Some(json!({"op": "add", "path": "/spec/providerID", "value": id}))
 }
 
-/// Type, zone and region are overwritten under both of their names. Further labels are set only where the key is
-/// free, and never under Kubernetes' own names.
+/// Overwrites the old and new labels of type, zone and region. Sets additional labels only for missing keys, and never
+/// with a prefix reserved for Kubernetes.
 fn labels(node: &NodeView, desired: &Desired, notes: &mut Vec<String>) -> Vec<(String, String)> {
     let mut changed: Vec<(String, String)> = Vec::new();
     for (keys, value) in pairs(desired) {
@@ -82,7 +82,7 @@ fn labels(node: &NodeView, desired: &Desired, notes: &mut Vec<String>) -> Vec<(S
     changed
 }
 
-/// Type, zone and region under both of their names; what EC2 did not tell is left out.
+/// The old and new label keys of type, zone and region; unknown values are left out.
 pub(super) fn pairs(desired: &Desired) -> impl Iterator<Item = ([&'static str; 2], &str)> {
     let kind = desired.instance_type.as_deref().unwrap_or_default();
     let pairs = [
@@ -105,8 +105,7 @@ fn is_kubernetes_own(key: &str) -> bool {
     })
 }
 
-/// The patch of the addresses; empty when there is nothing to write: the set is the same, whatever its order, or
-/// EC2 gave no address at all.
+/// The patch of the addresses; empty if the set is the same in any order, or EC2 lists no address.
 #[must_use]
 pub fn addresses(node: &NodeView, wanted: &[Address]) -> Vec<Value> {
     if wanted.is_empty() || set(wanted) == set(&node.status.addresses) {
@@ -124,8 +123,8 @@ pub(super) fn set(addresses: &[Address]) -> BTreeSet<&Address> {
     addresses.iter().collect()
 }
 
-/// The patch that gives the newer labels the values of the older ones, which decide: users overwrite those. Nothing
-/// happens where the older one is missing. Empty: nothing to do.
+/// The patch that sets the new labels to the values of the old ones, which users may overwrite. A missing old label
+/// changes nothing. Empty: nothing to change.
 #[must_use]
 pub fn repair_labels(node: &NodeView) -> Vec<Value> {
     let mut tests = Vec::new();

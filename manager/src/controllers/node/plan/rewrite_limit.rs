@@ -1,4 +1,4 @@
-//! How often something was written over someone else's. Pure.
+//! Limits writes that compete with another writer. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::{addresses, set};
 use crate::node_cache::{Address, NodeView};
 
-/// How often addresses were written over someone else's, by UID of the Node.
+/// Counts rewrites of addresses, by UID of the Node.
 ///
-/// An in-tree kubelet writes its Node's addresses too. Where it and EC2 disagree the two writers would take turns
-/// for ever, and every turn costs the kubelet a new serving certificate: after two writes in a row this one stops.
+/// An in-tree kubelet writes its Node's addresses, too. If it disagrees with EC2, both would overwrite each other for
+/// ever, and each write costs the kubelet a new serving certificate. So the controller stops after two writes in a row.
 #[derive(Debug, Default)]
 pub struct AddressRewrites {
     nodes: HashMap<String, Rewrite>,
@@ -22,21 +22,19 @@ struct Rewrite {
     last: Vec<Address>,
 }
 
-/// What to do about a Node's addresses in a refresh.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AddressAction {
-    /// Nothing.
     Keep,
     /// Send this patch of the status.
     Write(Vec<Value>),
-    /// Someone else keeps writing other addresses: leave them. `first` is true the first time.
+    /// Another writer keeps changing the addresses: stop.
     Stop {
-        /// Whether this is news.
+        /// Whether this is the first time.
         first: bool,
     },
 }
 
-/// Writes in a row before a Node's addresses are left alone.
+/// Writes in a row before the controller stops.
 const MAX_REWRITES: u8 = 2;
 
 impl AddressRewrites {
@@ -52,7 +50,7 @@ impl AddressRewrites {
             last: Vec::new(),
         });
         if set(&memory.last) != set(wanted) {
-            // EC2 says something new: that is no quarrel.
+            // EC2 lists other addresses, so the count starts again.
             *memory = Rewrite {
                 count: 0,
                 last: wanted.to_vec(),
@@ -78,27 +76,25 @@ impl AddressRewrites {
         self.nodes.retain(|uid, _| uids.contains(uid.as_str()));
     }
 
-    /// How many Nodes are left alone.
+    /// The number of Nodes whose addresses are not written.
     #[must_use]
     pub fn stopped(&self) -> usize {
         self.nodes.values().filter(|memory| memory.count > MAX_REWRITES).count()
     }
 }
 
-/// How often labels were completed that someone else takes away again, by UID of the Node.
+/// Counts completions that another writer reverts, by UID of the Node.
 #[derive(Debug, Default)]
 pub struct Completions {
     counts: HashMap<String, u8>,
 }
 
-/// What to do about what a Node lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompletionAction {
-    /// Write it.
     Write,
-    /// Someone else keeps taking it away: leave it. `first` is true the first time.
+    /// Another writer keeps reverting it: stop.
     Stop {
-        /// Whether this is news.
+        /// Whether this is the first time.
         first: bool,
     },
 }

@@ -116,7 +116,7 @@ async fn step(
                     tracing::info!(
                         node = node.name(),
                         error = apply::chain(&error),
-                        "topology labels not written yet"
+                        "failed to write topology labels; retrying"
                     );
                     state.not_written(candidate, Instant::now());
                 }
@@ -127,7 +127,7 @@ async fn step(
             Report::RegionOff(message) => {
                 tracing::warn!(
                     error = message,
-                    "EC2 does not tell its network topology here; Nodes get no labels of it for a day"
+                    "EC2 has no network topology in this region; setting no topology labels for a day"
                 );
                 if error.kind() == AwsKind::AccessDenied
                     && let Some(first) = asked.first()
@@ -136,7 +136,7 @@ async fn step(
                 }
             }
             Report::Failing(error) => {
-                tracing::warn!(error, "EC2's network topology cannot be asked; it is tried again")
+                tracing::warn!(error, "failed to describe the instance topology; retrying")
             }
         },
     }

@@ -1,11 +1,10 @@
-//! Who holds which range. Pure: what was listed, seen and tried comes in; what may be given comes out.
+//! Allocates CIDRs to Nodes. Pure.
 //!
-//! - A range belongs to a Node's UID from the moment it is chosen for it, before the write is sent. It stays so whatever
-//!   comes out of the write, and a second try for the same Node gets the same range: an answer that was lost can never
-//!   let another Node have it.
-//! - `spec.podCIDRs` cannot change once set, so what a Node was once seen with stays its own until that Node is gone.
-//! - Gone means: the cache showed this Node and then did not; or a full list, begun after the range was noted, is
-//!   without it.
+//! - A CIDR is allocated to a Node's UID before the write is sent, and stays so whatever the result of the write is. A
+//!   retry for the same Node gets the same CIDR, so a lost answer never lets another Node have it.
+//! - `spec.podCIDRs` cannot change once set, so the CIDRs that a Node was observed with stay allocated until it is gone.
+//! - A Node is gone if the cache showed it and then did not, or if a full list that began after the allocation does not
+//!   contain it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -13,14 +12,14 @@ use ipnet::IpNet;
 
 use super::cidr_set::{CidrSet, Span};
 
-/// What is wrong with a Node's ranges. The Node is left alone: its ranges cannot be changed.
+/// A problem of a Node's CIDRs. The Node stays unchanged, since its CIDRs cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
-    /// Not a range.
+    /// Not a CIDR.
     Unreadable(String),
     /// Outside of the cluster's ranges.
     OutOfRange(String),
-    /// Another Node has it too, or a part of it.
+    /// It overlaps with the CIDR of another Node.
     Overlap(String, String),
 }
 
@@ -36,31 +35,27 @@ impl Problem {
     }
 }
 
-/// A Node as far as this matters.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeRanges<'a> {
-    /// Name.
     pub name: &'a str,
-    /// UID.
     pub uid: &'a str,
     /// `spec.podCIDRs`.
     pub ranges: &'a [String],
 }
 
-/// A range of the cluster has none left.
+/// A cluster CIDR has no free CIDR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted(pub IpNet);
 
-/// What a Node is to get, one range for each range of the cluster, in their order.
+/// The CIDRs for a Node, one for each cluster CIDR, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
-    /// The ranges.
     pub ranges: Vec<IpNet>,
-    /// How many were passed over, for each range of the cluster; empty when the ranges were chosen before.
+    /// The number of used CIDRs that were skipped, by cluster CIDR; empty for a repeated reservation.
     pub skipped: Vec<u32>,
 }
 
-/// How often ranges were taken and released since the last question.
+/// Allocations and releases since the last call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChangeCounts {
     /// Taken.
@@ -73,24 +68,23 @@ pub struct ChangeCounts {
 struct Allocation {
     uid: String,
     places: Vec<(usize, Span)>,
-    /// What is to be written; empty once the Node itself shows its ranges.
+    /// The CIDRs to write; empty once the Node has them.
     chosen: Vec<IpNet>,
     problem: Option<Problem>,
     /// Whether the cache has shown this Node.
     cached: bool,
-    /// The full list that was the newest one begun when this was noted.
+    /// The number of the last full list that had begun at the time of the allocation.
     since: u64,
 }
 
-/// Who holds which range.
 #[derive(Debug)]
 pub struct Allocator {
     sets: Vec<CidrSet>,
     changes: Vec<ChangeCounts>,
     excluded: Vec<(usize, Span)>,
-    /// By name; more than one while a Node was made anew and not every source says so yet.
+    /// By name; several after a Node was created again and not every source shows it.
     holders: HashMap<String, Vec<Allocation>>,
-    /// Whether two Nodes ever had the same range, so that a release must look who else has it.
+    /// Whether two Nodes ever had overlapping CIDRs, so that a release must check the others.
     has_overlaps: bool,
     lists: u64,
     problems: BTreeMap<&'static str, i64>,
@@ -98,7 +92,7 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// Nobody holds anything; `excluded` is never given.
+    /// `excluded` is never allocated.
     #[must_use]
     pub fn new(sets: Vec<CidrSet>, excluded: &[IpNet]) -> Self {
         let mut allocator = Self {
@@ -122,25 +116,25 @@ impl Allocator {
         allocator
     }
 
-    /// The cluster's ranges and how full they are.
+    /// The cluster CIDRs and their usage.
     #[must_use]
     pub fn sets(&self) -> &[CidrSet] {
         &self.sets
     }
 
-    /// What moved since the last call, for each range of the cluster.
+    /// Allocations and releases since the last call, by cluster CIDR.
     pub fn take_changes(&mut self) -> Vec<ChangeCounts> {
         let fresh = vec![ChangeCounts::default(); self.sets.len()];
         std::mem::replace(&mut self.changes, fresh)
     }
 
-    /// How many Nodes have a problem, by reason.
+    /// The number of Nodes with a problem, by reason.
     #[must_use]
     pub fn problems(&self) -> &BTreeMap<&'static str, i64> {
         &self.problems
     }
 
-    /// Takes note of a Node that has ranges. Returns what is wrong with them, the first time it is seen.
+    /// Records a Node with CIDRs. Returns their problem the first time.
     pub fn observe(&mut self, node: NodeRanges<'_>) -> Option<Problem> {
         if node.ranges.is_empty() || self.is_settled(node) {
             return None;
@@ -177,7 +171,7 @@ impl Allocator {
         problem
     }
 
-    /// What the cache has under a name now: the Node's UID, or nothing. Returns whether ranges were released.
+    /// Records the UID of the Node of this name in the cache, if any. Returns whether CIDRs were released.
     pub fn cache_shows(&mut self, name: &str, uid: Option<&str>) -> bool {
         let Some(held) = self.holders.get_mut(name) else {
             return false;
@@ -195,11 +189,11 @@ impl Allocator {
         !gone.is_empty()
     }
 
-    /// Chooses ranges for a Node without any; the same ones again for the same Node. `None` when it has some already,
-    /// though the cache does not say so yet.
+    /// Allocates CIDRs to a Node without any; the same ones again for the same Node. `None` if it already has some, though
+    /// the cache does not show them yet.
     ///
     /// # Errors
-    /// The first range of the cluster that has none left; then nothing was taken.
+    /// The first cluster CIDR without a free CIDR; then nothing was allocated.
     pub fn reserve(&mut self, name: &str, uid: &str) -> Result<Option<Reservation>, Exhausted> {
         if let Some(held) = self.allocation(name, uid) {
             let again = Reservation {
@@ -227,7 +221,7 @@ impl Allocator {
             places: taken.iter().map(|next| next.span).enumerate().collect(),
             chosen: ranges.clone(),
             problem: None,
-            // Only Nodes of the cache are given ranges.
+            // Only Nodes in the cache get CIDRs.
             cached: true,
             since: self.lists,
         };
@@ -236,14 +230,14 @@ impl Allocator {
         Ok(Some(Reservation { ranges, skipped }))
     }
 
-    /// A full list of the Nodes begins; to be given to [`Allocator::release_missing`] at its end.
+    /// Begins a full list of Nodes, which ends with [`Allocator::release_missing`].
     pub fn begin_list(&mut self) -> u64 {
         self.lists += 1;
         self.lists
     }
 
-    /// A full list ended: whoever held something when it began and is not in it, is gone. Returns whether ranges were
-    /// released.
+    /// Ends a full list: releases the CIDRs of Nodes that had them when it began and are not in it. Returns whether there
+    /// were any.
     pub fn release_missing(&mut self, list: u64, uids: &HashSet<&str>) -> bool {
         let gone: Vec<(String, String)> = self
             .holders
@@ -256,8 +250,7 @@ impl Allocator {
         !gone.is_empty()
     }
 
-    /// Whether there are holders that only a list knows of. The cache may be behind it, or may have been ahead; then a
-    /// further list has to tell.
+    /// Whether there are allocations to Nodes that the cache has not shown. Only another list can show whether they exist.
     #[must_use]
     pub fn needs_list(&self) -> bool {
         self.uncached > 0
@@ -279,7 +272,7 @@ impl Allocator {
         self.holders.get(name)?.iter().find(|held| held.uid == uid)
     }
 
-    /// Whether its ranges are noted already, or are those that were chosen for it.
+    /// Whether its CIDRs are recorded already, or are those that were allocated to it.
     fn is_settled(&mut self, node: NodeRanges<'_>) -> bool {
         let mut held = self.holders.get_mut(node.name).into_iter().flatten();
         let Some(held) = held.find(|held| held.uid == node.uid) else {
@@ -326,7 +319,7 @@ impl Allocator {
         }
     }
 
-    /// Releases what nobody else has.
+    /// Releases a span, except for the parts that others have.
     fn release(&mut self, set: usize, span: Span) {
         let mut kept: Vec<Span> = common(&self.excluded, set, span).collect();
         if self.has_overlaps {
@@ -340,7 +333,7 @@ impl Allocator {
         }
     }
 
-    /// The name of a Node that has a part of this. The search is long, so the bitmap is asked first.
+    /// The name of a Node with a CIDR in this span. The search is slow, so check the bitmap first.
     fn other_holder(&self, set: usize, span: Span) -> Option<String> {
         if !self.sets.get(set)?.any_used(span) {
             return None;

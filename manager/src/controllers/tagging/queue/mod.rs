@@ -8,9 +8,8 @@ use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 
-/// First backoff_all after a failure that concerns one instance only.
+/// First backoff after a failure that concerns one instance only.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-/// Longest backoff_all.
 const MAX_BACKOFF: Duration = Duration::from_secs(300);
 
 /// What is to be done.
@@ -83,7 +82,7 @@ impl Default for WorkQueue {
 }
 
 impl WorkQueue {
-    /// A Node is there.
+    /// Records a Node of the cache.
     pub fn observe(&mut self, node: ObservedNode<'_>) {
         if self.instances.get(node.name) != node.instance {
             self.gone(node.name);
@@ -95,7 +94,7 @@ impl WorkQueue {
         let nodes = self.nodes.entry(instance.clone()).or_default();
         nodes.insert(node.name.to_owned());
         match self.items.get(instance) {
-            // The instance has a Node again before its tags were taken off.
+            // The instance has a Node again before its tags were removed.
             Some(item) if item.action == Action::Untag => self.want(instance, node.name, Action::Tag, true),
             Some(item) if node.labelled && !item.repair && !self.in_flight.contains(instance) => {
                 self.drop_item(instance);
@@ -105,7 +104,7 @@ impl WorkQueue {
         }
     }
 
-    /// A Node is gone. Its instance loses the tags, unless another Node has it or EC2 never knew it.
+    /// Records the deletion of a Node. Its instance loses the tags, unless another Node has it or EC2 never listed it.
     pub fn gone(&mut self, name: &str) {
         let Some(instance) = self.instances.remove(name) else {
             return;
@@ -125,7 +124,7 @@ impl WorkQueue {
         }
     }
 
-    /// An instance of a Node lost tags that its Node's label says it has; or EC2 knows one at last that it did not.
+    /// Queues an instance that lost tags, or that EC2 lists by now.
     pub fn repair(&mut self, instance: &InstanceId) {
         self.missing.remove(instance);
         self.abandoned.remove(instance);
@@ -154,7 +153,7 @@ impl WorkQueue {
         self.abandoned.contains(instance) || self.missing.contains_key(instance)
     }
 
-    /// Takes what is to be done next, of one kind, at most `most`; it is under way then.
+    /// Takes the next batch of one action, with at most `most` instances. They are in flight then.
     pub fn take(&mut self, most: usize, now: Instant) -> Option<Batch> {
         for instance in self.backoff.due(now) {
             let is_new = !self.in_flight.contains(&instance) && !self.ready.contains(&instance);
@@ -165,7 +164,7 @@ impl WorkQueue {
         let mut batch: Option<Batch> = None;
         let mut rest = VecDeque::new();
         while let Some(instance) = self.ready.pop_front() {
-            // What has to wait comes back when it is due.
+            // An instance in backoff is queued again when it is due.
             let Some(item) = self
                 .items
                 .get(&instance)
@@ -193,25 +192,24 @@ impl WorkQueue {
         Some(batch)
     }
 
-    /// Whether something could be taken now.
+    /// Whether there is a batch to take now.
     #[must_use]
     pub fn has_work(&self, now: Instant) -> bool {
         !self.ready.is_empty() || self.backoff.due(now).iter().any(|id| !self.in_flight.contains(id))
     }
 
-    /// How many are ready.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.ready.len()
     }
 
-    /// When something that failed is due again.
+    /// When the next failed instance is due.
     #[must_use]
     pub fn next_due(&self, now: Instant) -> Option<Instant> {
         self.backoff.next_due(now)
     }
 
-    /// It was done. What was asked for meanwhile comes next.
+    /// Records a success. An action requested meanwhile is queued.
     pub fn done(&mut self, instance: &InstanceId, action: Action) {
         self.in_flight.remove(instance);
         self.backoff.forget(instance);
@@ -221,13 +219,14 @@ impl WorkQueue {
         }
     }
 
-    /// It failed for a reason of its own: it is tried again after a growing backoff_all. Returns how often in a row.
+    /// Records a failure that concerns this instance only. Returns the number of failures in a row.
     pub fn failed(&mut self, instance: &InstanceId, now: Instant) -> u32 {
         self.in_flight.remove(instance);
         self.backoff.failed(instance, now)
     }
 
-    /// It was not its fault: it waits behind the others, which may need another action that is allowed.
+    /// Requeues an instance after a failure that concerns all calls, behind the others, which may need an action that is
+    /// allowed.
     pub fn requeue(&mut self, instance: &InstanceId) {
         self.in_flight.remove(instance);
         if self.items.contains_key(instance) && !self.ready.contains(instance) {
@@ -235,7 +234,7 @@ impl WorkQueue {
         }
     }
 
-    /// EC2 does not know it. It may still appear until then.
+    /// EC2 does not list the instance. It is abandoned if that lasts until `until`.
     pub fn missing(&mut self, instance: &InstanceId, until: Instant) {
         self.done(instance, Action::Tag);
         if self.nodes.contains_key(instance) {
@@ -243,7 +242,7 @@ impl WorkQueue {
         }
     }
 
-    /// No try will help.
+    /// Stops retrying.
     pub fn abandoned(&mut self, instance: &InstanceId) {
         self.done(instance, Action::Tag);
         self.missing.remove(instance);
@@ -252,13 +251,13 @@ impl WorkQueue {
         }
     }
 
-    /// Those that EC2 did not know and that may still appear.
+    /// Instances that EC2 does not list yet.
     #[must_use]
     pub fn awaited(&self) -> Vec<InstanceId> {
         self.missing.keys().cloned().collect()
     }
 
-    /// Gives up those that did not appear in time, and returns them.
+    /// Abandons instances that EC2 did not list in time, and returns them.
     pub fn give_up(&mut self, now: Instant) -> Vec<InstanceId> {
         let late: Vec<InstanceId> = self
             .missing
@@ -273,27 +272,25 @@ impl WorkQueue {
         late
     }
 
-    /// All instances of Nodes about which nothing is to be done: where tags may have been lost, or which may have
-    /// appeared against all hope.
+    /// All instances of Nodes without a queued action: they may have lost tags, or EC2 may list them by now.
     #[must_use]
     pub fn settled(&self) -> Vec<InstanceId> {
         let open = |id: &&InstanceId| self.items.contains_key(*id) || self.missing.contains_key(*id);
         self.nodes.keys().filter(|id| !open(id)).cloned().collect()
     }
 
-    /// Whether it was given up.
     #[must_use]
     pub fn is_abandoned(&self, instance: &InstanceId) -> bool {
         self.abandoned.contains(instance)
     }
 
-    /// The Node for which something is to be done about an instance.
+    /// The Node of the queued action of an instance.
     #[must_use]
     pub fn node_of(&self, instance: &InstanceId) -> Option<&str> {
         self.items.get(instance).map(|item| item.node.as_str())
     }
 
-    /// The Nodes of an instance; one, but for a moment when it was made anew under another name.
+    /// The Nodes of an instance: one, or briefly two when it was created again under another name.
     #[must_use]
     pub fn nodes_of(&self, instance: &InstanceId) -> Vec<String> {
         let nodes = self.nodes.get(instance);
