@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use outrigger_aws::limit::Turn;
+use outrigger_aws::limit::WaitFlag;
 use outrigger_aws::{Error, Kind};
 use outrigger_leader::{NotLeader, Permit};
 use tokio::time::{Instant, sleep};
@@ -39,7 +39,7 @@ pub async fn write<T>(
 /// The call's answer, or `None` when there was none in time. The time counts from when the call stops waiting for its
 /// turn; one whose permit is closed while it waits is never sent.
 async fn bounded<T>(permit: &Permit, call: impl Future<Output = T>) -> Result<Option<T>, NotLeader> {
-    let turn = Turn::default();
+    let turn = WaitFlag::default();
     let (mut call, mut end) = (pin!(turn.run(call)), pin!(sleep(Duration::ZERO)));
     let mut sent = false;
     std::future::poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! Growing pauses between tries, by key. Pure: the time is an argument.
+//! Exponential backoff, by key. Pure: the time is an argument.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What failed and is to be tried again. Each failure doubles the pause, up to the longest.
+/// Failed keys to retry. Each failure doubles the backoff, up to the longest.
 #[derive(Debug)]
 pub struct Backoff<K> {
     first: Duration,
@@ -21,7 +21,6 @@ struct Entry {
 }
 
 impl<K: Clone + Eq + Hash> Backoff<K> {
-    /// Nothing has failed yet.
     #[must_use]
     pub fn new(first: Duration, longest: Duration) -> Self {
         Self {
@@ -31,19 +30,19 @@ impl<K: Clone + Eq + Hash> Backoff<K> {
         }
     }
 
-    /// Notes a failure and returns how many there are in a row, this one included.
+    /// Records a failure and returns the number of failures in a row.
     pub fn failed(&mut self, key: &K, now: Instant) -> u32 {
         let entry = self
             .entries
             .entry(key.clone())
             .or_insert(Entry { failures: 0, due: now });
-        let pause = self.first.saturating_mul(1 << entry.failures.min(20)).min(self.longest);
+        let backoff = self.first.saturating_mul(1 << entry.failures.min(20)).min(self.longest);
         entry.failures = entry.failures.saturating_add(1);
-        entry.due = now + pause;
+        entry.due = now + backoff;
         entry.failures
     }
 
-    /// Forgets a key: it went well, or is gone.
+    /// Forgets a key after a success, or when it is gone.
     pub fn forget(&mut self, key: &K) {
         self.entries.remove(key);
     }
@@ -54,14 +53,14 @@ impl<K: Clone + Eq + Hash> Backoff<K> {
         self.entries.get(key).is_none_or(|entry| entry.due <= now)
     }
 
-    /// The keys that are due. They stay noted, with their failures.
+    /// The keys that are due. Their failures stay recorded.
     #[must_use]
     pub fn due(&self, now: Instant) -> Vec<K> {
         let due = self.entries.iter().filter(|(_, entry)| entry.due <= now);
         due.map(|(key, _)| key.clone()).collect()
     }
 
-    /// When the next one after `now` is due; those that are due already are not waited for.
+    /// When the next key after `now` is due.
     #[must_use]
     pub fn next_due(&self, now: Instant) -> Option<Instant> {
         let later = self.entries.values().map(|entry| entry.due).filter(|due| *due > now);

@@ -91,12 +91,12 @@ impl Recorder {
             tracing::warn!(
                 waiting = WAITING,
                 reason,
-                "Events come faster than they can be written; from now on some are dropped"
+                "dropping Events: they are emitted faster than they can be written"
             );
         }
     }
 
-    /// How many Events were dropped so far.
+    /// How many dropped Events so far.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
@@ -114,7 +114,7 @@ async fn write_all(
         write_one(&client, component, &pending).await;
         let dropped = dropped.load(Ordering::Relaxed);
         if waiting.is_empty() && dropped > told {
-            tracing::warn!(component, dropped = dropped - told, "Events were dropped");
+            tracing::warn!(component, dropped = dropped - told, "dropped Events");
             told = dropped;
         }
         tokio::time::sleep(PAUSE).await;

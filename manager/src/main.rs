@@ -1,4 +1,4 @@
-//! The door: crypto provider, command line, logs, run.
+//! The manager's binary.
 
 use std::io::Write;
 use std::process::ExitCode;

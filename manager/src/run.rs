@@ -11,10 +11,10 @@ use outrigger_shared::leader_migration::LeaderMigrationConfiguration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::agreement;
 use crate::args::Options;
 use crate::assembly::{self, Assembly, Set};
 use crate::identity::{Cloud, Cluster};
+use crate::lease_name_check;
 use crate::logs::Verbosity;
 use crate::metrics::Metrics;
 use crate::serving::{self, Access, Authorities, Health, Surface};
@@ -49,7 +49,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
     serve(&options, &cluster, surface, &background).await?;
     let placement = Placement::of(&options)?;
     if let Some(name) = &options.migration.name {
-        agreement::check(management.client("migration")?, name, &placement.lease).await?;
+        lease_name_check::check(management.client("migration")?, name, &placement.lease).await?;
     }
     let assembly = Arc::new(Assembly::new(
         &options,

@@ -159,7 +159,7 @@ async fn a_node_that_finds_none_left_gets_the_first_that_is_released() {
     let running = start(&Api::with(nodes), &[("10.0.0.0/31", 32)]);
     eventually("the Event", || running.api.events() == ["Normal CIDRNotAvailable c"]).await;
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(running.api.events().len(), 1, "told once");
+    assert_eq!(running.api.events().len(), 1, "reported once");
     running.api.remove("a");
     eventually("c has a's", || ranges(&running.api, "c") == ["10.0.0.0/32"]).await;
     running.end().await;

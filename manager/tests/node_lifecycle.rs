@@ -23,25 +23,11 @@ use outrigger_manager::instances::Instances;
 use outrigger_manager::metrics::Metrics;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 
-struct Running {
-    api: Api,
-    aws: Arc<FakeAws>,
-    metrics: Metrics,
-    stop: CancellationToken,
-    task: JoinHandle<Result<(), node_lifecycle::Error>>,
-}
-
-impl Running {
-    async fn end(self) {
-        self.stop.cancel();
-        self.task.await.unwrap().unwrap();
-    }
-}
+type Running = node_support::Running<node_lifecycle::Error>;
 
 fn start(api: Api, aws: Arc<FakeAws>) -> Running {
     start_with(api, aws, &[])

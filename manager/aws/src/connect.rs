@@ -7,10 +7,10 @@ use aws_config::{AppName, BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_smithy_types::timeout::TimeoutConfig;
 
+use crate::call_observer::Observing;
 use crate::ec2::SdkEc2;
 use crate::elb::SdkElb;
 use crate::elbv2::SdkElbv2;
-use crate::observe::Observing;
 use crate::retry::NotWhenThrottled;
 use crate::role::AssumedRole;
 use crate::{CallObserver, Ec2, Elb, Elbv2, Settings, SettingsError, endpoint, http};

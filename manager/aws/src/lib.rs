@@ -16,6 +16,7 @@
 //! Every field of an answer of AWS may be absent: the plain types say so, and nothing here panics on it.
 
 mod by_name;
+mod call_observer;
 mod connect;
 pub mod ec2;
 pub mod elb;
@@ -27,7 +28,6 @@ pub mod fake;
 mod http;
 pub mod imds;
 pub mod limit;
-mod observe;
 mod page;
 mod proxy;
 mod retry;
@@ -38,12 +38,12 @@ mod settings;
 mod stub;
 mod tags;
 
+pub use call_observer::{Call, CallObserver, Ending, Unobserved};
 pub use connect::{Clients, connect};
 pub use ec2::{Ec2, Filter, Instance, InstanceId, InstanceState};
 pub use elb::{Elb, LoadBalancer};
 pub use elbv2::Elbv2;
 pub use error::{Error, Kind};
-pub use observe::{Call, CallObserver, Ending, Unobserved};
 pub use page::Page;
 pub use proxy::Proxies;
 pub use settings::{EndpointOverride, Settings, SettingsError};

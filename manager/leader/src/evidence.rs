@@ -1,39 +1,39 @@
-//! What must have been seen before a manager may own anything that a kube-controller-manager owned. Pure.
+//! The evidence that a manager needs before it may own controllers that a kube-controller-manager owned. Pure.
 
 use outrigger_shared::component::Form;
 use outrigger_shared::migration::Phase;
 
-/// Something read from an API server, or the reason why it could not be.
+/// A value read from an API server, or the reason why it could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sight<T> {
+pub enum Reading<T> {
     /// Read, complete and current.
     Known(T),
-    /// Not readable at present: deleted, forbidden, or the API server is away.
-    Blind(String),
+    /// Deleted, forbidden, or the API server does not answer.
+    Unreadable(String),
 }
 
-impl<T> Sight<T> {
+impl<T> Reading<T> {
     /// The value, if it was read.
     pub fn known(&self) -> Option<&T> {
         match self {
             Self::Known(value) => Some(value),
-            Self::Blind(_) => None,
+            Self::Unreadable(_) => None,
         }
     }
 }
 
 /// One kube-controller-manager that can be read: a Pod, a mirror Pod, or the template of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SeenControllerManager {
+pub struct ControllerManager {
     /// `Pod namespace/name` or `Deployment namespace/name`.
     pub object: String,
-    /// What its command line makes of it.
+    /// What its command line says.
     pub form: Form,
-    /// Whether its process runs, or may start without anyone's doing.
+    /// Whether its process runs, or may start without a further change.
     pub running: bool,
 }
 
-impl SeenControllerManager {
+impl ControllerManager {
     /// In-tree and without leader migration: it owns its controllers under its main lease alone.
     #[must_use]
     pub fn is_unguarded(&self) -> bool {
@@ -49,11 +49,10 @@ impl SeenControllerManager {
 /// The outcome of a check that can block the migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Check {
-    /// Looked at, and fine.
     Good,
-    /// Looked at, and wrong: blocks. Says what and what to do.
+    /// Blocks the migration. Contains the problem and what to do.
     Bad(String),
-    /// Not looked at, or not decidable: warns.
+    /// Not checked, or undecidable: a warning.
     Unknown(String),
 }
 
@@ -69,7 +68,7 @@ pub struct SoftChecks {
 }
 
 impl SoftChecks {
-    /// All three undecided: this release does not look at them yet.
+    /// All three unknown: this release does not check them.
     #[must_use]
     pub fn not_built() -> Self {
         let unknown = |what: &str| Check::Unknown(format!("{what} are not checked by this release"));
@@ -85,44 +84,41 @@ impl SoftChecks {
     }
 }
 
-/// All that the evidence is judged by.
+/// Everything that the evidence depends on.
 #[derive(Debug, Clone)]
 pub struct Facts {
     /// Every kube-controller-manager that can be read; empty when there is none to read.
-    pub controller_managers: Sight<Vec<SeenControllerManager>>,
+    pub controller_managers: Reading<Vec<ControllerManager>>,
     /// The holder of the old manager's main lease, if it was renewed in time.
     pub main_holder: Option<String>,
     /// The holder of the migration lease, if it was renewed in time.
     pub migration_holder: Option<String>,
-    /// The operator's word.
+    /// The phase that the operator attests in `spec.attestedPhase`.
     pub attested_phase: Option<Phase>,
-    /// The checks besides.
     pub checks: SoftChecks,
 }
 
-/// Whether the evidence is complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Assessment {
     /// What is missing, each with what to do; empty when the evidence is complete.
     pub missing: Vec<String>,
     /// What could not be checked.
     pub warnings: Vec<String>,
 }
 
-impl Verdict {
-    /// Nothing is missing.
+impl Assessment {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.missing.is_empty()
     }
 }
 
-/// Judges whether leader migration is on in every kube-controller-manager.
+/// Assesses whether leader migration is on in every kube-controller-manager.
 ///
-/// One holder on both leases proves it for the leading one: only a process with leader migration on takes the
-/// migration lease after its main lease. The command lines prove it for the others.
+/// One holder of both leases proves it for the leader: only a process with leader migration acquires the migration
+/// lease after its main lease. The command lines prove it for the others.
 #[must_use]
-pub fn judge(facts: &Facts) -> Verdict {
+pub fn assess(facts: &Facts) -> Assessment {
     let mut missing = Vec::new();
     missing.extend(leases(facts));
     missing.extend(command_lines(facts));
@@ -134,7 +130,7 @@ pub fn judge(facts: &Facts) -> Verdict {
             Check::Unknown(why) => warnings.push(why.clone()),
         }
     }
-    Verdict { missing, warnings }
+    Assessment { missing, warnings }
 }
 
 fn leases(facts: &Facts) -> Option<String> {
@@ -161,17 +157,17 @@ fn command_lines(facts: &Facts) -> Vec<String> {
             return Vec::new();
         }
         let why = match &facts.controller_managers {
-            Sight::Known(_) => "no kube-controller-manager matches spec.targets".to_owned(),
-            Sight::Blind(reason) => format!("no kube-controller-manager can be read ({reason})"),
+            Reading::Known(_) => "no kube-controller-manager matches spec.targets".to_owned(),
+            Reading::Unreadable(reason) => format!("no kube-controller-manager can be read ({reason})"),
         };
         return vec![format!(
             "{why}: correct the targets, or state in spec.attestedPhase: Prepare that all have leader migration on"
         )];
     }
-    seen.iter().filter_map(complaint).collect()
+    seen.iter().filter_map(problem).collect()
 }
 
-fn complaint(seen: &SeenControllerManager) -> Option<String> {
+fn problem(seen: &ControllerManager) -> Option<String> {
     let object = &seen.object;
     match &seen.form {
         Form::InTree { leader_migration: true } | Form::External { .. } | Form::NoProvider => None,
@@ -188,8 +184,8 @@ fn complaint(seen: &SeenControllerManager) -> Option<String> {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn kcm(form: Form) -> SeenControllerManager {
-        SeenControllerManager {
+    pub(crate) fn kcm(form: Form) -> ControllerManager {
+        ControllerManager {
             object: "Pod tenant/kcm-0".into(),
             form,
             running: true,
@@ -198,7 +194,7 @@ pub(crate) mod tests {
 
     pub(crate) fn complete() -> Facts {
         Facts {
-            controller_managers: Sight::Known(vec![kcm(Form::InTree { leader_migration: true })]),
+            controller_managers: Reading::Known(vec![kcm(Form::InTree { leader_migration: true })]),
             main_holder: Some("a".into()),
             migration_holder: Some("a".into()),
             attested_phase: None,
@@ -208,9 +204,9 @@ pub(crate) mod tests {
 
     #[test]
     fn one_holder_of_both_leases_and_a_guarded_command_line_are_complete() {
-        let verdict = judge(&complete());
-        assert!(verdict.is_complete(), "{:?}", verdict.missing);
-        assert_eq!(verdict.warnings.len(), 3);
+        let assessment = assess(&complete());
+        assert!(assessment.is_complete(), "{:?}", assessment.missing);
+        assert_eq!(assessment.warnings.len(), 3);
     }
 
     #[test]
@@ -221,12 +217,12 @@ pub(crate) mod tests {
             ("nobody renews the migration lease", |f| f.migration_holder = None),
             ("does not hold both", |f| f.migration_holder = Some("b".into())),
             ("without --enable-leader-migration", |f| {
-                f.controller_managers = Sight::Known(vec![kcm(Form::InTree {
+                f.controller_managers = Reading::Known(vec![kcm(Form::InTree {
                     leader_migration: false,
                 })]);
             }),
             ("cannot be judged", |f| {
-                f.controller_managers = Sight::Known(vec![kcm(Form::Unreadable {
+                f.controller_managers = Reading::Known(vec![kcm(Form::Unreadable {
                     reason: "a shell script".into(),
                 })]);
             }),
@@ -237,9 +233,9 @@ pub(crate) mod tests {
         for (text, change) in cases {
             let mut facts = complete();
             change(&mut facts);
-            let verdict = judge(&facts);
-            assert_eq!(verdict.missing.len(), 1, "{text}");
-            assert!(verdict.missing[0].contains(text), "{:?}", verdict.missing);
+            let assessment = assess(&facts);
+            assert_eq!(assessment.missing.len(), 1, "{text}");
+            assert!(assessment.missing[0].contains(text), "{:?}", assessment.missing);
         }
     }
 
@@ -252,20 +248,20 @@ pub(crate) mod tests {
                 leader_migration: false,
             },
         ];
-        facts.controller_managers = Sight::Known(forms.into_iter().map(kcm).collect());
-        assert!(!judge(&facts).is_complete());
+        facts.controller_managers = Reading::Known(forms.into_iter().map(kcm).collect());
+        assert!(!assess(&facts).is_complete());
     }
 
     #[test]
     fn where_none_can_be_read_the_operators_word_for_prepare_counts_and_no_other() {
-        for blind in [Sight::Known(vec![]), Sight::Blind("forbidden".to_owned())] {
+        for blind in [Reading::Known(vec![]), Reading::Unreadable("forbidden".to_owned())] {
             let mut facts = complete();
             facts.controller_managers = blind;
-            assert!(!judge(&facts).is_complete());
+            assert!(!assess(&facts).is_complete());
             facts.attested_phase = Some(Phase::Migrate);
-            assert!(!judge(&facts).is_complete());
+            assert!(!assess(&facts).is_complete());
             facts.attested_phase = Some(Phase::Prepare);
-            assert!(judge(&facts).is_complete());
+            assert!(assess(&facts).is_complete());
         }
     }
 }

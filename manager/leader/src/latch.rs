@@ -1,4 +1,4 @@
-//! The latch: what a manager has once seen and written down, so that no later one has to see it again. Pure.
+//! The latch: complete evidence, stored so that no later manager has to gather it again. Pure.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,24 +8,24 @@ use outrigger_shared::migration::Phase;
 pub const ANNOTATION: &str = outrigger_shared::annotations::PREPARED;
 
 /// Evidence that was once complete: every kube-controller-manager of the cluster had leader migration on, or was
-/// external. It binds every later holder of the main lease and every replica, across restarts.
+/// external. It is valid for every later holder of the main lease, across restarts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Latch {
-    /// The UID of the `CloudProviderMigration` it was written for: a new object starts from nothing.
+    /// The UID of the `CloudProviderMigration` that it was written for: a new object starts without a latch.
     pub uid: String,
-    /// The last phase that was seen, which a manager follows that cannot read the object.
+    /// The last observed phase. A manager that cannot read the object follows it.
     pub phase: Phase,
-    /// Whether a manager of ours has held the migration lease; if so, a step back gives it up actively.
+    /// Whether an Outrigger manager has held the migration lease. If so, a rollback step releases it actively.
     pub held_migration_lease: bool,
 }
 
 /// Why a latch annotation cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "annotation {ANNOTATION} of the main lease is not a latch ({source}): remove it, so that the evidence is gathered anew"
+    "annotation {ANNOTATION} of the main lease is not a latch ({source}): remove it, so that the evidence is gathered again"
 )]
-pub struct Unreadable {
+pub struct InvalidLatch {
     source: serde_json::Error,
 }
 
@@ -33,9 +33,9 @@ impl Latch {
     /// Reads the annotation's value.
     ///
     /// # Errors
-    /// [`Unreadable`]: somebody else wrote it. It then counts as no latch.
-    pub fn parse(text: &str) -> Result<Self, Unreadable> {
-        serde_json::from_str(text).map_err(|source| Unreadable { source })
+    /// [`InvalidLatch`]: another program wrote it. Treat it as no latch.
+    pub fn parse(text: &str) -> Result<Self, InvalidLatch> {
+        serde_json::from_str(text).map_err(|source| InvalidLatch { source })
     }
 
     /// The annotation's value.

@@ -1,4 +1,4 @@
-//! Leases on the API server: read, create, replace, and one that is watched.
+//! Requests for Leases: get, create, update and watch.
 
 use std::time::Duration;
 
@@ -18,10 +18,8 @@ use crate::record::Record;
 /// Why a request for a Lease did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
-    /// Somebody else changed or created the Lease first.
     #[error("the lease was changed by another writer")]
     Conflict,
-    /// The identity of this process may not do that; the message names the missing right.
     #[error("{verb} of lease {namespace}/{name} is forbidden: {message}; grant it in a Role of that namespace")]
     Forbidden {
         /// get, create or update.
@@ -30,18 +28,16 @@ pub enum LeaseError {
         namespace: String,
         /// The lease's name.
         name: String,
-        /// The API server's words.
+        /// The API server's message.
         message: String,
     },
-    /// The API server did not answer within the time given.
     #[error("no answer from the API server within {0:?}")]
     TimedOut(Duration),
-    /// Any other failure.
     #[error("request for the lease failed: {0}")]
     Request(#[source] Box<kube::Error>),
 }
 
-/// The three requests an elector makes. A trait, so that the elector's rules can be tested on a paused clock.
+/// The requests of an elector. A trait, so that tests can run the elector on a paused clock.
 pub trait Leases: Send {
     /// Reads the Lease; `None` when there is none.
     fn get(&self) -> impl Future<Output = Result<Option<DynamicObject>, LeaseError>> + Send;
@@ -112,7 +108,7 @@ impl KubeLease {
         let name = self.name.clone();
         tokio::spawn(async move {
             while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-                tx.send_modify(|view| view.take_in(&name, event, Instant::now()));
+                tx.send_modify(|view| view.update(&name, event, Instant::now()));
             }
         });
         rx
@@ -139,25 +135,25 @@ impl Leases for KubeLease {
     }
 }
 
-/// What the watch of a Lease has shown so far.
+/// The state of the watch of a Lease.
 #[derive(Debug, Clone, Default)]
 pub struct View {
-    /// The first full answer has arrived.
+    /// The watch has completed its first list.
     pub synced: bool,
-    /// The watch fails at present; what is here may be old.
+    /// The watch fails at present; the object may be outdated.
     pub failing: bool,
     /// The newest object; `None` when there is no such Lease.
     pub lease: Option<DynamicObject>,
-    /// The newest record and since when it stands.
+    /// The newest record.
     pub observation: Option<Observation>,
 }
 
 impl View {
-    fn take_in(&mut self, name: &str, event: Result<Option<DynamicObject>, watcher::Error>, now: Instant) {
+    fn update(&mut self, name: &str, event: Result<Option<DynamicObject>, watcher::Error>, now: Instant) {
         match event {
             Ok(Some(lease)) => {
                 if self.failing {
-                    tracing::info!(lease = name, "the watch of the lease works again");
+                    tracing::info!(lease = name, "the watch of the lease recovered");
                 }
                 self.see(lease, now);
             }
@@ -179,7 +175,7 @@ impl View {
     /// Takes in an object that was read or written.
     pub fn see(&mut self, lease: DynamicObject, now: Instant) {
         let written = self.lease.as_ref().is_none_or(|old| version(&lease) > version(old));
-        Observation::see(&mut self.observation, Record::of(&lease), written, now);
+        Observation::update(&mut self.observation, Record::of(&lease), written, now);
         self.lease = Some(lease);
         self.synced = true;
         self.failing = false;

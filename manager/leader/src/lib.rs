@@ -1,19 +1,19 @@
-//! Who may write: two leases, the migration's evidence, gate and latch.
+//! Leader election with two leases, guarded by the evidence, gate and latch of a migration.
 //!
 //! ```text
 //!             watches of K, M, CloudProviderMigration, kube-controller-managers     (readers, lease)
 //!                                        │
-//!                     steward ── gate::rule (pure) ──▶ latch on lease C, gate open or closed, status
+//!                     steward ── gate::decide (pure) ──▶ latch on lease C, gate open or closed, status
 //!                                        │
 //!   lease C ─ Tenure ─ main controllers  └─▶ lease M ─ Tenure ─ migrated controllers
 //! ```
 //!
 //! | question | module |
 //! |---|---|
-//! | may we take, keep or must we give up lease M | [`gate`] |
+//! | may this process take or keep lease M, or must it release it | [`gate`] |
 //! | what counts as evidence | [`evidence`] |
 //! | what survives a restart | [`latch`] |
-//! | what is on the wire | [`record`], [`lease`] |
+//! | what a Lease object contains | [`record`], [`lease`] |
 //! | who holds a lease, and until when | [`elector`], [`observation`], [`permit`](Permit) |
 //! | in which order things start and stop | [`run`], [`tenure`] |
 

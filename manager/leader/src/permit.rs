@@ -1,4 +1,4 @@
-//! The right to write, checked at the moment of writing.
+//! The permit to write, checked at the moment of each write.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -10,23 +10,23 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// Says that this process may not write now. A write that was not sent yet must not be sent.
+/// This process may not write now. A write that has not been sent must not be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this process does not hold the lease that guards this write, or too little of it is left")]
 pub struct NotLeader;
 
-/// A right to write that ends by itself.
+/// A permit to write that expires.
 ///
-/// A lease is not a fence: a process that was stopped and continued still believes what it believed. So every
-/// write asks here first, and the answer compares a monotonic clock with the renew deadline, counted from the
-/// start of the last good renewal.
+/// A lease is not a fence: a process that was paused and continued still believes that it is the leader. So every write
+/// checks the permit first, which compares a monotonic clock with the renew deadline, counted from the start of the last
+/// successful renewal.
 #[derive(Debug, Clone)]
 pub struct Permit {
     deadline: Option<watch::Receiver<Option<Instant>>>,
     state: Arc<State>,
 }
 
-/// The lease holder's end of a [`Permit`]: extends it at each renewal and takes it away.
+/// The lease holder's side of a [`Permit`]: extends it at each renewal, and revokes it.
 #[derive(Debug, Clone)]
 pub struct Grantor {
     deadline: watch::Sender<Option<Instant>>,
@@ -35,11 +35,11 @@ pub struct Grantor {
 
 #[derive(Debug, Default)]
 struct State {
-    /// No write may be begun; those under way may end.
+    /// No write may begin; writes in flight may end.
     closed: AtomicBool,
-    /// Nothing may go on.
+    /// No write may continue.
     revoked: AtomicBool,
-    /// When the outcome of a write was last left unknown.
+    /// When a write last ended with an unknown outcome.
     unanswered: Mutex<Option<Instant>>,
 }
 
@@ -49,13 +49,13 @@ impl State {
     }
 }
 
-/// Notes a write whose future was dropped before it was answered.
-struct UnderWay<'a> {
+/// Records a write whose future was dropped before it was answered.
+struct InFlight<'a> {
     state: &'a State,
     answered: bool,
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         if !self.answered {
             self.state.unanswered();
@@ -98,15 +98,14 @@ impl Permit {
 
     /// Sends a write and waits for its answer, as long as the permit lasts.
     ///
-    /// A client may repeat a request by itself, after a pause in which the permit can end: the process is stopped and
-    /// continued, or another holder appears. So the permit is asked not only before `call` begins but before each step
-    /// that it takes.
+    /// A client may retry a request after a backoff in which the permit can end: the process is paused and continued, or
+    /// another process acquires the lease. So the permit is checked before `call` begins and before each step of it.
     ///
     /// # Errors
     /// [`NotLeader`] when the permit is void. `call` was then not begun, or was cut off and may have taken effect.
     pub async fn guard<T>(&self, call: impl Future<Output = T>) -> Result<T, NotLeader> {
         self.check()?;
-        let mut under_way = UnderWay {
+        let mut in_flight = InFlight {
             state: &self.state,
             answered: false,
         };
@@ -121,12 +120,12 @@ impl Permit {
             end.as_mut().poll(context).map(|()| Err(NotLeader))
         })
         .await?;
-        under_way.answered = true;
+        in_flight.answered = true;
         Ok(answer)
     }
 
-    /// Notes that a write was answered with a failure that leaves open whether it took effect, such as a broken
-    /// connection. The lease is then not given back before such a write must have ended.
+    /// Records a write with an unknown outcome, for example because of a broken connection. The lease is then not released
+    /// before such a write must have ended.
     pub fn note_unanswered(&self) {
         self.state.unanswered();
     }
@@ -138,8 +137,7 @@ impl Permit {
         deadline.map_or(Duration::ZERO, |at| Instant::now().saturating_duration_since(at))
     }
 
-    /// The time until the renew deadline; `None` when no lease bounds this permit. Give writes a time-out
-    /// below it.
+    /// The time until the renew deadline; `None` when no lease limits this permit. Time-outs of writes must be below it.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         let deadline = self.deadline.as_ref()?;
@@ -173,23 +171,23 @@ impl Permit {
 }
 
 impl Grantor {
-    /// Lets writes go on until `deadline`.
+    /// Extends the permit to `deadline`.
     pub fn extend(&self, deadline: Instant) {
         self.deadline.send_replace(Some(deadline));
     }
 
-    /// Lets no further write begin, for good. Those under way may end as long as the lease is renewed.
+    /// Lets no further write begin, permanently. Writes in flight may end as long as the lease is renewed.
     pub fn close(&self) {
         self.state.closed.store(true, Ordering::Release);
     }
 
-    /// Ends the permit at once and for good.
+    /// Revokes the permit at once and permanently.
     pub fn revoke(&self) {
         self.state.revoked.store(true, Ordering::Release);
         self.deadline.send_replace(None);
     }
 
-    /// Whether a write's outcome was left unknown less than `time` ago: it may still be on its way.
+    /// Whether a write ended with an unknown outcome less than `time` ago: it may still be in flight.
     #[must_use]
     pub fn unanswered_within(&self, time: Duration) -> bool {
         let last = *self.state.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -265,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_closed_permit_lets_the_write_under_way_end_and_no_other_begin() {
+    async fn a_closed_permit_lets_the_write_in_flight_end_and_no_other_begin() {
         let (grantor, permit) = Permit::pair();
         grantor.extend(Instant::now() + Duration::from_secs(10));
         let call = permit.clone();

@@ -1,7 +1,7 @@
-//! Reads what the evidence is made of: the migration object, and every kube-controller-manager that can be read.
+//! Reads the evidence: the migration object, and every kube-controller-manager that can be read.
 //!
-//! The state always comes from a complete list; watches only say when to list again. So a missed event costs seconds,
-//! never correctness.
+//! The state always comes from a complete list; watches only trigger the next list. So a missed event delays the state by
+//! seconds and never makes it wrong.
 
 use std::time::Duration;
 
@@ -18,61 +18,61 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::evidence::{SeenControllerManager, Sight};
-use crate::gate::Wish;
+use crate::evidence::{ControllerManager, Reading};
+use crate::gate::MigrationSpec;
 
-/// How long a list stands without an event.
+/// The period of lists without an event.
 const LIST_AGAIN: Duration = Duration::from_secs(10);
-/// How long all lists of one look may take together.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long events are gathered before the next look.
+/// Time limit of all lists of one pass together.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long events are collected before the next pass.
 const SETTLE: Duration = Duration::from_millis(250);
 
-/// Follows the migration object `name`. Deleted, forbidden and unreachable are all [`Sight::Blind`].
+/// Follows the migration object `name`. Deleted, forbidden and unreachable are all [`Reading::Unreadable`].
 #[must_use]
 pub fn follow_migration(
     client: Client,
     name: &str,
     stop: CancellationToken,
-) -> watch::Receiver<Sight<CloudProviderMigration>> {
-    let (tx, rx) = watch::channel(Sight::Blind("not read yet".into()));
+) -> watch::Receiver<Reading<CloudProviderMigration>> {
+    let (tx, rx) = watch::channel(Reading::Unreadable("not read yet".into()));
     let api: Api<CloudProviderMigration> = Api::all(client);
     let mut events = watcher::watch_object(api, name).default_backoff().boxed();
     let name = name.to_owned();
     tokio::spawn(async move {
         while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-            let sight = match event {
-                Ok(Some(object)) => Sight::Known(object),
-                Ok(None) => Sight::Blind(format!("there is no CloudProviderMigration {name}")),
-                Err(error) => Sight::Blind(format!("CloudProviderMigration {name} cannot be read: {error}")),
+            let reading = match event {
+                Ok(Some(object)) => Reading::Known(object),
+                Ok(None) => Reading::Unreadable(format!("there is no CloudProviderMigration {name}")),
+                Err(error) => Reading::Unreadable(format!("CloudProviderMigration {name} cannot be read: {error}")),
             };
-            if let Sight::Blind(why) = &sight {
+            if let Reading::Unreadable(why) = &reading {
                 tx.send_if_modified(|old| {
-                    let news = *old != sight;
-                    if news {
-                        tracing::error!(why, "flying blind: keeping what is held, following what is latched");
-                        *old = sight.clone();
+                    let changed = *old != reading;
+                    if changed {
+                        tracing::error!(why, "cannot read the CloudProviderMigration; keeping current leases");
+                        *old = reading.clone();
                     }
-                    news
+                    changed
                 });
             } else {
-                tx.send_replace(sight);
+                tx.send_replace(reading);
             }
         }
     });
     rx
 }
 
-/// What the gate needs of the object, kept current.
+/// The part of the object that the gate needs, kept current.
 #[must_use]
-pub fn wishes(
-    mut migration: watch::Receiver<Sight<CloudProviderMigration>>,
+pub fn follow_spec(
+    mut migration: watch::Receiver<Reading<CloudProviderMigration>>,
     stop: CancellationToken,
-) -> watch::Receiver<Sight<(Wish, Option<Phase>)>> {
-    let (tx, rx) = watch::channel(wish_of(&migration.borrow()));
+) -> watch::Receiver<Reading<(MigrationSpec, Option<Phase>)>> {
+    let (tx, rx) = watch::channel(spec_of(&migration.borrow()));
     tokio::spawn(async move {
         while let Some(Ok(())) = stop.run_until_cancelled(migration.changed()).await {
-            let next = wish_of(&migration.borrow());
+            let next = spec_of(&migration.borrow());
             tx.send_if_modified(|old| {
                 *old != next && {
                     *old = next;
@@ -84,58 +84,58 @@ pub fn wishes(
     rx
 }
 
-fn wish_of(sight: &Sight<CloudProviderMigration>) -> Sight<(Wish, Option<Phase>)> {
-    match sight {
-        Sight::Blind(why) => Sight::Blind(why.clone()),
-        Sight::Known(object) => {
+fn spec_of(reading: &Reading<CloudProviderMigration>) -> Reading<(MigrationSpec, Option<Phase>)> {
+    match reading {
+        Reading::Unreadable(why) => Reading::Unreadable(why.clone()),
+        Reading::Known(object) => {
             let (uid, phase, downtime) = (
                 object.uid().unwrap_or_default(),
                 object.spec.phase,
                 object.spec.downtime,
             );
-            Sight::Known((Wish { uid, phase, downtime }, object.spec.attested_phase))
+            Reading::Known((MigrationSpec { uid, phase, downtime }, object.spec.attested_phase))
         }
     }
 }
 
-/// Where kube-controller-managers are looked for.
+/// Where to list kube-controller-managers.
 #[derive(Debug, Clone, PartialEq)]
-struct Place {
-    /// The target of a hosted control plane; none for the cluster's own.
+struct Location {
+    /// The target of a hosted control plane; `None` for the cluster itself.
     target: Option<Target>,
     objects: Selector,
 }
 
 /// Follows every kube-controller-manager that can be read: in the hosted control planes that the migration's targets
-/// name, else the mirror Pods in the cluster's own kube-system. When the object goes away, the targets that it named last
-/// are looked at on.
+/// name, else the mirror Pods in the cluster's own kube-system. After the object is deleted, its last targets are still
+/// observed.
 #[must_use]
 pub fn follow_controller_managers(
     management: Client,
     cluster: Client,
-    mut migration: watch::Receiver<Sight<CloudProviderMigration>>,
+    mut migration: watch::Receiver<Reading<CloudProviderMigration>>,
     stop: CancellationToken,
-) -> watch::Receiver<Sight<Vec<SeenControllerManager>>> {
-    let (tx, rx) = watch::channel(Sight::Blind("not read yet".into()));
+) -> watch::Receiver<Reading<Vec<ControllerManager>>> {
+    let (tx, rx) = watch::channel(Reading::Unreadable("not read yet".into()));
     tokio::spawn(async move {
         let mut wake = Wake::default();
         let mut targets = None;
         while !stop.is_cancelled() {
-            if let Sight::Known(object) = &*migration.borrow_and_update() {
+            if let Reading::Known(object) = &*migration.borrow_and_update() {
                 targets = Some(object.spec.targets.clone());
             }
             if let Some(targets) = &targets {
-                let looked = timeout(LOOK_TIMEOUT, look(&management, &cluster, targets)).await;
-                let sight = match looked.unwrap_or(Err(LookError::TimedOut(LOOK_TIMEOUT))) {
+                let observed = timeout(READ_TIMEOUT, observe(&management, &cluster, targets)).await;
+                let reading = match observed.unwrap_or(Err(ReadError::TimedOut(READ_TIMEOUT))) {
                     Ok((seen, watched)) => {
                         wake.watch(watched);
-                        Sight::Known(seen)
+                        Reading::Known(seen)
                     }
-                    Err(error) => Sight::Blind(error.to_string()),
+                    Err(error) => Reading::Unreadable(error.to_string()),
                 };
                 tx.send_if_modified(|old| {
-                    *old != sight && {
-                        *old = sight;
+                    *old != reading && {
+                        *old = reading;
                         true
                     }
                 });
@@ -151,23 +151,22 @@ pub fn follow_controller_managers(
     rx
 }
 
-/// Pods that are watched: where, and which.
 type Watched = Vec<(Client, String, Selector)>;
 
-/// Watches of Pods, whose only use is to wake the reader.
+/// Watches of Pods that trigger the next pass.
 #[derive(Default)]
 struct Wake {
-    places: Vec<(String, Selector)>,
+    locations: Vec<(String, Selector)>,
     events: SelectAll<BoxStream<'static, ()>>,
 }
 
 impl Wake {
     fn watch(&mut self, found: Watched) {
-        let places = || found.iter().map(|(_, name, objects)| (name, objects));
-        if places().eq(self.places.iter().map(|(name, objects)| (name, objects))) {
+        let locations = || found.iter().map(|(_, name, objects)| (name, objects));
+        if locations().eq(self.locations.iter().map(|(name, objects)| (name, objects))) {
             return;
         }
-        self.places = places()
+        self.locations = locations()
             .map(|(name, objects)| (name.clone(), objects.clone()))
             .collect();
         self.events = SelectAll::new();
@@ -186,15 +185,15 @@ impl Wake {
         }
     }
 
-    /// Lets events that follow each other closely cost one look: a rollout, or the Pods that are there at the start.
+    /// Collects events that follow each other closely, such as those of a rollout, into one pass.
     async fn settle(&mut self) {
         let end = Instant::now() + SETTLE;
         while timeout_at(end, self.next()).await.is_ok() {}
     }
 }
 
-/// An event after which another list may say something else. What is there at the start was just listed, but for what
-/// came between.
+/// `Some` for an event after which a list may have another result. The initial Pods were just listed; `InitDone` covers
+/// changes since then.
 fn is_change<T>(event: watcher::Event<T>) -> Option<()> {
     match event {
         watcher::Event::Apply(_) | watcher::Event::Delete(_) | watcher::Event::InitDone => Some(()),
@@ -202,17 +201,17 @@ fn is_change<T>(event: watcher::Event<T>) -> Option<()> {
     }
 }
 
-async fn look(
+async fn observe(
     management: &Client,
     cluster: &Client,
     targets: &[Target],
-) -> Result<(Vec<SeenControllerManager>, Watched), LookError> {
+) -> Result<(Vec<ControllerManager>, Watched), ReadError> {
     let (mut seen, mut watched) = (Vec::new(), Vec::new());
-    for place in places(targets)? {
-        let client = if place.target.is_some() { management } else { cluster };
-        for namespace in namespaces_of(client, &place).await? {
-            seen.extend(list_in(client, &namespace, &place.objects).await?);
-            watched.push((client.clone(), namespace, place.objects.clone()));
+    for location in locations(targets)? {
+        let client = if location.target.is_some() { management } else { cluster };
+        for namespace in namespaces_of(client, &location).await? {
+            seen.extend(list_in(client, &namespace, &location.objects).await?);
+            watched.push((client.clone(), namespace, location.objects.clone()));
         }
     }
     seen.sort_by(|a, b| a.object.cmp(&b.object));
@@ -221,7 +220,7 @@ async fn look(
 }
 
 #[derive(Debug, thiserror::Error)]
-enum LookError {
+enum ReadError {
     #[error("a selector of spec.targets is invalid: {0}")]
     Selector(#[from] kube::core::ParseExpressionError),
     #[error("{0}")]
@@ -230,8 +229,8 @@ enum LookError {
     TimedOut(Duration),
 }
 
-fn places(targets: &[Target]) -> Result<Vec<Place>, LookError> {
-    let mut places = Vec::new();
+fn locations(targets: &[Target]) -> Result<Vec<Location>, ReadError> {
+    let mut locations = Vec::new();
     for target in targets
         .iter()
         .filter(|target| target.profile == Profile::HostedControlPlane)
@@ -240,7 +239,7 @@ fn places(targets: &[Target]) -> Result<Vec<Place>, LookError> {
             continue;
         }
         let objects = target.object_selector.clone();
-        places.push(Place {
+        locations.push(Location {
             target: Some(target.clone()),
             objects: objects.map_or(Ok(Selector::default()), Selector::try_from)?,
         });
@@ -251,17 +250,17 @@ fn places(targets: &[Target]) -> Result<Vec<Place>, LookError> {
     {
         // kubeadm and RKE2 use the first label, kOps and most self-hosted control planes the second.
         for key in ["component", "k8s-app"] {
-            places.push(Place {
+            locations.push(Location {
                 target: None,
                 objects: [(key, "kube-controller-manager")].into_iter().collect(),
             });
         }
     }
-    Ok(places)
+    Ok(locations)
 }
 
-async fn namespaces_of(client: &Client, place: &Place) -> Result<Vec<String>, kube::Error> {
-    let Some(target) = &place.target else {
+async fn namespaces_of(client: &Client, location: &Location) -> Result<Vec<String>, kube::Error> {
+    let Some(target) = &location.target else {
         return Ok(vec!["kube-system".to_owned()]);
     };
     let found = Api::<Namespace>::all(client.clone())
@@ -273,11 +272,7 @@ async fn namespaces_of(client: &Client, place: &Place) -> Result<Vec<String>, ku
     Ok(found.items.iter().filter(selected).map(ResourceExt::name_any).collect())
 }
 
-async fn list_in(
-    client: &Client,
-    namespace: &str,
-    objects: &Selector,
-) -> Result<Vec<SeenControllerManager>, kube::Error> {
+async fn list_in(client: &Client, namespace: &str, objects: &Selector) -> Result<Vec<ControllerManager>, kube::Error> {
     let mut seen = Vec::new();
     let kinds = [
         ("Pod", ApiResource::erase::<Pod>(&())),
@@ -288,13 +283,17 @@ async fn list_in(
     for (kind, resource) in kinds {
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
         let list = api.list(&ListParams::default().labels_from(objects)).await?;
-        seen.extend(list.items.iter().filter_map(|object| seen_in(kind, object)));
+        seen.extend(
+            list.items
+                .iter()
+                .filter_map(|object| controller_manager_of(kind, object)),
+        );
     }
     Ok(seen)
 }
 
-/// One object, if it is about a kube-controller-manager that is meant to run.
-fn seen_in(kind: &str, object: &DynamicObject) -> Option<SeenControllerManager> {
+/// The kube-controller-manager of an object, unless it is scaled to zero or has ended.
+fn controller_manager_of(kind: &str, object: &DynamicObject) -> Option<ControllerManager> {
     let (spec, status) = (&object.data["spec"], &object.data["status"]);
     let (pod_spec, running) = if kind == "Pod" {
         let over = matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
@@ -304,7 +303,8 @@ fn seen_in(kind: &str, object: &DynamicObject) -> Option<SeenControllerManager> 
         (!stopped).then_some((&spec["template"]["spec"], false))?
     };
     let mut form = controller_manager_form(pod_spec)?;
-    // What a template says is what runs only once no Pod of an older one is left. An unguarded template needs no proof.
+    // Pods of an older template may still run until the rollout is complete. A template without leader migration blocks
+    // in any case.
     let guarded = !matches!(
         form,
         Form::InTree {
@@ -317,14 +317,14 @@ fn seen_in(kind: &str, object: &DynamicObject) -> Option<SeenControllerManager> 
         };
     }
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-    Some(SeenControllerManager {
+    Some(ControllerManager {
         object: format!("{kind} {namespace}/{}", object.name_any()),
         form,
         running,
     })
 }
 
-/// Whether every Pod of a workload is of its present template, by what its controller reports.
+/// Whether the workload's status says that every Pod has the current template.
 fn is_rolled_out(kind: &str, object: &DynamicObject) -> bool {
     let status = &object.data["status"];
     let count = |key: &str| status[key].as_i64().unwrap_or(0);
@@ -359,8 +359,8 @@ mod tests {
     #[test]
     fn a_finished_pod_and_a_workload_without_replicas_run_nothing() {
         let pod = |phase: &str| object(json!({"spec": container(&[]), "status": {"phase": phase}}));
-        assert!(seen_in("Pod", &pod("Succeeded")).is_none());
-        let seen = seen_in("Pod", &pod("Pending")).unwrap();
+        assert!(controller_manager_of("Pod", &pod("Succeeded")).is_none());
+        let seen = controller_manager_of("Pod", &pod("Pending")).unwrap();
         assert!(seen.running && seen.is_unguarded());
         assert_eq!(seen.object, "Pod tenant/kcm");
         let workload = |replicas: i64| {
@@ -369,8 +369,8 @@ mod tests {
                 "status": {"replicas": replicas, "updatedReplicas": replicas},
             }))
         };
-        assert!(seen_in("Deployment", &workload(0)).is_none());
-        let seen = seen_in("Deployment", &workload(1)).unwrap();
+        assert!(controller_manager_of("Deployment", &workload(0)).is_none());
+        let seen = controller_manager_of("Deployment", &workload(1)).unwrap();
         assert_eq!(
             (seen.running, seen.form),
             (false, Form::InTree { leader_migration: true })
@@ -384,9 +384,9 @@ mod tests {
             namespace_selector: namespaces,
             object_selector: None,
         };
-        assert!(places(&[target(None)]).unwrap().is_empty());
-        assert!(places(&[target(Some(Default::default()))]).unwrap().is_empty());
-        assert!(places(&[]).unwrap()[0].target.is_none());
+        assert!(locations(&[target(None)]).unwrap().is_empty());
+        assert!(locations(&[target(Some(Default::default()))]).unwrap().is_empty());
+        assert!(locations(&[]).unwrap()[0].target.is_none());
     }
 
     #[test]
@@ -395,7 +395,7 @@ mod tests {
             let mut workload =
                 object(json!({"spec": {"replicas": 2, "template": {"spec": container(flags)}}, "status": status}));
             workload.metadata.generation = Some(generation);
-            seen_in("Deployment", &workload).unwrap().form
+            controller_manager_of("Deployment", &workload).unwrap().form
         };
         let guarded = ["--enable-leader-migration"];
         let status =

@@ -1,8 +1,9 @@
-//! What a Lease says, and what it says next. Pure.
+//! The leader election record in a Lease. Pure.
 //!
-//! The other holder is a Go program that uses client-go's elector, so the record on the wire means exactly what it
-//! means there: an empty holder is a free lease, `leaseTransitions` counts changes of holder, `acquireTime` stays
-//! over renewals, and `renewTime` is never compared with anyone's clock.
+//! The other holder uses client-go's elector, so the fields have the same meaning as in
+//! <https://github.com/kubernetes/client-go/blob/v0.34.0/tools/leaderelection/leaderelection.go>: an empty holder is a
+//! free lease, `leaseTransitions` counts changes of the holder, renewals keep `acquireTime`, and `renewTime` is never
+//! compared with a local clock.
 
 use std::time::Duration;
 
@@ -41,14 +42,13 @@ impl Record {
         }
     }
 
-    /// Whether nobody holds the lease.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.holder.is_empty()
     }
 
     /// The record by which `identity` takes or renews the lease at `now`. A renewal keeps `acquireTime` and
-    /// `leaseTransitions`; taking it from another, or from nobody, starts the first anew and counts one more.
+    /// `leaseTransitions`; acquiring it sets a new `acquireTime` and increments `leaseTransitions`.
     #[must_use]
     pub fn held_by(&self, identity: &str, duration: Duration, now: Timestamp) -> Self {
         let renewal = self.holder == identity;
@@ -78,8 +78,8 @@ impl Record {
         }
     }
 
-    /// The record by which a holder gives the lease back: no holder and one second, as client-go writes it, so
-    /// that the next candidate takes it at its next look.
+    /// The record that releases the lease, as client-go writes it: no holder and a duration of one second, so that the
+    /// next candidate acquires it at once.
     #[must_use]
     pub fn released(&self, now: Timestamp) -> Self {
         let (holder, duration) = (String::new(), Duration::from_secs(1));
@@ -92,8 +92,7 @@ impl Record {
         }
     }
 
-    /// Writes the record into a Lease's `spec` and leaves every other field as it is: a newer server's fields and
-    /// everybody's annotations survive.
+    /// Writes the record into the `spec` of a Lease. All other fields stay: fields of newer servers, and annotations.
     pub fn write_to(&self, lease: &mut DynamicObject) {
         if !lease.data.is_object() {
             lease.data = json!({});

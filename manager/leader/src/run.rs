@@ -1,4 +1,4 @@
-//! Wires leadership: lease C with its controllers, lease M with the migrated ones, the steward between them.
+//! Runs leader election: lease C with its controllers, lease M with the migrated controllers, and the steward.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::elector::{Annotate, Elector, Held, SlowPath, Timing};
-use crate::evidence::{SeenControllerManager, Sight};
+use crate::elector::{AnnotationChange, Elector, Held, SlowPath, Timing};
+use crate::evidence::{ControllerManager, Reading};
 use crate::latch::{self, Latch};
 use crate::lease::{KubeLease, Leases, View};
 use crate::permit::Permit;
 use crate::readers;
 use crate::status::{self, CountNodes};
-use crate::steward::{self, Report, Sources, Terms};
+use crate::steward::{self, Config, Report, Sources};
 use crate::tenure::{Ended, Start, Tenure};
 
-/// Told when this process takes a lease (with its permit) and when it no longer holds it (`None`).
+/// Called when this process acquires a lease (with its permit) and when it no longer holds it (`None`).
 pub type Observer = Arc<dyn Fn(&str, Option<Permit>) + Send + Sync>;
 
 /// How the migrated controllers are guarded.
@@ -26,7 +26,7 @@ pub type Observer = Arc<dyn Fn(&str, Option<Permit>) + Send + Sync>;
 pub enum Mode {
     /// Leader migration is off: every controller runs under the main lease.
     Single,
-    /// Leader migration by the rule of Kubernetes: compete for the migration lease whenever the main one is held.
+    /// Kubernetes' leader migration: compete for the migration lease while this process holds the main lease.
     Upstream {
         /// The migration lease's name.
         lease: String,
@@ -50,7 +50,7 @@ pub struct Guard {
     pub nodes: CountNodes,
 }
 
-/// Everything that leadership needs.
+/// The settings of leader election.
 pub struct Setup {
     /// A client used for leases alone.
     pub leases: Client,
@@ -64,17 +64,15 @@ pub struct Setup {
     pub timing: Timing,
     /// How the migrated controllers are guarded.
     pub mode: Mode,
-    /// Starts what runs under lease C.
+    /// Starts the controllers under lease C.
     pub start_main: Start,
-    /// Starts what runs under lease M; not called in [`Mode::Single`].
+    /// Starts the controllers under lease M; not called in [`Mode::Single`].
     pub start_migrated: Start,
-    /// Told of each taking and giving up.
     pub observer: Observer,
-    /// Told of renewals that had to read the Lease first.
     pub slow_path: SlowPath,
 }
 
-/// Leads until `shutdown`, then stops in order and releases both leases.
+/// Leads until `shutdown`, then stops the controllers in order and releases both leases.
 ///
 /// # Errors
 /// [`Ended`] when a lease was lost or a set of controllers ended. The process must then exit without waiting for
@@ -84,7 +82,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let watches = CancellationToken::new();
     let _stop_watches = watches.clone().drop_guard();
     let (mut elector, _) = elector(&setup, &setup.main_lease, &watches);
-    let follow = Follow::start(&setup, &watches);
+    let watched = Watches::start(&setup, &watches);
     let (_open, mut always) = watch::channel(true);
     tracing::info!(
         lease = setup.main_lease,
@@ -95,17 +93,23 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
         return Ok(());
     };
     let latch = latch_of(&held);
-    let (notes, notes_rx) = mpsc::channel(4);
-    let mut main = Tenure::begin(&setup.main_lease, elector, held, notes_rx, &setup.start_main);
+    let (annotation_changes, annotation_changes_rx) = mpsc::channel(4);
+    let mut main = Tenure::begin(
+        &setup.main_lease,
+        elector,
+        held,
+        annotation_changes_rx,
+        &setup.start_main,
+    );
     (setup.observer)(&setup.main_lease, Some(main.permit.clone()));
 
     let stop = CancellationToken::new();
     let mut migrated = tokio::spawn(lead_migrated(
         Arc::clone(&setup),
-        follow,
-        Inherited {
+        watched,
+        MainLease {
             latch,
-            notes,
+            annotation_changes,
             permit: main.permit.clone(),
         },
         stop.clone(),
@@ -140,7 +144,8 @@ fn elector(setup: &Setup, lease: &str, watches: &CancellationToken) -> (Elector<
     );
     let view = object.watch(watches.clone());
     (
-        Elector::new(object, lease, &setup.identity, setup.timing, view.clone()).telling(Arc::clone(&setup.slow_path)),
+        Elector::new(object, lease, &setup.identity, setup.timing, view.clone())
+            .with_slow_path(Arc::clone(&setup.slow_path)),
         view,
     )
 }
@@ -148,15 +153,15 @@ fn elector(setup: &Setup, lease: &str, watches: &CancellationToken) -> (Elector<
 fn latch_of(held: &Held) -> Option<Latch> {
     let text = held.lease.metadata.annotations.as_ref()?.get(latch::ANNOTATION)?;
     Latch::parse(text)
-        .inspect_err(|error| tracing::error!(%error, "counting it as no latch"))
+        .inspect_err(|error| tracing::error!(%error, "ignoring the latch"))
         .ok()
 }
 
-/// What is watched from the start of the process on, so that one that takes over C has seen M for just as long, and need
-/// not wait for M to run out after C.
-struct Follow(Option<Shared>);
+/// The watches that run from the start of the process on. So a process that acquires C has observed M for just as long
+/// and does not have to wait for M to expire after C.
+struct Watches(Option<MigrationLease>);
 
-struct Shared {
+struct MigrationLease {
     lease: String,
     elector: Elector<KubeLease>,
     view: watch::Receiver<View>,
@@ -164,8 +169,8 @@ struct Shared {
 }
 
 struct Evidence {
-    object: watch::Receiver<Sight<CloudProviderMigration>>,
-    controller_managers: watch::Receiver<Sight<Vec<SeenControllerManager>>>,
+    object: watch::Receiver<Reading<CloudProviderMigration>>,
+    controller_managers: watch::Receiver<Reading<Vec<ControllerManager>>>,
     main: watch::Receiver<View>,
     migration: String,
     management: Client,
@@ -173,11 +178,11 @@ struct Evidence {
     nodes: CountNodes,
 }
 
-impl Follow {
+impl Watches {
     fn start(setup: &Arc<Setup>, watches: &CancellationToken) -> Self {
         let shared = |lease: &String, evidence| {
             let (elector, view) = elector(setup, lease, watches);
-            Shared {
+            MigrationLease {
                 lease: lease.clone(),
                 elector,
                 view,
@@ -216,30 +221,30 @@ impl Follow {
     }
 }
 
-/// What lease C gives to those that work beside it.
-struct Inherited {
-    /// The latch that it carried when it was taken.
+/// The parts of lease C that the tasks beside it need.
+struct MainLease {
+    /// The latch at the time of acquisition.
     latch: Option<Latch>,
-    /// Where a new latch is handed in.
-    notes: mpsc::Sender<Annotate>,
-    /// The right to write under it, which the status needs.
+    /// Accepts a new latch.
+    annotation_changes: mpsc::Sender<AnnotationChange>,
+    /// For writes of the status.
     permit: Permit,
 }
 
-/// Everything beside lease C: lease M and what guards it. Returns when `stop` is cancelled and M is given back.
+/// Runs lease M and its guard. Returns when `stop` is cancelled and M is released.
 async fn lead_migrated(
     setup: Arc<Setup>,
-    follow: Follow,
-    inherited: Inherited,
+    watched: Watches,
+    inherited: MainLease,
     stop: CancellationToken,
     watches: CancellationToken,
 ) -> Result<(), Ended> {
-    let Some(Shared {
+    let Some(MigrationLease {
         lease,
         elector,
         view,
         evidence,
-    }) = follow.0
+    }) = watched.0
     else {
         stop.cancelled().await;
         return Ok(());
@@ -248,7 +253,7 @@ async fn lead_migrated(
     let (gate, gate_rx) = watch::channel(evidence.is_none());
     let leading = hold_when_open(&setup, &lease, elector, gate_rx, holding, stop);
     let Some(evidence) = evidence else {
-        // Nothing guards the lease: the gate is open for ever, and lease C carries no latch.
+        // Nothing guards the lease: the gate is always open, and lease C has no latch.
         let ended = leading.await;
         drop(gate);
         return ended;
@@ -256,33 +261,33 @@ async fn lead_migrated(
     let mut steward = guard(&setup, &lease, evidence, inherited, (gate, view, holding_rx), watches);
     tokio::select! {
         ended = leading => ended,
-        // Without the steward nobody would open the gate, or close it.
+        // Without the steward, nothing opens or closes the gate.
         ended = &mut steward => ended.map_err(Ended::Task).and(Err(no_guard(&lease))),
     }
 }
 
-/// Starts the steward, and the scribe that tells what it says.
+/// Starts the steward and the writer of its status.
 fn guard(
     setup: &Setup,
     lease: &str,
     evidence: Evidence,
-    inherited: Inherited,
+    inherited: MainLease,
     (gate, migration, holding): (watch::Sender<bool>, watch::Receiver<View>, watch::Receiver<bool>),
     watches: CancellationToken,
 ) -> JoinHandle<()> {
     let sources = Sources {
-        wish: readers::wishes(evidence.object.clone(), watches.clone()),
+        spec: readers::follow_spec(evidence.object.clone(), watches.clone()),
         controller_managers: evidence.controller_managers,
         main: evidence.main,
         migration,
         holding,
     };
-    let terms = Terms {
+    let config = Config {
         identity: setup.identity.clone(),
         lease_duration: setup.timing.lease_duration,
         latch: inherited.latch,
     };
-    let scribe = status::Scribe {
+    let status_writer = status::StatusWriter {
         management: evidence.management,
         cluster: evidence.cluster,
         nodes: evidence.nodes,
@@ -292,18 +297,25 @@ fn guard(
         permit: inherited.permit,
     };
     let (reports, reports_rx) = watch::channel::<Option<Report>>(None);
-    tokio::spawn(scribe.run(evidence.object, reports_rx, watches.clone()));
-    tokio::spawn(steward::run(terms, sources, inherited.notes, gate, reports, watches))
+    tokio::spawn(status_writer.run(evidence.object, reports_rx, watches.clone()));
+    tokio::spawn(steward::run(
+        config,
+        sources,
+        inherited.annotation_changes,
+        gate,
+        reports,
+        watches,
+    ))
 }
 
 fn no_guard(lease: &str) -> Ended {
     Ended::Controllers {
         lease: lease.to_owned(),
-        cause: "what guards the lease has ended".into(),
+        cause: "the guard of the lease ended".into(),
     }
 }
 
-/// Takes lease M whenever the gate is open, and gives it up in order whenever it closes.
+/// Acquires lease M while the gate is open, and releases it in order when the gate closes.
 async fn hold_when_open<L: Leases + Sync + 'static>(
     setup: &Setup,
     lease: &str,
@@ -317,15 +329,15 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
             return Ok(());
         };
         if !*gate.borrow() {
-            // It closed while the request was under way. Nothing has been started, so nothing has to be joined.
+            // The gate closed during the request. No controller has been started, so none has to be joined.
             let (grantor, _) = Permit::pair();
             if let Err(error) = elector.release(held, &grantor).await {
-                tracing::warn!(lease, %error, "could not release the lease; it will run out");
+                tracing::warn!(lease, %error, "could not release the lease; it will expire");
             }
             continue;
         }
-        let (_no_notes, notes) = mpsc::channel(1);
-        let mut tenure = Tenure::begin(lease, elector, held, notes, &setup.start_migrated);
+        let (_no_annotation_changes, annotation_changes) = mpsc::channel(1);
+        let mut tenure = Tenure::begin(lease, elector, held, annotation_changes, &setup.start_migrated);
         (setup.observer)(lease, Some(tenure.permit.clone()));
         holding.send_replace(true);
         let ended = tokio::select! {
@@ -346,10 +358,10 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
     }
 }
 
-/// Watches lease K under the name that the migration object gives, and follows a change of that name.
+/// Watches lease K under the name in the migration object, and follows a change of that name.
 fn follow_main_lease(
     setup: &Arc<Setup>,
-    mut object: watch::Receiver<Sight<CloudProviderMigration>>,
+    mut object: watch::Receiver<Reading<CloudProviderMigration>>,
     watches: CancellationToken,
 ) -> watch::Receiver<View> {
     let (tx, rx) = watch::channel(View::default());
@@ -361,14 +373,14 @@ fn follow_main_lease(
             let _stop_with_this_name = stop.clone().drop_guard();
             let timeout = setup.timing.request_timeout();
             let mut view = KubeLease::new(setup.leases.clone(), &setup.namespace, &name, timeout).watch(stop);
-            // What is known of a lease of another name says nothing about this one.
+            // The state of the lease with the former name is void.
             tx.send_replace(View::default());
             loop {
                 tokio::select! {
                     () = watches.cancelled() => break,
                     Ok(()) = object.changed() => match &*object.borrow_and_update() {
-                        // Without the object, the name that was read last stays.
-                        Sight::Known(object) if object.spec.kube_controller_manager_lease != name => break,
+                        // Without the object, the last name stays.
+                        Reading::Known(object) if object.spec.kube_controller_manager_lease != name => break,
                         _ => {}
                     },
                     Ok(()) = view.changed() => drop(tx.send_replace(view.borrow_and_update().clone())),
@@ -380,9 +392,9 @@ fn follow_main_lease(
     rx
 }
 
-fn main_lease_name(object: &Sight<CloudProviderMigration>) -> String {
+fn main_lease_name(object: &Reading<CloudProviderMigration>) -> String {
     match object {
-        Sight::Known(object) => object.spec.kube_controller_manager_lease.clone(),
-        Sight::Blind(_) => DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned(),
+        Reading::Known(object) => object.spec.kube_controller_manager_lease.clone(),
+        Reading::Unreadable(_) => DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! Mirrors what the steward says into the migration object's status, by server-side apply.
+//! Writes the steward's reports to the migration object's status, by server-side apply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,28 +17,28 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::evidence::{SeenControllerManager, Sight};
-use crate::gate::{Ruling, Stance};
+use crate::evidence::{ControllerManager, Reading};
+use crate::gate::{Decision, LeaseAction};
 use crate::permit::{NotLeader, Permit};
 use crate::steward::Report;
 
-/// The field manager of everything that the manager writes; also how a Node tells who set its provider ID.
+/// The field manager of all writes of the manager. It also shows which process set the provider ID of a Node.
 pub const FIELD_MANAGER: &str = "outrigger-manager";
 
-/// Without another reason to write, the Nodes are counted this often.
+/// Period of the counts of Nodes without another reason to write.
 const COUNT_NODES: Duration = Duration::from_secs(15);
 /// How long one request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Reports that follow each other closely are written as one.
+/// Reports within this time are written as one.
 const SETTLE: Duration = Duration::from_millis(200);
 /// The last minor release with the in-tree AWS provider.
 const LAST_IN_TREE_MINOR: u32 = 26;
 
-/// Counts the cluster's Nodes as they are known now; `None` while they are not known.
+/// Counts the cluster's Nodes; `None` until they have been listed.
 pub type CountNodes = Arc<dyn Fn() -> Option<NodeCounts> + Send + Sync>;
 
 /// Writes the status of one migration.
-pub struct Scribe {
+pub struct StatusWriter {
     /// The API server of the object.
     pub management: Client,
     /// The cluster's API server, for its version.
@@ -51,22 +51,21 @@ pub struct Scribe {
     pub lease: String,
     /// Lease C's name.
     pub main_lease: String,
-    /// The right to write under lease C. A manager that lost it must not overwrite what its successor says.
+    /// The permit of lease C. A manager that lost it must not overwrite the status of its successor.
     pub permit: Permit,
 }
 
-/// What the conditions are made from.
-struct World<'a> {
+struct StatusInputs<'a> {
     report: &'a Report,
     nodes: Option<NodeCounts>,
     minor: Option<u32>,
 }
 
-impl Scribe {
+impl StatusWriter {
     /// Writes whenever the content changes, until `stop`.
     pub async fn run(
         self,
-        object: watch::Receiver<Sight<CloudProviderMigration>>,
+        object: watch::Receiver<Reading<CloudProviderMigration>>,
         mut reports: watch::Receiver<Option<Report>>,
         stop: CancellationToken,
     ) {
@@ -95,19 +94,19 @@ impl Scribe {
     async fn write(
         &self,
         api: &Api<CloudProviderMigration>,
-        object: &watch::Receiver<Sight<CloudProviderMigration>>,
+        object: &watch::Receiver<Reading<CloudProviderMigration>>,
         reports: &watch::Receiver<Option<Report>>,
         nodes: Option<NodeCounts>,
         minor: Option<u32>,
     ) -> Result<(), kube::Error> {
-        let (Sight::Known(object), Some(report)) = (object.borrow().clone(), reports.borrow().clone()) else {
+        let (Reading::Known(object), Some(report)) = (object.borrow().clone(), reports.borrow().clone()) else {
             return Ok(());
         };
         let old = object.status.clone().unwrap_or_default();
         let new = self.status(
             &object,
             &old,
-            &World {
+            &StatusInputs {
                 report: &report,
                 nodes,
                 minor,
@@ -125,7 +124,7 @@ impl Scribe {
         let write = api.patch_status(&self.migration, &parameters, &patch);
         match self.permit.guard(write).await {
             Ok(answer) => answer.map(drop),
-            // Another writes it from now on.
+            // Another manager writes it from now on.
             Err(NotLeader) => Ok(()),
         }
     }
@@ -134,11 +133,11 @@ impl Scribe {
         &self,
         object: &CloudProviderMigration,
         old: &CloudProviderMigrationStatus,
-        world: &World<'_>,
+        inputs: &StatusInputs<'_>,
         now: Timestamp,
     ) -> CloudProviderMigrationStatus {
         let generation = object.metadata.generation;
-        let conditions = conditions(world)
+        let conditions = conditions(inputs)
             .into_iter()
             .map(|(type_, truth, reason, message)| {
                 let status = match truth {
@@ -149,18 +148,18 @@ impl Scribe {
                 old.condition(type_, status, (reason, message), generation, now)
             })
             .collect();
-        let controllers = self.controllers(world.report, &old.controllers, now);
+        let controllers = self.controllers(inputs.report, &old.controllers, now);
         CloudProviderMigrationStatus {
             observed_generation: generation,
             conditions,
             controllers,
-            nodes: world.nodes,
+            nodes: inputs.nodes,
         }
     }
 
     fn controllers(&self, report: &Report, old: &[ControllerStatus], now: Timestamp) -> Vec<ControllerStatus> {
-        let facts = &report.seen.facts;
-        let shared = if report.seen.holding {
+        let facts = &report.inputs.facts;
+        let shared = if report.inputs.holding {
             (
                 Some(Party::CloudControllerManager),
                 Some(self.lease.clone()),
@@ -199,7 +198,7 @@ impl Scribe {
     }
 }
 
-/// Ends a request that hangs, and tells failures as text.
+/// Limits the time of a request, and turns failures into text.
 async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
     match timeout(REQUEST_TIMEOUT, request).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
@@ -210,10 +209,10 @@ async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Re
 type Row = (&'static str, Option<bool>, &'static str, String);
 
 /// The five conditions. Pure.
-fn conditions(world: &World<'_>) -> [Row; 5] {
-    let control_plane = control_plane(world.report);
-    let nodes = nodes(world.nodes);
-    let phase = world.report.ruling.phase;
+fn conditions(inputs: &StatusInputs<'_>) -> [Row; 5] {
+    let control_plane = control_plane(inputs.report);
+    let nodes = nodes(inputs.nodes);
+    let phase = inputs.report.decision.phase;
     let all = phase == Some(Phase::Complete) && control_plane.1 == Some(true) && nodes.1 == Some(true);
     let completed = match all {
         true => (
@@ -230,11 +229,11 @@ fn conditions(world: &World<'_>) -> [Row; 5] {
         ),
     };
     [
-        prepared(world.report),
+        prepared(inputs.report),
         control_plane,
         nodes,
         completed,
-        rollback(world.minor),
+        rollback(inputs.minor),
     ]
 }
 
@@ -245,35 +244,37 @@ fn prepared(report: &Report) -> Row {
             name,
             Some(true),
             "EvidenceLatched",
-            "every readable kube-controller-manager was seen with leader migration on".into(),
+            "every readable kube-controller-manager has leader migration on".into(),
         );
     }
-    let missing = match &report.ruling.stance {
-        _ if report.ruling.phase == Some(Phase::InTree) => {
+    let missing = match &report.decision.action {
+        _ if report.decision.phase == Some(Phase::InTree) => {
             "phase InTree: set spec.phase to Prepare and roll the kube-controller-managers".to_owned()
         }
-        Stance::Leave(why) | Stance::GiveUp(why) | Stance::Alarm(why) if !why.starts_with("phase Prepare") => {
+        LeaseAction::StandBy(why) | LeaseAction::Release(why) | LeaseAction::Alarm(why)
+            if !why.starts_with("phase Prepare") =>
+        {
             why.clone()
         }
-        _ => crate::evidence::judge(&report.seen.facts).missing.join("; "),
+        _ => crate::evidence::assess(&report.inputs.facts).missing.join("; "),
     };
     (name, Some(false), "EvidenceMissing", missing)
 }
 
 fn control_plane(report: &Report) -> Row {
     let name = condition::CONTROL_PLANE_MIGRATED;
-    if !report.seen.holding {
-        return (name, Some(false), "LeaseNotHeld", not_held(&report.ruling));
+    if !report.inputs.holding {
+        return (name, Some(false), "LeaseNotHeld", not_held(&report.decision));
     }
     let seen = report
-        .seen
+        .inputs
         .facts
         .controller_managers
         .known()
         .map_or(&[][..], Vec::as_slice);
     let left = |form: &Form| !matches!(form, Form::External { .. } | Form::NoProvider);
     match seen.iter().find(|kcm| left(&kcm.form)) {
-        Some(SeenControllerManager {
+        Some(ControllerManager {
             object,
             form: Form::Unreadable { reason },
             ..
@@ -288,19 +289,19 @@ fn control_plane(report: &Report) -> Row {
             name,
             Some(true),
             "Migrated",
-            "the migration lease is ours and no readable kube-controller-manager is in-tree".into(),
+            "this manager holds the migration lease and no readable kube-controller-manager is in-tree".into(),
         ),
     }
 }
 
 /// Why this manager does not hold the migration lease, with what the operator should know besides.
-fn not_held(ruling: &Ruling) -> String {
-    let why = match &ruling.stance {
-        Stance::Leave(why) | Stance::GiveUp(why) | Stance::Alarm(why) => why.as_str(),
-        Stance::Compete => "another holds it, or it is being taken",
-        Stance::CompeteAfterYield => "it is offered to the old manager for a while",
+fn not_held(decision: &Decision) -> String {
+    let why = match &decision.action {
+        LeaseAction::StandBy(why) | LeaseAction::Release(why) | LeaseAction::Alarm(why) => why.as_str(),
+        LeaseAction::Compete => "another process holds it, or it is being acquired",
+        LeaseAction::CompeteAfterYield => "it is offered to the old manager",
     };
-    let words = std::iter::once(why).chain(ruling.warnings.iter().map(String::as_str));
+    let words = std::iter::once(why).chain(decision.warnings.iter().map(String::as_str));
     let words: Vec<&str> = words.collect();
     format!("this manager does not hold the migration lease: {}", words.join("; "))
 }
@@ -337,7 +338,7 @@ fn rollback(minor: Option<u32>) -> Row {
             name,
             None,
             "VersionUnknown",
-            "the API server did not tell its version".into(),
+            "the API server's version is unknown".into(),
         ),
         Some(minor) if minor <= LAST_IN_TREE_MINOR => (
             name,

@@ -34,7 +34,7 @@ pub fn text() -> String {
 #[must_use]
 pub fn markdown() -> String {
     let mut out = String::from(
-        "# Flags of outrigger-manager\n\nWritten from the table in `manager/src/args/table.rs`; after a change run \
+        "# Flags of outrigger-manager\n\nWritten from the table in `manager/src/args/table/`; after a change run \
          `UPDATE_DOCS=1 cargo test -p outrigger-manager --test flags`.\n\nNames, types and defaults are those of \
          aws-cloud-controller-manager v1.37.0, of node IPAM kube-controller-manager's. A flag without effect parses, and says so at start when it is set.\n",
     );

@@ -1,7 +1,7 @@
 //! Puts the controllers together: what each needs, and how a set of them starts and stops as one.
 
 mod checks;
-mod parts;
+mod controllers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 use kube::Client;
 use outrigger_aws::limit::Limited;
-use outrigger_leader::evidence::Sight;
+use outrigger_leader::evidence::Reading;
 use outrigger_leader::{ControllerError, CountNodes, Permit, Start, readers};
 use outrigger_shared::controller::Controller;
 use outrigger_shared::migration::Phase;
@@ -215,7 +215,7 @@ fn kubelets_external(
     let stop = stop.clone();
     tokio::spawn(async move {
         while let Some(Ok(())) = stop.run_until_cancelled(object.changed()).await {
-            if let Sight::Known(object) = &*object.borrow_and_update() {
+            if let Reading::Known(object) = &*object.borrow_and_update() {
                 let complete = object.spec.phase == Phase::Complete;
                 tx.send_if_modified(|old| std::mem::replace(old, complete) != complete);
             }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use outrigger_aws::ec2::MAX_IDS;
 use outrigger_aws::{Ec2, Error, InstanceId};
 
+use super::bad_ids::{self, Problem};
 use super::key::is_well_formed;
-use super::refusal::{self, Why};
 
 /// Those of these IDs of which EC2 says, by name, that they do not exist. At most two calls: what they leave open is for
 /// the next time. A malformed ID is never confirmed, since EC2 says about it only that it is malformed.
@@ -24,8 +24,8 @@ pub(super) async fn absent(ec2: &dyn Ec2, ids: &[InstanceId]) -> Result<BTreeSet
         let Err(error) = ec2.instances_by_plain_id(&asked).await else {
             break;
         };
-        match refusal::read(&asked, &error) {
-            Some(refusal) if refusal.why == Why::NotFound => {
+        match bad_ids::parse(&asked, &error) {
+            Some(refusal) if refusal.why == Problem::NotFound => {
                 if refusal.named.is_empty() {
                     // The answer names none, so only a question about a single one is clear.
                     asked.truncate(1);

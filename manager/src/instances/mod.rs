@@ -1,20 +1,21 @@
-//! One store of what is known about the instances of Nodes, for all controllers.
+//! The instance cache of all controllers.
 //!
 //! ```text
-//! controllers ─Nodes─▶ target (pure) ─keys─▶ board ── fresh enough ──▶ shelf
-//!                                             │ └─── being asked ────▶ that batch's answer
-//!                                             └ batch of 20 ms ─▶ ask ─▶ EC2, as few calls as it allows
+//! controllers ─Nodes─▶ target (pure) ─keys─▶ batcher ── fresh ─────▶ cache
+//!                                              │ └─── in flight ──▶ that batch's answer
+//!                                              └ batch of 20 ms ──▶ describe ─▶ EC2, with few calls
 //! ```
 //!
-//! Whoever asks says how old an answer may be and in which [`Lane`] a call would wait. Everyone gets the answers to his
+//! Whoever asks says how old an answer may be and in which [`Priority`] a call would wait. Everyone gets the answers to his
 //! own questions: an instance that is gone, an ID that is none, or a call that fails is nobody else's trouble.
 
-mod ask;
-mod board;
+mod answer;
+mod bad_ids;
+mod batcher;
+mod cache;
 mod confirm;
+mod describe;
 mod key;
-mod refusal;
-mod shelf;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -26,41 +27,25 @@ use std::time::Duration;
 use outrigger_aws::{Ec2, Error, Instance, InstanceId, InstanceState};
 
 use crate::node_cache::NodeView;
-use ask::{Asker, in_cluster};
-use board::Board;
+use batcher::Batcher;
+use describe::{Describer, in_cluster};
 use key::Key;
 
+pub use answer::Answer;
 pub use outrigger_aws::ec2::FargateEni;
-pub use outrigger_aws::limit::Lane;
+pub use outrigger_aws::limit::Priority;
 pub use target::{FoundBy, Name, Target, found_by};
 
-/// What EC2 says about one Node's instance.
-#[derive(Debug, Clone)]
-pub enum Answer {
-    /// The instance.
-    Found(Arc<Instance>),
-    /// EC2 lists none. That alone is no proof that it is gone.
-    Absent,
-    /// So many living instances have the Node's name or address.
-    Ambiguous(usize),
-    /// The question failed: nothing is known.
-    Failed(Error),
-    /// The Node runs on Fargate; its network interface.
-    Fargate(Arc<FargateEni>),
-    /// The Node is not on EC2; why. No call was made.
-    Foreign(String),
-}
-
-/// What is known about instances, shared by all controllers. Clones share it.
+/// The instance cache. Clones share it.
 #[derive(Clone)]
-pub struct Instances(Arc<Board>);
+pub struct Instances(Arc<Batcher>);
 
 impl Instances {
     /// Nothing is known yet. `cluster_id` is in the tag that an instance found by name or address must carry, and
     /// `vpc_id` is where addresses are looked for.
     #[must_use]
     pub fn new(ec2: Arc<dyn Ec2>, cluster_id: String, vpc_id: String) -> Self {
-        Self(Arc::new(Board::new(Asker {
+        Self(Arc::new(Batcher::new(Describer {
             ec2,
             cluster_id,
             vpc_id,
@@ -72,12 +57,12 @@ impl Instances {
     pub async fn describe(
         &self,
         nodes: Vec<Arc<NodeView>>,
-        lane: Lane,
+        priority: Priority,
         max_age: Duration,
     ) -> Vec<(Arc<NodeView>, Answer)> {
         let targets: Vec<Target> = nodes.iter().map(|node| Target::of(node)).collect();
         let first = targets.iter().filter_map(Target::key).collect();
-        let mut answers = self.0.answers(first, lane, max_age).await;
+        let mut answers = self.0.answers(first, priority, max_age).await;
         let unnamed = targets.iter().filter_map(|target| match target {
             Target::Name(name) => {
                 let absent = matches!(answers.get(&Key::Dns(name.dns.clone())), Some(Answer::Absent));
@@ -87,16 +72,21 @@ impl Instances {
         });
         let second: BTreeSet<Key> = unnamed.flatten().flatten().collect();
         if !second.is_empty() {
-            answers.extend(self.0.answers(second, lane, max_age).await);
+            answers.extend(self.0.answers(second, priority, max_age).await);
         }
         let with = |(node, target): (&Arc<NodeView>, &Target)| (Arc::clone(node), self.resolve(node, target, &answers));
         nodes.iter().zip(&targets).map(with).collect()
     }
 
     /// One answer for each ID, by the same rules.
-    pub async fn by_id(&self, ids: &[InstanceId], lane: Lane, max_age: Duration) -> HashMap<InstanceId, Answer> {
+    pub async fn by_id(
+        &self,
+        ids: &[InstanceId],
+        priority: Priority,
+        max_age: Duration,
+    ) -> HashMap<InstanceId, Answer> {
         let keys = ids.iter().cloned().map(Key::Id).collect();
-        let answers = self.0.answers(keys, lane, max_age).await.into_iter();
+        let answers = self.0.answers(keys, priority, max_age).await.into_iter();
         answers
             .filter_map(|(key, answer)| match key {
                 Key::Id(id) => Some((id, answer)),
@@ -109,8 +99,10 @@ impl Instances {
     ///
     /// # Errors
     /// When EC2 did not answer, or something else: an error is never taken for absence.
-    pub async fn confirm_absent(&self, ids: &[InstanceId], lane: Lane) -> Result<BTreeSet<InstanceId>, Error> {
-        lane.run(confirm::absent(self.0.asker().ec2.as_ref(), ids)).await
+    pub async fn confirm_absent(&self, ids: &[InstanceId], priority: Priority) -> Result<BTreeSet<InstanceId>, Error> {
+        priority
+            .run(confirm::absent(self.0.describer().ec2.as_ref(), ids))
+            .await
     }
 
     /// Whether an instance has the tag of this cluster. EC2 finds an instance by ID whatever its tags, and a provider ID
@@ -123,7 +115,7 @@ impl Instances {
     /// The cluster's ID in tags.
     #[must_use]
     pub fn cluster_id(&self) -> &str {
-        &self.0.asker().cluster_id
+        &self.0.describer().cluster_id
     }
 
     fn resolve(&self, node: &NodeView, target: &Target, answers: &HashMap<Key, Answer>) -> Answer {
@@ -144,7 +136,7 @@ impl Instances {
             Answer::Found(instance) => {
                 let lives = instance.state != Some(InstanceState::Terminated);
                 let is_there = !matches!(key, Key::Ip(_)) || is_older(instance, node);
-                (lives && is_there && in_cluster(instance, &self.0.asker().cluster_id)).then_some(answer)
+                (lives && is_there && in_cluster(instance, &self.0.describer().cluster_id)).then_some(answer)
             }
             Answer::Absent => None,
             _ => Some(answer),

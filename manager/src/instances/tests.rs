@@ -51,7 +51,7 @@ fn store(aws: &Arc<FakeAws>) -> Instances {
 }
 
 async fn describe(store: &Instances, nodes: Vec<Arc<NodeView>>) -> Vec<Answer> {
-    let answers = store.describe(nodes, Lane::Initialize, NEW).await.into_iter();
+    let answers = store.describe(nodes, Priority::Initialize, NEW).await.into_iter();
     answers.map(|(_, answer)| answer).collect()
 }
 
@@ -79,10 +79,10 @@ async fn five_hundred_nodes_cost_three_calls_and_one_once_they_are_known() {
 async fn five_thousand_known_instances_are_refreshed_by_five_calls() {
     let aws = aws((0..5000).map(|n| Instance::new(id(n))));
     let (store, ids) = (store(&aws), (0..5000).map(id).collect::<Vec<_>>());
-    store.by_id(&ids, Lane::Initialize, NEW).await;
+    store.by_id(&ids, Priority::Initialize, NEW).await;
     assert_eq!(aws.calls().len(), 25);
     aws.forget_calls();
-    let answers = store.by_id(&ids, Lane::Refresh, NEW).await;
+    let answers = store.by_id(&ids, Priority::Refresh, NEW).await;
     assert_eq!(aws.calls().len(), 5);
     assert!(ids.iter().all(|id| is(&answers[id], id)));
 }
@@ -95,11 +95,11 @@ async fn five_thousand_new_nodes_cost_twenty_five_calls_at_once_and_none_is_thro
     let store = Instances::new(limited, "prod".into(), "vpc-1".into());
     let ids: Vec<InstanceId> = (0..5000).map(id).collect();
     let start = tokio::time::Instant::now();
-    let new = store.by_id(&ids, Lane::Initialize, NEW).await;
+    let new = store.by_id(&ids, Priority::Initialize, NEW).await;
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     assert_eq!(aws.calls().len(), 25);
     for _ in 0..20 {
-        let again = store.by_id(&ids, Lane::Lifecycle, NEW).await;
+        let again = store.by_id(&ids, Priority::Lifecycle, NEW).await;
         assert!(
             again
                 .values()
@@ -116,7 +116,7 @@ async fn who_asks_for_the_same_at_the_same_time_shares_a_call() {
     let store = store(&aws);
     let asks = (0..20).map(|n| {
         let store = store.clone();
-        async move { store.by_id(&[id(n), id(0)], Lane::Initialize, NEW).await }
+        async move { store.by_id(&[id(n), id(0)], Priority::Initialize, NEW).await }
     });
     let answers = futures::future::join_all(asks).await;
     assert!(
@@ -132,20 +132,28 @@ async fn who_asks_for_the_same_at_the_same_time_shares_a_call() {
 async fn what_is_being_asked_is_waited_for_unless_it_would_be_too_old() {
     let aws = aws([Instance::new(id(1))]);
     let store = store(&aws);
-    let ask = |lane, max_age| {
+    let ask = |priority, max_age| {
         let store = store.clone();
-        async move { store.by_id(&[id(1)], lane, max_age).await }
+        async move { store.by_id(&[id(1)], priority, max_age).await }
     };
-    tokio::join!(ask(Lane::Initialize, NEW), ask(Lane::Refresh, NEW));
-    assert_eq!(aws.calls().len(), 1, "a later lane joins an earlier one");
-    tokio::join!(ask(Lane::Refresh, NEW), ask(Lane::Initialize, NEW));
-    assert_eq!(aws.calls().len(), 3, "an earlier lane does not wait in a later one");
-    ask(Lane::Refresh, MINUTE).await;
+    tokio::join!(ask(Priority::Initialize, NEW), ask(Priority::Refresh, NEW));
+    assert_eq!(
+        aws.calls().len(),
+        1,
+        "a call of lower priority joins one of higher priority"
+    );
+    tokio::join!(ask(Priority::Refresh, NEW), ask(Priority::Initialize, NEW));
+    assert_eq!(
+        aws.calls().len(),
+        3,
+        "a call of higher priority does not wait for one of lower priority"
+    );
+    ask(Priority::Refresh, MINUTE).await;
     assert_eq!(aws.calls().len(), 3, "fresh enough");
     tokio::time::advance(MINUTE * 2).await;
-    ask(Lane::Refresh, MINUTE).await;
+    ask(Priority::Refresh, MINUTE).await;
     assert_eq!(aws.calls().len(), 4);
-    ask(Lane::Refresh, NEW).await;
+    ask(Priority::Refresh, NEW).await;
     assert_eq!(aws.calls().len(), 5);
 }
 
@@ -154,8 +162,8 @@ async fn a_caller_that_gives_up_takes_no_answer_away() {
     let aws = aws([Instance::new(id(1))]);
     let store = store(&aws);
     let (ids, other) = ([id(1)], store.clone());
-    let patient = tokio::spawn(async move { other.by_id(&[id(1)], Lane::Refresh, NEW).await });
-    let hasty = tokio::time::timeout(Duration::from_millis(1), store.by_id(&ids, Lane::Refresh, NEW));
+    let patient = tokio::spawn(async move { other.by_id(&[id(1)], Priority::Refresh, NEW).await });
+    let hasty = tokio::time::timeout(Duration::from_millis(1), store.by_id(&ids, Priority::Refresh, NEW));
     assert!(hasty.await.is_err());
     assert!(is(&patient.await.unwrap()[&id(1)], &id(1)));
 }
@@ -164,10 +172,10 @@ async fn a_caller_that_gives_up_takes_no_answer_away() {
 async fn a_refused_call_by_plain_ids_is_asked_again_without_those_that_are_named() {
     let aws = aws((0..300).map(|n| Instance::new(id(n))));
     let (store, ids) = (store(&aws), (0..300).map(id).collect::<Vec<_>>());
-    store.by_id(&ids, Lane::Refresh, NEW).await;
+    store.by_id(&ids, Priority::Refresh, NEW).await;
     aws.forget_calls();
     aws.change(|world| _ = world.instances.remove(&id(7)));
-    let answers = store.by_id(&ids, Lane::Refresh, NEW).await;
+    let answers = store.by_id(&ids, Priority::Refresh, NEW).await;
     assert_eq!(aws.calls().len(), 2);
     assert!(matches!(answers[&id(7)], Answer::Absent));
     assert_eq!(
@@ -183,10 +191,10 @@ async fn a_refused_call_by_plain_ids_is_asked_again_without_those_that_are_named
 async fn throttling_is_never_answered_by_more_calls() {
     let aws = aws((0..1000).map(|n| Instance::new(id(n))));
     let (store, ids) = (store(&aws), (0..1000).map(id).collect::<Vec<_>>());
-    store.by_id(&ids, Lane::Refresh, NEW).await;
+    store.by_id(&ids, Priority::Refresh, NEW).await;
     aws.forget_calls();
     aws.fail_next(DESCRIBE, Error::answered(DESCRIBE, "RequestLimitExceeded", "slow down"));
-    let answers = store.by_id(&ids, Lane::Refresh, NEW).await;
+    let answers = store.by_id(&ids, Priority::Refresh, NEW).await;
     assert_eq!(aws.calls().len(), 1);
     assert!(answers.values().all(|answer| matches!(answer, Answer::Failed(_))));
 }
@@ -353,7 +361,7 @@ async fn ask_all(
     let aws = aws(there.map(|(n, _)| Instance::new(id(n))));
     let store = store(&aws);
     if known {
-        store.by_id(&ids, Lane::Refresh, NEW).await;
+        store.by_id(&ids, Priority::Refresh, NEW).await;
     }
     for (n, shape) in shapes.iter().enumerate() {
         if matches!(shape, Shape::Vanished) {
@@ -368,7 +376,7 @@ async fn ask_all(
             ids.iter().skip(caller).step_by(callers).cloned().collect::<Vec<_>>(),
         );
         async move {
-            let mut answers = store.by_id(&part, Lane::Refresh, NEW).await;
+            let mut answers = store.by_id(&part, Priority::Refresh, NEW).await;
             assert_eq!(answers.len(), part.len(), "an answer for each, and for nothing else");
             part.into_iter()
                 .map(move |id| (id.clone(), answers.remove(&id).unwrap()))

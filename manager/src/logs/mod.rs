@@ -86,7 +86,7 @@ fn log_panics() {
         tracing::error!(
             place,
             error = panic.payload_as_str().unwrap_or("no message"),
-            "a panic: this is a bug"
+            "panicked: this is a bug"
         );
     }));
 }

@@ -6,8 +6,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
+use super::buckets;
 use super::catalog::Catalog;
-use super::edges;
 use super::text::BareCounter;
 
 /// The incumbent's name of a request.
@@ -55,12 +55,12 @@ pub(super) struct AwsCalls {
 impl Default for AwsCalls {
     fn default() -> Self {
         Self {
-            durations: Family::new_with_constructor(|| Histogram::new(edges::aws_call())),
+            durations: Family::new_with_constructor(|| Histogram::new(buckets::aws_call())),
             errors: Family::default(),
             throttled: Family::default(),
             statuses: Family::default(),
             calls: Family::default(),
-            fine: Family::new_with_constructor(|| Histogram::new(edges::aws_call_fine())),
+            fine: Family::new_with_constructor(|| Histogram::new(buckets::aws_call_fine())),
         }
     }
 }

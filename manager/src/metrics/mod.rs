@@ -9,9 +9,9 @@
 //! ```
 
 mod aws;
+mod buckets;
 mod catalog;
 mod connections;
-mod edges;
 mod process;
 mod queue;
 mod rest;
@@ -143,7 +143,7 @@ pub fn prometheus_text(catalog: &Catalog) -> Result<String, fmt::Error> {
 /// Bounds of a histogram of times from a Node's creation to something about it, in seconds.
 #[must_use]
 pub fn node_delay_bounds() -> Vec<f64> {
-    edges::node_delay()
+    buckets::node_delay()
 }
 
 impl fmt::Debug for Metrics {
@@ -173,18 +173,18 @@ impl Metrics {
             leader: Family::default(),
             leader_slow_path: Family::default(),
             running: Family::default(),
-            taint_removal_delay: Histogram::new(edges::node_delay()),
-            initial_sync_delay: Histogram::new(edges::node_delay()),
+            taint_removal_delay: Histogram::new(buckets::node_delay()),
+            initial_sync_delay: Histogram::new(buckets::node_delay()),
             nodes_waiting: Family::default(),
             nodes: Family::default(),
             address_rewrites_stopped: Gauge::default(),
-            lifecycle_pass: Histogram::new(edges::lifecycle_pass()),
+            lifecycle_pass: Histogram::new(buckets::lifecycle_pass()),
             lifecycle_calls: Family::default(),
             deletion_breaker_open: Gauge::default(),
             service_syncs: Counter::default(),
             service_node_sync_errors: Counter::default(),
-            service_node_sync_latency: Histogram::new(edges::load_balancer()),
-            service_host_update_latency: Histogram::new(edges::load_balancer()),
+            service_node_sync_latency: Histogram::new(buckets::load_balancer()),
+            service_host_update_latency: Histogram::new(buckets::load_balancer()),
             start_time: Gauge::default(),
         };
         metrics.register_nodes();

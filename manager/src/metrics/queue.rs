@@ -19,8 +19,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use std::sync::atomic::AtomicU64;
 use tokio::time::Instant;
 
+use super::buckets;
 use super::catalog::Catalog;
-use super::edges;
 
 /// Label of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -46,7 +46,7 @@ pub(super) struct Queues {
 }
 
 fn durations() -> Histogram {
-    Histogram::new(edges::work_queue())
+    Histogram::new(buckets::work_queue())
 }
 
 impl Default for Queues {

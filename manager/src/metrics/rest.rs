@@ -12,8 +12,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
+use super::buckets;
 use super::catalog::Catalog;
-use super::edges;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabels {
@@ -39,7 +39,7 @@ impl Default for RestClient {
     fn default() -> Self {
         Self {
             requests: Family::default(),
-            durations: Family::new_with_constructor(|| Histogram::new(edges::api_request())),
+            durations: Family::new_with_constructor(|| Histogram::new(buckets::api_request())),
         }
     }
 }

@@ -22,7 +22,7 @@ pub struct Routes {
     /// `route_controller_route_sync_total`.
     pub syncs: Family<RouteSyncLabels, Counter>,
     /// `outrigger_route_deletions_held`.
-    pub held: Gauge,
+    pub deferred: Gauge,
 }
 
 impl Routes {
@@ -36,7 +36,7 @@ impl Routes {
         catalog.register(
             "outrigger_route_deletions_held",
             "Routes that look unwanted and stay for now, since they are many at once",
-            self.held.clone(),
+            self.deferred.clone(),
         );
     }
 }

@@ -4,10 +4,10 @@
 mod count;
 mod index;
 mod labels;
+mod managed_fields;
 mod text;
 mod view;
-mod wire;
-mod written;
+mod watched;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,7 +23,7 @@ use index::{Index, Mailbox, lock};
 pub use labels::{Annotations, Labels, PROVIDED_NODE_IP};
 pub use text::Text;
 pub use view::{Address, AddressType, Condition, Metadata, NodeView, Spec, Status, Taint};
-use wire::Watched;
+use watched::Watched;
 
 /// Nodes in one page of a list. A full Node is some 15 KB on the wire, and a page is held in memory as it came.
 const PAGE: u32 = 250;
@@ -80,8 +80,8 @@ impl NodeCache {
                 event = stream.next() => event,
             };
             match event {
-                Some(Ok(event)) => self.observe(wire::unwrapped(event)),
-                Some(Err(error)) => tracing::warn!(%error, "the watch of Nodes broke; it will be started again"),
+                Some(Ok(event)) => self.observe(watched::unwrapped(event)),
+                Some(Err(error)) => tracing::warn!(%error, "the watch of Nodes failed; restarting it"),
                 None => return,
             }
         }

@@ -5,8 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::labels::{Annotations, Labels};
+use super::managed_fields;
 use super::text::{Text, Texts};
-use super::written;
 
 /// A Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -48,7 +48,11 @@ pub struct Metadata {
     #[serde(default)]
     pub annotations: Annotations,
     /// Whether this program wrote the provider ID, as `metadata.managedFields` tell.
-    #[serde(rename = "managedFields", default, deserialize_with = "written::provider_id_by_us")]
+    #[serde(
+        rename = "managedFields",
+        default,
+        deserialize_with = "managed_fields::provider_id_by_us"
+    )]
     pub provider_id_is_ours: bool,
 }
 

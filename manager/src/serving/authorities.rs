@@ -14,7 +14,7 @@ use outrigger_shared::limited_file;
 use tokio::time::interval;
 use tokio_util::sync::CancellationToken;
 
-use super::callers::{Proxies, Trust, Verifier, verifier};
+use super::authentication::{Proxies, Trust, Verifier, verifier};
 use crate::args::{Authentication, RequestHeader};
 
 /// The ConfigMap, and its namespace.
@@ -87,8 +87,8 @@ impl Authorities {
             let files = self.clone();
             match tokio::task::spawn_blocking(move || files.read_files()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::error!(%error, "keeping the old authorities of callers"),
-                Err(error) => tracing::error!(%error, "looking at the authorities of callers ended abnormally"),
+                Ok(Err(error)) => tracing::error!(%error, "keeping the old client CAs"),
+                Err(error) => tracing::error!(%error, "the reload of the client CAs panicked"),
             }
         }
     }
@@ -108,13 +108,13 @@ impl Authorities {
                 Ok(None) => tracing::warn!(
                     namespace,
                     name,
-                    "there is no such ConfigMap: certificates of callers mean nothing here"
+                    "the ConfigMap does not exist; ignoring client certificates"
                 ),
                 Err(error) => tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     namespace,
                     name,
-                    "cannot read the authorities of callers; trying again (--authentication-skip-lookup does without)"
+                    "cannot read the client CAs; retrying (--authentication-skip-lookup disables the lookup)"
                 ),
             }
         }
@@ -150,7 +150,7 @@ fn unusable(key: &str, reason: &str) {
         name,
         key,
         reason,
-        "the ConfigMap cannot be used; keeping the old authorities of callers"
+        "the ConfigMap cannot be used; keeping the old client CAs"
     );
 }
 

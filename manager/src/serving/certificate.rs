@@ -151,7 +151,7 @@ impl Slot {
             Ok(Err(error)) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "keeping the old certificate");
             }
-            Err(error) => tracing::error!(%error, "looking at the certificate failed; keeping the old one"),
+            Err(error) => tracing::error!(%error, "failed to reload the certificate; keeping the old one"),
         }
     }
 

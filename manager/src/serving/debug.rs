@@ -34,7 +34,7 @@ async fn set_verbosity(State(verbosity): State<Verbosity>, body: String) -> Resp
     };
     match verbosity.set(level) {
         Ok(()) => {
-            tracing::info!(level, "the log's verbosity was changed by a request");
+            tracing::info!(level, "a request changed the log verbosity");
             text(
                 StatusCode::OK,
                 format!("successfully set klog.logging.verbosity to {level}\n"),

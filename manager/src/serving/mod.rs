@@ -5,9 +5,9 @@
 //!                                                                           /metrics /configz /debug
 //! ```
 
-mod access;
+mod authentication;
 mod authorities;
-mod callers;
+mod authorization;
 mod certificate;
 mod debug;
 mod handshake;
@@ -29,8 +29,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::{Serving, TlsVersion};
 use crate::metrics::Metrics;
-pub use access::Access;
 pub use authorities::{Authorities, AuthoritiesError};
+pub use authorization::Access;
 pub use certificate::CertificateError;
 use certificate::Certificates;
 use handshake::AnyCaller;

@@ -11,7 +11,7 @@ use axum::routing::get;
 use http::header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::access::{Access, Asked, Verdict};
+use super::authorization::{Access, Asked, Verdict};
 use super::debug;
 use super::health::{Health, Probe};
 use crate::logs::Verbosity;

@@ -9,8 +9,8 @@
 mod complete;
 mod denied;
 mod fargate;
-mod lanes;
 #[path = "../node_support/mod.rs"]
 mod node_support;
+mod priorities;
 mod reasons;
 mod topology;

@@ -17,8 +17,11 @@ use outrigger_aws::ec2::AvailabilityZone;
 use outrigger_aws::ec2::NetworkInterface;
 use outrigger_aws::fake::{FakeAws, World};
 use outrigger_aws::{Instance, InstanceId, InstanceState};
+use outrigger_manager::metrics::Metrics;
 use outrigger_manager::node_cache::{NodeCache, NodeView};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 #[derive(Default)]
 struct Inner {
@@ -30,6 +33,22 @@ struct Inner {
     faults: Vec<(String, u16)>,
     latency: Duration,
     lost: Vec<String>,
+}
+
+/// A controller that runs.
+pub struct Running<E> {
+    pub api: Api,
+    pub aws: Arc<FakeAws>,
+    pub metrics: Metrics,
+    pub stop: CancellationToken,
+    pub task: JoinHandle<Result<(), E>>,
+}
+
+impl<E: std::fmt::Debug> Running<E> {
+    pub async fn end(self) {
+        self.stop.cancel();
+        self.task.await.unwrap().unwrap();
+    }
 }
 
 /// The API server; clones share it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use outrigger_aws::fake::FakeAws;
 use outrigger_leader::Permit;
 use outrigger_manager::cloud_config::IpFamily;
-use outrigger_manager::controllers::node::desired::Place;
+use outrigger_manager::controllers::node::desired::ClusterSettings;
 use outrigger_manager::controllers::node::topology::Pattern;
 use outrigger_manager::controllers::node::{self, Deps, EVENT_COMPONENT};
 use outrigger_manager::events::Recorder;
@@ -57,7 +57,7 @@ pub fn start_in(api: Api, aws: Arc<FakeAws>, permit: Permit, change: impl FnOnce
         instances: Instances::new(aws.clone(), "prod".into(), "vpc-1".into()),
         ec2: aws.clone(),
         topology: Pattern::BuiltIn,
-        place: Place {
+        place: ClusterSettings {
             region: "us-east-1".into(),
             families: vec![IpFamily::V4],
         },

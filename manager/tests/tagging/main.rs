@@ -23,7 +23,6 @@ use outrigger_manager::events::Recorder;
 use outrigger_manager::instances::Instances;
 use outrigger_manager::metrics::Metrics;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -31,20 +30,9 @@ static TAGS: LazyLock<Tags> =
     LazyLock::new(|| Tags::from([("key1".into(), "value1".into()), ("key2".into(), "value2".into())]));
 const LABEL: &str = "c812faa65d1d5e5aefa6b069b3da39df";
 
-struct Running {
-    api: Api,
-    aws: Arc<FakeAws>,
-    metrics: Metrics,
-    stop: CancellationToken,
-    task: JoinHandle<Result<(), tagging::Error>>,
-}
+type Running = node_support::Running<tagging::Error>;
 
 impl Running {
-    async fn end(self) {
-        self.stop.cancel();
-        self.task.await.unwrap().unwrap();
-    }
-
     fn label(&self, name: &str) -> Option<String> {
         let node = self.api.node(name).unwrap();
         node["metadata"]["labels"][label::LABEL].as_str().map(str::to_owned)

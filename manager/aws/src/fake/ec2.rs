@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 
+use super::filters::tag_matches;
 use super::world::{join, same, split};
 use super::{FakeAws, World, routes};
 use crate::ec2::{
@@ -30,23 +31,6 @@ fn check(action: &'static str, filters: &[Filter]) -> Result<(), Error> {
         ));
     }
     Ok(())
-}
-
-pub(super) fn tag_matches(tags: &Tags, filter: &Filter) -> Option<bool> {
-    if filter.name == "tag-key" {
-        return Some(tags.keys().any(|key| filter.values.contains(key)));
-    }
-    let key = filter.name.strip_prefix("tag:")?;
-    let matches = |value: &String| filter.values.iter().any(|pattern| is_like(value, pattern));
-    Some(tags.get(key).is_some_and(matches))
-}
-
-/// Whether a value fits a pattern; of EC2's wildcards the one that stands at the end.
-fn is_like(value: &str, pattern: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(start) => value.starts_with(start),
-        None => value == pattern,
-    }
 }
 
 fn has(filter: &Filter, value: Option<&String>) -> bool {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 
 use super::world::new_attributes;
-use super::{FakeAws, FakeLoadBalancer, World, refuse};
+use super::{FakeAws, FakeLoadBalancer, World, elb_validation};
 use crate::elb::{Attributes, HealthCheck, Listener, LoadBalancer, MAX_NAMES, NewLoadBalancer, NewPolicy};
 use crate::{Elb, Error, InstanceId, Page, Tags};
 
@@ -115,11 +115,11 @@ impl Elb for FakeAws {
         const ACTION: &str = "CreateLoadBalancer";
         self.write(ACTION, wanted.name.clone(), |world| {
             one_per_zone(world, ACTION, &wanted.subnets.iter().cloned().collect())?;
-            refuse::listeners(ACTION, &wanted.listeners)?;
+            elb_validation::listeners(ACTION, &wanted.listeners)?;
             let new = make(world, wanted);
             // Without any it gets the VPC's default group.
             if !wanted.security_groups.is_empty() {
-                refuse::groups(world, ACTION, &wanted.security_groups, new.vpc_id.as_ref())?;
+                elb_validation::groups(world, ACTION, &wanted.security_groups, new.vpc_id.as_ref())?;
             }
             if let Some(old) = world.load_balancers.get(&wanted.name) {
                 let same = old.described.listeners == new.listeners && old.described.subnets == new.subnets;
@@ -163,7 +163,7 @@ impl Elb for FakeAws {
         const ACTION: &str = "ModifyLoadBalancerAttributes";
         self.write(ACTION, name.to_owned(), |world| {
             let now = &mut found(world, ACTION, name)?.attributes;
-            refuse::attributes(ACTION, wanted)?;
+            elb_validation::attributes(ACTION, wanted)?;
             now.cross_zone = wanted.cross_zone.or(now.cross_zone);
             now.access_log = wanted.access_log.clone().or_else(|| now.access_log.clone());
             now.connection_draining = wanted.connection_draining.or(now.connection_draining);
@@ -177,7 +177,7 @@ impl Elb for FakeAws {
         const ACTION: &str = "ConfigureHealthCheck";
         self.write(ACTION, format!("{name} {}", check.target), |world| {
             let lb = found(world, ACTION, name)?;
-            refuse::health_check(ACTION, check)?;
+            elb_validation::health_check(ACTION, check)?;
             lb.described.health_check = Some(check.clone());
             Ok(())
         })
@@ -186,7 +186,7 @@ impl Elb for FakeAws {
     async fn register(&self, name: &str, instances: &[InstanceId]) -> Result<(), Error> {
         const ACTION: &str = "RegisterInstancesWithLoadBalancer";
         self.write(ACTION, format!("{name} {}", names(instances)), |world| {
-            refuse::instances(world, ACTION, instances)?;
+            elb_validation::instances(world, ACTION, instances)?;
             found(world, ACTION, name)?
                 .described
                 .instances
@@ -210,7 +210,7 @@ impl Elb for FakeAws {
         const ACTION: &str = "CreateLoadBalancerListeners";
         self.write(ACTION, format!("{name} {}", ports(listeners)), |world| {
             let now = &mut found(world, ACTION, name)?.described.listeners;
-            refuse::listeners(ACTION, listeners)?;
+            elb_validation::listeners(ACTION, listeners)?;
             if listeners
                 .iter()
                 .any(|new| now.iter().any(|old| old.port == new.port && old != new))
@@ -265,7 +265,7 @@ impl Elb for FakeAws {
         const ACTION: &str = "ApplySecurityGroupsToLoadBalancer";
         self.write(ACTION, format!("{name} {}", groups.join(",")), |world| {
             let vpc = found(world, ACTION, name)?.described.vpc_id.clone();
-            refuse::groups(world, ACTION, groups, vpc.as_ref())?;
+            elb_validation::groups(world, ACTION, groups, vpc.as_ref())?;
             found(world, ACTION, name)?.described.security_groups = groups.to_vec();
             Ok(())
         })

@@ -1,7 +1,7 @@
 //! How EC2 answers when it is asked for instances by plain IDs, and by addresses.
 
 use super::FakeAws;
-use super::ec2::tag_matches;
+use super::filters::tag_matches;
 use crate::Error;
 use crate::ec2::{FargateEni, Filter, Instance, InstanceId, InstanceState, MAX_FILTER_VALUES, MAX_IDS};
 

@@ -9,10 +9,11 @@
 mod buckets;
 mod ec2;
 mod elb;
+mod elb_validation;
 mod elbv2;
+mod filters;
 mod instances;
 mod network;
-mod refuse;
 mod routes;
 mod target_groups;
 mod world;

@@ -1,7 +1,7 @@
 //! Route tables in memory.
 
 use super::World;
-use super::ec2::tag_matches;
+use super::filters::tag_matches;
 use crate::ec2::{Filter, Instance, Route, RouteTable, RouteTarget};
 use crate::{Error, InstanceId};
 

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::shape::Shape;
+use super::bucket_size::BucketSize;
 
 /// The pause after the first throttled call.
-const FIRST: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause. During a pause nothing is sent, and after it a single call: one call in ten seconds does not
 /// weigh on an account whose buckets refill by 5 to 20 calls a second, and a recovery is noticed soon.
-const LONGEST: Duration = Duration::from_secs(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The bucket of one action.
 #[derive(Debug)]
 pub(super) struct Bucket {
-    shape: Shape,
+    size: BucketSize,
     tokens: f64,
     /// Until when the tokens are counted. In the future during a pause, in which none comes in.
     counted: Instant,
@@ -26,10 +26,10 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    pub(super) fn full(shape: Shape, now: Instant) -> Self {
+    pub(super) fn full(size: BucketSize, now: Instant) -> Self {
         Self {
-            shape,
-            tokens: shape.size,
+            size,
+            tokens: size.capacity,
             counted: now,
             pause: Duration::ZERO,
             throttled: None,
@@ -44,8 +44,8 @@ impl Bucket {
         if now < self.counted {
             return Err(self.counted);
         }
-        let new = (now - self.counted).as_secs_f64() * self.shape.refill;
-        self.tokens = f64::min(self.tokens + new, self.shape.size);
+        let new = (now - self.counted).as_secs_f64() * self.size.refill_rate;
+        self.tokens = f64::min(self.tokens + new, self.size.capacity);
         self.counted = now;
         // Sums of fractions may end a hair below the whole.
         if self.tokens > 0.999_999 {
@@ -53,19 +53,19 @@ impl Bucket {
             return Ok(());
         }
         // At least a millisecond, the grain of timers.
-        let missing = Duration::from_secs_f64((1.0 - self.tokens) / self.shape.refill);
+        let missing = Duration::from_secs_f64((1.0 - self.tokens) / self.size.refill_rate);
         Err(now + missing.max(Duration::from_millis(1)))
     }
 
     /// How long a call would wait that comes now and lets `ahead` others go first, if AWS does not throttle meanwhile.
     pub(super) fn expected_wait(&self, now: Instant, ahead: u32) -> Duration {
         let pause = self.counted.saturating_duration_since(now);
-        let new = now.saturating_duration_since(self.counted).as_secs_f64() * self.shape.refill;
-        let missing = 1.0 + f64::from(ahead) - f64::min(self.tokens + new, self.shape.size);
+        let new = now.saturating_duration_since(self.counted).as_secs_f64() * self.size.refill_rate;
+        let missing = 1.0 + f64::from(ahead) - f64::min(self.tokens + new, self.size.capacity);
         if missing <= 1e-6 {
             return pause;
         }
-        pause.saturating_add(Duration::try_from_secs_f64(missing / self.shape.refill).unwrap_or(Duration::MAX))
+        pause.saturating_add(Duration::try_from_secs_f64(missing / self.size.refill_rate).unwrap_or(Duration::MAX))
     }
 
     /// AWS throttled a call that was sent at `sent`: a pause, twice as long as the last one, then a single call.
@@ -75,7 +75,7 @@ impl Bucket {
         if self.throttled.is_some_and(|throttled| sent < throttled) {
             return None;
         }
-        self.pause = (self.pause * 2).clamp(FIRST, LONGEST);
+        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
         let pause = self.pause.mul_f64(1.0 - random / 2.0);
         self.tokens = 1.0;
         self.counted = now + pause;
@@ -89,7 +89,7 @@ impl Bucket {
             return false;
         }
         self.pause /= 2;
-        if self.pause >= FIRST {
+        if self.pause >= FIRST_PAUSE {
             return false;
         }
         self.pause = Duration::ZERO;
@@ -107,7 +107,10 @@ impl Bucket {
 mod tests {
     use super::*;
 
-    const SHAPE: Shape = Shape { size: 3.0, refill: 2.0 };
+    const SIZE: BucketSize = BucketSize {
+        capacity: 3.0,
+        refill_rate: 2.0,
+    };
 
     fn taken(bucket: &mut Bucket, now: Instant) -> usize {
         std::iter::repeat_with(|| bucket.take(now))
@@ -118,7 +121,7 @@ mod tests {
     #[test]
     fn a_full_bucket_holds_its_size_and_refills_steadily() {
         let start = Instant::now();
-        let mut bucket = Bucket::full(SHAPE, start);
+        let mut bucket = Bucket::full(SIZE, start);
         assert_eq!(taken(&mut bucket, start), 3);
         assert_eq!(bucket.take(start), Err(start + Duration::from_millis(500)));
         assert_eq!(taken(&mut bucket, start + Duration::from_secs(1)), 2);
@@ -128,7 +131,7 @@ mod tests {
     #[test]
     fn the_expected_wait_is_how_long_the_next_calls_do_wait() {
         let start = Instant::now();
-        let mut bucket = Bucket::full(SHAPE, start);
+        let mut bucket = Bucket::full(SIZE, start);
         assert_eq!(bucket.expected_wait(start, 2), Duration::ZERO);
         assert_eq!(bucket.expected_wait(start, 4), Duration::from_secs(1));
         taken(&mut bucket, start);
@@ -145,7 +148,7 @@ mod tests {
     #[test]
     fn pauses_double_up_to_the_longest_and_one_call_follows_each() {
         let mut now = Instant::now();
-        let mut bucket = Bucket::full(SHAPE, now);
+        let mut bucket = Bucket::full(SIZE, now);
         for wanted in [1, 2, 4, 8, 10, 10] {
             let pause = bucket.throttled(now, now, 0.0).unwrap();
             assert_eq!(pause, Duration::from_secs(wanted));
@@ -158,7 +161,7 @@ mod tests {
     #[test]
     fn calls_that_were_under_way_do_not_lengthen_a_pause_and_chance_shortens_it() {
         let start = Instant::now();
-        let mut bucket = Bucket::full(SHAPE, start);
+        let mut bucket = Bucket::full(SIZE, start);
         let later = start + Duration::from_millis(10);
         assert_eq!(bucket.throttled(start, later, 0.5), Some(Duration::from_millis(750)));
         assert_eq!(bucket.throttled(start, later, 0.5), None);
@@ -168,13 +171,13 @@ mod tests {
     #[test]
     fn answers_end_the_trouble_step_by_step() {
         let start = Instant::now();
-        let mut bucket = Bucket::full(SHAPE, start);
+        let mut bucket = Bucket::full(SIZE, start);
         bucket.throttled(start, start, 0.0);
         bucket.throttled(start, start, 0.0);
         assert!(!bucket.answered(start));
         assert!(bucket.is_throttled());
         assert!(bucket.answered(start));
         assert!(!bucket.is_throttled());
-        assert_eq!(bucket.throttled(start, start, 0.0), Some(FIRST));
+        assert_eq!(bucket.throttled(start, start, 0.0), Some(FIRST_PAUSE));
     }
 }

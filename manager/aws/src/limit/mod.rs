@@ -1,21 +1,20 @@
-//! Calls within a share of what AWS allows the account.
+//! Client-side rate limits: a share of AWS's request rate limits of the account.
 //!
-//! AWS counts calls in buckets, for the whole account and region: EC2 those of each action in one of its own, Elastic
-//! Load Balancing those of actions of a kind together. Here are buckets of the same shapes, smaller by a [`Share`]:
-//! others in the account keep the rest. Whoever has to wait does so in a [`Lane`]. Where AWS throttles nevertheless,
-//! since the others took more than their part, the calls of that bucket pause and no others do, and the throttled call is
-//! sent again after the pause.
+//! AWS has token buckets per account and region: EC2 one for each action, Elastic Load Balancing one for each kind of
+//! action. This module has buckets of the same sizes, scaled by a [`Share`], so that the rest remains for others in the
+//! account. Waiting calls are served by [`Priority`]. If AWS throttles nevertheless, the calls of that bucket back off, and
+//! the throttled call is retried.
 
 mod bucket;
-mod gate;
-mod gates;
-mod lane;
+mod bucket_size;
 mod limited;
+mod limiter;
+mod limiters;
+mod priority;
 mod retries;
-mod shape;
-mod turn;
+mod wait_flag;
 
-pub use lane::Lane;
+pub use bucket_size::Share;
 pub use limited::Limited;
-pub use shape::Share;
-pub use turn::Turn;
+pub use priority::Priority;
+pub use wait_flag::WaitFlag;

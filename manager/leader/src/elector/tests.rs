@@ -183,13 +183,13 @@ async fn the_holder_renews_and_its_annotations_are_stored() {
     let mut elector = server.elector("us");
     let mut held = elector.acquire(&mut gate).await;
     let (grantor, permit) = Permit::pair();
-    let (notes, mut rx) = mpsc::channel(1);
+    let (annotation_changes, mut rx) = mpsc::channel(1);
     let stop = CancellationToken::new();
     let until = stop.clone();
     let renewing = tokio::spawn(async move { elector.hold(&mut held, &grantor, &mut rx, &until).await });
     let (stored, done) = oneshot::channel();
-    notes
-        .send(Annotate {
+    annotation_changes
+        .send(AnnotationChange {
             key: "outrigger.dev/x".into(),
             value: Some("1".into()),
             stored,
@@ -313,7 +313,7 @@ async fn after_a_conflict_only_our_own_annotation_is_written_again() {
     let told = Arc::clone(&slow);
     let mut elector = server
         .elector("us")
-        .telling(Arc::new(move |lease| told.lock().unwrap().push(lease.to_owned())));
+        .with_slow_path(Arc::new(move |lease| told.lock().unwrap().push(lease.to_owned())));
     let mut held = elector.acquire(&mut gate).await;
     let mut theirs = server.lease();
     theirs.metadata.annotations = Some([("outrigger.dev/of-a-tool".to_owned(), "1".to_owned())].into());

@@ -15,51 +15,51 @@ use crate::record::Record;
 const LEASE: Duration = Duration::from_secs(15);
 
 /// The other ends of all that a steward has.
-struct World {
-    _wish: watch::Sender<Sight<(Wish, Option<Phase>)>>,
-    managers: watch::Sender<Sight<Vec<SeenControllerManager>>>,
+struct StatusInputs {
+    _wish: watch::Sender<Reading<(MigrationSpec, Option<Phase>)>>,
+    managers: watch::Sender<Reading<Vec<ControllerManager>>>,
     main: watch::Sender<View>,
     migration: watch::Sender<View>,
     holding: watch::Sender<bool>,
-    notes: mpsc::Receiver<Annotate>,
+    annotation_changes: mpsc::Receiver<AnnotationChange>,
     gate: watch::Receiver<bool>,
     steward: tokio::task::JoinHandle<()>,
     version: u64,
 }
 
-fn wish(phase: Phase) -> Sight<(Wish, Option<Phase>)> {
-    let wish = Wish {
+fn spec(phase: Phase) -> Reading<(MigrationSpec, Option<Phase>)> {
+    let spec = MigrationSpec {
         uid: "u".into(),
         phase,
         downtime: false,
     };
-    Sight::Known((wish, None))
+    Reading::Known((spec, None))
 }
 
-fn managers(leader_migration: bool) -> Sight<Vec<SeenControllerManager>> {
-    Sight::Known(vec![kcm(Form::InTree { leader_migration })])
+fn managers(leader_migration: bool) -> Reading<Vec<ControllerManager>> {
+    Reading::Known(vec![kcm(Form::InTree { leader_migration })])
 }
 
-impl World {
+impl StatusInputs {
     fn new(phase: Phase, latch: Option<Latch>) -> Self {
         let synced = || View {
             synced: true,
             ..View::default()
         };
-        let (wish, wish_rx) = watch::channel(wish(phase));
+        let (spec, wish_rx) = watch::channel(spec(phase));
         let (managers, managers_rx) = watch::channel(managers(true));
         let ((main, main_rx), (migration, migration_rx)) = (watch::channel(synced()), watch::channel(synced()));
         let (holding, holding_rx) = watch::channel(false);
-        let (notes_tx, notes) = mpsc::channel(4);
+        let (notes_tx, annotation_changes) = mpsc::channel(4);
         let (gate_tx, gate) = watch::channel(false);
         let sources = Sources {
-            wish: wish_rx,
+            spec: wish_rx,
             controller_managers: managers_rx,
             main: main_rx,
             migration: migration_rx,
             holding: holding_rx,
         };
-        let terms = Terms {
+        let config = Config {
             identity: "us".into(),
             lease_duration: LEASE,
             latch,
@@ -67,14 +67,14 @@ impl World {
         let (reports, _) = watch::channel(None);
         let stop = CancellationToken::new();
         Self {
-            _wish: wish,
+            _wish: spec,
             managers,
             main,
             migration,
             holding,
-            notes,
+            annotation_changes,
             gate,
-            steward: tokio::spawn(run(terms, sources, notes_tx, gate_tx, reports, stop)),
+            steward: tokio::spawn(run(config, sources, notes_tx, gate_tx, reports, stop)),
             version: 0,
         }
     }
@@ -97,7 +97,9 @@ impl World {
     /// The latch that is handed in, if one is within a second; it counts as stored at once.
     async fn latched(&mut self) -> Option<Option<Latch>> {
         let second = Duration::from_secs(1);
-        let note = tokio::time::timeout(second, self.notes.recv()).await.ok()??;
+        let note = tokio::time::timeout(second, self.annotation_changes.recv())
+            .await
+            .ok()??;
         let _ = note.stored.send(());
         Some(note.value.map(|text| Latch::parse(&text).unwrap()))
     }
@@ -117,7 +119,7 @@ fn latch(phase: Phase) -> Latch {
 
 #[tokio::test(start_paused = true)]
 async fn leases_that_were_found_are_no_evidence_until_their_holder_renews_them() {
-    let mut world = World::new(Phase::Prepare, None);
+    let mut world = StatusInputs::new(Phase::Prepare, None);
     world.renew_both("kcm");
     assert!(world.latched().await.is_none(), "the holder may be long dead");
     sleep(Duration::from_secs(2)).await;
@@ -128,7 +130,7 @@ async fn leases_that_were_found_are_no_evidence_until_their_holder_renews_them()
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_predecessors_record_does_not_end_the_step_back() {
-    let mut world = World::new(Phase::Prepare, Some(latch(Phase::Prepare)));
+    let mut world = StatusInputs::new(Phase::Prepare, Some(latch(Phase::Prepare)));
     world.renew(|world| &world.migration, "our predecessor, killed");
     assert!(world.latched().await.is_none());
     sleep(YIELD).await;
@@ -142,7 +144,7 @@ async fn a_dead_predecessors_record_does_not_end_the_step_back() {
 
 #[tokio::test(start_paused = true)]
 async fn the_gate_closes_before_the_latch_is_voided_and_opens_after_it_is_stored() {
-    let mut world = World::new(Phase::Migrate, Some(latch(Phase::Prepare)));
+    let mut world = StatusInputs::new(Phase::Migrate, Some(latch(Phase::Prepare)));
     sleep(Duration::from_secs(1)).await;
     assert!(!world.is_open(), "phase Migrate is not stored yet");
     assert_eq!(world.latched().await, Some(Some(latch(Phase::Migrate))));
@@ -157,7 +159,7 @@ async fn the_gate_closes_before_the_latch_is_voided_and_opens_after_it_is_stored
 
 #[tokio::test(start_paused = true)]
 async fn a_new_main_holder_gets_its_time_although_the_first_was_dead_when_it_was_found() {
-    let mut world = World::new(Phase::Prepare, Some(latch(Phase::Prepare)));
+    let mut world = StatusInputs::new(Phase::Prepare, Some(latch(Phase::Prepare)));
     world.renew(|world| &world.main, "dead");
     sleep(YIELD + Duration::from_secs(1)).await;
     assert!(world.is_open());
@@ -176,8 +178,8 @@ async fn a_new_main_holder_gets_its_time_although_the_first_was_dead_when_it_was
 
 #[tokio::test(start_paused = true)]
 async fn without_one_of_its_sources_the_steward_ends_instead_of_ruling_by_the_past() {
-    let world = World::new(Phase::Migrate, Some(latch(Phase::Migrate)));
-    let World { managers, steward, .. } = world;
+    let world = StatusInputs::new(Phase::Migrate, Some(latch(Phase::Migrate)));
+    let StatusInputs { managers, steward, .. } = world;
     drop(managers);
     tokio::time::timeout(Duration::from_secs(1), steward)
         .await

@@ -20,8 +20,8 @@ where
     let mut elector = server.elector("us");
     let held = elector.acquire(&mut gate).await;
     let start: Start = Box::new(move |permit, stop| work(permit, stop).boxed());
-    let (_, notes) = mpsc::channel(1);
-    Tenure::begin("lease", elector, held, notes, &start)
+    let (_, annotation_changes) = mpsc::channel(1);
+    Tenure::begin("lease", elector, held, annotation_changes, &start)
 }
 
 fn holder(server: &Server) -> String {

@@ -1,25 +1,25 @@
-//! Every write of the controller. Each asks the permit first.
+//! All writes of the controller. Each checks the permit first.
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::Deps;
+use super::deps::Deps;
 use super::error::Waiting;
 use super::plan::Plan;
-use crate::aws_words;
+use crate::aws_errors;
 use crate::events::{EventType, about_node};
 use crate::node_cache::NodeView;
-use crate::node_patch::{self, Part, WriteError};
+use crate::node_write::{self, Part, WriteError};
 
-/// Initializes a Node: its addresses first, then everything else with the end of the taint.
+/// Initializes a Node: first its addresses, then all other fields together with the removal of the taint.
 ///
 /// # Errors
-/// [`WriteError`]; a Node half done is planned again from what it is then.
+/// [`WriteError`]; a partly initialized Node is planned again from its new state.
 pub(super) async fn initialize(deps: &Deps, node: &NodeView, plan: &Plan) -> Result<(), WriteError> {
     tracing::info!(node = node.name(), changes = %plan.notes.join("; "), "initializing the Node");
     if !plan.status.is_empty() {
-        node_patch::patch(&deps.client, &deps.permit, node.name(), Part::Status, &plan.status).await?;
+        node_write::patch(&deps.client, &deps.permit, node.name(), Part::Status, &plan.status).await?;
     }
-    node_patch::patch(&deps.client, &deps.permit, node.name(), Part::Node, &plan.node).await?;
+    node_write::patch(&deps.client, &deps.permit, node.name(), Part::Node, &plan.node).await?;
     let created = node.metadata.creation_timestamp.as_ref().map(|time| time.0);
     if let Some(created) = created {
         deps.metrics.taint_removal_delay.observe(seconds_since(created));
@@ -52,12 +52,12 @@ pub(super) async fn patch(
     part: Part,
     operations: &[serde_json::Value],
 ) -> Result<(), WriteError> {
-    node_patch::patch(&deps.client, &deps.permit, node.name(), part, operations)
+    node_write::patch(&deps.client, &deps.permit, node.name(), part, operations)
         .await
         .map(|_| ())
 }
 
-/// Tells on the Node why it waits.
+/// Emits an Event about a Node that waits.
 pub(super) fn report_waiting(deps: &Deps, node: &NodeView, waiting: &Waiting) {
     let message = format!(
         "The Node is not initialized yet, reason {}: {}",
@@ -75,7 +75,7 @@ pub(super) fn report_waiting(deps: &Deps, node: &NodeView, waiting: &Waiting) {
 
 /// Reports on the Node that a label is missing because the role does not allow a call.
 pub(super) fn report_denied(deps: &Deps, node: &NodeView, label: &str, error: &outrigger_aws::Error) {
-    let message = format!("The Node has no label {label}: {}", aws_words::denied_ec2(error));
+    let message = format!("The Node has no label {label}: {}", aws_errors::denied_ec2(error));
     tracing::warn!(
         node = node.name(),
         operation = error.operation(),
@@ -86,7 +86,7 @@ pub(super) fn report_denied(deps: &Deps, node: &NodeView, label: &str, error: &o
         .record(&deps.permit, &about, EventType::Warning, "LabelUnavailable", &message);
 }
 
-/// Tells on the Node that its addresses are left alone.
+/// Emits an Event about a Node whose addresses are no longer written.
 pub(super) fn report_stopped(deps: &Deps, node: &NodeView) {
     let message = "The addresses of this Node differ from those of its instance and were written back twice by \
                    someone else, such as a kubelet with the in-tree cloud provider; they are left alone until the \
@@ -101,7 +101,7 @@ pub(super) fn report_stopped(deps: &Deps, node: &NodeView) {
     );
 }
 
-/// Tells on the Node that what it lacks is taken away again.
+/// Emits an Event about a Node that is no longer completed.
 pub(super) fn report_incomplete(deps: &Deps, node: &NodeView, notes: &[String]) {
     let message = format!(
         "This Node lacks {}; it was completed twice and someone else took that away, so it is left alone until all \

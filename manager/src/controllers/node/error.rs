@@ -1,16 +1,14 @@
-//! Why a Node waits, and why the controller ends.
+//! Errors of a Node's initialization, and errors that end the controller.
 
 use std::net::IpAddr;
 
 use outrigger_leader::NotLeader;
 
 use crate::node_cache::Address;
-use crate::node_patch::WriteError;
+use crate::node_write::WriteError;
 
-/// Why the controller ended before it was told to.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It may not write any more.
     #[error("the node controller lost its permit to write")]
     NotLeader(#[from] NotLeader),
 }
@@ -18,22 +16,17 @@ pub enum Error {
 /// Why a Node is not initialized yet.
 #[derive(Debug, thiserror::Error)]
 pub enum Waiting {
-    /// EC2 lists no living instance for it (yet).
     #[error("EC2 lists no living instance for this Node (yet); looked for {0}")]
     InstanceNotFound(String),
     /// Several instances have its name.
     #[error("{0} instances have the private DNS name {1:?}; give the kubelet a --provider-id or make the name unique")]
     Ambiguous(usize, String),
-    /// It is not on EC2.
     #[error("{0}")]
     Foreign(String),
-    /// EC2 did not tell the zone.
     #[error("EC2 does not tell the availability zone of {0}")]
     NoZone(String),
-    /// The zone's ID is not known.
     #[error("EC2 does not list the zone {0:?}, so the label topology.k8s.aws/zone-id has no value")]
     UnknownZone(String),
-    /// An address that is none.
     #[error("EC2 gives {0:?} as an IP address, which is none")]
     BadAddress(String),
     /// The kubelet's own IP cannot be read.
@@ -58,10 +51,8 @@ pub enum Waiting {
         /// The addresses that EC2 gives.
         have: Vec<Address>,
     },
-    /// AWS did not answer the question.
     #[error("AWS did not answer: {0}")]
     Cloud(outrigger_aws::Error),
-    /// A write was not done.
     #[error("the Node could not be written: {0}")]
     Write(WriteError),
 }
@@ -88,7 +79,7 @@ impl Waiting {
     }
 }
 
-/// The usual reason why no address of a family is there.
+/// The usual reason why a family has no address.
 fn hint(missing: IpAddr, have: &[Address]) -> &'static str {
     let family_is_there = have
         .iter()

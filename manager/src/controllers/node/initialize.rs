@@ -1,5 +1,5 @@
-//! New Nodes. They are described in groups and written one by one as their group's answer comes; a Node that comes
-//! meanwhile waits for none of them.
+//! Initializes new Nodes. They are described in groups and written one by one. A Node that is created meanwhile waits for
+//! none of them.
 
 use std::collections::BTreeSet;
 use std::collections::HashMap;
@@ -16,31 +16,33 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::deps::Deps;
 use super::desired::ZONE_ID;
-use super::observe::{self, Seen, ZoneIds};
-use super::retry::Waitlist;
-use super::tally::Tally;
-use super::{Deps, Error, Waiting, addresses, apply, desired, plan};
-use crate::instances::Lane;
+use super::desired::addresses;
+use super::error::{Error, Waiting};
+use super::log_summary::LogSummary;
+use super::observe::{self, ObservedHost, ZoneIds};
+use super::retry::RetryQueue;
+use super::{apply, desired, plan};
+use crate::backoff::sleep_until;
+use crate::instances::Priority;
 use crate::metrics::ReasonLabel;
 use crate::node_cache::NodeView;
-use crate::node_patch::{Part, WriteError};
+use crate::node_write::{Part, WriteError};
 
-/// What was just asked need not be asked again; what was asked before a Node's last try must be.
+/// Maximum age of a description: below the first backoff, so that a retry sees a new one.
 const MAX_AGE: Duration = Duration::from_millis(500);
 
-/// Labels repaired at the same time. They concern Nodes that work, so they take few of the API server's hands.
+/// Concurrent repairs of labels. They concern Nodes that work, so there are few.
 const REPAIRS: usize = 4;
 
-/// Name of the queue in metrics `workqueue_*`. A Node waits from the look that finds that it wants something until its
-/// turn comes to be written.
+/// Name of the queue in metrics `workqueue_*`. A Node waits from the observation that it needs work until its write.
 const QUEUE: &str = "Nodes";
 
 type Outcome = (Arc<NodeView>, Result<(), Waiting>);
 type Outcomes = mpsc::UnboundedSender<Outcome>;
 
-/// What many groups share.
-struct Work<'a> {
+struct Shared<'a> {
     deps: &'a Deps,
     zone_ids: &'a ZoneIds,
     stop: &'a CancellationToken,
@@ -48,9 +50,9 @@ struct Work<'a> {
     repair_slots: Semaphore,
 }
 
-/// Initializes Nodes until `stop`; writes that are under way then are finished.
+/// Initializes Nodes until `stop`; writes in flight are finished.
 pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToken) -> Result<(), Error> {
-    let work = Work {
+    let shared = Shared {
         deps,
         zone_ids,
         stop,
@@ -59,7 +61,7 @@ pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToke
     };
     let changes = deps
         .nodes
-        .subscribe_where(|was, is| was.is_some_and(wants) || is.is_some_and(wants));
+        .subscribe_where(|was, is| was.is_some_and(needs_work) || is.is_some_and(needs_work));
     let (done, mut outcomes) = mpsc::unbounded_channel();
     let mut running: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
     let mut state = State::default();
@@ -73,15 +75,15 @@ pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToke
                 result = state.settle_all(deps, outcome, &mut outcomes);
             }
             Some(()) = running.next(), if !running.is_empty() => {}
-            () = sleep_until(window_ends.or_else(|| state.waitlist.next_due())) => {
+            () = sleep_until(window_ends.or_else(|| state.retries.next_due())) => {
                 window_ends = None;
                 let mut names = changes.take();
-                names.extend(state.waitlist.due(Instant::now()));
-                state.begin(&work, names, &done, &running);
+                names.extend(state.retries.due(Instant::now()));
+                state.begin(&shared, names, &done, &running);
             }
             () = changes.changed(), if window_ends.is_none() => window_ends = Some(Instant::now() + deps.window),
-            () = sleep_until(state.tally.due()) => {
-                state.tally.say("Nodes wait for their initialization", Instant::now());
+            () = sleep_until(state.summary.due()) => {
+                state.summary.log("Nodes wait for their initialization", Instant::now());
             }
         }
     }
@@ -96,50 +98,41 @@ pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToke
     result
 }
 
-/// Whether a Node is any business of this flow.
-fn wants(node: &NodeView) -> bool {
+fn needs_work(node: &NodeView) -> bool {
     node.has_taint(taints::UNINITIALIZED) || !plan::repair_labels(node).is_empty()
 }
 
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Who waits, who is being worked on, and what is to be said.
 #[derive(Default)]
 struct State {
-    waitlist: Waitlist,
+    retries: RetryQueue,
     busy: BTreeSet<String>,
-    tally: Tally,
+    summary: LogSummary,
 }
 
 impl State {
-    /// Begins with those of these Nodes that want something now.
+    /// Starts work on those of these Nodes that need it now.
     fn begin<'a>(
         &mut self,
-        work: &'a Work<'a>,
+        shared: &'a Shared<'a>,
         names: BTreeSet<String>,
         done: &Outcomes,
         running: &FuturesUnordered<BoxFuture<'a, ()>>,
     ) {
         let now = Instant::now();
-        let queue = work.deps.metrics.queue(QUEUE);
+        let queue = shared.deps.metrics.queue(QUEUE);
         let mut tainted = Vec::new();
         for name in names {
             if self.busy.contains(&name) {
-                // Its outcome is not known yet; it is looked at again after that.
-                self.waitlist.hold(&name, now);
+                // It is retried after its present outcome is known.
+                self.retries.hold(&name, now);
                 continue;
             }
-            match work.deps.nodes.node(&name) {
+            match shared.deps.nodes.node(&name) {
                 None => {
                     queue.forget(&name);
-                    self.waitlist.forget(&name);
+                    self.retries.forget(&name);
                 }
-                Some(node) if !self.waitlist.may_try(&name, node.uid(), now) => {}
+                Some(node) if !self.retries.may_try(&name, node.uid(), now) => {}
                 Some(node) if node.has_taint(taints::UNINITIALIZED) => {
                     queue.add(&name);
                     self.take(&name, now);
@@ -148,22 +141,22 @@ impl State {
                 Some(node) if !plan::repair_labels(&node).is_empty() => {
                     queue.add(&name);
                     self.take(&name, now);
-                    running.push(repair(work, node, done.clone()).boxed());
+                    running.push(repair(shared, node, done.clone()).boxed());
                 }
-                Some(_) => self.waitlist.forget(&name),
+                Some(_) => self.retries.forget(&name),
             }
         }
         for group in tainted.chunks(MAX_FILTER_VALUES) {
-            running.push(initialize_group(work, group.to_vec(), done.clone()).boxed());
+            running.push(initialize_group(shared, group.to_vec(), done.clone()).boxed());
         }
     }
 
     fn take(&mut self, name: &str, now: Instant) {
-        self.waitlist.hold(name, now);
+        self.retries.hold(name, now);
         self.busy.insert(name.to_owned());
     }
 
-    /// Takes in this outcome and all that are there already, then shows how many wait.
+    /// Settles this outcome and all that are available, then updates the metric of waiting Nodes.
     fn settle_all(
         &mut self,
         deps: &Deps,
@@ -176,7 +169,7 @@ impl State {
             next = outcomes.try_recv().ok();
         }
         deps.metrics.nodes_waiting.clear();
-        for (reason, count) in self.waitlist.by_reason() {
+        for (reason, count) in self.retries.by_reason() {
             deps.metrics
                 .nodes_waiting
                 .get_or_create(&ReasonLabel { reason })
@@ -185,17 +178,17 @@ impl State {
         Ok(())
     }
 
-    /// Takes note of what came out: the Node is done, or waits and why.
+    /// Records an outcome: the Node is done, or waits.
     fn settle(&mut self, deps: &Deps, (node, outcome): Outcome) -> Result<(), Error> {
         let now = Instant::now();
         self.busy.remove(node.name());
         let waiting = match outcome {
             Ok(()) => {
-                self.waitlist.settled(node.name(), node.uid(), now);
+                self.retries.settled(node.name(), node.uid(), now);
                 return Ok(());
             }
             Err(Waiting::Write(WriteError::Gone)) => {
-                self.waitlist.forget(node.name());
+                self.retries.forget(node.name());
                 return Ok(());
             }
             Err(Waiting::Write(WriteError::NotLeader(lost))) => return Err(lost.into()),
@@ -203,36 +196,39 @@ impl State {
         };
         deps.metrics.queue(QUEUE).retry();
         let reason = waiting.reason();
-        let say = self.waitlist.failed(node.name(), node.uid(), reason, now);
-        if say.log {
-            self.tally.add(reason, node.name(), || apply::chain(&waiting));
+        let report = self.retries.failed(node.name(), node.uid(), reason, now);
+        if report.log {
+            self.summary.add(reason, node.name(), || apply::chain(&waiting));
         }
-        if say.event {
+        if report.event {
             apply::report_waiting(deps, &node, &waiting);
         }
         Ok(())
     }
 }
 
-async fn initialize_group(work: &Work<'_>, nodes: Vec<Arc<NodeView>>, done: Outcomes) {
-    let deps = work.deps;
+async fn initialize_group(shared: &Shared<'_>, nodes: Vec<Arc<NodeView>>, done: Outcomes) {
+    let deps = shared.deps;
     let question = async {
-        let seen = observe::hosts(deps, nodes, Lane::Initialize, MAX_AGE).await;
-        let zones = work.zone_ids.covering(deps.ec2.as_ref(), Lane::Initialize, &seen).await;
+        let seen = observe::hosts(deps, nodes, Priority::Initialize, MAX_AGE).await;
+        let zones = shared
+            .zone_ids
+            .covering(deps.ec2.as_ref(), Priority::Initialize, &seen)
+            .await;
         (seen, zones)
     };
-    // A question to AWS may be dropped at the end, a write may not.
-    let Some((seen, (zones, failed))) = work.stop.run_until_cancelled(question).await else {
+    // A read may be cancelled at the end, a write may not.
+    let Some((seen, (zones, failed))) = shared.stop.run_until_cancelled(question).await else {
         return;
     };
     let tell = |outcome: Outcome| {
-        // Nobody listens only once the flow has ended, which waits for this group.
+        // The receiver lives until this group has ended.
         let _ = done.send(outcome);
     };
     let (seen, zones, failed, tell) = (seen, &zones, &failed, &tell);
     futures::stream::iter(seen)
         .for_each_concurrent(deps.initializations.max(1), |(node, host)| async move {
-            let (Ok(_slot), false) = (work.slots.acquire().await, work.stop.is_cancelled()) else {
+            let (Ok(_slot), false) = (shared.slots.acquire().await, shared.stop.is_cancelled()) else {
                 return;
             };
             let _working = deps.metrics.queue(QUEUE).start(node.name());
@@ -244,13 +240,13 @@ async fn initialize_group(work: &Work<'_>, nodes: Vec<Arc<NodeView>>, done: Outc
 
 async fn initialize_one(
     deps: &Deps,
-    (node, host): Seen,
+    (node, host): ObservedHost,
     (zones, failed): (&HashMap<String, String>, Option<&AwsError>),
 ) -> Result<(), Waiting> {
     let host = host?;
     let wanted = match desired::desired(&node, &host, &deps.place, Some(zones)) {
         Err(Waiting::UnknownZone(zone)) => match failed {
-            // Only a label needs the zone's ID; a role without this permission must not keep the Node tainted.
+            // Only a label needs the zone's ID, so a missing permission must not keep the Node tainted.
             Some(error) if error.kind() == AwsKind::AccessDenied => {
                 apply::report_denied(deps, &node, ZONE_ID, error);
                 desired::desired(&node, &host, &deps.place, None)?
@@ -265,13 +261,13 @@ async fn initialize_one(
     apply::initialize(deps, &node, &plan).await.map_err(Waiting::Write)
 }
 
-async fn repair(work: &Work<'_>, node: Arc<NodeView>, done: Outcomes) {
-    let (Ok(_slot), false) = (work.repair_slots.acquire().await, work.stop.is_cancelled()) else {
+async fn repair(shared: &Shared<'_>, node: Arc<NodeView>, done: Outcomes) {
+    let (Ok(_slot), false) = (shared.repair_slots.acquire().await, shared.stop.is_cancelled()) else {
         return;
     };
-    let _working = work.deps.metrics.queue(QUEUE).start(node.name());
+    let _working = shared.deps.metrics.queue(QUEUE).start(node.name());
     let operations = plan::repair_labels(&node);
-    let written = apply::patch(work.deps, &node, Part::Node, &operations).await;
-    // As above.
+    let written = apply::patch(shared.deps, &node, Part::Node, &operations).await;
+    // The receiver lives until this repair has ended.
     let _ = done.send((node, written.map_err(Waiting::Write)));
 }

@@ -1,4 +1,4 @@
-//! Everything the controller reads: instances by one batched question, and the IDs of zones.
+//! All reads of the controller: instances, in batches, and the IDs of zones.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,29 +7,34 @@ use std::time::Duration;
 use outrigger_aws::{Ec2, Error, InstanceState};
 use tokio::sync::Mutex;
 
-use super::Deps;
+use super::deps::Deps;
 use super::desired::ZONE_ID;
 use super::error::Waiting;
 use super::host::Host;
-use crate::instances::{Answer, FoundBy, Lane, Target, found_by};
+use crate::instances::{Answer, FoundBy, Priority, Target, found_by};
 use crate::node_cache::NodeView;
 
-/// A Node and what it runs on, or why that is not known.
-pub(super) type Seen = (Arc<NodeView>, Result<Host, Waiting>);
+/// A Node and its host, or why the host is unknown.
+pub(super) type ObservedHost = (Arc<NodeView>, Result<Host, Waiting>);
 
-/// Finds what many Nodes run on. Answers that are younger than `max_age` serve.
-pub(super) async fn hosts(deps: &Deps, nodes: Vec<Arc<NodeView>>, lane: Lane, max_age: Duration) -> Vec<Seen> {
-    let answers = deps.instances.describe(nodes, lane, max_age).await;
+/// Describes the hosts of Nodes. Cached descriptions younger than `max_age` are used.
+pub(super) async fn hosts(
+    deps: &Deps,
+    nodes: Vec<Arc<NodeView>>,
+    priority: Priority,
+    max_age: Duration,
+) -> Vec<ObservedHost> {
+    let answers = deps.instances.describe(nodes, priority, max_age).await;
     answers
         .into_iter()
         .map(|(node, answer)| {
-            let seen = living(&node, answer, lane);
+            let seen = living(&node, answer, priority);
             (node, seen)
         })
         .collect()
 }
 
-fn living(node: &NodeView, answer: Answer, lane: Lane) -> Result<Host, Waiting> {
+fn living(node: &NodeView, answer: Answer, priority: Priority) -> Result<Host, Waiting> {
     let wanted = || Target::of(node).to_string();
     match answer {
         Answer::Found(instance) if instance.state == Some(InstanceState::Terminated) => {
@@ -37,8 +42,8 @@ fn living(node: &NodeView, answer: Answer, lane: Lane) -> Result<Host, Waiting> 
         }
         Answer::Found(instance) => {
             let by = found_by(node, &instance);
-            if lane == Lane::Initialize && matches!(by, FoundBy::IdInName | FoundBy::Ip) {
-                tracing::info!(node = node.name(), instance = %instance.id, %by, "its name is no private DNS name; the instance was found");
+            if priority == Priority::Initialize && matches!(by, FoundBy::IdInName | FoundBy::Ip) {
+                tracing::info!(node = node.name(), instance = %instance.id, %by, "the Node's name is not a private DNS name; found its instance");
             }
             Ok(Host::Instance(instance))
         }
@@ -50,21 +55,20 @@ fn living(node: &NodeView, answer: Answer, lane: Lane) -> Result<Host, Waiting> 
     }
 }
 
-/// The IDs of the region's zones, asked once and again only when a zone is met that is not among them.
+/// The IDs of the region's zones, listed once, and again for an unknown zone.
 #[derive(Debug, Default)]
 pub(super) struct ZoneIds {
     known: Mutex<Arc<HashMap<String, String>>>,
 }
 
 impl ZoneIds {
-    /// The IDs, fetched first if one of these Nodes needs one that is not known; and the error of AWS where it did not
-    /// list them, which concerns only the Nodes that need one. Whoever comes while they are fetched waits for the same
-    /// answer.
+    /// The IDs, listed first if one of these Nodes needs an unknown one; and the error if the list failed, which concerns
+    /// only the Nodes that need an unknown ID. Concurrent callers wait for the same list.
     pub(super) async fn covering(
         &self,
         ec2: &dyn Ec2,
-        lane: Lane,
-        seen: &[Seen],
+        priority: Priority,
+        seen: &[ObservedHost],
     ) -> (Arc<HashMap<String, String>>, Option<Error>) {
         let mut known = self.known.lock().await;
         let needed = seen.iter().any(|(node, host)| {
@@ -74,7 +78,7 @@ impl ZoneIds {
         if !needed {
             return (Arc::clone(&known), None);
         }
-        match lane.run(ec2.availability_zones()).await {
+        match priority.run(ec2.availability_zones()).await {
             Ok(zones) => {
                 let ids = zones.into_iter().filter_map(|zone| Some((zone.name, zone.id?)));
                 let old = known.iter().map(|(zone, id)| (zone.clone(), id.clone()));

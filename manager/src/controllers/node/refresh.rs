@@ -1,5 +1,5 @@
-//! Nodes that are initialized: their addresses stay true, and what they lack is completed. All of them at every
-//! period; one that turns up incomplete, soon.
+//! Refreshes initialized Nodes: updates addresses and completes missing fields. All Nodes in each period; a Node that
+//! becomes incomplete, soon.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -11,37 +11,39 @@ use serde_json::Value;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::complete::{complete, lacks_something};
+use super::deps::Deps;
+use super::desired::addresses;
+use super::error::{Error, Waiting};
 use super::host::Host;
-use super::observe::{self, Seen, ZoneIds};
-use super::rewrites::{Complete, Completions, Refresh, Rewrites};
-use super::tally::Tally;
-use super::{Deps, Error, Waiting, addresses, apply, desired};
-use crate::instances::{Lane, Target};
+use super::log_summary::LogSummary;
+use super::observe::{self, ObservedHost, ZoneIds};
+use super::plan::completion::{complete, lacks_something};
+use super::plan::rewrite_limit::{AddressAction, AddressRewrites, CompletionAction, Completions};
+use super::{apply, desired};
+use crate::instances::{Priority, Target};
 use crate::metrics::KindLabel;
 use crate::node_cache::NodeView;
-use crate::node_patch::{Part, WriteError};
+use crate::node_write::{Part, WriteError};
 
 /// Nodes described and compared at once: as many as one call can ask for.
 const GROUP: usize = 1000;
 
-/// What was asked less than this ago serves.
+/// Maximum age of descriptions.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// How long a Node that turned up incomplete is left to whoever is still writing it.
+/// How long other writers have time to complete a Node.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// When a Node that someone else wrote at the same time is looked at again.
+/// Backoff after a conflict with another writer.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// What is remembered from one pass to the next.
 #[derive(Debug, Default)]
-struct Memory {
-    rewrites: Rewrites,
+struct State {
+    rewrites: AddressRewrites,
     completions: Completions,
-    /// Nodes that were looked at because they are incomplete, by UID, since the last look at all.
+    /// UIDs of incomplete Nodes that were reconciled since the last full pass.
     tried: HashSet<String>,
-    /// Names of Nodes that someone else wrote at the same time.
+    /// Names of Nodes with a conflict.
     again: BTreeSet<String>,
 }
 
@@ -59,50 +61,50 @@ pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToke
     let changes = deps
         .nodes
         .subscribe_where(move |_, is| is.is_some_and(|node| lacks_something(node, *external.borrow())));
-    let mut memory = Memory::default();
+    let mut state = State::default();
     let mut ticks = tokio::time::interval(deps.refresh_period.max(Duration::from_secs(1)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let nodes = tokio::select! {
-            // A look at all Nodes goes before one at some of them, which it includes: at the start, both are due.
+            // A full pass includes the incomplete Nodes, so it comes first: at the start, both are due.
             biased;
             () = stop.cancelled() => return Ok(()),
             _ = ticks.tick() => {
                 drop(changes.take());
-                all(deps, &mut memory)
+                all(deps, &mut state)
             }
             () = changes.changed() => {
                 if stop.run_until_cancelled(tokio::time::sleep(SETTLE)).await.is_none() {
                     return Ok(());
                 }
-                incomplete(deps, changes.take(), &mut memory)
+                incomplete(deps, changes.take(), &mut state)
             }
-            () = tokio::time::sleep(AGAIN), if !memory.again.is_empty() => {
-                let names = std::mem::take(&mut memory.again);
-                incomplete(deps, names, &mut memory)
+            () = tokio::time::sleep(AGAIN), if !state.again.is_empty() => {
+                let names = std::mem::take(&mut state.again);
+                incomplete(deps, names, &mut state)
             }
         };
         for group in nodes.chunks(GROUP) {
-            pass(deps, zone_ids, group.to_vec(), &mut memory, stop).await?;
+            pass(deps, zone_ids, group.to_vec(), &mut state, stop).await?;
         }
         deps.metrics
             .address_rewrites_stopped
-            .set(i64::try_from(memory.rewrites.stopped()).unwrap_or(i64::MAX));
+            .set(i64::try_from(state.rewrites.stopped()).unwrap_or(i64::MAX));
     }
 }
 
-fn all(deps: &Deps, memory: &mut Memory) -> Vec<Arc<NodeView>> {
+fn all(deps: &Deps, state: &mut State) -> Vec<Arc<NodeView>> {
     let mut nodes = deps.nodes.snapshot();
     let uids: BTreeSet<&str> = nodes.iter().map(|node| node.uid()).collect();
-    memory.rewrites.retain(&uids);
-    memory.completions.retain(&uids);
-    memory.tried.clear();
+    state.rewrites.retain(&uids);
+    state.completions.retain(&uids);
+    state.tried.clear();
     count_kinds(deps, &nodes);
     nodes.retain(|node| !node.has_taint(taints::UNINITIALIZED));
     nodes
 }
 
-/// Nodes that this manager has nothing to do with are not forgotten: they are counted.
+/// Counts all Nodes, including those that are not managed.
 fn count_kinds(deps: &Deps, nodes: &[Arc<NodeView>]) {
     let mut counts = HashMap::from(Target::KINDS.map(|kind| (kind, 0)));
     for node in nodes {
@@ -113,12 +115,12 @@ fn count_kinds(deps: &Deps, nodes: &[Arc<NodeView>]) {
     }
 }
 
-fn incomplete(deps: &Deps, names: BTreeSet<String>, memory: &mut Memory) -> Vec<Arc<NodeView>> {
+fn incomplete(deps: &Deps, names: BTreeSet<String>, state: &mut State) -> Vec<Arc<NodeView>> {
     let external = *deps.kubelets_external.borrow();
     names
         .iter()
         .filter_map(|name| deps.nodes.node(name))
-        .filter(|node| lacks_something(node, external) && memory.tried.insert(node.uid().to_owned()))
+        .filter(|node| lacks_something(node, external) && state.tried.insert(node.uid().to_owned()))
         .collect()
 }
 
@@ -126,13 +128,13 @@ async fn pass(
     deps: &Deps,
     zone_ids: &ZoneIds,
     nodes: Vec<Arc<NodeView>>,
-    memory: &mut Memory,
+    state: &mut State,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
-    let mut tally = Tally::default();
+    let mut summary = LogSummary::default();
     let question = async {
-        let seen = observe::hosts(deps, nodes, Lane::Refresh, MAX_AGE).await;
-        let zones = zones(deps, zone_ids, &seen, &mut tally).await;
+        let seen = observe::hosts(deps, nodes, Priority::Refresh, MAX_AGE).await;
+        let zones = zones(deps, zone_ids, &seen, &mut summary).await;
         (seen, zones)
     };
     let Some((seen, zones)) = stop.run_until_cancelled(question).await else {
@@ -142,31 +144,36 @@ async fn pass(
     let mut writes = Vec::new();
     for (node, host) in seen {
         let planned = host.and_then(|host| {
-            writes.extend(completion(deps, &node, &host, &zones, external, memory)?);
-            refreshed(deps, &node, &host, external, memory)
+            writes.extend(completion(deps, &node, &host, &zones, external, state)?);
+            refreshed(deps, &node, &host, external, state)
         });
         match planned {
             Ok(write) => writes.extend(write),
             Err(Waiting::Foreign(_)) => {}
-            Err(waiting) => tally.add(waiting.reason(), node.name(), || apply::chain(&waiting)),
+            Err(waiting) => summary.add(waiting.reason(), node.name(), || apply::chain(&waiting)),
         }
     }
     // One after the other: the first holds only for a Node as it was seen.
     let (completions, addresses) = writes.into_iter().partition(|write: &Write| write.part == Part::Node);
-    write_all(deps, completions, memory, &mut tally, stop).await?;
-    write_all(deps, addresses, memory, &mut tally, stop).await?;
-    tally.say("Nodes are not refreshed", Instant::now());
+    write_all(deps, completions, state, &mut summary, stop).await?;
+    write_all(deps, addresses, state, &mut summary, stop).await?;
+    summary.log("Nodes are not refreshed", Instant::now());
     Ok(())
 }
 
 /// The IDs of zones, where an initialized Node may lack its own. No answer is no reason to leave the rest.
-async fn zones(deps: &Deps, zone_ids: &ZoneIds, seen: &[Seen], tally: &mut Tally) -> Arc<HashMap<String, String>> {
+async fn zones(
+    deps: &Deps,
+    zone_ids: &ZoneIds,
+    seen: &[ObservedHost],
+    summary: &mut LogSummary,
+) -> Arc<HashMap<String, String>> {
     if !*deps.kubelets_external.borrow() {
         return Arc::default();
     }
-    let (zones, failed) = zone_ids.covering(deps.ec2.as_ref(), Lane::Refresh, seen).await;
+    let (zones, failed) = zone_ids.covering(deps.ec2.as_ref(), Priority::Refresh, seen).await;
     if let Some(error) = failed {
-        tally.add("Zones", "any", || error.to_string());
+        summary.add("Zones", "any", || error.to_string());
     }
     zones
 }
@@ -178,10 +185,10 @@ fn completion(
     host: &Host,
     zones: &HashMap<String, String>,
     external: bool,
-    memory: &mut Memory,
+    state: &mut State,
 ) -> Result<Option<Write>, Waiting> {
     if !lacks_something(node, external) {
-        memory.completions.is_complete(node);
+        state.completions.is_complete(node);
         return Ok(None);
     }
     let known = host.zone().is_some_and(|zone| zones.contains_key(zone));
@@ -190,14 +197,14 @@ fn completion(
     if completion.operations.is_empty() {
         return Ok(None);
     }
-    match memory.completions.decide(node, external) {
-        Complete::Write => Ok(Some(Write {
+    match state.completions.decide(node, external) {
+        CompletionAction::Write => Ok(Some(Write {
             node: Arc::clone(node),
             part: Part::Node,
             operations: completion.operations,
             notes: completion.notes.join("; "),
         })),
-        Complete::Stop { first } => {
+        CompletionAction::Stop { first } => {
             if first {
                 apply::report_incomplete(deps, node, &completion.notes);
             }
@@ -212,16 +219,16 @@ fn refreshed(
     node: &Arc<NodeView>,
     host: &Host,
     external: bool,
-    memory: &mut Memory,
+    state: &mut State,
 ) -> Result<Option<Write>, Waiting> {
     let wanted = addresses::addresses(node, host, &deps.place.families)?;
-    match memory.rewrites.decide(node, &wanted, external) {
-        Refresh::Keep | Refresh::Stop { first: false } => Ok(None),
-        Refresh::Stop { first: true } => {
+    match state.rewrites.decide(node, &wanted, external) {
+        AddressAction::Keep | AddressAction::Stop { first: false } => Ok(None),
+        AddressAction::Stop { first: true } => {
             apply::report_stopped(deps, node);
             Ok(None)
         }
-        Refresh::Write(operations) => Ok(Some(Write {
+        AddressAction::Write(operations) => Ok(Some(Write {
             node: Arc::clone(node),
             part: Part::Status,
             operations,
@@ -234,8 +241,8 @@ fn refreshed(
 async fn write_all(
     deps: &Deps,
     writes: Vec<Write>,
-    memory: &mut Memory,
-    tally: &mut Tally,
+    state: &mut State,
+    summary: &mut LogSummary,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     let done: Vec<(Write, Result<(), WriteError>)> = futures::stream::iter(writes)
@@ -250,16 +257,16 @@ async fn write_all(
         .await;
     for (write, written) in done {
         match (written, write.part) {
-            (Ok(()), Part::Status) => memory.rewrites.written(&write.node),
-            (Ok(()), Part::Node) => memory.completions.written(&write.node),
+            (Ok(()), Part::Status) => state.rewrites.written(&write.node),
+            (Ok(()), Part::Node) => state.completions.written(&write.node),
             (Err(WriteError::NotLeader(lost)), _) => return Err(lost.into()),
             (Err(WriteError::Gone), _) => {}
             (Err(error), _) => {
                 if matches!(error, WriteError::Conflict(_)) {
-                    memory.tried.remove(write.node.uid());
-                    memory.again.insert(write.node.name().to_owned());
+                    state.tried.remove(write.node.uid());
+                    state.again.insert(write.node.name().to_owned());
                 }
-                tally.add("WriteError", write.node.name(), || apply::chain(&error));
+                summary.add("WriteError", write.node.name(), || apply::chain(&error));
             }
         }
     }

@@ -1,27 +1,25 @@
-//! When a Node that waits is looked at again. Pure: the time is an argument.
+//! When a Node that failed is retried. Pure: the time is an argument.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// First pause after a failure.
-const FIRST: Duration = Duration::from_secs(1);
-/// Longest pause.
-const LONGEST: Duration = Duration::from_secs(60);
-/// Longest pause after AWS did not answer. One question asks for all Nodes that wait, so it is cheap, and new Nodes
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
+/// Longest backoff while AWS does not answer. One call describes all waiting Nodes, so a retry is cheap, and new Nodes
 /// must not stay unschedulable long after AWS answers again.
-const LONGEST_WITHOUT_ANSWER: Duration = Duration::from_secs(5);
-/// First pause after someone else's write came between.
-const CONFLICT: Duration = Duration::from_millis(100);
+const MAX_BACKOFF_WITHOUT_ANSWER: Duration = Duration::from_secs(5);
+/// First backoff after a conflict with another writer.
+const CONFLICT_BACKOFF: Duration = Duration::from_millis(100);
 /// Longer than any work on a Node takes.
 const HOLD: Duration = Duration::from_secs(3600);
-/// How long a Node may wait before its Event says why.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a Node waits before an Event reports the reason.
+const EVENT_AFTER: Duration = Duration::from_secs(30);
 
-/// Nodes that wait, by name.
+/// Waiting Nodes, by name.
 #[derive(Debug, Default)]
-pub struct Waitlist {
+pub struct RetryQueue {
     nodes: HashMap<String, Entry>,
 }
 
@@ -35,17 +33,17 @@ struct Entry {
     reported: Option<&'static str>,
 }
 
-/// What is worth saying about a failure.
+/// How to report a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Say {
-    /// The reason is another than last time: a line in the log.
+pub struct Report {
+    /// Log it: the reason differs from the last one.
     pub log: bool,
-    /// The Node has waited long for this reason: an Event.
+    /// Emit an Event: the Node has waited long for this reason.
     pub event: bool,
 }
 
-impl Waitlist {
-    /// Whether a Node may be tried now. A Node of another UID starts afresh.
+impl RetryQueue {
+    /// Whether a Node may be tried now. A Node of another UID starts without backoff.
     #[must_use]
     pub fn may_try(&self, name: &str, uid: &str, now: Instant) -> bool {
         self.nodes
@@ -53,15 +51,15 @@ impl Waitlist {
             .is_none_or(|entry| entry.uid != uid || entry.due <= now)
     }
 
-    /// A Node that is being worked on is not due before that has come out.
+    /// A Node in progress is not due before its result is known.
     pub fn hold(&mut self, name: &str, now: Instant) {
         if let Some(entry) = self.nodes.get_mut(name) {
             entry.due = now + HOLD;
         }
     }
 
-    /// Notes a failure: the next try comes after a pause that doubles.
-    pub fn failed(&mut self, name: &str, uid: &str, reason: &'static str, now: Instant) -> Say {
+    /// Records a failure: each one doubles the backoff.
+    pub fn failed(&mut self, name: &str, uid: &str, reason: &'static str, now: Instant) -> Report {
         let fresh = || Entry {
             uid: uid.to_owned(),
             failures: 0,
@@ -76,44 +74,45 @@ impl Waitlist {
         }
         let log = entry.reason != reason;
         if log {
-            entry.failures = 0; // what went wrong before is over: a minute without AWS must not make a conflict wait
+            entry.failures = 0; // the former reason is over: its backoff must not delay a conflict
         }
-        let first = if reason == "Conflict" { CONFLICT } else { FIRST };
-        let longest = match reason {
-            "Throttled" | "CloudError" => LONGEST_WITHOUT_ANSWER,
-            _ => LONGEST,
+        let first = if reason == "Conflict" {
+            CONFLICT_BACKOFF
+        } else {
+            FIRST_BACKOFF
         };
-        let pause = first.saturating_mul(1 << entry.failures.min(10)).min(longest);
+        let longest = match reason {
+            "Throttled" | "CloudError" => MAX_BACKOFF_WITHOUT_ANSWER,
+            _ => MAX_BACKOFF,
+        };
+        let backoff = first.saturating_mul(1 << entry.failures.min(10)).min(longest);
         entry.failures += 1;
-        entry.due = now + pause;
+        entry.due = now + backoff;
         entry.reason = reason;
-        let event = now.duration_since(entry.since) >= PATIENCE && entry.reported != Some(reason);
+        let event = now.duration_since(entry.since) >= EVENT_AFTER && entry.reported != Some(reason);
         if event {
             entry.reported = Some(reason);
         }
-        Say { log, event }
+        Report { log, event }
     }
 
-    /// Notes that a Node was just initialized. The cache may still show it with its taint for a moment, which must
-    /// not be taken for a new one.
+    /// Records that a Node was initialized. The cache may still show its taint for a moment.
     pub fn settled(&mut self, name: &str, uid: &str, now: Instant) {
         let entry = Entry {
             uid: uid.to_owned(),
             failures: 0,
             since: now,
-            due: now + FIRST,
+            due: now + FIRST_BACKOFF,
             reason: "",
             reported: None,
         };
         self.nodes.insert(name.to_owned(), entry);
     }
 
-    /// Forgets a Node that waits no more.
     pub fn forget(&mut self, name: &str) {
         self.nodes.remove(name);
     }
 
-    /// The names that are due.
     #[must_use]
     pub fn due(&self, now: Instant) -> BTreeSet<String> {
         self.nodes
@@ -123,13 +122,12 @@ impl Waitlist {
             .collect()
     }
 
-    /// When the next one is due.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         self.nodes.values().map(|entry| entry.due).min()
     }
 
-    /// How many wait, by reason.
+    /// The number of waiting Nodes, by reason.
     #[must_use]
     pub fn by_reason(&self) -> BTreeMap<&'static str, i64> {
         let mut counts = BTreeMap::new();
@@ -146,32 +144,32 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_minute_and_the_reason_is_said_once() {
-        let mut list = Waitlist::default();
+        let mut list = RetryQueue::default();
         let start = Instant::now();
         assert_eq!(
             list.failed("n", "u", "InstanceNotFound", start),
-            Say {
+            Report {
                 log: true,
                 event: false
             }
         );
         assert!(!list.may_try("n", "u", start));
-        assert!(list.may_try("n", "u", start + FIRST));
+        assert!(list.may_try("n", "u", start + FIRST_BACKOFF));
         assert!(
             list.may_try("n", "another", start),
             "a new Node of the same name does not wait"
         );
-        let late = start + PATIENCE;
+        let late = start + EVENT_AFTER;
         assert_eq!(
             list.failed("n", "u", "InstanceNotFound", late),
-            Say {
+            Report {
                 log: false,
                 event: true
             }
         );
         assert_eq!(
             list.failed("n", "u", "InstanceNotFound", late),
-            Say {
+            Report {
                 log: false,
                 event: false
             }
@@ -179,38 +177,42 @@ mod tests {
         for _ in 0..20 {
             list.failed("n", "u", "InstanceNotFound", late);
         }
-        assert_eq!(list.next_due(), Some(late + LONGEST));
+        assert_eq!(list.next_due(), Some(late + MAX_BACKOFF));
         assert_eq!(list.by_reason(), BTreeMap::from([("InstanceNotFound", 1)]));
     }
 
     #[test]
     fn while_aws_does_not_answer_pauses_stay_short() {
-        let mut list = Waitlist::default();
+        let mut list = RetryQueue::default();
         let now = Instant::now();
         for reason in ["Throttled", "CloudError"] {
             for _ in 0..20 {
                 list.failed("n", "u", reason, now);
             }
-            assert_eq!(list.next_due(), Some(now + LONGEST_WITHOUT_ANSWER), "{reason}");
+            assert_eq!(list.next_due(), Some(now + MAX_BACKOFF_WITHOUT_ANSWER), "{reason}");
         }
         list.failed("n", "u", "Conflict", now);
-        assert_eq!(list.next_due(), Some(now + CONFLICT), "another trouble starts afresh");
+        assert_eq!(
+            list.next_due(),
+            Some(now + CONFLICT_BACKOFF),
+            "another trouble starts afresh"
+        );
         for _ in 0..20 {
             list.failed("n", "u", "AccessDenied", now);
         }
-        assert_eq!(list.next_due(), Some(now + LONGEST), "people have to act first");
+        assert_eq!(list.next_due(), Some(now + MAX_BACKOFF), "people have to act first");
     }
 
     #[test]
     fn a_conflict_is_tried_again_soon() {
-        let mut list = Waitlist::default();
+        let mut list = RetryQueue::default();
         let now = Instant::now();
         list.failed("n", "u", "Conflict", now);
-        assert_eq!(list.due(now + CONFLICT), BTreeSet::from(["n".to_owned()]));
+        assert_eq!(list.due(now + CONFLICT_BACKOFF), BTreeSet::from(["n".to_owned()]));
         list.hold("n", now);
-        assert!(list.due(now + CONFLICT).is_empty(), "it is being worked on");
+        assert!(list.due(now + CONFLICT_BACKOFF).is_empty(), "it is being worked on");
         list.failed("n", "u", "Conflict", now);
-        assert_eq!(list.due(now + 2 * CONFLICT), BTreeSet::from(["n".to_owned()]));
+        assert_eq!(list.due(now + 2 * CONFLICT_BACKOFF), BTreeSet::from(["n".to_owned()]));
         list.forget("n");
         assert_eq!(list.next_due(), None);
     }

@@ -7,8 +7,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
-use super::ledger::Ledger;
-use super::slots::Slots;
+use super::allocator::Allocator;
+use super::cidr_set::CidrSet;
 use crate::metrics::{Metrics, ReasonLabel};
 
 type Labels = Vec<(String, String)>;
@@ -29,8 +29,8 @@ fn tries() -> Histogram {
     Histogram::new(exponential_buckets(1.0, 5.0, 5))
 }
 
-fn label(slots: &Slots) -> Labels {
-    vec![("clusterCIDR".into(), slots.cluster().to_string())]
+fn label(cidr_set: &CidrSet) -> Labels {
+    vec![("clusterCIDR".into(), cidr_set.cluster().to_string())]
 }
 
 impl IpamMetrics {
@@ -88,24 +88,24 @@ impl IpamMetrics {
     }
 
     /// How many were passed over, for each range of the cluster.
-    pub(super) fn tried(&self, ledger: &Ledger, skipped: &[u32]) {
-        for (slots, skipped) in ledger.sets().iter().zip(skipped) {
-            self.tries.get_or_create(&label(slots)).observe(f64::from(*skipped));
+    pub(super) fn tried(&self, allocator: &Allocator, skipped: &[u32]) {
+        for (cidr_set, skipped) in allocator.sets().iter().zip(skipped) {
+            self.tries.get_or_create(&label(cidr_set)).observe(f64::from(*skipped));
         }
     }
 
     /// Brings all but the tries up to date.
-    pub(super) fn update(&self, ledger: &mut Ledger) {
-        let moves = ledger.take_moves();
-        for (slots, moves) in ledger.sets().iter().zip(moves) {
-            let label = label(slots);
-            self.allocations.get_or_create(&label).inc_by(moves.taken);
-            self.releases.get_or_create(&label).inc_by(moves.released);
-            self.most.get_or_create(&label).set(i64::from(slots.count()));
-            let usage = f64::from(slots.taken()) / f64::from(slots.count());
+    pub(super) fn update(&self, allocator: &mut Allocator) {
+        let changes = allocator.take_changes();
+        for (cidr_set, changes) in allocator.sets().iter().zip(changes) {
+            let label = label(cidr_set);
+            self.allocations.get_or_create(&label).inc_by(changes.taken);
+            self.releases.get_or_create(&label).inc_by(changes.released);
+            self.most.get_or_create(&label).set(i64::from(cidr_set.count()));
+            let usage = f64::from(cidr_set.taken()) / f64::from(cidr_set.count());
             self.usage.get_or_create(&label).set(usage);
         }
-        for (reason, count) in ledger.problems() {
+        for (reason, count) in allocator.problems() {
             self.problems.get_or_create(&ReasonLabel { reason }).set(*count);
         }
     }

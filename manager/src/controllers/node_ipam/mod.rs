@@ -1,174 +1,133 @@
-//! The node IPAM controller: gives each Node ranges for its Pods out of the cluster's, one of each family, as
-//! kube-controller-manager's range allocator does.
+//! The node IPAM controller. It assigns CIDRs for Pods to each Node, one of each family, as the range allocator of
+//! kube-controller-manager does.
 //!
 //! ```text
-//! full list ───────────────▶ ledger (pure) ─ranges─▶ patch of spec.podCIDRs
-//! node cache ─names─▶ plan ─▶   ▲                       │ whatever comes out, the range stays this Node's
-//!                               └──────── seen ─────────┘
+//! full list ───────────────▶ allocator (pure) ─ranges─▶ patch of spec.podCIDRs
+//! node cache ─names─▶ plan ─▶   ▲                          │ in any case the CIDR stays allocated to the Node
+//!                               └─────── observe ──────────┘
 //! ```
 //!
-//! The ledger starts from a full list that is read after the lease was gained, before anything is given: a cache may
-//! be behind what the last holder wrote. What may be given to whom is decided in [`ledger`]; ranges once set cannot be
-//! changed, so a Node with wrong ones is reported and left alone.
+//! The allocator starts from a full list, read after the lease was acquired and before the first allocation: the cache may
+//! lag behind the writes of the last holder. The API server rejects changes of CIDRs, so a Node with wrong CIDRs is
+//! reported and stays unchanged.
 
+pub mod allocator;
 mod apply;
-pub mod ledger;
+pub mod cidr_set;
+mod deps;
+mod error;
 mod metrics;
 mod observe;
-pub mod slots;
-mod work;
+mod worker;
 
 use std::time::Duration;
 
-use ipnet::IpNet;
-use outrigger_leader::{NotLeader, Permit};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::sleep_until;
-use crate::events::Recorder;
-use crate::node_cache::{NodeCache, NodeView};
-use ledger::Ledger;
+use crate::node_cache::NodeView;
+use allocator::Allocator;
+use cidr_set::CidrSet;
+pub use deps::{ClusterRange, Deps};
+pub use error::Error;
 pub use metrics::IpamMetrics;
-use slots::Slots;
-use work::Work;
+use worker::Worker;
 
 /// Source of this controller's Events; kube-controller-manager's is the same.
 pub const EVENT_COMPONENT: &str = "cidrAllocator";
 
-/// Pause before a further full list, where one is needed.
-const LIST_AGAIN: Duration = Duration::from_secs(60);
-/// Pause after a first full list that failed; doubles up to [`LIST_AGAIN`].
+/// Time between full lists, while they are needed.
+const LIST_PERIOD: Duration = Duration::from_secs(60);
+/// First backoff after the first full list failed; doubles up to [`LIST_PERIOD`].
 const LIST_RETRY: Duration = Duration::from_secs(1);
-/// How long one full list may take.
-const LIST_LIMIT: Duration = Duration::from_secs(60);
-
-/// A range of the cluster and the length of the Nodes' prefixes in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClusterRange {
-    /// The range.
-    pub cluster: IpNet,
-    /// Prefix length of each Node's.
-    pub node_prefix: u8,
-}
-
-/// What the controller works with.
-#[derive(Clone)]
-pub struct Deps {
-    /// Client for the list and for writes.
-    pub client: kube::Client,
-    /// The Nodes; filled by someone else.
-    pub nodes: NodeCache,
-    /// The cluster's ranges, at most one of each family.
-    pub ranges: Vec<ClusterRange>,
-    /// Ranges that are never given: those of Services.
-    pub excluded: Vec<IpNet>,
-    /// Metrics.
-    pub metrics: IpamMetrics,
-    /// Events, of component [`EVENT_COMPONENT`].
-    pub events: Recorder,
-    /// The right to write.
-    pub permit: Permit,
-}
-
-/// Why the controller ended before it was told to.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// It may not write any more.
-    #[error("the node IPAM controller lost its permit to write")]
-    NotLeader(#[from] NotLeader),
-    /// The flags are checked at start, so this should not be.
-    #[error("the range {0} cannot be cut into ranges of /{1} for Nodes")]
-    Ranges(IpNet, u8),
-    /// A defect: a task panicked.
-    #[error("a write of the node IPAM controller ended")]
-    Task(#[source] tokio::task::JoinError),
-}
+/// Time limit of a full list.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs until `stop`, and returns only when no write is under way any more.
 ///
 /// # Errors
 /// [`Error::NotLeader`], when a write was due and not allowed any more.
 pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
-    let mut work = Work::new(deps.clone(), ledger(&deps)?);
+    let mut worker = Worker::new(deps.clone(), allocator(&deps)?);
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
         () = deps.nodes.ready() => {}
     }
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
-        () = first_list(&mut work, &deps) => {}
+        () = first_list(&mut worker, &deps) => {}
     }
-    let result = until_stopped(&mut work, &deps, &stop).await;
-    work.finish().await;
+    let result = until_stopped(&mut worker, &deps, &stop).await;
+    worker.finish().await;
     result
 }
 
-fn ledger(deps: &Deps) -> Result<Ledger, Error> {
+fn allocator(deps: &Deps) -> Result<Allocator, Error> {
     let mut sets = Vec::new();
     for range in &deps.ranges {
-        let slots = Slots::new(range.cluster, range.node_prefix);
-        sets.push(slots.ok_or(Error::Ranges(range.cluster, range.node_prefix))?);
+        let cidr_set = CidrSet::new(range.cluster, range.node_prefix);
+        sets.push(cidr_set.ok_or(Error::Ranges(range.cluster, range.node_prefix))?);
     }
-    Ok(Ledger::new(sets, &deps.excluded))
+    Ok(Allocator::new(sets, &deps.excluded))
 }
 
-/// Nothing is given before this is through.
-async fn first_list(work: &mut Work, deps: &Deps) {
-    let mut pause = LIST_RETRY;
-    while !list(work, deps).await {
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LIST_AGAIN);
+/// Lists the Nodes before the first allocation.
+async fn first_list(worker: &mut Worker, deps: &Deps) {
+    let mut backoff = LIST_RETRY;
+    while !list(worker, deps).await {
+        tokio::time::sleep(backoff).await;
+        backoff = (backoff * 2).min(LIST_PERIOD);
     }
-    tracing::info!("the ranges in use are read");
+    tracing::info!("read the CIDRs in use");
 }
 
-/// Reads all Nodes; whether it went well.
-async fn list(work: &mut Work, deps: &Deps) -> bool {
-    let list = work.begin_list();
-    match tokio::time::timeout(LIST_LIMIT, observe::all_nodes(&deps.client)).await {
+/// Lists all Nodes; returns whether it succeeded.
+async fn list(worker: &mut Worker, deps: &Deps) -> bool {
+    let list = worker.begin_list();
+    match tokio::time::timeout(LIST_TIMEOUT, observe::all_nodes(&deps.client)).await {
         Ok(Ok(nodes)) => {
-            work.end_list(list, &nodes);
+            worker.end_list(list, &nodes);
             true
         }
         Ok(Err(error)) => {
-            tracing::warn!(%error, "the Nodes could not be listed; it is tried again");
+            tracing::warn!(%error, "failed to list the Nodes; retrying");
             false
         }
         Err(_) => {
-            tracing::warn!(limit = ?LIST_LIMIT, "the API server did not list the Nodes in time; it is tried again");
+            tracing::warn!(limit = ?LIST_TIMEOUT, "timed out listing the Nodes; retrying");
             false
         }
     }
 }
 
-async fn until_stopped(work: &mut Work, deps: &Deps, stop: &CancellationToken) -> Result<(), Error> {
+async fn until_stopped(worker: &mut Worker, deps: &Deps, stop: &CancellationToken) -> Result<(), Error> {
     let changes = deps.nodes.subscribe_where(matters);
-    let mut again = tokio::time::interval_at(Instant::now() + LIST_AGAIN, LIST_AGAIN);
+    let mut again = tokio::time::interval_at(Instant::now() + LIST_PERIOD, LIST_PERIOD);
     again.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        work.start_writes();
-        let (due, needs_list) = (work.next_due(), work.needs_list());
+        worker.start_writes();
+        let (due, needs_list) = (worker.next_due(), worker.needs_list());
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            () = changes.changed() => work.look(&changes.take()),
-            Some(done) = work.next_written() => work.settle(done)?,
-            () = sleep_until(due) => work.retry(),
+            () = changes.changed() => worker.reconcile(&changes.take()),
+            Some(done) = worker.next_written() => worker.settle(done)?,
+            () = sleep_until(due) => worker.retry(),
             _ = again.tick(), if needs_list => {
                 tokio::select! {
                     () = stop.cancelled() => return Ok(()),
-                    _ = list(work, deps) => {}
+                    _ = list(worker, deps) => {}
                 }
             }
         }
     }
 }
 
-/// Who is there, with which ranges, and who is going.
+/// Whether a change affects allocations: existence, CIDRs, or the begin of the deletion.
 fn matters(was: Option<&NodeView>, is: Option<&NodeView>) -> bool {
     let (Some(was), Some(is)) = (was, is) else {
         return true;
     };
-    let going = |node: &NodeView| node.metadata.deletion_timestamp.is_some();
-    was.uid() != is.uid() || was.spec.pod_cidrs != is.spec.pod_cidrs || going(was) != going(is)
+    let is_deleting = |node: &NodeView| node.metadata.deletion_timestamp.is_some();
+    was.uid() != is.uid() || was.spec.pod_cidrs != is.spec.pod_cidrs || is_deleting(was) != is_deleting(is)
 }

@@ -1,4 +1,6 @@
-//! Every write of the controller. Each asks the permit first.
+//! All writes of the controller. Each checks the permit first.
+
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
@@ -7,19 +9,26 @@ use outrigger_shared::taints;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::deps::Deps;
 use super::error::Error;
+use super::plan::History;
 use super::plan::{Action, Opened, Reason};
-use super::{Deps, State};
 use crate::api_write::write;
 use crate::args::value::go_duration;
 use crate::events::{EventType, about_cluster, about_node};
 use crate::node_cache::NodeView;
-use crate::node_patch::{self, Part, WriteError};
+use crate::node_patch;
+use crate::node_write::{self, Part, WriteError};
 
-/// Does one thing. A write that fails is logged and planned again in the next pass.
-pub(super) async fn apply(deps: &Deps, action: &Action, state: &mut State) -> Result<(), Error> {
+/// Applies one action. A failed write is logged and planned again in the next pass.
+pub(super) async fn apply(
+    deps: &Deps,
+    action: &Action,
+    history: &mut History,
+    announced: &mut BTreeSet<String>,
+) -> Result<(), Error> {
     let (node, result) = match action {
-        Action::Delete(node, reason) => (node, delete(deps, node, *reason, state).await),
+        Action::Delete(node, reason) => (node, delete(deps, node, *reason, history, announced).await),
         Action::AddShutdownTaint(node) => (
             node,
             patch(deps, node, node_patch::add_taint(node, taints::SHUTDOWN, "NoSchedule")).await,
@@ -36,7 +45,7 @@ pub(super) async fn apply(deps: &Deps, action: &Action, state: &mut State) -> Re
             tracing::warn!(
                 node = node.name(),
                 error = &error as &dyn std::error::Error,
-                "a write failed; it is tried again"
+                "failed to write the Node; retrying"
             );
             Ok(())
         }
@@ -46,17 +55,23 @@ pub(super) async fn apply(deps: &Deps, action: &Action, state: &mut State) -> Re
 async fn patch(deps: &Deps, node: &NodeView, operations: Vec<Value>) -> Result<(), WriteError> {
     tracing::info!(node = node.name(), "changing the shutdown taint");
     let operations: Vec<Value> = std::iter::once(node_patch::test_uid(node)).chain(operations).collect();
-    node_patch::patch(&deps.client, &deps.permit, node.name(), Part::Node, &operations)
+    node_write::patch(&deps.client, &deps.permit, node.name(), Part::Node, &operations)
         .await
         .map(|_| ())
 }
 
 /// The Event comes before the deletion, once for each Node; the deletion holds for this very Node only.
-async fn delete(deps: &Deps, node: &NodeView, reason: Reason, state: &mut State) -> Result<(), WriteError> {
+async fn delete(
+    deps: &Deps,
+    node: &NodeView,
+    reason: Reason,
+    history: &mut History,
+    announced: &mut BTreeSet<String>,
+) -> Result<(), WriteError> {
     let about = about_node(node);
     tracing::info!(node = node.name(), reason = reason.as_str(), "deleting the Node");
     deps.permit.check()?;
-    if state.announced.insert(node.uid().to_owned()) {
+    if announced.insert(node.uid().to_owned()) {
         let message = format!(
             "Deleting node {} because it does not exist in the cloud provider",
             node.name()
@@ -76,7 +91,7 @@ async fn delete(deps: &Deps, node: &NodeView, reason: Reason, state: &mut State)
     let deleted = write(&deps.permit, nodes.delete(node.name(), &parameters)).await?;
     match deleted.map_err(WriteError::from) {
         Ok(_) => {
-            state.memory.deleted(reason, Instant::now());
+            history.deleted(reason, Instant::now());
             Ok(())
         }
         Err(WriteError::Gone) => Ok(()),
@@ -91,7 +106,7 @@ async fn delete(deps: &Deps, node: &NodeView, reason: Reason, state: &mut State)
 
 /// Reports that the breaker opened: in the log and by an Event. The Event is about the Namespace of Events about Nodes,
 /// since it concerns no single Node.
-pub(super) fn alarm(deps: &Deps, opened: Opened, all: usize) {
+pub(super) fn report_breaker(deps: &Deps, opened: Opened, all: usize) {
     let (Opened { deferred, limit }, breaker) = (opened, &deps.breaker);
     let message = format!(
         "EC2 does not list the instances of {deferred} of {all} Nodes. These Nodes are not deleted for {}, then at most \

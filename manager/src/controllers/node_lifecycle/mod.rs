@@ -1,11 +1,11 @@
-//! The cloud node lifecycle controller: a Node whose instance is terminated or does not exist is deleted, a Node whose
-//! instance is stopped gets the shutdown taint until it is Ready again.
+//! The cloud node lifecycle controller. It deletes a Node whose instance is terminated or does not exist. A Node whose
+//! instance is stopped has the shutdown taint until it is Ready again.
 //!
-//! Each pass asks EC2 once about all Nodes that are not Ready. What follows from the answers is decided in [`plan`].
-//! A Fargate Node goes when its network interface is gone for a minute; it cannot be stopped, so it never gets the
-//! shutdown taint.
+//! Each pass describes the instances of all Nodes that are not Ready, with one batch; [`plan`] decides. A Fargate Node is
+//! deleted when its network interface has been absent for a minute. It cannot be stopped, so it never gets the taint.
 
 mod apply;
+mod deps;
 mod error;
 mod observe;
 pub mod plan;
@@ -13,47 +13,21 @@ pub mod plan;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use outrigger_leader::Permit;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::DeletionBreaker;
-use crate::events::Recorder;
-use crate::instances::Instances;
-use crate::metrics::Metrics;
-use crate::node_cache::NodeCache;
+pub use deps::Deps;
 pub use error::Error;
-use observe::Troubles;
-use plan::Memory;
+use observe::Failures;
+use plan::History;
 
 /// Source of this controller's Events.
 pub const EVENT_COMPONENT: &str = "cloud-node-lifecycle-controller";
 
-/// What the controller works with.
-#[derive(Clone)]
-pub struct Deps {
-    /// Client for writes.
-    pub client: kube::Client,
-    /// The Nodes; filled by someone else.
-    pub nodes: NodeCache,
-    /// What EC2 says about the instances of Nodes.
-    pub instances: Instances,
-    /// From the start of one pass to the next.
-    pub monitor_period: Duration,
-    /// Limits of deletions.
-    pub breaker: DeletionBreaker,
-    /// Metrics.
-    pub metrics: Metrics,
-    /// Events, of component [`EVENT_COMPONENT`].
-    pub events: Recorder,
-    /// The right to write.
-    pub permit: Permit,
-}
-
-/// Runs until `stop`, and returns only when no write is under way any more.
+/// Runs until `stop`, and returns only when no write is in flight.
 ///
 /// # Errors
-/// [`Error::NotLeader`], when a write was due and not allowed any more.
+/// [`Error::NotLeader`], when a write was due and no longer permitted.
 pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
@@ -73,34 +47,33 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
     }
 }
 
-/// What is kept from pass to pass.
 #[derive(Debug, Default)]
 struct State {
-    memory: Memory,
+    history: History,
     /// UIDs of the Nodes whose deletion was announced: one Event for each, however often the deletion fails.
     announced: BTreeSet<String>,
-    /// What AWS did not answer in the last pass.
-    troubles: Troubles,
+    /// Failed calls of the last pass.
+    failures: Failures,
 }
 
 /// One pass: observe, plan, apply.
 async fn pass(deps: &Deps, state: &mut State, stop: &CancellationToken) -> Result<(), Error> {
     let observed = tokio::select! {
         () = stop.cancelled() => return Ok(()),
-        observed = observe::nodes(deps, &state.memory, &mut state.troubles) => observed,
+        observed = observe::nodes(deps, &state.history, &mut state.failures) => observed,
     };
-    let plan = plan::plan(&observed, &mut state.memory, &deps.breaker, Instant::now());
+    let plan = plan::plan(&observed, &mut state.history, &deps.breaker, Instant::now());
     deps.metrics
         .deletion_breaker_open
-        .set(i64::from(state.memory.is_open()));
+        .set(i64::from(state.history.is_open()));
     if let Some(opened) = plan.opened {
-        apply::alarm(deps, opened, observed.len());
+        apply::report_breaker(deps, opened, observed.len());
     }
     for action in &plan.actions {
         if stop.is_cancelled() {
             return Ok(());
         }
-        apply::apply(deps, action, state).await?;
+        apply::apply(deps, action, &mut state.history, &mut state.announced).await?;
     }
     state
         .announced

@@ -1,4 +1,4 @@
-//! Everything the controller reads.
+//! All reads of the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,46 +8,46 @@ use outrigger_aws::ec2::MAX_IDS;
 use outrigger_aws::{InstanceId, InstanceState};
 use tokio::time::Instant;
 
-use super::Deps;
-use super::plan::{Finding, Memory, Seen};
-use crate::instances::{Answer, Lane, Target};
+use super::deps::Deps;
+use super::plan::{Finding, History, ObservedNode};
+use crate::instances::{Answer, Priority, Target};
 use crate::metrics::CloudCallLabels;
 use crate::node_cache::NodeView;
 
-/// A sighting comes from a call that began after the pass, hence after every earlier sighting.
+/// Each observation comes from a call that began after the pass, and so after every earlier observation.
 const MAX_AGE: Duration = Duration::ZERO;
 
-/// What AWS did not answer, by cause, with the number of Nodes: told once, however often it comes again.
+/// Failed calls by cause, with the number of Nodes. A failure that lasts is logged once.
 #[derive(Debug, Default)]
-pub(super) struct Troubles(BTreeMap<String, usize>);
+pub(super) struct Failures(BTreeMap<String, usize>);
 
-impl Troubles {
-    /// Tells what is new and what is over.
+impl Failures {
+    /// Logs new failures and those that are over.
     fn update(&mut self, now: BTreeMap<String, usize>) {
         for (cause, nodes) in &now {
             if !self.0.contains_key(cause) {
                 tracing::warn!(
                     cause,
                     nodes,
-                    "AWS did not tell about the instances of Nodes; the Nodes stay"
+                    "failed to describe the instances of Nodes; keeping the Nodes"
                 );
             }
         }
         for cause in self.0.keys().filter(|cause| !now.contains_key(*cause)) {
-            tracing::info!(cause, "this trouble with AWS is over");
+            tracing::info!(cause, "AWS answers again");
         }
         self.0 = now;
     }
 }
 
-/// All Nodes; about those that are not Ready EC2 was asked, with one question for all of them, and once more by ID
-/// about those that have been absent for a while.
-pub(super) async fn nodes(deps: &Deps, memory: &Memory, troubles: &mut Troubles) -> Vec<Seen> {
+/// All Nodes, with findings for those that are not Ready: EC2 describes all their instances in one batch, and once more
+/// by ID those that have been absent for a while.
+pub(super) async fn nodes(deps: &Deps, history: &History, reported: &mut Failures) -> Vec<ObservedNode> {
     let (ready, troubled): (Vec<_>, Vec<_>) = deps.nodes.snapshot().into_iter().partition(|node| node.is_ready());
     let now = Timestamp::now();
-    let mut seen: Vec<Seen> = ready
+    let mut seen: Vec<ObservedNode> = ready
         .into_iter()
-        .map(|node| Seen {
+        .map(|node| ObservedNode {
             age: age(&node, now),
             node,
             finding: None,
@@ -55,23 +55,23 @@ pub(super) async fn nodes(deps: &Deps, memory: &Memory, troubles: &mut Troubles)
         .collect();
     let mut failures = BTreeMap::new();
     if !troubled.is_empty() {
-        let answers = deps.instances.describe(troubled, Lane::Lifecycle, MAX_AGE).await;
+        let answers = deps.instances.describe(troubled, Priority::Lifecycle, MAX_AGE).await;
         for (node, answer) in answers {
             let finding = finding(answer, &mut failures);
             count(deps, &finding);
-            seen.push(Seen {
+            seen.push(ObservedNode {
                 age: age(&node, now),
                 node,
                 finding: Some(finding),
             });
         }
-        confirm(deps, memory, &mut seen, &mut failures).await;
+        confirm(deps, history, &mut seen, &mut failures).await;
     }
-    troubles.update(failures);
+    reported.update(failures);
     seen
 }
 
-/// A Node without a time of creation counts as just made.
+/// A Node without a creation time counts as new.
 fn age(node: &NodeView, now: Timestamp) -> Duration {
     let created = node.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     now.duration_since(created).try_into().unwrap_or_default()
@@ -96,24 +96,24 @@ fn finding(answer: Answer, failures: &mut BTreeMap<String, usize>) -> Finding {
     }
 }
 
-/// A failure without what differs from call to call.
+/// A failure without the parts that differ from call to call.
 fn cause(error: &outrigger_aws::Error) -> String {
     let what = error.code().unwrap_or_else(|| error.message());
     format!("{}: {what}", error.operation())
 }
 
-/// Absence is confirmed by asking for the ID itself. If that fails, the Node stays merely absent. One call a pass: who
-/// is left over is confirmed in the next one.
-async fn confirm(deps: &Deps, memory: &Memory, seen: &mut [Seen], failures: &mut BTreeMap<String, usize>) {
+/// Confirms absence by describing the ID itself. If that fails, the Node stays unconfirmed. One call per pass; the
+/// remaining Nodes are confirmed in the next one.
+async fn confirm(deps: &Deps, history: &History, seen: &mut [ObservedNode], failures: &mut BTreeMap<String, usize>) {
     let by_target = |node: &NodeView| Target::of(node).id().cloned();
-    let mut candidates = memory.to_confirm(seen, by_target, Instant::now());
+    let mut candidates = history.to_confirm(seen, by_target, Instant::now());
     candidates.truncate(MAX_IDS);
     if candidates.is_empty() {
         return;
     }
     let ids: BTreeSet<InstanceId> = candidates.iter().map(|(_, id)| id.clone()).collect();
     let ids: Vec<InstanceId> = ids.into_iter().collect();
-    let absent = match deps.instances.confirm_absent(&ids, Lane::Lifecycle).await {
+    let absent = match deps.instances.confirm_absent(&ids, Priority::Lifecycle).await {
         Ok(absent) => absent,
         Err(error) => {
             *failures.entry(cause(&error)).or_default() += ids.len();

@@ -19,39 +19,36 @@ use crate::node_cache::NodeView;
 
 /// A Node younger than this is deleted only when EC2 lists its instance as terminated: EC2 may not list a new
 /// instance yet.
-pub const YOUNG: Duration = Duration::from_secs(60);
+pub const MIN_AGE: Duration = Duration::from_secs(60);
 /// Time between the two observations of absence that a deletion needs.
-pub const APART: Duration = Duration::from_secs(10);
+pub const MIN_ABSENCE: Duration = Duration::from_secs(10);
 /// The same for a Node whose absence cannot be confirmed by ID: its instance ID was never known, or it is on Fargate.
-pub const APART_WITHOUT_ID: Duration = Duration::from_secs(60);
-/// How many passes in which EC2 said that the instance is gone a deletion needs. Nothing that EC2 said in between may
-/// contradict.
+pub const MIN_ABSENCE_WITHOUT_ID: Duration = Duration::from_secs(60);
+/// How many consecutive observations of a terminated or absent instance a deletion needs.
 pub const OBSERVATIONS: u32 = 2;
 
-/// What is known about the instance of a Node that is not Ready.
+/// The state of the instance of a Node that is not Ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// There and not stopped.
     Exists(InstanceId),
-    /// Stopped.
     Stopped(InstanceId),
-    /// A Fargate Node whose network interface is there.
+    /// A Fargate Node whose network interface exists.
     OnFargate,
-    /// EC2 lists it as terminated: gone for good.
+    /// EC2 lists it as terminated.
     Terminated,
-    /// EC2 said, asked by ID, that it does not exist.
+    /// EC2 returned `InvalidInstanceID.NotFound` for its ID.
     ConfirmedAbsent,
     /// EC2 lists none: no instance, or no network interface of a Fargate Node.
     Absent,
-    /// Nothing is known: the question failed, or has no clear answer.
+    /// Unknown: the call failed, or the answer is ambiguous.
     Unknown(String),
     /// Not an EC2 instance.
     Foreign,
 }
 
-/// A Node with its finding; `None` for a Node that is Ready, about which nobody was asked.
+/// A Node with its finding; `None` for a Node that is Ready.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct ObservedNode {
     /// The Node.
     pub node: Arc<NodeView>,
     /// What is known.
@@ -60,7 +57,6 @@ pub struct Seen {
     pub age: Duration,
 }
 
-/// Why a Node is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// EC2 lists its instance as terminated.
@@ -92,18 +88,13 @@ impl Reason {
     }
 }
 
-/// One thing to do.
 #[derive(Debug, Clone)]
 pub enum Action {
-    /// Delete the Node.
     Delete(Arc<NodeView>, Reason),
-    /// Add the shutdown taint.
     AddShutdownTaint(Arc<NodeView>),
-    /// Take the shutdown taint off.
     RemoveShutdownTaint(Arc<NodeView>),
 }
 
-/// What a pass does.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// In order.
@@ -121,9 +112,9 @@ pub struct Opened {
     pub limit: usize,
 }
 
-/// What is remembered from pass to pass.
+/// Observations of former passes.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct History {
     gone: HashMap<String, Gone>,
     ids: HashMap<String, InstanceId>,
     /// Deletions of Nodes whose instances were absent.
@@ -131,26 +122,26 @@ pub struct Memory {
     open_since: Option<Instant>,
 }
 
-/// How often, and since when, EC2 has said that an instance is gone.
+/// How often, and since when, an instance has been observed as terminated or absent.
 #[derive(Debug, Clone, Copy)]
 struct Gone {
     since: Instant,
     observations: u32,
 }
 
-impl Memory {
+impl History {
     /// The Nodes among these whose absence is old enough to be confirmed by ID, with those IDs.
     #[must_use]
     pub fn to_confirm(
         &self,
-        seen: &[Seen],
+        seen: &[ObservedNode],
         by_target: impl Fn(&NodeView) -> Option<InstanceId>,
         now: Instant,
     ) -> Vec<(usize, InstanceId)> {
         let old = |node: &NodeView| {
             self.gone
                 .get(node.uid())
-                .is_some_and(|gone| now.duration_since(gone.since) >= APART)
+                .is_some_and(|gone| now.duration_since(gone.since) >= MIN_ABSENCE)
         };
         let absent = seen
             .iter()
@@ -164,7 +155,7 @@ impl Memory {
             .collect()
     }
 
-    /// Takes in a deletion that succeeded.
+    /// Records a successful deletion.
     pub fn deleted(&mut self, reason: Reason, now: Instant) {
         if reason.is_absence() {
             self.deleted.push(now);
@@ -179,28 +170,28 @@ impl Memory {
 }
 
 /// Plans a pass over all Nodes.
-pub fn plan(seen: &[Seen], memory: &mut Memory, breaker: &DeletionBreaker, now: Instant) -> Plan {
+pub fn plan(seen: &[ObservedNode], history: &mut History, breaker: &DeletionBreaker, now: Instant) -> Plan {
     let uids: BTreeSet<&str> = seen.iter().map(|seen| seen.node.uid()).collect();
-    memory.gone.retain(|uid, _| uids.contains(uid.as_str()));
-    memory.ids.retain(|uid, _| uids.contains(uid.as_str()));
+    history.gone.retain(|uid, _| uids.contains(uid.as_str()));
+    history.ids.retain(|uid, _| uids.contains(uid.as_str()));
 
     let mut plan = Plan::default();
     let mut deletions: Vec<(Arc<NodeView>, Reason)> = Vec::new();
-    for Seen { node, finding, age } in seen {
-        remember(node, finding.as_ref(), memory, now);
+    for ObservedNode { node, finding, age } in seen {
+        record(node, finding.as_ref(), history, now);
         let tainted = node.has_taint(taints::SHUTDOWN);
         match finding {
             None if tainted => plan.actions.push(Action::RemoveShutdownTaint(Arc::clone(node))),
             Some(Finding::Stopped(_)) if !tainted => plan.actions.push(Action::AddShutdownTaint(Arc::clone(node))),
             Some(finding) => deletions
-                .extend(reason_to_delete(node, finding, *age, memory, now).map(|reason| (Arc::clone(node), reason))),
+                .extend(reason_to_delete(node, finding, *age, history, now).map(|reason| (Arc::clone(node), reason))),
             None => {}
         }
     }
 
     deletions.sort_by(|a, b| a.0.name().cmp(b.0.name()));
     let (absent, terminated): (Vec<_>, Vec<_>) = deletions.into_iter().partition(|(_, reason)| reason.is_absence());
-    let (allowed, opened) = allowed(absent.len(), seen.len(), memory, breaker, now);
+    let (allowed, opened) = allowed(absent.len(), seen.len(), history, breaker, now);
     plan.opened = opened;
     let deletions = terminated.into_iter().chain(absent.into_iter().take(allowed));
     plan.actions
@@ -208,22 +199,22 @@ pub fn plan(seen: &[Seen], memory: &mut Memory, breaker: &DeletionBreaker, now: 
     plan
 }
 
-fn remember(node: &NodeView, finding: Option<&Finding>, memory: &mut Memory, now: Instant) {
+fn record(node: &NodeView, finding: Option<&Finding>, history: &mut History, now: Instant) {
     match finding {
         Some(Finding::Exists(id) | Finding::Stopped(id)) => {
-            memory.ids.insert(node.uid().to_owned(), id.clone());
-            memory.gone.remove(node.uid());
+            history.ids.insert(node.uid().to_owned(), id.clone());
+            history.gone.remove(node.uid());
         }
         Some(Finding::Absent | Finding::ConfirmedAbsent | Finding::Terminated) => {
             let first = Gone {
                 since: now,
                 observations: 0,
             };
-            memory.gone.entry(node.uid().to_owned()).or_insert(first).observations += 1;
+            history.gone.entry(node.uid().to_owned()).or_insert(first).observations += 1;
         }
-        // An error says nothing, so it neither starts nor ends an absence.
+        // An error neither starts nor ends an absence.
         Some(Finding::Unknown(_) | Finding::Foreign) => {}
-        Some(Finding::OnFargate) | None => _ = memory.gone.remove(node.uid()),
+        Some(Finding::OnFargate) | None => _ = history.gone.remove(node.uid()),
     }
 }
 
@@ -231,21 +222,21 @@ fn reason_to_delete(
     node: &NodeView,
     finding: &Finding,
     age: Duration,
-    memory: &Memory,
+    history: &History,
     now: Instant,
 ) -> Option<Reason> {
-    let gone = memory
+    let gone = history
         .gone
         .get(node.uid())
         .filter(|gone| gone.observations >= OBSERVATIONS)?;
     let absent_for = now.duration_since(gone.since);
     let target = Target::of(node);
-    let id_known = target.id().is_some() || memory.ids.contains_key(node.uid());
+    let id_known = target.id().is_some() || history.ids.contains_key(node.uid());
     match finding {
         Finding::Terminated => Some(Reason::Terminated),
-        _ if age < YOUNG => None,
-        Finding::ConfirmedAbsent if absent_for >= APART => Some(Reason::ConfirmedAbsent),
-        Finding::Absent if !id_known && absent_for >= APART_WITHOUT_ID => Some(match target {
+        _ if age < MIN_AGE => None,
+        Finding::ConfirmedAbsent if absent_for >= MIN_ABSENCE => Some(Reason::ConfirmedAbsent),
+        Finding::Absent if !id_known && absent_for >= MIN_ABSENCE_WITHOUT_ID => Some(match target {
             Target::Fargate(_) => Reason::NoInterface,
             _ => Reason::NoInstance,
         }),
@@ -258,20 +249,20 @@ fn reason_to_delete(
 fn allowed(
     absent: usize,
     present: usize,
-    memory: &mut Memory,
+    history: &mut History,
     breaker: &DeletionBreaker,
     now: Instant,
 ) -> (usize, Option<Opened>) {
-    memory.deleted.retain(|at| now.duration_since(*at) < breaker.window);
-    let recent = memory.deleted.len();
+    history.deleted.retain(|at| now.duration_since(*at) < breaker.window);
+    let recent = history.deleted.len();
     let limit = breaker.limit(present + recent);
     if absent == 0 || recent + absent <= limit {
-        memory.open_since = None;
+        history.open_since = None;
         return (absent, None);
     }
 
-    let is_new = memory.open_since.is_none();
-    let since = *memory.open_since.get_or_insert(now);
+    let is_new = history.open_since.is_none();
+    let since = *history.open_since.get_or_insert(now);
     let allowed = if now.duration_since(since) >= breaker.hold {
         limit.saturating_sub(recent).min(absent)
     } else {

@@ -1,4 +1,4 @@
-//! Every write of the controller. Each asks the permit first.
+//! All writes of the controller. Each checks the permit first.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,51 +6,48 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use outrigger_aws::limit::Lane;
+use outrigger_aws::limit::Priority;
 use outrigger_aws::{Error as AwsError, Instance, InstanceState, Kind};
 use outrigger_leader::NotLeader;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::condition;
+use super::confirmation::Deletion;
 use super::denials::{Denials, REPLACE};
-use super::plan::{Deletion, Member, Plan, Step, Work};
-use super::report::{self, Failures};
-use super::{Deps, condition};
+use super::deps::Deps;
+use super::failures::{self, Failures};
+use super::plan::{Member, NodePlan, Plan, Step};
 use crate::aws_write::write;
+use crate::event_dedup::EventDedup;
 use crate::events::{EventType, about_cluster, about_node};
 use crate::instances::Answer;
 use crate::node_cache::NodeView;
-use crate::node_patch::WriteError;
-use crate::said::Said;
+use crate::node_write::WriteError;
 
-/// Writes under way at the same time. AWS lets an account change a few routes a second, so more would only wait.
-const AT_ONCE: usize = 16;
-/// How old the answer about an instance may be that gets a route.
-const FRESH: Duration = Duration::from_secs(30);
+/// Concurrent writes. EC2 allows an account a few changes of routes per second, so more would only wait.
+const MAX_CONCURRENT_WRITES: usize = 16;
+/// Maximum age of the description of an instance that gets a route.
+const MAX_AGE: Duration = Duration::from_secs(30);
 
-/// What a pass did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Outcome {
-    /// Something was written.
     pub changed: bool,
-    /// Something could not be done.
     pub failed: bool,
 }
 
-/// What writes of later passes depend on.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
-    said: Mutex<Said>,
+pub(super) struct Reports {
+    events: Mutex<EventDedup>,
     denials: Mutex<Denials>,
 }
 
-/// What came of the work for a Node.
+/// The result for a Node.
 enum Done {
     Routed,
     Unrouted(String),
-    /// The Node has no range: there is nothing to make.
-    Bare,
-    /// Nothing is known, or the rest waits for the next pass.
+    NoRange,
+    /// Unknown, or the rest waits for the next pass.
     Later,
 }
 
@@ -58,12 +55,12 @@ enum Done {
 struct Writes<'a> {
     deps: &'a Deps,
     stop: &'a CancellationToken,
-    memory: &'a Memory,
+    reports: &'a Reports,
     failures: Mutex<Failures>,
     changed: AtomicBool,
-    /// AWS asked to slow down: the rest waits for the next pass.
+    /// AWS throttles: the rest waits for the next pass.
     throttled: AtomicBool,
-    /// Tables that take no further route, with what to say to the Nodes that are left.
+    /// Tables that are full, with the message for the remaining Nodes.
     full: Mutex<HashMap<String, String>>,
 }
 
@@ -71,45 +68,45 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Carries out a plan: deletions first, for they make room. Returns with no write under way.
+/// Applies a plan: deletions first, since they free quota. Returns with no write in flight.
 pub(super) async fn apply(
     deps: &Deps,
     plan: Plan,
     members: &[Member],
-    memory: &Memory,
+    reports: &Reports,
     stop: &CancellationToken,
 ) -> Result<Outcome, NotLeader> {
     let writes = Writes {
         deps,
         stop,
-        memory,
+        reports,
         failures: Mutex::default(),
         changed: AtomicBool::new(false),
         throttled: AtomicBool::new(false),
         full: Mutex::default(),
     };
-    lock(&memory.denials).begin_pass(Instant::now());
+    lock(&reports.denials).begin_pass(Instant::now());
     let deletions = stream::iter(plan.deletions).map(Ok);
     deletions
-        .try_for_each_concurrent(AT_ONCE, |deletion| writes.delete(deletion))
+        .try_for_each_concurrent(MAX_CONCURRENT_WRITES, |deletion| writes.delete(deletion))
         .await?;
-    let instances = writes.instances(&plan.works, members).await;
-    let works = stream::iter(&plan.works).map(Ok);
-    works
-        .try_for_each_concurrent(AT_ONCE, |work| writes.node(work, members, &instances))
+    let instances = writes.instances(&plan.node_plans, members).await;
+    let node_plans = stream::iter(&plan.node_plans).map(Ok);
+    node_plans
+        .try_for_each_concurrent(MAX_CONCURRENT_WRITES, |work| writes.node(work, members, &instances))
         .await?;
     let present: HashSet<&str> = members.iter().map(|member| member.node.uid()).collect();
-    lock(&memory.said).keep(&present);
+    lock(&reports.events).retain(&present);
     Ok(Outcome {
         changed: writes.changed.load(Ordering::Relaxed),
         failed: lock(&writes.failures).log(),
     })
 }
 
-/// Remembers a denial, and reports it by one Event for each action.
-pub(super) fn report_denied(deps: &Deps, memory: &Memory, resource: &str, error: &AwsError) {
+/// Records a denial, and emits one Event per action.
+pub(super) fn report_denied(deps: &Deps, reports: &Reports, resource: &str, error: &AwsError) {
     let action = error.operation();
-    let message = lock(&memory.denials).add(action, resource, error, Instant::now());
+    let message = lock(&reports.denials).add(action, resource, error, Instant::now());
     if let Some(message) = message {
         tracing::warn!(action, resource, "{message}");
         let (events, permit) = (&deps.events, &deps.permit);
@@ -124,11 +121,11 @@ pub(super) fn report_denied(deps: &Deps, memory: &Memory, resource: &str, error:
 }
 
 impl Writes<'_> {
-    fn ends(&self) -> bool {
+    fn is_ending(&self) -> bool {
         self.stop.is_cancelled() || self.throttled.load(Ordering::Relaxed)
     }
 
-    /// One write to AWS, noted. An action that is denied for the resource is answered without a call.
+    /// Sends one write to AWS. An action that is denied for the resource fails without a call.
     async fn send(
         &self,
         action: &'static str,
@@ -136,22 +133,22 @@ impl Writes<'_> {
         about: &str,
         call: impl Future<Output = Result<(), AwsError>>,
     ) -> Result<Result<(), AwsError>, NotLeader> {
-        if let Some(error) = lock(&self.memory.denials).get(action, resource) {
+        if let Some(error) = lock(&self.reports.denials).get(action, resource) {
             return Ok(Err(error));
         }
         tracing::info!(action, resource, about, "changing routes");
-        let answer = Lane::Initialize.run(write(&self.deps.permit, action, call)).await?;
+        let answer = Priority::Initialize.run(write(&self.deps.permit, action, call)).await?;
         match &answer {
             Ok(()) => self.changed.store(true, Ordering::Relaxed),
             Err(error) if error.kind() == Kind::Throttled => self.throttled.store(true, Ordering::Relaxed),
-            Err(error) if error.kind() == Kind::AccessDenied => report_denied(self.deps, self.memory, resource, error),
+            Err(error) if error.kind() == Kind::AccessDenied => report_denied(self.deps, self.reports, resource, error),
             Err(_) => {}
         }
         Ok(answer)
     }
 
     async fn delete(&self, deletion: Deletion) -> Result<(), NotLeader> {
-        if self.ends() {
+        if self.is_ending() {
             return Ok(());
         }
         let Deletion { table, cidr, why } = deletion;
@@ -162,7 +159,7 @@ impl Writes<'_> {
             .await?
         {
             Ok(()) => {}
-            // Someone else was first.
+            // It was deleted meanwhile.
             Err(error) if error.code() == Some("InvalidRoute.NotFound") => {}
             Err(error) => self.failed(&error, &format!("{cidr} of {table}")),
         }
@@ -170,20 +167,20 @@ impl Writes<'_> {
     }
 
     fn failed(&self, error: &AwsError, example: &str) {
-        lock(&self.failures).add(&report::cause(error), &format!("{example}: {error}"));
+        lock(&self.failures).add(&failures::cause(error), &format!("{example}: {error}"));
     }
 
-    /// One question about the instances of all Nodes that get a route.
-    async fn instances(&self, works: &[Work], members: &[Member]) -> HashMap<String, Answer> {
-        let nodes: Vec<_> = works
+    /// Describes the instances of all Nodes that get a route.
+    async fn instances(&self, node_plans: &[NodePlan], members: &[Member]) -> HashMap<String, Answer> {
+        let nodes: Vec<_> = node_plans
             .iter()
             .filter(|work| !work.steps.is_empty())
             .filter_map(|work| Some(Arc::clone(&members.get(work.member)?.node)))
             .collect();
-        if nodes.is_empty() || self.ends() {
+        if nodes.is_empty() || self.is_ending() {
             return HashMap::new();
         }
-        let answers = self.deps.instances.describe(nodes, Lane::Initialize, FRESH).await;
+        let answers = self.deps.instances.describe(nodes, Priority::Initialize, MAX_AGE).await;
         answers
             .into_iter()
             .map(|(node, answer)| (node.uid().to_owned(), answer))
@@ -192,7 +189,7 @@ impl Writes<'_> {
 
     async fn node(
         &self,
-        work: &Work,
+        work: &NodePlan,
         members: &[Member],
         instances: &HashMap<String, Answer>,
     ) -> Result<(), NotLeader> {
@@ -204,13 +201,13 @@ impl Writes<'_> {
         }
         match self.carry_out(work, node, instances).await? {
             Done::Later => Ok(()),
-            Done::Bare => self.condition(node, false).await,
+            Done::NoRange => self.condition(node, false).await,
             Done::Routed => {
-                lock(&self.memory.said).forget(node.uid());
+                lock(&self.reports.events).forget(node.uid());
                 self.condition(node, true).await
             }
             Done::Unrouted(why) => {
-                self.tell(node, &why);
+                self.report_unrouted(node, &why);
                 self.condition(node, false).await
             }
         }
@@ -218,12 +215,12 @@ impl Writes<'_> {
 
     async fn carry_out(
         &self,
-        work: &Work,
+        work: &NodePlan,
         node: &NodeView,
         instances: &HashMap<String, Answer>,
     ) -> Result<Done, NotLeader> {
-        if work.bare {
-            return Ok(Done::Bare);
+        if work.has_no_range {
+            return Ok(Done::NoRange);
         }
         let made = match instances.get(node.uid()) {
             _ if work.steps.is_empty() => Done::Routed,
@@ -245,11 +242,11 @@ impl Writes<'_> {
         })
     }
 
-    /// Tells that a Node has no route: in the log of the pass, and by an Event if it is news.
-    fn tell(&self, node: &NodeView, why: &str) {
+    /// Reports a Node without a route: in the log of the pass, and by an Event if the message is new.
+    fn report_unrouted(&self, node: &NodeView, why: &str) {
         lock(&self.failures).add("a Node has no route", &format!("{}: {why}", node.name()));
         let message = format!("The Node's Pods cannot be reached by a route: {why}");
-        if lock(&self.memory.said).is_news(node.uid(), &message, Instant::now()) {
+        if lock(&self.reports.events).is_new(node.uid(), &message, Instant::now()) {
             let (about, permit) = (about_node(node), &self.deps.permit);
             let events = &self.deps.events;
             events.record(permit, &about, EventType::Warning, "FailedToCreateRoute", &message);
@@ -264,14 +261,14 @@ impl Writes<'_> {
             Ok(written) => _ = self.changed.fetch_or(written, Ordering::Relaxed),
             Err(WriteError::NotLeader(lost)) => return Err(lost),
             Err(error) => {
-                let example = format!("{}: {}", node.name(), report::with_causes(&error));
+                let example = format!("{}: {}", node.name(), failures::with_causes(&error));
                 lock(&self.failures).add("the condition NetworkUnavailable could not be written", &example);
             }
         }
         Ok(())
     }
 
-    /// Makes the routes of one Node.
+    /// Creates or replaces the routes of one Node.
     async fn routes(&self, steps: &[Step], instance: &Instance) -> Result<Done, NotLeader> {
         if matches!(
             instance.state,
@@ -280,7 +277,7 @@ impl Writes<'_> {
             return Ok(Done::Unrouted(format!("its instance {} is terminated", instance.id)));
         }
         if !self.deps.instances.in_cluster(instance) {
-            return Ok(Done::Unrouted(report::not_in_cluster(
+            return Ok(Done::Unrouted(failures::not_in_cluster(
                 &instance.id,
                 &self.deps.cluster_id,
             )));
@@ -288,21 +285,21 @@ impl Writes<'_> {
         let mut missing: Vec<String> = Vec::new();
         let open = |step: &&Step| self.unavailable(step).map(|why| missing.push(why)).is_none();
         let steps: Vec<&Step> = steps.iter().filter(open).collect();
-        if self.ends() {
+        if self.is_ending() {
             return Ok(Done::Later);
         }
         if !steps.is_empty() && instance.source_dest_check != Some(false) {
             let (id, call) = (&instance.id, self.deps.ec2.disable_source_dest_check(&instance.id));
             if let Err(error) = self.send("ModifyInstanceAttribute", "", id.as_str(), call).await? {
-                return Ok(self.refused(&error, instance, ""));
+                return Ok(self.interpret(&error, instance, ""));
             }
         }
         for step in steps {
-            if self.ends() {
+            if self.is_ending() {
                 return Ok(Done::Later);
             }
             if let Err(error) = self.route(step, instance).await? {
-                match self.refused(&error, instance, &step.table) {
+                match self.interpret(&error, instance, &step.table) {
                     Done::Unrouted(why) => missing.push(why),
                     other => return Ok(other),
                 }
@@ -324,7 +321,7 @@ impl Writes<'_> {
                 Err(error) if error.kind() == Kind::AccessDenied => {}
                 answer => return Ok(answer),
             }
-            if let Err(error) = self.make_way(table, &cidr).await? {
+            if let Err(error) = self.delete_existing(table, &cidr).await? {
                 return Ok(Err(error));
             }
         }
@@ -332,9 +329,10 @@ impl Writes<'_> {
         self.send("CreateRoute", table, &about, call).await
     }
 
-    /// Deletes the route that another is created for, as v1.37.0 does, unless creating is known to be denied.
-    async fn make_way(&self, table: &str, cidr: &str) -> Result<Result<(), AwsError>, NotLeader> {
-        if let Some(error) = lock(&self.memory.denials).get("CreateRoute", table) {
+    /// Deletes the present route so that it can be created with the new target, as cloud-provider-aws v1.37.0 does, unless
+    /// creation is known to be denied.
+    async fn delete_existing(&self, table: &str, cidr: &str) -> Result<Result<(), AwsError>, NotLeader> {
+        if let Some(error) = lock(&self.reports.denials).get("CreateRoute", table) {
             return Ok(Err(error));
         }
         let (call, about) = (
@@ -347,31 +345,31 @@ impl Writes<'_> {
         })
     }
 
-    /// Why a step need not be tried: its table is full, or creating routes there is denied.
+    /// Why a step is skipped: its table is full, or creating routes in it is denied.
     fn unavailable(&self, step: &Step) -> Option<String> {
         if let Some(why) = lock(&self.full).get(&step.table) {
             return Some(why.clone());
         }
-        let denials = lock(&self.memory.denials);
+        let denials = lock(&self.reports.denials);
         if step.replaces && denials.get(REPLACE, &step.table).is_none() {
             return None;
         }
         let denied = denials.get("CreateRoute", &step.table)?;
-        Some(report::explain(&denied, &step.table))
+        Some(failures::explain(&denied, &step.table))
     }
 
-    /// What a refused write means for its Node, and for the ones that are left.
-    fn refused(&self, error: &AwsError, instance: &Instance, table: &str) -> Done {
-        let why = report::explain(error, table);
+    /// The result for the Node of a rejected write. Records a full table.
+    fn interpret(&self, error: &AwsError, instance: &Instance, table: &str) -> Done {
+        let why = failures::explain(error, table);
         match error.kind() {
-            // The tables were read a moment ago, and EC2 shows a new state late; the next pass looks again.
+            // EC2 is eventually consistent; the next pass reads the tables again.
             Kind::AlreadyExists => return Done::Later,
             Kind::NotFound if error.code() == Some("InvalidRoute.NotFound") => return Done::Later,
             Kind::Throttled | Kind::Transport => {
                 self.failed(error, instance.id.as_str());
                 return Done::Later;
             }
-            _ if report::is_full(error) => _ = lock(&self.full).insert(table.to_owned(), why.clone()),
+            _ if failures::is_full(error) => _ = lock(&self.full).insert(table.to_owned(), why.clone()),
             _ => {}
         }
         Done::Unrouted(why)

@@ -1,18 +1,18 @@
-//! The Node condition `NetworkUnavailable`: whether Pods of the Node can be reached.
+//! The Node condition `NetworkUnavailable`.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::Deps;
+use super::deps::Deps;
 use crate::node_cache::NodeView;
-use crate::node_patch::{self, WriteError};
+use crate::node_write::{self, WriteError};
 
 const TYPE: &str = "NetworkUnavailable";
 
-/// The patch that makes the condition say whether the Node has all its routes; `None` when it says so already.
-/// Status and reason count: another writer's `False` does not stand for ours. It holds for this very Node only.
+/// The patch that sets the condition; `None` when status and reason are right already. It applies to the Node of this
+/// UID only.
 pub(super) fn patch(node: &NodeView, routed: bool, now: Timestamp) -> Option<Value> {
-    // Upstream's words.
+    // As in k8s.io/cloud-provider's route controller.
     let (status, reason, message) = if routed {
         ("False", "RouteCreated", "RouteController created a route")
     } else {
@@ -32,16 +32,15 @@ pub(super) fn patch(node: &NodeView, routed: bool, now: Timestamp) -> Option<Val
     Some(json!({"metadata": {"uid": node.uid()}, "status": {"conditions": [condition]}}))
 }
 
-/// Writes the condition where it is not as it should be; says whether something was written. Another Node of the name
-/// needs no write.
+/// Writes the condition if it differs, and returns whether it was written. Another Node of the same name needs no write.
 ///
 /// # Errors
-/// When the API server did not take it, or the right to write has ended.
+/// When the write failed, or is no longer permitted.
 pub(super) async fn set(deps: &Deps, node: &NodeView, routed: bool) -> Result<bool, WriteError> {
     let Some(patch) = patch(node, routed, Timestamp::now()) else {
         return Ok(false);
     };
-    match node_patch::merge_status(&deps.client, &deps.permit, node.name(), &patch).await {
+    match node_write::merge_status(&deps.client, &deps.permit, node.name(), &patch).await {
         Ok(_) => Ok(true),
         Err(WriteError::Gone | WriteError::Conflict(_)) => Ok(false),
         Err(error) => Err(error),

@@ -6,25 +6,24 @@ use std::time::Duration;
 use outrigger_aws::Error;
 use tokio::time::Instant;
 
-use super::report;
-use crate::said::Said;
+use super::failures;
+use crate::event_dedup::EventDedup;
 
-/// The action for which two others serve while it is denied.
+/// Replaced by two other actions while it is denied.
 pub(super) const REPLACE: &str = "ReplaceRoute";
 
-/// How long a denial of [`REPLACE`] is remembered. A denial of any other action leaves work undone, so that action is
-/// called again in the next pass.
+/// How long a denial of [`REPLACE`] is remembered. Any other denied action is retried in the next pass.
 pub(super) const REPLACE_AGAIN: Duration = Duration::from_secs(1800);
 
-/// What was denied. A policy may allow an action for one resource and deny it for another.
+/// Denied actions, by resource: a policy may allow an action for one resource and deny it for another.
 #[derive(Debug, Default)]
 pub(super) struct Denials {
     by_call: HashMap<(&'static str, String), (Error, Instant)>,
-    said: Said,
+    events: EventDedup,
 }
 
 impl Denials {
-    /// Forgets the denials of actions that this pass calls again.
+    /// Forgets the denials of actions that this pass retries.
     pub(super) fn begin_pass(&mut self, now: Instant) {
         self.by_call
             .retain(|(action, _), (_, at)| *action == REPLACE && now.duration_since(*at) < REPLACE_AGAIN);
@@ -37,16 +36,18 @@ impl Denials {
             .map(|(error, _)| error.clone())
     }
 
-    /// Takes in a denial. Returns the message to report: one for each action, repeated as [`Said`] does.
+    /// Records a denial. Returns the message of its Event, one per action, repeated as by [`EventDedup`].
     pub(super) fn add(&mut self, action: &'static str, resource: &str, error: &Error, now: Instant) -> Option<String> {
         self.by_call.insert((action, resource.to_owned()), (error.clone(), now));
-        let explained = report::explain(error, resource);
+        let explained = failures::explain(error, resource);
         let message = if action == REPLACE {
-            format!("{explained}. Until then a route is deleted and created again, and leads nowhere in between")
+            format!(
+                "{explained}. Until then a route is deleted and created again, and its Node cannot be reached in between"
+            )
         } else {
             explained
         };
-        self.said.is_news(action, "", now).then_some(message)
+        self.events.is_new(action, "", now).then_some(message)
     }
 }
 

@@ -6,114 +6,81 @@
 //!
 //! It serves the route table that the cloud configuration names, or every table of the VPC with the cluster's tag, all
 //! alike. IPv4 only. Where nothing changed nothing is written; which routes it may touch is told in [`plan`], and when
-//! one may go in [`sightings`].
+//! one may go in [`confirmations`].
 
 mod apply;
-mod changes;
 mod condition;
+pub mod confirmation;
 mod denials;
+mod deps;
 mod error;
+mod failures;
+mod node_changes;
 mod observe;
 pub mod plan;
-mod report;
-pub mod sightings;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::Ipv4Net;
-use outrigger_aws::{Ec2, Kind};
-use outrigger_leader::{NotLeader, Permit};
+use outrigger_aws::Kind;
+use outrigger_leader::NotLeader;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::events::Recorder;
-use crate::instances::Instances;
-use crate::metrics::{Metrics, RouteSyncLabels};
-use crate::node_cache::NodeCache;
-use apply::{Memory, Outcome};
-pub use error::{Error, Unread};
+use crate::metrics::RouteSyncLabels;
+use apply::{Outcome, Reports};
+use confirmation::Confirmations;
+pub use deps::Deps;
+pub use error::{Error, ObserveError};
 use observe::Membership;
-use sightings::Sightings;
 
 /// Source of this controller's Events: upstream's, with the underscore.
 pub const EVENT_COMPONENT: &str = "route_controller";
 
-/// What the controller works with.
-#[derive(Clone)]
-pub struct Deps {
-    /// Client for writes.
-    pub client: kube::Client,
-    /// The Nodes; filled by someone else.
-    pub nodes: NodeCache,
-    /// Route tables and writes.
-    pub ec2: Arc<dyn Ec2>,
-    /// What is known of instances.
-    pub instances: Instances,
-    /// The cluster's ID in the tags of its route tables and instances.
-    pub cluster_id: String,
-    /// Where tagged tables are looked for.
-    pub vpc_id: String,
-    /// The one table to be managed, whatever its tags.
-    pub route_table_id: Option<String>,
-    /// Routes outside this range are never changed or deleted.
-    pub cluster_cidr: Ipv4Net,
-    /// From the start of one periodic pass to the next.
-    pub period: Duration,
-    /// Metrics.
-    pub metrics: Metrics,
-    /// Events, of component [`EVENT_COMPONENT`].
-    pub events: Recorder,
-    /// The right to write.
-    pub permit: Permit,
-}
-
-/// What is kept from pass to pass.
 #[derive(Default)]
 struct State {
     membership: Membership,
-    sightings: Sightings,
-    memory: Memory,
-    /// When to look again before the next tick.
-    again: Option<Instant>,
+    confirmations: Confirmations,
+    reports: Reports,
+    /// When to reconcile before the next tick.
+    retry_after: Option<Instant>,
 }
 
-/// Runs until `stop`, and returns only when no write is under way any more. Nothing is done before all Nodes are known.
+/// Runs until `stop`, and returns only when no write is in flight. Waits until all Nodes are known.
 ///
 /// # Errors
-/// [`Error::NotLeader`], when a write was due and not allowed any more.
+/// [`Error::NotLeader`], when a write was due and no longer permitted.
 pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
         () = deps.nodes.ready() => {}
     }
     let mut state = State::default();
-    let changed = changes::reader(&deps.nodes);
+    let changed = node_changes::reader(&deps.nodes);
     let mut ticks = tokio::time::interval(deps.period.max(Duration::from_secs(1)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut unread = false;
+    let mut unreadable = false;
     loop {
-        let again = state.again.unwrap_or_else(Instant::now);
+        let retry_after = state.retry_after.unwrap_or_else(Instant::now);
         let trigger = tokio::select! {
             () = stop.cancelled() => return Ok(()),
             _ = ticks.tick() => "periodic",
-            () = tokio::time::sleep_until(again), if state.again.is_some() => "periodic",
-            // While AWS does not even tell the routes, changes wait for the tick.
-            () = changes::gather(&changed), if !unread => "node_change",
+            () = tokio::time::sleep_until(retry_after), if state.retry_after.is_some() => "periodic",
+            // While the routes cannot be read, changes of Nodes wait for the tick.
+            () = node_changes::gather(&changed), if !unreadable => "node_change",
         };
         let passed = pass(&deps, &mut state, &stop).await?;
-        unread = passed.is_err();
+        unreadable = passed.is_err();
         let outcome = match passed {
             Ok(outcome) => outcome,
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "the routes are not known; nothing is changed"
+                    "cannot read the routes; nothing is changed"
                 );
-                if let Unread::Aws(error) = &error
+                if let ObserveError::Aws(error) = &error
                     && error.kind() == Kind::AccessDenied
                 {
-                    apply::report_denied(&deps, &state.memory, "", error);
+                    apply::report_denied(&deps, &state.reports, "", error);
                 }
                 Outcome {
                     changed: false,
@@ -126,8 +93,12 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
 }
 
 /// One pass: observe, plan, apply.
-async fn pass(deps: &Deps, state: &mut State, stop: &CancellationToken) -> Result<Result<Outcome, Unread>, NotLeader> {
-    state.again = None;
+async fn pass(
+    deps: &Deps,
+    state: &mut State,
+    stop: &CancellationToken,
+) -> Result<Result<Outcome, ObserveError>, NotLeader> {
+    state.retry_after = None;
     let observed = tokio::select! {
         () = stop.cancelled() => return Ok(Ok(Outcome::default())),
         observed = observe::observe(deps, &mut state.membership) => observed,
@@ -137,19 +108,19 @@ async fn pass(deps: &Deps, state: &mut State, stop: &CancellationToken) -> Resul
         Err(error) => return Ok(Err(error)),
     };
     let now = Instant::now();
-    let plan = plan::plan(&observed, deps.cluster_cidr, &mut state.sightings, now);
-    state.again = plan.again.map(|left| now + left);
-    if plan.held > 0 && deps.metrics.routes.held.get() == 0 {
+    let plan = plan::plan(&observed, deps.cluster_cidr, &mut state.confirmations, now);
+    state.retry_after = plan.retry_after.map(|left| now + left);
+    if plan.deferred > 0 && deps.metrics.routes.deferred.get() == 0 {
         tracing::warn!(
-            routes = plan.held,
-            "many routes look unwanted at once; they stay for a minute. Check that all Nodes are there"
+            routes = plan.deferred,
+            "mass loss: deferring the deletion of many routes for a minute. Check that all Nodes exist"
         );
     }
     deps.metrics
         .routes
-        .held
-        .set(i64::try_from(plan.held).unwrap_or(i64::MAX));
-    let outcome = apply::apply(deps, plan, &observed.members, &state.memory, stop).await?;
+        .deferred
+        .set(i64::try_from(plan.deferred).unwrap_or(i64::MAX));
+    let outcome = apply::apply(deps, plan, &observed.members, &state.reports, stop).await?;
     Ok(Ok(outcome))
 }
 

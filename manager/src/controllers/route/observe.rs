@@ -1,4 +1,4 @@
-//! Everything the controller reads.
+//! All reads of the controller.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,31 +7,31 @@ use std::time::Duration;
 use ipnet::Ipv4Net;
 use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::{Filter, RouteTable, RouteTarget};
-use outrigger_aws::limit::Lane;
+use outrigger_aws::limit::Priority;
 use outrigger_shared::tags;
 use tokio::time::Instant;
 
-use super::Deps;
-use super::error::Unread;
-use super::plan::{Host, Member, Observed, concerns};
-use super::report;
+use super::deps::Deps;
+use super::error::ObserveError;
+use super::failures;
+use super::plan::{Member, NodeHost, Observed, concerns};
 use crate::instances::{Answer, Target};
 use crate::node_cache::NodeView;
 
-/// How old an answer about the name of a Node without provider ID may be.
-const NAMES_FRESH: Duration = Duration::from_secs(30);
-/// How long it is remembered whether an instance belongs to the cluster.
-const MEMBERSHIP_FRESH: Duration = Duration::from_secs(600);
+/// Maximum age of the description of a Node without provider ID.
+const NAMES_MAX_AGE: Duration = Duration::from_secs(30);
+/// How long the membership of an instance in the cluster is cached.
+const MEMBERSHIP_MAX_AGE: Duration = Duration::from_secs(600);
 /// The same for a Node whose instance has not been tagged yet.
-const UNTAGGED_FRESH: Duration = Duration::from_secs(30);
+const UNTAGGED_MAX_AGE: Duration = Duration::from_secs(30);
 
-/// Which instances have the cluster's tag, from pass to pass, with when EC2 told.
+/// Which instances have the cluster's tag, and when EC2 was asked.
 #[derive(Debug, Default)]
 pub(super) struct Membership(HashMap<InstanceId, (bool, Instant)>);
 
-/// Reads tables and Nodes. In the steady state that is one call.
-pub(super) async fn observe(deps: &Deps, membership: &mut Membership) -> Result<Observed, Unread> {
-    let tables = Lane::Refresh.run(tables(deps)).await?;
+/// Reads tables and Nodes, in the steady state with one call.
+pub(super) async fn observe(deps: &Deps, membership: &mut Membership) -> Result<Observed, ObserveError> {
+    let tables = Priority::Refresh.run(tables(deps)).await?;
     let mut members = members(deps, membership).await;
     let targets = targets(deps, &tables);
     let failures = membership.refresh(deps, &members, &targets).await;
@@ -50,11 +50,11 @@ pub(super) async fn observe(deps: &Deps, membership: &mut Membership) -> Result<
 }
 
 /// The configured table, whatever its tags, or all tables of the VPC with the cluster's tag.
-async fn tables(deps: &Deps) -> Result<Vec<RouteTable>, Unread> {
+async fn tables(deps: &Deps) -> Result<Vec<RouteTable>, ObserveError> {
     if let Some(id) = &deps.route_table_id {
         let tables = deps.ec2.route_tables_by(&[Filter::new("route-table-id", [id])]).await?;
         if tables.is_empty() {
-            return Err(Unread::NoSuchTable(id.clone()));
+            return Err(ObserveError::NoSuchTable(id.clone()));
         }
         return Ok(tables);
     }
@@ -64,7 +64,7 @@ async fn tables(deps: &Deps) -> Result<Vec<RouteTable>, Unread> {
         tags::belongs_to(&deps.cluster_id, tags)
     });
     if tables.is_empty() {
-        return Err(Unread::NoTaggedTable {
+        return Err(ObserveError::NoTaggedTable {
             vpc: deps.vpc_id.clone(),
             cluster: deps.cluster_id.clone(),
         });
@@ -80,12 +80,15 @@ async fn members(deps: &Deps, membership: &mut Membership) -> Vec<Member> {
         .filter(|node| !node.spec.pod_cidrs.is_empty() && matches!(Target::of(node), Target::Name(_)))
         .cloned()
         .collect();
-    let mut named: HashMap<String, Host> = HashMap::new();
+    let mut named: HashMap<String, NodeHost> = HashMap::new();
     if !by_name.is_empty() {
-        let answers = deps.instances.describe(by_name, Lane::Initialize, NAMES_FRESH).await;
+        let answers = deps
+            .instances
+            .describe(by_name, Priority::Initialize, NAMES_MAX_AGE)
+            .await;
         for (node, answer) in answers {
             let host = host(answer);
-            if let Host::Instance(id) = &host {
+            if let NodeHost::Instance(id) = &host {
                 membership.0.insert(id.clone(), (true, Instant::now()));
             }
             named.insert(node.name().to_owned(), host);
@@ -96,11 +99,11 @@ async fn members(deps: &Deps, membership: &mut Membership) -> Vec<Member> {
         .map(|node| {
             let target = Target::of(&node);
             let host = match target {
-                Target::Id(id) => Host::Instance(id),
+                Target::Id(id) => NodeHost::Instance(id),
                 Target::Name(_) => named
                     .remove(node.name())
-                    .unwrap_or_else(|| Host::Unknown("the Node has no provider ID yet".to_owned())),
-                Target::Fargate(_) | Target::Foreign(_) => Host::Elsewhere,
+                    .unwrap_or_else(|| NodeHost::Unknown("the Node has no provider ID yet".to_owned())),
+                Target::Fargate(_) | Target::Foreign(_) => NodeHost::NotOnEc2,
             };
             Member {
                 cidrs: ipv4(&node),
@@ -111,17 +114,17 @@ async fn members(deps: &Deps, membership: &mut Membership) -> Vec<Member> {
         .collect()
 }
 
-fn host(answer: Answer) -> Host {
+fn host(answer: Answer) -> NodeHost {
     match answer {
-        Answer::Found(instance) => Host::Instance(instance.id.clone()),
-        Answer::Absent => Host::Unknown("EC2 lists no instance for the Node's name".to_owned()),
-        Answer::Ambiguous(count) => Host::Unknown(format!("{count} instances fit the Node's name")),
-        Answer::Failed(error) => Host::Unknown(error.to_string()),
-        Answer::Fargate(_) | Answer::Foreign(_) => Host::Elsewhere,
+        Answer::Found(instance) => NodeHost::Instance(instance.id.clone()),
+        Answer::Absent => NodeHost::Unknown("EC2 lists no instance for the Node's name".to_owned()),
+        Answer::Ambiguous(count) => NodeHost::Unknown(format!("{count} instances fit the Node's name")),
+        Answer::Failed(error) => NodeHost::Unknown(error.to_string()),
+        Answer::Fargate(_) | Answer::Foreign(_) => NodeHost::NotOnEc2,
     }
 }
 
-/// The IPv4 ranges of a Node. The API server lets nothing else but ranges in; IPv6 ranges get no route.
+/// The IPv4 ranges of a Node. IPv6 ranges get no route.
 fn ipv4(node: &NodeView) -> Vec<Ipv4Net> {
     let parsed = node
         .spec
@@ -131,7 +134,7 @@ fn ipv4(node: &NodeView) -> Vec<Ipv4Net> {
     parsed.map(|cidr| cidr.trunc()).collect()
 }
 
-/// The instances to which routes in the cluster's range lead.
+/// The instances that are targets of routes in the cluster's range.
 fn targets(deps: &Deps, tables: &[RouteTable]) -> HashSet<InstanceId> {
     let routes = tables.iter().flat_map(|table| &table.routes);
     routes
@@ -150,9 +153,9 @@ impl Membership {
         self.0.get(id).map(|(belongs, _)| *belongs)
     }
 
-    /// Asks EC2 about instances of Nodes with a range and about targets of routes, where nothing is known or the answer
-    /// is old. An old answer stays where EC2 gives no other: a terminated instance belonged to the cluster. Returns what
-    /// failed.
+    /// Describes the instances of Nodes with a range and of targets of routes, if the cached membership is missing or
+    /// outdated. If EC2 no longer lists an instance, the cached membership stays: a terminated instance belonged to the
+    /// cluster. Returns the failures.
     async fn refresh(
         &mut self,
         deps: &Deps,
@@ -160,7 +163,7 @@ impl Membership {
         targets: &HashSet<InstanceId>,
     ) -> HashMap<InstanceId, String> {
         let nodes = members.iter().filter_map(|member| match &member.host {
-            Host::Instance(id) if !member.cidrs.is_empty() => Some(id),
+            NodeHost::Instance(id) if !member.cidrs.is_empty() => Some(id),
             _ => None,
         });
         let nodes: HashSet<&InstanceId> = nodes.collect();
@@ -170,9 +173,9 @@ impl Membership {
         let is_fresh = |id: &InstanceId| {
             let is_untagged_node = self.get(id) == Some(false) && nodes.contains(id);
             let longest = if is_untagged_node {
-                UNTAGGED_FRESH
+                UNTAGGED_MAX_AGE
             } else {
-                MEMBERSHIP_FRESH
+                MEMBERSHIP_MAX_AGE
             };
             let known = self.0.get(id);
             known.is_some_and(|(_, at)| now.duration_since(*at) < longest)
@@ -182,7 +185,10 @@ impl Membership {
             return HashMap::new();
         }
 
-        let answers = deps.instances.by_id(&unknown, Lane::Initialize, NAMES_FRESH).await;
+        let answers = deps
+            .instances
+            .by_id(&unknown, Priority::Initialize, NAMES_MAX_AGE)
+            .await;
         let mut failures = HashMap::new();
         for (id, answer) in answers {
             match answer {
@@ -198,17 +204,17 @@ impl Membership {
         failures
     }
 
-    /// Notes at a Node that its instance is not one of the cluster, or that this is not known.
+    /// Marks a Node whose instance does not belong to the cluster, or whose membership is unknown.
     fn check(&self, deps: &Deps, member: &mut Member, failures: &HashMap<InstanceId, String>) {
-        let Host::Instance(id) = &member.host else {
+        let NodeHost::Instance(id) = &member.host else {
             return;
         };
         match (self.get(id), failures.get(id)) {
             (Some(true), _) | (None, None) => {}
             (Some(false), _) => {
-                member.host = Host::NotInCluster(id.clone(), report::not_in_cluster(id, &deps.cluster_id))
+                member.host = NodeHost::NotInCluster(id.clone(), failures::not_in_cluster(id, &deps.cluster_id))
             }
-            (None, Some(error)) => member.host = Host::Unknown(error.clone()),
+            (None, Some(error)) => member.host = NodeHost::Unknown(error.clone()),
         }
     }
 }

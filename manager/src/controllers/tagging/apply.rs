@@ -8,12 +8,14 @@ use futures::{StreamExt, stream};
 use outrigger_aws::{Error as AwsError, InstanceId};
 use outrigger_leader::NotLeader;
 
-use super::book::{Action, Batch};
-use super::{Deps, label};
+use super::deps::Deps;
+use super::label;
+use super::queue::{Action, Batch};
 use crate::aws_write::write;
-use crate::instances::{Answer, Lane};
+use crate::instances::{Answer, Priority};
 use crate::node_cache::NodeView;
-use crate::node_patch::{self, Part, WriteError};
+use crate::node_patch;
+use crate::node_write::{self, Part, WriteError};
 
 /// How often a batch is sent once more without those that failed it.
 const ROUNDS: usize = 3;
@@ -24,8 +26,8 @@ const LABELS_AT_ONCE: usize = 10;
 
 /// What came out for one instance.
 #[derive(Debug, Clone)]
-pub(super) enum Verdict {
-    /// AWS said that it is done.
+pub(super) enum TagResult {
+    /// AWS logged that it is done.
     Done,
     /// EC2 does not know the instance.
     Missing,
@@ -40,20 +42,20 @@ pub(super) enum Verdict {
 /// A batch, and what came out.
 pub(super) struct Applied {
     pub(super) action: Action,
-    pub(super) verdicts: Vec<(InstanceId, Verdict)>,
+    pub(super) results: Vec<(InstanceId, TagResult)>,
 }
 
 /// Makes one call for the whole batch. EC2 fails a call as a whole for one bad ID: those it names are left out and the
 /// rest is sent once more; where it names none, one describe tells who is there. There are never single calls instead.
 pub(super) async fn apply(deps: &Deps, batch: Batch) -> Result<Applied, NotLeader> {
-    let (mut open, mut verdicts) = in_cluster(deps, batch.instances).await;
+    let (mut open, mut results) = in_cluster(deps, batch.instances).await;
     let mut last = None;
     for round in 0..ROUNDS {
         if open.is_empty() {
             break;
         }
         let Err(error) = send(deps, batch.action, &open).await? else {
-            verdicts.extend(open.drain(..).map(|id| (id, Verdict::Done)));
+            results.extend(open.drain(..).map(|id| (id, TagResult::Done)));
             break;
         };
         let bad = match BadId::of(&error) {
@@ -62,30 +64,30 @@ pub(super) async fn apply(deps: &Deps, batch: Batch) -> Result<Applied, NotLeade
         };
         let error = Arc::new(error);
         if bad.is_empty() {
-            verdicts.extend(open.drain(..).map(|id| (id, Verdict::Failed(Arc::clone(&error)))));
+            results.extend(open.drain(..).map(|id| (id, TagResult::Failed(Arc::clone(&error)))));
         }
         open.retain(|id| !bad.iter().any(|(other, _)| other == id));
-        verdicts.extend(bad);
+        results.extend(bad);
         last = Some(error);
     }
     if let Some(error) = last {
-        verdicts.extend(open.into_iter().map(|id| (id, Verdict::Failed(Arc::clone(&error)))));
+        results.extend(open.into_iter().map(|id| (id, TagResult::Failed(Arc::clone(&error)))));
     }
     let action = batch.action;
-    Ok(Applied { action, verdicts })
+    Ok(Applied { action, results })
 }
 
-/// Those that have the cluster's tag, and verdicts for the others. A provider ID is what somebody wrote, so it does not
+/// Those that have the cluster's tag, and results for the others. A provider ID is what somebody wrote, so it does not
 /// say that the instance belongs to the cluster.
-async fn in_cluster(deps: &Deps, ids: Vec<InstanceId>) -> (Vec<InstanceId>, Vec<(InstanceId, Verdict)>) {
-    let answers = deps.instances.by_id(&ids, Lane::Background, MEMBERSHIP_AGE).await;
+async fn in_cluster(deps: &Deps, ids: Vec<InstanceId>) -> (Vec<InstanceId>, Vec<(InstanceId, TagResult)>) {
+    let answers = deps.instances.by_id(&ids, Priority::Background, MEMBERSHIP_AGE).await;
     let (mut members, mut others) = (Vec::new(), Vec::new());
     for id in ids {
         match answers.get(&id) {
             Some(Answer::Found(instance)) if deps.instances.in_cluster(instance) => members.push(id),
-            Some(Answer::Found(_)) => others.push((id, Verdict::NotInCluster)),
-            Some(Answer::Failed(error)) => others.push((id, Verdict::Failed(Arc::new(error.clone())))),
-            _ => others.push((id, Verdict::Missing)),
+            Some(Answer::Found(_)) => others.push((id, TagResult::NotInCluster)),
+            Some(Answer::Failed(error)) => others.push((id, TagResult::Failed(Arc::new(error.clone())))),
+            _ => others.push((id, TagResult::Missing)),
         }
     }
     (members, others)
@@ -95,11 +97,11 @@ async fn send(deps: &Deps, action: Action, ids: &[InstanceId]) -> Result<Result<
     let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
     match action {
         Action::Tag => {
-            let call = Lane::Background.run(deps.ec2.create_tags(&ids, &deps.tags));
+            let call = Priority::Background.run(deps.ec2.create_tags(&ids, &deps.tags));
             write(&deps.permit, "CreateTags", call).await
         }
         Action::Untag => {
-            let call = Lane::Background.run(deps.ec2.delete_tags(&ids, &deps.tags));
+            let call = Priority::Background.run(deps.ec2.delete_tags(&ids, &deps.tags));
             write(&deps.permit, "DeleteTags", call).await
         }
     }
@@ -121,10 +123,10 @@ impl BadId {
         }
     }
 
-    fn verdict(self) -> Verdict {
+    fn result(self) -> TagResult {
         match self {
-            Self::NotFound => Verdict::Missing,
-            Self::Invalid => Verdict::Invalid,
+            Self::NotFound => TagResult::Missing,
+            Self::Invalid => TagResult::Invalid,
         }
     }
 }
@@ -136,20 +138,20 @@ async fn bad_ones(
     error: &AwsError,
     asked: &[InstanceId],
     round: usize,
-) -> Vec<(InstanceId, Verdict)> {
+) -> Vec<(InstanceId, TagResult)> {
     let named = if asked.len() == 1 {
         asked.to_vec()
     } else {
         named(asked, error.message())
     };
     // EC2 may name one at a time: from the second time on all of them are looked for at once.
-    let mut bad: Vec<_> = named.iter().map(|id| (id.clone(), kind.verdict())).collect();
+    let mut bad: Vec<_> = named.iter().map(|id| (id.clone(), kind.result())).collect();
     if asked.len() > 1 && (named.is_empty() || round > 0) {
-        let answers = deps.instances.by_id(asked, Lane::Background, Duration::ZERO).await;
+        let answers = deps.instances.by_id(asked, Priority::Background, Duration::ZERO).await;
         let absent = asked
             .iter()
             .filter(|id| !named.contains(id) && matches!(answers.get(*id), Some(Answer::Absent)));
-        bad.extend(absent.map(|id| (id.clone(), Verdict::Missing)));
+        bad.extend(absent.map(|id| (id.clone(), TagResult::Missing)));
     }
     bad
 }
@@ -168,7 +170,7 @@ pub(super) async fn set_labels(deps: &Deps, nodes: Vec<Arc<NodeView>>) -> Vec<(A
             let wanted = [(label::LABEL.to_owned(), deps.label.clone())];
             let mut patch = vec![node_patch::test_uid(&node)];
             patch.extend(node_patch::set_labels(&node, &wanted));
-            let written = node_patch::patch(&deps.client, &deps.permit, node.name(), Part::Node, &patch).await;
+            let written = node_write::patch(&deps.client, &deps.permit, node.name(), Part::Node, &patch).await;
             (node, written.map(drop))
         })
         .buffer_unordered(LABELS_AT_ONCE)

@@ -1,14 +1,13 @@
-//! The label by which a Node says which tags its instance has.
+//! The label that records which tags the instance of a Node has.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use md5::{Digest, Md5};
 
-/// Its key.
 pub const LABEL: &str = "k8s.io/cloud-provider-aws";
 
-/// Its value: MD5, in lower-case hexadecimal digits, of the tags as `key=value`, sorted as such and joined with commas.
+/// The label's value: MD5, in lower-case hexadecimal digits, of the tags as `key=value`, sorted as such and joined with commas.
 #[must_use]
 pub fn value(tags: &BTreeMap<String, String>) -> String {
     let mut pairs: Vec<String> = tags.iter().map(|(key, value)| format!("{key}={value}")).collect();

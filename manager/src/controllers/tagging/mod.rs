@@ -1,39 +1,36 @@
-//! The tagging controller: instances of Nodes carry the tags of `--tags`, and their Nodes a label that says so.
+//! The tagging controller. It tags the instances of Nodes with `--tags`, and labels the Nodes.
 //!
 //! ```text
-//! node cache ─names─▶ book (pure) ─batches─▶ CreateTags, DeleteTags ─▶ label ─▶ book
+//! node cache ─names─▶ queue (pure) ─batches─▶ CreateTags, DeleteTags ─▶ label ─▶ queue
 //!                        ▲
 //!    every 10 s: do instances that EC2 did not know exist by now?   one describe for all
 //!    every resync period: does each instance still have its tags?   one describe for all
 //! ```
 //!
-//! A Node that goes takes the tags off its instance, unless another Node has it. An instance counts as tagged only when
-//! AWS said so. An instance without the cluster's tag is not tagged: it may belong to another cluster or owner. What EC2
-//! does not know, or what lacks that tag, is told once and not tried again; what concerns all calls, such as a missing
-//! permission or throttling, pauses all of them.
+//! When a Node is deleted, its instance loses the tags, unless another Node has the instance. An instance without the
+//! cluster's tag is not tagged: it may belong to another cluster or owner. An instance that EC2 does not list, or that lacks
+//! that tag, is logged once and not retried. A failure that concerns all calls, such as a missing permission or
+//! throttling, delays all calls.
 
 mod apply;
-pub mod book;
+mod deps;
+mod error;
 pub mod label;
 mod metrics;
-mod pace;
-mod work;
+pub mod queue;
+mod worker;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use outrigger_aws::{Ec2, Tags};
-use outrigger_leader::{NotLeader, Permit};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::sleep_until;
-use crate::events::Recorder;
-use crate::instances::Instances;
-use crate::metrics::Metrics;
-use crate::node_cache::{NodeCache, NodeView};
+use crate::node_cache::NodeView;
+pub use deps::Deps;
+pub use error::Error;
 pub use metrics::TaggingMetrics;
-use work::Work;
+use worker::Worker;
 
 /// Source of this controller's Events.
 pub const EVENT_COMPONENT: &str = "tagging-controller";
@@ -41,77 +38,31 @@ pub const EVENT_COMPONENT: &str = "tagging-controller";
 /// Name of the queue in metrics `workqueue_*`, the incumbent's.
 pub const QUEUE: &str = "tagging-controller";
 
-/// How long calls of one batch are collected.
+/// How long changes are collected for a batch.
 const WINDOW: Duration = Duration::from_millis(100);
-/// How often EC2 is asked about instances that it did not know.
+/// Period of describes of instances that EC2 did not list.
 const MISSING: Duration = Duration::from_secs(10);
 
-/// What the controller works with.
-#[derive(Clone)]
-pub struct Deps {
-    /// Client for the label.
-    pub client: kube::Client,
-    /// The Nodes; filled by someone else.
-    pub nodes: NodeCache,
-    /// EC2, for tags.
-    pub ec2: Arc<dyn Ec2>,
-    /// What is known about instances.
-    pub instances: Instances,
-    /// The tags.
-    pub tags: Tags,
-    /// The label's value for these tags; see [`label::value`].
-    pub label: String,
-    /// Up to 50 instances with one call, instead of one.
-    pub batching: bool,
-    /// Calls under way at the same time, at least 1.
-    pub calls_at_once: usize,
-    /// Nodes taken up per second; counts only with a burst limit above 0.
-    pub rate_limit: f64,
-    /// Nodes taken up before the rate limit counts.
-    pub burst_limit: u32,
-    /// Time between two searches for lost tags; `None`: there are none.
-    pub resync_period: Option<Duration>,
-    /// Metrics of all controllers.
-    pub metrics: Metrics,
-    /// Metrics of this one.
-    pub counts: TaggingMetrics,
-    /// Events, of component [`EVENT_COMPONENT`].
-    pub events: Recorder,
-    /// The right to write.
-    pub permit: Permit,
-}
-
-/// Why the controller ended before it was told to.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// It may not write any more.
-    #[error("the tagging controller lost its permit to write")]
-    NotLeader(#[from] NotLeader),
-    /// A defect: a task panicked.
-    #[error("a call of the tagging controller ended")]
-    Task(#[source] tokio::task::JoinError),
-}
-
-/// Runs until `stop`, and returns only when no write is under way any more.
+/// Runs until `stop`, and returns only when no write is in flight.
 ///
 /// # Errors
-/// [`Error::NotLeader`], when a write was due and not allowed any more.
+/// [`Error::NotLeader`], when a write was due and no longer permitted.
 pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
         () = deps.nodes.ready() => {}
     }
-    let mut work = Work::new(deps.clone());
-    let result = until_stopped(&mut work, &deps, &stop).await;
-    work.finish().await;
+    let mut worker = Worker::new(deps.clone());
+    let result = until_stopped(&mut worker, &deps, &stop).await;
+    worker.finish().await;
     result
 }
 
-async fn until_stopped(work: &mut Work, deps: &Deps, stop: &CancellationToken) -> Result<(), Error> {
+async fn until_stopped(worker: &mut Worker, deps: &Deps, stop: &CancellationToken) -> Result<(), Error> {
     let changes = deps.nodes.subscribe_where(matters);
     let (mut missing, mut drift) = (every(MISSING), deps.resync_period.map(every));
     loop {
-        let (due, awaits_any) = (work.next_due(), work.awaits_any());
+        let (due, awaits_any) = (worker.next_due(), worker.awaits_any());
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
             () = changes.changed() => {
@@ -121,24 +72,24 @@ async fn until_stopped(work: &mut Work, deps: &Deps, stop: &CancellationToken) -
                         () = tokio::time::sleep(WINDOW) => {}
                     }
                 }
-                changes.take().iter().for_each(|name| work.look(name));
+                changes.take().iter().for_each(|name| worker.reconcile(name));
             }
-            Some(outcome) = work.next_applied() => work.settle(outcome)?,
+            Some(outcome) = worker.next_applied() => worker.settle(outcome)?,
             () = sleep_until(due) => {}
             _ = missing.tick(), if awaits_any => {
                 tokio::select! {
                     () = stop.cancelled() => return Ok(()),
-                    () = work.look_for_missing() => {}
+                    () = worker.check_missing() => {}
                 }
             }
             period = tick(&mut drift) => {
                 tokio::select! {
                     () = stop.cancelled() => return Ok(()),
-                    () = work.look_for_drift(period) => {}
+                    () = worker.repair_drift(period) => {}
                 }
             }
         }
-        work.start_calls();
+        worker.start_calls();
     }
 }
 

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 
-use super::super::gates::Buckets;
-use super::super::shape::BY_PLAIN_ID;
+use super::super::bucket_size::BY_PLAIN_ID;
+use super::super::limiters::Buckets;
 use super::Limited;
 use crate::ec2::{
     AvailabilityZone, FargateEni, Filter, Instance, InstanceId, InstanceQuery, IpPermission, NewSecurityGroup,
@@ -17,7 +17,7 @@ impl Limited<dyn Ec2> {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        self.gates.call(Buckets::throttling(&[action]), call).await
+        self.limiters.call(Buckets::throttling(&[action]), call).await
     }
 }
 
@@ -114,7 +114,7 @@ impl Ec2 for Limited<dyn Ec2> {
     async fn instances_by_plain_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error> {
         let call = || self.inner.instances_by_plain_id(ids);
         let buckets = Buckets::throttling(&["DescribeInstances", BY_PLAIN_ID]);
-        self.gates.call(buckets, call).await
+        self.limiters.call(buckets, call).await
     }
 
     async fn fargate_interfaces_page(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::super::shape;
+use super::super::bucket_size;
 use super::Limited;
 use crate::elb::{Attributes, HealthCheck, Listener, LoadBalancer, NewLoadBalancer, NewPolicy};
 use crate::{Elb, Error, InstanceId, Page, Tags};
@@ -107,6 +107,6 @@ impl Elb for Limited<dyn Elb> {
     }
 
     fn expected_wait(&self, action: &str, ahead: u32) -> Duration {
-        self.gates.expected_wait(shape::kind_of_action(action), ahead)
+        self.limiters.expected_wait(bucket_size::kind_of_action(action), ahead)
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::super::shape;
+use super::super::bucket_size;
 use super::Limited;
 use crate::elbv2::{
     Attributes, HealthCheckChange, Listener, ListenerSettings, NetworkLoadBalancer, NewNetworkLoadBalancer,
@@ -134,6 +134,6 @@ impl Elbv2 for Limited<dyn Elbv2> {
     }
 
     fn expected_wait(&self, action: &str, ahead: u32) -> Duration {
-        self.gates.expected_wait(shape::kind_of_action(action), ahead)
+        self.limiters.expected_wait(bucket_size::kind_of_action(action), ahead)
     }
 }

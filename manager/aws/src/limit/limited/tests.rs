@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::Lane;
+use super::super::Priority;
 use super::*;
 use crate::fake::FakeAws;
 use crate::{InstanceId, Kind, Tags};
@@ -156,19 +156,24 @@ async fn earlier_lanes_go_first_and_whoever_gives_up_holds_nobody_back() {
         tag(&ec2).await.unwrap();
     }
     let order = Arc::new(Mutex::new(Vec::new()));
-    let call = |lane: Lane| {
+    let call = |priority: Priority| {
         let (ec2, order) = (Arc::clone(&ec2), Arc::clone(&order));
         async move {
-            lane.run(tag(&ec2)).await.unwrap();
-            order.lock().unwrap().push(lane);
+            priority.run(tag(&ec2)).await.unwrap();
+            order.lock().unwrap().push(priority);
         }
     };
-    let lanes = [Lane::Background, Lane::Refresh, Lane::Lifecycle, Lane::Initialize];
-    let hasty = tokio::time::timeout(Duration::from_millis(1), call(Lane::Initialize));
-    let all = futures_of(lanes.map(call));
+    let priorities = [
+        Priority::Background,
+        Priority::Refresh,
+        Priority::Lifecycle,
+        Priority::Initialize,
+    ];
+    let hasty = tokio::time::timeout(Duration::from_millis(1), call(Priority::Initialize));
+    let all = futures_of(priorities.map(call));
     let (given_up, ()) = tokio::join!(hasty, all);
     assert!(given_up.is_err());
-    let mut wanted = lanes;
+    let mut wanted = priorities;
     wanted.reverse();
     assert_eq!(*order.lock().unwrap(), wanted);
 }

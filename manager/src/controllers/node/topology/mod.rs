@@ -17,12 +17,15 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::desired::ZONE_ID;
-use super::{Deps, Error, apply};
-use crate::instances::{Lane, Target};
+use crate::controllers::node::apply;
+use crate::controllers::node::deps::Deps;
+use crate::controllers::node::error::Error;
+use crate::instances::{Priority, Target};
 use crate::node_cache::NodeView;
-use crate::node_patch::{self, Part, WriteError};
+use crate::node_patch;
+use crate::node_write::{Part, WriteError};
 pub use pattern::Pattern;
-use plan::{Candidate, Memory, Say};
+use plan::{Candidate, Report, State};
 
 /// From one look at all Nodes to the next: for those that were left alone meanwhile.
 const SWEEP: Duration = Duration::from_secs(600);
@@ -31,7 +34,7 @@ const SWEEP: Duration = Duration::from_secs(600);
 pub(super) async fn run(deps: &Deps, stop: &CancellationToken) -> Result<(), Error> {
     let changes = deps.nodes.subscribe_where(|_, is| is.is_some_and(lacks_layers));
     let mut external = deps.kubelets_external.clone();
-    let mut memory = Memory::new(deps.topology.clone(), Instant::now());
+    let mut state = State::new(deps.topology.clone(), Instant::now());
     let mut open: BTreeSet<String> = BTreeSet::new();
     let mut sweep = tokio::time::interval(SWEEP);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -41,11 +44,11 @@ pub(super) async fn run(deps: &Deps, stop: &CancellationToken) -> Result<(), Err
             () = changes.changed() => open.extend(changes.take()),
             Ok(()) = external.changed() => open.extend(all(deps)),
             _ = sweep.tick() => {
-                memory.sweep(Instant::now());
+                state.sweep(Instant::now());
                 open.extend(all(deps));
             }
-            () = tokio::time::sleep_until(memory.next_call()), if !open.is_empty() => {
-                step(deps, &mut memory, &mut open, stop).await?;
+            () = tokio::time::sleep_until(state.next_call()), if !open.is_empty() => {
+                step(deps, &mut state, &mut open, stop).await?;
             }
         }
     }
@@ -77,7 +80,7 @@ fn candidate(node: Arc<NodeView>, kubelets_external: bool) -> Option<Candidate> 
 /// One call, and the writes that follow from it.
 async fn step(
     deps: &Deps,
-    memory: &mut Memory,
+    state: &mut State,
     open: &mut BTreeSet<String>,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
@@ -88,22 +91,22 @@ async fn step(
         .filter_map(|name| deps.nodes.node(name))
         .filter(|node| lacks_layers(node))
         .filter_map(|node| candidate(node, external))
-        .filter(|candidate| memory.may_ask(candidate, now))
+        .filter(|candidate| state.may_ask(candidate, now))
         .collect();
     // Whoever is not asked for now, is by a change of its Node or by the next look at all.
     *open = candidates.iter().map(|one| one.node.name().to_owned()).collect();
-    let asked = memory.choose(&candidates, now);
+    let asked = state.choose(&candidates, now);
     if asked.is_empty() {
         return Ok(());
     }
     let ids: Vec<InstanceId> = asked.iter().map(|one| one.id.clone()).collect();
-    let question = Lane::Background.run(deps.ec2.instance_topology(&ids));
+    let question = Priority::Background.run(deps.ec2.instance_topology(&ids));
     let Some(answer) = stop.run_until_cancelled(question).await else {
         return Ok(());
     };
     match answer {
         Ok(found) => {
-            for (candidate, labels) in memory.answered(asked, found, Instant::now()) {
+            for (candidate, labels) in state.answered(asked, found, Instant::now()) {
                 if stop.is_cancelled() {
                     return Ok(());
                 }
@@ -113,18 +116,18 @@ async fn step(
                     tracing::info!(
                         node = node.name(),
                         error = apply::chain(&error),
-                        "topology labels not written yet"
+                        "failed to write topology labels; retrying"
                     );
-                    memory.not_written(candidate, Instant::now());
+                    state.not_written(candidate, Instant::now());
                 }
             }
         }
-        Err(error) => match memory.failed(&asked, &error, Instant::now()) {
-            Say::Nothing => {}
-            Say::RegionOff(message) => {
+        Err(error) => match state.failed(&asked, &error, Instant::now()) {
+            Report::Nothing => {}
+            Report::RegionOff(message) => {
                 tracing::warn!(
                     error = message,
-                    "EC2 does not tell its network topology here; Nodes get no labels of it for a day"
+                    "EC2 has no network topology in this region; setting no topology labels for a day"
                 );
                 if error.kind() == AwsKind::AccessDenied
                     && let Some(first) = asked.first()
@@ -132,7 +135,9 @@ async fn step(
                     apply::report_denied(deps, &first.node, &plan::label(1), &error);
                 }
             }
-            Say::Failing(error) => tracing::warn!(error, "EC2's network topology cannot be asked; it is tried again"),
+            Report::Failing(error) => {
+                tracing::warn!(error, "failed to describe the instance topology; retrying")
+            }
         },
     }
     Ok(())

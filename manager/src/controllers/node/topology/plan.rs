@@ -46,7 +46,7 @@ enum Known {
 
 /// What answers have told so far.
 #[derive(Debug)]
-pub struct Memory {
+pub struct State {
     pattern: Pattern,
     region_off_until: Option<Instant>,
     types: HashMap<String, Known>,
@@ -59,7 +59,7 @@ pub struct Memory {
 
 /// What is worth a line in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Say {
+pub enum Report {
     /// Nothing new.
     Nothing,
     /// The region or the credentials have no topology: no labels for a day.
@@ -68,7 +68,7 @@ pub enum Say {
     Failing(String),
 }
 
-impl Memory {
+impl State {
     /// Nothing is known yet.
     #[must_use]
     pub fn new(pattern: Pattern, now: Instant) -> Self {
@@ -164,25 +164,25 @@ impl Memory {
     }
 
     /// Takes in a failed call.
-    pub fn failed(&mut self, asked: &[Candidate], error: &Error, now: Instant) -> Say {
+    pub fn failed(&mut self, asked: &[Candidate], error: &Error, now: Instant) -> Report {
         self.not_before = now + BETWEEN;
         if let Some("UnsupportedOperation" | "UnauthorizedOperation") = error.code() {
             self.region_off_until = Some(now + NONE_FOR);
-            return Say::RegionOff(error.to_string());
+            return Report::RegionOff(error.to_string());
         }
         if matches!(error.kind(), Kind::NotFound | Kind::Malformed) {
             self.set_aside(asked, error.message(), now);
-            return Say::Nothing;
+            return Report::Nothing;
         }
         let pause = Duration::from_secs(1 << self.failures.min(10)).min(LONGEST);
         self.failures += 1;
         self.not_before = now + pause.max(BETWEEN);
         let why = error.code().map_or_else(|| error.message().to_owned(), str::to_owned);
         if self.said.as_ref() == Some(&why) {
-            return Say::Nothing;
+            return Report::Nothing;
         }
         self.said = Some(why);
-        Say::Failing(error.to_string())
+        Report::Failing(error.to_string())
     }
 
     /// One ID fails the whole call. Those that the answer names wait; where it names none, fewer are asked for.
@@ -254,57 +254,57 @@ mod tests {
 
     #[test]
     fn expected_types_fill_the_call_first_and_other_types_send_one_each() {
-        let memory = Memory::new(Pattern::BuiltIn, Instant::now());
+        let state = State::new(Pattern::BuiltIn, Instant::now());
         let mut candidates = many(500, "m5.large");
         candidates.extend(many(60, "p5.48xlarge"));
         candidates.extend(many(3, "c5.large"));
-        let chosen = memory.choose(&candidates, Instant::now());
+        let chosen = state.choose(&candidates, Instant::now());
         let kinds: Vec<&str> = chosen.iter().map(|one| one.kind.as_str()).collect();
         assert_eq!(kinds.iter().filter(|kind| **kind == "p5.48xlarge").count(), 60);
         assert_eq!(kinds[60..], ["c5.large", "m5.large"]);
         let too_many = many(250, "p5.48xlarge");
-        assert_eq!(memory.choose(&too_many, Instant::now()).len(), MAX_TOPOLOGY_IDS);
+        assert_eq!(state.choose(&too_many, Instant::now()).len(), MAX_TOPOLOGY_IDS);
     }
 
     #[test]
     fn no_answer_silences_an_instance_of_an_expected_type_and_the_whole_of_another_type_for_a_day() {
         let now = Instant::now();
-        let mut memory = Memory::new(Pattern::BuiltIn, now);
+        let mut state = State::new(Pattern::BuiltIn, now);
         let (first, other) = (candidate("i-1", "p5.48xlarge"), candidate("i-2", "p5.48xlarge"));
         let (plain, alike) = (candidate("i-3", "m5.large"), candidate("i-4", "m5.large"));
         assert!(
-            memory
+            state
                 .answered(vec![first.clone(), plain.clone()], vec![], now)
                 .is_empty()
         );
-        assert!(!memory.may_ask(&first, now) && memory.may_ask(&other, now));
-        assert!(!memory.may_ask(&plain, now) && !memory.may_ask(&alike, now));
+        assert!(!state.may_ask(&first, now) && state.may_ask(&other, now));
+        assert!(!state.may_ask(&plain, now) && !state.may_ask(&alike, now));
         let next_day = now + NONE_FOR;
-        memory.sweep(next_day);
+        state.sweep(next_day);
         assert!(
             [&first, &plain, &alike]
                 .into_iter()
-                .all(|one| memory.may_ask(one, next_day))
+                .all(|one| state.may_ask(one, next_day))
         );
     }
 
     #[test]
     fn a_type_that_turns_out_to_have_layers_is_asked_for_as_a_whole() {
         let now = Instant::now();
-        let mut memory = Memory::new(Pattern::BuiltIn, now);
+        let mut state = State::new(Pattern::BuiltIn, now);
         let candidates = many(5, "g6e.48xlarge");
-        let chosen = memory.choose(&candidates, now);
+        let chosen = state.choose(&candidates, now);
         assert_eq!(chosen.len(), 1);
-        let wanted = memory.answered(chosen.clone(), vec![layers(chosen[0].id.as_str())], now);
+        let wanted = state.answered(chosen.clone(), vec![layers(chosen[0].id.as_str())], now);
         assert_eq!(wanted.len(), 1);
-        assert_eq!(memory.choose(&candidates[1..], now).len(), 4);
+        assert_eq!(state.choose(&candidates[1..], now).len(), 4);
     }
 
     #[test]
     fn a_label_that_is_there_is_never_changed() {
         let now = Instant::now();
-        let mut memory = Memory::new(Pattern::BuiltIn, now);
-        let wanted = memory.answered(vec![candidate("i-1", "p5.48xlarge")], vec![layers("i-1")], now);
+        let mut state = State::new(Pattern::BuiltIn, now);
+        let wanted = state.answered(vec![candidate("i-1", "p5.48xlarge")], vec![layers("i-1")], now);
         assert_eq!(
             wanted[0].1,
             [(label(1), "nn-1".to_owned()), (label(3), "nn-3".to_owned())]
@@ -315,49 +315,49 @@ mod tests {
     fn a_region_without_topology_is_left_alone_for_a_day() {
         for code in ["UnsupportedOperation", "UnauthorizedOperation"] {
             let now = Instant::now();
-            let mut memory = Memory::new(Pattern::BuiltIn, now);
+            let mut state = State::new(Pattern::BuiltIn, now);
             let asked = [candidate("i-1", "p5.48xlarge")];
             assert!(matches!(
-                memory.failed(&asked, &error(code, "x"), now),
-                Say::RegionOff(_)
+                state.failed(&asked, &error(code, "x"), now),
+                Report::RegionOff(_)
             ));
-            assert_eq!(memory.next_call(), now + NONE_FOR);
-            memory.sweep(now + NONE_FOR);
-            assert!(memory.next_call() <= now + NONE_FOR);
+            assert_eq!(state.next_call(), now + NONE_FOR);
+            state.sweep(now + NONE_FOR);
+            assert!(state.next_call() <= now + NONE_FOR);
         }
     }
 
     #[test]
     fn throttling_makes_pauses_that_double_and_is_said_once() {
         let now = Instant::now();
-        let mut memory = Memory::new(Pattern::BuiltIn, now);
+        let mut state = State::new(Pattern::BuiltIn, now);
         let asked = [candidate("i-1", "p5.48xlarge")];
         let throttled = error("RequestLimitExceeded", "slow down");
-        assert!(matches!(memory.failed(&asked, &throttled, now), Say::Failing(_)));
-        assert_eq!(memory.next_call(), now + BETWEEN);
+        assert!(matches!(state.failed(&asked, &throttled, now), Report::Failing(_)));
+        assert_eq!(state.next_call(), now + BETWEEN);
         for _ in 0..10 {
-            assert_eq!(memory.failed(&asked, &throttled, now), Say::Nothing);
+            assert_eq!(state.failed(&asked, &throttled, now), Report::Nothing);
         }
-        assert_eq!(memory.next_call(), now + LONGEST);
-        assert!(memory.may_ask(&asked[0], now), "it is asked again");
-        memory.answered(vec![], vec![], now);
-        assert_eq!(memory.next_call(), now + BETWEEN);
+        assert_eq!(state.next_call(), now + LONGEST);
+        assert!(state.may_ask(&asked[0], now), "it is asked again");
+        state.answered(vec![], vec![], now);
+        assert_eq!(state.next_call(), now + BETWEEN);
     }
 
     #[test]
     fn an_id_that_fails_the_call_is_set_aside_and_the_others_are_asked_again() {
         let now = Instant::now();
-        let mut memory = Memory::new(Pattern::BuiltIn, now);
+        let mut state = State::new(Pattern::BuiltIn, now);
         let asked = [candidate("i-0a", "p5.48xlarge"), candidate("i-0b", "p5.48xlarge")];
         let gone = error("InvalidInstanceID.NotFound", "The instance ID 'i-0a' does not exist");
-        assert_eq!(memory.failed(&asked, &gone, now), Say::Nothing);
-        assert!(!memory.may_ask(&asked[0], now) && memory.may_ask(&asked[1], now));
+        assert_eq!(state.failed(&asked, &gone, now), Report::Nothing);
+        assert!(!state.may_ask(&asked[0], now) && state.may_ask(&asked[1], now));
         let vague = error("InvalidInstanceID.NotFound", "no");
         let asked = many(8, "p5.48xlarge");
-        memory.failed(&asked, &vague, now);
-        let fewer = memory.choose(&asked, now);
+        state.failed(&asked, &vague, now);
+        let fewer = state.choose(&asked, now);
         assert_eq!(fewer.len(), 4);
-        memory.failed(&fewer[..1], &vague, now);
-        assert!(!memory.may_ask(&fewer[0], now), "the last one is to blame");
+        state.failed(&fewer[..1], &vague, now);
+        assert!(!state.may_ask(&fewer[0], now), "the last one is to blame");
     }
 }

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::controllers::route::sightings::APART;
+use crate::controllers::route::confirmation::MIN_AGE;
 
 const CLUSTER: &str = "10.0.0.0/16";
 
@@ -9,7 +9,7 @@ fn net(text: &str) -> Ipv4Net {
     text.parse().unwrap()
 }
 
-fn member(name: &str, host: Host, cidrs: &[&str]) -> Member {
+fn member(name: &str, host: NodeHost, cidrs: &[&str]) -> Member {
     let node = json!({"metadata": {"name": name, "uid": name, "creationTimestamp": "2024-01-01T00:00:00Z"}});
     Member {
         node: Arc::new(serde_json::from_value(node).unwrap()),
@@ -18,8 +18,8 @@ fn member(name: &str, host: Host, cidrs: &[&str]) -> Member {
     }
 }
 
-fn on(id: &str) -> Host {
-    Host::Instance(InstanceId::new(id))
+fn on(id: &str) -> NodeHost {
+    NodeHost::Instance(InstanceId::new(id))
 }
 
 fn to(id: &str) -> RouteTarget {
@@ -59,21 +59,21 @@ fn world(routes: Vec<Route>, members: Vec<Member>, former: &[&str]) -> Observed 
 
 /// The plan of a second pass that sees the same: deletions are ripe.
 fn settled(observed: &Observed) -> Plan {
-    let (mut sightings, start) = (Sightings::default(), Instant::now());
-    let first = plan(observed, net(CLUSTER), &mut sightings, start);
+    let (mut confirmations, start) = (Confirmations::default(), Instant::now());
+    let first = plan(observed, net(CLUSTER), &mut confirmations, start);
     assert!(first.deletions.is_empty(), "nothing goes at first sight: {first:?}");
-    plan(observed, net(CLUSTER), &mut sightings, start + APART)
+    plan(observed, net(CLUSTER), &mut confirmations, start + MIN_AGE)
 }
 
 /// Steps as `+cidr` and `~cidr`, deletions as `-cidr`, obstacles as `!`.
 fn shape(observed: &Observed) -> Vec<String> {
     let plan = settled(observed);
-    let steps = plan.works.iter().flat_map(|work| &work.steps);
+    let steps = plan.node_plans.iter().flat_map(|work| &work.steps);
     let mut shape: Vec<String> = steps
         .map(|step| format!("{}{}", if step.replaces { "~" } else { "+" }, step.cidr))
         .collect();
     shape.extend(
-        plan.works
+        plan.node_plans
             .iter()
             .flat_map(|work| &work.obstacles)
             .map(|_| "!".to_owned()),
@@ -88,7 +88,7 @@ const OTHER: &str = "10.0.9.0/24";
 const OUTSIDE: &str = "192.168.0.0/24";
 
 /// What follows from routes for Node a on i-1 with range MINE and Node b on i-2 without; i-former was a Node.
-fn judged(case: &str, routes: Vec<Route>, wanted: &[&str]) {
+fn confirmed(case: &str, routes: Vec<Route>, wanted: &[&str]) {
     let members = vec![member("a", on("i-1"), &[MINE]), member("b", on("i-2"), &[])];
     assert_eq!(shape(&world(routes, members, &["i-former"])), wanted, "{case}");
 }
@@ -105,31 +105,31 @@ fn gateway() -> RouteTarget {
 fn a_wanted_range_leads_to_its_node_unless_someone_elses_route_is_there() {
     let led_back: &[&str] = &["~10.0.1.0/24"];
     let one = |route| vec![route];
-    judged("missing", vec![], &["+10.0.1.0/24"]);
-    judged("there", one(route(MINE, to("i-1"))), &[]);
-    judged("its instance is stopped", one(dead(MINE, to("i-1"))), &[]);
-    judged("leads to a former Node", one(route(MINE, to("i-former"))), led_back);
-    judged("leads to another Node", one(route(MINE, to("i-2"))), led_back);
-    judged("leads to a stranger", one(route(MINE, to("i-nat"))), &["!"]);
-    judged("leads to a dead stranger", one(dead(MINE, to("i-nat"))), led_back);
-    judged("leads to a dead interface", one(dead(MINE, eni())), led_back);
-    judged("leads to an interface", one(route(MINE, eni())), &["!"]);
-    judged("leads to a gateway", one(route(MINE, gateway())), &["!"]);
-    judged("leads to a dead gateway", one(dead(MINE, gateway())), &["!"]);
+    confirmed("missing", vec![], &["+10.0.1.0/24"]);
+    confirmed("there", one(route(MINE, to("i-1"))), &[]);
+    confirmed("its instance is stopped", one(dead(MINE, to("i-1"))), &[]);
+    confirmed("leads to a former Node", one(route(MINE, to("i-former"))), led_back);
+    confirmed("leads to another Node", one(route(MINE, to("i-2"))), led_back);
+    confirmed("leads to a stranger", one(route(MINE, to("i-nat"))), &["!"]);
+    confirmed("leads to a dead stranger", one(dead(MINE, to("i-nat"))), led_back);
+    confirmed("leads to a dead interface", one(dead(MINE, eni())), led_back);
+    confirmed("leads to an interface", one(route(MINE, eni())), &["!"]);
+    confirmed("leads to a gateway", one(route(MINE, gateway())), &["!"]);
+    confirmed("leads to a dead gateway", one(dead(MINE, gateway())), &["!"]);
 }
 
 #[test]
 fn of_other_routes_only_those_of_the_cluster_and_in_its_range_go() {
     let beside = |other| vec![route(MINE, to("i-1")), other];
     let goes: &[&str] = &["-10.0.9.0/24"];
-    judged("of a Node", beside(route(OTHER, to("i-1"))), goes);
-    judged("of a former Node", beside(route(OTHER, to("i-former"))), goes);
-    judged("of a stranger", beside(route(OTHER, to("i-nat"))), &[]);
-    judged("dead", beside(dead(OTHER, eni())), goes);
-    judged("dead gateway", beside(dead(OTHER, gateway())), &[]);
-    judged("outside", beside(route(OUTSIDE, to("i-1"))), &[]);
-    judged("dead outside", beside(dead(OUTSIDE, eni())), &[]);
-    judged("all the world", beside(route("0.0.0.0/0", to("i-1"))), &[]);
+    confirmed("of a Node", beside(route(OTHER, to("i-1"))), goes);
+    confirmed("of a former Node", beside(route(OTHER, to("i-former"))), goes);
+    confirmed("of a stranger", beside(route(OTHER, to("i-nat"))), &[]);
+    confirmed("dead", beside(dead(OTHER, eni())), goes);
+    confirmed("dead gateway", beside(dead(OTHER, gateway())), &[]);
+    confirmed("outside", beside(route(OUTSIDE, to("i-1"))), &[]);
+    confirmed("dead outside", beside(dead(OUTSIDE, eni())), &[]);
+    confirmed("all the world", beside(route("0.0.0.0/0", to("i-1"))), &[]);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn every_table_gets_every_route() {
     };
     let plan = settled(&observed);
     assert_eq!(
-        plan.works[0].steps,
+        plan.node_plans[0].steps,
         [Step {
             table: "rtb-2".into(),
             cidr: net("10.0.1.0/24"),
@@ -167,13 +167,13 @@ fn every_table_gets_every_route() {
 
 #[test]
 fn while_a_nodes_instance_is_not_known_its_routes_stay() {
-    let unknown = || vec![member("a", Host::Unknown("throttled".into()), &["10.0.1.0/24"])];
+    let unknown = || vec![member("a", NodeHost::Unknown("throttled".into()), &["10.0.1.0/24"])];
     let there = world(vec![route("10.0.1.0/24", to("i-nat"))], unknown(), &["i-nat"]);
     let plan = settled(&there);
-    assert!(plan.deletions.is_empty() && plan.works[0].steps.is_empty() && plan.works[0].waits.is_none());
+    assert!(plan.deletions.is_empty() && plan.node_plans[0].steps.is_empty() && plan.node_plans[0].waits.is_none());
     let missing = settled(&world(vec![], unknown(), &[]));
-    assert_eq!(missing.works[0].waits.as_deref(), Some("throttled"));
-    assert!(missing.works[0].steps.is_empty());
+    assert_eq!(missing.node_plans[0].waits.as_deref(), Some("throttled"));
+    assert!(missing.node_plans[0].steps.is_empty());
 }
 
 #[test]
@@ -181,18 +181,18 @@ fn an_instance_without_the_clusters_tag_gets_no_route_and_loses_none() {
     let stranger = |cidr| {
         member(
             "a",
-            Host::NotInCluster(InstanceId::new("i-nat"), "no tag".into()),
+            NodeHost::NotInCluster(InstanceId::new("i-nat"), "no tag".into()),
             &[cidr],
         )
     };
     let plan = settled(&world(vec![], vec![stranger(MINE)], &[]));
-    assert!(plan.works[0].steps.is_empty());
-    assert_eq!(plan.works[0].obstacles, ["no tag"]);
+    assert!(plan.node_plans[0].steps.is_empty());
+    assert_eq!(plan.node_plans[0].obstacles, ["no tag"]);
 
     let routes = vec![route(MINE, to("i-nat")), route(OTHER, to("i-nat"))];
     let plan = settled(&world(routes, vec![stranger(MINE)], &[]));
     assert!(
-        plan.deletions.is_empty() && plan.works[0].obstacles.is_empty(),
+        plan.deletions.is_empty() && plan.node_plans[0].obstacles.is_empty(),
         "{plan:?}"
     );
 }
@@ -201,20 +201,20 @@ fn an_instance_without_the_clusters_tag_gets_no_route_and_loses_none() {
 fn a_range_goes_to_the_node_whose_instance_has_the_clusters_tag() {
     let stranger = member(
         "a",
-        Host::NotInCluster(InstanceId::new("i-nat"), "no tag".into()),
+        NodeHost::NotInCluster(InstanceId::new("i-nat"), "no tag".into()),
         &[MINE],
     );
     let members = vec![stranger, member("b", on("i-2"), &[MINE])];
     let plan = settled(&world(vec![route(MINE, to("i-nat"))], members, &[]));
-    assert_eq!(plan.works[0].obstacles.len(), 1, "the stranger's Node");
-    assert!(plan.works[0].steps.is_empty());
+    assert_eq!(plan.node_plans[0].obstacles.len(), 1, "the stranger's Node");
+    assert!(plan.node_plans[0].steps.is_empty());
 }
 
 #[test]
 fn nodes_that_do_not_run_on_ec2_are_left_alone_with_their_ranges() {
-    let elsewhere = vec![member("a", Host::Elsewhere, &["10.0.1.0/24"])];
+    let elsewhere = vec![member("a", NodeHost::NotOnEc2, &["10.0.1.0/24"])];
     let plan = settled(&world(vec![route("10.0.1.0/24", to("i-old"))], elsewhere, &["i-old"]));
-    assert!(plan.deletions.is_empty() && plan.works.is_empty());
+    assert!(plan.deletions.is_empty() && plan.node_plans.is_empty());
 }
 
 #[test]
@@ -228,14 +228,14 @@ fn of_two_nodes_with_one_range_the_one_that_has_the_route_keeps_it() {
     let with = |routes| settled(&world(routes, two(), &[]));
     let plan = with(vec![route("10.0.1.0/24", to("i-2"))]);
     assert!(
-        plan.works.iter().all(|work| work.steps.is_empty()),
+        plan.node_plans.iter().all(|work| work.steps.is_empty()),
         "no flapping: {plan:?}"
     );
-    assert_eq!(plan.works[0].obstacles.len(), 1);
-    assert!(plan.works[0].obstacles[0].contains("Node b"));
+    assert_eq!(plan.node_plans[0].obstacles.len(), 1);
+    assert!(plan.node_plans[0].obstacles[0].contains("Node b"));
     let plan = with(vec![]);
     assert_eq!(
-        (plan.works[0].steps.len(), plan.works[1].obstacles.len()),
+        (plan.node_plans[0].steps.len(), plan.node_plans[1].obstacles.len()),
         (1, 1),
         "else by name"
     );
@@ -245,8 +245,8 @@ fn of_two_nodes_with_one_range_the_one_that_has_the_route_keeps_it() {
 fn a_node_without_a_range_to_which_a_route_leads_is_told_apart() {
     let members = || vec![member("a", on("i-1"), &[])];
     let plan = settled(&world(vec![route("10.0.1.0/24", to("i-1"))], members(), &[]));
-    assert!(plan.works[0].bare);
-    assert!(settled(&world(vec![], members(), &[])).works.is_empty());
+    assert!(plan.node_plans[0].has_no_range);
+    assert!(settled(&world(vec![], members(), &[])).node_plans.is_empty());
 }
 
 #[test]
@@ -266,5 +266,5 @@ fn an_empty_cluster_keeps_its_routes_for_a_minute() {
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let plan = settled(&world(routes, vec![], &ids));
     assert!(plan.deletions.is_empty());
-    assert_eq!(plan.held, 10);
+    assert_eq!(plan.deferred, 10);
 }

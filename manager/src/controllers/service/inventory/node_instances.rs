@@ -7,7 +7,7 @@ use outrigger_aws::{Error, Instance, InstanceId, InstanceState};
 
 use super::super::plan::targets::NodeInstance;
 use super::super::spec::names;
-use crate::instances::{Answer, Instances, Lane};
+use crate::instances::{Answer, Instances, Priority};
 
 /// Maximum age of an answer about an instance of the cluster, as in the in-tree provider.
 const MAX_AGE: Duration = Duration::from_secs(600);
@@ -45,7 +45,7 @@ impl NodeInstances {
 
     async fn ask(&self, ids: Vec<InstanceId>, max_age: Duration) -> Result<BTreeMap<InstanceId, NodeInstance>, Error> {
         let mut found = BTreeMap::new();
-        for (id, answer) in self.store.by_id(&ids, Lane::Lifecycle, max_age).await {
+        for (id, answer) in self.store.by_id(&ids, Priority::Lifecycle, max_age).await {
             match answer {
                 Answer::Found(instance) => {
                     found.insert(id, self.judge(&instance));

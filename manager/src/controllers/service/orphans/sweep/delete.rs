@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::ec2::{IpPermission, SecurityGroup};
-use outrigger_aws::limit::Lane;
+use outrigger_aws::limit::Priority;
 use outrigger_aws::{Filter, Kind};
 
 use super::super::super::context::Context;
@@ -64,7 +64,7 @@ async fn delete_resource(context: &Context, inventory: &Inventory, what: &Resour
             let group = inventory.groups.iter().find(|other| other.id == *group);
             if let Some(group) = group.filter(|_| !is_unmanaged(context)) {
                 // Other deletions wait for the lock that this takes.
-                Box::pin(Lane::Lifecycle.run(delete_rules(context, group, description))).await?;
+                Box::pin(Priority::Lifecycle.run(delete_rules(context, group, description))).await?;
             }
         }
         Resource::Group(id) => delete_group(context, id).await?,

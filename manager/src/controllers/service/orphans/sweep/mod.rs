@@ -25,7 +25,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::reflector::Store;
-use outrigger_aws::limit::Lane;
+use outrigger_aws::limit::Priority;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::CancellationToken;
@@ -149,7 +149,7 @@ pub(crate) async fn watch(
         pause = settings.period;
         let existing = ExistingServices::of(services.state().iter().map(AsRef::as_ref));
         let sweep = sweep(context, settings, &existing, &mut found);
-        match Lane::Background.run(sweep).await {
+        match Priority::Background.run(sweep).await {
             Ok(()) | Err(Error::NotLeader(_)) => {}
             Err(error) => {
                 let error = error.chain();

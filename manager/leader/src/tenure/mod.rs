@@ -1,0 +1,191 @@
+//! A tenure: a held lease, renewed in a task of its own, and the controllers that run under it.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::elector::{AnnotationChange, Elector, Held, Lost, Timing};
+use crate::lease::{LeaseError, Leases};
+use crate::permit::{Grantor, NotLeader, Permit};
+
+/// Why a set of controllers ended before it was stopped.
+pub type ControllerError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Starts a set of controllers. The future completes only after the last write in flight has ended.
+pub type Start = Box<
+    dyn Fn(Permit, CancellationToken) -> futures::future::BoxFuture<'static, Result<(), ControllerError>> + Send + Sync,
+>;
+
+/// Why leadership ended unexpectedly. The process must exit.
+#[derive(Debug, thiserror::Error)]
+pub enum Ended {
+    #[error("leader election lost for lease {lease}: {cause}")]
+    Lost {
+        /// The lease's name.
+        lease: String,
+        cause: Lost,
+    },
+    #[error("the controllers under lease {lease} ended: {cause}")]
+    Controllers {
+        /// The lease's name.
+        lease: String,
+        cause: ControllerError,
+    },
+    /// The controllers did not stop: a write hangs. The lease is not released.
+    #[error(
+        "the controllers under lease {lease} did not stop within {after:?}; the lease expires instead of being released, so that none of their writes overlaps with another holder's"
+    )]
+    Stuck {
+        /// The lease's name.
+        lease: String,
+        after: Duration,
+    },
+    #[error("a task ended abnormally: {0}")]
+    Task(#[from] JoinError),
+}
+
+type Renewing<L> = (Elector<L>, Held, Grantor, Result<(), Lost>);
+
+pub struct Tenure<L> {
+    lease: String,
+    renewing: JoinHandle<Renewing<L>>,
+    stop_renewing: CancellationToken,
+    controllers: JoinHandle<Result<(), ControllerError>>,
+    stop_controllers: CancellationToken,
+    grantor: Grantor,
+    timing: Timing,
+    pub permit: Permit,
+}
+
+impl<L: Leases + Sync + 'static> Tenure<L> {
+    /// Renews `held` from now on, and starts the controllers.
+    pub fn begin(
+        lease: &str,
+        elector: Elector<L>,
+        held: Held,
+        annotation_changes: mpsc::Receiver<AnnotationChange>,
+        start: &Start,
+    ) -> Self {
+        let (grantor, permit) = Permit::pair();
+        elector.grant(&held, &grantor);
+        let (stop_renewing, stop_controllers) = (CancellationToken::new(), CancellationToken::new());
+        tracing::info!(lease, "holding the lease; starting its controllers");
+        Self {
+            lease: lease.to_owned(),
+            timing: elector.timing(),
+            renewing: tokio::spawn(renew(
+                elector,
+                held,
+                grantor.clone(),
+                annotation_changes,
+                stop_renewing.clone(),
+            )),
+            grantor,
+            controllers: tokio::spawn(start(permit.clone(), stop_controllers.clone())),
+            stop_renewing,
+            stop_controllers,
+            permit,
+        }
+    }
+
+    /// Waits until the lease is lost or the controllers end. Neither is expected. Cancel safe.
+    pub async fn broken(&mut self) -> Ended {
+        tokio::select! {
+            renewed = &mut self.renewing => match renewed {
+                Ok((_, _, _, Err(cause))) => Ended::Lost { lease: self.lease.clone(), cause },
+                Ok((_, _, _, Ok(()))) => Ended::Lost { lease: self.lease.clone(), cause: Lost::Deadline },
+                Err(error) => Ended::Task(error),
+            },
+            ended = &mut self.controllers => match ended {
+                Ok(Err(cause)) => Ended::Controllers { lease: self.lease.clone(), cause },
+                Ok(Ok(())) => Ended::Controllers { lease: self.lease.clone(), cause: "they returned before they were stopped".into() },
+                Err(error) => Ended::Task(error),
+            },
+        }
+    }
+
+    /// Ends in order: lets no further write begin, stops and joins the controllers, then releases the lease. If a write's
+    /// outcome is unknown, the lease is left to expire, since that write may still be in flight.
+    ///
+    /// # Errors
+    /// [`Ended`] when the lease was lost meanwhile, a task panicked, or the controllers did not end within the renew
+    /// deadline.
+    pub async fn end(mut self) -> Result<Elector<L>, Ended> {
+        self.grantor.close();
+        self.stop_controllers.cancel();
+        tokio::select! {
+            ended = &mut self.controllers => self.log_failure(ended?),
+            renewed = &mut self.renewing => return Err(self.lost(renewed?)),
+            () = sleep(self.timing.renew_deadline) => {
+                self.grantor.revoke();
+                return Err(Ended::Stuck { lease: self.lease, after: self.timing.renew_deadline });
+            }
+        }
+        self.stop_renewing.cancel();
+        let (elector, held, grantor, result) = (&mut self.renewing).await?;
+        if let Err(cause) = result {
+            return Err(Ended::Lost {
+                lease: self.lease.clone(),
+                cause,
+            });
+        }
+        self.release(&elector, held, &grantor).await;
+        Ok(elector)
+    }
+
+    async fn release(&self, elector: &Elector<L>, held: Held, grantor: &Grantor) {
+        let lease = &self.lease;
+        if grantor.unanswered_within(self.timing.lease_duration) {
+            grantor.revoke();
+            tracing::warn!(
+                lease,
+                "a write was not answered and may still be in flight; leaving the lease to expire"
+            );
+            return;
+        }
+        match elector.release(held, grantor).await {
+            Ok(()) => tracing::info!(lease, "released the lease"),
+            Err(LeaseError::Conflict) => {
+                tracing::warn!(lease, "the lease was changed by another process; not released")
+            }
+            Err(error) => tracing::warn!(lease, %error, "could not release the lease; it will expire"),
+        }
+    }
+
+    /// Logs why the controllers failed. [`NotLeader`] is expected: a controller was about to write when it was stopped.
+    fn log_failure(&self, ended: Result<(), ControllerError>) {
+        let Err(error) = ended else { return };
+        let mut cause = Some(&*error as &(dyn std::error::Error + 'static));
+        while let Some(current) = cause {
+            if current.is::<NotLeader>() {
+                return;
+            }
+            cause = current.source();
+        }
+        tracing::error!(lease = self.lease, %error, "a controller failed while it was stopping");
+    }
+
+    fn lost(&self, (_, _, _, result): Renewing<L>) -> Ended {
+        Ended::Lost {
+            lease: self.lease.clone(),
+            cause: result.err().unwrap_or(Lost::Deadline),
+        }
+    }
+}
+
+async fn renew<L: Leases>(
+    mut elector: Elector<L>,
+    mut held: Held,
+    grantor: Grantor,
+    mut annotation_changes: mpsc::Receiver<AnnotationChange>,
+    stop: CancellationToken,
+) -> Renewing<L> {
+    let result = elector.hold(&mut held, &grantor, &mut annotation_changes, &stop).await;
+    (elector, held, grantor, result)
+}
+
+#[cfg(test)]
+mod tests;

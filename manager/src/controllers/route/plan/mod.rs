@@ -1,0 +1,342 @@
+//! Plans which routes are created, replaced and deleted. Pure: the time is an argument.
+//!
+//! A route table may contain routes of others, so this controller manages a route only if it is in the cluster's range
+//! and its target is an instance of the cluster, or it is a blackhole.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::Ipv4Net;
+use outrigger_aws::InstanceId;
+use outrigger_aws::ec2::{Route, RouteTable, RouteTarget};
+use tokio::time::Instant;
+
+use super::confirmation::{Confirmations, Deletion, UnwantedRoute};
+use crate::node_cache::NodeView;
+
+/// A Node, as far as routes are concerned.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// The Node.
+    pub node: Arc<NodeView>,
+    /// Its IPv4 ranges.
+    pub cidrs: Vec<Ipv4Net>,
+    pub host: NodeHost,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodeHost {
+    /// An instance.
+    Instance(InstanceId),
+    /// An instance without the cluster's tag, with a message. Its routes and the instance stay unchanged: it may belong
+    /// to another cluster, and anyone who may write the Node may set its provider ID.
+    NotInCluster(InstanceId, String),
+    /// An unknown instance, with the reason.
+    Unknown(String),
+    /// Not an EC2 instance: it gets no route, and routes to its range stay unchanged.
+    NotOnEc2,
+}
+
+#[derive(Debug, Default)]
+pub struct Observed {
+    /// The managed route tables.
+    pub tables: Vec<RouteTable>,
+    /// The Nodes.
+    pub members: Vec<Member>,
+    /// Targets of routes that have the cluster's tag.
+    pub former: HashSet<InstanceId>,
+}
+
+/// A route to create or replace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The table.
+    pub table: String,
+    /// The route's destination.
+    pub cidr: Ipv4Net,
+    /// Whether the table has a route for the destination with another target.
+    pub replaces: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodePlan {
+    /// Its index among the members.
+    pub member: usize,
+    pub steps: Vec<Step>,
+    /// What prevents the Node's routes, and how to fix it.
+    pub obstacles: Vec<String>,
+    /// Why the Node's instance is unknown.
+    pub waits: Option<String>,
+    /// The Node has no range, although a route targets its instance.
+    pub has_no_range: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub deletions: Vec<Deletion>,
+    /// One for each Node that has, needs or should not have a route.
+    pub node_plans: Vec<NodePlan>,
+    /// How many deletions are deferred because of a mass loss.
+    pub deferred: usize,
+    /// When to reconcile again, if nothing changes before.
+    pub retry_after: Option<Duration>,
+}
+
+/// Whether a range overlaps with the cluster's range.
+#[must_use]
+pub fn concerns(cluster: Ipv4Net, cidr: Ipv4Net) -> bool {
+    cluster.contains(&cidr.network()) || cluster.contains(&cidr.broadcast())
+}
+
+/// Plans a pass.
+pub fn plan(observed: &Observed, cluster: Ipv4Net, confirmations: &mut Confirmations, now: Instant) -> Plan {
+    let view = View::of(observed, cluster);
+    let mut node_plans: BTreeMap<usize, NodePlan> = BTreeMap::new();
+    let (mut unwanted, mut present) = (Vec::new(), 0);
+    for table in &observed.tables {
+        let routes = by_destination(table);
+        for (cidr, claim) in &view.claims {
+            let work = node_plans
+                .entry(claim.winner)
+                .or_insert_with(|| NodePlan::of(claim.winner));
+            view.wanted(table, *cidr, routes.get(cidr).copied(), claim.winner, work);
+        }
+        for (cidr, route) in routes {
+            present += usize::from(concerns(cluster, cidr) && view.targets_cluster(route));
+            unwanted.extend(view.unwanted(cidr, route).map(|why| UnwantedRoute {
+                deletion: Deletion {
+                    table: table.id.clone(),
+                    cidr,
+                    why,
+                },
+                target: route.target.clone(),
+                blackhole: route.blackhole,
+            }));
+        }
+    }
+    for (cidr, claim) in &view.claims {
+        let winner = view.name(claim.winner);
+        for loser in &claim.losers {
+            let work = node_plans.entry(*loser).or_insert_with(|| NodePlan::of(*loser));
+            work.obstacles.push(format!(
+                "range {cidr} is also the range of Node {winner}; give one of the two Nodes another range"
+            ));
+        }
+    }
+    for member in view.targets_without_range() {
+        let work = node_plans.entry(member).or_insert_with(|| NodePlan::of(member));
+        work.has_no_range = true;
+    }
+    let confirmed = confirmations.confirm(unwanted, present, now);
+    Plan {
+        deletions: confirmed.deletions,
+        node_plans: node_plans.into_values().collect(),
+        deferred: confirmed.deferred,
+        retry_after: confirmed.retry_after,
+    }
+}
+
+impl NodePlan {
+    fn of(member: usize) -> Self {
+        Self {
+            member,
+            steps: Vec::new(),
+            obstacles: Vec::new(),
+            waits: None,
+            has_no_range: false,
+        }
+    }
+}
+
+/// The table's routes to IPv4 ranges.
+fn by_destination(table: &RouteTable) -> HashMap<Ipv4Net, &Route> {
+    let parsed = |route: &Route| route.destination.as_deref()?.parse::<Ipv4Net>().ok();
+    let routes = table.routes.iter();
+    routes
+        .filter_map(|route| Some((parsed(route)?.trunc(), route)))
+        .collect()
+}
+
+/// The Node that gets a range, and the other Nodes that have the same range.
+struct Claim {
+    winner: usize,
+    losers: Vec<usize>,
+}
+
+struct View<'a> {
+    observed: &'a Observed,
+    cluster: Ipv4Net,
+    by_instance: HashMap<&'a InstanceId, usize>,
+    claims: HashMap<Ipv4Net, Claim>,
+    /// Ranges of Nodes that do not run on EC2.
+    spared: HashSet<Ipv4Net>,
+}
+
+impl<'a> View<'a> {
+    fn of(observed: &'a Observed, cluster: Ipv4Net) -> Self {
+        let members = observed.members.iter().enumerate();
+        let by_instance = members.filter_map(|(place, member)| match &member.host {
+            NodeHost::Instance(id) => Some((id, place)),
+            _ => None,
+        });
+        let mut view = Self {
+            observed,
+            cluster,
+            by_instance: by_instance.collect(),
+            claims: HashMap::new(),
+            spared: HashSet::new(),
+        };
+        view.divide();
+        view
+    }
+
+    /// Assigns each range to one Node: of several, to the target of the present route, else to the oldest. A Node whose
+    /// instance does not belong to the cluster comes last.
+    fn divide(&mut self) {
+        let mut claimants: HashMap<Ipv4Net, Vec<usize>> = HashMap::new();
+        for (place, member) in self.observed.members.iter().enumerate() {
+            if member.host == NodeHost::NotOnEc2 {
+                self.spared.extend(&member.cidrs);
+                continue;
+            }
+            for cidr in &member.cidrs {
+                claimants.entry(*cidr).or_default().push(place);
+            }
+        }
+        for (cidr, mut places) in claimants {
+            if places.len() > 1 {
+                places.sort_by_cached_key(|place| {
+                    let member = self.observed.members.get(*place);
+                    let created = member.and_then(|member| member.node.metadata.creation_timestamp.clone());
+                    (
+                        member.is_some_and(|member| matches!(member.host, NodeHost::NotInCluster(..))),
+                        Reverse(self.has_route(*place, cidr)),
+                        created,
+                        self.name(*place).to_owned(),
+                    )
+                });
+            }
+            let mut places = places.into_iter();
+            if let Some(winner) = places.next() {
+                let losers = places.collect();
+                self.claims.insert(cidr, Claim { winner, losers });
+            }
+        }
+    }
+
+    fn name(&self, member: usize) -> &str {
+        self.observed
+            .members
+            .get(member)
+            .map_or("", |member| member.node.name())
+    }
+
+    fn has_route(&self, member: usize, cidr: Ipv4Net) -> bool {
+        let host = self.observed.members.get(member).map(|member| &member.host);
+        let leads_there = |route: &&Route| matches!((&route.target, host), (RouteTarget::Instance(to), Some(NodeHost::Instance(id))) if to == id);
+        let routes = self
+            .observed
+            .tables
+            .iter()
+            .filter_map(|table| by_destination(table).remove(&cidr));
+        routes.filter(|route| leads_there(route)).count() > 0
+    }
+
+    fn is_in_cluster(&self, instance: &InstanceId) -> bool {
+        self.by_instance.contains_key(instance) || self.observed.former.contains(instance)
+    }
+
+    fn targets_cluster(&self, route: &Route) -> bool {
+        matches!(&route.target, RouteTarget::Instance(id) if self.is_in_cluster(id))
+    }
+
+    /// Adds the step or obstacle for the route to a Node's range in a table.
+    fn wanted(&self, table: &RouteTable, cidr: Ipv4Net, present: Option<&Route>, member: usize, work: &mut NodePlan) {
+        let Some(member) = self.observed.members.get(member) else {
+            return;
+        };
+        let step = |replaces| Step {
+            table: table.id.clone(),
+            cidr,
+            replaces,
+        };
+        match (&member.host, present) {
+            (NodeHost::Instance(id), Some(route)) if route.target == RouteTarget::Instance(id.clone()) => {}
+            (NodeHost::Instance(_), None) => work.steps.push(step(false)),
+            (NodeHost::Instance(_), Some(route)) if self.may_replace(cidr, route) => work.steps.push(step(true)),
+            (NodeHost::Instance(_), Some(route)) => work.obstacles.push(format!(
+                "route table {} has a route for {cidr} to {}, which does not belong to this cluster; delete that route or give the \
+                 Node another range",
+                table.id,
+                shown(&route.target)
+            )),
+            (NodeHost::NotInCluster(id, _), Some(route)) if route.target == RouteTarget::Instance(id.clone()) => {}
+            (NodeHost::NotInCluster(_, why), _) => work.obstacles.push(why.clone()),
+            (NodeHost::Unknown(why), None) => work.waits = Some(why.clone()),
+            (NodeHost::Unknown(_), Some(_)) | (NodeHost::NotOnEc2, _) => {}
+        }
+    }
+
+    fn may_replace(&self, cidr: Ipv4Net, route: &Route) -> bool {
+        concerns(self.cluster, cidr) && (self.targets_cluster(route) || is_blackhole(route))
+    }
+
+    /// Why a route is to be deleted; `None` for one that is wanted or not managed.
+    fn unwanted(&self, cidr: Ipv4Net, route: &Route) -> Option<&'static str> {
+        if !concerns(self.cluster, cidr) || self.claims.contains_key(&cidr) || self.spared.contains(&cidr) {
+            return None;
+        }
+        match &route.target {
+            _ if is_blackhole(route) => Some("it is a blackhole and no Node has its range"),
+            RouteTarget::Instance(id) if self.by_instance.contains_key(id) => {
+                Some("its target is a Node that does not have its range")
+            }
+            RouteTarget::Instance(id) if self.is_in_cluster(id) => {
+                Some("its target is an instance that is no longer a Node")
+            }
+            _ => None,
+        }
+    }
+
+    /// Nodes without an IPv4 range that are the target of a route in the cluster's range.
+    fn targets_without_range(&self) -> Vec<usize> {
+        let mut found = Vec::new();
+        for route in self.observed.tables.iter().flat_map(|table| &table.routes) {
+            let cidr = route
+                .destination
+                .as_deref()
+                .and_then(|text| text.parse::<Ipv4Net>().ok());
+            if let (RouteTarget::Instance(id), Some(cidr)) = (&route.target, cidr)
+                && concerns(self.cluster, cidr)
+                && let Some(place) = self.by_instance.get(id)
+                && self
+                    .observed
+                    .members
+                    .get(*place)
+                    .is_some_and(|member| member.cidrs.is_empty())
+                && !found.contains(place)
+            {
+                found.push(*place);
+            }
+        }
+        found
+    }
+}
+
+/// A blackhole whose target is an instance or a former one. A blackhole to a gateway is not managed.
+fn is_blackhole(route: &Route) -> bool {
+    route.blackhole && !matches!(route.target, RouteTarget::Other(_))
+}
+
+fn shown(target: &RouteTarget) -> String {
+    match target {
+        RouteTarget::Instance(id) => id.to_string(),
+        RouteTarget::NetworkInterface(id) | RouteTarget::Other(id) => id.clone(),
+        RouteTarget::Unknown => "a target that EC2 does not name".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! The layer before each client of an API server: the rate limit of `--kube-api-qps`, and the token of the controller's
+//! service account.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use http::{Request, Response, StatusCode, header};
+use tokio::time::Instant;
+use tower::{BoxError, Layer, Service};
+
+use super::service_account::Account;
+use crate::token_bucket::TokenBucket;
+
+/// client-go's defaults, which a limit of 0 means.
+const ZERO_MEANS: Rate = Rate { qps: 5.0, burst: 10.0 };
+
+/// `--kube-api-qps` and `--kube-api-burst`, of each client by itself, as client-go has it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Rate {
+    qps: f64,
+    burst: f64,
+}
+
+impl Rate {
+    /// The rate of these flags.
+    pub(super) fn of(qps: f64, burst: u32) -> Self {
+        Self {
+            qps: if qps > 0.0 { qps } else { ZERO_MEANS.qps },
+            burst: if burst > 0 { burst.into() } else { ZERO_MEANS.burst },
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct ClientLayer {
+    bucket: Option<Arc<Mutex<TokenBucket>>>,
+    account: Option<Arc<Account>>,
+}
+
+impl ClientLayer {
+    /// `None` without a rate limit and an account.
+    pub(super) fn of(rate: Option<Rate>, account: Option<Account>) -> Option<Self> {
+        let layer = Self {
+            bucket: rate.map(|rate| Arc::new(Mutex::new(TokenBucket::full(rate.qps, rate.burst, Instant::now())))),
+            account: account.map(Arc::new),
+        };
+        (layer.bucket.is_some() || layer.account.is_some()).then_some(layer)
+    }
+}
+
+impl<S> Layer<S> for ClientLayer {
+    type Service = ClientService<S>;
+
+    fn layer(&self, inner: S) -> ClientService<S> {
+        ClientService {
+            inner,
+            layer: self.clone(),
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct ClientService<S> {
+    inner: S,
+    layer: ClientLayer,
+}
+
+impl<S, B, R> Service<Request<B>> for ClientService<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    B: Send + 'static,
+    R: Send,
+{
+    type Response = Response<R>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<R>, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let layer = self.layer.clone();
+        // `poll_ready` was called on `inner`, so use that one and keep its clone.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        Box::pin(async move {
+            if let Some(bucket) = &layer.bucket {
+                let wait = bucket
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .reserve(Instant::now());
+                tokio::time::sleep(wait).await;
+            }
+            let Some(account) = &layer.account else {
+                return inner.call(request).await.map_err(Into::into);
+            };
+            let token = account.header().await?;
+            request.headers_mut().insert(header::AUTHORIZATION, token.clone());
+            let response = inner.call(request).await.map_err(Into::into)?;
+            if response.status() == StatusCode::UNAUTHORIZED {
+                account.reject(&token).await;
+            }
+            Ok(response)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_passes_at_once_and_the_rest_at_the_rate_in_order() {
+        let server = tower::service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(Instant::now())) });
+        let service = ClientLayer::of(Some(Rate::of(10.0, 3)), None).unwrap().layer(server);
+        let start = Instant::now();
+        let mut waited = Vec::new();
+        for answer in futures::future::join_all((0..6).map(|_| service.clone().oneshot(Request::new(())))).await {
+            waited.push((answer.unwrap().into_body() - start).as_millis());
+        }
+        assert_eq!(waited, [0, 0, 0, 100, 200, 300]);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let again = Instant::now();
+        for _ in 0..3 {
+            service.clone().oneshot(Request::new(())).await.unwrap();
+        }
+        assert_eq!(
+            again.elapsed(),
+            Duration::ZERO,
+            "a rest fills the bucket, and no more than the bucket"
+        );
+        service.clone().oneshot(Request::new(())).await.unwrap();
+        assert_eq!(again.elapsed().as_millis(), 100);
+    }
+
+    #[test]
+    fn zero_means_what_it_means_upstream_and_without_limit_and_account_there_is_no_layer() {
+        assert_eq!(Rate::of(0.0, 0), Rate { qps: 5.0, burst: 10.0 });
+        assert!(ClientLayer::of(None, None).is_none());
+    }
+}

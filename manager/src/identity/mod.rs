@@ -1,0 +1,378 @@
+//! The clients of this process: Kubernetes clusters and the AWS account.
+
+mod ca_bundle;
+mod client_layer;
+mod own_instance;
+mod service_account;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use kube::client::ClientBuilder;
+use kube::config::AuthInfo;
+use kube::{Client, Config};
+use outrigger_aws::imds::Metadata;
+use outrigger_aws::{CallObserver, Clients, EndpointOverride, Proxies, Settings};
+use outrigger_shared::kubeconfig::{self, Author};
+
+use crate::args::Options;
+use crate::cloud_config::overrides::{self, AwsService};
+use crate::cloud_config::{CloudConfig, ClusterId};
+use crate::metrics::RestClient;
+use client_layer::{ClientLayer, Rate};
+use own_instance::Own;
+use service_account::Account;
+
+/// The cloud as configuration names it.
+pub struct Cloud {
+    /// The file's content.
+    pub config: CloudConfig,
+    /// The region of every call.
+    pub region: String,
+    /// The cluster's ID in AWS tags.
+    pub cluster: ClusterId,
+    /// Its VPC.
+    pub vpc_id: String,
+    /// A subnet for load balancers where tags name none: the file's, or the own instance's where that gave the VPC.
+    pub subnet_id: Option<String>,
+    /// The clients.
+    pub clients: Clients,
+}
+
+impl Cloud {
+    /// Reads the cloud configuration, makes the clients, and finds region, cluster and VPC: flag, file, environment, then the
+    /// instance metadata service and the own instance's description. Those are asked only for what is still missing.
+    /// `observer` is told of every call to AWS.
+    ///
+    /// # Errors
+    /// Every problem names the flag, key or variable that solves it.
+    pub async fn connect(options: &Options, observer: Arc<dyn CallObserver>) -> Result<Self> {
+        let config = match &options.general.cloud_config {
+            Some(path) => CloudConfig::load(path, options.general.cloud_config_strict)?,
+            None => CloudConfig::default(),
+        };
+        for warning in &config.warnings {
+            tracing::warn!("{warning}");
+        }
+        for passed_over in &config.ignored {
+            tracing::debug!("{passed_over}; ignored");
+        }
+        let environment = |name: &str| std::env::var(name).ok();
+        let imds = overrides::find(&config.service_overrides, AwsService::Imds, "");
+        let own = Own::new(Metadata::new(imds.map(|section| section.url.as_str()), environment));
+        let region = match config.given_region(options.general.region.as_deref(), environment)? {
+            Some(given) => given,
+            None => own.region().await?,
+        };
+        let settings = Settings {
+            region: region.value.clone(),
+            endpoints: config.service_overrides.iter().map(endpoint).collect(),
+            role_arn: config.role_arn.clone(),
+            source_arn: config.source_arn.clone(),
+            app_name: String::new(),
+            proxies: Proxies::from_environment(environment)?,
+            ca_bundle: ca_bundle::from_environment(environment)?,
+        };
+        let clients = outrigger_aws::connect(&settings, observer).await?;
+        let cluster = match config.given_cluster(options.general.cluster_id.as_deref())? {
+            Some(cluster) => cluster,
+            None => own.cluster(clients.ec2.as_ref()).await?,
+        };
+        let (vpc, subnet) = match config.given_vpc(options.general.vpc_id.as_deref()) {
+            Some(given) => (given, None),
+            None => own.vpc(clients.ec2.as_ref()).await?,
+        };
+        tracing::info!(
+            region = region.value,
+            region_from = region.source,
+            vpc = vpc.value,
+            vpc_from = vpc.source,
+            cluster = cluster.id,
+            "serving this cluster"
+        );
+        Ok(Self {
+            region: region.value,
+            cluster,
+            vpc_id: vpc.value,
+            subnet_id: config.subnet_id.clone().or(subnet),
+            clients,
+            config,
+        })
+    }
+}
+
+fn endpoint(section: &crate::cloud_config::ServiceOverride) -> EndpointOverride {
+    EndpointOverride {
+        service: section.service.clone(),
+        region: section.region.clone(),
+        url: section.url.clone(),
+        signing_region: section.signing_region.clone(),
+        signing_name: section.signing_name.clone().unwrap_or_default(),
+    }
+}
+
+/// The configuration of a client, from the file that `flag` names.
+async fn from_file(path: &Path, flag: &str, author: Author) -> Result<Config> {
+    let config = kubeconfig::config(path, author).await;
+    config.with_context(|| format!("{flag}={}", path.display()))
+}
+
+/// Who writes the file of `--kubeconfig`. With `--migration-kubeconfig` the manager runs beside a hosted control plane, so that
+/// `--kubeconfig` is the tenant's and must start no program in the management cluster.
+fn author(options: &Options) -> Author {
+    if options.migration.kubeconfig.is_some() {
+        Author::Tenant
+    } else {
+        Author::Operator
+    }
+}
+
+/// How to reach one API server.
+#[derive(Clone)]
+pub struct Cluster {
+    config: Config,
+    counted: RestClient,
+    /// A limit of requests for each client, only where a flag asks for one.
+    rate: Option<Rate>,
+    /// Whether each controller has a service account of its own.
+    accounts: bool,
+}
+
+impl Cluster {
+    /// The cluster that the flags name: `--kubeconfig`, `--master`, or the Pod's own. Requests of its clients are
+    /// counted in `counted`.
+    ///
+    /// # Errors
+    /// When the file cannot be used, or there is none and this is no Pod.
+    pub async fn of(options: &Options, counted: RestClient) -> Result<Self> {
+        let mut config = match &options.general.kubeconfig {
+            Some(path) => from_file(path, "--kubeconfig", author(options)).await?,
+            None => match (Config::incluster(), &options.general.master) {
+                (Ok(config), _) => config,
+                (Err(_), Some(master)) => {
+                    Config::new(master.parse().with_context(|| format!("--master={master} is no URL"))?)
+                }
+                (Err(error), None) => bail!("no API server: set --kubeconfig or --master, or run in a Pod ({error})"),
+            },
+        };
+        if let Some(master) = &options.general.master {
+            config.cluster_url = master.parse().with_context(|| format!("--master={master} is no URL"))?;
+        }
+        let general = &options.general;
+        let limited = options.explicitly_set("kube-api-qps") || options.explicitly_set("kube-api-burst");
+        Ok(Self {
+            config,
+            counted,
+            rate: limited.then(|| Rate::of(general.kube_api_qps, general.kube_api_burst)),
+            accounts: general.use_service_account_credentials,
+        })
+    }
+
+    /// The cluster that holds the migration object: `--migration-kubeconfig`, else the same cluster.
+    ///
+    /// # Errors
+    /// When the file cannot be used.
+    pub async fn of_migration(options: &Options, own: &Self) -> Result<Self> {
+        let path = options.migration.kubeconfig.as_deref();
+        own.or_of_file(path, "--migration-kubeconfig", Author::Tenant).await
+    }
+
+    /// The cluster of the kubeconfig that `flag` names, else this one. Requests are counted and limited as here.
+    ///
+    /// # Errors
+    /// When the file cannot be used.
+    pub async fn or_of_file(&self, path: Option<&Path>, flag: &str, author: Author) -> Result<Self> {
+        let config = match path {
+            Some(path) => from_file(path, flag, author).await?,
+            None => self.config.clone(),
+        };
+        Ok(Self { config, ..self.clone() })
+    }
+
+    /// A client with connections of its own, which audit logs show as `outrigger-manager/VERSION (OS/ARCH) PURPOSE`. With
+    /// `--use-service-account-credentials` a controller's client acts as that controller's service account.
+    ///
+    /// # Errors
+    /// When TLS refuses the certificates of the kubeconfig.
+    pub fn client(&self, purpose: &str) -> Result<Client> {
+        let mut config = self.config.clone();
+        let account = service_account::of_purpose(purpose).filter(|_| self.accounts);
+        let account = match account {
+            Some(name) => {
+                let root = Self {
+                    accounts: false,
+                    ..self.clone()
+                };
+                config.auth_info = AuthInfo::default();
+                Some(Account::new(name, root.client("service-account-tokens")?))
+            }
+            None => None,
+        };
+        // The client would repeat a request, also a write, up to 15 times and as late as the server asks: after its
+        // caller's right to write may have ended. Every caller here repeats by itself.
+        config.default_retry = false;
+        let (os, arch) = (std::env::consts::OS, architecture());
+        let agent = format!(
+            "outrigger-manager/{} ({os}/{arch}) {purpose}",
+            env!("CARGO_PKG_VERSION")
+        );
+        config
+            .headers
+            .push((http::header::USER_AGENT, agent.parse().context("user agent")?));
+        let layer = self.counted.layer(&config.cluster_url);
+        let builder = ClientBuilder::try_from(config).context("making a client for the API server")?;
+        let client = builder.with_layer(&layer).build();
+        Ok(match ClientLayer::of(self.rate, account) {
+            Some(layer) => {
+                let namespace = client.default_namespace().to_owned();
+                let inner = tower::service_fn(move |request| {
+                    let client = client.clone();
+                    async move { client.send(request).await }
+                });
+                ClientBuilder::new(inner, namespace).with_layer(&layer).build()
+            }
+            None => client,
+        })
+    }
+}
+
+/// Go's names of architectures, which user agents of Kubernetes use.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use k8s_openapi::api::core::v1::Node;
+    use kube::Api;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// An API server that is overloaded, and counts how often it is asked.
+    async fn overloaded(asked: Arc<AtomicU32>) -> std::io::Result<u16> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut buffer = [0; 4096];
+                let _ = stream.read(&mut buffer).await;
+                asked.fetch_add(1, Ordering::Relaxed);
+                let answer = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 0\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        Ok(port)
+    }
+
+    #[tokio::test]
+    async fn a_client_does_not_repeat_a_request_behind_its_callers_back() {
+        let asked = Arc::default();
+        let port = overloaded(Arc::clone(&asked)).await.unwrap();
+        let cluster = Cluster {
+            config: Config::new(format!("http://127.0.0.1:{port}").parse().unwrap()),
+            counted: RestClient::default(),
+            rate: None,
+            accounts: false,
+        };
+        let nodes = Api::<Node>::all(cluster.client("test").unwrap());
+        assert!(nodes.delete("n", &Default::default()).await.is_err());
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+    }
+
+    /// Keeps the lines of request heads that matter, and answers every request with a token.
+    async fn listening(heard: Arc<std::sync::Mutex<Vec<String>>>) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut buffer = vec![0; 8192];
+                let length = stream.read(&mut buffer).await.unwrap_or_default();
+                let head = String::from_utf8_lossy(&buffer[..length]).into_owned();
+                let of = |start: &str| {
+                    head.lines()
+                        .find(|line| line.to_lowercase().starts_with(start))
+                        .map(str::to_owned)
+                };
+                let line = head.lines().next().unwrap_or_default().replace(" HTTP/1.1", "");
+                heard
+                    .lock()
+                    .unwrap()
+                    .push(format!("{line} {}", of("authorization").unwrap_or_default()));
+                let body = r#"{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {},
+                    "spec": {"audiences": [], "expirationSeconds": 3600},
+                    "status": {"token": "own", "expirationTimestamp": "2026-01-01T00:00:00Z"}}"#;
+                let answer = format!(
+                    "HTTP/1.1 201 Created\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                    body.len()
+                );
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn a_controllers_client_acts_as_its_service_account_and_the_others_as_the_manager() {
+        let heard: Arc<std::sync::Mutex<Vec<String>>> = Arc::default();
+        let port = listening(Arc::clone(&heard)).await;
+        let mut config = Config::new(format!("http://127.0.0.1:{port}").parse().unwrap());
+        config.auth_info.token = Some("root".to_owned().into());
+        let cluster = Cluster {
+            config,
+            counted: RestClient::default(),
+            rate: Some(Rate::of(100.0, 10)),
+            accounts: true,
+        };
+        for purpose in ["service-controller", "shared-informers"] {
+            let nodes = Api::<Node>::all(cluster.client(purpose).unwrap());
+            let _ = nodes.get_opt("n").await;
+        }
+        let heard = heard.lock().unwrap().clone();
+        let token =
+            "POST /api/v1/namespaces/kube-system/serviceaccounts/service-controller/token? authorization: Bearer root";
+        let node = |token: &str| format!("GET /api/v1/nodes/n authorization: Bearer {token}");
+        assert_eq!(heard, [token.to_owned(), node("own"), node("root")]);
+    }
+
+    #[tokio::test]
+    async fn only_the_operators_own_kubeconfig_starts_a_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+            clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n\
+            contexts: [{name: c, context: {cluster: c, user: u}}]\n\
+            users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: /nonexistent}}}]\n";
+        std::fs::write(&path, text).unwrap();
+        let flag = |name: &str| format!("--{name}={}", path.display());
+        let parsed = |more: &[String]| {
+            let line = [&["--cloud-provider=aws".to_owned(), flag("kubeconfig")], more].concat();
+            let crate::args::Request::Run(options) = crate::args::parse(&line).unwrap() else {
+                panic!("{line:?}");
+            };
+            options
+        };
+        let assert_refused = |refused: Result<Cluster>, name: &str| {
+            let told = format!("{:#}", refused.err().unwrap());
+            let expected = format!("{}: user \"u\" has the field exec", flag(name));
+            assert!(told.starts_with(&expected), "{told}");
+        };
+
+        let own = Cluster::of(&parsed(&[]), RestClient::default()).await.unwrap();
+
+        // A hosted control plane: the first file is the tenant's.
+        let hosted = parsed(&["--migration=prod".to_owned(), flag("migration-kubeconfig")]);
+        let tenant = Cluster::of(&hosted, RestClient::default()).await;
+        assert_refused(tenant, "kubeconfig");
+        let management = Cluster::of_migration(&hosted, &own).await;
+        assert_refused(management, "migration-kubeconfig");
+    }
+}

@@ -1,0 +1,96 @@
+//! How every write to a Node is sent: as a patch, never as a whole object.
+//!
+//! Servers may be older or newer than the types that this program was built with, so writing back a typed Node
+//! would drop the fields that those types do not know.
+
+use http::header::CONTENT_TYPE;
+use http::{Method, Request};
+use kube::Client;
+use outrigger_leader::{NotLeader, Permit};
+use serde_json::Value;
+
+use crate::api_write::write;
+use crate::node_cache::NodeView;
+
+/// The part of a Node that a patch goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Metadata and spec.
+    Node,
+    /// Status.
+    Status,
+}
+
+/// A write that was not done, or whose outcome is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// Not sent.
+    #[error(transparent)]
+    NotLeader(#[from] NotLeader),
+    /// The object is gone.
+    #[error("the object no longer exists")]
+    Gone,
+    /// The object is not what the write was planned against; plan again.
+    #[error("the object changed meanwhile: {0}")]
+    Conflict(String),
+    /// The API server refused, or gave no answer.
+    #[error("the API server did not take the write")]
+    Kubernetes(#[source] kube::Error),
+    /// A Node without a name that a URL can hold.
+    #[error("the Node's name does not make a URL")]
+    Name(#[source] http::Error),
+}
+
+impl From<kube::Error> for WriteError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) if status.code == 404 => Self::Gone,
+            // 422 is how the API server answers a `test` that does not hold.
+            kube::Error::Api(status) if matches!(status.code, 409 | 422) => Self::Conflict(status.message),
+            other => Self::Kubernetes(other),
+        }
+    }
+}
+
+/// Sends a JSON patch of a Node, if `permit` still allows it, and returns the Node as it is then.
+///
+/// # Errors
+/// [`WriteError`].
+pub async fn patch(
+    client: &Client,
+    permit: &Permit,
+    name: &str,
+    part: Part,
+    operations: &[Value],
+) -> Result<NodeView, WriteError> {
+    let kind = "application/json-patch+json";
+    send(client, permit, name, part, kind, &Value::from(operations)).await
+}
+
+/// Sends a strategic merge patch of a Node's status, which finds a condition by its type wherever it stands in the
+/// list. With `metadata.uid` in it, it holds for this very Node only.
+///
+/// # Errors
+/// [`WriteError`].
+pub async fn merge_status(client: &Client, permit: &Permit, name: &str, patch: &Value) -> Result<NodeView, WriteError> {
+    let kind = "application/strategic-merge-patch+json";
+    send(client, permit, name, Part::Status, kind, patch).await
+}
+
+async fn send(
+    client: &Client,
+    permit: &Permit,
+    name: &str,
+    part: Part,
+    kind: &'static str,
+    patch: &Value,
+) -> Result<NodeView, WriteError> {
+    let subresource = if part == Part::Status { "/status" } else { "" };
+    let request = Request::builder()
+        .method(Method::PATCH)
+        .uri(format!("/api/v1/nodes/{name}{subresource}"))
+        .header(CONTENT_TYPE, kind)
+        .body(patch.to_string().into_bytes())
+        .map_err(WriteError::Name)?;
+    Ok(write(permit, client.request::<NodeView>(request)).await??)
+}
