@@ -10,10 +10,13 @@ use kube::{Client, Config};
 use crate::process::{Exit, Launch, Process, free_port};
 use crate::tools::{Tool, Tools};
 
+use super::audit_policy;
 use super::authority::{Authority, User, service_account_keys};
+use super::error::ClusterError;
 use super::etcd::Etcd;
+use super::files::{folder, write};
+use super::free_ports::with_free_ports;
 use super::kubeconfig::kubeconfig;
-use super::{ClusterError, audit_policy, folder, with_free_ports, write};
 
 /// Which Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use rcgen::{
     SanType,
 };
 
-use super::ClusterError;
+use super::error::ClusterError;
 
 /// A Kubernetes user as a client certificate states it: the common name is the user, the organization its group.
 #[derive(Debug, Clone, PartialEq, Eq)]

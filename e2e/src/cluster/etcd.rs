@@ -7,7 +7,9 @@ use crate::loopback::expect_ok;
 use crate::process::{Launch, Process, free_port};
 use crate::tools::{Tool, Tools};
 
-use super::{ClusterError, folder, with_free_ports};
+use super::error::ClusterError;
+use super::files::folder;
+use super::free_ports::with_free_ports;
 
 /// A running etcd with one member. One can serve several API servers, each under its own key prefix.
 #[derive(Debug)]
