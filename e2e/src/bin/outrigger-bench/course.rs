@@ -3,9 +3,10 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use outrigger_e2e::bench::manager::contender::Programs;
 use outrigger_e2e::bench::manager::ground::Ground;
+use outrigger_e2e::bench::report;
 use outrigger_e2e::tools::{Tool, Tools};
 
 /// What came of a bench.
@@ -39,10 +40,10 @@ pub(super) fn run(
     };
     write!(std::io::stdout(), "{table}")?;
     if !passed || keeping.logs {
-        super::say(&format!("logs: {}", folder.keep().display()));
+        say(&format!("logs: {}", folder.keep().display()));
     }
     if let Some(file) = keeping.document.as_ref().filter(|_| passed) {
-        super::write(file, section, &table)?;
+        write(file, section, &table)?;
     }
     Ok(passed)
 }
@@ -56,7 +57,27 @@ pub(super) async fn tools() -> Result<Tools> {
 /// Who competes.
 pub(super) fn programs(tools: &Tools) -> Result<Programs> {
     Ok(Programs {
-        ours: super::own_program("outrigger-manager")?,
+        ours: own_program("outrigger-manager")?,
         incumbent: tools.path(Tool::AwsCloudControllerManager)?.to_owned(),
     })
+}
+
+pub(super) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "outrigger-bench: {text}");
+}
+
+/// A program of this workspace, beside this one.
+pub(super) fn own_program(name: &str) -> Result<PathBuf> {
+    let own = std::env::current_exe().context("where this program is")?;
+    let path = own.with_file_name(name);
+    ensure!(path.is_file(), "{} is not built; run `make bench`", path.display());
+    Ok(path)
+}
+
+/// Puts a table into its section of a document.
+pub(super) fn write(file: &Path, section: &str, table: &str) -> Result<()> {
+    let name = || file.display().to_string();
+    let document = std::fs::read_to_string(file).with_context(name)?;
+    let document = report::replace_section(&document, section, table).with_context(name)?;
+    std::fs::write(file, document).with_context(name)
 }

@@ -88,7 +88,7 @@ async fn measure(extent: &Extent, folder: &Path) -> Result<Results> {
         folder,
         range: RANGE,
         programs: course::programs(&tools)?,
-        progress: super::say,
+        progress: course::say,
     };
     bench.run(extent).await
 }

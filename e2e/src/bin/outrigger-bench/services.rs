@@ -75,7 +75,7 @@ async fn measure(extent: &Extent, folder: &Path) -> Result<Results> {
         folder,
         range: RANGE,
         programs: course::programs(&tools)?,
-        progress: super::say,
+        progress: course::say,
     };
     Ok(bench.run(extent).await)
 }

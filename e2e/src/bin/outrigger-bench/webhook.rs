@@ -13,6 +13,8 @@ use outrigger_e2e::bench::server::Contender;
 use outrigger_e2e::bench::webhook::{Extent, Match};
 use outrigger_e2e::tools::{Tool, Tools};
 
+use super::course;
+
 /// How it is called.
 pub(super) const USAGE: &str = "outrigger-bench webhook [--rounds=N] [--seconds=N] [--write=FILE]";
 /// Not in use by any test, so that both can run at once.
@@ -62,7 +64,7 @@ pub(super) fn run(arguments: &[String]) -> Result<bool> {
     // A run with failed requests is no result.
     let passed = samples.failures.is_empty();
     if let Some(file) = wish.write.as_ref().filter(|_| passed) {
-        super::write(file, "webhook", &table)?;
+        course::write(file, "webhook", &table)?;
     }
     Ok(passed)
 }
@@ -70,8 +72,8 @@ pub(super) fn run(arguments: &[String]) -> Result<bool> {
 async fn measure(wish: &Wish, placement: Placement, folder: &Path) -> Result<outrigger_e2e::bench::results::Samples> {
     let [etcd, api_server] = Ground::TOOLS;
     let tools = Tools::load(&[etcd, api_server, Tool::WebhookGo]).await?;
-    super::say("starting etcd and kube-apiserver");
-    let ours = super::own_program("outrigger-webhook")?;
+    course::say("starting etcd and kube-apiserver");
+    let ours = course::own_program("outrigger-webhook")?;
     let both = Match {
         programs: [
             (Contender::Outrigger, ours),
@@ -81,5 +83,5 @@ async fn measure(wish: &Wish, placement: Placement, folder: &Path) -> Result<out
         placement,
         reviews: Reviews::default(),
     };
-    both.run(wish.extent, super::say).await
+    both.run(wish.extent, course::say).await
 }
