@@ -12,6 +12,7 @@
 
 pub mod bucket;
 pub mod call;
+mod error;
 pub mod fault;
 mod fleet;
 mod gaps;
@@ -20,78 +21,19 @@ mod ledger;
 mod moto;
 mod proxy;
 pub mod query;
+mod region;
 mod service;
 mod serving;
 mod world;
 pub mod xml;
 
-use thiserror::Error;
-
-use crate::loopback::HttpError;
-use crate::process::ProcessError;
-use crate::tools::ToolsError;
-
 pub use call::{Answer, Call, Caller, Outcome};
+pub use error::AwsError;
 pub use fault::{Fault, FaultHandle, When};
 pub use fleet::Fleet;
 pub use moto::Moto;
 pub use proxy::Proxy;
 pub use query::is_write;
+pub use region::{LOCAL_ZONE, REGION};
 pub use service::Service;
 pub use world::{Instance, Subnet, World};
-
-/// The region of every simulated world. moto names load balancers after this one whatever it is asked.
-pub const REGION: &str = "us-east-1";
-
-/// The local zone of every simulated world, beside moto's availability zones.
-pub const LOCAL_ZONE: &str = "us-east-1-bos-1a";
-
-/// What went wrong with the simulated AWS.
-#[derive(Debug, Error)]
-pub enum AwsError {
-    /// moto's process did not start or get ready.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    /// moto is not installed.
-    #[error(transparent)]
-    Tools(#[from] ToolsError),
-    /// No HTTP answer.
-    #[error(transparent)]
-    Http(#[from] HttpError),
-    /// The proxy cannot listen, or its record cannot be written.
-    #[error("the AWS proxy: {0}")]
-    Io(#[from] std::io::Error),
-    /// An answer is not XML.
-    #[error(transparent)]
-    Xml(#[from] xml::XmlError),
-    /// moto refused a call of the harness.
-    #[error("{action}: moto answers {status} {code}: {message}")]
-    Refused {
-        /// The action.
-        action: String,
-        /// The HTTP status.
-        status: u16,
-        /// AWS's error code.
-        code: String,
-        /// AWS's error message.
-        message: String,
-    },
-    /// An answer lacks a field.
-    #[error("{action}: no {field} in moto's answer")]
-    Missing {
-        /// The action.
-        action: String,
-        /// The element that should be there.
-        field: &'static str,
-    },
-    /// A wait for a recorded call ran out.
-    #[error("no {what} within {seconds:.1} s; the last calls were:\n{last}")]
-    NotSeen {
-        /// What was waited for.
-        what: String,
-        /// How long was waited.
-        seconds: f64,
-        /// The last recorded calls, one a line.
-        last: String,
-    },
-}

@@ -11,10 +11,11 @@ use crate::loopback::{LoopbackClient, expect_ok};
 use crate::process::{Launch, Process, free_port};
 use crate::tools::{Tool, Tools};
 
+use super::error::AwsError;
 use super::query::{Parameters, Query};
+use super::region::{LOCAL_ZONE, REGION};
 use super::service::Service;
 use super::xml::Element;
-use super::{AwsError, LOCAL_ZONE, REGION};
 
 /// A running moto with one account. The harness itself calls it directly, past the proxy, so that its own calls are
 /// neither recorded nor limited.

@@ -1,10 +1,11 @@
 //! The simulated account of one cluster: VPC, subnets, a way to the internet, a security group, instances.
 
+use super::error::AwsError;
 use super::moto::Moto;
 use super::query::Parameters;
+use super::region::{LOCAL_ZONE, REGION};
 use super::service::Service;
 use super::xml::Element;
-use super::{AwsError, LOCAL_ZONE, REGION};
 
 /// Any image will do.
 const IMAGE: &str = "ami-12c6146b";

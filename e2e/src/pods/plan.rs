@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, Volume};
 
 use super::expand::expand;
 use super::images::ImageTable;
-use super::probe::Readiness;
+use super::readiness::Readiness;
+use super::refusal::Refusal;
 
 /// The process of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,25 +27,6 @@ pub struct ContainerPlan {
     pub directory: Option<PathBuf>,
     /// When it counts as ready.
     pub readiness: Readiness,
-}
-
-/// Why a container is not run. The Pod then waits with this reason and message, as it would on a kubelet.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Refusal {
-    /// A kubelet's own reason: `ErrImagePull`, `CreateContainerConfigError`, `CreateContainerError`.
-    pub reason: &'static str,
-    /// What is wrong and what to do.
-    pub message: String,
-}
-
-impl Refusal {
-    pub(super) fn config(message: impl Into<String>) -> Self {
-        Self {
-            reason: "CreateContainerConfigError",
-            message: message.into(),
-        }
-    }
 }
 
 /// What the runner cannot do for a Pod as a whole: everything but hostPath, since its processes have no mounts of

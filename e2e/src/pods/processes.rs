@@ -66,3 +66,23 @@ impl Processes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+impl Exit {
+    /// How the operating system tells it.
+    pub(super) fn of(exit: &process::Exit) -> Self {
+        // A waited-for process whose status nobody can tell: -1 is no status that a process can give.
+        exit.status.map_or(Self::Code(-1), Self::from)
+    }
+}
+
+impl From<std::process::ExitStatus> for Exit {
+    fn from(status: std::process::ExitStatus) -> Self {
+        use std::os::unix::process::ExitStatusExt;
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::Code(code),
+            (None, Some(signal)) => Self::Signal(signal),
+            // A waited-for process has ended one way or the other; -1 is no status that a process can give.
+            (None, None) => Self::Code(-1),
+        }
+    }
+}

@@ -1,11 +1,9 @@
 //! When a process ran: plain data, no IO.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use jiff::Timestamp;
-
-use crate::process::{self, Process};
 
 /// One run of one container's process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,28 +34,6 @@ pub struct ProcessSpan {
     pub exit: Option<Exit>,
 }
 
-impl ProcessSpan {
-    /// The span, as of now, of a process that is no Pod's.
-    pub fn of(process: &Process, component: &str, program: &Path, arguments: &[String]) -> Self {
-        let exit = process.exit();
-        Self {
-            process: process.name().to_owned(),
-            component: component.to_owned(),
-            namespace: String::new(),
-            pod: String::new(),
-            uid: String::new(),
-            pid: u32::try_from(process.pid()).unwrap_or(0),
-            program: program.to_owned(),
-            argv: std::iter::once(component.to_owned())
-                .chain(arguments.iter().cloned())
-                .collect(),
-            started: process.started(),
-            ended: exit.as_ref().map(|exit| exit.at),
-            exit: exit.map(|exit| Exit::of(&exit)),
-        }
-    }
-}
-
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -68,12 +44,6 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// How the operating system tells it.
-    pub(super) fn of(exit: &process::Exit) -> Self {
-        // A waited-for process whose status nobody can tell: -1 is no status that a process can give.
-        exit.status.map_or(Self::Code(-1), Self::from)
-    }
-
     /// The exit code as a container runtime reports it: 128 + signal for a signal.
     pub fn container_code(self) -> i32 {
         match self {
@@ -88,18 +58,6 @@ impl fmt::Display for Exit {
         match self {
             Self::Code(code) => write!(f, "exit status {code}"),
             Self::Signal(signal) => write!(f, "signal {signal}"),
-        }
-    }
-}
-
-impl From<std::process::ExitStatus> for Exit {
-    fn from(status: std::process::ExitStatus) -> Self {
-        use std::os::unix::process::ExitStatusExt;
-        match (status.code(), status.signal()) {
-            (Some(code), _) => Self::Code(code),
-            (None, Some(signal)) => Self::Signal(signal),
-            // A waited-for process has ended one way or the other; -1 is no status that a process can give.
-            (None, None) => Self::Code(-1),
         }
     }
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use serde_json::{Value, json};
 
-use super::plan::Refusal;
+use super::refusal::Refusal;
 use super::span::Exit;
 
 /// Every process of the harness is reached here.

@@ -16,7 +16,8 @@ use super::api;
 use super::backoff::RestartPolicy;
 use super::container::Runner;
 use super::identity::ProcessIdentity;
-use super::plan::{self, Refusal};
+use super::plan;
+use super::refusal::Refusal;
 use super::status::{ContainerState, StatusWriter};
 
 /// A kubelet's grace period where the Pod names none.

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use super::{Reply, Upstream, corrected, groups, own, set, tags};
+use super::upstream::{Reply, Upstream, corrected, own, set};
+use super::{groups, tags};
 use crate::aws::query::Query;
 use crate::aws::service::Service;
 use crate::aws::xml::{Element, XmlError};

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Reply, Upstream, corrected, elb_subnets, own, read, set};
+use super::elb_subnets;
+use super::upstream::{Reply, Upstream, corrected, own, read, set};
 use crate::aws::query::{Parameters, Query};
 use crate::aws::service::Service;
 use crate::aws::xml::{Element, XmlError};

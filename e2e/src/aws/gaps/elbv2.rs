@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Reply, Upstream, corrected, query, read, set, without};
-use crate::aws::REGION;
+use super::upstream::{Answered, Reply, Upstream, corrected, query, read, set, without};
 use crate::aws::query::Query;
+use crate::aws::region::REGION;
 use crate::aws::service::Service;
 use crate::aws::xml::{Element, XmlError};
 
@@ -216,7 +216,7 @@ impl Memory {
     }
 }
 
-async fn listeners<U: Upstream>(moto: &U, key: &str, arn: &str) -> Result<super::Answered, XmlError> {
+async fn listeners<U: Upstream>(moto: &U, key: &str, arn: &str) -> Result<Answered, XmlError> {
     read(moto, V2, &query(V2, "DescribeListeners", &[(key, arn)])).await
 }
 

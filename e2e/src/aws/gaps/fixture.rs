@@ -6,14 +6,14 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 
-use super::{Reply, Upstream};
+use super::upstream::{Reply, Upstream};
 use crate::aws::query::Query;
 use crate::aws::service::Service;
 use crate::aws::xml::{Element, XmlError};
 
 /// Answers by action; refuses what it was not told.
 #[derive(Debug, Default)]
-pub(in crate::aws) struct Script {
+pub(crate) struct Script {
     answers: BTreeMap<&'static str, String>,
     always: Option<String>,
     asked: Mutex<Vec<Query>>,
@@ -29,13 +29,13 @@ impl Script {
     }
 
     /// A good answer to this action.
-    pub(in crate::aws) fn on(mut self, action: &'static str, body: &str) -> Self {
+    pub(crate) fn on(mut self, action: &'static str, body: &str) -> Self {
         self.answers.insert(action, body.to_owned());
         self
     }
 
     /// What it was asked so far.
-    pub(in crate::aws) fn asked(&self) -> Vec<Query> {
+    pub(crate) fn asked(&self) -> Vec<Query> {
         self.asked.lock().expect("not poisoned").clone()
     }
 }

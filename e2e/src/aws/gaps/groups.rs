@@ -1,6 +1,6 @@
 //! EC2 takes rules of a security group all together or not at all, and deletes none that something refers to.
 
-use super::{Reply, Upstream, query, read, texts};
+use super::upstream::{Reply, Upstream, query, read, texts};
 use crate::aws::query::Query;
 use crate::aws::service::Service;
 use crate::aws::xml::{Element, XmlError};

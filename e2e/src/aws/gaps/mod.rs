@@ -39,38 +39,13 @@ mod elbv2;
 pub(super) mod fixture;
 mod groups;
 mod tags;
+mod upstream;
 
-use std::future::Future;
-
-use bytes::Bytes;
-use http::Response;
-
-use super::query::{Parameters, Query};
+use super::query::Query;
 use super::service::Service;
-use super::xml::{Element, XmlError};
+use super::xml::XmlError;
 
-/// moto, as the gaps ask it.
-pub(super) trait Upstream: Sync {
-    /// Forwards a call.
-    fn ask(&self, service: &Service, query: &Query) -> impl Future<Output = Response<Bytes>> + Send;
-}
-
-/// What the caller is answered.
-#[derive(Debug)]
-pub(super) enum Reply {
-    /// As moto answered.
-    Moto(Response<Bytes>),
-    /// A good answer with this body.
-    Body(String),
-    /// AWS's refusal: status 400, error code, message.
-    Refused(&'static str, String),
-}
-
-impl From<&Element> for Reply {
-    fn from(answer: &Element) -> Self {
-        Self::Body(answer.document())
-    }
-}
+pub(super) use upstream::{Reply, Upstream};
 
 /// The gaps, and what must be remembered to fill them.
 #[derive(Debug, Default)]
@@ -106,73 +81,4 @@ impl Gaps {
     pub(super) fn terminated(&self, ids: &[&str]) {
         self.ec2.terminated(ids);
     }
-}
-
-/// A good answer, or moto's refusal as it is.
-type Answered = Result<Element, Reply>;
-
-/// Asks moto and reads a good answer.
-async fn read<U: Upstream>(moto: &U, service: &Service, query: &Query) -> Result<Answered, XmlError> {
-    let response = moto.ask(service, query).await;
-    if !response.status().is_success() {
-        return Ok(Err(Reply::Moto(response)));
-    }
-    Ok(Ok(Element::parse(&String::from_utf8_lossy(response.body()))?))
-}
-
-/// Forwards a call and corrects a good answer.
-async fn corrected<U: Upstream>(
-    moto: &U,
-    service: &Service,
-    query: &Query,
-    correct: impl FnOnce(&mut Element) + Send,
-) -> Result<Reply, XmlError> {
-    Ok(match read(moto, service, query).await? {
-        Ok(mut answer) => {
-            correct(&mut answer);
-            Reply::from(&answer)
-        }
-        Err(refused) => refused,
-    })
-}
-
-/// A call of our own.
-fn query(service: &Service, action: &str, parameters: &[(&str, &str)]) -> Query {
-    Query {
-        action: action.to_owned(),
-        version: service.api_version().to_owned(),
-        parameters: parameters.iter().copied().collect(),
-    }
-}
-
-/// The same call without the parameters of these keys, or below them.
-fn without(query: &Query, keys: &[&str]) -> Query {
-    let below = |key: &str| {
-        keys.iter().any(|dropped| {
-            key.strip_prefix(dropped)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        })
-    };
-    let kept = query.parameters.iter().filter(|(key, _)| !below(key)).map(own);
-    Query {
-        parameters: kept.collect::<Parameters>(),
-        ..query.clone()
-    }
-}
-
-fn own((key, value): (&str, &str)) -> (String, String) {
-    (key.to_owned(), value.to_owned())
-}
-
-/// Replaces the child of the same name, or adds it.
-fn set(parent: &mut Element, child: Element) {
-    match parent.child_mut(&child.name) {
-        Some(existing) => *existing = child,
-        None => parent.children.push(child),
-    }
-}
-
-fn texts(list: Option<&Element>) -> Vec<String> {
-    let members = list.map_or(&[][..], |list| &list.children);
-    members.iter().map(|member| member.text.clone()).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Reply, Upstream, query, read};
+use super::upstream::{Reply, Upstream, query, read};
 use crate::aws::query::Query;
 use crate::aws::service::Service;
 use crate::aws::xml::XmlError;

@@ -8,8 +8,8 @@
 //!
 //! Resources that a call only refers to (subnets, groups and instances of a load balancer) are not evaluated.
 
-use crate::aws::REGION;
 use crate::aws::query::{Parameters, Query};
+use crate::aws::region::REGION;
 use crate::aws::service::Service;
 
 /// The simulated account.
