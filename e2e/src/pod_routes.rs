@@ -12,8 +12,8 @@ use serde_json::json;
 
 use crate::aws::query::Parameters;
 use crate::aws::{AwsError, Instance, Moto, Proxy, Service, World};
-use crate::cluster::ApiServer;
-use crate::process::Process;
+use outrigger_cluster_harness::cluster::ApiServer;
+use outrigger_cluster_harness::process::Process;
 
 /// The range of all Pods.
 pub const CLUSTER_CIDR: &str = "10.200.0.0/16";

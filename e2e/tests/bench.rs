@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_e2e::bench::answer::Depth;
 use outrigger_e2e::bench::client::Connections;
 use outrigger_e2e::bench::ground::Ground;
@@ -25,7 +26,6 @@ use outrigger_e2e::bench::services;
 use outrigger_e2e::bench::services::field::Kind;
 use outrigger_e2e::bench::{answer, client};
 use outrigger_e2e::stage::Binaries;
-use outrigger_e2e::tools::{Tool, Tools};
 use serde_json::{Value, json};
 
 const IN_FLIGHT: usize = 20;

@@ -9,11 +9,11 @@
 
 use std::time::Duration;
 
+use outrigger_cluster_harness::kubelets::Kubelet;
+use outrigger_cluster_harness::leases::Lease;
+use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_e2e::demo::{self, Outcome};
-use outrigger_e2e::kubelets::Kubelet;
-use outrigger_e2e::leases::Lease;
 use outrigger_e2e::load::Load;
-use outrigger_e2e::run_folder::RunFolder;
 use outrigger_e2e::stage::operator::{NEW_MANAGER, OLD_MANAGER};
 use outrigger_e2e::stage::{Progress, Stage};
 use outrigger_e2e::timeline::{self, Component, Controller, Report, Rules};

@@ -15,11 +15,11 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::process::Process;
+use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_e2e::aws::{Moto, Proxy, World, is_write};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_e2e::pod_routes::{self, create, name, range};
-use outrigger_e2e::process::Process;
-use outrigger_e2e::tools::{Tool, Tools};
 
 const CLUSTER: &str = "prod";
 const NODES: usize = 200;

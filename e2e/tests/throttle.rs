@@ -17,11 +17,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::process::{Launch, Process};
+use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_e2e::aws::{Call, Caller, Fault, Instance, Moto, Proxy, World};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use outrigger_e2e::process::{Launch, Process};
 use outrigger_e2e::stage::Binaries;
-use outrigger_e2e::tools::{Tool, Tools};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

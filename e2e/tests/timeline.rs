@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger_e2e::audit::{AuditEvent, ObjectRef, ResponseStatus, User};
-use outrigger_e2e::leases::{Lease, LeaseChange};
-use outrigger_e2e::pods::{Exit, ProcessSpan};
+use outrigger_cluster_harness::audit::{AuditEvent, ObjectRef, ResponseStatus, User};
+use outrigger_cluster_harness::leases::{Lease, LeaseChange};
+use outrigger_cluster_harness::pods::{Exit, ProcessSpan};
 use outrigger_e2e::timeline::{
     AwsCall, Component, Controller, Inputs, LoadBalancer, Marker, NEW_WORK_BEGINS, Report, Rules, Side, Snapshot,
     analyse,

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::aws::{Caller, Proxy, World};
-use crate::cluster::{ApiServer, User};
-use crate::process::{Exit, Launch, Process};
 use crate::stage::Binaries;
+use outrigger_cluster_harness::cluster::{ApiServer, User};
+use outrigger_cluster_harness::process::{Exit, Launch, Process};
 
 use super::CLUSTER;
 

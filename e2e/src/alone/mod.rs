@@ -11,11 +11,11 @@ use anyhow::{Context, Result};
 use kube::Client;
 
 use crate::aws::{Instance, Moto, Proxy, REGION, World};
-use crate::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use crate::kubelets::{self, NodeSpec};
-use crate::run_folder::RunFolder;
 use crate::stage::Binaries;
-use crate::tools::{Tool, Tools};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::kubelets::{self, NodeSpec};
+use outrigger_cluster_harness::run_folder::RunFolder;
+use outrigger_cluster_harness::tools::{Tool, Tools};
 
 pub use account::differences;
 pub use manager::{Manager, start_manager};

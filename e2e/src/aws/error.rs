@@ -2,9 +2,9 @@
 
 use thiserror::Error;
 
-use crate::loopback::HttpError;
-use crate::process::ProcessError;
-use crate::tools::ToolsError;
+use outrigger_cluster_harness::loopback::HttpError;
+use outrigger_cluster_harness::process::ProcessError;
+use outrigger_cluster_harness::tools::ToolsError;
 
 use super::xml;
 

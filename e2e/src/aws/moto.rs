@@ -7,9 +7,9 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Response};
 
-use crate::loopback::{LoopbackClient, expect_ok};
-use crate::process::{Launch, Process, free_port};
-use crate::tools::{Tool, Tools};
+use outrigger_cluster_harness::loopback::{LoopbackClient, expect_ok};
+use outrigger_cluster_harness::process::{Launch, Process, free_port};
+use outrigger_cluster_harness::tools::{Tool, Tools};
 
 use super::error::AwsError;
 use super::query::{Parameters, Query};

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 
-use crate::loopback::LoopbackClient;
+use outrigger_cluster_harness::loopback::LoopbackClient;
 
 use super::bucket::Limits;
 use super::call::{Call, Caller};

@@ -18,7 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
 use tokio::net::TcpListener;
 
-use crate::loopback::LoopbackClient;
+use outrigger_cluster_harness::loopback::LoopbackClient;
 
 use super::bucket::Limits;
 use super::call::{Answer, Call, Outcome};

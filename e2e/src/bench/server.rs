@@ -17,8 +17,8 @@ use super::histogram::Histogram;
 use super::placement::Placement;
 use super::review::{Object, Reviews, uid};
 use super::usage::Usage;
-use crate::loopback::LoopbackClient;
-use crate::process::{Launch, Process, free_port};
+use outrigger_cluster_harness::loopback::LoopbackClient;
+use outrigger_cluster_harness::process::{Launch, Process, free_port};
 
 /// How often a server that starts is asked whether it is ready: the resolution of its start-up time.
 const ASK: Duration = Duration::from_millis(1);

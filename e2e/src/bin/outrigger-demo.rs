@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use outrigger_cluster_harness::command;
+use outrigger_e2e::demo;
 use outrigger_e2e::stage::Progress;
 use outrigger_e2e::timeline::Report;
-use outrigger_e2e::{command, demo};
 
 const USAGE: &str = "usage: outrigger-demo migrate [--keep] | incumbent";
 

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use outrigger_e2e::command;
+use outrigger_cluster_harness::command;
+use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_e2e::parity::{Kind, Subject, case, compare, run, services};
-use outrigger_e2e::run_folder::RunFolder;
 use serde_json::json;
 
 const USAGE: &str =

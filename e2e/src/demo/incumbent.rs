@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::cluster::User;
-use crate::leases::Lease;
 use crate::stage::operator::{NEW_MANAGER, OLD_MANAGER};
 use crate::stage::{CLUSTER, Progress, Stage};
 use crate::timeline::{self, Component, Controller, Report, Rules};
-use crate::tools::Tool;
+use outrigger_cluster_harness::cluster::User;
+use outrigger_cluster_harness::leases::Lease;
+use outrigger_cluster_harness::tools::Tool;
 
 const ROLL: Duration = Duration::from_secs(120);
 /// How long both run side by side, and the incumbent alone, under load.

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use crate::cluster::User;
-use crate::kubelets;
-use crate::leases::Lease;
 use crate::load::{Load, LoadTarget};
 use crate::stage::operator::{NEW_MANAGER, OLD_MANAGER};
 use crate::stage::{CLUSTER, Progress, Stage};
 use crate::timeline::{self, Component, NEW_WORK_BEGINS, Report, Rules};
+use outrigger_cluster_harness::cluster::User;
+use outrigger_cluster_harness::kubelets;
+use outrigger_cluster_harness::leases::Lease;
 
 /// What is left when the migration is over: the stage still stands.
 pub struct Outcome {

@@ -12,7 +12,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::kubelets::{KubeletError, client_with};
+use outrigger_cluster_harness::kubelets::{KubeletError, client_with};
 
 /// The user agent of the load, which no controller has.
 pub const USER_AGENT: &str = "e2e-load";

@@ -15,9 +15,9 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use crate::process::Process;
-use crate::tools::Tools;
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::process::Process;
+use outrigger_cluster_harness::tools::Tools;
 
 use super::aws::{Instance, ScriptedEc2};
 use super::case::{self, Address, Case, Group, Outcome, Taint};

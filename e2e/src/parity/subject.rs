@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::aws::{Caller, REGION};
-use crate::process::{Launch, Process};
 use crate::stage::Binaries;
-use crate::tools::{Tool, Tools};
+use outrigger_cluster_harness::process::{Launch, Process};
+use outrigger_cluster_harness::tools::{Tool, Tools};
 
 use super::aws::{CLUSTER_ID, SUBNET_ID, VPC_ID};
 use super::case::{Config, Group};

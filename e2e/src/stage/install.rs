@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::operator::NEW_MANAGER;
 use super::{CLUSTER, CONTROL_PLANE, Progress, Stage, manifests};
-use crate::audit::AuditLog;
-use crate::cluster::User;
-use crate::process::free_port;
+use outrigger_cluster_harness::audit::AuditLog;
+use outrigger_cluster_harness::cluster::User;
+use outrigger_cluster_harness::process::free_port;
 
 impl Stage {
     /// The management cluster's part, but for the manager itself: definition, rights, webhook registration.
@@ -184,7 +184,8 @@ impl Stage {
     /// When the audit log cannot be read.
     pub async fn node_writes_by(&self, program: &str) -> Result<Vec<String>> {
         let events = AuditLog::new(self.tenant.audit_log()).events().await?;
-        let writes = crate::audit::writes_by(&events, program, "").filter(|event| event.object_ref.resource == "nodes");
+        let writes = outrigger_cluster_harness::audit::writes_by(&events, program, "")
+            .filter(|event| event.object_ref.resource == "nodes");
         Ok(writes
             .map(|event| format!("{} {}", event.verb, event.object_ref.name))
             .collect())

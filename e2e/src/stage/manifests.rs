@@ -10,7 +10,7 @@ use kube::discovery::{self, Scope};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::tools::{Tool, Tools};
+use outrigger_cluster_harness::tools::{Tool, Tools};
 
 /// The field manager of what the harness applies in the operator's place.
 pub const OPERATOR: &str = "operator";

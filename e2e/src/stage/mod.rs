@@ -24,15 +24,15 @@ use jiff::Timestamp;
 use kube::Client;
 
 use crate::aws::{Caller, Moto, Proxy, World};
-use crate::cluster::{
+use crate::timeline::{Marker, Snapshot};
+use outrigger_cluster_harness::cluster::{
     ApiServer, ApiServerOptions, Etcd, ManagementControllerManager, TenantControllerManager, User, Version,
 };
-use crate::kubelets::{self, Kubelet, NodeSpec};
-use crate::leases::{LeaseName, Recorder};
-use crate::pods::{Image, ImageTable, PodRunner, RunnerConfig};
-use crate::process::{Launch, Process, free_port};
-use crate::timeline::{Marker, Snapshot};
-use crate::tools::{Tool, Tools};
+use outrigger_cluster_harness::kubelets::{self, Kubelet, NodeSpec};
+use outrigger_cluster_harness::leases::{LeaseName, Recorder};
+use outrigger_cluster_harness::pods::{Image, ImageTable, PodRunner, RunnerConfig};
+use outrigger_cluster_harness::process::{Launch, Process, free_port};
+use outrigger_cluster_harness::tools::{Tool, Tools};
 
 pub use settle::Progress;
 
@@ -267,7 +267,7 @@ impl Stage {
         let url = format!("http://127.0.0.1:{health}/readyz");
         process
             .ready("be ready", Duration::from_secs(60), async || {
-                crate::loopback::expect_ok(&url).await
+                outrigger_cluster_harness::loopback::expect_ok(&url).await
             })
             .await?;
         self.webhook = Some(process);

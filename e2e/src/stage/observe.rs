@@ -7,11 +7,11 @@ use anyhow::Result;
 use jiff::Timestamp;
 
 use super::Stage;
-use crate::audit::AuditLog;
 use crate::aws::Service;
 use crate::aws::query::Parameters;
 use crate::aws::xml::Element;
 use crate::timeline::{Inputs, LoadBalancer, Snapshot};
+use outrigger_cluster_harness::audit::AuditLog;
 
 impl Stage {
     /// The load balancers that AWS has now, by name.

@@ -12,7 +12,7 @@ use outrigger_shared::migration::CloudProviderMigration;
 use serde_json::{Value, json};
 
 use super::{CLUSTER, CONTROL_PLANE, Progress, Stage, manifests};
-use crate::leases::Lease;
+use outrigger_cluster_harness::leases::Lease;
 
 /// The Deployment of the tenant's old manager.
 pub const OLD_MANAGER: &str = "kube-controller-manager";

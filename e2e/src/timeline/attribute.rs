@@ -7,8 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::input::{AwsCall, Inputs};
 use super::rules::{Controller, Rules, Side};
 use super::tenure::Tenure;
-use crate::audit::AuditEvent;
-use crate::pods::ProcessSpan;
+use outrigger_cluster_harness::audit::AuditEvent;
+use outrigger_cluster_harness::pods::ProcessSpan;
 
 /// A request that was on its way when its process ended may reach the API server a moment later.
 const IN_FLIGHT: SignedDuration = SignedDuration::from_secs(1);

@@ -9,7 +9,7 @@ use super::input::Inputs;
 use super::overlap::since;
 use super::rules::{Controller, Limits, Rules, Side};
 use super::tenure::Tenure;
-use crate::leases::Lease;
+use outrigger_cluster_harness::leases::Lease;
 
 /// One change of hands.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::audit::AuditEvent;
-use crate::leases::LeaseChange;
-use crate::pods::ProcessSpan;
+use outrigger_cluster_harness::audit::AuditEvent;
+use outrigger_cluster_harness::leases::LeaseChange;
+use outrigger_cluster_harness::pods::ProcessSpan;
 
 /// The marker from which on our manager has new work: before it, none of its AWS writes is called for.
 pub const NEW_WORK_BEGINS: &str = "new work begins";

@@ -8,7 +8,7 @@ use super::attribute::{self, Actor};
 use super::input::Inputs;
 use super::rules::{Controller, Rules};
 use super::tenure::Tenure;
-use crate::leases::Lease;
+use outrigger_cluster_harness::leases::Lease;
 
 /// One process's time with one controller.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use super::input::Inputs;
 use super::interval::Interval;
 use super::rules::{Controller, Rules};
 use super::tenure::Tenure;
-use crate::leases::Lease;
+use outrigger_cluster_harness::leases::Lease;
 
 /// A time with two owners.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use crate::leases::Lease;
-use crate::pods::ProcessSpan;
+use outrigger_cluster_harness::leases::Lease;
+use outrigger_cluster_harness::pods::ProcessSpan;
 
 /// The three controllers that change hands in a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

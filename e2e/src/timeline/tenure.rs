@@ -8,8 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::attribute::{Actor, alive_at};
 use super::input::Inputs;
 use super::rules::Rules;
-use crate::leases::{Lease, LeaseChange};
-use crate::pods::ProcessSpan;
+use outrigger_cluster_harness::leases::{Lease, LeaseChange};
+use outrigger_cluster_harness::pods::ProcessSpan;
 
 /// `--leader-elect-lease-duration` where a lease does not say its own.
 const DEFAULT_DURATION: Duration = Duration::from_secs(15);

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, User, Version};
-use outrigger_e2e::process::{Launch, Process};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, User, Version};
+use outrigger_cluster_harness::process::{Launch, Process};
 use serde_json::json;
 
 use crate::bench::{Bench, SOON};

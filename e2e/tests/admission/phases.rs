@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use outrigger_e2e::cluster::{TenantControllerManager, User};
+use outrigger_cluster_harness::cluster::{TenantControllerManager, User};
 use serde_json::{Value, json};
 
 use crate::bench::Bench;

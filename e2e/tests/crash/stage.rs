@@ -5,10 +5,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use outrigger_cluster_harness::kubelets::Kubelet;
 use outrigger_e2e::alone::{Alone, Manager, Options, differences, node_of};
 use outrigger_e2e::aws::query::Parameters;
 use outrigger_e2e::aws::{self, Call, Fault, FaultHandle, Instance, When};
-use outrigger_e2e::kubelets::Kubelet;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 

@@ -20,11 +20,11 @@ use std::path::{Path, PathBuf};
 
 use futures::future::join_all;
 use listed::Listed;
+use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_e2e::aws::iam::roles::{self, Role};
 use outrigger_e2e::parity::compare::topics as topics_of;
 use outrigger_e2e::parity::services::{self, Ran};
 use outrigger_e2e::parity::{self, Subject};
-use outrigger_e2e::run_folder::RunFolder;
 
 /// Which cases are run when not all are: one of so many.
 const SERVICES_OUT_OF: usize = 12;

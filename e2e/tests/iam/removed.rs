@@ -11,6 +11,7 @@ use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
+use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_e2e::alone::{Alone, Manager, Options};
 use outrigger_e2e::aws::Service;
 use outrigger_e2e::aws::iam::Policy;
@@ -19,7 +20,6 @@ use outrigger_e2e::aws::query::Parameters;
 use outrigger_e2e::parity::Subject;
 use outrigger_e2e::parity::services::{self, Case, Ran};
 use outrigger_e2e::pod_routes::{self, CLUSTER_CIDR, name, range};
-use outrigger_e2e::run_folder::RunFolder;
 use serde_json::json;
 
 use super::{SERVICES_OUT_OF, all, cases};

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::result::AwsCalls;
 use crate::aws::{Answer, Caller, Fleet, Instance, Moto, Proxy, World};
-use crate::tools::Tools;
+use outrigger_cluster_harness::tools::Tools;
 
 /// The cluster's ID in AWS's tags.
 pub const CLUSTER: &str = "bench";

@@ -12,7 +12,7 @@ use super::contender::{Contender, Programs};
 use super::ground::Ground;
 use super::result::{Who, Work};
 use crate::bench::usage::Usage;
-use crate::process::Process;
+use outrigger_cluster_harness::process::Process;
 
 /// How long a manager that stops may take; after that it is killed. Nothing is measured then.
 const GRACE: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::cloud::{CLUSTER, Cloud};
-use crate::process::{Launch, Process};
+use outrigger_cluster_harness::process::{Launch, Process};
 
 /// A manager with its flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

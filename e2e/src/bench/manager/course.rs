@@ -10,7 +10,7 @@ use super::contender::{Contender, Programs};
 use super::ground::Ground;
 use super::result::{Results, Who, Work};
 use super::{cold, floor, node, steady};
-use crate::tools::Tools;
+use outrigger_cluster_harness::tools::Tools;
 
 /// From so many Nodes on the incumbent with its defaults is left out of cold starts: 18 minutes for 5,000.
 const PATIENT: usize = 2000;

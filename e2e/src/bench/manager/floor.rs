@@ -16,7 +16,7 @@ use super::ground::{Ground, patch};
 use super::node;
 use super::result::{Who, Work};
 use crate::aws::Instance;
-use crate::loopback::LoopbackClient;
+use outrigger_cluster_harness::loopback::LoopbackClient;
 
 /// Nodes under way at once: as many as ours takes by default.
 const AT_ONCE: usize = 32;

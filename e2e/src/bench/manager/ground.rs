@@ -12,8 +12,8 @@ use super::arrivals::get;
 use super::node::Seen;
 use super::requests::Requests;
 use crate::aws::Instance;
-use crate::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use crate::tools::{Tool, Tools};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::tools::{Tool, Tools};
 
 /// Requests of the harness that are under way at once when it makes Nodes or changes many.
 const AT_ONCE: usize = 32;

@@ -20,7 +20,7 @@ use super::node;
 use super::result::{Steady, Who, Work};
 use crate::aws::Instance;
 use crate::bench::usage::Usage;
-use crate::process::Process;
+use outrigger_cluster_harness::process::Process;
 
 /// How often a kubelet posts the status of a Node that does not change. Leases are renewed every 10 s in a cluster; no
 /// manager reads them, so they are not played: 5,000 Nodes would be 500 writes a second.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::field::Field;
 use crate::bench::manager::cloud::CLUSTER;
 use crate::bench::manager::contender::{Contender, Programs};
-use crate::process::{Launch, Process};
+use outrigger_cluster_harness::process::{Launch, Process};
 
 /// What is set on a tuned incumbent.
 pub const TUNING: [&str; 3] = [

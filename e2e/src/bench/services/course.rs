@@ -9,7 +9,7 @@ use super::field::{Field, Kind};
 use super::result::Results;
 use super::{restart, rush, unchanged};
 use crate::bench::manager::contender::{Contender, Programs};
-use crate::tools::Tools;
+use outrigger_cluster_harness::tools::Tools;
 
 /// What is wanted of a run.
 #[derive(Debug, Clone)]

@@ -15,8 +15,8 @@ use crate::bench::manager::cloud::Cloud;
 use crate::bench::manager::cold::alive;
 use crate::bench::manager::ground::Ground;
 use crate::bench::manager::node;
-use crate::process::Process;
-use crate::tools::Tools;
+use outrigger_cluster_harness::process::Process;
+use outrigger_cluster_harness::tools::Tools;
 
 /// Nodes of the cluster.
 pub const NODES: usize = 5;

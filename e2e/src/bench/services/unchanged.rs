@@ -9,7 +9,7 @@ use super::contender::start;
 use super::field::{Asked, Field, Kind};
 use super::result::Unchanged;
 use crate::bench::manager::contender::{Contender, Programs};
-use crate::process::Process;
+use outrigger_cluster_harness::process::Process;
 
 /// So long without a call, and a look is over.
 const QUIET: Duration = Duration::from_secs(2);

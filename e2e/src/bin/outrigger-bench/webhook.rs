@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_e2e::bench::ground::Ground;
 use outrigger_e2e::bench::placement::Placement;
 use outrigger_e2e::bench::report;
 use outrigger_e2e::bench::review::Reviews;
 use outrigger_e2e::bench::server::Contender;
 use outrigger_e2e::bench::webhook::{Extent, Match};
-use outrigger_e2e::tools::{Tool, Tools};
 
 use super::course;
 

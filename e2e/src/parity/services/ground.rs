@@ -12,7 +12,7 @@ use super::outcome::Account;
 use crate::aws::query::Parameters;
 use crate::aws::xml::Element;
 use crate::aws::{Instance, Moto, Proxy, Service, World};
-use crate::tools::Tools;
+use outrigger_cluster_harness::tools::Tools;
 
 /// The cluster's ID in its AWS tags.
 pub(super) const CLUSTER_ID: &str = "parity";

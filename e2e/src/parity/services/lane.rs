@@ -19,10 +19,10 @@ use super::outcome::{Account, Event, Outcome, ServiceState};
 use super::{account, compare, writes};
 use crate::aws::iam::roles::Role;
 use crate::aws::{Call, Caller};
-use crate::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use crate::parity::Subject;
-use crate::process::Process;
-use crate::tools::{Tool, Tools};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::process::Process;
+use outrigger_cluster_harness::tools::{Tool, Tools};
 
 /// Lanes beside each other.
 const LANES: usize = 3;

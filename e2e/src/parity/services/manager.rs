@@ -9,8 +9,8 @@ use super::ground::{CLUSTER_ID, Ground};
 use super::names::Names;
 use crate::aws::{Caller, REGION};
 use crate::parity::Subject;
-use crate::process::Process;
-use crate::tools::Tools;
+use outrigger_cluster_harness::process::Process;
+use outrigger_cluster_harness::tools::Tools;
 
 /// The key of the cloud config for the tag that clusters had before Kubernetes 1.6.
 pub(super) const LEGACY_TAG_KEY: &str = "KubernetesClusterTag";

@@ -140,7 +140,10 @@ pub(crate) fn client(cluster: &kube::Config, node: Option<&str>) -> Result<Clien
 }
 
 /// A client that sends these headers with every request.
-pub(crate) fn client_with(cluster: &kube::Config, headers: Vec<(HeaderName, String)>) -> Result<Client, KubeletError> {
+///
+/// # Errors
+/// When kube cannot build the client.
+pub fn client_with(cluster: &kube::Config, headers: Vec<(HeaderName, String)>) -> Result<Client, KubeletError> {
     let mut config = cluster.clone();
     for (name, value) in headers {
         let parsed = HeaderValue::from_str(&value).map_err(|_| KubeletError::Header { value })?;

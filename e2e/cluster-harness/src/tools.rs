@@ -158,7 +158,7 @@ impl Tools {
 }
 
 async fn build(families: &[&str]) -> Result<String, ToolsError> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/build");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/build");
     let output = Command::new(&script)
         .arg("--paths")
         .args(families)
