@@ -1,7 +1,6 @@
 //! The proof: real API servers, real controller managers, simulated AWS, and the demo.
 
 pub mod alone;
-pub mod aws;
 pub mod bench;
 pub mod demo;
 pub mod load;

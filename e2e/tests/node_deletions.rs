@@ -16,11 +16,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use outrigger_aws_sim::{Fleet, Instance, Moto, Proxy, World};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::process::Process;
 use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_e2e::alone::start_manager;
-use outrigger_e2e::aws::{Fleet, Instance, Moto, Proxy, World};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

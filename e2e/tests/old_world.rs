@@ -15,10 +15,10 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service as KubernetesService};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use outrigger_aws_sim::{Call, Caller, Instance, Moto, Proxy, Service, World};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, TenantControllerManager, User, Version};
 use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_e2e::aws::{Call, Caller, Instance, Moto, Proxy, Service, World};
 use serde_json::json;
 
 const CLUSTER: &str = "old-world";
@@ -330,7 +330,7 @@ fn check_audit_log(old: &OldWorld) {
     assert!(wrote("services", "", "old-world-test"), "this test");
 }
 
-async fn balancers(old: &OldWorld) -> outrigger_e2e::aws::xml::Element {
+async fn balancers(old: &OldWorld) -> outrigger_aws_sim::xml::Element {
     old.moto
         .call(&Service::Elb, "DescribeLoadBalancers", Default::default())
         .await

@@ -15,10 +15,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
+use outrigger_aws_sim::{Moto, Proxy, World, is_write};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::process::Process;
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_e2e::aws::{Moto, Proxy, World, is_write};
 use outrigger_e2e::pod_routes::{self, create, name, range};
 
 const CLUSTER: &str = "prod";

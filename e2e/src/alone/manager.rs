@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::aws::{Caller, Proxy, World};
 use crate::stage::Binaries;
+use outrigger_aws_sim::{Caller, Proxy, World};
 use outrigger_cluster_harness::cluster::{ApiServer, User};
 use outrigger_cluster_harness::process::{Exit, Launch, Process};
 

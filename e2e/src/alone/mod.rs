@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use kube::Client;
 
-use crate::aws::{Instance, Moto, Proxy, REGION, World};
 use crate::stage::Binaries;
+use outrigger_aws_sim::{Instance, Moto, Proxy, REGION, World};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::kubelets::{self, NodeSpec};
 use outrigger_cluster_harness::run_folder::RunFolder;

@@ -23,7 +23,7 @@ use super::aws::{Instance, ScriptedEc2};
 use super::case::{self, Address, Case, Group, Outcome, Taint};
 use super::compare;
 use super::subject::Subject;
-use crate::aws::iam::roles::Role;
+use outrigger_aws_sim::iam::roles::Role;
 
 /// Requests under way at the same time.
 const AT_ONCE: usize = 10;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::aws::{Caller, REGION};
 use crate::stage::Binaries;
+use outrigger_aws_sim::{Caller, REGION};
 use outrigger_cluster_harness::process::{Launch, Process};
 use outrigger_cluster_harness::tools::{Tool, Tools};
 

@@ -23,8 +23,8 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use kube::Client;
 
-use crate::aws::{Caller, Moto, Proxy, World};
 use crate::timeline::{Marker, Snapshot};
+use outrigger_aws_sim::{Caller, Moto, Proxy, World};
 use outrigger_cluster_harness::cluster::{
     ApiServer, ApiServerOptions, Etcd, ManagementControllerManager, TenantControllerManager, User, Version,
 };
@@ -203,7 +203,7 @@ impl Stage {
         Ok(kubelets::Instance {
             id: machine.id.clone(),
             zone: machine.zone.clone(),
-            region: crate::aws::REGION.to_owned(),
+            region: outrigger_aws_sim::REGION.to_owned(),
             instance_type: machine.instance_type.clone(),
             private_ip: machine.private_ip.clone(),
             private_dns_name: machine.private_dns_name.clone(),

@@ -7,10 +7,10 @@ use anyhow::Result;
 use jiff::Timestamp;
 
 use super::Stage;
-use crate::aws::Service;
-use crate::aws::query::Parameters;
-use crate::aws::xml::Element;
 use crate::timeline::{Inputs, LoadBalancer, Snapshot};
+use outrigger_aws_sim::Service;
+use outrigger_aws_sim::query::Parameters;
+use outrigger_aws_sim::xml::Element;
 use outrigger_cluster_harness::audit::AuditLog;
 
 impl Stage {

@@ -1,7 +1,7 @@
 //! From the proxy's ledger to the timeline's record.
 
 use super::input::AwsCall;
-use crate::aws::Call;
+use outrigger_aws_sim::Call;
 
 impl From<&Call> for AwsCall {
     fn from(call: &Call) -> Self {

@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 
 use futures::future::join_all;
 use listed::Listed;
+use outrigger_aws_sim::iam::roles::{self, Role};
 use outrigger_cluster_harness::run_folder::RunFolder;
-use outrigger_e2e::aws::iam::roles::{self, Role};
 use outrigger_e2e::parity::compare::topics as topics_of;
 use outrigger_e2e::parity::services::{self, Ran};
 use outrigger_e2e::parity::{self, Subject};

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::DeleteParams;
+use outrigger_aws_sim::iam::roles::Role;
+use outrigger_aws_sim::{Moto, Proxy, World};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::process::Process;
 use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_e2e::aws::iam::roles::Role;
-use outrigger_e2e::aws::{Moto, Proxy, World};
 use outrigger_e2e::pod_routes::{self, create, name, range};
 
 use super::Differing;

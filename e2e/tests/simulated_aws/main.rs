@@ -14,11 +14,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Response};
+use outrigger_aws_sim::query::{Parameters, Query};
+use outrigger_aws_sim::xml::Element;
+use outrigger_aws_sim::{Answer, Caller, Fault, Moto, Proxy, Service, When, World};
 use outrigger_cluster_harness::loopback::LoopbackClient;
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_e2e::aws::query::{Parameters, Query};
-use outrigger_e2e::aws::xml::Element;
-use outrigger_e2e::aws::{Answer, Caller, Fault, Moto, Proxy, Service, When, World};
 
 const SOON: Duration = Duration::from_secs(20);
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 
 use super::result::AwsCalls;
-use crate::aws::{Answer, Caller, Fleet, Instance, Moto, Proxy, World};
+use outrigger_aws_sim::{Answer, Caller, Fleet, Instance, Moto, Proxy, World};
 use outrigger_cluster_harness::tools::Tools;
 
 /// The cluster's ID in AWS's tags.
@@ -107,7 +107,7 @@ impl Cloud {
         let mut throttled = 0;
         for call in self.proxy.calls_since(mark).iter().filter(|call| call.caller == name) {
             *by_action.entry(call.action.clone()).or_default() += 1;
-            let refused = |outcome: &crate::aws::Outcome| outcome.answer == Answer::Throttle;
+            let refused = |outcome: &outrigger_aws_sim::Outcome| outcome.answer == Answer::Throttle;
             throttled += usize::from(call.outcome.as_ref().is_some_and(refused));
         }
         AwsCalls { by_action, throttled }

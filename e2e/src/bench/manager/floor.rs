@@ -15,7 +15,7 @@ use super::cloud::{Cloud, Machines};
 use super::ground::{Ground, patch};
 use super::node;
 use super::result::{Who, Work};
-use crate::aws::Instance;
+use outrigger_aws_sim::Instance;
 use outrigger_cluster_harness::loopback::LoopbackClient;
 
 /// Nodes under way at once: as many as ours takes by default.
@@ -73,7 +73,7 @@ pub async fn describe(cloud: &Cloud, instances: &[Instance]) -> Result<Duration>
     let key = cloud.caller(Who::Floor.name()).access_key_id;
     let authorization = format!(
         "AWS4-HMAC-SHA256 Credential={key}/20260101/{}/ec2/aws4_request, SignedHeaders=host, Signature=00",
-        crate::aws::REGION
+        outrigger_aws_sim::REGION
     );
     let mut headers = HeaderMap::new();
     headers.insert(AUTHORIZATION, HeaderValue::from_str(&authorization)?);

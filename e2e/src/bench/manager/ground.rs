@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::arrivals::get;
 use super::node::Seen;
 use super::requests::Requests;
-use crate::aws::Instance;
+use outrigger_aws_sim::Instance;
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::tools::{Tool, Tools};
 

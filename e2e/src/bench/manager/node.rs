@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::aws::Instance;
+use outrigger_aws_sim::Instance;
 
 /// Images that a Node lists in its status: a machine that runs for a while has some. A kubelet lists at most 50.
 const IMAGES: usize = 10;
@@ -54,7 +54,7 @@ pub fn addresses(instance: &Instance) -> Value {
 #[must_use]
 pub fn labels(instance: &Instance) -> [(&'static str, String); 7] {
     let kind = &instance.instance_type;
-    let (zone, region) = (&instance.zone, crate::aws::REGION);
+    let (zone, region) = (&instance.zone, outrigger_aws_sim::REGION);
     [
         ("beta.kubernetes.io/instance-type", kind.clone()),
         ("node.kubernetes.io/instance-type", kind.clone()),

@@ -18,8 +18,8 @@ use super::contender::{Contender, Programs};
 use super::ground::{Ground, patch};
 use super::node;
 use super::result::{Steady, Who, Work};
-use crate::aws::Instance;
 use crate::bench::usage::Usage;
+use outrigger_aws_sim::Instance;
 use outrigger_cluster_harness::process::Process;
 
 /// How often a kubelet posts the status of a Node that does not change. Leases are renewed every 10 s in a cluster; no

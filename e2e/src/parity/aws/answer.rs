@@ -1,7 +1,7 @@
 //! From a call to its answer. Pure.
 
-use crate::aws::query::Query;
-use crate::aws::xml::Element;
+use outrigger_aws_sim::query::Query;
+use outrigger_aws_sim::xml::Element;
 
 use super::world::{World, ZONES};
 use super::{instances, network};
@@ -99,7 +99,7 @@ fn zones() -> Vec<Element> {
             Element::text("zoneId", *id),
             Element::text("zoneType", *kind),
             Element::text("zoneState", "available"),
-            Element::text("regionName", crate::aws::REGION),
+            Element::text("regionName", outrigger_aws_sim::REGION),
         ])
     });
     vec![Element::parent("availabilityZoneInfo", items)]
@@ -119,7 +119,7 @@ pub(super) fn optional(name: &str, value: Option<&String>) -> Option<Element> {
 mod tests {
     use super::super::world::{Fault, World};
     use super::{Refusal, answer};
-    use crate::aws::query::Query;
+    use outrigger_aws_sim::query::Query;
 
     fn ask(world: &World, form: &str) -> Result<String, Refusal> {
         answer(world, &Query::parse(form.as_bytes())).map(|answer| answer.document())

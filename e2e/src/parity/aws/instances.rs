@@ -1,7 +1,7 @@
 //! DescribeInstances and DescribeInstanceTopology. Pure.
 
-use crate::aws::query::{Parameters, Query};
-use crate::aws::xml::Element;
+use outrigger_aws_sim::query::{Parameters, Query};
+use outrigger_aws_sim::xml::Element;
 
 use super::answer::{Answered, Refusal, check_names, item, optional};
 use super::world::{AttachedInterface, Instance, SUBNET_ID, World};
@@ -250,8 +250,8 @@ pub(super) fn topology(world: &World, query: &Query) -> Answered {
 mod tests {
     use super::super::answer::answer;
     use super::{Refusal, World};
-    use crate::aws::query::Query;
-    use crate::aws::xml::Element;
+    use outrigger_aws_sim::query::Query;
+    use outrigger_aws_sim::xml::Element;
 
     fn world() -> World {
         let instances: Vec<String> = (0..60)

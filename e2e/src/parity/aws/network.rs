@@ -1,7 +1,7 @@
 //! DescribeNetworkInterfaces, which finds the interfaces of Fargate. Pure.
 
-use crate::aws::query::Query;
-use crate::aws::xml::Element;
+use outrigger_aws_sim::query::Query;
+use outrigger_aws_sim::xml::Element;
 
 use super::answer::{Answered, check_names, item, optional};
 use super::world::{NetworkInterface, SUBNET_ID, World};

@@ -12,9 +12,9 @@ use http::{StatusCode, header};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::aws::Service;
-use crate::aws::iam::{self, Policy};
-use crate::aws::query::Query;
+use outrigger_aws_sim::Service;
+use outrigger_aws_sim::iam::{self, Policy};
+use outrigger_aws_sim::query::Query;
 
 use super::answer::{REQUEST_ID, answer};
 use super::world::World;

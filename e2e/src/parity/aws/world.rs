@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::aws::LOCAL_ZONE;
+use outrigger_aws_sim::LOCAL_ZONE;
 
 /// The ID of the cases' cluster.
 pub const CLUSTER_ID: &str = "parity";

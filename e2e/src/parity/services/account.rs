@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::names::Names;
 use super::outcome::Account;
 use super::writes;
-use crate::aws::query::Parameters;
-use crate::aws::xml::Element;
-use crate::aws::{Proxy, Service};
+use outrigger_aws_sim::query::Parameters;
+use outrigger_aws_sim::xml::Element;
+use outrigger_aws_sim::{Proxy, Service};
 
 /// Load balancers in an answer; more than a case has.
 const PAGE: (&str, &str) = ("PageSize", "400");

@@ -9,9 +9,9 @@ use super::account;
 use super::case::{Aws, AwsCall, Subnet};
 use super::names::Names;
 use super::outcome::Account;
-use crate::aws::query::Parameters;
-use crate::aws::xml::Element;
-use crate::aws::{Instance, Moto, Proxy, Service, World};
+use outrigger_aws_sim::query::Parameters;
+use outrigger_aws_sim::xml::Element;
+use outrigger_aws_sim::{Instance, Moto, Proxy, Service, World};
 use outrigger_cluster_harness::tools::Tools;
 
 /// The cluster's ID in its AWS tags.

@@ -7,8 +7,8 @@ use anyhow::Result;
 
 use super::ground::{CLUSTER_ID, Ground};
 use super::names::Names;
-use crate::aws::{Caller, REGION};
 use crate::parity::Subject;
+use outrigger_aws_sim::{Caller, REGION};
 use outrigger_cluster_harness::process::Process;
 use outrigger_cluster_harness::tools::Tools;
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::names::Names;
-use crate::aws::Call;
-use crate::aws::query::Parameters;
+use outrigger_aws_sim::Call;
+use outrigger_aws_sim::query::Parameters;
 
 /// Lists whose order means nothing to AWS. Others, such as subnets and their addresses, stay as sent.
 const UNORDERED: [&str; 8] = [
@@ -185,8 +185,8 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::super::names::Names;
     use super::{line, rule, source};
-    use crate::aws::query::Query;
-    use crate::aws::{Answer, Call, Outcome, Service};
+    use outrigger_aws_sim::query::Query;
+    use outrigger_aws_sim::{Answer, Call, Outcome, Service};
 
     fn call(form: &str, error_code: Option<&str>) -> Call {
         let query = Query::parse(form.as_bytes());

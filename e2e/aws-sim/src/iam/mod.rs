@@ -26,14 +26,17 @@ const PRINCIPAL: &str = "arn:aws:sts::123456789012:assumed-role/cloud-controller
 
 /// How AWS answers a call that is not allowed: status, code, message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Denial {
-    pub(crate) status: u16,
-    pub(crate) code: &'static str,
-    pub(crate) message: String,
+pub struct Denial {
+    /// HTTP status.
+    pub status: u16,
+    /// Error code.
+    pub code: &'static str,
+    /// Error message.
+    pub message: String,
 }
 
 /// Evaluates a call that has no resources; `Some` where it is not allowed.
-pub(crate) fn evaluate_read(policy: &Policy, service: &Service, query: &Query) -> Option<Denial> {
+pub fn evaluate_read(policy: &Policy, service: &Service, query: &Query) -> Option<Denial> {
     let mut needed = requests::needed(service, query).into_iter();
     needed.find_map(|needed| {
         let request = Request {
@@ -152,8 +155,8 @@ async fn tags_of<U: Upstream>(moto: &U, of: &TagsOf) -> Tags {
 mod tests {
     use super::super::gaps::fixture::Script;
     use super::{Denial, Policy, evaluate};
-    use crate::aws::query::Query;
-    use crate::aws::service::Service;
+    use crate::query::Query;
+    use crate::service::Service;
 
     const TAGGED: &str = r#"{"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "*", "Resource": "*",
         "Condition": {"StringEquals": {"aws:ResourceTag/KubernetesCluster": "c"}}}}"#;

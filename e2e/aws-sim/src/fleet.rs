@@ -241,9 +241,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::{Fleet, Parameters};
-    use crate::aws::World;
-    use crate::aws::world::Subnet;
-    use crate::aws::xml::Element;
+    use crate::World;
+    use crate::world::Subnet;
+    use crate::xml::Element;
 
     fn fleet(count: u32) -> Fleet {
         let subnet = |id: &str, zone: &str| Subnet {

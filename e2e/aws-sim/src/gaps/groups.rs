@@ -1,9 +1,9 @@
 //! EC2 takes rules of a security group all together or not at all, and deletes none that something refers to.
 
 use super::upstream::{Reply, Upstream, query, read, texts};
-use crate::aws::query::Query;
-use crate::aws::service::Service;
-use crate::aws::xml::{Element, XmlError};
+use crate::query::Query;
+use crate::service::Service;
+use crate::xml::{Element, XmlError};
 
 /// Load balancers in an answer; more than a test has.
 const PAGE: &str = "400";
@@ -82,7 +82,7 @@ mod tests {
     use super::super::Reply;
     use super::super::fixture::Script;
     use super::{authorize, delete};
-    use crate::aws::query::Query;
+    use crate::query::Query;
 
     async fn refused(groups: &str, balancers: &str) -> Option<&'static str> {
         let moto = Script::default()

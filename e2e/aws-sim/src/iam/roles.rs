@@ -59,7 +59,7 @@ pub fn all() -> Result<Vec<Role>> {
 /// # Errors
 /// When the page has no such table.
 pub fn documented_actions() -> Result<Vec<String>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/aws-permissions.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/aws-permissions.md");
     let page = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let table = page.split_once(MARKS.0).and_then(|(_, rest)| rest.split_once(MARKS.1));
     let (table, _) = table.context("docs/aws-permissions.md: the marks of the table of actions are missing")?;
@@ -74,7 +74,7 @@ pub fn documented_actions() -> Result<Vec<String>> {
 }
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("iam")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../iam")
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 use super::upstream::{Reply, Upstream, corrected, own, set};
 use super::{groups, tags};
-use crate::aws::query::Query;
-use crate::aws::service::Service;
-use crate::aws::xml::{Element, XmlError};
+use crate::query::Query;
+use crate::service::Service;
+use crate::xml::{Element, XmlError};
 
 const ATTACHMENT_STATUS: &str = "attachment.status";
 
@@ -165,7 +165,7 @@ fn blackholes(tables: &mut Element, terminated: &BTreeSet<String>) {
 mod tests {
     use super::super::fixture::{Script, body};
     use super::{Memory, Reply};
-    use crate::aws::query::Query;
+    use crate::query::Query;
 
     fn query(form: &str) -> Query {
         Query::parse(form.as_bytes())

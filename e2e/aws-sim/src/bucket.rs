@@ -206,8 +206,8 @@ mod tests {
     use std::time::Duration;
 
     use super::{Bucket, Limits, rate};
-    use crate::aws::query::Parameters;
-    use crate::aws::service::Service;
+    use crate::query::Parameters;
+    use crate::service::Service;
 
     fn burst(limits: &mut Limits, service: &Service, action: &str, parameters: &Parameters, now: u64) -> usize {
         (0..1000)

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::upstream::{Reply, Upstream, query, read, texts};
-use crate::aws::query::Query;
-use crate::aws::service::Service;
-use crate::aws::xml::XmlError;
+use crate::query::Query;
+use crate::service::Service;
+use crate::xml::XmlError;
 
 const REFUSAL: &str = "InvalidConfigurationRequest";
 const ASKED: &str = "Subnets.member";
@@ -60,7 +60,7 @@ mod tests {
     use super::super::Reply;
     use super::super::fixture::Script;
     use super::{attach, detach};
-    use crate::aws::query::Query;
+    use crate::query::Query;
 
     const BALANCER: &str = "<R><LoadBalancerDescriptions><member><Subnets><member>a1</member><member>b1</member></Subnets></member></LoadBalancerDescriptions></R>";
     const SUBNETS: &str = "<R><subnetSet>\

@@ -5,9 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::elb_subnets;
 use super::upstream::{Reply, Upstream, corrected, own, read, set};
-use crate::aws::query::{Parameters, Query};
-use crate::aws::service::Service;
-use crate::aws::xml::{Element, XmlError};
+use crate::query::{Parameters, Query};
+use crate::service::Service;
+use crate::xml::{Element, XmlError};
 
 /// The mode that AWS gives a load balancer that nobody told another.
 const DESYNC: (&str, &str) = ("elb.http.desyncmitigationmode", "defensive");
@@ -215,8 +215,8 @@ fn default_health_check(balancer: &Element) -> Element {
 mod tests {
     use super::super::fixture::{Script, body};
     use super::{Memory, one_port_each};
-    use crate::aws::query::Query;
-    use crate::aws::xml::Element;
+    use crate::query::Query;
+    use crate::xml::Element;
 
     fn query(form: &str) -> Query {
         Query::parse(form.as_bytes())

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 
 use super::upstream::{Reply, Upstream};
-use crate::aws::query::Query;
-use crate::aws::service::Service;
-use crate::aws::xml::{Element, XmlError};
+use crate::query::Query;
+use crate::service::Service;
+use crate::xml::{Element, XmlError};
 
 /// Answers by action; refuses what it was not told.
 #[derive(Debug, Default)]

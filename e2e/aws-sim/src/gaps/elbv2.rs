@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::upstream::{Answered, Reply, Upstream, corrected, query, read, set, without};
-use crate::aws::query::Query;
-use crate::aws::region::REGION;
-use crate::aws::service::Service;
-use crate::aws::xml::{Element, XmlError};
+use crate::query::Query;
+use crate::region::REGION;
+use crate::service::Service;
+use crate::xml::{Element, XmlError};
 
 const V2: &Service = &Service::ElbV2;
 /// What AWS lists of every network load balancer and moto does not.

@@ -8,9 +8,9 @@
 //!
 //! Resources that a call only refers to (subnets, groups and instances of a load balancer) are not evaluated.
 
-use crate::aws::query::{Parameters, Query};
-use crate::aws::region::REGION;
-use crate::aws::service::Service;
+use crate::query::{Parameters, Query};
+use crate::region::REGION;
+use crate::service::Service;
 
 /// The simulated account.
 pub(super) const ACCOUNT: &str = "123456789012";
@@ -237,8 +237,8 @@ fn tags(parameters: &Parameters, prefix: &str) -> Tags {
 #[cfg(test)]
 mod tests {
     use super::{Needed, Resource, needed};
-    use crate::aws::query::Query;
-    use crate::aws::service::Service;
+    use crate::query::Query;
+    use crate::service::Service;
 
     fn lines(service: &Service, form: &str) -> Vec<String> {
         let line = |needed: &Needed| {

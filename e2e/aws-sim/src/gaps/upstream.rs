@@ -5,9 +5,9 @@ use std::future::Future;
 use bytes::Bytes;
 use http::Response;
 
-use crate::aws::query::{Parameters, Query};
-use crate::aws::service::Service;
-use crate::aws::xml::{Element, XmlError};
+use crate::query::{Parameters, Query};
+use crate::service::Service;
+use crate::xml::{Element, XmlError};
 
 /// moto, as the gaps ask it.
 pub(crate) trait Upstream: Sync {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::upstream::{Reply, Upstream, query, read};
-use crate::aws::query::Query;
-use crate::aws::service::Service;
-use crate::aws::xml::XmlError;
+use crate::query::Query;
+use crate::service::Service;
+use crate::xml::XmlError;
 
 /// Tags resources, if all instances among them exist.
 pub(super) async fn create<U: Upstream>(moto: &U, asked: &Query) -> Result<Reply, XmlError> {
