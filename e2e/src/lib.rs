@@ -7,4 +7,3 @@ pub mod load;
 pub mod parity;
 pub mod pod_routes;
 pub mod stage;
-pub mod timeline;

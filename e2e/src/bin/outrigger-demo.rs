@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use outrigger_cluster_harness::command;
 use outrigger_e2e::demo;
 use outrigger_e2e::stage::Progress;
-use outrigger_e2e::timeline::Report;
+use outrigger_timeline::Report;
 
 const USAGE: &str = "usage: outrigger-demo migrate [--keep] | incumbent";
 

@@ -7,10 +7,10 @@ use anyhow::Result;
 
 use crate::stage::operator::{NEW_MANAGER, OLD_MANAGER};
 use crate::stage::{CLUSTER, Progress, Stage};
-use crate::timeline::{self, Component, Controller, Report, Rules};
 use outrigger_cluster_harness::cluster::User;
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_cluster_harness::tools::Tool;
+use outrigger_timeline::{Component, Controller, Report, Rules};
 
 const ROLL: Duration = Duration::from_secs(120);
 /// How long both run side by side, and the incumbent alone, under load.
@@ -47,7 +47,7 @@ pub async fn incumbent(run: &Path, own_names: bool, progress: &Progress) -> Resu
     let mut rules = Rules::new(incumbents_rules(own_names));
     rules.unchanged = stage.load_balancers().await?.into_keys().collect();
     rules.route_note = "by leases; it does not run with --configure-cloud-routes=false".into();
-    Ok(timeline::analyse(&stage.record().await?, &rules))
+    Ok(outrigger_timeline::analyse(&stage.record().await?, &rules))
 }
 
 /// Nodes, two Services, and an old manager that has leader migration already; returns the holder of M.

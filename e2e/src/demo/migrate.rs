@@ -8,10 +8,10 @@ use anyhow::{Result, ensure};
 use crate::load::{Load, LoadTarget};
 use crate::stage::operator::{NEW_MANAGER, OLD_MANAGER};
 use crate::stage::{CLUSTER, Progress, Stage};
-use crate::timeline::{self, Component, NEW_WORK_BEGINS, Report, Rules};
 use outrigger_cluster_harness::cluster::User;
 use outrigger_cluster_harness::kubelets;
 use outrigger_cluster_harness::leases::Lease;
+use outrigger_timeline::{Component, NEW_WORK_BEGINS, Report, Rules};
 
 /// What is left when the migration is over: the stage still stands.
 pub struct Outcome {
@@ -61,7 +61,7 @@ pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
     complete(&stage, progress).await?;
     stage.snapshot().await?;
     load.stop();
-    let report = timeline::analyse(&stage.record().await?, &rules(&stage, unchanged));
+    let report = outrigger_timeline::analyse(&stage.record().await?, &rules(&stage, unchanged));
     Ok(Outcome {
         stage,
         report,

@@ -23,7 +23,6 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use kube::Client;
 
-use crate::timeline::{Marker, Snapshot};
 use outrigger_aws_sim::{Caller, Moto, Proxy, World};
 use outrigger_cluster_harness::cluster::{
     ApiServer, ApiServerOptions, Etcd, ManagementControllerManager, TenantControllerManager, User, Version,
@@ -33,6 +32,7 @@ use outrigger_cluster_harness::leases::{LeaseName, Recorder};
 use outrigger_cluster_harness::pods::{Image, ImageTable, PodRunner, RunnerConfig};
 use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_timeline::{Marker, Snapshot};
 
 pub use settle::Progress;
 

@@ -7,11 +7,11 @@ use anyhow::Result;
 use jiff::Timestamp;
 
 use super::Stage;
-use crate::timeline::{Inputs, LoadBalancer, Snapshot};
 use outrigger_aws_sim::Service;
 use outrigger_aws_sim::query::Parameters;
 use outrigger_aws_sim::xml::Element;
 use outrigger_cluster_harness::audit::AuditLog;
+use outrigger_timeline::{Inputs, LoadBalancer, Snapshot};
 
 impl Stage {
     /// The load balancers that AWS has now, by name.
