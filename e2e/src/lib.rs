@@ -2,8 +2,5 @@
 
 pub mod alone;
 pub mod bench;
-pub mod demo;
-pub mod load;
 pub mod parity;
 pub mod pod_routes;
-pub mod stage;

@@ -25,7 +25,7 @@ use outrigger_e2e::bench::server::{Contender, Server};
 use outrigger_e2e::bench::services;
 use outrigger_e2e::bench::services::field::Kind;
 use outrigger_e2e::bench::{answer, client};
-use outrigger_e2e::stage::Binaries;
+use outrigger_stage::Binaries;
 use serde_json::{Value, json};
 
 const IN_FLIGHT: usize = 20;

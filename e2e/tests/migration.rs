@@ -12,10 +12,10 @@ use std::time::Duration;
 use outrigger_cluster_harness::kubelets::Kubelet;
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_cluster_harness::run_folder::RunFolder;
-use outrigger_e2e::demo::{self, Outcome};
-use outrigger_e2e::load::Load;
-use outrigger_e2e::stage::operator::{NEW_MANAGER, OLD_MANAGER};
-use outrigger_e2e::stage::{Progress, Stage};
+use outrigger_stage::demo::{self, Outcome};
+use outrigger_stage::load::Load;
+use outrigger_stage::operator::{NEW_MANAGER, OLD_MANAGER};
+use outrigger_stage::{Progress, Stage};
 use outrigger_timeline::{Component, Controller, Report, Rules};
 use tokio::sync::Mutex;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::stage::Binaries;
 use outrigger_aws_sim::{Caller, Proxy, World};
 use outrigger_cluster_harness::cluster::{ApiServer, User};
 use outrigger_cluster_harness::process::{Exit, Launch, Process};
+use outrigger_stage::Binaries;
 
 use super::CLUSTER;
 

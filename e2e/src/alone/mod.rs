@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use kube::Client;
 
-use crate::stage::Binaries;
 use outrigger_aws_sim::{Instance, Moto, Proxy, REGION, World};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::kubelets::{self, NodeSpec};
 use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_stage::Binaries;
 
 pub use account::differences;
 pub use manager::{Manager, start_manager};

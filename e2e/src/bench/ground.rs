@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::objects;
-use crate::stage::manifests;
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_stage::manifests;
 
 /// A real etcd and API server. Dropping it ends both.
 pub struct Ground {

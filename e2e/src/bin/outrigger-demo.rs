@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use outrigger_cluster_harness::command;
-use outrigger_e2e::demo;
-use outrigger_e2e::stage::Progress;
+use outrigger_stage::Progress;
+use outrigger_stage::demo;
 use outrigger_timeline::Report;
 
 const USAGE: &str = "usage: outrigger-demo migrate [--keep] | incumbent";

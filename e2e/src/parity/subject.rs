@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::stage::Binaries;
 use outrigger_aws_sim::{Caller, REGION};
 use outrigger_cluster_harness::process::{Launch, Process};
 use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_stage::Binaries;
 
 use super::aws::{CLUSTER_ID, SUBNET_ID, VPC_ID};
 use super::case::{Config, Group};

@@ -18,7 +18,7 @@ pub const OPERATOR: &str = "operator";
 /// The folder of the project's manifests.
 #[must_use]
 pub fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests")
 }
 
 /// Renders a kustomization of the project, by its path below `manifests/`, through an overlay of the operator's own in

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use crate::load::{Load, LoadTarget};
-use crate::stage::operator::{NEW_MANAGER, OLD_MANAGER};
-use crate::stage::{CLUSTER, Progress, Stage};
+use crate::operator::{NEW_MANAGER, OLD_MANAGER};
+use crate::{CLUSTER, Progress, Stage};
 use outrigger_cluster_harness::cluster::User;
 use outrigger_cluster_harness::kubelets;
 use outrigger_cluster_harness::leases::Lease;

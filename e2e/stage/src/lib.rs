@@ -8,7 +8,9 @@
 //! moto ◀── proxy ◀── every process, each with an access key of its own
 //! ```
 
+pub mod demo;
 mod install;
+pub mod load;
 pub mod manifests;
 mod observe;
 pub mod operator;
