@@ -2,5 +2,4 @@
 
 pub mod alone;
 pub mod bench;
-pub mod parity;
 pub mod pod_routes;

@@ -17,9 +17,9 @@ use outrigger_aws_sim::iam::roles::{self, Role};
 use outrigger_aws_sim::query::Parameters;
 use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_e2e::alone::{Alone, Manager, Options};
-use outrigger_e2e::parity::Subject;
-use outrigger_e2e::parity::services::{self, Case, Ran};
 use outrigger_e2e::pod_routes::{self, CLUSTER_CIDR, name, range};
+use outrigger_parity::Subject;
+use outrigger_parity::services::{self, Case, Ran};
 use serde_json::json;
 
 use super::{SERVICES_OUT_OF, all, cases};

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::annotations::{NODE_LABELS, PREFIX};
 use super::super::nodes::{AUTOSCALER, EXCLUDE};
 use super::{Both, state};
-use crate::parity::services::outcome::Account;
+use crate::services::outcome::Account;
 
 type Instances = BTreeSet<String>;
 

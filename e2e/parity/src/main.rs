@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use outrigger_cluster_harness::command;
 use outrigger_cluster_harness::run_folder::RunFolder;
-use outrigger_e2e::parity::{Kind, Subject, case, compare, run, services};
+use outrigger_parity::{Kind, Subject, case, compare, run, services};
 use serde_json::json;
 
 const USAGE: &str =

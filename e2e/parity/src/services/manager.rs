@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::ground::{CLUSTER_ID, Ground};
 use super::names::Names;
-use crate::parity::Subject;
+use crate::Subject;
 use outrigger_aws_sim::{Caller, REGION};
 use outrigger_cluster_harness::process::Process;
 use outrigger_cluster_harness::tools::Tools;

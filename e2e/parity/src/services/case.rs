@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
-use crate::parity::case::{files, input_of};
+use crate::case::{files, input_of};
 
 /// One file of the folder.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

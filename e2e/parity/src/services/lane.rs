@@ -17,7 +17,7 @@ use super::manager::{self, CLUSTER_NAME};
 use super::names::Names;
 use super::outcome::{Account, Event, Outcome, ServiceState};
 use super::{account, compare, writes};
-use crate::parity::Subject;
+use crate::Subject;
 use outrigger_aws_sim::iam::roles::Role;
 use outrigger_aws_sim::{Call, Caller};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
