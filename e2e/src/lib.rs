@@ -1,5 +1,4 @@
 //! The proof: real API servers, real controller managers, simulated AWS, and the demo.
 
 pub mod alone;
-pub mod bench;
 pub mod pod_routes;

@@ -11,20 +11,20 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use outrigger_bench::answer::Depth;
+use outrigger_bench::client::Connections;
+use outrigger_bench::ground::Ground;
+use outrigger_bench::load::{Course, Tally, pace, saturate};
+use outrigger_bench::manager;
+use outrigger_bench::manager::contender::{Contender as Manager, Programs};
+use outrigger_bench::manager::course::{Bench, Extent};
+use outrigger_bench::manager::result::{Results, Who, Work};
+use outrigger_bench::review::{Object, Reviews, Stream, uid};
+use outrigger_bench::server::{Contender, Server};
+use outrigger_bench::services;
+use outrigger_bench::services::field::Kind;
+use outrigger_bench::{answer, client};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_e2e::bench::answer::Depth;
-use outrigger_e2e::bench::client::Connections;
-use outrigger_e2e::bench::ground::Ground;
-use outrigger_e2e::bench::load::{Course, Tally, pace, saturate};
-use outrigger_e2e::bench::manager;
-use outrigger_e2e::bench::manager::contender::{Contender as Manager, Programs};
-use outrigger_e2e::bench::manager::course::{Bench, Extent};
-use outrigger_e2e::bench::manager::result::{Results, Who, Work};
-use outrigger_e2e::bench::review::{Object, Reviews, Stream, uid};
-use outrigger_e2e::bench::server::{Contender, Server};
-use outrigger_e2e::bench::services;
-use outrigger_e2e::bench::services::field::Kind;
-use outrigger_e2e::bench::{answer, client};
 use outrigger_stage::Binaries;
 use serde_json::{Value, json};
 

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use outrigger_bench::ground::Ground;
+use outrigger_bench::placement::Placement;
+use outrigger_bench::report;
+use outrigger_bench::review::Reviews;
+use outrigger_bench::server::Contender;
+use outrigger_bench::webhook::{Extent, Match};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_e2e::bench::ground::Ground;
-use outrigger_e2e::bench::placement::Placement;
-use outrigger_e2e::bench::report;
-use outrigger_e2e::bench::review::Reviews;
-use outrigger_e2e::bench::server::Contender;
-use outrigger_e2e::bench::webhook::{Extent, Match};
 
 use super::course;
 
@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &[String]) -> Result<bool> {
     Ok(passed)
 }
 
-async fn measure(wish: &Wish, placement: Placement, folder: &Path) -> Result<outrigger_e2e::bench::results::Samples> {
+async fn measure(wish: &Wish, placement: Placement, folder: &Path) -> Result<outrigger_bench::results::Samples> {
     let [etcd, api_server] = Ground::TOOLS;
     let tools = Tools::load(&[etcd, api_server, Tool::WebhookGo]).await?;
     course::say("starting etcd and kube-apiserver");

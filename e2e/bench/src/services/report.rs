@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::contender::TUNING;
 use super::field::Asked;
 use super::result::{Restart, Results, Rush, Unchanged};
-use crate::bench::manager::contender::Contender;
-use crate::bench::report::number;
+use crate::manager::contender::Contender;
+use crate::report::number;
 
 const KIB_IN_MIB: f64 = 1024.0;
 
@@ -125,10 +125,10 @@ mod tests {
     use std::time::Duration;
 
     use super::services;
-    use crate::bench::manager::contender::Contender;
-    use crate::bench::services::field::{Asked, Kind};
-    use crate::bench::services::result::{Restart, Results, Rush, Unchanged};
-    use crate::bench::usage::Usage;
+    use crate::manager::contender::Contender;
+    use crate::services::field::{Asked, Kind};
+    use crate::services::result::{Restart, Results, Rush, Unchanged};
+    use crate::usage::Usage;
 
     fn asked(reads: usize, writes: usize) -> Asked {
         Asked {

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use outrigger_e2e::bench::report::host;
-use outrigger_e2e::bench::services::course::{Bench, Extent};
-use outrigger_e2e::bench::services::field::Kind;
-use outrigger_e2e::bench::services::report;
-use outrigger_e2e::bench::services::result::Results;
+use outrigger_bench::report::host;
+use outrigger_bench::services::course::{Bench, Extent};
+use outrigger_bench::services::field::Kind;
+use outrigger_bench::services::report;
+use outrigger_bench::services::result::Results;
 
 use super::course::{self, Keeping, Outcome};
 

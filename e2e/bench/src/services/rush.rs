@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::contender::start;
 use super::field::{Asked, Field, Kind};
 use super::result::Rush;
-use crate::bench::manager::contender::{Contender, Programs};
+use crate::manager::contender::{Contender, Programs};
 
 /// Three times what AWS's rate allows for one load balancer.
 const EACH: Duration = Duration::from_secs(15);

@@ -8,7 +8,7 @@ use futures::future::join_all;
 use super::field::{Field, Kind};
 use super::result::Results;
 use super::{restart, rush, unchanged};
-use crate::bench::manager::contender::{Contender, Programs};
+use crate::manager::contender::{Contender, Programs};
 use outrigger_cluster_harness::tools::Tools;
 
 /// What is wanted of a run.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::field::{Asked, Kind};
-use crate::bench::manager::contender::Contender;
-use crate::bench::usage::Usage;
+use crate::manager::contender::Contender;
+use crate::usage::Usage;
 
 /// What one look at a Service costs at which nothing is to be done.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::contender::Contender;
 use super::requests::Requests;
-use crate::bench::usage::Usage;
+use crate::usage::Usage;
 
 /// Calls to AWS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

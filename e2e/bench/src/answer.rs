@@ -144,7 +144,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{Depth, Reference, References, STANDARD};
-    use crate::bench::review::{Object, Reviews};
+    use crate::review::{Object, Reviews};
 
     fn answer(uid: &str, patch: &Value) -> Vec<u8> {
         let response =

@@ -18,7 +18,7 @@ use super::contender::{Contender, Programs};
 use super::ground::{Ground, patch};
 use super::node;
 use super::result::{Steady, Who, Work};
-use crate::bench::usage::Usage;
+use crate::usage::Usage;
 use outrigger_aws_sim::Instance;
 use outrigger_cluster_harness::process::Process;
 

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use outrigger_e2e::bench::manager::contender::Contender;
-use outrigger_e2e::bench::manager::course::{Bench, Extent};
-use outrigger_e2e::bench::manager::report;
-use outrigger_e2e::bench::manager::result::Results;
-use outrigger_e2e::bench::report::host;
+use outrigger_bench::manager::contender::Contender;
+use outrigger_bench::manager::course::{Bench, Extent};
+use outrigger_bench::manager::report;
+use outrigger_bench::manager::result::Results;
+use outrigger_bench::report::host;
 
 use super::course::{self, Keeping, Outcome};
 

@@ -11,7 +11,7 @@ use super::cloud::{Cloud, Machines};
 use super::contender::{Contender, Programs};
 use super::ground::Ground;
 use super::result::{Who, Work};
-use crate::bench::usage::Usage;
+use crate::usage::Usage;
 use outrigger_cluster_harness::process::Process;
 
 /// How long a manager that stops may take; after that it is killed. Nothing is measured then.

@@ -9,11 +9,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::bench::manager::arrivals::get;
-use crate::bench::manager::cloud::Cloud;
-use crate::bench::manager::cold::alive;
-use crate::bench::manager::ground::Ground;
-use crate::bench::manager::node;
+use crate::manager::arrivals::get;
+use crate::manager::cloud::Cloud;
+use crate::manager::cold::alive;
+use crate::manager::ground::Ground;
+use crate::manager::node;
 use outrigger_aws_sim::{Answer, Call, is_write};
 use outrigger_cluster_harness::process::Process;
 use outrigger_cluster_harness::tools::Tools;

@@ -183,7 +183,7 @@ pub fn host() -> String {
 /// The machine for the webhook's table: who runs where, and beside what.
 #[must_use]
 pub fn machine(others: usize) -> String {
-    let go_module = include_str!("../../bench/webhook-go/go.mod");
+    let go_module = include_str!("../webhook-go/go.mod");
     let version = go_module
         .lines()
         .find_map(|line| line.trim().strip_prefix("sigs.k8s.io/controller-runtime "))
@@ -200,8 +200,8 @@ mod tests {
     use std::time::Duration;
 
     use super::{Extent, Measure, number, replace_section, webhook};
-    use crate::bench::results::{Load, Samples};
-    use crate::bench::server::Contender;
+    use crate::results::{Load, Samples};
+    use crate::server::Contender;
 
     fn text(samples: &Samples) -> String {
         let extent = Extent {

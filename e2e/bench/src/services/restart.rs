@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use super::contender::start;
 use super::field::{Asked, Field, Kind};
 use super::result::Restart;
-use crate::bench::manager::contender::{Contender, Programs};
-use crate::bench::usage::Usage;
+use crate::manager::contender::{Contender, Programs};
+use crate::usage::Usage;
 
 /// No node rules: hundreds of them do not fit into a security group of AWS, nor into moto's.
 pub const CONFIG: &str = "DisableSecurityGroupIngress = true\n";

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::contender::start;
 use super::field::{Asked, Field, Kind};
 use super::result::Unchanged;
-use crate::bench::manager::contender::{Contender, Programs};
+use crate::manager::contender::{Contender, Programs};
 use outrigger_cluster_harness::process::Process;
 
 /// So long without a call, and a look is over.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::contender::{Contender, TUNING};
 use super::result::{AwsCalls, Results, Steady, Who, Work};
-use crate::bench::report::number;
+use crate::report::number;
 
 const OURS: Who = Who::Manager(Contender::Outrigger);
 /// From one refresh of all Nodes to the next, by default.
@@ -294,10 +294,10 @@ mod tests {
     use std::time::Duration;
 
     use super::{OURS, manager};
-    use crate::bench::manager::contender::Contender;
-    use crate::bench::manager::requests::Requests;
-    use crate::bench::manager::result::{AwsCalls, Results, Steady, Who, Work};
-    use crate::bench::usage::Usage;
+    use crate::manager::contender::Contender;
+    use crate::manager::requests::Requests;
+    use crate::manager::result::{AwsCalls, Results, Steady, Who, Work};
+    use crate::usage::Usage;
 
     fn calls(count: usize) -> AwsCalls {
         AwsCalls {

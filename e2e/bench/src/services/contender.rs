@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::field::Field;
-use crate::bench::manager::cloud::CLUSTER;
-use crate::bench::manager::contender::{Contender, Programs};
+use crate::manager::cloud::CLUSTER;
+use crate::manager::contender::{Contender, Programs};
 use outrigger_cluster_harness::process::{Launch, Process};
 
 /// What is set on a tuned incumbent.

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use outrigger_bench::manager::contender::Programs;
+use outrigger_bench::manager::ground::Ground;
+use outrigger_bench::report;
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_e2e::bench::manager::contender::Programs;
-use outrigger_e2e::bench::manager::ground::Ground;
-use outrigger_e2e::bench::report;
 
 /// What came of a bench.
 pub(super) struct Outcome {

@@ -118,7 +118,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{Contender, Load, Measure, Samples};
-    use crate::bench::load::Tally;
+    use crate::load::Tally;
 
     #[test]
     fn a_ratio_is_of_medians_and_needs_both_sides() {
