@@ -13,16 +13,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use outrigger_bench::answer::Depth;
 use outrigger_bench::client::Connections;
-use outrigger_bench::ground::Ground;
+use outrigger_bench::environment::Ground;
 use outrigger_bench::load::{Course, Tally, pace, saturate};
 use outrigger_bench::manager;
-use outrigger_bench::manager::contender::{Contender as Manager, Programs};
-use outrigger_bench::manager::course::{Bench, Extent};
+use outrigger_bench::manager::candidate::{Contender as Manager, Programs};
 use outrigger_bench::manager::result::{Results, Who, Work};
+use outrigger_bench::manager::scenarios::{Bench, Extent};
 use outrigger_bench::review::{Object, Reviews, Stream, uid};
 use outrigger_bench::server::{Contender, Server};
 use outrigger_bench::services;
-use outrigger_bench::services::field::Kind;
+use outrigger_bench::services::environment::Kind;
 use outrigger_bench::{answer, client};
 use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_stage::Binaries;
@@ -233,14 +233,14 @@ async fn both_service_controllers_get_to_the_end_and_ours_writes_nothing_at_a_st
 async fn serve() -> Result<services::result::Results> {
     let run = tempfile::tempdir()?;
     let tools = components().await?;
-    let bench = services::course::Bench {
+    let bench = services::scenarios::Bench {
         tools: &tools,
         folder: run.path(),
         range: "127.95.0.0/16",
         programs: programs(&tools)?,
         progress: |text: &str| println!("{text}"),
     };
-    let extent = services::course::Extent {
+    let extent = services::scenarios::Extent {
         unchanged: false,
         classic: CLASSIC,
         network: NETWORK,

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use quick_xml::escape::partial_escape;
 
 use super::query::Parameters;
-use super::world::{Instance, Subnet, World};
+use super::seeded_account::{Instance, Subnet, World};
 
 /// A state of an instance's life, with EC2's number for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl Fleet {
                 "vpc-id" => &self.vpc_id,
                 "subnet-id" => subnet,
                 "instance-state-name" => state.name(),
-                "tag-key" => &super::world::cluster_tag(&self.cluster_id),
+                "tag-key" => &super::seeded_account::cluster_tag(&self.cluster_id),
                 _ => {
                     let message = format!("The filter '{name}' is invalid");
                     return Err(("InvalidParameterValue", message));
@@ -188,7 +188,7 @@ impl Fleet {
         let (code, name) = (state.code(), state.name());
         let (vpc, group) = (&self.vpc_id, &self.security_group_id);
         let hex = id.trim_start_matches("i-");
-        let tag = super::world::cluster_tag(&self.cluster_id);
+        let tag = super::seeded_account::cluster_tag(&self.cluster_id);
         let tag = partial_escape(&tag);
         let groups =
             format!("<groupSet><item><groupId>{group}</groupId><groupName>nodes</groupName></item></groupSet>");
@@ -242,7 +242,7 @@ mod tests {
 
     use super::{Fleet, Parameters};
     use crate::World;
-    use crate::world::Subnet;
+    use crate::seeded_account::Subnet;
     use crate::xml::Element;
 
     fn fleet(count: u32) -> Fleet {

@@ -22,9 +22,9 @@ mod moto;
 mod proxy;
 pub mod query;
 mod region;
+mod seeded_account;
 mod service;
 mod serving;
-mod world;
 pub mod xml;
 
 pub use call::{Answer, Call, Caller, Outcome};
@@ -35,5 +35,5 @@ pub use moto::Moto;
 pub use proxy::Proxy;
 pub use query::is_write;
 pub use region::{LOCAL_ZONE, REGION};
+pub use seeded_account::{Instance, Subnet, World};
 pub use service::Service;
-pub use world::{Instance, Subnet, World};

@@ -14,7 +14,7 @@
 
 pub mod answer;
 pub mod client;
-pub mod ground;
+pub mod environment;
 pub mod histogram;
 pub mod load;
 pub mod manager;

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::answer::{Reference, References};
 use super::client::{self, Connections};
-use super::ground::Ground;
+use super::environment::Ground;
 use super::histogram::Histogram;
 use super::placement::Placement;
 use super::review::{Object, Reviews, uid};

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use super::answer::{Depth, References};
 use super::client::Connections;
-use super::ground::Ground;
+use super::environment::Ground;
 use super::load::{Course, pace, saturate};
 use super::placement::Placement;
 use super::results::{Load, Measure, Samples};

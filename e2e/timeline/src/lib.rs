@@ -13,6 +13,7 @@
 //! counts for none against itself, and against everyone else.
 
 mod attribute;
+mod aws_effects;
 mod aws_record;
 mod handover;
 mod input;
@@ -23,7 +24,6 @@ mod rules;
 mod table;
 mod tenure;
 mod verdict;
-mod world;
 
 use std::collections::BTreeSet;
 
@@ -57,9 +57,12 @@ pub fn analyse(inputs: &Inputs, rules: &Rules) -> Report {
         hand_overs: handover::hand_overs(&tenures, inputs, rules),
         controllers,
         tenures,
-        writes_by_switch: world::writes_by_switch(inputs, rules).into_iter().cloned().collect(),
-        recreated: world::recreated(inputs, rules),
-        lost_targets: world::lost_targets(inputs, rules),
+        writes_by_switch: aws_effects::writes_by_switch(inputs, rules)
+            .into_iter()
+            .cloned()
+            .collect(),
+        recreated: aws_effects::recreated(inputs, rules),
+        lost_targets: aws_effects::lost_targets(inputs, rules),
         overlooked: overlooked(inputs, rules),
         markers: inputs.markers.clone(),
         snapshots: inputs.snapshots.clone(),

@@ -7,9 +7,9 @@ use anyhow::{Context, Result, ensure};
 use tokio::time::{Instant, sleep};
 
 use super::arrivals::{Arrivals, Wanted};
+use super::candidate::{Contender, Programs};
 use super::cloud::{Cloud, Machines};
-use super::contender::{Contender, Programs};
-use super::ground::Ground;
+use super::cluster::Ground;
 use super::result::{Who, Work};
 use crate::usage::Usage;
 use outrigger_cluster_harness::process::Process;

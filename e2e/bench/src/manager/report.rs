@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::contender::{Contender, TUNING};
+use super::candidate::{Contender, TUNING};
 use super::result::{AwsCalls, Results, Steady, Who, Work};
 use crate::report::number;
 
@@ -294,7 +294,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{OURS, manager};
-    use crate::manager::contender::Contender;
+    use crate::manager::candidate::Contender;
     use crate::manager::requests::Requests;
     use crate::manager::result::{AwsCalls, Results, Steady, Who, Work};
     use crate::usage::Usage;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::contender::Contender;
+use super::candidate::Contender;
 use super::requests::Requests;
 use crate::usage::Usage;
 

@@ -12,10 +12,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::arrivals::{Arrivals, Wanted};
+use super::candidate::{Contender, Programs};
 use super::cloud::{Cloud, Machines};
+use super::cluster::{Ground, patch};
 use super::cold::alive;
-use super::contender::{Contender, Programs};
-use super::ground::{Ground, patch};
 use super::node;
 use super::result::{Steady, Who, Work};
 use crate::usage::Usage;

@@ -2,17 +2,17 @@
 //!
 //! | question | file |
 //! |---|---|
-//! | who, with which flags | `contender.rs` |
-//! | on which cluster, in which simulated account | `field.rs` |
-//! | what is measured | `unchanged.rs`, `restart.rs`, `rush.rs` |
-//! | in which order | `course.rs` |
+//! | who, with which flags | `candidate.rs` |
+//! | on which cluster, in which simulated account | `environment.rs` |
+//! | what is measured | `unchanged.rs`, `restart.rs`, `burst.rs` |
+//! | in which order | `scenarios.rs` |
 //! | what comes out | `result.rs`, `report.rs` |
 
-pub mod contender;
-pub mod course;
-pub mod field;
+pub mod burst;
+pub mod candidate;
+pub mod environment;
 pub mod report;
 pub mod restart;
 pub mod result;
-pub mod rush;
+pub mod scenarios;
 pub mod unchanged;

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::contender::TUNING;
-use super::field::Asked;
+use super::candidate::TUNING;
+use super::environment::Asked;
 use super::result::{Restart, Results, Rush, Unchanged};
-use crate::manager::contender::Contender;
+use crate::manager::candidate::Contender;
 use crate::report::number;
 
 const KIB_IN_MIB: f64 = 1024.0;
@@ -125,8 +125,8 @@ mod tests {
     use std::time::Duration;
 
     use super::services;
-    use crate::manager::contender::Contender;
-    use crate::services::field::{Asked, Kind};
+    use crate::manager::candidate::Contender;
+    use crate::services::environment::{Asked, Kind};
     use crate::services::result::{Restart, Results, Rush, Unchanged};
     use crate::usage::Usage;
 

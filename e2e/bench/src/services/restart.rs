@@ -6,10 +6,10 @@ use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::contender::start;
-use super::field::{Asked, Field, Kind};
+use super::candidate::start;
+use super::environment::{Asked, Field, Kind};
 use super::result::Restart;
-use crate::manager::contender::{Contender, Programs};
+use crate::manager::candidate::{Contender, Programs};
 use crate::usage::Usage;
 
 /// No node rules: hundreds of them do not fit into a security group of AWS, nor into moto's.

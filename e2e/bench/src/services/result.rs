@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::field::{Asked, Kind};
-use crate::manager::contender::Contender;
+use super::environment::{Asked, Kind};
+use crate::manager::candidate::Contender;
 use crate::usage::Usage;
 
 /// What one look at a Service costs at which nothing is to be done.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::time::Instant;
 
-use super::contender::start;
-use super::field::{Asked, Field, Kind};
+use super::candidate::start;
+use super::environment::{Asked, Field, Kind};
 use super::result::Unchanged;
-use crate::manager::contender::{Contender, Programs};
+use crate::manager::candidate::{Contender, Programs};
 use outrigger_cluster_harness::process::Process;
 
 /// So long without a call, and a look is over.

@@ -3,7 +3,7 @@
 use outrigger_aws_sim::query::Query;
 use outrigger_aws_sim::xml::Element;
 
-use super::world::{World, ZONES};
+use super::account::{World, ZONES};
 use super::{instances, network};
 
 /// One ID for all answers, so that messages which quote it are the same in every run.
@@ -117,7 +117,7 @@ pub(super) fn optional(name: &str, value: Option<&String>) -> Option<Element> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::world::{Fault, World};
+    use super::super::account::{Fault, World};
     use super::{Refusal, answer};
     use outrigger_aws_sim::query::Query;
 

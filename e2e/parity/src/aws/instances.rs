@@ -3,8 +3,8 @@
 use outrigger_aws_sim::query::{Parameters, Query};
 use outrigger_aws_sim::xml::Element;
 
+use super::account::{AttachedInterface, Instance, SUBNET_ID, World};
 use super::answer::{Answered, Refusal, check_names, item, optional};
-use super::world::{AttachedInterface, Instance, SUBNET_ID, World};
 
 /// Longest page, below what callers ask for: so every caller has to follow the pages.
 const PAGE: usize = 25;

@@ -3,11 +3,11 @@
 //! moto serves elsewhere in this harness. Here it does not: an instance without a state, an interface without an
 //! attachment, two instances of one name, a zone that is not listed or a host name that is empty cannot be had from it.
 
+mod account;
 mod answer;
 mod instances;
 mod network;
 mod server;
-mod world;
 
+pub use account::{CLUSTER_ID, Fault, Instance, SUBNET_ID, VPC_ID, World};
 pub use server::ScriptedEc2;
-pub use world::{CLUSTER_ID, Fault, Instance, SUBNET_ID, VPC_ID, World};

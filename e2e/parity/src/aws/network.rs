@@ -3,8 +3,8 @@
 use outrigger_aws_sim::query::Query;
 use outrigger_aws_sim::xml::Element;
 
+use super::account::{NetworkInterface, SUBNET_ID, World};
 use super::answer::{Answered, check_names, item, optional};
-use super::world::{NetworkInterface, SUBNET_ID, World};
 
 /// Names of filters that are scripted.
 const FILTERS: [&str; 6] = [

@@ -16,8 +16,8 @@ use outrigger_aws_sim::Service;
 use outrigger_aws_sim::iam::{self, Policy};
 use outrigger_aws_sim::query::Query;
 
+use super::account::World;
 use super::answer::{REQUEST_ID, answer};
-use super::world::World;
 
 /// A running server. Dropping it stops it.
 #[derive(Debug)]

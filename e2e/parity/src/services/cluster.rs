@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::case::Nodes;
-use super::ground::Ground;
+use super::environment::Ground;
 use super::names::Names;
 use super::outcome::{Event, ServiceState};
 

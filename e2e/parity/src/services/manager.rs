@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::ground::{CLUSTER_ID, Ground};
+use super::environment::{CLUSTER_ID, Ground};
 use super::names::Names;
 use crate::Subject;
 use outrigger_aws_sim::{Caller, REGION};

@@ -14,15 +14,15 @@ pub mod case;
 mod cluster;
 pub mod compare;
 pub mod draw;
-mod ground;
-mod lane;
+mod environment;
 mod manager;
 mod names;
 pub mod outcome;
+mod parallel_worker;
 mod writes;
 
 pub use case::Case;
 pub use draw::{draw, judge};
-pub use lane::{Ran, run, run_as, run_without_an_action};
 pub use names::Names;
 pub use outcome::Outcome;
+pub use parallel_worker::{Ran, run, run_as, run_without_an_action};

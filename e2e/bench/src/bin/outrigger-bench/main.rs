@@ -1,6 +1,6 @@
 //! `outrigger-bench`: what `make bench` runs.
 
-mod course;
+mod common;
 mod manager;
 mod services;
 mod webhook;
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-use self::course::say;
+use self::common::say;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

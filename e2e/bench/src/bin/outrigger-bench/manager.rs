@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use outrigger_bench::manager::contender::Contender;
-use outrigger_bench::manager::course::{Bench, Extent};
+use outrigger_bench::manager::candidate::Contender;
 use outrigger_bench::manager::report;
 use outrigger_bench::manager::result::Results;
+use outrigger_bench::manager::scenarios::{Bench, Extent};
 use outrigger_bench::report::host;
 
-use super::course::{self, Keeping, Outcome};
+use super::common::{self, Keeping, Outcome};
 
 /// How it is called.
 pub(super) const USAGE: &str = "outrigger-bench manager [--quick] [--full] [--nodes=N,N] [--limited=N,N] [--no-steady] [--by=outrigger,incumbent,tuned] [--keep] [--write=FILE]";
@@ -72,7 +72,7 @@ fn sizes(list: &str) -> Result<Vec<usize>> {
 pub(super) fn run(arguments: &[String]) -> Result<bool> {
     let wish = wish(arguments)?;
     let machine = host();
-    course::run("manager", &wish.keeping, async |folder| {
+    common::run("manager", &wish.keeping, async |folder| {
         let results = measure(&wish.extent, folder).await?;
         Ok(Outcome {
             table: report::manager(&results, &machine),
@@ -82,13 +82,13 @@ pub(super) fn run(arguments: &[String]) -> Result<bool> {
 }
 
 async fn measure(extent: &Extent, folder: &Path) -> Result<Results> {
-    let tools = course::tools().await?;
+    let tools = common::tools().await?;
     let bench = Bench {
         tools: &tools,
         folder,
         range: RANGE,
-        programs: course::programs(&tools)?,
-        progress: course::say,
+        programs: common::programs(&tools)?,
+        progress: common::say,
     };
     bench.run(extent).await
 }

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use outrigger_bench::report::host;
-use outrigger_bench::services::course::{Bench, Extent};
-use outrigger_bench::services::field::Kind;
+use outrigger_bench::services::environment::Kind;
 use outrigger_bench::services::report;
 use outrigger_bench::services::result::Results;
+use outrigger_bench::services::scenarios::{Bench, Extent};
 
-use super::course::{self, Keeping, Outcome};
+use super::common::{self, Keeping, Outcome};
 
 /// How it is called.
 pub(super) const USAGE: &str = "outrigger-bench services [--services=N] [--new=N] [--no-unchanged] [--classic-only] [--by=outrigger,incumbent,tuned] [--keep] [--write=FILE]";
@@ -59,7 +59,7 @@ fn number(text: &str, option: &str) -> Result<usize> {
 pub(super) fn run(arguments: &[String]) -> Result<bool> {
     let wish = wish(arguments)?;
     let machine = host();
-    course::run("services", &wish.keeping, async |folder| {
+    common::run("services", &wish.keeping, async |folder| {
         let results = measure(&wish.extent, folder).await?;
         Ok(Outcome {
             table: report::services(&results, &machine),
@@ -69,13 +69,13 @@ pub(super) fn run(arguments: &[String]) -> Result<bool> {
 }
 
 async fn measure(extent: &Extent, folder: &Path) -> Result<Results> {
-    let tools = course::tools().await?;
+    let tools = common::tools().await?;
     let bench = Bench {
         tools: &tools,
         folder,
         range: RANGE,
-        programs: course::programs(&tools)?,
-        progress: course::say,
+        programs: common::programs(&tools)?,
+        progress: common::say,
     };
     Ok(bench.run(extent).await)
 }

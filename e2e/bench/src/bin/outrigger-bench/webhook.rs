@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use outrigger_bench::ground::Ground;
+use outrigger_bench::environment::Ground;
 use outrigger_bench::placement::Placement;
 use outrigger_bench::report;
 use outrigger_bench::review::Reviews;
@@ -13,7 +13,7 @@ use outrigger_bench::server::Contender;
 use outrigger_bench::webhook::{Extent, Match};
 use outrigger_cluster_harness::tools::{Tool, Tools};
 
-use super::course;
+use super::common;
 
 /// How it is called.
 pub(super) const USAGE: &str = "outrigger-bench webhook [--rounds=N] [--seconds=N] [--write=FILE]";
@@ -64,7 +64,7 @@ pub(super) fn run(arguments: &[String]) -> Result<bool> {
     // A run with failed requests is no result.
     let passed = samples.failures.is_empty();
     if let Some(file) = wish.write.as_ref().filter(|_| passed) {
-        course::write(file, "webhook", &table)?;
+        common::write(file, "webhook", &table)?;
     }
     Ok(passed)
 }
@@ -72,8 +72,8 @@ pub(super) fn run(arguments: &[String]) -> Result<bool> {
 async fn measure(wish: &Wish, placement: Placement, folder: &Path) -> Result<outrigger_bench::results::Samples> {
     let [etcd, api_server] = Ground::TOOLS;
     let tools = Tools::load(&[etcd, api_server, Tool::WebhookGo]).await?;
-    course::say("starting etcd and kube-apiserver");
-    let ours = course::own_program("outrigger-webhook")?;
+    common::say("starting etcd and kube-apiserver");
+    let ours = common::own_program("outrigger-webhook")?;
     let both = Match {
         programs: [
             (Contender::Outrigger, ours),
@@ -83,5 +83,5 @@ async fn measure(wish: &Wish, placement: Placement, folder: &Path) -> Result<out
         placement,
         reviews: Reviews::default(),
     };
-    both.run(wish.extent, course::say).await
+    both.run(wish.extent, common::say).await
 }

@@ -1,6 +1,6 @@
 //! Annotations and values for them: what is usual, and what people write by mistake.
 
-use super::dice::Dice;
+use super::rng::Dice;
 
 /// What all annotations of AWS load balancers begin with.
 pub(super) const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::dice::Dice;
+use super::rng::Dice;
 use super::service::{Draft, Port};
 
 /// A step with a call by hand that AWS takes, as the Service is as drawn and all went well.

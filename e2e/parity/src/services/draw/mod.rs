@@ -4,13 +4,13 @@
 //! server refuses is not drawn, as no controller sees it.
 
 mod annotations;
-mod dice;
 mod drift;
+mod environment;
 pub mod judge;
 mod manifest;
 mod nodes;
+mod rng;
 mod service;
-mod stage;
 mod steps;
 
 use std::path::Path;
@@ -18,8 +18,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use dice::Dice;
 use nodes::Crowd;
+use rng::Dice;
 use service::Draft;
 
 /// Writes so many cases into the folder, and makes it where there is none.
@@ -39,7 +39,7 @@ pub fn draw(seed: u64, count: usize, folder: &Path) -> Result<()> {
 /// One case: what stands in its file.
 fn case(seed: u64, number: usize) -> Value {
     let mut dice = Dice::new(seed, number);
-    let config = stage::config(&mut dice);
+    let config = environment::config(&mut dice);
     let mut draft = Draft::drawn(&mut dice);
     let service = draft.manifest();
     let plain = config == json!({});
@@ -49,7 +49,7 @@ fn case(seed: u64, number: usize) -> Value {
     let nodes = nodes::before(&mut dice, &format!("{service}{labels}"), &mut crowd);
     let steps = steps::drawn(&mut dice, &mut draft, plain, &mut crowd);
     let text = format!("{service}{}", json!(steps));
-    let aws = stage::aws(&mut dice, &text);
+    let aws = environment::aws(&mut dice, &text);
     json!({
         "about": format!("Drawn at random: seed {seed}, number {number}."),
         "config": config,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::dice::Dice;
+use super::rng::Dice;
 
 pub(super) const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 pub(super) const AUTOSCALER: &str = "ToBeDeletedByClusterAutoscaler";

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::annotations::{self, PREFIX, TYPE};
-use super::dice::Dice;
+use super::rng::Dice;
 
 /// Protocols of ports; AWS has no load balancer for the third.
 pub(super) const TCP: &str = "TCP";

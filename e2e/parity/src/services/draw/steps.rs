@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::annotations::{PREFIX, TYPE};
-use super::dice::Dice;
 use super::drift;
 use super::nodes::{self, Crowd};
+use super::rng::Dice;
 use super::service::{Draft, RANGES, TCP, UDP};
 
 /// The steps: from its creation to its deletion.

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::field::Field;
+use super::environment::Field;
+use crate::manager::candidate::{Contender, Programs};
 use crate::manager::cloud::CLUSTER;
-use crate::manager::contender::{Contender, Programs};
 use outrigger_cluster_harness::process::{Launch, Process};
 
 /// What is set on a tuned incumbent.

@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::manager::arrivals::get;
 use crate::manager::cloud::Cloud;
+use crate::manager::cluster::Ground;
 use crate::manager::cold::alive;
-use crate::manager::ground::Ground;
 use crate::manager::node;
 use outrigger_aws_sim::{Answer, Call, is_write};
 use outrigger_cluster_harness::process::Process;

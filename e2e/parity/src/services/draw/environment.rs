@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::dice::Dice;
+use super::rng::Dice;
 
 const CLUSTER: &str = "kubernetes.io/cluster/parity";
 

@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use futures::future::join_all;
 
-use super::field::{Field, Kind};
+use super::environment::{Field, Kind};
 use super::result::Results;
-use super::{restart, rush, unchanged};
-use crate::manager::contender::{Contender, Programs};
+use super::{burst, restart, unchanged};
+use crate::manager::candidate::{Contender, Programs};
 use outrigger_cluster_harness::tools::Tools;
 
 /// What is wanted of a run.
@@ -142,7 +142,7 @@ impl<P: Fn(&str)> Bench<'_, P> {
     async fn rush(&self, contender: Contender, services: usize) -> Result<super::result::Rush> {
         let title = || format!("{services} new Services, {}", contender.name());
         let field = self.field("").await.with_context(title)?;
-        rush::measure(&field, &self.programs, contender, services)
+        burst::measure(&field, &self.programs, contender, services)
             .await
             .with_context(title)
     }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use super::candidate::{Contender, Programs};
 use super::cloud::{Cloud, MOTO_INSTANCES, Machines};
-use super::contender::{Contender, Programs};
-use super::ground::Ground;
+use super::cluster::Ground;
 use super::result::{Results, Who, Work};
-use super::{cold, floor, node, steady};
+use super::{baseline, cold, node, steady};
 use outrigger_cluster_harness::tools::Tools;
 
 /// From so many Nodes on the incumbent with its defaults is left out of cold starts: 18 minutes for 5,000.
@@ -128,7 +128,7 @@ impl<P: Fn(&str)> Bench<'_, P> {
     ) -> Result<()> {
         let machines = cloud.machines(nodes).await?;
         if nodes == MOTO_INSTANCES && results.moto_describe.is_none() {
-            results.moto_describe = Some(floor::describe(cloud, &machines.instances).await?);
+            results.moto_describe = Some(baseline::describe(cloud, &machines.instances).await?);
         }
         let managers = Contender::ALL
             .into_iter()
@@ -163,7 +163,7 @@ impl<P: Fn(&str)> Bench<'_, P> {
         let ground = self.ground().await?;
         ground.create(machines.instances.iter().map(node::tainted)).await?;
         match who {
-            Who::Floor => floor::measure(&ground, cloud, machines).await,
+            Who::Floor => baseline::measure(&ground, cloud, machines).await,
             Who::Manager(contender) => {
                 cold::measure(&ground, cloud, machines, &self.programs, contender, limited).await
             }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::arrivals::{Arrivals, Wanted};
 use super::cloud::{Cloud, Machines};
-use super::ground::{Ground, patch};
+use super::cluster::{Ground, patch};
 use super::node;
 use super::result::{Who, Work};
 use outrigger_aws_sim::Instance;

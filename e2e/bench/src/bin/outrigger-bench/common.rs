@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use outrigger_bench::manager::contender::Programs;
-use outrigger_bench::manager::ground::Ground;
+use outrigger_bench::manager::candidate::Programs;
+use outrigger_bench::manager::cluster::Ground;
 use outrigger_bench::report;
 use outrigger_cluster_harness::tools::{Tool, Tools};
 

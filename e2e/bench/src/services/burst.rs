@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::time::Instant;
 
-use super::contender::start;
-use super::field::{Asked, Field, Kind};
+use super::candidate::start;
+use super::environment::{Asked, Field, Kind};
 use super::result::Rush;
-use crate::manager::contender::{Contender, Programs};
+use crate::manager::candidate::{Contender, Programs};
 
 /// Three times what AWS's rate allows for one load balancer.
 const EACH: Duration = Duration::from_secs(15);

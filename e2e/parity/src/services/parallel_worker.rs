@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::case::{self, Action, Aws, Case, Nodes, Step};
 use super::cluster::{Cluster, Said, Subject as Service};
-use super::ground::{self, Ground};
+use super::environment::{self, Ground};
 use super::manager::{self, CLUSTER_NAME};
 use super::names::Names;
 use super::outcome::{Account, Event, Outcome, ServiceState};
@@ -314,7 +314,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Makes the Service.
-    async fn begin<'c>(&self, case: &'c Case, prepared: &ground::Case) -> Result<(Progress<'c>, u64)> {
+    async fn begin<'c>(&self, case: &'c Case, prepared: &environment::Case) -> Result<(Progress<'c>, u64)> {
         let mut names = prepared.names.clone();
         let before = self.account(case, &mut names).await?;
         let mark = self.ground.proxy.mark();
@@ -440,7 +440,7 @@ impl<'a> Lane<'a> {
         if !legacy_tags || case.config.contains_key(manager::LEGACY_TAG_KEY) {
             return Ok(account);
         }
-        Ok(account::without_tag(account, ground::LEGACY_TAG))
+        Ok(account::without_tag(account, environment::LEGACY_TAG))
     }
 
     async fn outcome(
