@@ -46,11 +46,11 @@ impl Connections {
         Ok(Self { senders })
     }
 
-    /// The connection of the request lane with this number.
+    /// The connection of the request loop with this number.
     ///
     /// # Errors
     /// When there is none at all.
-    pub fn lane(&self, number: usize) -> Result<SendRequest<Full<Bytes>>> {
+    pub fn sender(&self, number: usize) -> Result<SendRequest<Full<Bytes>>> {
         let sender = self.senders.get(number % self.senders.len().max(1));
         sender.cloned().context("no connection is open")
     }

@@ -11,7 +11,7 @@ use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_stage::manifests;
 
 /// A real etcd and API server. Dropping it ends both.
-pub struct Ground {
+pub struct Environment {
     /// The folder of the run: keys, logs.
     pub run: PathBuf,
     /// The PEM of who issued the servers' certificate.
@@ -26,7 +26,7 @@ pub struct Ground {
     _etcd: Etcd,
 }
 
-impl Ground {
+impl Environment {
     /// The components that it needs.
     pub const TOOLS: [Tool; 2] = [Tool::Etcd, Tool::ApiServer136];
 

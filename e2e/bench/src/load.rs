@@ -19,7 +19,7 @@ use super::review::{Reviews, Stream, uid};
 
 /// What is sent, and how the answers are judged.
 #[derive(Debug)]
-pub struct Course {
+pub struct Workload {
     /// What to send.
     pub reviews: Reviews,
     /// In which order.
@@ -31,8 +31,8 @@ pub struct Course {
     number: AtomicU64,
 }
 
-impl Course {
-    /// A course at its beginning.
+impl Workload {
+    /// A workload at its beginning.
     #[must_use]
     pub const fn new(reviews: Reviews, stream: Stream, references: References, depth: Depth) -> Self {
         Self {
@@ -102,18 +102,23 @@ impl Tally {
 ///
 /// # Errors
 /// When there is no connection, or a task ends abnormally.
-pub async fn saturate(connections: &Connections, course: Course, in_flight: usize, time: Duration) -> Result<Tally> {
-    let course = Arc::new(course);
+pub async fn saturate(
+    connections: &Connections,
+    workload: Workload,
+    in_flight: usize,
+    time: Duration,
+) -> Result<Tally> {
+    let workload = Arc::new(workload);
     let begin = Instant::now();
     let end = begin + time;
-    let mut lanes = JoinSet::new();
-    for lane in 0..in_flight {
-        let mut sender = connections.lane(lane)?;
-        let course = Arc::clone(&course);
-        lanes.spawn(async move {
+    let mut loops = JoinSet::new();
+    for number in 0..in_flight {
+        let mut sender = connections.sender(number)?;
+        let workload = Arc::clone(&workload);
+        loops.spawn(async move {
             let mut fates = Vec::new();
             while Instant::now() < end {
-                let fate = one(&mut sender, &course).await;
+                let fate = one(&mut sender, &workload).await;
                 let lost = matches!(fate, Fate::Failed(_));
                 fates.push(fate);
                 if lost {
@@ -124,8 +129,8 @@ pub async fn saturate(connections: &Connections, course: Course, in_flight: usiz
         });
     }
     let mut fates = Vec::new();
-    while let Some(lane) = lanes.join_next().await {
-        fates.extend(lane?);
+    while let Some(done) = loops.join_next().await {
+        fates.extend(done?);
     }
     Ok(Tally::of(begin.elapsed(), fates))
 }
@@ -134,9 +139,9 @@ pub async fn saturate(connections: &Connections, course: Course, in_flight: usiz
 ///
 /// # Errors
 /// As [`saturate`].
-pub async fn pace(connections: &Connections, course: Course, rate: u32, time: Duration) -> Result<Tally> {
-    let course = Arc::new(course);
-    let sender = connections.lane(0)?;
+pub async fn pace(connections: &Connections, workload: Workload, rate: u32, time: Duration) -> Result<Tally> {
+    let workload = Arc::new(workload);
+    let sender = connections.sender(0)?;
     let mut ticks = interval(Duration::from_secs(1) / rate);
     // A tick that comes late is made up for, so that a pause of this program does not lighten the load.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -149,8 +154,8 @@ pub async fn pace(connections: &Connections, course: Course, rate: u32, time: Du
             () = sleep_until(end) => break,
             _ = ticks.tick() => {}
         }
-        let (mut sender, course) = (sender.clone(), Arc::clone(&course));
-        open.spawn(async move { one(&mut sender, &course).await });
+        let (mut sender, workload) = (sender.clone(), Arc::clone(&workload));
+        open.spawn(async move { one(&mut sender, &workload).await });
     }
     let time = begin.elapsed();
     let mut fates = Vec::new();
@@ -160,19 +165,19 @@ pub async fn pace(connections: &Connections, course: Course, rate: u32, time: Du
     Ok(Tally::of(time, fates))
 }
 
-async fn one(sender: &mut SendRequest<Full<Bytes>>, course: &Course) -> Fate {
-    let number = course.number.fetch_add(1, Ordering::Relaxed);
-    let (object, uid) = (course.stream.object(number), uid(number));
-    let body = course.reviews.of(object).body(&uid);
+async fn one(sender: &mut SendRequest<Full<Bytes>>, workload: &Workload) -> Fate {
+    let number = workload.number.fetch_add(1, Ordering::Relaxed);
+    let (object, uid) = (workload.stream.object(number), uid(number));
+    let body = workload.reviews.of(object).body(&uid);
     let begin = Instant::now();
     let answer = client::post(sender, body).await;
     let latency = begin.elapsed();
     match answer {
         Ok((StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, _)) => Fate::Shed,
         Ok((StatusCode::OK, body)) => {
-            match course
+            match workload
                 .references
-                .check(course.depth, &course.reviews, object, &uid, &body)
+                .check(workload.depth, &workload.reviews, object, &uid, &body)
             {
                 Ok(()) => Fate::Answered(latency),
                 Err(error) => Fate::Failed(format!("{error:#}")),

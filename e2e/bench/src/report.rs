@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::results::{Load, Measure, QUANTILES, Samples};
 use super::review::Stream;
-use super::server::Contender;
+use super::server::Candidate;
 use super::webhook::{Extent, IN_FLIGHT, RATE};
 
 /// What the aims are about, as the design gives them: on one processor, with 1,000 requests a second.
@@ -42,7 +42,7 @@ fn aims(text: &mut String, samples: &Samples) {
         "| aim, one processor, {RATE} req/s | wanted | Outrigger | verdict |\n|---|---:|---:|---|"
     );
     for (name, measure, limit, unit) in AIMS {
-        let value = samples.median(Contender::Outrigger, measure);
+        let value = samples.median(Candidate::Outrigger, measure);
         let _ = writeln!(
             text,
             "| {name} | < {limit} {unit} | {} {unit} | {} |",
@@ -85,12 +85,12 @@ fn single(text: &mut String, samples: &Samples) {
         ("1,000 req/s: client side p99.9, ms", Measure::Client(paced, 999)),
     ];
     for (name, measure) in rows {
-        let of = |contender| number(samples.median(contender, measure));
+        let of = |candidate| number(samples.median(candidate, measure));
         let _ = writeln!(
             text,
             "| {name} | {} | {} | {} |",
-            of(Contender::Outrigger),
-            of(Contender::Go),
+            of(Candidate::Outrigger),
+            of(Candidate::Go),
             number(samples.ratio(measure))
         );
     }
@@ -104,19 +104,19 @@ fn saturated(text: &mut String, samples: &Samples) {
     );
     for stream in Stream::ALL {
         for in_flight in IN_FLIGHT {
-            for contender in Contender::ALL {
+            for candidate in Candidate::ALL {
                 let load = Load::InFlight(stream, in_flight);
-                let of = |measure| number(samples.median(contender, measure));
-                let ratio = |measure| match contender {
-                    Contender::Outrigger => number(samples.ratio(measure)),
-                    Contender::Go => String::new(),
+                let of = |measure| number(samples.median(candidate, measure));
+                let ratio = |measure| match candidate {
+                    Candidate::Outrigger => number(samples.ratio(measure)),
+                    Candidate::Go => String::new(),
                 };
                 let quantiles = QUANTILES
                     .map(|quantile| of(Measure::Client(load, quantile)))
                     .join(" | ");
                 let _ = writeln!(
                     text,
-                    "| {} | {in_flight} | {contender:?} | {} | {} | {quantiles} | {} | {} | {} |",
+                    "| {} | {in_flight} | {candidate:?} | {} | {} | {quantiles} | {} | {} | {} |",
                     stream.name(),
                     of(Measure::Rate(load)),
                     ratio(Measure::Rate(load)),
@@ -201,7 +201,7 @@ mod tests {
 
     use super::{Extent, Measure, number, replace_section, webhook};
     use crate::results::{Load, Samples};
-    use crate::server::Contender;
+    use crate::server::Candidate;
 
     fn text(samples: &Samples) -> String {
         let extent = Extent {
@@ -217,7 +217,7 @@ mod tests {
         let line = |value: Option<f64>| {
             let mut samples = Samples::default();
             if let Some(value) = value {
-                samples.add(Contender::Outrigger, Measure::Server(Load::Paced, 990), value);
+                samples.add(Candidate::Outrigger, Measure::Server(Load::Paced, 990), value);
             }
             let text = text(&samples);
             text.lines().find(|line| line.starts_with("| p99,")).map(str::to_owned)
@@ -231,8 +231,8 @@ mod tests {
     #[test]
     fn every_row_has_the_cells_of_its_table_and_failures_are_shown() {
         let mut samples = Samples::default();
-        samples.add(Contender::Outrigger, Measure::Start, 12.0);
-        samples.add(Contender::Go, Measure::Start, 48.0);
+        samples.add(Candidate::Outrigger, Measure::Start, 12.0);
+        samples.add(Candidate::Go, Measure::Start, 48.0);
         samples.failures.push("all is lost".to_owned());
         let text = text(&samples);
         assert!(text.contains("| start to ready, ms | 12.0 | 48.0 | 0.250 |"), "{text}");

@@ -1,11 +1,11 @@
-//! What was measured: for each contender and measure one value a round.
+//! What was measured: for each candidate and measure one value a round.
 
 use std::collections::BTreeMap;
 
 use super::load::Tally;
 use super::percentile::median;
 use super::review::Stream;
-use super::server::Contender;
+use super::server::Candidate;
 
 /// The quantiles that are reported, in thousandths.
 pub const QUANTILES: [usize; 4] = [500, 900, 990, 999];
@@ -49,52 +49,52 @@ pub enum Measure {
 /// Every value.
 #[derive(Debug, Clone, Default)]
 pub struct Samples {
-    values: BTreeMap<(Contender, Measure), Vec<f64>>,
+    values: BTreeMap<(Candidate, Measure), Vec<f64>>,
     /// Requests that failed: a sentence for each load that had some.
     pub failures: Vec<String>,
 }
 
 impl Samples {
     /// Adds the value of one round.
-    pub fn add(&mut self, contender: Contender, measure: Measure, value: f64) {
-        self.values.entry((contender, measure)).or_default().push(value);
+    pub fn add(&mut self, candidate: Candidate, measure: Measure, value: f64) {
+        self.values.entry((candidate, measure)).or_default().push(value);
     }
 
     /// The median of all rounds.
     #[must_use]
-    pub fn median(&self, contender: Contender, measure: Measure) -> Option<f64> {
-        median(self.values.get(&(contender, measure))?.iter().copied())
+    pub fn median(&self, candidate: Candidate, measure: Measure) -> Option<f64> {
+        median(self.values.get(&(candidate, measure))?.iter().copied())
     }
 
     /// Ours divided by Go's.
     #[must_use]
     pub fn ratio(&self, measure: Measure) -> Option<f64> {
-        let theirs = self.median(Contender::Go, measure).filter(|value| *value > 0.0)?;
-        Some(self.median(Contender::Outrigger, measure)? / theirs)
+        let theirs = self.median(Candidate::Go, measure).filter(|value| *value > 0.0)?;
+        Some(self.median(Candidate::Outrigger, measure)? / theirs)
     }
 
     /// Adds what the client saw of one load.
     #[expect(clippy::cast_precision_loss, reason = "counts of a few seconds are far below 2^52")]
-    pub fn client(&mut self, contender: Contender, load: Load, tally: &Tally) {
+    pub fn client(&mut self, candidate: Candidate, load: Load, tally: &Tally) {
         let all = tally.sent();
         self.add(
-            contender,
+            candidate,
             Measure::Rate(load),
             tally.answered as f64 / tally.time.as_secs_f64(),
         );
         self.add(
-            contender,
+            candidate,
             Measure::Shed(load),
             100.0 * tally.shed as f64 / all.max(1) as f64,
         );
         for quantile in QUANTILES {
             if let Some(latency) = tally.latencies.quantile(quantile) {
-                self.add(contender, Measure::Client(load, quantile), latency.as_secs_f64() * 1e3);
+                self.add(candidate, Measure::Client(load, quantile), latency.as_secs_f64() * 1e3);
             }
         }
         if let Some(reason) = &tally.failure {
             self.failures.push(format!(
-                "{contender:?}, {load:?}: {} of {all} requests failed: {reason}",
+                "{candidate:?}, {load:?}: {} of {all} requests failed: {reason}",
                 tally.failed
             ));
         }
@@ -102,10 +102,10 @@ impl Samples {
 
     /// Adds the processor time that a server spent on so many right answers; without any there is no such value.
     #[expect(clippy::cast_precision_loss, reason = "as above")]
-    pub fn processor(&mut self, contender: Contender, load: Load, time: std::time::Duration, answers: usize) {
+    pub fn processor(&mut self, candidate: Candidate, load: Load, time: std::time::Duration, answers: usize) {
         if answers > 0 {
             self.add(
-                contender,
+                candidate,
                 Measure::Processor(load),
                 time.as_secs_f64() * 1e6 / answers as f64,
             );
@@ -117,19 +117,19 @@ impl Samples {
 mod tests {
     use std::time::Duration;
 
-    use super::{Contender, Load, Measure, Samples};
+    use super::{Candidate, Load, Measure, Samples};
     use crate::load::Tally;
 
     #[test]
     fn a_ratio_is_of_medians_and_needs_both_sides() {
         let mut samples = Samples::default();
         for value in [1.0, 2.0, 90.0] {
-            samples.add(Contender::Outrigger, Measure::Start, value);
+            samples.add(Candidate::Outrigger, Measure::Start, value);
         }
         assert_eq!(samples.ratio(Measure::Start), None);
-        samples.add(Contender::Go, Measure::Start, 0.0);
+        samples.add(Candidate::Go, Measure::Start, 0.0);
         assert_eq!(samples.ratio(Measure::Start), None);
-        samples.add(Contender::Go, Measure::Start, 8.0);
+        samples.add(Candidate::Go, Measure::Start, 8.0);
         assert_eq!(samples.ratio(Measure::Start), Some(0.5));
     }
 
@@ -144,11 +144,11 @@ mod tests {
             latencies: vec![Duration::from_millis(4)].into(),
         };
         let mut samples = Samples::default();
-        samples.client(Contender::Go, Load::Paced, &tally);
-        assert_eq!(samples.median(Contender::Go, Measure::Rate(Load::Paced)), Some(30.0));
-        assert_eq!(samples.median(Contender::Go, Measure::Shed(Load::Paced)), Some(30.0));
+        samples.client(Candidate::Go, Load::Paced, &tally);
+        assert_eq!(samples.median(Candidate::Go, Measure::Rate(Load::Paced)), Some(30.0));
+        assert_eq!(samples.median(Candidate::Go, Measure::Shed(Load::Paced)), Some(30.0));
         assert_eq!(
-            samples.median(Contender::Go, Measure::Client(Load::Paced, 990)),
+            samples.median(Candidate::Go, Measure::Client(Load::Paced, 990)),
             Some(4.0)
         );
         assert!(

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::answer::{Reference, References};
 use super::client::{self, Connections};
-use super::environment::Ground;
+use super::environment::Environment;
 use super::histogram::Histogram;
 use super::placement::Placement;
 use super::review::{Object, Reviews, uid};
@@ -25,16 +25,16 @@ const ASK: Duration = Duration::from_millis(1);
 /// How long it may take.
 const READY: Duration = Duration::from_secs(60);
 
-/// Who competes.
+/// The candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Contender {
+pub enum Candidate {
     /// Our webhook.
     Outrigger,
     /// The same work with controller-runtime.
     Go,
 }
 
-impl Contender {
+impl Candidate {
     /// Both, in the order in which they take turns.
     pub const ALL: [Self; 2] = [Self::Outrigger, Self::Go];
 
@@ -52,11 +52,11 @@ impl Contender {
         }
     }
 
-    fn arguments(self, ground: &Ground) -> Vec<String> {
-        let certificates = format!("--cert-dir={}", ground.certificates.display());
+    fn arguments(self, environment: &Environment) -> Vec<String> {
+        let certificates = format!("--cert-dir={}", environment.certificates.display());
         let knowledge = match self {
-            Self::Outrigger => format!("--kubeconfig={}", ground.kubeconfig.display()),
-            Self::Go => format!("--migrations={}", ground.migrations.display()),
+            Self::Outrigger => format!("--kubeconfig={}", environment.kubeconfig.display()),
+            Self::Go => format!("--migrations={}", environment.migrations.display()),
         };
         vec![certificates, knowledge]
     }
@@ -65,7 +65,7 @@ impl Contender {
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
-    contender: Contender,
+    candidate: Candidate,
     process: Process,
     /// Where reviews go.
     pub address: SocketAddr,
@@ -80,27 +80,27 @@ impl Server {
     /// # Errors
     /// When it does not start, ends, or is not ready within a minute.
     pub async fn start(
-        contender: Contender,
+        candidate: Candidate,
         program: PathBuf,
-        ground: &Ground,
+        environment: &Environment,
         placement: Option<&Placement>,
     ) -> Result<Self> {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let health = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let launch = Launch::new(contender.name(), program)
+        let launch = Launch::new(candidate.name(), program)
             .arguments([
                 format!("--bind-address={address}"),
                 format!("--health-bind-address={health}"),
             ])
-            .arguments(contender.arguments(ground));
+            .arguments(candidate.arguments(environment));
         let begin = Instant::now();
-        let start = || Process::start(&launch, &ground.run);
+        let start = || Process::start(&launch, &environment.run);
         let process = match placement {
             Some(placement) => placement.on_servers_processor(start)?,
             None => start(),
         }?;
         let mut server = Self {
-            contender,
+            candidate,
             process,
             address,
             health,
@@ -118,14 +118,14 @@ impl Server {
             ensure!(
                 server.process.exit().is_none(),
                 "{} has ended:\n{}",
-                contender.name(),
+                candidate.name(),
                 server.process.log_tail()
             );
             sleep(ASK).await;
         }
         bail!(
             "{} is not ready after {} s ({reason}):\n{}",
-            contender.name(),
+            candidate.name(),
             READY.as_secs(),
             server.process.log_tail()
         )
@@ -144,7 +144,7 @@ impl Server {
     /// # Errors
     /// When it does not show them.
     pub async fn histogram(&self) -> Result<Histogram> {
-        Histogram::parse(&self.ask("metrics").await?, self.contender.histogram())
+        Histogram::parse(&self.ask("metrics").await?, self.candidate.histogram())
     }
 
     /// What it has used.
@@ -153,27 +153,27 @@ impl Server {
     /// When it has ended.
     pub fn usage(&self) -> Result<Usage> {
         Usage::of(self.process.pid())
-            .with_context(|| format!("{} has ended:\n{}", self.contender.name(), self.process.log_tail()))
+            .with_context(|| format!("{} has ended:\n{}", self.candidate.name(), self.process.log_tail()))
     }
 
     /// Asks it about each object once and looks closely at what it says.
     ///
     /// # Errors
     /// When an answer is wrong.
-    pub async fn references(&self, ground: &Ground, reviews: &Reviews) -> Result<References> {
-        let connections = Connections::open(self.address, &ground.authority, 1).await?;
+    pub async fn references(&self, environment: &Environment, reviews: &Reviews) -> Result<References> {
+        let connections = Connections::open(self.address, &environment.authority, 1).await?;
         let mut references = Vec::new();
         for object in Object::ALL {
             let uid = uid(0);
-            let (status, body) = client::post(&mut connections.lane(0)?, reviews.of(object).body(&uid)).await?;
+            let (status, body) = client::post(&mut connections.sender(0)?, reviews.of(object).body(&uid)).await?;
             ensure!(
                 status == StatusCode::OK,
                 "{} answers {status}: {}",
-                self.contender.name(),
+                self.candidate.name(),
                 String::from_utf8_lossy(&body)
             );
             let reference = Reference::new(reviews, object, &uid, &body);
-            references.push((object, reference.with_context(|| self.contender.name())?));
+            references.push((object, reference.with_context(|| self.candidate.name())?));
         }
         Ok(References::new(references))
     }

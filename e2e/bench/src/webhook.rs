@@ -7,12 +7,12 @@ use anyhow::{Context, Result};
 
 use super::answer::{Depth, References};
 use super::client::Connections;
-use super::environment::Ground;
-use super::load::{Course, pace, saturate};
+use super::environment::Environment;
+use super::load::{Workload, pace, saturate};
 use super::placement::Placement;
 use super::results::{Load, Measure, Samples};
 use super::review::{Reviews, Stream};
-use super::server::{Contender, Server};
+use super::server::{Candidate, Server};
 
 /// Requests in flight of the loads that saturate.
 pub const IN_FLIGHT: [usize; 3] = [1, 100, 1000];
@@ -33,12 +33,12 @@ pub struct Extent {
     pub paced: Duration,
 }
 
-/// What competes, and where.
+/// The candidates, and where they run.
 pub struct Match {
     /// The programs.
-    pub programs: [(Contender, PathBuf); 2],
+    pub programs: [(Candidate, PathBuf); 2],
     /// The management cluster.
-    pub ground: Ground,
+    pub environment: Environment,
     /// Who runs where.
     pub placement: Placement,
     /// What is sent.
@@ -55,18 +55,18 @@ impl Match {
         let mut samples = Samples::default();
         progress("both servers must make the same objects");
         self.agree().await?;
-        for (contender, program) in &self.programs {
+        for (candidate, program) in &self.programs {
             let size = std::fs::metadata(program)
                 .with_context(|| program.display().to_string())?
                 .len();
             #[expect(clippy::cast_precision_loss, reason = "a program's size is far below 2^52")]
-            samples.add(*contender, Measure::Program, size as f64 / KIB_IN_MIB / KIB_IN_MIB);
+            samples.add(*candidate, Measure::Program, size as f64 / KIB_IN_MIB / KIB_IN_MIB);
         }
         for round in 1..=extent.rounds {
-            for (contender, program) in &self.programs {
-                progress(&format!("round {round} of {}: {contender:?}", extent.rounds));
-                self.paced(&mut samples, *contender, program, extent.paced).await?;
-                self.saturated(&mut samples, *contender, program, extent.saturated)
+            for (candidate, program) in &self.programs {
+                progress(&format!("round {round} of {}: {candidate:?}", extent.rounds));
+                self.paced(&mut samples, *candidate, program, extent.paced).await?;
+                self.saturated(&mut samples, *candidate, program, extent.saturated)
                     .await?;
             }
         }
@@ -75,89 +75,89 @@ impl Match {
 
     async fn agree(&self) -> Result<()> {
         let mut all = Vec::new();
-        for (contender, program) in &self.programs {
-            let server = self.start(*contender, program).await?;
-            all.push(server.references(&self.ground, &self.reviews).await?);
+        for (candidate, program) in &self.programs {
+            let server = self.start(*candidate, program).await?;
+            all.push(server.references(&self.environment, &self.reviews).await?);
             server.stop().await?;
         }
         let [ours, theirs] = &all[..] else { return Ok(()) };
         ours.same_as(theirs)
     }
 
-    async fn start(&self, contender: Contender, program: &std::path::Path) -> Result<Server> {
+    async fn start(&self, candidate: Candidate, program: &std::path::Path) -> Result<Server> {
         let placement = Some(&self.placement).filter(|placement| placement.others > 0);
-        Server::start(contender, program.to_owned(), &self.ground, placement).await
+        Server::start(candidate, program.to_owned(), &self.environment, placement).await
     }
 
     async fn fresh(
         &self,
         samples: &mut Samples,
-        contender: Contender,
+        candidate: Candidate,
         program: &std::path::Path,
     ) -> Result<(Server, References)> {
-        let server = self.start(contender, program).await?;
-        samples.add(contender, Measure::Start, server.ready_after.as_secs_f64() * 1e3);
-        samples.add(contender, Measure::Idle, mebibytes(server.usage()?.resident));
-        let references = server.references(&self.ground, &self.reviews).await?;
+        let server = self.start(candidate, program).await?;
+        samples.add(candidate, Measure::Start, server.ready_after.as_secs_f64() * 1e3);
+        samples.add(candidate, Measure::Idle, mebibytes(server.usage()?.resident));
+        let references = server.references(&self.environment, &self.reviews).await?;
         Ok((server, references))
     }
 
     async fn paced(
         &self,
         samples: &mut Samples,
-        contender: Contender,
+        candidate: Candidate,
         program: &std::path::Path,
         time: Duration,
     ) -> Result<()> {
-        let (server, references) = self.fresh(samples, contender, program).await?;
-        let connections = Connections::open(server.address, &self.ground.authority, 1).await?;
-        let course = || Course::new(self.reviews.clone(), Stream::Mixed, references.clone(), Depth::Quick);
-        pace(&connections, course(), RATE, WARM_UP).await?;
+        let (server, references) = self.fresh(samples, candidate, program).await?;
+        let connections = Connections::open(server.address, &self.environment.authority, 1).await?;
+        let workload = || Workload::new(self.reviews.clone(), Stream::Mixed, references.clone(), Depth::Quick);
+        pace(&connections, workload(), RATE, WARM_UP).await?;
         let (histogram, usage) = (server.histogram().await?, server.usage()?);
-        let tally = pace(&connections, course(), RATE, time).await?;
+        let tally = pace(&connections, workload(), RATE, time).await?;
         let (histogram, later) = (server.histogram().await?.since(&histogram)?, server.usage()?);
         let load = Load::Paced;
-        samples.client(contender, load, &tally);
+        samples.client(candidate, load, &tally);
         samples.processor(
-            contender,
+            candidate,
             load,
             later.processor.saturating_sub(usage.processor),
             tally.answered,
         );
         let mut server_side = |measure, value: Option<f64>| {
             if let Some(value) = value {
-                samples.add(contender, measure, value * 1e3);
+                samples.add(candidate, measure, value * 1e3);
             }
         };
         server_side(Measure::ServerMean(load), histogram.mean());
         server_side(Measure::Server(load, 500), histogram.quantile(0.5));
         server_side(Measure::Server(load, 990), histogram.quantile(0.99));
-        samples.add(contender, Measure::PeakPaced, mebibytes(later.peak));
+        samples.add(candidate, Measure::PeakPaced, mebibytes(later.peak));
         server.stop().await
     }
 
     async fn saturated(
         &self,
         samples: &mut Samples,
-        contender: Contender,
+        candidate: Candidate,
         program: &std::path::Path,
         time: Duration,
     ) -> Result<()> {
-        let (server, references) = self.fresh(samples, contender, program).await?;
+        let (server, references) = self.fresh(samples, candidate, program).await?;
         for stream in Stream::ALL {
             for in_flight in IN_FLIGHT {
-                let connections = Connections::open(server.address, &self.ground.authority, in_flight).await?;
-                let course = || Course::new(self.reviews.clone(), stream, references.clone(), Depth::Quick);
-                saturate(&connections, course(), in_flight, WARM_UP).await?;
+                let connections = Connections::open(server.address, &self.environment.authority, in_flight).await?;
+                let workload = || Workload::new(self.reviews.clone(), stream, references.clone(), Depth::Quick);
+                saturate(&connections, workload(), in_flight, WARM_UP).await?;
                 let before = server.usage()?;
-                let tally = saturate(&connections, course(), in_flight, time).await?;
+                let tally = saturate(&connections, workload(), in_flight, time).await?;
                 let used = server.usage()?.processor.saturating_sub(before.processor);
                 let load = Load::InFlight(stream, in_flight);
-                samples.client(contender, load, &tally);
-                samples.processor(contender, load, used, tally.answered);
+                samples.client(candidate, load, &tally);
+                samples.processor(candidate, load, used, tally.answered);
             }
         }
-        samples.add(contender, Measure::PeakSaturated, mebibytes(server.usage()?.peak));
+        samples.add(candidate, Measure::PeakSaturated, mebibytes(server.usage()?.peak));
         server.stop().await
     }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::aws::{Fault, World};
+use super::aws::{Account, Fault};
 
 /// The line from which on a case file is written by the recorder.
 const RECORDED: &str = "recorded:";
@@ -26,7 +26,7 @@ pub struct Case {
     pub config: Config,
     /// What AWS has and how it answers.
     #[serde(default)]
-    pub aws: World,
+    pub aws: Account,
     /// The Node as its kubelet registered it.
     pub node: NodeInput,
     /// Where we differ from the record, each with its row in `docs/parity.md`.
@@ -177,15 +177,15 @@ impl Group {
     }
 
     /// Everything that AWS has for these cases.
-    pub fn world(&self) -> World {
-        let mut world = World {
+    pub fn account(&self) -> Account {
+        let mut account = Account {
             faults: self.faults.clone(),
-            ..World::default()
+            ..Account::default()
         };
         for case in &self.cases {
-            world.merge(&case.aws);
+            account.merge(&case.aws);
         }
-        world
+        account
     }
 }
 

@@ -54,27 +54,27 @@ pub async fn run_as(
     let tools = Tools::load(&subject.tools()).await?;
     let etcd = Etcd::start(&tools, folder).await?;
     let (slow, quick): (Vec<Group>, Vec<Group>) = case::groups(cases).into_iter().partition(Group::is_slow);
-    let mut lanes: Vec<Vec<Group>> = slow.into_iter().map(|group| vec![group]).collect();
+    let mut workers: Vec<Vec<Group>> = slow.into_iter().map(|group| vec![group]).collect();
     if !quick.is_empty() {
-        lanes.push(quick);
+        workers.push(quick);
     }
-    let lanes = lanes.iter().enumerate().map(|(number, groups)| {
+    let workers = workers.iter().enumerate().map(|(number, groups)| {
         let (tools, etcd) = (&tools, &etcd);
         async move {
-            let mut lane = Lane::start(subject, tools, etcd, folder, number).await?;
-            lane.role = role.cloned();
+            let mut worker = Worker::start(subject, tools, etcd, folder, number).await?;
+            worker.role = role.cloned();
             let mut outcomes = BTreeMap::new();
             for (index, group) in groups.iter().enumerate() {
-                outcomes.extend(lane.run(index, group).await?);
+                outcomes.extend(worker.run(index, group).await?);
             }
             anyhow::Ok(outcomes)
         }
     });
-    Ok(try_join_all(lanes).await?.into_iter().flatten().collect())
+    Ok(try_join_all(workers).await?.into_iter().flatten().collect())
 }
 
 /// An API server on which groups run one after the other.
-struct Lane<'a> {
+struct Worker<'a> {
     subject: Subject,
     role: Option<Role>,
     tools: &'a Tools,
@@ -83,7 +83,7 @@ struct Lane<'a> {
     events: Api<Event>,
 }
 
-impl<'a> Lane<'a> {
+impl<'a> Worker<'a> {
     async fn start(subject: Subject, tools: &'a Tools, etcd: &Etcd, folder: &Path, number: usize) -> Result<Self> {
         let range = format!("127.{}.0.0/16", 100 + number);
         let options = ApiServerOptions::new(format!("parity-{number}"), Version::V1_36, range);
@@ -102,12 +102,12 @@ impl<'a> Lane<'a> {
     async fn run(&self, index: usize, group: &Group) -> Result<BTreeMap<String, Outcome>> {
         let folder = self.api.home().join(format!("group-{index}"));
         std::fs::create_dir_all(&folder)?;
-        let mut world = group.world();
+        let mut account = group.account();
         let bystanders = bystanders(group);
-        world
+        account
             .instances
             .extend(bystanders.iter().map(|(_, instance)| instance.clone()));
-        let ec2 = ScriptedEc2::start(world, self.role.as_ref().map(|role| Arc::clone(&role.policy))).await?;
+        let ec2 = ScriptedEc2::start(account, self.role.as_ref().map(|role| Arc::clone(&role.policy))).await?;
         let objects = group.cases.iter().map(object);
         let objects = objects.chain(bystanders.into_iter().map(|(node, _)| Ok(node)));
         stream::iter(objects.collect::<Result<Vec<Node>>>()?)

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::arrivals::{Arrivals, Wanted};
 use super::cloud::{Cloud, Machines};
-use super::cluster::{Ground, patch};
+use super::cluster::{Cluster, patch};
 use super::node;
 use super::result::{Who, Work};
 use outrigger_aws_sim::Instance;
@@ -28,33 +28,33 @@ const PATIENCE: Duration = Duration::from_secs(300);
 ///
 /// # Errors
 /// When a server refuses.
-pub async fn measure(ground: &Ground, cloud: &Cloud, machines: &Machines) -> Result<Work> {
+pub async fn measure(cluster: &Cluster, cloud: &Cloud, machines: &Machines) -> Result<Work> {
     let instances = &machines.instances;
-    let mut arrivals = Arrivals::watch(&ground.admin, Wanted::Initialized).await?;
-    let (mark, before) = (cloud.proxy.mark(), ground.requests().await?);
+    let mut arrivals = Arrivals::watch(&cluster.admin, Wanted::Initialized).await?;
+    let (mark, before) = (cloud.proxy.mark(), cluster.requests().await?);
     let begin = Instant::now();
     for chunk in instances.chunks(IDS) {
         describe(cloud, chunk).await?;
     }
     stream::iter(instances)
-        .map(|instance| initialize(ground, instance))
+        .map(|instance| initialize(cluster, instance))
         .buffer_unordered(AT_ONCE)
         .try_collect::<Vec<()>>()
         .await?;
     ensure!(
         arrivals.reach(instances.len(), begin + PATIENCE).await?,
-        "the floor's own Nodes are not initialized"
+        "the baseline's own Nodes are not initialized"
     );
     let (first, last) = arrivals.span().context("no Node")?;
     Ok(Work {
-        who: Who::Floor,
+        who: Who::Baseline,
         nodes: instances.len(),
         done: arrivals.count(),
         limited: false,
         first: first - begin,
         last: last - begin,
-        aws: cloud.calls(mark, Who::Floor.name()),
-        requests: ground.requests().await?.since(&before).counted(),
+        aws: cloud.calls(mark, Who::Baseline.name()),
+        requests: cluster.requests().await?.since(&before).counted(),
         usage: None,
     })
 }
@@ -70,7 +70,7 @@ pub async fn describe(cloud: &Cloud, instances: &[Instance]) -> Result<Duration>
     for (number, instance) in instances.iter().enumerate() {
         form.append_pair(&format!("InstanceId.{}", number + 1), &instance.id);
     }
-    let key = cloud.caller(Who::Floor.name()).access_key_id;
+    let key = cloud.caller(Who::Baseline.name()).access_key_id;
     let authorization = format!(
         "AWS4-HMAC-SHA256 Credential={key}/20260101/{}/ec2/aws4_request, SignedHeaders=host, Signature=00",
         outrigger_aws_sim::REGION
@@ -88,14 +88,14 @@ pub async fn describe(cloud: &Cloud, instances: &[Instance]) -> Result<Duration>
     let took = begin.elapsed();
     ensure!(
         answer.status().is_success(),
-        "the floor's describe: {} {}",
+        "the baseline's describe: {} {}",
         answer.status(),
         String::from_utf8_lossy(answer.body())
     );
     Ok(took)
 }
 
-async fn initialize(ground: &Ground, instance: &Instance) -> Result<()> {
+async fn initialize(cluster: &Cluster, instance: &Instance) -> Result<()> {
     let name = &instance.private_dns_name;
     let media = "application/json-patch+json";
     let addresses = json!([{"op": "replace", "path": "/status/addresses", "value": node::addresses(instance)}]);
@@ -108,11 +108,11 @@ async fn initialize(ground: &Ground, instance: &Instance) -> Result<()> {
         .collect();
     operations.push(json!({"op": "add", "path": "/spec/providerID", "value": instance.provider_id()}));
     operations.push(json!({"op": "remove", "path": "/spec/taints/0"}));
-    ground
+    cluster
         .admin
         .request_text(patch(name, "/status", media, &addresses)?)
         .await?;
-    ground
+    cluster
         .admin
         .request_text(patch(name, "", media, &Value::from(operations))?)
         .await?;

@@ -1,4 +1,4 @@
-//! Who competes, and how each is started.
+//! The candidates, and how each is started.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use outrigger_cluster_harness::process::{Launch, Process};
 
 /// A manager with its flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Contender {
+pub enum Candidate {
     /// Ours, with its defaults.
     Outrigger,
     /// The incumbent with its defaults: one worker, 20 requests a second to the API server.
@@ -27,7 +27,7 @@ pub const TUNING: [&str; 5] = [
     "--kube-api-burst=5000",
 ];
 
-impl Contender {
+impl Candidate {
     /// All, in the order of the tables.
     pub const ALL: [Self; 3] = [Self::Outrigger, Self::Incumbent, Self::Tuned];
 
@@ -60,20 +60,20 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Starts a contender on a cluster; its log goes to `folder`.
+    /// Starts a candidate on a cluster; its log goes to `folder`.
     ///
     /// # Errors
     /// When it does not start.
-    pub fn start(&self, contender: Contender, cloud: &Cloud, kubeconfig: &Path, folder: &Path) -> Result<Process> {
-        let program = match contender {
-            Contender::Outrigger => &self.ours,
-            Contender::Incumbent | Contender::Tuned => &self.incumbent,
+    pub fn start(&self, candidate: Candidate, cloud: &Cloud, kubeconfig: &Path, folder: &Path) -> Result<Process> {
+        let program = match candidate {
+            Candidate::Outrigger => &self.ours,
+            Candidate::Incumbent | Candidate::Tuned => &self.incumbent,
         };
-        let mut launch = Launch::new(contender.file(), program).arguments(arguments(&cloud.config, kubeconfig));
-        if contender == Contender::Tuned {
+        let mut launch = Launch::new(candidate.file(), program).arguments(arguments(&cloud.config, kubeconfig));
+        if candidate == Candidate::Tuned {
             launch = launch.arguments(TUNING);
         }
-        for (name, value) in cloud.caller(contender.name()).environment(cloud.proxy.url()) {
+        for (name, value) in cloud.caller(candidate.name()).environment(cloud.proxy.url()) {
             launch = launch.environment(name, value);
         }
         Ok(Process::start(&launch, folder)?)

@@ -19,7 +19,7 @@ pub const MOTO_INSTANCES: usize = 1000;
 pub struct Cloud {
     /// What controllers call.
     pub proxy: Proxy,
-    /// The cloud config file of every contender.
+    /// The cloud config file of every candidate.
     pub config: PathBuf,
     world: World,
     moto: Moto,

@@ -19,10 +19,10 @@ use outrigger_cluster_harness::tools::{Tool, Tools};
 const AT_ONCE: usize = 32;
 
 /// A cluster. Dropping it ends its processes.
-pub struct Ground {
+pub struct Cluster {
     /// An administrator: the harness.
     pub admin: Client,
-    /// How a contender reaches it.
+    /// How a candidate reaches it.
     pub kubeconfig: PathBuf,
     /// Its folder.
     pub folder: PathBuf,
@@ -30,7 +30,7 @@ pub struct Ground {
     _etcd: Etcd,
 }
 
-impl Ground {
+impl Cluster {
     /// The components that it needs.
     pub const TOOLS: [Tool; 2] = [Tool::Etcd, Tool::ApiServer136];
 

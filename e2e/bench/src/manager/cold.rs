@@ -7,9 +7,9 @@ use anyhow::{Context, Result, ensure};
 use tokio::time::{Instant, sleep};
 
 use super::arrivals::{Arrivals, Wanted};
-use super::candidate::{Contender, Programs};
+use super::candidate::{Candidate, Programs};
 use super::cloud::{Cloud, Machines};
-use super::cluster::Ground;
+use super::cluster::Cluster;
 use super::result::{Who, Work};
 use crate::usage::Usage;
 use outrigger_cluster_harness::process::Process;
@@ -21,40 +21,40 @@ const QUIET: Duration = Duration::from_secs(2);
 /// The longest wait for that.
 const TAIL: Duration = Duration::from_secs(90);
 
-/// Measures one cold start of `contender` on a cluster whose Nodes all wait.
+/// Measures one cold start of `candidate` on a cluster whose Nodes all wait.
 ///
 /// # Errors
 /// When the manager ends, or a Node is wrong in the end. Nodes that are not initialized in time are no error here.
 pub async fn measure(
-    ground: &Ground,
+    cluster: &Cluster,
     cloud: &Cloud,
     machines: &Machines,
     programs: &Programs,
-    contender: Contender,
+    candidate: Candidate,
     limited: bool,
 ) -> Result<Work> {
     let nodes = machines.instances.len();
-    let mut arrivals = Arrivals::watch(&ground.admin, Wanted::Initialized).await?;
-    let (mark, before) = (cloud.proxy.mark(), ground.requests().await?);
+    let mut arrivals = Arrivals::watch(&cluster.admin, Wanted::Initialized).await?;
+    let (mark, before) = (cloud.proxy.mark(), cluster.requests().await?);
     cloud.proxy.set_limits(limited);
     let begin = Instant::now();
-    let process = programs.start(contender, cloud, &ground.kubeconfig, &ground.folder)?;
-    let complete = arrivals.reach(nodes, begin + patience(contender, nodes)).await?;
+    let process = programs.start(candidate, cloud, &cluster.kubeconfig, &cluster.folder)?;
+    let complete = arrivals.reach(nodes, begin + patience(candidate, nodes)).await?;
     alive(&process)?;
     if complete {
-        quiet(ground, &process).await?;
-        ground.verify(&machines.instances).await?;
+        quiet(cluster, &process).await?;
+        cluster.verify(&machines.instances).await?;
     }
     let usage = Usage::of(process.pid())?;
-    let requests = ground.requests().await?.since(&before).counted();
-    let aws = cloud.calls(mark, contender.name());
+    let requests = cluster.requests().await?.since(&before).counted();
+    let aws = cloud.calls(mark, candidate.name());
     cloud.proxy.set_limits(false);
     process.stop(GRACE).await?;
     let (first, last) = arrivals
         .span()
-        .with_context(|| format!("{} initialized no Node:\n{}", contender.name(), process.log_tail()))?;
+        .with_context(|| format!("{} initialized no Node:\n{}", candidate.name(), process.log_tail()))?;
     Ok(Work {
-        who: Who::Manager(contender),
+        who: Who::Manager(candidate),
         nodes,
         done: arrivals.count(),
         limited,
@@ -67,23 +67,23 @@ pub async fn measure(
 }
 
 /// With its defaults the incumbent takes a fifth of a second for each Node.
-fn patience(contender: Contender, nodes: usize) -> Duration {
+fn patience(candidate: Candidate, nodes: usize) -> Duration {
     let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
-    let each = match contender {
-        Contender::Incumbent => Duration::from_millis(400),
-        Contender::Outrigger | Contender::Tuned => Duration::from_millis(100),
+    let each = match candidate {
+        Candidate::Incumbent => Duration::from_millis(400),
+        Candidate::Outrigger | Candidate::Tuned => Duration::from_millis(100),
     };
     Duration::from_secs(60) + each * nodes
 }
 
 /// Waits until no requests come any more: Events may follow the Nodes.
-async fn quiet(ground: &Ground, process: &Process) -> Result<()> {
+async fn quiet(cluster: &Cluster, process: &Process) -> Result<()> {
     let deadline = Instant::now() + TAIL;
-    let mut last = ground.requests().await?.counted();
+    let mut last = cluster.requests().await?.counted();
     while Instant::now() < deadline {
         sleep(QUIET).await;
         alive(process)?;
-        let now = ground.requests().await?.counted();
+        let now = cluster.requests().await?.counted();
         // The lists and watches of other clients come and go.
         if now.of("POST events") == last.of("POST events") && now.of("PATCH nodes") == last.of("PATCH nodes") {
             return Ok(());

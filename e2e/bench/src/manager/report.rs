@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::candidate::{Contender, TUNING};
+use super::candidate::{Candidate, TUNING};
 use super::result::{AwsCalls, Results, Steady, Who, Work};
 use crate::report::number;
 
-const OURS: Who = Who::Manager(Contender::Outrigger);
+const OURS: Who = Who::Manager(Candidate::Outrigger);
 /// From one refresh of all Nodes to the next, by default.
 const REFRESH: f64 = 300.0;
 const KIB_IN_MIB: f64 = 1024.0;
@@ -60,7 +60,7 @@ fn aims(text: &mut String, results: &Results) {
         };
         let of = |name: &str| format!("{nodes} Nodes, cold start: {name}");
         list.push(aim(of("time"), seconds, Some(ours.last.as_secs_f64()), " s"));
-        list.push(aim(of("time ÷ floor"), 1.2, floors(results, ours), ""));
+        list.push(aim(of("time ÷ floor"), 1.2, over_baseline(results, ours), ""));
         list.push(aim(of("AWS calls"), calls, Some(count(ours.aws.total())), ""));
         if nodes == 1000 {
             list.push(aim(of("processor time"), 1.5, processor(ours), " s"));
@@ -72,7 +72,7 @@ fn aims(text: &mut String, results: &Results) {
     if let Some(steady) = results
         .steady
         .iter()
-        .find(|steady| steady.contender == Contender::Outrigger)
+        .find(|steady| steady.candidate == Candidate::Outrigger)
     {
         let name = |what: &str| format!("{} Nodes, steady state: {what}", steady.nodes);
         list.push(aim(name("describes"), 0.1, Some(describes(steady)), "/s"));
@@ -108,7 +108,7 @@ fn cold(text: &mut String, results: &Results) {
     for work in &results.cold {
         let ours = results
             .cold(OURS, work.nodes, work.limited)
-            .filter(|_| work.who != OURS && work.who != Who::Floor);
+            .filter(|_| work.who != OURS && work.who != Who::Baseline);
         let ratio = ours.map(|ours| ours.last.as_secs_f64() / work.last.as_secs_f64());
         let limits = if work.limited { ", AWS's limits" } else { "" };
         let _ = writeln!(
@@ -118,7 +118,7 @@ fn cold(text: &mut String, results: &Results) {
             work.who.name(),
             ending(work),
             seconds(work.first),
-            dash(floors(results, work).filter(|_| work.who != Who::Floor)),
+            dash(over_baseline(results, work).filter(|_| work.who != Who::Baseline)),
             dash(ratio),
             calls(&work.aws),
             work.aws.throttled,
@@ -144,7 +144,7 @@ fn steady(text: &mut String, results: &Results) {
             text,
             "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             steady.nodes,
-            steady.contender.name(),
+            steady.candidate.name(),
             settled(steady),
             calls(&steady.start),
             seconds(steady.window),
@@ -237,9 +237,9 @@ fn share(steady: &Steady) -> f64 {
     steady.processor.as_secs_f64() / steady.window.as_secs_f64() * 100.0
 }
 
-fn floors(results: &Results, work: &Work) -> Option<f64> {
-    let floor = results.cold(Who::Floor, work.nodes, false)?;
-    Some(work.last.as_secs_f64() / floor.last.as_secs_f64())
+fn over_baseline(results: &Results, work: &Work) -> Option<f64> {
+    let baseline = results.cold(Who::Baseline, work.nodes, false)?;
+    Some(work.last.as_secs_f64() / baseline.last.as_secs_f64())
 }
 
 fn processor(work: &Work) -> Option<f64> {
@@ -294,7 +294,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{OURS, manager};
-    use crate::manager::candidate::Contender;
+    use crate::manager::candidate::Candidate;
     use crate::manager::requests::Requests;
     use crate::manager::result::{AwsCalls, Results, Steady, Who, Work};
     use crate::usage::Usage;
@@ -325,19 +325,19 @@ mod tests {
             last: Duration::from_secs(seconds),
             aws: calls(aws),
             requests: Requests::default(),
-            usage: (who != Who::Floor).then(usage),
+            usage: (who != Who::Baseline).then(usage),
         }
     }
 
     fn results() -> Results {
         Results {
             cold: vec![
-                work(Who::Floor, 4, 1),
+                work(Who::Baseline, 4, 1),
                 work(OURS, 5, 12),
-                work(Who::Manager(Contender::Tuned), 50, 1000),
+                work(Who::Manager(Candidate::Tuned), 50, 1000),
             ],
             steady: vec![Steady {
-                contender: Contender::Outrigger,
+                candidate: Candidate::Outrigger,
                 nodes: 5000,
                 settled_after: Duration::from_secs(6),
                 settled: true,

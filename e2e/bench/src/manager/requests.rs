@@ -75,7 +75,7 @@ impl Requests {
         self.0.get(what).copied().unwrap_or_default()
     }
 
-    /// What a contender sends about Nodes, Events and its leases; the API server's own housekeeping is left out.
+    /// What a candidate sends about Nodes, Events and its leases; the API server's own housekeeping is left out.
     #[must_use]
     pub fn counted(&self) -> Self {
         let ours = |what: &str| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::candidate::Contender;
+use super::candidate::Candidate;
 use super::requests::Requests;
 use crate::usage::Usage;
 
@@ -34,9 +34,9 @@ impl AwsCalls {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
     /// The bare loop.
-    Floor,
+    Baseline,
     /// A manager.
-    Manager(Contender),
+    Manager(Candidate),
 }
 
 impl Who {
@@ -44,8 +44,8 @@ impl Who {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Floor => "floor",
-            Self::Manager(contender) => contender.name(),
+            Self::Baseline => "floor",
+            Self::Manager(candidate) => candidate.name(),
         }
     }
 }
@@ -77,7 +77,7 @@ pub struct Work {
 #[derive(Debug, Clone)]
 pub struct Steady {
     /// Who.
-    pub contender: Contender,
+    pub candidate: Candidate,
     /// How many Nodes.
     pub nodes: usize,
     /// From the start of the process until it had nothing more to do.
@@ -105,7 +105,7 @@ pub struct Steady {
 pub struct Results {
     /// moto's own time for one describe of [`super::cloud::MOTO_INSTANCES`], if it was measured.
     pub moto_describe: Option<Duration>,
-    /// Cold starts and their floors.
+    /// Cold starts and their baselines.
     pub cold: Vec<Work>,
     /// Steady state.
     pub steady: Vec<Steady>,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::candidate::{Contender, Programs};
+use super::candidate::{Candidate, Programs};
 use super::cloud::{Cloud, MOTO_INSTANCES, Machines};
-use super::cluster::Ground;
+use super::cluster::Cluster;
 use super::result::{Results, Who, Work};
 use super::{baseline, cold, node, steady};
 use outrigger_cluster_harness::tools::Tools;
@@ -25,11 +25,11 @@ pub struct Extent {
     /// Whether the incumbent with its defaults starts with thousands of Nodes, too.
     pub full: bool,
     /// Nodes in steady state, and how long; none to leave it out.
-    pub steady: Option<(usize, steady::Course)>,
+    pub steady: Option<(usize, steady::Options)>,
     /// Nodes of the cold starts with AWS's limits.
     pub limited: Vec<usize>,
     /// Who takes part.
-    pub contenders: Vec<Contender>,
+    pub candidates: Vec<Candidate>,
 }
 
 impl Extent {
@@ -41,14 +41,14 @@ impl Extent {
             full: false,
             steady: Some((
                 5000,
-                steady::Course {
+                steady::Options {
                     quiet: Duration::from_secs(5),
                     window: Duration::from_secs(120),
                     leaving: 500,
                 },
             )),
             limited: vec![1000, 5000],
-            contenders: Contender::ALL.to_vec(),
+            candidates: Candidate::ALL.to_vec(),
         }
     }
 
@@ -59,19 +59,19 @@ impl Extent {
             sizes: vec![200, 1000],
             steady: None,
             limited: Vec::new(),
-            contenders: vec![Contender::Outrigger, Contender::Tuned],
+            candidates: vec![Candidate::Outrigger, Candidate::Tuned],
             ..Self::usual()
         }
     }
 
-    fn takes_part(&self, contender: Contender, nodes: usize, limited: bool) -> bool {
-        let able = match contender {
-            Contender::Outrigger => true,
+    fn takes_part(&self, candidate: Candidate, nodes: usize, limited: bool) -> bool {
+        let able = match candidate {
+            Candidate::Outrigger => true,
             // One worker is too slow to meet AWS's limits.
-            Contender::Incumbent => nodes < ALONE && !limited && (self.full || nodes <= PATIENT),
-            Contender::Tuned => nodes < ALONE && (self.full || !limited || nodes <= PATIENT),
+            Candidate::Incumbent => nodes < ALONE && !limited && (self.full || nodes <= PATIENT),
+            Candidate::Tuned => nodes < ALONE && (self.full || !limited || nodes <= PATIENT),
         };
-        able && self.contenders.contains(&contender)
+        able && self.candidates.contains(&candidate)
     }
 }
 
@@ -83,7 +83,7 @@ pub struct Bench<'a, P: Fn(&str)> {
     pub folder: &'a Path,
     /// The range of the clusters' Services, in 127/8.
     pub range: &'a str,
-    /// Who competes.
+    /// The candidates.
     pub programs: Programs,
     /// Says what happens.
     pub progress: P,
@@ -103,10 +103,10 @@ impl<P: Fn(&str)> Bench<'_, P> {
         for nodes in &extent.limited {
             self.cold(extent, &mut cloud, *nodes, true, &mut results).await?;
         }
-        if let Some((nodes, course)) = extent.steady {
-            for contender in &extent.contenders {
-                let measured = self.steady(&cloud, *contender, nodes, course).await;
-                match measured.with_context(|| format!("steady state, {nodes} Nodes, {}", contender.name())) {
+        if let Some((nodes, options)) = extent.steady {
+            for candidate in &extent.candidates {
+                let measured = self.steady(&cloud, *candidate, nodes, options).await;
+                match measured.with_context(|| format!("steady state, {nodes} Nodes, {}", candidate.name())) {
                     Ok((steady, left)) => {
                         results.steady.push(steady);
                         results.leaving.push(left);
@@ -130,11 +130,11 @@ impl<P: Fn(&str)> Bench<'_, P> {
         if nodes == MOTO_INSTANCES && results.moto_describe.is_none() {
             results.moto_describe = Some(baseline::describe(cloud, &machines.instances).await?);
         }
-        let managers = Contender::ALL
+        let managers = Candidate::ALL
             .into_iter()
             .filter(|who| extent.takes_part(*who, nodes, limited));
         let everyone = (!limited)
-            .then_some(Who::Floor)
+            .then_some(Who::Baseline)
             .into_iter()
             .chain(managers.map(Who::Manager));
         for who in everyone {
@@ -160,12 +160,12 @@ impl<P: Fn(&str)> Bench<'_, P> {
     }
 
     async fn one_cold(&self, cloud: &Cloud, machines: &Machines, who: Who, limited: bool) -> Result<Work> {
-        let ground = self.ground().await?;
-        ground.create(machines.instances.iter().map(node::tainted)).await?;
+        let cluster = self.cluster().await?;
+        cluster.create(machines.instances.iter().map(node::tainted)).await?;
         match who {
-            Who::Floor => baseline::measure(&ground, cloud, machines).await,
-            Who::Manager(contender) => {
-                cold::measure(&ground, cloud, machines, &self.programs, contender, limited).await
+            Who::Baseline => baseline::measure(&cluster, cloud, machines).await,
+            Who::Manager(candidate) => {
+                cold::measure(&cluster, cloud, machines, &self.programs, candidate, limited).await
             }
         }
     }
@@ -173,24 +173,24 @@ impl<P: Fn(&str)> Bench<'_, P> {
     async fn steady(
         &self,
         cloud: &Cloud,
-        contender: Contender,
+        candidate: Candidate,
         nodes: usize,
-        course: steady::Course,
+        options: steady::Options,
     ) -> Result<(super::result::Steady, Work)> {
-        (self.progress)(&format!("steady state, {nodes} Nodes, {}", contender.name()));
+        (self.progress)(&format!("steady state, {nodes} Nodes, {}", candidate.name()));
         // A fleet of its own: Nodes leave it.
         let machines = cloud.fleet(nodes)?;
-        let ground = self.ground().await?;
-        ground.create(machines.instances.iter().map(node::initialized)).await?;
-        steady::measure(&ground, cloud, &machines, &self.programs, contender, course).await
+        let cluster = self.cluster().await?;
+        cluster.create(machines.instances.iter().map(node::initialized)).await?;
+        steady::measure(&cluster, cloud, &machines, &self.programs, candidate, options).await
     }
 
     /// A fresh cluster in a folder of its own.
-    async fn ground(&self) -> Result<Ground> {
+    async fn cluster(&self) -> Result<Cluster> {
         let folder: PathBuf = tempfile::Builder::new()
             .prefix("cluster-")
             .tempdir_in(self.folder)?
             .keep();
-        Ground::build(self.tools, &folder, self.range).await
+        Cluster::build(self.tools, &folder, self.range).await
     }
 }

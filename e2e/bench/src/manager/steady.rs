@@ -12,9 +12,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::arrivals::{Arrivals, Wanted};
-use super::candidate::{Contender, Programs};
+use super::candidate::{Candidate, Programs};
 use super::cloud::{Cloud, Machines};
-use super::cluster::{Ground, patch};
+use super::cluster::{Cluster, patch};
 use super::cold::alive;
 use super::node;
 use super::result::{Steady, Who, Work};
@@ -34,7 +34,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// What is to be measured.
 #[derive(Debug, Clone, Copy)]
-pub struct Course {
+pub struct Options {
     /// A manager that calls AWS no more for so long has settled.
     pub quiet: Duration,
     /// How long nothing but heartbeats happens.
@@ -48,59 +48,59 @@ pub struct Course {
 /// # Errors
 /// When the manager ends, or a server refuses.
 pub async fn measure(
-    ground: &Ground,
+    cluster: &Cluster,
     cloud: &Cloud,
     machines: &Machines,
     programs: &Programs,
-    contender: Contender,
-    course: Course,
+    candidate: Candidate,
+    options: Options,
 ) -> Result<(Steady, Work)> {
-    let heartbeats = Heartbeats::start(&ground.admin, &machines.instances);
+    let heartbeats = Heartbeats::start(&cluster.admin, &machines.instances);
     let mark = cloud.proxy.mark();
     let begin = Instant::now();
-    let process = programs.start(contender, cloud, &ground.kubeconfig, &ground.folder)?;
-    let settled = settle(cloud, &process, contender, mark, course.quiet).await?;
-    let (settled_after, start) = (begin.elapsed(), cloud.calls(mark, contender.name()));
+    let process = programs.start(candidate, cloud, &cluster.kubeconfig, &cluster.folder)?;
+    let settled = settle(cloud, &process, candidate, mark, options.quiet).await?;
+    let (settled_after, start) = (begin.elapsed(), cloud.calls(mark, candidate.name()));
 
-    let (mark, usage, requests) = (cloud.proxy.mark(), Usage::of(process.pid())?, ground.requests().await?);
+    let (mark, usage, requests) = (cloud.proxy.mark(), Usage::of(process.pid())?, cluster.requests().await?);
     let sent = heartbeats.sent();
     let since = Instant::now();
-    sleep(course.window).await;
+    sleep(options.window).await;
     alive(&process)?;
     let later = Usage::of(process.pid())?;
     let sent = heartbeats.sent() - sent;
-    let mut asked = ground.requests().await?.since(&requests).counted();
+    let mut asked = cluster.requests().await?.since(&requests).counted();
     if let Some(count) = asked.0.get_mut("PATCH nodes/status") {
         *count = count.saturating_sub(sent);
     }
     let steady = Steady {
-        contender,
+        candidate,
         nodes: machines.instances.len(),
         settled_after,
         settled,
         start,
         window: since.elapsed(),
-        aws: cloud.calls(mark, contender.name()),
+        aws: cloud.calls(mark, candidate.name()),
         requests: asked,
         processor: later.processor.saturating_sub(usage.processor),
         usage: later,
         heartbeats: sent,
     };
     drop(heartbeats);
-    let left = leave(ground, cloud, machines, contender, &process, course.leaving).await?;
+    let left = leave(cluster, cloud, machines, candidate, &process, options.leaving).await?;
     process.stop(GRACE).await?;
     Ok((steady, left))
 }
 
 /// Whether the manager has come to rest: it has called AWS since `begin`, and calls it no more. One that has not called
 /// yet is still starting, however long that takes on a busy machine.
-async fn settle(cloud: &Cloud, process: &Process, contender: Contender, begin: u64, quiet: Duration) -> Result<bool> {
+async fn settle(cloud: &Cloud, process: &Process, candidate: Candidate, begin: u64, quiet: Duration) -> Result<bool> {
     let deadline = Instant::now() + SETTLE;
     while Instant::now() < deadline {
         let mark = cloud.proxy.mark();
         sleep(quiet).await;
         alive(process)?;
-        let calls = |since| cloud.calls(since, contender.name()).total();
+        let calls = |since| cloud.calls(since, candidate.name()).total();
         if calls(mark) == 0 && calls(begin) > 0 {
             return Ok(true);
         }
@@ -110,10 +110,10 @@ async fn settle(cloud: &Cloud, process: &Process, contender: Contender, begin: u
 
 /// The instances of the first Nodes are terminated and their kubelets are silent, as when a whole group is scaled in.
 async fn leave(
-    ground: &Ground,
+    cluster: &Cluster,
     cloud: &Cloud,
     machines: &Machines,
-    contender: Contender,
+    candidate: Candidate,
     process: &Process,
     count: usize,
 ) -> Result<Work> {
@@ -122,29 +122,29 @@ async fn leave(
         .get(..count)
         .context("fewer Nodes than are to leave")?;
     let fleet = machines.fleet.as_ref().context("the Nodes that leave are of a fleet")?;
-    let mut gone = Arrivals::watch(&ground.admin, Wanted::Gone).await?;
-    let (mark, before, usage) = (cloud.proxy.mark(), ground.requests().await?, Usage::of(process.pid())?);
+    let mut gone = Arrivals::watch(&cluster.admin, Wanted::Gone).await?;
+    let (mark, before, usage) = (cloud.proxy.mark(), cluster.requests().await?, Usage::of(process.pid())?);
     fleet.terminate(going.iter().map(|instance| instance.id.as_str()));
     let begin = Instant::now();
     let silent = going.iter().map(|instance| heartbeat(instance, "Unknown"));
-    ground.send_all(silent).await?;
+    cluster.send_all(silent).await?;
     gone.reach(count, begin + LEAVING).await?;
     alive(process)?;
     let later = Usage::of(process.pid())?;
-    let mut requests = ground.requests().await?.since(&before).counted();
+    let mut requests = cluster.requests().await?.since(&before).counted();
     if let Some(own) = requests.0.get_mut("PATCH nodes/status") {
         *own = own.saturating_sub(count as u64);
     }
     requests.0.retain(|_, count| *count > 0);
     let span = gone.span();
     Ok(Work {
-        who: Who::Manager(contender),
+        who: Who::Manager(candidate),
         nodes: count,
         done: gone.count(),
         limited: false,
         first: span.map_or(LEAVING, |(first, _)| first - begin),
         last: span.map_or(LEAVING, |(_, last)| last - begin),
-        aws: cloud.calls(mark, contender.name()),
+        aws: cloud.calls(mark, candidate.name()),
         requests,
         usage: Some(Usage {
             processor: later.processor.saturating_sub(usage.processor),

@@ -1,11 +1,11 @@
-//! How each contender is started: with its service controller alone, so that nothing else calls AWS.
+//! How each candidate is started: with its service controller alone, so that nothing else calls AWS.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::environment::Field;
-use crate::manager::candidate::{Contender, Programs};
+use super::environment::Environment;
+use crate::manager::candidate::{Candidate, Programs};
 use crate::manager::cloud::CLUSTER;
 use outrigger_cluster_harness::process::{Launch, Process};
 
@@ -16,35 +16,35 @@ pub const TUNING: [&str; 3] = [
     "--kube-api-burst=5000",
 ];
 
-/// Starts a contender; its log goes to the field's folder.
+/// Starts a candidate; its log goes to the environment's folder.
 ///
 /// # Errors
 /// When it does not start.
-pub fn start(programs: &Programs, contender: Contender, field: &Field) -> Result<Process> {
-    let (name, program): (&str, &PathBuf) = match contender {
-        Contender::Outrigger => ("outrigger-manager", &programs.ours),
-        Contender::Incumbent => ("incumbent", &programs.incumbent),
-        Contender::Tuned => ("incumbent-tuned", &programs.incumbent),
+pub fn start(programs: &Programs, candidate: Candidate, environment: &Environment) -> Result<Process> {
+    let (name, program): (&str, &PathBuf) = match candidate {
+        Candidate::Outrigger => ("outrigger-manager", &programs.ours),
+        Candidate::Incumbent => ("incumbent", &programs.incumbent),
+        Candidate::Tuned => ("incumbent-tuned", &programs.incumbent),
     };
-    let mut launch = Launch::new(name, program).arguments(arguments(field));
-    if contender == Contender::Tuned {
+    let mut launch = Launch::new(name, program).arguments(arguments(environment));
+    if candidate == Candidate::Tuned {
         launch = launch.arguments(TUNING);
     }
-    for (name, value) in field
+    for (name, value) in environment
         .cloud
-        .caller(contender.name())
-        .environment(field.cloud.proxy.url())
+        .caller(candidate.name())
+        .environment(environment.cloud.proxy.url())
     {
         launch = launch.environment(name, value);
     }
-    Ok(Process::start(&launch, &field.ground.folder)?)
+    Ok(Process::start(&launch, &environment.cluster.folder)?)
 }
 
-fn arguments(field: &Field) -> [String; 9] {
-    let kubeconfig = field.ground.kubeconfig.display();
+fn arguments(environment: &Environment) -> [String; 9] {
+    let kubeconfig = environment.cluster.kubeconfig.display();
     [
         "--cloud-provider=aws".to_owned(),
-        format!("--cloud-config={}", field.cloud.config.display()),
+        format!("--cloud-config={}", environment.cloud.config.display()),
         format!("--kubeconfig={kubeconfig}"),
         format!("--authentication-kubeconfig={kubeconfig}"),
         format!("--authorization-kubeconfig={kubeconfig}"),

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::manager::arrivals::get;
 use crate::manager::cloud::Cloud;
-use crate::manager::cluster::Ground;
+use crate::manager::cluster::Cluster;
 use crate::manager::cold::alive;
 use crate::manager::node;
 use outrigger_aws_sim::{Answer, Call, is_write};
@@ -107,25 +107,25 @@ struct SeenBalancer {
     ingress: Vec<Value>,
 }
 
-/// The field of one scenario. Dropping it ends its processes.
-pub struct Field {
+/// The environment of one scenario. Dropping it ends its processes.
+pub struct Environment {
     /// The simulated account.
     pub cloud: Cloud,
     /// The cluster.
-    pub ground: Ground,
+    pub cluster: Cluster,
 }
 
-impl Field {
+impl Environment {
     /// Starts everything in `folder`; `more` is added to the cloud config.
     ///
     /// # Errors
     /// When something does not start.
     pub async fn build(tools: &Tools, folder: &Path, range: &str, more: &str) -> Result<Self> {
         let mut cloud = Cloud::start_with(tools, folder, more).await?;
-        let ground = Ground::build(tools, folder, range).await?;
+        let cluster = Cluster::build(tools, folder, range).await?;
         let machines = cloud.machines(NODES).await?;
-        ground.create(machines.instances.iter().map(node::initialized)).await?;
-        Ok(Self { cloud, ground })
+        cluster.create(machines.instances.iter().map(node::initialized)).await?;
+        Ok(Self { cloud, cluster })
     }
 
     /// Creates Services, numbered from 0.
@@ -138,7 +138,7 @@ impl Field {
             let body = service(kind, &format!("{}-{number}", kind.name()));
             request.body(body.to_string().into_bytes()).context("a Service")
         });
-        self.ground.send_all(requests).await
+        self.cluster.send_all(requests).await
     }
 
     /// Changes an annotation of a Service that no manager knows.
@@ -152,7 +152,7 @@ impl Field {
             .uri(format!("{SERVICES}/{name}"))
             .header("content-type", "application/merge-patch+json")
             .body(body.to_string().into_bytes())?;
-        self.ground.admin.request_text(request).await?;
+        self.cluster.admin.request_text(request).await?;
         Ok(())
     }
 
@@ -165,7 +165,7 @@ impl Field {
         struct List {
             items: Vec<Seen>,
         }
-        let list: List = self.ground.admin.request(get(SERVICES)?).await?;
+        let list: List = self.cluster.admin.request(get(SERVICES)?).await?;
         let done = |service: &&Seen| !service.status.load_balancer.ingress.is_empty();
         let wanted = list.items.iter().filter(|service| service.spec.kind == "LoadBalancer");
         Ok(wanted.filter(done).count())
@@ -230,7 +230,7 @@ impl Field {
     /// When the API server refuses.
     pub async fn free_leases(&self) -> Result<()> {
         let request = Request::delete(LEASES).body(Vec::new())?;
-        self.ground.admin.request_text(request).await?;
+        self.cluster.admin.request_text(request).await?;
         Ok(())
     }
 }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::candidate::TUNING;
 use super::environment::Asked;
-use super::result::{Restart, Results, Rush, Unchanged};
-use crate::manager::candidate::Contender;
+use super::result::{Burst, Restart, Results, Unchanged};
+use crate::manager::candidate::Candidate;
 use crate::report::number;
 
 const KIB_IN_MIB: f64 = 1024.0;
@@ -16,7 +16,7 @@ pub fn services(results: &Results, machine: &str) -> String {
     let mut text = format!("{machine} Tuned: `{}`.\n\n", TUNING.join(" "));
     unchanged(&mut text, &results.unchanged);
     restarts(&mut text, &results.restarts);
-    rushes(&mut text, &results.rushes);
+    bursts(&mut text, &results.bursts);
     for failure in &results.failures {
         let _ = writeln!(text, "FAILED: {failure}");
     }
@@ -37,7 +37,7 @@ fn unchanged(text: &mut String, rows: &[Unchanged]) {
             text,
             "| {} | {} | {} | {} | {} |",
             row.kind.name(),
-            row.contender.name(),
+            row.candidate.name(),
             each(row.asked.reads),
             each(row.asked.writes),
             calls(&row.asked),
@@ -55,16 +55,16 @@ fn restarts(text: &mut String, rows: &[Restart]) {
          |---|---|---:|---:|---:|---:|---:|---:|---:|---|\n",
     );
     let total = |row: &Restart| row.asked.reads + row.asked.writes;
-    let ours = rows.iter().find(|row| row.contender == Contender::Outrigger).map(total);
+    let ours = rows.iter().find(|row| row.candidate == Candidate::Outrigger).map(total);
     for row in rows {
-        let others = ours.filter(|_| row.contender != Contender::Outrigger);
+        let others = ours.filter(|_| row.candidate != Candidate::Outrigger);
         let share = others.map(|ours| number(Some(ratio(ours, total(row)))));
         let _ = writeln!(
             text,
             "| {} classic, {} network | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             row.classic,
             row.network,
-            row.contender.name(),
+            row.candidate.name(),
             number(Some(row.last.as_secs_f64())),
             total(row),
             share.unwrap_or_default(),
@@ -78,7 +78,7 @@ fn restarts(text: &mut String, rows: &[Restart]) {
     text.push('\n');
 }
 
-fn rushes(text: &mut String, rows: &[Rush]) {
+fn bursts(text: &mut String, rows: &[Burst]) {
     if rows.is_empty() {
         return;
     }
@@ -91,7 +91,7 @@ fn rushes(text: &mut String, rows: &[Rush]) {
             text,
             "| {} | {} | {} | {} | {} | {} | {} |",
             row.services,
-            row.contender.name(),
+            row.candidate.name(),
             number(Some(row.last.as_secs_f64())),
             row.asked.reads + row.asked.writes,
             row.asked.reads,
@@ -125,9 +125,9 @@ mod tests {
     use std::time::Duration;
 
     use super::services;
-    use crate::manager::candidate::Contender;
+    use crate::manager::candidate::Candidate;
     use crate::services::environment::{Asked, Kind};
-    use crate::services::result::{Restart, Results, Rush, Unchanged};
+    use crate::services::result::{Burst, Restart, Results, Unchanged};
     use crate::usage::Usage;
 
     fn asked(reads: usize, writes: usize) -> Asked {
@@ -140,8 +140,8 @@ mod tests {
     }
 
     fn results() -> Results {
-        let restart = |contender, reads| Restart {
-            contender,
+        let restart = |candidate, reads| Restart {
+            candidate,
             classic: 400,
             network: 100,
             last: Duration::from_secs(20),
@@ -155,14 +155,14 @@ mod tests {
         };
         Results {
             unchanged: vec![Unchanged {
-                contender: Contender::Outrigger,
+                candidate: Candidate::Outrigger,
                 kind: Kind::Classic,
                 looks: 5,
                 asked: asked(15, 0),
             }],
-            restarts: vec![restart(Contender::Outrigger, 500), restart(Contender::Incumbent, 5000)],
-            rushes: vec![Rush {
-                contender: Contender::Tuned,
+            restarts: vec![restart(Candidate::Outrigger, 500), restart(Candidate::Incumbent, 5000)],
+            bursts: vec![Burst {
+                candidate: Candidate::Tuned,
                 services: 30,
                 last: Duration::from_secs(100),
                 asked: asked(100, 50),

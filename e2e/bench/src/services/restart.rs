@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::candidate::start;
-use super::environment::{Asked, Field, Kind};
+use super::environment::{Asked, Environment, Kind};
 use super::result::Restart;
-use crate::manager::candidate::{Contender, Programs};
+use crate::manager::candidate::{Candidate, Programs};
 use crate::usage::Usage;
 
 /// No node rules: hundreds of them do not fit into a security group of AWS, nor into moto's.
@@ -22,44 +22,44 @@ const GRACE: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// When one gets no address in time.
-pub async fn prepare(field: &Field, programs: &Programs, classic: usize, network: usize) -> Result<()> {
-    field.create(Kind::Classic, classic).await?;
-    field.create(Kind::Network, network).await?;
+pub async fn prepare(environment: &Environment, programs: &Programs, classic: usize, network: usize) -> Result<()> {
+    environment.create(Kind::Classic, classic).await?;
+    environment.create(Kind::Network, network).await?;
     let count = classic + network;
-    let process = start(programs, Contender::Tuned, field)?;
-    field
+    let process = start(programs, Candidate::Tuned, environment)?;
+    environment
         .all_addressed(count, &process, Instant::now() + patience(count))
         .await?;
     process.stop(GRACE).await?;
     Ok(())
 }
 
-/// Measures a start of `contender`.
+/// Measures a start of `candidate`.
 ///
 /// # Errors
 /// When the manager ends, comes to no rest, or a Service has lost its address.
 pub async fn measure(
-    field: &Field,
+    environment: &Environment,
     programs: &Programs,
-    contender: Contender,
+    candidate: Candidate,
     classic: usize,
     network: usize,
 ) -> Result<Restart> {
     let count = classic + network;
-    field.free_leases().await?;
-    let (mark, begin) = (field.cloud.proxy.mark(), Timestamp::now());
-    let process = start(programs, contender, field)?;
-    let calls = field.quiet(mark, count, QUIET, &process, patience(count)).await?;
+    environment.free_leases().await?;
+    let (mark, begin) = (environment.cloud.proxy.mark(), Timestamp::now());
+    let process = start(programs, candidate, environment)?;
+    let calls = environment.quiet(mark, count, QUIET, &process, patience(count)).await?;
     let usage = Usage::of(process.pid())?;
     process.stop(GRACE).await?;
-    let addressed = field.addressed().await?;
+    let addressed = environment.addressed().await?;
     ensure!(
         addressed == count,
         "only {addressed} of {count} Services have an address"
     );
     let last = calls.last().context("no call of AWS")?;
     Ok(Restart {
-        contender,
+        candidate,
         classic,
         network,
         last: Duration::try_from(last.at.duration_since(begin))?,

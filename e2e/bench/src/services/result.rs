@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::environment::{Asked, Kind};
-use crate::manager::candidate::Contender;
+use crate::manager::candidate::Candidate;
 use crate::usage::Usage;
 
 /// What one look at a Service costs at which nothing is to be done.
 #[derive(Debug, Clone)]
 pub struct Unchanged {
     /// Who.
-    pub contender: Contender,
+    pub candidate: Candidate,
     /// Its load balancer.
     pub kind: Kind,
     /// How many looks were measured.
@@ -23,7 +23,7 @@ pub struct Unchanged {
 #[derive(Debug, Clone)]
 pub struct Restart {
     /// Who.
-    pub contender: Contender,
+    pub candidate: Candidate,
     /// Services with a classic load balancer.
     pub classic: usize,
     /// Services with a network load balancer.
@@ -38,9 +38,9 @@ pub struct Restart {
 
 /// Many new Services at once.
 #[derive(Debug, Clone)]
-pub struct Rush {
+pub struct Burst {
     /// Who.
-    pub contender: Contender,
+    pub candidate: Candidate,
     /// How many.
     pub services: usize,
     /// Until the last had its address.
@@ -57,7 +57,7 @@ pub struct Results {
     /// Restarts.
     pub restarts: Vec<Restart>,
     /// New Services.
-    pub rushes: Vec<Rush>,
+    pub bursts: Vec<Burst>,
     /// What went wrong: no result then.
     pub failures: Vec<String>,
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use futures::future::join_all;
 
-use super::environment::{Field, Kind};
+use super::environment::{Environment, Kind};
 use super::result::Results;
 use super::{burst, restart, unchanged};
-use crate::manager::candidate::{Contender, Programs};
+use crate::manager::candidate::{Candidate, Programs};
 use outrigger_cluster_harness::tools::Tools;
 
 /// What is wanted of a run.
@@ -25,7 +25,7 @@ pub struct Extent {
     /// The kinds of load balancers that take part.
     pub kinds: Vec<Kind>,
     /// Who takes part.
-    pub contenders: Vec<Contender>,
+    pub candidates: Vec<Candidate>,
 }
 
 impl Extent {
@@ -38,7 +38,7 @@ impl Extent {
             network: 100,
             new: 30,
             kinds: vec![Kind::Classic, Kind::Network],
-            contenders: Contender::ALL.to_vec(),
+            candidates: Candidate::ALL.to_vec(),
         }
     }
 
@@ -66,7 +66,7 @@ pub struct Bench<'a, P: Fn(&str)> {
     pub folder: &'a Path,
     /// The range of the clusters' Services, in 127/8.
     pub range: &'a str,
-    /// Who competes.
+    /// The candidates.
     pub programs: Programs,
     /// Says what happens.
     pub progress: P,
@@ -78,8 +78,8 @@ impl<P: Fn(&str)> Bench<'_, P> {
         let mut results = Results::default();
         if extent.unchanged {
             (self.progress)("looks without effect, all at the same time: only calls are counted");
-            let one = |who: &Contender| self.unchanged(*who, &extent.kinds);
-            for looks in join_all(extent.contenders.iter().map(one)).await {
+            let one = |who: &Candidate| self.unchanged(*who, &extent.kinds);
+            for looks in join_all(extent.candidates.iter().map(one)).await {
                 self.take(looks, &mut results.failures, |looks| results.unchanged.extend(looks));
             }
         }
@@ -96,9 +96,9 @@ impl<P: Fn(&str)> Bench<'_, P> {
                 "{} new Services, all at the same time: AWS's rates are what takes long",
                 extent.new
             ));
-            let one = |who: &Contender| self.rush(*who, extent.new);
-            for rush in join_all(extent.contenders.iter().map(one)).await {
-                self.take(rush, &mut results.failures, |rush| results.rushes.push(rush));
+            let one = |who: &Candidate| self.burst(*who, extent.new);
+            for burst in join_all(extent.candidates.iter().map(one)).await {
+                self.take(burst, &mut results.failures, |burst| results.bursts.push(burst));
             }
         }
         results
@@ -114,10 +114,10 @@ impl<P: Fn(&str)> Bench<'_, P> {
         }
     }
 
-    async fn unchanged(&self, contender: Contender, kinds: &[Kind]) -> Result<Vec<super::result::Unchanged>> {
-        let title = || format!("looks without effect, {}", contender.name());
-        let field = self.field("").await.with_context(title)?;
-        unchanged::measure(&field, &self.programs, contender, kinds)
+    async fn unchanged(&self, candidate: Candidate, kinds: &[Kind]) -> Result<Vec<super::result::Unchanged>> {
+        let title = || format!("looks without effect, {}", candidate.name());
+        let environment = self.environment("").await.with_context(title)?;
+        unchanged::measure(&environment, &self.programs, candidate, kinds)
             .await
             .with_context(title)
     }
@@ -127,32 +127,32 @@ impl<P: Fn(&str)> Bench<'_, P> {
         (self.progress)(&format!(
             "making {classic} classic and {network} network load balancers"
         ));
-        let field = self.field(restart::CONFIG).await?;
-        restart::prepare(&field, &self.programs, classic, network).await?;
-        for contender in &extent.contenders {
-            (self.progress)(&format!("a start beside them, {}", contender.name()));
-            let measured = restart::measure(&field, &self.programs, *contender, classic, network).await;
-            let measured = measured.with_context(|| format!("a start, {}", contender.name()))?;
+        let environment = self.environment(restart::CONFIG).await?;
+        restart::prepare(&environment, &self.programs, classic, network).await?;
+        for candidate in &extent.candidates {
+            (self.progress)(&format!("a start beside them, {}", candidate.name()));
+            let measured = restart::measure(&environment, &self.programs, *candidate, classic, network).await;
+            let measured = measured.with_context(|| format!("a start, {}", candidate.name()))?;
             (self.progress)(&format!("  {:.1} s", measured.last.as_secs_f64()));
             results.restarts.push(measured);
         }
         Ok(())
     }
 
-    async fn rush(&self, contender: Contender, services: usize) -> Result<super::result::Rush> {
-        let title = || format!("{services} new Services, {}", contender.name());
-        let field = self.field("").await.with_context(title)?;
-        burst::measure(&field, &self.programs, contender, services)
+    async fn burst(&self, candidate: Candidate, services: usize) -> Result<super::result::Burst> {
+        let title = || format!("{services} new Services, {}", candidate.name());
+        let environment = self.environment("").await.with_context(title)?;
+        burst::measure(&environment, &self.programs, candidate, services)
             .await
             .with_context(title)
     }
 
     /// Everything fresh, in a folder of its own.
-    async fn field(&self, config: &str) -> Result<Field> {
+    async fn environment(&self, config: &str) -> Result<Environment> {
         let folder = tempfile::Builder::new()
-            .prefix("field-")
+            .prefix("services-")
             .tempdir_in(self.folder)?
             .keep();
-        Field::build(self.tools, &folder, self.range, config).await
+        Environment::build(self.tools, &folder, self.range, config).await
     }
 }

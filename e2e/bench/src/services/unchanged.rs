@@ -6,9 +6,9 @@ use anyhow::Result;
 use tokio::time::Instant;
 
 use super::candidate::start;
-use super::environment::{Asked, Field, Kind};
+use super::environment::{Asked, Environment, Kind};
 use super::result::Unchanged;
-use crate::manager::candidate::{Contender, Programs};
+use crate::manager::candidate::{Candidate, Programs};
 use outrigger_cluster_harness::process::Process;
 
 /// So long without a call, and a look is over.
@@ -18,30 +18,30 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOKS: usize = 5;
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Measures looks of `contender` at both.
+/// Measures looks of `candidate` at both.
 ///
 /// # Errors
 /// When a Service gets no address, or the manager ends.
 pub async fn measure(
-    field: &Field,
+    environment: &Environment,
     programs: &Programs,
-    contender: Contender,
+    candidate: Candidate,
     kinds: &[Kind],
 ) -> Result<Vec<Unchanged>> {
     for kind in kinds {
-        field.create(*kind, 1).await?;
+        environment.create(*kind, 1).await?;
     }
-    let mark = field.cloud.proxy.mark();
-    let process = start(programs, contender, field)?;
-    field
+    let mark = environment.cloud.proxy.mark();
+    let process = start(programs, candidate, environment)?;
+    environment
         .all_addressed(kinds.len(), &process, Instant::now() + PATIENCE)
         .await?;
-    field.quiet(mark, 1, QUIET, &process, PATIENCE).await?;
+    environment.quiet(mark, 1, QUIET, &process, PATIENCE).await?;
     let mut measured = Vec::new();
     for kind in kinds {
-        let asked = poke(field, &process, *kind, LOOKS).await?;
+        let asked = poke(environment, &process, *kind, LOOKS).await?;
         measured.push(Unchanged {
-            contender,
+            candidate,
             kind: *kind,
             looks: LOOKS,
             asked,
@@ -51,14 +51,14 @@ pub async fn measure(
     Ok(measured)
 }
 
-async fn poke(field: &Field, process: &Process, kind: Kind, looks: usize) -> Result<Asked> {
-    let first = field.cloud.proxy.mark();
+async fn poke(environment: &Environment, process: &Process, kind: Kind, looks: usize) -> Result<Asked> {
+    let first = environment.cloud.proxy.mark();
     for look in 0..looks {
-        let mark = field.cloud.proxy.mark();
+        let mark = environment.cloud.proxy.mark();
         // A value that it never had.
         let value = usize::try_from(mark)? + look;
-        field.poke(&format!("{}-0", kind.name()), value).await?;
-        field.quiet(mark, 1, QUIET, process, PATIENCE).await?;
+        environment.poke(&format!("{}-0", kind.name()), value).await?;
+        environment.quiet(mark, 1, QUIET, process, PATIENCE).await?;
     }
-    Ok(Asked::of(&field.cloud.proxy.calls_since(first)))
+    Ok(Asked::of(&environment.cloud.proxy.calls_since(first)))
 }

@@ -23,7 +23,7 @@ pub const ZONES: [(&str, &str, &str); 4] = [
 /// What the account has, and how calls fail.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct World {
+pub struct Account {
     /// Instances.
     #[serde(default)]
     pub instances: Vec<Instance>,
@@ -38,8 +38,8 @@ pub struct World {
     pub faults: Vec<Fault>,
 }
 
-impl World {
-    /// Adds what another world has. Faults are not added: they are for all.
+impl Account {
+    /// Adds what another account has. Faults are not added: they are for all.
     pub fn merge(&mut self, other: &Self) {
         self.instances.extend(other.instances.iter().cloned());
         self.topology.extend(other.topology.clone());

@@ -3,7 +3,7 @@
 use outrigger_aws_sim::query::Query;
 use outrigger_aws_sim::xml::Element;
 
-use super::account::{World, ZONES};
+use super::account::{Account, ZONES};
 use super::{instances, network};
 
 /// One ID for all answers, so that messages which quote it are the same in every run.
@@ -38,8 +38,8 @@ impl Refusal {
 pub(super) type Answered = Result<Vec<Element>, Refusal>;
 
 /// Answers a call.
-pub(super) fn answer(world: &World, query: &Query) -> Result<Element, Refusal> {
-    if let Some(fault) = world.faults.iter().find(|fault| fault.hits(&query.action)) {
+pub(super) fn answer(account: &Account, query: &Query) -> Result<Element, Refusal> {
+    if let Some(fault) = account.faults.iter().find(|fault| fault.hits(&query.action)) {
         return Err(Refusal {
             status: fault.status,
             code: fault.code.clone(),
@@ -48,9 +48,9 @@ pub(super) fn answer(world: &World, query: &Query) -> Result<Element, Refusal> {
     }
     check_filters(query)?;
     let content = match query.action.as_str() {
-        "DescribeInstances" => instances::describe(world, query),
-        "DescribeInstanceTopology" => instances::topology(world, query),
-        "DescribeNetworkInterfaces" => network::describe(world, query),
+        "DescribeInstances" => instances::describe(account, query),
+        "DescribeInstanceTopology" => instances::topology(account, query),
+        "DescribeNetworkInterfaces" => network::describe(account, query),
         "DescribeAvailabilityZones" => Ok(zones()),
         unknown => Err(Refusal::new(
             "InvalidAction",
@@ -117,12 +117,12 @@ pub(super) fn optional(name: &str, value: Option<&String>) -> Option<Element> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::account::{Fault, World};
+    use super::super::account::{Account, Fault};
     use super::{Refusal, answer};
     use outrigger_aws_sim::query::Query;
 
-    fn ask(world: &World, form: &str) -> Result<String, Refusal> {
-        answer(world, &Query::parse(form.as_bytes())).map(|answer| answer.document())
+    fn ask(account: &Account, form: &str) -> Result<String, Refusal> {
+        answer(account, &Query::parse(form.as_bytes())).map(|answer| answer.document())
     }
 
     #[test]
@@ -133,14 +133,14 @@ mod tests {
             code: "RequestLimitExceeded".into(),
             message: "Request limit exceeded.".into(),
         };
-        let world = World {
+        let account = Account {
             faults: vec![fault],
-            ..World::default()
+            ..Account::default()
         };
-        let refusal = ask(&world, "Action=DescribeInstances").expect_err("refused");
+        let refusal = ask(&account, "Action=DescribeInstances").expect_err("refused");
         assert_eq!((refusal.status, refusal.code.as_str()), (503, "RequestLimitExceeded"));
         assert!(
-            ask(&world, "Action=DescribeAvailabilityZones")
+            ask(&account, "Action=DescribeAvailabilityZones")
                 .expect("answered")
                 .contains("use1-az1")
         );
@@ -148,14 +148,14 @@ mod tests {
 
     #[test]
     fn an_action_that_is_not_scripted_is_told_apart_from_what_ec2_refuses() {
-        let world = World::default();
+        let account = Account::default();
         assert!(
-            ask(&world, "Action=CreateTags")
+            ask(&account, "Action=CreateTags")
                 .expect_err("unknown")
                 .is_unknown_action()
         );
         let filter = ask(
-            &world,
+            &account,
             "Action=DescribeInstances&Filter.1.Name=colour&Filter.1.Value.1=red",
         );
         assert_eq!(filter.expect_err("refused").code, "InvalidParameterValue");

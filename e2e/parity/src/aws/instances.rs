@@ -3,7 +3,7 @@
 use outrigger_aws_sim::query::{Parameters, Query};
 use outrigger_aws_sim::xml::Element;
 
-use super::account::{AttachedInterface, Instance, SUBNET_ID, World};
+use super::account::{Account, AttachedInterface, Instance, SUBNET_ID};
 use super::answer::{Answered, Refusal, check_names, item, optional};
 
 /// Longest page, below what callers ask for: so every caller has to follow the pages.
@@ -19,7 +19,7 @@ const FILTERS: [&str; 6] = [
     "tag-key",
 ];
 
-pub(super) fn describe(world: &World, query: &Query) -> Answered {
+pub(super) fn describe(account: &Account, query: &Query) -> Answered {
     let ids = query.parameters.list("InstanceId");
     if !ids.is_empty() && query.parameters.get("MaxResults").is_some() {
         return Err(Refusal::new(
@@ -27,11 +27,11 @@ pub(super) fn describe(world: &World, query: &Query) -> Answered {
             "The parameter instancesSet cannot be used with the parameter maxResults",
         ));
     }
-    check_ids(world, &ids)?;
+    check_ids(account, &ids)?;
     let filters = query.parameters.filters();
     check_names(&filters, &FILTERS)?;
     let asked = |instance: &&Instance| ids.is_empty() || ids.contains(&instance.instance_id.as_str());
-    let found: Vec<&Instance> = world
+    let found: Vec<&Instance> = account
         .instances
         .iter()
         .filter(asked)
@@ -41,7 +41,7 @@ pub(super) fn describe(world: &World, query: &Query) -> Answered {
 }
 
 /// EC2 fails the call as a whole when one ID is none or does not exist, and looks at the form of all of them first.
-fn check_ids(world: &World, ids: &[&str]) -> Result<(), Refusal> {
+fn check_ids(account: &Account, ids: &[&str]) -> Result<(), Refusal> {
     let quoted = |ids: &[&str]| ids.join(", ");
     let malformed: Vec<&str> = ids.iter().copied().filter(|id| !is_id(id)).collect();
     if !malformed.is_empty() {
@@ -51,7 +51,7 @@ fn check_ids(world: &World, ids: &[&str]) -> Result<(), Refusal> {
             format!("Invalid {plural}: \"{}\"", quoted(&malformed)),
         ));
     }
-    let exists = |id: &str| world.instances.iter().any(|instance| instance.instance_id == id);
+    let exists = |id: &str| account.instances.iter().any(|instance| instance.instance_id == id);
     let missing: Vec<&str> = ids.iter().copied().filter(|id| !exists(id)).collect();
     match missing.len() {
         0 => Ok(()),
@@ -220,7 +220,7 @@ fn interface(from: &AttachedInterface) -> Element {
 }
 
 /// DescribeInstanceTopology: instances without a topology are left out of the answer.
-pub(super) fn topology(world: &World, query: &Query) -> Answered {
+pub(super) fn topology(account: &Account, query: &Query) -> Answered {
     let ids = query.parameters.list("InstanceId");
     if ids.len() > 100 {
         return Err(Refusal::new(
@@ -228,10 +228,10 @@ pub(super) fn topology(world: &World, query: &Query) -> Answered {
             format!("{} instance IDs; at most 100 are allowed", ids.len()),
         ));
     }
-    check_ids(world, &ids)?;
-    let with_topology = world.instances.iter().filter_map(|instance| {
+    check_ids(account, &ids)?;
+    let with_topology = account.instances.iter().filter_map(|instance| {
         let asked = ids.is_empty() || ids.contains(&instance.instance_id.as_str());
-        let nodes = world.topology.get(&instance.instance_id).filter(|_| asked)?;
+        let nodes = account.topology.get(&instance.instance_id).filter(|_| asked)?;
         let nodes = nodes.iter().map(|node| Element::text("item", node));
         let mut element = item([
             Element::text("instanceId", &instance.instance_id),
@@ -249,22 +249,22 @@ pub(super) fn topology(world: &World, query: &Query) -> Answered {
 #[cfg(test)]
 mod tests {
     use super::super::answer::answer;
-    use super::{Refusal, World};
+    use super::{Account, Refusal};
     use outrigger_aws_sim::query::Query;
     use outrigger_aws_sim::xml::Element;
 
-    fn world() -> World {
+    fn account() -> Account {
         let instances: Vec<String> = (0..60)
             .map(|n| {
                 format!("{{instanceId: i-{n:08x}, privateDnsName: ip-{n}.ec2.internal, privateIpAddress: 10.0.0.{n}}}")
             })
             .collect();
         let topology = "topology: {i-00000001: [nn-1, nn-2, nn-3]}";
-        serde_saphyr::from_str(&format!("instances: [{}]\n{topology}\n", instances.join(", "))).expect("a world")
+        serde_saphyr::from_str(&format!("instances: [{}]\n{topology}\n", instances.join(", "))).expect("an account")
     }
 
     fn ask(form: &str) -> Result<Element, Refusal> {
-        answer(&world(), &Query::parse(form.as_bytes()))
+        answer(&account(), &Query::parse(form.as_bytes()))
     }
 
     fn ids(answer: &Element) -> Vec<String> {

@@ -9,5 +9,5 @@ mod instances;
 mod network;
 mod server;
 
-pub use account::{CLUSTER_ID, Fault, Instance, SUBNET_ID, VPC_ID, World};
+pub use account::{Account, CLUSTER_ID, Fault, Instance, SUBNET_ID, VPC_ID};
 pub use server::ScriptedEc2;

@@ -3,7 +3,7 @@
 use outrigger_aws_sim::query::Query;
 use outrigger_aws_sim::xml::Element;
 
-use super::account::{NetworkInterface, SUBNET_ID, World};
+use super::account::{Account, NetworkInterface, SUBNET_ID};
 use super::answer::{Answered, check_names, item, optional};
 
 /// Names of filters that are scripted.
@@ -16,10 +16,10 @@ const FILTERS: [&str; 6] = [
     "private-dns-name",
 ];
 
-pub(super) fn describe(world: &World, query: &Query) -> Answered {
+pub(super) fn describe(account: &Account, query: &Query) -> Answered {
     let filters = query.parameters.filters();
     check_names(&filters, &FILTERS)?;
-    let found = world.network_interfaces.iter();
+    let found = account.network_interfaces.iter();
     let found = found.filter(|interface| matches(interface, &filters)).map(element);
     Ok(vec![Element::parent("networkInterfaceSet", found)])
 }

@@ -16,7 +16,7 @@ use outrigger_aws_sim::Service;
 use outrigger_aws_sim::iam::{self, Policy};
 use outrigger_aws_sim::query::Query;
 
-use super::account::World;
+use super::account::Account;
 use super::answer::{REQUEST_ID, answer};
 
 /// A running server. Dropping it stops it.
@@ -29,21 +29,21 @@ pub struct ScriptedEc2 {
 
 #[derive(Debug)]
 struct Shared {
-    world: World,
+    account: Account,
     policy: Option<Arc<Policy>>,
     unknown: Mutex<BTreeSet<String>>,
 }
 
 impl ScriptedEc2 {
-    /// Listens and answers from `world` what the policy allows; without one, everything.
+    /// Listens and answers from `account` what the policy allows; without one, everything.
     ///
     /// # Errors
     /// When no port of loopback can be had.
-    pub async fn start(world: World, policy: Option<Arc<Policy>>) -> Result<Self> {
+    pub async fn start(account: Account, policy: Option<Arc<Policy>>) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("the scripted EC2")?;
         let url = format!("http://{}", listener.local_addr().context("the scripted EC2")?);
         let shared = Arc::new(Shared {
-            world,
+            account,
             policy,
             unknown: Mutex::default(),
         });
@@ -86,7 +86,7 @@ async fn handle(State(shared): State<Arc<Shared>>, form: Bytes) -> Response {
             Service::Ec2.error_body(denial.status, denial.code, &denial.message, REQUEST_ID),
         );
     }
-    let (status, body) = match answer(&shared.world, &query) {
+    let (status, body) = match answer(&shared.account, &query) {
         Ok(answer) => (200, answer.document()),
         Err(refusal) => {
             if refusal.is_unknown_action() {

@@ -1,4 +1,4 @@
-//! The cluster of a lane: Nodes, one Service at a time, and the Events about it.
+//! The cluster of a worker: Nodes, one Service at a time, and the Events about it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::case::Nodes;
-use super::environment::Ground;
+use super::environment::Environment;
 use super::names::Names;
 use super::outcome::{Event, ServiceState};
 
@@ -42,21 +42,21 @@ pub(super) struct Subject {
 }
 
 impl Cluster {
-    pub(super) async fn start(client: Client, ground: &Ground) -> Result<Self> {
+    pub(super) async fn start(client: Client, environment: &Environment) -> Result<Self> {
         let cluster = Self {
             nodes: Api::all(client.clone()),
             client,
         };
         for name in NODES {
-            cluster.add(name, ground).await?;
+            cluster.add(name, environment).await?;
         }
         Ok(cluster)
     }
 
     /// Changes Nodes as a case says.
-    pub(super) async fn change(&self, change: &Nodes, ground: &Ground) -> Result<()> {
+    pub(super) async fn change(&self, change: &Nodes, environment: &Environment) -> Result<()> {
         for name in &change.add {
-            self.add(name, ground).await?;
+            self.add(name, environment).await?;
         }
         for name in &change.remove {
             self.nodes
@@ -65,7 +65,7 @@ impl Cluster {
                 .with_context(|| format!("node {name}"))?;
         }
         for (name, patch) in &change.patch {
-            let patch = &ground.names.resolve(patch);
+            let patch = &environment.names.resolve(patch);
             let status = json!({"status": patch["status"]});
             let patched = self
                 .nodes
@@ -84,7 +84,7 @@ impl Cluster {
     }
 
     /// All Nodes as they are without a case. Those that a case changed are made anew.
-    pub(super) async fn restore(&self, changes: &[&Nodes], ground: &Ground) -> Result<()> {
+    pub(super) async fn restore(&self, changes: &[&Nodes], environment: &Environment) -> Result<()> {
         let touched = |name: &str| {
             let named = |list: &[String]| list.iter().any(|there| there == name);
             changes
@@ -101,14 +101,14 @@ impl Cluster {
         }
         for name in NODES {
             if touched(name) || !there.iter().any(|present| present == name) {
-                self.add(name, ground).await?;
+                self.add(name, environment).await?;
             }
         }
         Ok(())
     }
 
-    async fn add(&self, name: &str, ground: &Ground) -> Result<()> {
-        let (provider_id, address) = match ground.instance(name) {
+    async fn add(&self, name: &str, environment: &Environment) -> Result<()> {
+        let (provider_id, address) = match environment.instance(name) {
             Some(instance) => (Some(instance.provider_id()), instance.private_ip.as_str()),
             None => (without_instance(name)?, "192.0.2.10"),
         };

@@ -1,4 +1,4 @@
-//! AWS for one lane: a moto with what all cases have, what a case has besides, and a clean ground after it.
+//! AWS for one worker: a moto with what all cases have and what a case adds, cleared after each case.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ const SHARED_GROUP: &str = "shared";
 const BY_VPC: &str = "vpc-id";
 
 /// A moto, and the proxy before it.
-pub(super) struct Ground {
+pub(super) struct Environment {
     pub(super) proxy: Proxy,
     pub(super) world: World,
     pub(super) names: Names,
@@ -48,7 +48,7 @@ pub(super) struct Case {
     tags: Vec<(String, String, Option<String>)>,
 }
 
-impl Ground {
+impl Environment {
     /// Starts a moto in a folder of its own and fills it.
     pub(super) async fn start(tools: &Tools, folder: &Path, legacy_tags: bool) -> Result<Self> {
         let moto = Moto::start(tools, folder).await?;
@@ -62,7 +62,7 @@ impl Ground {
         for (number, instance) in world.instances.iter().enumerate() {
             names.learn(&instance.id, format!("node-{}", number + 1));
         }
-        let mut ground = Self {
+        let mut environment = Self {
             proxy,
             world,
             names,
@@ -72,11 +72,14 @@ impl Ground {
             moto,
         };
         if legacy_tags {
-            ground.world.tag_all(&ground.moto, (LEGACY_TAG, CLUSTER_ID)).await?;
+            environment
+                .world
+                .tag_all(&environment.moto, (LEGACY_TAG, CLUSTER_ID))
+                .await?;
         }
-        ground.group(SHARED_GROUP, &[]).await?;
-        ground.baseline = account::read(&ground.proxy, &mut ground.names).await?;
-        Ok(ground)
+        environment.group(SHARED_GROUP, &[]).await?;
+        environment.baseline = account::read(&environment.proxy, &mut environment.names).await?;
+        Ok(environment)
     }
 
     /// The instance of a Node.

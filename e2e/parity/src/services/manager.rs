@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::environment::{CLUSTER_ID, Ground};
+use super::environment::{CLUSTER_ID, Environment};
 use super::names::Names;
 use crate::Subject;
 use outrigger_aws_sim::{Caller, REGION};
@@ -23,15 +23,15 @@ pub(super) fn start(
     tools: &Tools,
     folder: &Path,
     kubeconfig: &Path,
-    ground: &Ground,
+    environment: &Environment,
     config: &BTreeMap<String, String>,
 ) -> Result<(Process, Caller)> {
     let mut config = config.clone();
-    if ground.legacy_tags {
+    if environment.legacy_tags {
         let id = || CLUSTER_ID.to_owned();
         config.entry(LEGACY_TAG_KEY.to_owned()).or_insert_with(id);
     }
-    let launch = subject.launch(tools, folder, kubeconfig, &render(&config, &ground.names))?;
+    let launch = subject.launch(tools, folder, kubeconfig, &render(&config, &environment.names))?;
     let cluster_name = format!("--cluster-name={CLUSTER_NAME}");
     let mut launch = launch.arguments(["--controllers=service-lb-controller", &cluster_name, "-v=2"]);
     if subject == Subject::Ours {
@@ -40,8 +40,8 @@ pub(super) fn start(
         launch = launch.arguments(["--aws-api-budget-share=1", "--load-balancer-sweep=off"]);
     }
     let caller = Caller::new("manager");
-    ground.proxy.add_caller(&caller);
-    for (name, value) in caller.environment(ground.proxy.url()) {
+    environment.proxy.add_caller(&caller);
+    for (name, value) in caller.environment(environment.proxy.url()) {
         launch = launch.environment(name, value);
     }
     Ok((Process::start(&launch, folder)?, caller))

@@ -1,4 +1,4 @@
-//! Runs cases: in each lane an API server, a moto, and one controller manager at a time; one case after the other.
+//! Runs cases in parallel workers. Each worker has an API server, a moto, and one controller manager at a time; one case after the other.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::case::{self, Action, Aws, Case, Nodes, Step};
 use super::cluster::{Cluster, Said, Subject as Service};
-use super::environment::{self, Ground};
+use super::environment::{self, Environment};
 use super::manager::{self, CLUSTER_NAME};
 use super::names::Names;
 use super::outcome::{Account, Event, Outcome, ServiceState};
@@ -24,8 +24,8 @@ use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User
 use outrigger_cluster_harness::process::Process;
 use outrigger_cluster_harness::tools::{Tool, Tools};
 
-/// Lanes beside each other.
-const LANES: usize = 3;
+/// Parallel workers.
+const WORKERS: usize = 3;
 /// What the start of a manager costs, in cases.
 const START: usize = 3;
 /// Pause between two looks at what is there.
@@ -87,7 +87,7 @@ impl Ran {
 /// # Errors
 /// When something of the harness does not come about.
 pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<Ran> {
-    run_lanes(subject, &Permissions::All, cases, folder).await
+    run_workers(subject, &Permissions::All, cases, folder).await
 }
 
 /// As [`run`], with a manager that may do only what a role allows. A step is over when AWS and the Service are as recorded,
@@ -96,7 +96,7 @@ pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<Ran>
 /// # Errors
 /// As [`run`].
 pub async fn run_as(subject: Subject, role: &Role, cases: &[Case], folder: &Path) -> Result<Ran> {
-    run_lanes(subject, &Permissions::Role(role.clone()), cases, folder).await
+    run_workers(subject, &Permissions::Role(role.clone()), cases, folder).await
 }
 
 /// As [`run_as`], with a role that lacks an action which the first Service of a manager may need: no Service comes before the cases.
@@ -104,61 +104,61 @@ pub async fn run_as(subject: Subject, role: &Role, cases: &[Case], folder: &Path
 /// # Errors
 /// As [`run`].
 pub async fn run_without_an_action(subject: Subject, role: &Role, cases: &[Case], folder: &Path) -> Result<Ran> {
-    run_lanes(subject, &Permissions::Lacking(role.clone()), cases, folder).await
+    run_workers(subject, &Permissions::Lacking(role.clone()), cases, folder).await
 }
 
-async fn run_lanes(subject: Subject, permissions: &Permissions, cases: &[Case], folder: &Path) -> Result<Ran> {
+async fn run_workers(subject: Subject, permissions: &Permissions, cases: &[Case], folder: &Path) -> Result<Ran> {
     let mut wanted = subject.tools();
     wanted.push(Tool::MotoPython);
     let tools = Tools::load(&wanted).await?;
     let etcd = Etcd::start(&tools, folder).await?;
-    let lanes = lanes(cases);
-    let lanes = lanes.iter().enumerate().map(|(number, groups)| {
+    let workers = workers(cases);
+    let workers = workers.iter().enumerate().map(|(number, groups)| {
         let (tools, etcd) = (&tools, &etcd);
         async move {
-            let lane = Lane::start(subject, permissions, tools, etcd, folder, number).await?;
+            let worker = Worker::start(subject, permissions, tools, etcd, folder, number).await?;
             let mut ran = Ran::default();
             for (index, cases) in groups.iter().enumerate() {
-                lane.group(index, cases, &mut ran).await?;
+                worker.group(index, cases, &mut ran).await?;
             }
             anyhow::Ok(ran)
         }
     });
     let mut all = Ran::default();
-    for ran in try_join_all(lanes).await? {
+    for ran in try_join_all(workers).await? {
         all.outcomes.extend(ran.outcomes);
         all.failed.extend(ran.failed);
     }
     Ok(all)
 }
 
-/// Cases by lane and by run of a manager, about as many in each lane.
-fn lanes(cases: &[Case]) -> Vec<Vec<Vec<Case>>> {
+/// Cases by worker and by run of a manager, about as many in each worker.
+fn workers(cases: &[Case]) -> Vec<Vec<Vec<Case>>> {
     let groups = case::groups(cases);
-    let share = (cases.len() + START * (groups.len() + LANES)).div_ceil(LANES);
-    let mut lanes: Vec<Vec<Vec<Case>>> = vec![Vec::new()];
+    let share = (cases.len() + START * (groups.len() + WORKERS)).div_ceil(WORKERS);
+    let mut workers: Vec<Vec<Vec<Case>>> = vec![Vec::new()];
     let mut load = 0;
     for group in groups {
         let mut rest = &group[..];
         while !rest.is_empty() {
-            if load + START >= share && lanes.len() < LANES {
-                lanes.push(Vec::new());
+            if load + START >= share && workers.len() < WORKERS {
+                workers.push(Vec::new());
                 load = 0;
             }
-            let room = if lanes.len() < LANES {
+            let room = if workers.len() < WORKERS {
                 share.saturating_sub(load + START)
             } else {
                 rest.len()
             };
             let (now, later) = rest.split_at(room.clamp(1, rest.len()));
             load += START + now.len();
-            if let Some(lane) = lanes.last_mut() {
-                lane.push(now.to_vec());
+            if let Some(worker) = workers.last_mut() {
+                worker.push(now.to_vec());
             }
             rest = later;
         }
     }
-    lanes
+    workers
 }
 
 /// What AWS allows a manager.
@@ -180,11 +180,11 @@ impl Permissions {
 }
 
 /// An API server and a moto on which managers run one after the other.
-struct Lane<'a> {
+struct Worker<'a> {
     subject: Subject,
     permissions: Permissions,
     tools: &'a Tools,
-    ground: Ground,
+    environment: Environment,
     cluster: Cluster,
     folder: PathBuf,
     kubeconfig: PathBuf,
@@ -208,7 +208,7 @@ struct Progress<'a> {
     outcomes: Vec<Outcome>,
 }
 
-impl<'a> Lane<'a> {
+impl<'a> Worker<'a> {
     async fn start(
         subject: Subject,
         permissions: &Permissions,
@@ -222,13 +222,13 @@ impl<'a> Lane<'a> {
         let api = ApiServer::start(tools, folder, etcd, &options).await?;
         let folder = api.home().to_owned();
         let legacy_tags = permissions.role().is_some_and(|role| role.legacy_tags);
-        let ground = Ground::start(tools, &folder, legacy_tags).await?;
-        let cluster = Cluster::start(api.client(&User::admin(), "parity").await?, &ground).await?;
+        let environment = Environment::start(tools, &folder, legacy_tags).await?;
+        let cluster = Cluster::start(api.client(&User::admin(), "parity").await?, &environment).await?;
         Ok(Self {
             subject,
             permissions: permissions.clone(),
             tools,
-            ground,
+            environment,
             cluster,
             folder,
             kubeconfig: api.kubeconfig(&User::admin())?,
@@ -248,27 +248,27 @@ impl<'a> Lane<'a> {
             self.tools,
             &folder,
             &self.kubeconfig,
-            &self.ground,
+            &self.environment,
             &first.config,
         )?;
         let running = Running {
             process: started.0,
             caller: started.1,
         };
-        let clean = self.ground.prepare(&Aws::default()).await?;
+        let clean = self.environment.prepare(&Aws::default()).await?;
         let policy = self.permissions.role().map(|role| Arc::clone(&role.policy));
-        self.ground.proxy.set_policy(policy);
+        self.environment.proxy.set_policy(policy);
         if !matches!(self.permissions, Permissions::Lacking(_)) {
             self.warm_up(&running).await.context("the first Service of a manager")?;
         }
-        self.ground.clear(clean).await?;
+        self.environment.clear(clean).await?;
         for case in cases {
             match self.case(&running, case).await {
                 Ok(outcome) => drop(ran.outcomes.insert(case.name.clone(), outcome)),
                 Err(error) => ran.failed.push(format!("case {}: {error:#}", case.name)),
             }
         }
-        self.ground.proxy.set_policy(None);
+        self.environment.proxy.set_policy(None);
         running.process.stop(Duration::from_secs(5)).await?;
         Ok(())
     }
@@ -282,7 +282,7 @@ impl<'a> Lane<'a> {
         let mut deleted = false;
         loop {
             running.alive()?;
-            match service.state(&self.ground.names).await? {
+            match service.state(&self.environment.names).await? {
                 None => break,
                 Some(state) if !deleted && !state.ingress.is_empty() => {
                     service.delete().await?;
@@ -296,8 +296,8 @@ impl<'a> Lane<'a> {
     }
 
     async fn case(&self, running: &Running, case: &Case) -> Result<Vec<Outcome>> {
-        let prepared = self.ground.prepare(&case.aws).await?;
-        self.cluster.change(&case.nodes, &self.ground).await?;
+        let prepared = self.environment.prepare(&case.aws).await?;
+        self.cluster.change(&case.nodes, &self.environment).await?;
         let done = match self.begin(case, &prepared).await {
             Ok((mut progress, mark)) => {
                 let done = self.steps(running, &mut progress, mark).await;
@@ -307,9 +307,9 @@ impl<'a> Lane<'a> {
             Err(error) => Err(error),
         };
         let changes: Vec<&Nodes> = case.steps.iter().map(|step| &step.nodes).chain([&case.nodes]).collect();
-        self.cluster.restore(&changes, &self.ground).await?;
+        self.cluster.restore(&changes, &self.environment).await?;
         tokio::time::sleep(QUIET).await;
-        self.ground.clear(prepared).await?;
+        self.environment.clear(prepared).await?;
         done
     }
 
@@ -317,7 +317,7 @@ impl<'a> Lane<'a> {
     async fn begin<'c>(&self, case: &'c Case, prepared: &environment::Case) -> Result<(Progress<'c>, u64)> {
         let mut names = prepared.names.clone();
         let before = self.account(case, &mut names).await?;
-        let mark = self.ground.proxy.mark();
+        let mark = self.environment.proxy.mark();
         let manifest = names.resolve(&case.manifest());
         let service = self.cluster.create(&manifest).await?;
         names.learn_service(CLUSTER_NAME, &service.namespace, service.name(), &service.uid);
@@ -338,9 +338,9 @@ impl<'a> Lane<'a> {
         let case = progress.case;
         for (step, label) in case.steps.iter().zip(case.labels()).skip(1) {
             for call in &step.calls {
-                self.ground.by_hand(call, &progress.names).await?;
+                self.environment.by_hand(call, &progress.names).await?;
             }
-            let mark = self.ground.proxy.mark();
+            let mark = self.environment.proxy.mark();
             let performed = self.perform(step, progress).await;
             performed.with_context(|| format!("step {label}"))?;
             self.settle(running, progress, mark).await?;
@@ -356,7 +356,7 @@ impl<'a> Lane<'a> {
                 let patch = progress.names.resolve(&step.patch);
                 progress.service.update(&patch).await
             }
-            Action::Nodes => self.cluster.change(&step.nodes, &self.ground).await,
+            Action::Nodes => self.cluster.change(&step.nodes, &self.environment).await,
             Action::Delete => progress.service.delete().await,
         }
     }
@@ -384,7 +384,7 @@ impl<'a> Lane<'a> {
         loop {
             tokio::time::sleep(LOOK).await;
             running.alive()?;
-            let calls = running.calls(self.ground.proxy.calls_since(mark));
+            let calls = running.calls(self.environment.proxy.calls_since(mark));
             let said = progress.service.said().await?;
             let state = progress.service.state(&progress.names).await?;
             let busy = calls.iter().any(|call| call.outcome.is_none());
@@ -435,7 +435,7 @@ impl<'a> Lane<'a> {
 
     /// The account, without the tag that only some roles need.
     async fn account(&self, case: &Case, names: &mut Names) -> Result<Account> {
-        let account = account::read(&self.ground.proxy, names).await?;
+        let account = account::read(&self.environment.proxy, names).await?;
         let legacy_tags = self.permissions.role().is_some_and(|role| role.legacy_tags);
         if !legacy_tags || case.config.contains_key(manager::LEGACY_TAG_KEY) {
             return Ok(account);
@@ -531,10 +531,10 @@ fn named(events: Vec<Event>, names: &Names) -> Vec<Event> {
 #[cfg(test)]
 mod tests {
     use super::super::case::Case;
-    use super::{LANES, lanes};
+    use super::{WORKERS, workers};
 
     #[test]
-    fn every_case_is_in_one_lane_with_others_of_its_cloud_config() {
+    fn every_case_is_in_one_worker_with_others_of_its_cloud_config() {
         let case = |number: usize, config: &str| -> Case {
             let text = format!("about: a\nservice: {{}}\nconfig: {config}\n");
             let mut case: Case = serde_saphyr::from_str(&text).expect("a case");
@@ -543,9 +543,9 @@ mod tests {
         };
         let config = |number: usize| if number.is_multiple_of(10) { "{VPC: a}" } else { "{}" };
         let cases: Vec<Case> = (0..60).map(|number| case(number, config(number))).collect();
-        let lanes = lanes(&cases);
-        assert_eq!(lanes.len(), LANES);
-        let mut names: Vec<&str> = lanes
+        let workers = workers(&cases);
+        assert_eq!(workers.len(), WORKERS);
+        let mut names: Vec<&str> = workers
             .iter()
             .flatten()
             .flatten()
@@ -555,8 +555,8 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), 60);
         let alike = |group: &Vec<Case>| group.iter().all(|case| case.config == group[0].config);
-        assert!(lanes.iter().flatten().all(alike));
-        let sizes: Vec<usize> = lanes.iter().map(|lane| lane.iter().map(Vec::len).sum()).collect();
+        assert!(workers.iter().flatten().all(alike));
+        let sizes: Vec<usize> = workers.iter().map(|worker| worker.iter().map(Vec::len).sum()).collect();
         assert!(sizes.iter().all(|size| (14..=26).contains(size)), "{sizes:?}");
     }
 }

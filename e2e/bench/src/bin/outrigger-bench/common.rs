@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use outrigger_bench::manager::candidate::Programs;
-use outrigger_bench::manager::cluster::Ground;
+use outrigger_bench::manager::cluster::Cluster;
 use outrigger_bench::report;
 use outrigger_cluster_harness::tools::{Tool, Tools};
 
@@ -50,11 +50,11 @@ pub(super) fn run(
 
 /// The real components.
 pub(super) async fn tools() -> Result<Tools> {
-    let [etcd, api_server] = Ground::TOOLS;
+    let [etcd, api_server] = Cluster::TOOLS;
     Ok(Tools::load(&[etcd, api_server, Tool::MotoPython, Tool::AwsCloudControllerManager]).await?)
 }
 
-/// Who competes.
+/// The candidates.
 pub(super) fn programs(tools: &Tools) -> Result<Programs> {
     Ok(Programs {
         ours: own_program("outrigger-manager")?,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use outrigger_bench::manager::candidate::Contender;
+use outrigger_bench::manager::candidate::Candidate;
 use outrigger_bench::manager::report;
 use outrigger_bench::manager::result::Results;
 use outrigger_bench::manager::scenarios::{Bench, Extent};
@@ -32,7 +32,7 @@ fn wish(arguments: &[String]) -> Result<Wish> {
             ("--quick", "") => {}
             ("--full", "") => wish.extent.full = true,
             ("--no-steady", "") => wish.extent.steady = None,
-            ("--by", list) => wish.extent.contenders = contenders(list).with_context(|| option.clone())?,
+            ("--by", list) => wish.extent.candidates = candidates(list).with_context(|| option.clone())?,
             ("--keep", "") => wish.keeping.logs = true,
             ("--nodes", list) => wish.extent.sizes = sizes(list).with_context(|| option.clone())?,
             ("--limited", list) => wish.extent.limited = sizes(list).with_context(|| option.clone())?,
@@ -44,12 +44,12 @@ fn wish(arguments: &[String]) -> Result<Wish> {
 }
 
 /// Who takes part.
-pub(super) fn contenders(list: &str) -> Result<Vec<Contender>> {
+pub(super) fn candidates(list: &str) -> Result<Vec<Candidate>> {
     list.split(',')
         .map(|name| match name {
-            "outrigger" => Ok(Contender::Outrigger),
-            "incumbent" => Ok(Contender::Incumbent),
-            "tuned" => Ok(Contender::Tuned),
+            "outrigger" => Ok(Candidate::Outrigger),
+            "incumbent" => Ok(Candidate::Incumbent),
+            "tuned" => Ok(Candidate::Tuned),
             _ => bail!("{name:?} is none of outrigger, incumbent, tuned"),
         })
         .collect()

@@ -39,7 +39,7 @@ fn wish(arguments: &[String]) -> Result<Wish> {
             ("--services", count) => wish.extent = wish.extent.with_services(number(count, option)?),
             ("--new", count) => wish.extent.new = number(count, option)?,
             ("--by", list) => {
-                wish.extent.contenders = super::manager::contenders(list).with_context(|| option.clone())?
+                wish.extent.candidates = super::manager::candidates(list).with_context(|| option.clone())?
             }
             ("--write", file) if !file.is_empty() => wish.keeping.document = Some(PathBuf::from(file)),
             _ => bail!("{option:?}; usage: {USAGE}"),

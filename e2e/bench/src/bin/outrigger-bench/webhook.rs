@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use outrigger_bench::environment::Ground;
+use outrigger_bench::environment::Environment;
 use outrigger_bench::placement::Placement;
 use outrigger_bench::report;
 use outrigger_bench::review::Reviews;
-use outrigger_bench::server::Contender;
+use outrigger_bench::server::Candidate;
 use outrigger_bench::webhook::{Extent, Match};
 use outrigger_cluster_harness::tools::{Tool, Tools};
 
@@ -70,16 +70,16 @@ pub(super) fn run(arguments: &[String]) -> Result<bool> {
 }
 
 async fn measure(wish: &Wish, placement: Placement, folder: &Path) -> Result<outrigger_bench::results::Samples> {
-    let [etcd, api_server] = Ground::TOOLS;
+    let [etcd, api_server] = Environment::TOOLS;
     let tools = Tools::load(&[etcd, api_server, Tool::WebhookGo]).await?;
     common::say("starting etcd and kube-apiserver");
     let ours = common::own_program("outrigger-webhook")?;
     let both = Match {
         programs: [
-            (Contender::Outrigger, ours),
-            (Contender::Go, tools.path(Tool::WebhookGo)?.to_owned()),
+            (Candidate::Outrigger, ours),
+            (Candidate::Go, tools.path(Tool::WebhookGo)?.to_owned()),
         ],
-        ground: Ground::build(&tools, folder, RANGE).await?,
+        environment: Environment::build(&tools, folder, RANGE).await?,
         placement,
         reviews: Reviews::default(),
     };

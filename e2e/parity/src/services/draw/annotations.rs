@@ -1,6 +1,6 @@
 //! Annotations and values for them: what is usual, and what people write by mistake.
 
-use super::rng::Dice;
+use super::rng::Rng;
 
 /// What all annotations of AWS load balancers begin with.
 pub(super) const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";
@@ -28,11 +28,11 @@ impl Known {
     }
 
     /// A value, and whether it is a good one.
-    pub(super) fn value(&self, dice: &mut Dice, odd: usize) -> (&'static str, bool) {
-        if !self.odd.is_empty() && dice.chance(odd) {
-            return (dice.pick(self.odd), false);
+    pub(super) fn value(&self, rng: &mut Rng, odd: usize) -> (&'static str, bool) {
+        if !self.odd.is_empty() && rng.chance(odd) {
+            return (rng.pick(self.odd), false);
         }
-        (dice.pick(self.good), true)
+        (rng.pick(self.good), true)
     }
 }
 
@@ -282,24 +282,24 @@ pub(super) const SETS: [&[&str]; 7] = [
 ];
 
 /// Annotations without their prefix that go together, or any.
-pub(super) fn drawn(dice: &mut Dice, is_network: bool, odd: usize) -> (Vec<(&'static str, &'static str)>, bool) {
+pub(super) fn drawn(rng: &mut Rng, is_network: bool, odd: usize) -> (Vec<(&'static str, &'static str)>, bool) {
     let mut suffixes: Vec<&'static str> = Vec::new();
-    if dice.chance(60) {
-        suffixes.extend(dice.pick(&SETS));
-        let fewer = dice.below(suffixes.len()) + 1;
-        suffixes = dice.some(&suffixes, fewer.max(2));
+    if rng.chance(60) {
+        suffixes.extend(rng.pick(&SETS));
+        let fewer = rng.below(suffixes.len()) + 1;
+        suffixes = rng.some(&suffixes, fewer.max(2));
     }
-    for _ in 0..dice.below(4) {
-        suffixes.extend(KNOWN.get(dice.below(KNOWN.len())).map(|known| known.suffix));
+    for _ in 0..rng.below(4) {
+        suffixes.extend(KNOWN.get(rng.below(KNOWN.len())).map(|known| known.suffix));
     }
     let mut values: Vec<(&'static str, &'static str)> = Vec::new();
     let mut good = true;
     for known in KNOWN.iter().filter(|known| suffixes.contains(&known.suffix)) {
         // Now and then one that is for the other kind, which is ignored or refused.
-        if !known.is_for(is_network) && (odd == 0 || !dice.chance(20)) {
+        if !known.is_for(is_network) && (odd == 0 || !rng.chance(20)) {
             continue;
         }
-        let (value, is_good) = known.value(dice, odd);
+        let (value, is_good) = known.value(rng, odd);
         good &= is_good && known.is_for(is_network);
         values.push((known.suffix, value));
     }

@@ -2,22 +2,22 @@
 
 use serde_json::{Value, json};
 
-use super::rng::Dice;
+use super::rng::Rng;
 use super::service::{Draft, Port};
 
 /// A step with a call by hand that AWS takes, as the Service is as drawn and all went well.
-pub(super) fn drawn(dice: &mut Dice, draft: &Draft) -> Option<Value> {
-    let port = draft.ports.get(dice.below(draft.ports.len()))?;
+pub(super) fn drawn(rng: &mut Rng, draft: &Draft) -> Option<Value> {
+    let port = draft.ports.get(rng.below(draft.ports.len()))?;
     let call = if draft.network {
-        network(dice, port)
+        network(rng, port)
     } else {
-        classic(dice, port)
+        classic(rng, port)
     };
     Some(json!({"do": "no-op", "calls": [call]}))
 }
 
-fn classic(dice: &mut Dice, port: &Port) -> Value {
-    let (action, mut parameters) = match dice.below(4) {
+fn classic(rng: &mut Rng, port: &Port) -> Value {
+    let (action, mut parameters) = match rng.below(4) {
         0 => (
             "DeleteLoadBalancerListeners",
             json!({"LoadBalancerPorts.member.1": port.port.to_string()}),
@@ -39,9 +39,9 @@ fn classic(dice: &mut Dice, port: &Port) -> Value {
     json!({"service": "elb", "action": action, "parameters": parameters})
 }
 
-fn network(dice: &mut Dice, port: &Port) -> Value {
+fn network(rng: &mut Rng, port: &Port) -> Value {
     let balancer = "<nlb <lb>>";
-    let (action, parameters) = match dice.below(3) {
+    let (action, parameters) = match rng.below(3) {
         0 => (
             "DeleteListener",
             json!({"ListenerArn": format!("<listener {}>", port.port)}),

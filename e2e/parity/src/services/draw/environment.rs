@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::rng::Dice;
+use super::rng::Rng;
 
 const CLUSTER: &str = "kubernetes.io/cluster/parity";
 
 /// Keys of the cloud config. Few sets, as cases of one set share a manager.
-pub(super) fn config(dice: &mut Dice) -> Value {
-    match dice.below(100) {
+pub(super) fn config(rng: &mut Rng) -> Value {
+    match rng.below(100) {
         0..58 => json!({}),
         58..74 => json!({"NLBSecurityGroupMode": "Managed"}),
         74..81 => json!({"DisableSecurityGroupIngress": "true"}),
@@ -26,18 +26,18 @@ pub(super) fn config(dice: &mut Dice) -> Value {
 }
 
 /// Subnets, groups, addresses and tags. `text` is all else of the case, which may name some of them.
-pub(super) fn aws(dice: &mut Dice, text: &str) -> Value {
+pub(super) fn aws(rng: &mut Rng, text: &str) -> Value {
     let mut aws = Map::new();
-    if dice.chance(25) {
+    if rng.chance(25) {
         let names = [("c1", "us-east-1c"), ("c2", "us-east-1c"), ("d", "us-east-1d")];
-        let count = dice.below(3) + 1;
+        let count = rng.below(3) + 1;
         let subnet =
-            |(name, zone)| json!({"name": name, "zone": zone, "tags": subnet_tags(dice), "private": dice.chance(30)});
+            |(name, zone)| json!({"name": name, "zone": zone, "tags": subnet_tags(rng), "private": rng.chance(30)});
         let subnets = names.into_iter().take(count).map(subnet).collect::<Vec<_>>();
         aws.insert("subnets".into(), json!(subnets));
     }
     if text.contains("<sg:extra>") {
-        let tags = match dice.below(10) {
+        let tags = match rng.below(10) {
             0 => json!({CLUSTER: "shared"}),
             1 => json!({CLUSTER: "owned"}),
             2 => json!({"kubernetes.io/cluster/other": "owned"}),
@@ -48,18 +48,18 @@ pub(super) fn aws(dice: &mut Dice, text: &str) -> Value {
     if text.contains("<eip-") {
         aws.insert("addresses".into(), json!(["eip-1", "eip-2"]));
     }
-    if dice.chance(8) {
-        let subnet = dice.pick(&["subnet-a", "subnet-b"]);
-        aws.insert("tags".into(), json!({subnet: subnet_tags(dice)}));
-    } else if dice.chance(3) {
+    if rng.chance(8) {
+        let subnet = rng.pick(&["subnet-a", "subnet-b"]);
+        aws.insert("tags".into(), json!({subnet: subnet_tags(rng)}));
+    } else if rng.chance(3) {
         // The only group of each Node, which is taken without a tag too.
         aws.insert("tags".into(), json!({"sg:parity-nodes": {CLUSTER: null}}));
     }
     Value::Object(aws)
 }
 
-fn subnet_tags(dice: &mut Dice) -> Value {
-    match dice.below(8) {
+fn subnet_tags(rng: &mut Rng) -> Value {
+    match rng.below(8) {
         0 => json!({"kubernetes.io/role/elb": "1"}),
         1 => json!({"kubernetes.io/role/internal-elb": ""}),
         2 => json!({CLUSTER: "owned"}),

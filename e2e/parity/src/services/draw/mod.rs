@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use nodes::Crowd;
-use rng::Dice;
+use rng::Rng;
 use service::Draft;
 
 /// Writes so many cases into the folder, and makes it where there is none.
@@ -38,18 +38,18 @@ pub fn draw(seed: u64, count: usize, folder: &Path) -> Result<()> {
 
 /// One case: what stands in its file.
 fn case(seed: u64, number: usize) -> Value {
-    let mut dice = Dice::new(seed, number);
-    let config = environment::config(&mut dice);
-    let mut draft = Draft::drawn(&mut dice);
+    let mut rng = Rng::new(seed, number);
+    let config = environment::config(&mut rng);
+    let mut draft = Draft::drawn(&mut rng);
     let service = draft.manifest();
     let plain = config == json!({});
     let mut crowd = Crowd::default();
     // Labels that a later step asks for are there from the beginning.
-    let labels = if dice.chance(30) { "role" } else { "" };
-    let nodes = nodes::before(&mut dice, &format!("{service}{labels}"), &mut crowd);
-    let steps = steps::drawn(&mut dice, &mut draft, plain, &mut crowd);
+    let labels = if rng.chance(30) { "role" } else { "" };
+    let nodes = nodes::before(&mut rng, &format!("{service}{labels}"), &mut crowd);
+    let steps = steps::drawn(&mut rng, &mut draft, plain, &mut crowd);
     let text = format!("{service}{}", json!(steps));
-    let aws = environment::aws(&mut dice, &text);
+    let aws = environment::aws(&mut rng, &text);
     json!({
         "about": format!("Drawn at random: seed {seed}, number {number}."),
         "config": config,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::rng::Dice;
+use super::rng::Rng;
 
 pub(super) const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 pub(super) const AUTOSCALER: &str = "ToBeDeletedByClusterAutoscaler";
@@ -22,25 +22,25 @@ pub(super) struct Crowd {
 }
 
 /// Nodes before the Service is made. `text` is all else of the case, which may ask for labels.
-pub(super) fn before(dice: &mut Dice, text: &str, crowd: &mut Crowd) -> Value {
+pub(super) fn before(rng: &mut Rng, text: &str, crowd: &mut Crowd) -> Value {
     let mut patch = Map::new();
     if text.contains("role") {
         patch.insert("node-1".into(), labelled(&json!({"role": "edge"})));
         patch.insert("node-2".into(), labelled(&json!({"role": "edge", "tier": "x"})));
     }
-    if dice.chance(10) {
-        patch.insert("node-3".into(), excluded(dice));
+    if rng.chance(10) {
+        patch.insert("node-3".into(), excluded(rng));
     }
-    if dice.chance(4) {
+    if rng.chance(4) {
         patch.insert("node-4".into(), tainted(true));
     }
-    if dice.chance(6) {
+    if rng.chance(6) {
         crowd.unready = true;
-        patch.insert("node-5".into(), ready(dice.pick(&["False", "Unknown"])));
+        patch.insert("node-5".into(), ready(rng.pick(&["False", "Unknown"])));
     }
     let mut nodes = json!({"patch": patch});
-    if dice.chance(4) {
-        let other = dice.pick(&WITHOUT_INSTANCE);
+    if rng.chance(4) {
+        let other = rng.pick(&WITHOUT_INSTANCE);
         crowd.other = Some(other);
         nodes["add"] = json!([other]);
     }
@@ -48,8 +48,8 @@ pub(super) fn before(dice: &mut Dice, text: &str, crowd: &mut Crowd) -> Value {
 }
 
 /// A step in which one Node comes, goes, or changes, or an instance stops or starts.
-pub(super) fn step(dice: &mut Dice, crowd: &mut Crowd) -> Value {
-    let change = match dice.below(16) {
+pub(super) fn step(rng: &mut Rng, crowd: &mut Crowd) -> Value {
+    let change = match rng.below(16) {
         0 | 1 if !crowd.extra => {
             crowd.extra = true;
             json!({"add": ["node-7"]})
@@ -58,7 +58,7 @@ pub(super) fn step(dice: &mut Dice, crowd: &mut Crowd) -> Value {
             crowd.extra = false;
             json!({"remove": ["node-7"]})
         }
-        2 | 3 => without_instance(dice, crowd),
+        2 | 3 => without_instance(rng, crowd),
         4 | 5 => {
             crowd.unready = !crowd.unready;
             let status = if crowd.unready { "False" } else { "True" };
@@ -69,7 +69,7 @@ pub(super) fn step(dice: &mut Dice, crowd: &mut Crowd) -> Value {
             json!({"patch": {"node-4": tainted(crowd.tainted)}})
         }
         7 | 8 => return stopped(crowd),
-        9 | 10 => json!({"patch": {"node-6": excluded(dice)}}),
+        9 | 10 => json!({"patch": {"node-6": excluded(rng)}}),
         11 => json!({"patch": {"node-3": labelled(&json!({EXCLUDE: null}))}}),
         12 => json!({"patch": {"node-1": labelled(&json!({"role": null}))}}),
         13 => json!({"patch": {"node-2": labelled(&json!({"tier": null, "role": "core"}))}}),
@@ -79,18 +79,18 @@ pub(super) fn step(dice: &mut Dice, crowd: &mut Crowd) -> Value {
 }
 
 /// A Node that is no instance comes, goes, or turns out to be one.
-fn without_instance(dice: &mut Dice, crowd: &mut Crowd) -> Value {
+fn without_instance(rng: &mut Rng, crowd: &mut Crowd) -> Value {
     let Some(other) = crowd.other else {
-        let other = dice.pick(&WITHOUT_INSTANCE);
+        let other = rng.pick(&WITHOUT_INSTANCE);
         crowd.other = Some(other);
         return json!({"add": [other]});
     };
-    if other == "bare-1" && !crowd.extra && dice.chance(50) {
+    if other == "bare-1" && !crowd.extra && rng.chance(50) {
         crowd.extra = true; // its instance is taken
         return json!({"patch": {other: {"spec": {"providerID": "aws:///us-east-1a/<node-7>"}}}});
     }
     if crowd.extra {
-        return json!({"patch": {"node-6": excluded(dice)}});
+        return json!({"patch": {"node-6": excluded(rng)}});
     }
     crowd.other = None;
     json!({"remove": [other]})
@@ -109,8 +109,8 @@ fn stopped(crowd: &mut Crowd) -> Value {
 }
 
 /// A Node with the label that may keep it out.
-fn excluded(dice: &mut Dice) -> Value {
-    labelled(&json!({EXCLUDE: dice.pick(&["true", "false", "", "yes", "0"])}))
+fn excluded(rng: &mut Rng) -> Value {
+    labelled(&json!({EXCLUDE: rng.pick(&["true", "false", "", "yes", "0"])}))
 }
 
 fn labelled(labels: &Value) -> Value {

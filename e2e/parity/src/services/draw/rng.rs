@@ -2,15 +2,15 @@
 
 /// A source of numbers.
 #[derive(Debug, Clone)]
-pub(super) struct Dice(u64);
+pub(super) struct Rng(u64);
 
-impl Dice {
-    /// The `number`-th case of `seed` has dice of its own, so that a case stays as it is when more are asked for.
+impl Rng {
+    /// The `number`-th case of `seed` has rng of its own, so that a case stays as it is when more are asked for.
     pub(super) fn new(seed: u64, number: usize) -> Self {
         let number = u64::try_from(number).unwrap_or(u64::MAX);
-        let mut dice = Self(seed.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(number));
-        dice.next();
-        dice
+        let mut rng = Self(seed.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(number));
+        rng.next();
+        rng
     }
 
     fn next(&mut self) -> u64 {
@@ -50,13 +50,13 @@ impl Dice {
 
 #[cfg(test)]
 mod tests {
-    use super::Dice;
+    use super::Rng;
 
     #[test]
     fn every_number_comes_and_every_seed_and_case_has_its_own() {
         let drawn = |seed, number| -> Vec<usize> {
-            let mut dice = Dice::new(seed, number);
-            (0..50).map(|_| dice.below(6)).collect()
+            let mut rng = Rng::new(seed, number);
+            (0..50).map(|_| rng.below(6)).collect()
         };
         assert_eq!(drawn(1, 1), drawn(1, 1));
         assert_ne!(drawn(1, 1), drawn(1, 2));
@@ -64,6 +64,6 @@ mod tests {
         for side in 0..6 {
             assert!(drawn(1, 1).contains(&side), "{side}");
         }
-        assert_eq!(Dice::new(1, 1).some(&[1, 2, 3], 9).len(), 3);
+        assert_eq!(Rng::new(1, 1).some(&[1, 2, 3], 9).len(), 3);
     }
 }

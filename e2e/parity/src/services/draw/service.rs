@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::annotations::{self, PREFIX, TYPE};
-use super::rng::Dice;
+use super::rng::Rng;
 
 /// Protocols of ports; AWS has no load balancer for the third.
 pub(super) const TCP: &str = "TCP";
@@ -75,59 +75,59 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn drawn(dice: &mut Dice) -> Self {
-        let network = dice.chance(50);
+    pub(super) fn drawn(rng: &mut Rng) -> Self {
+        let network = rng.chance(50);
         let mut draft = Self {
             network,
             annotations: BTreeMap::new(),
             ports: Vec::new(),
             ranges: Vec::new(),
-            local: dice.chance(15),
+            local: rng.chance(15),
             sticky: false,
             addressed: false,
-            kept: dice.chance(5),
-            class: dice.chance(2),
-            odd: dice.chance(35),
+            kept: rng.chance(5),
+            class: rng.chance(2),
+            odd: rng.chance(35),
             good: true,
             wanted: true,
         };
-        draft.kind(dice);
-        draft.annotate(dice);
-        for _ in 0..dice.pick(&[1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5]) {
-            draft.port(dice);
+        draft.kind(rng);
+        draft.annotate(rng);
+        for _ in 0..rng.pick(&[1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5]) {
+            draft.port(rng);
         }
-        let udp = network && dice.chance(25);
+        let udp = network && rng.chance(25);
         for port in &mut draft.ports {
             port.protocol = if udp { UDP } else { TCP };
         }
-        if draft.odd && dice.chance(8) {
-            draft.mix(dice);
+        if draft.odd && rng.chance(8) {
+            draft.mix(rng);
         }
-        if draft.odd && dice.chance(6) {
+        if draft.odd && rng.chance(6) {
             draft.sticky = true;
             draft.good = false;
         }
-        if draft.odd && dice.chance(4) {
+        if draft.odd && rng.chance(4) {
             draft.addressed = true;
             draft.good = false;
         }
-        if draft.ports.len() > 1 && dice.chance(5) {
+        if draft.ports.len() > 1 && rng.chance(5) {
             draft.ports[0].node_port = 0;
             draft.good = false;
         }
-        if dice.chance(30) {
-            draft.ranged(dice);
+        if rng.chance(30) {
+            draft.ranged(rng);
         }
         draft.good &= !draft.class;
         draft
     }
 
     /// Ports of different protocols, one of them on the same number as another.
-    fn mix(&mut self, dice: &mut Dice) {
+    fn mix(&mut self, rng: &mut Rng) {
         self.good = false;
         let first = self.ports[0];
         let other = if first.protocol == UDP { TCP } else { UDP };
-        match dice.below(3) {
+        match rng.below(3) {
             1 => self.ports[0].protocol = SCTP,
             2 if self.ports.len() < MOST_PORTS => self.ports.push(Port {
                 name: "again",
@@ -158,11 +158,11 @@ impl Draft {
     }
 
     /// The annotation of the kind, as it is now.
-    pub(super) fn kind(&mut self, dice: &mut Dice) {
+    pub(super) fn kind(&mut self, rng: &mut Rng) {
         let value = match (self.network, self.odd) {
             (true, _) => "nlb",
-            (false, true) => dice.pick(&["", "elb", "NLB", "nlb ", "external", "nlb-ip", "none", "none", "none"]),
-            (false, false) => dice.pick(&["none", "none", "none", "elb"]),
+            (false, true) => rng.pick(&["", "elb", "NLB", "nlb ", "external", "nlb-ip", "none", "none", "none"]),
+            (false, false) => rng.pick(&["none", "none", "none", "elb"]),
         };
         self.good &= !["external", "nlb-ip"].contains(&value);
         let key = format!("{PREFIX}{TYPE}");
@@ -174,8 +174,8 @@ impl Draft {
     }
 
     /// More annotations, or other values.
-    pub(super) fn annotate(&mut self, dice: &mut Dice) {
-        let (drawn, good) = annotations::drawn(dice, self.network, self.odd_percent());
+    pub(super) fn annotate(&mut self, rng: &mut Rng) {
+        let (drawn, good) = annotations::drawn(rng, self.network, self.odd_percent());
         for (suffix, value) in drawn {
             self.annotations.insert(format!("{PREFIX}{suffix}"), value.to_owned());
             self.good &= !NEED_A_NUMBER.contains(&suffix);
@@ -184,11 +184,11 @@ impl Draft {
     }
 
     /// One port more, if there is room.
-    pub(super) fn port(&mut self, dice: &mut Dice) {
+    pub(super) fn port(&mut self, rng: &mut Rng) {
         let free = |(port, _): &&(u16, &str)| self.ports.iter().all(|there| there.port != *port);
         let free: Vec<(u16, &'static str)> = PORTS.iter().filter(free).copied().collect();
-        let (port, name) = dice.pick(&free);
-        let node_port = self.free_node_port(dice);
+        let (port, name) = rng.pick(&free);
+        let node_port = self.free_node_port(rng);
         let protocol = self.ports.first().map_or(TCP, |first| first.protocol);
         if self.ports.len() < MOST_PORTS && port != 0 && node_port != 0 {
             self.ports.push(Port {
@@ -201,28 +201,28 @@ impl Draft {
     }
 
     /// A node port that no port has; 0 if there is none.
-    pub(super) fn free_node_port(&self, dice: &mut Dice) -> u16 {
+    pub(super) fn free_node_port(&self, rng: &mut Rng) -> u16 {
         let free = |node_port: &&u16| self.ports.iter().all(|there| there.node_port != **node_port);
         let free: Vec<u16> = NODE_PORTS.iter().filter(free).copied().collect();
-        dice.pick(&free)
+        rng.pick(&free)
     }
 
     /// Other client networks: in the field, in the annotation, or in both.
-    pub(super) fn ranged(&mut self, dice: &mut Dice) {
-        let count = dice.pick(&[1, 1, 2, 3, 6]);
-        self.ranges = dice.some(&NETWORKS, count).into_iter().map(str::to_owned).collect();
-        if dice.chance(8) {
-            let many = dice.pick(&[12, 30, 70]); // a group has room for 60 rules
+    pub(super) fn ranged(&mut self, rng: &mut Rng) {
+        let count = rng.pick(&[1, 1, 2, 3, 6]);
+        self.ranges = rng.some(&NETWORKS, count).into_iter().map(str::to_owned).collect();
+        if rng.chance(8) {
+            let many = rng.pick(&[12, 30, 70]); // a group has room for 60 rules
             self.ranges = (0..many).map(|number| format!("10.{number}.0.0/16")).collect();
         }
-        if self.odd && dice.chance(8) {
+        if self.odd && rng.chance(8) {
             self.ranges.push("2001:db8::/32".to_owned());
             self.good = false;
         }
-        if dice.chance(30) {
-            let annotation = dice.pick(&["10.0.0.0/8", "192.0.2.0/24, 198.51.100.0/24", " ", " 10.0.0.0/8 ", ""]);
+        if rng.chance(30) {
+            let annotation = rng.pick(&["10.0.0.0/8", "192.0.2.0/24, 198.51.100.0/24", " ", " 10.0.0.0/8 ", ""]);
             self.annotations.insert(RANGES.to_owned(), annotation.to_owned());
-            if dice.chance(70) {
+            if rng.chance(70) {
                 self.ranges.clear();
             }
         }

@@ -5,19 +5,19 @@ use serde_json::{Value, json};
 use super::annotations::{PREFIX, TYPE};
 use super::drift;
 use super::nodes::{self, Crowd};
-use super::rng::Dice;
+use super::rng::Rng;
 use super::service::{Draft, RANGES, TCP, UDP};
 
 /// The steps: from its creation to its deletion.
-pub(super) fn drawn(dice: &mut Dice, draft: &mut Draft, plain: bool, crowd: &mut Crowd) -> Vec<Value> {
+pub(super) fn drawn(rng: &mut Rng, draft: &mut Draft, plain: bool, crowd: &mut Crowd) -> Vec<Value> {
     let mut steps = vec![json!({"do": "create"})];
-    for _ in 0..=dice.below(4) {
-        let step = match dice.below(100) {
-            0..66 => update(dice, draft),
+    for _ in 0..=rng.below(4) {
+        let step = match rng.below(100) {
+            0..66 => update(rng, draft),
             66..74 => Some(json!({"do": "no-op"})),
-            74..90 => Some(nodes::step(dice, crowd)),
-            _ if plain && draft.good && draft.wanted && !crowd.ever_stopped => drift::drawn(dice, draft),
-            _ => update(dice, draft),
+            74..90 => Some(nodes::step(rng, crowd)),
+            _ if plain && draft.good && draft.wanted && !crowd.ever_stopped => drift::drawn(rng, draft),
+            _ => update(rng, draft),
         };
         steps.extend(step);
     }
@@ -26,10 +26,10 @@ pub(super) fn drawn(dice: &mut Dice, draft: &mut Draft, plain: bool, crowd: &mut
 }
 
 /// A change of the Service; none where what was drawn changes nothing.
-fn update(dice: &mut Dice, draft: &mut Draft) -> Option<Value> {
+fn update(rng: &mut Rng, draft: &mut Draft) -> Option<Value> {
     let before = draft.clone();
-    for _ in 0..dice.pick(&[1, 1, 1, 2, 3]) {
-        change(dice, draft);
+    for _ in 0..rng.pick(&[1, 1, 1, 2, 3]) {
+        change(rng, draft);
         draft.without_doubles();
     }
     let patch = draft.patch(&before);
@@ -37,22 +37,22 @@ fn update(dice: &mut Dice, draft: &mut Draft) -> Option<Value> {
     changed.then(|| json!({"do": "update", "patch": patch}))
 }
 
-fn change(dice: &mut Dice, draft: &mut Draft) {
+fn change(rng: &mut Rng, draft: &mut Draft) {
     if !draft.wanted {
-        draft.wanted = dice.chance(80);
+        draft.wanted = rng.chance(80);
         return;
     }
-    match dice.below(100) {
-        0..35 => ports(dice, draft),
-        35..60 => draft.annotate(dice),
+    match rng.below(100) {
+        0..35 => ports(rng, draft),
+        35..60 => draft.annotate(rng),
         60..70 => {
             let kind = format!("{PREFIX}{TYPE}");
             let keys: Vec<&String> = draft.annotations.keys().filter(|key| **key != kind).collect();
-            if let Some(key) = dice.some(&keys, 1).first().map(|key| (*key).clone()) {
+            if let Some(key) = rng.some(&keys, 1).first().map(|key| (*key).clone()) {
                 draft.annotations.remove(&key);
             }
         }
-        70..80 => draft.ranged(dice),
+        70..80 => draft.ranged(rng),
         80..84 => draft.ranges.clear(),
         84..91 => draft.local = !draft.local,
         91 if draft.odd => draft.sticky = !draft.sticky,
@@ -60,24 +60,24 @@ fn change(dice: &mut Dice, draft: &mut Draft) {
         93..95 if draft.odd => {
             draft.network = !draft.network;
             draft.good = false;
-            draft.kind(dice);
+            draft.kind(rng);
         }
         95..100 => {
             draft.wanted = false;
             draft.annotations.remove(RANGES); // the API server takes none on another type
         }
-        _ => ports(dice, draft),
+        _ => ports(rng, draft),
     }
 }
 
-fn ports(dice: &mut Dice, draft: &mut Draft) {
+fn ports(rng: &mut Rng, draft: &mut Draft) {
     let count = draft.ports.len();
-    let (one, other) = (dice.below(count), dice.below(count));
-    match dice.below(8) {
-        0 | 1 => draft.port(dice),
+    let (one, other) = (rng.below(count), rng.below(count));
+    match rng.below(8) {
+        0 | 1 => draft.port(rng),
         2 | 3 if count > 1 => drop(draft.ports.remove(one)),
         4 => {
-            let free = draft.free_node_port(dice);
+            let free = draft.free_node_port(rng);
             draft.ports[one].node_port = free;
         }
         // v1.37.0 leaves the listeners of a network load balancer with their old target groups then.
@@ -89,7 +89,7 @@ fn ports(dice: &mut Dice, draft: &mut Draft) {
         6 if draft.network => {
             draft.good = false; // v1.37.0 fails
             let other = if draft.ports[one].protocol == UDP { TCP } else { UDP };
-            let all = !draft.odd || dice.chance(60);
+            let all = !draft.odd || rng.chance(60);
             let changed = draft.ports.iter_mut().enumerate();
             for (_, port) in changed.filter(|(index, _)| all || *index == one) {
                 port.protocol = other;
@@ -99,7 +99,7 @@ fn ports(dice: &mut Dice, draft: &mut Draft) {
         _ => {
             let node_port = draft.ports[one].node_port;
             let removed = draft.ports.remove(one);
-            draft.port(dice);
+            draft.port(rng);
             match draft.ports.last_mut() {
                 Some(last) => {
                     last.node_port = node_port;
