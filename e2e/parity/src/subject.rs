@@ -8,7 +8,7 @@ use anyhow::Result;
 use outrigger_aws_sim::{Caller, REGION};
 use outrigger_cluster_harness::process::{Launch, Process};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::Binaries;
+use outrigger_stage::{Binaries, manager_flags};
 
 use super::aws::{CLUSTER_ID, SUBNET_ID, VPC_ID};
 use super::case::{Config, Group};
@@ -67,19 +67,12 @@ impl Subject {
     pub(super) fn launch(self, tools: &Tools, folder: &Path, kubeconfig: &Path, cloud_config: &str) -> Result<Launch> {
         let file = folder.join("cloud.conf");
         std::fs::write(&file, cloud_config)?;
-        let kubeconfig = kubeconfig.display();
-        Ok(Launch::new("manager", self.program(tools)?).arguments([
-            "--cloud-provider=aws".to_owned(),
-            format!("--cloud-config={}", file.display()),
-            format!("--kubeconfig={kubeconfig}"),
-            format!("--authentication-kubeconfig={kubeconfig}"),
-            format!("--authorization-kubeconfig={kubeconfig}"),
-            "--authentication-skip-lookup=true".to_owned(),
-            "--leader-elect=false".to_owned(),
-            "--configure-cloud-routes=false".to_owned(),
-            "--secure-port=0".to_owned(),
-            "--kube-api-qps=200".to_owned(),
-            "--kube-api-burst=300".to_owned(),
+        let launch = Launch::new("manager", self.program(tools)?);
+        Ok(launch.arguments(manager_flags(&file, kubeconfig)).arguments([
+            "--authentication-skip-lookup=true",
+            "--leader-elect=false",
+            "--kube-api-qps=200",
+            "--kube-api-burst=300",
         ]))
     }
 

@@ -11,6 +11,7 @@
 pub mod demo;
 mod install;
 pub mod load;
+mod manager_flags;
 pub mod manifests;
 mod observe;
 pub mod operator;
@@ -36,6 +37,7 @@ use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_timeline::{Marker, Snapshot};
 
+pub use manager_flags::manager_flags;
 pub use settle::Progress;
 
 /// The cluster's ID in its AWS tags, and the name of its `CloudProviderMigration`.

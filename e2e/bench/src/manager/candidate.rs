@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::cloud::{CLUSTER, Cloud};
 use outrigger_cluster_harness::process::{Launch, Process};
+use outrigger_stage::manager_flags;
 
 /// A manager with its flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,32 +66,36 @@ impl Programs {
     /// # Errors
     /// When it does not start.
     pub fn start(&self, candidate: Candidate, cloud: &Cloud, kubeconfig: &Path, folder: &Path) -> Result<Process> {
+        self.start_with(candidate, cloud, kubeconfig, folder, &[], &TUNING)
+    }
+
+    /// Starts a candidate with these flags besides, and those of `tuning` if it is the tuned one.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_with(
+        &self,
+        candidate: Candidate,
+        cloud: &Cloud,
+        kubeconfig: &Path,
+        folder: &Path,
+        flags: &[&str],
+        tuning: &[&str],
+    ) -> Result<Process> {
         let program = match candidate {
             Candidate::Outrigger => &self.ours,
             Candidate::Incumbent | Candidate::Tuned => &self.incumbent,
         };
-        let mut launch = Launch::new(candidate.file(), program).arguments(arguments(&cloud.config, kubeconfig));
+        let mut launch = Launch::new(candidate.file(), program)
+            .arguments(manager_flags(&cloud.config, kubeconfig))
+            .arguments([format!("--cluster-name={CLUSTER}")])
+            .arguments(flags.iter().copied());
         if candidate == Candidate::Tuned {
-            launch = launch.arguments(TUNING);
+            launch = launch.arguments(tuning.iter().copied());
         }
         for (name, value) in cloud.caller(candidate.name()).environment(cloud.proxy.url()) {
             launch = launch.environment(name, value);
         }
         Ok(Process::start(&launch, folder)?)
     }
-}
-
-/// The flags of all. No HTTPS port, since nobody asks there; no routes, since the instances' network has none.
-fn arguments(cloud_config: &Path, kubeconfig: &Path) -> [String; 8] {
-    let kubeconfig = kubeconfig.display();
-    [
-        "--cloud-provider=aws".to_owned(),
-        format!("--cloud-config={}", cloud_config.display()),
-        format!("--kubeconfig={kubeconfig}"),
-        format!("--authentication-kubeconfig={kubeconfig}"),
-        format!("--authorization-kubeconfig={kubeconfig}"),
-        format!("--cluster-name={CLUSTER}"),
-        "--configure-cloud-routes=false".to_owned(),
-        "--secure-port=0".to_owned(),
-    ]
 }
