@@ -11,7 +11,7 @@ use kube::api::PostParams;
 use serde_json::json;
 
 use outrigger_aws_sim::query::Parameters;
-use outrigger_aws_sim::{AwsError, Instance, Moto, Proxy, Service, World};
+use outrigger_aws_sim::{AwsError, Instance, Moto, Proxy, SeededAccount, Service};
 use outrigger_cluster_harness::cluster::ApiServer;
 use outrigger_cluster_harness::process::Process;
 
@@ -72,7 +72,13 @@ pub async fn delete(moto: &Moto, table: &str, range: &str) -> Result<(), AwsErro
 ///
 /// # Errors
 /// As [`crate::alone::start_manager`].
-pub fn start_manager(run: &Path, api: &ApiServer, world: &World, proxy: &Proxy, period: Duration) -> Result<Process> {
+pub fn start_manager(
+    run: &Path,
+    api: &ApiServer,
+    world: &SeededAccount,
+    proxy: &Proxy,
+    period: Duration,
+) -> Result<Process> {
     let cidr = format!("--cluster-cidr={CLUSTER_CIDR}");
     let period = format!("--route-reconciliation-period={}s", period.as_secs());
     let flags = [

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use outrigger_aws_sim::{Fleet, Instance, Moto, Proxy, World};
+use outrigger_aws_sim::{Fleet, Instance, Moto, Proxy, SeededAccount};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::process::Process;
 use outrigger_cluster_harness::tools::{Tool, Tools};
@@ -99,7 +99,7 @@ impl Running {
             .await
             .expect("API server");
         let moto = Moto::start(&tools, run).await.expect("moto");
-        let world = World::seed(&moto, CLUSTER, 0).await.expect("an account");
+        let world = SeededAccount::seed(&moto, CLUSTER, 0).await.expect("an account");
         let count = u32::try_from(NODES - LOST).expect("few");
         let fleet = Arc::new(Fleet::new(&world, count));
         let proxy = Proxy::start(&moto, &[], None).await.expect("proxy");

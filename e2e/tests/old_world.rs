@@ -15,7 +15,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service as KubernetesService};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use outrigger_aws_sim::{Call, Caller, Instance, Moto, Proxy, Service, World};
+use outrigger_aws_sim::{Call, Caller, Instance, Moto, Proxy, SeededAccount, Service};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, TenantControllerManager, User, Version};
 use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
@@ -31,7 +31,7 @@ struct OldWorld {
     tools: Tools,
     run: PathBuf,
     proxy: Proxy,
-    world: World,
+    world: SeededAccount,
     moto: Moto,
     api: ApiServer,
     _etcd: Etcd,
@@ -49,7 +49,7 @@ impl OldWorld {
         let tools = tools.await.expect("tools");
         let (folder, path) = run_folder();
         let moto = Moto::start(&tools, &path).await.expect("moto");
-        let world = World::seed(&moto, CLUSTER, 2).await.expect("seeded");
+        let world = SeededAccount::seed(&moto, CLUSTER, 2).await.expect("seeded");
         let caller = Caller::new("kube-controller-manager");
         let proxy = Proxy::start(&moto, std::slice::from_ref(&caller), Some(&path.join("aws.jsonl")))
             .await
@@ -106,7 +106,7 @@ async fn start_manager(
     tools: &Tools,
     run: &Path,
     api: &ApiServer,
-    world: &World,
+    world: &SeededAccount,
     proxy: &Proxy,
     caller: &Caller,
 ) -> Process {

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use quick_xml::escape::partial_escape;
 
 use super::query::Parameters;
-use super::seeded_account::{Instance, Subnet, World};
+use super::seeded_account::{Instance, SeededAccount, Subnet};
 
 /// A state of an instance's life, with EC2's number for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,11 +50,11 @@ pub struct Fleet {
 pub type Refusal = (&'static str, String);
 
 impl Fleet {
-    /// As many running instances as `count` in the subnets of `world`, whose own instances are not among them. No IDs or
-    /// addresses are drawn at random: two fleets of one world are the same.
+    /// As many running instances as `count` in the subnets of `account`, whose own instances are not among them. No IDs or
+    /// addresses are drawn at random: two fleets of one account are the same.
     #[must_use]
-    pub fn new(world: &World, count: u32) -> Self {
-        let subnets = world.subnets.iter().cycle();
+    pub fn new(account: &SeededAccount, count: u32) -> Self {
+        let subnets = account.subnets.iter().cycle();
         let instances = (1..=count)
             .zip(subnets)
             .map(|(number, subnet)| {
@@ -63,9 +63,9 @@ impl Fleet {
             })
             .collect();
         Self {
-            cluster_id: world.cluster_id.clone(),
-            vpc_id: world.vpc_id.clone(),
-            security_group_id: world.security_group_id.clone(),
+            cluster_id: account.cluster_id.clone(),
+            vpc_id: account.vpc_id.clone(),
+            security_group_id: account.security_group_id.clone(),
             instances: Mutex::new(instances),
         }
     }
@@ -241,7 +241,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::{Fleet, Parameters};
-    use crate::World;
+    use crate::SeededAccount;
     use crate::seeded_account::Subnet;
     use crate::xml::Element;
 
@@ -250,7 +250,7 @@ mod tests {
             id: id.into(),
             zone: zone.into(),
         };
-        let world = World {
+        let account = SeededAccount {
             cluster_id: "prod".into(),
             vpc_id: "vpc-1".into(),
             route_table_id: "rtb-1".into(),
@@ -258,7 +258,7 @@ mod tests {
             security_group_id: "sg-1".into(),
             instances: Vec::new(),
         };
-        Fleet::new(&world, count)
+        Fleet::new(&account, count)
     }
 
     fn described(fleet: &Fleet, parameters: &[(&str, &str)]) -> (Vec<String>, Option<String>) {

@@ -35,5 +35,5 @@ pub use moto::Moto;
 pub use proxy::Proxy;
 pub use query::is_write;
 pub use region::{LOCAL_ZONE, REGION};
-pub use seeded_account::{Instance, Subnet, World};
+pub use seeded_account::{Instance, SeededAccount, Subnet};
 pub use service::Service;

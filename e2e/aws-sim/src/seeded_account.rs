@@ -47,7 +47,7 @@ impl Instance {
 
 /// The account after seeding.
 #[derive(Debug, Clone)]
-pub struct World {
+pub struct SeededAccount {
     /// The cluster's ID: its resources carry the tag `kubernetes.io/cluster/ID`.
     pub cluster_id: String,
     /// The default VPC.
@@ -62,7 +62,7 @@ pub struct World {
     pub instances: Vec<Instance>,
 }
 
-impl World {
+impl SeededAccount {
     /// Seeds a fresh moto for the cluster with `instances` running instances.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl World {
     /// Starts more instances, spread over the subnets in turn, and returns them. They are running when this returns.
     ///
     /// # Errors
-    /// As [`World::seed`].
+    /// As [`SeededAccount::seed`].
     pub async fn add_instances(&mut self, moto: &Moto, count: usize) -> Result<Vec<Instance>, AwsError> {
         let mut added = Vec::new();
         for (index, subnet) in self.subnets.iter().enumerate() {

@@ -26,7 +26,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use kube::Client;
 
-use outrigger_aws_sim::{Caller, Moto, Proxy, World};
+use outrigger_aws_sim::{Caller, Moto, Proxy, SeededAccount};
 use outrigger_cluster_harness::cluster::{
     ApiServer, ApiServerOptions, Etcd, ManagementControllerManager, TenantControllerManager, User, Version,
 };
@@ -92,7 +92,7 @@ pub struct Stage {
     /// This workspace's binaries.
     pub binaries: Binaries,
     /// The simulated account.
-    pub world: World,
+    pub world: SeededAccount,
     /// Its server.
     pub moto: Moto,
     /// What stands before it and records.
@@ -141,7 +141,7 @@ impl Stage {
         let binaries = Binaries::find()?;
         progress.say("starting moto (the simulated AWS) and the proxy that records every call");
         let moto = Moto::start(&tools, run).await?;
-        let world = World::seed(&moto, CLUSTER, instances).await?;
+        let world = SeededAccount::seed(&moto, CLUSTER, instances).await?;
         let proxy = Arc::new(Proxy::start(&moto, &[], Some(&run.join("aws-calls.jsonl"))).await?);
         proxy.set_limits(true);
         progress.say("starting etcd and two kube-apiservers 1.26: management and tenant");

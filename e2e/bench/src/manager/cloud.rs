@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 
 use super::result::AwsCalls;
-use outrigger_aws_sim::{Answer, Caller, Fleet, Instance, Moto, Proxy, World};
+use outrigger_aws_sim::{Answer, Caller, Fleet, Instance, Moto, Proxy, SeededAccount};
 use outrigger_cluster_harness::tools::Tools;
 
 /// The cluster's ID in AWS's tags.
@@ -21,7 +21,7 @@ pub struct Cloud {
     pub proxy: Proxy,
     /// The cloud config file of every candidate.
     pub config: PathBuf,
-    world: World,
+    account: SeededAccount,
     moto: Moto,
 }
 
@@ -49,18 +49,18 @@ impl Cloud {
     /// As [`Cloud::start`].
     pub async fn start_with(tools: &Tools, run: &Path, more: &str) -> Result<Self> {
         let moto = Moto::start(tools, run).await?;
-        let world = World::seed(&moto, CLUSTER, 0).await?;
+        let account = SeededAccount::seed(&moto, CLUSTER, 0).await?;
         let proxy = Proxy::start(&moto, &[], None).await?;
         let config = run.join("cloud.conf");
         let text = format!(
             "[Global]\nZone = {}\nVPC = {}\nSubnetID = {}\nRouteTableID = {}\nKubernetesClusterID = {CLUSTER}\n{more}",
-            world.subnets[0].zone, world.vpc_id, world.subnets[0].id, world.route_table_id
+            account.subnets[0].zone, account.vpc_id, account.subnets[0].id, account.route_table_id
         );
         std::fs::write(&config, text).with_context(|| config.display().to_string())?;
         Ok(Self {
             proxy,
             config,
-            world,
+            account,
             moto,
         })
     }
@@ -71,10 +71,10 @@ impl Cloud {
     /// When moto refuses.
     pub async fn machines(&mut self, count: usize) -> Result<Machines> {
         if count <= MOTO_INSTANCES {
-            let missing = count.saturating_sub(self.world.instances.len());
-            self.world.add_instances(&self.moto, missing).await?;
+            let missing = count.saturating_sub(self.account.instances.len());
+            self.account.add_instances(&self.moto, missing).await?;
             self.proxy.set_fleet(None);
-            let instances = self.world.instances.get(..count).unwrap_or_default().to_vec();
+            let instances = self.account.instances.get(..count).unwrap_or_default().to_vec();
             return Ok(Machines { instances, fleet: None });
         }
         self.fleet(count)
@@ -85,7 +85,7 @@ impl Cloud {
     /// # Errors
     /// When there are more than a number can tell.
     pub fn fleet(&self, count: usize) -> Result<Machines> {
-        let fleet = Arc::new(Fleet::new(&self.world, u32::try_from(count)?));
+        let fleet = Arc::new(Fleet::new(&self.account, u32::try_from(count)?));
         self.proxy.set_fleet(Some(Arc::clone(&fleet)));
         Ok(Machines {
             instances: fleet.instances(),

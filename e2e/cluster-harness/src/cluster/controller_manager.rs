@@ -44,7 +44,7 @@ impl ManagementControllerManager {
 pub struct TenantControllerManager {
     /// The kubeconfig of user `system:kube-controller-manager`.
     pub kubeconfig: PathBuf,
-    /// The cloud config file (see `aws::World::cloud_config`).
+    /// The cloud config file (see `cloud_config` of the simulated account).
     pub cloud_config: PathBuf,
     /// The value of `--cluster-name`.
     pub cluster_name: String,

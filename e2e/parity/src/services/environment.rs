@@ -11,7 +11,7 @@ use super::names::Names;
 use super::outcome::Account;
 use outrigger_aws_sim::query::Parameters;
 use outrigger_aws_sim::xml::Element;
-use outrigger_aws_sim::{Instance, Moto, Proxy, Service, World};
+use outrigger_aws_sim::{Instance, Moto, Proxy, SeededAccount, Service};
 use outrigger_cluster_harness::tools::Tools;
 
 /// The cluster's ID in its AWS tags.
@@ -28,7 +28,7 @@ const BY_VPC: &str = "vpc-id";
 /// A moto, and the proxy before it.
 pub(super) struct Environment {
     pub(super) proxy: Proxy,
-    pub(super) world: World,
+    pub(super) account: SeededAccount,
     pub(super) names: Names,
     /// What AWS has when no case runs.
     pub(super) baseline: Account,
@@ -52,19 +52,19 @@ impl Environment {
     /// Starts a moto in a folder of its own and fills it.
     pub(super) async fn start(tools: &Tools, folder: &Path, legacy_tags: bool) -> Result<Self> {
         let moto = Moto::start(tools, folder).await?;
-        let world = World::seed(&moto, CLUSTER_ID, INSTANCES).await?;
+        let account = SeededAccount::seed(&moto, CLUSTER_ID, INSTANCES).await?;
         let proxy = Proxy::start(&moto, &[], Some(&folder.join("aws-calls.jsonl"))).await?;
         let mut names = Names::default();
-        names.learn(&world.vpc_id, "vpc");
-        for (subnet, letter) in world.subnets.iter().zip(["a", "b"]) {
+        names.learn(&account.vpc_id, "vpc");
+        for (subnet, letter) in account.subnets.iter().zip(["a", "b"]) {
             names.learn(&subnet.id, format!("subnet-{letter}"));
         }
-        for (number, instance) in world.instances.iter().enumerate() {
+        for (number, instance) in account.instances.iter().enumerate() {
             names.learn(&instance.id, format!("node-{}", number + 1));
         }
         let mut environment = Self {
             proxy,
-            world,
+            account,
             names,
             baseline: Account::new(),
             stopped: AtomicBool::new(false),
@@ -73,7 +73,7 @@ impl Environment {
         };
         if legacy_tags {
             environment
-                .world
+                .account
                 .tag_all(&environment.moto, (LEGACY_TAG, CLUSTER_ID))
                 .await?;
         }
@@ -85,7 +85,7 @@ impl Environment {
     /// The instance of a Node.
     pub(super) fn instance(&self, node: &str) -> Option<&Instance> {
         let number: usize = node.strip_prefix("node-")?.parse().ok()?;
-        self.world.instances.get(number.checked_sub(1)?)
+        self.account.instances.get(number.checked_sub(1)?)
     }
 
     /// Makes what a case has besides.
@@ -153,7 +153,7 @@ impl Environment {
             let range = format!("172.31.{}.0/24", 128 + number);
             let zone = subnet.zone.as_str();
             let parameters = [
-                ("VpcId", self.world.vpc_id.as_str()),
+                ("VpcId", self.account.vpc_id.as_str()),
                 ("CidrBlock", &range),
                 ("AvailabilityZone", zone),
             ];
@@ -181,7 +181,7 @@ impl Environment {
 
     /// Gives a subnet a route table of its own. Its association and the table.
     async fn own_table(&self, subnet: &str, public: bool) -> Result<[String; 2]> {
-        let vpc = [("VpcId", self.world.vpc_id.as_str())];
+        let vpc = [("VpcId", self.account.vpc_id.as_str())];
         let table = text(&self.ec2("CreateRouteTable", &vpc).await?, "routeTableId")?;
         if public {
             let gateways = self.ec2("DescribeInternetGateways", &[]).await?;
@@ -202,7 +202,7 @@ impl Environment {
         let parameters = [
             ("GroupName", name),
             ("GroupDescription", name),
-            ("VpcId", &self.world.vpc_id),
+            ("VpcId", &self.account.vpc_id),
         ];
         let made = self.ec2("CreateSecurityGroup", &parameters).await?;
         let id = text(&made, "groupId")?;
@@ -257,7 +257,7 @@ impl Environment {
         if !self.stopped.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
-        let instances = self.world.instances.iter().zip(1..);
+        let instances = self.account.instances.iter().zip(1..);
         let parameters: Parameters = instances
             .map(|(instance, number)| (format!("InstanceId.{number}"), instance.id.clone()))
             .collect();
@@ -295,7 +295,7 @@ impl Environment {
     async fn clear_groups(&self) -> Result<()> {
         let filter = [
             ("Filter.1.Name", BY_VPC),
-            ("Filter.1.Value.1", self.world.vpc_id.as_str()),
+            ("Filter.1.Value.1", self.account.vpc_id.as_str()),
         ];
         let groups = self.ec2("DescribeSecurityGroups", &filter).await?;
         for group in groups.items("securityGroupInfo") {
