@@ -97,7 +97,7 @@ binaries: prune
 	@cargo build --locked --workspace
 
 binaries-bench: prune
-	@cargo build --locked --release -p outrigger-webhook -p outrigger-e2e -p outrigger-manager --bins
+	@cargo build --locked --release -p outrigger-bench -p outrigger-manager -p outrigger-webhook --bins
 
 tools-demo:
 	@mkdir -p $(RUN) && e2e/tools/build --paths $(DEMO_TOOLS) > $(RUN)/tools.env.new && mv $(RUN)/tools.env.new $(RUN)/tools.env

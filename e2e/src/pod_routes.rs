@@ -10,10 +10,10 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
 
-use crate::aws::query::Parameters;
-use crate::aws::{AwsError, Instance, Moto, Proxy, Service, World};
-use crate::cluster::ApiServer;
-use crate::process::Process;
+use outrigger_aws_sim::query::Parameters;
+use outrigger_aws_sim::{AwsError, Instance, Moto, Proxy, SeededAccount, Service};
+use outrigger_cluster_harness::cluster::ApiServer;
+use outrigger_cluster_harness::process::Process;
 
 /// The range of all Pods.
 pub const CLUSTER_CIDR: &str = "10.200.0.0/16";
@@ -53,7 +53,7 @@ pub async fn to_instances(moto: &Moto, table: &str) -> Result<BTreeMap<String, S
     let answer = moto.call(&Service::Ec2, "DescribeRouteTables", call).await?;
     let routes = answer.find("routeSet").into_iter().flat_map(|set| &set.children);
     let routes = routes.filter(|route| !route.value("instanceId").is_empty());
-    let pair = |field: &str, route: &crate::aws::xml::Element| route.value(field).to_owned();
+    let pair = |field: &str, route: &outrigger_aws_sim::xml::Element| route.value(field).to_owned();
     Ok(routes
         .map(|route| (pair("destinationCidrBlock", route), pair("instanceId", route)))
         .collect())
@@ -72,7 +72,13 @@ pub async fn delete(moto: &Moto, table: &str, range: &str) -> Result<(), AwsErro
 ///
 /// # Errors
 /// As [`crate::alone::start_manager`].
-pub fn start_manager(run: &Path, api: &ApiServer, world: &World, proxy: &Proxy, period: Duration) -> Result<Process> {
+pub fn start_manager(
+    run: &Path,
+    api: &ApiServer,
+    world: &SeededAccount,
+    proxy: &Proxy,
+    period: Duration,
+) -> Result<Process> {
     let cidr = format!("--cluster-cidr={CLUSTER_CIDR}");
     let period = format!("--route-reconciliation-period={}s", period.as_secs());
     let flags = [

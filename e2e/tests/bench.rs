@@ -11,21 +11,21 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use outrigger_e2e::bench::answer::Depth;
-use outrigger_e2e::bench::client::Connections;
-use outrigger_e2e::bench::ground::Ground;
-use outrigger_e2e::bench::load::{Course, Tally, pace, saturate};
-use outrigger_e2e::bench::manager;
-use outrigger_e2e::bench::manager::contender::{Contender as Manager, Programs};
-use outrigger_e2e::bench::manager::course::{Bench, Extent};
-use outrigger_e2e::bench::manager::result::{Results, Who, Work};
-use outrigger_e2e::bench::review::{Object, Reviews, Stream, uid};
-use outrigger_e2e::bench::server::{Contender, Server};
-use outrigger_e2e::bench::services;
-use outrigger_e2e::bench::services::field::Kind;
-use outrigger_e2e::bench::{answer, client};
-use outrigger_e2e::stage::Binaries;
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_bench::answer::Depth;
+use outrigger_bench::client::Connections;
+use outrigger_bench::environment::Environment;
+use outrigger_bench::load::{Tally, Workload, pace, saturate};
+use outrigger_bench::manager;
+use outrigger_bench::manager::candidate::{Candidate as Manager, Programs};
+use outrigger_bench::manager::result::{Results, Who, Work};
+use outrigger_bench::manager::scenarios::{Bench, Extent};
+use outrigger_bench::review::{Object, Reviews, Stream, uid};
+use outrigger_bench::server::{Candidate, Server};
+use outrigger_bench::services;
+use outrigger_bench::services::environment::Kind;
+use outrigger_bench::{answer, client};
+use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_stage::Binaries;
 use serde_json::{Value, json};
 
 const IN_FLIGHT: usize = 20;
@@ -39,19 +39,19 @@ async fn every_answer_under_load_is_the_right_one() {
 
 async fn drive() -> Result<()> {
     let run = tempfile::tempdir()?;
-    let tools = Tools::load(&Ground::TOOLS).await?;
-    let ground = Ground::build(&tools, run.path(), "127.97.0.0/16").await?;
-    let server = Server::start(Contender::Outrigger, Binaries::find()?.webhook, &ground, None).await?;
+    let tools = Tools::load(&Environment::TOOLS).await?;
+    let environment = Environment::build(&tools, run.path(), "127.97.0.0/16").await?;
+    let server = Server::start(Candidate::Outrigger, Binaries::find()?.webhook, &environment, None).await?;
     println!("ready after {:?}, {:?}", server.ready_after, server.usage()?);
     let reviews = Reviews::default();
-    let connections = Connections::open(server.address, &ground.authority, IN_FLIGHT).await?;
+    let connections = Connections::open(server.address, &environment.authority, IN_FLIGHT).await?;
     changes_are_the_expected_ones(&connections, &reviews).await?;
 
-    let references = server.references(&ground, &reviews).await?;
-    let course = |depth| Course::new(reviews.clone(), Stream::Mixed, references.clone(), depth);
+    let references = server.references(&environment, &reviews).await?;
+    let workload = |depth| Workload::new(reviews.clone(), Stream::Mixed, references.clone(), depth);
     let before = server.histogram().await?;
-    let saturated = saturate(&connections, course(Depth::Whole), IN_FLIGHT, Duration::from_secs(1)).await?;
-    let paced = pace(&connections, course(Depth::Quick), 100, Duration::from_secs(1)).await?;
+    let saturated = saturate(&connections, workload(Depth::Whole), IN_FLIGHT, Duration::from_secs(1)).await?;
+    let paced = pace(&connections, workload(Depth::Quick), 100, Duration::from_secs(1)).await?;
     for tally in [&saturated, &paced] {
         all_is_well(tally)?;
     }
@@ -85,7 +85,7 @@ fn all_is_well(tally: &Tally) -> Result<()> {
 /// The references are what the server says itself, so what it says is looked at once with other eyes.
 async fn changes_are_the_expected_ones(connections: &Connections, reviews: &Reviews) -> Result<()> {
     let outcome = async |object| -> Result<Value> {
-        let (_, body) = client::post(&mut connections.lane(0)?, reviews.of(object).body(&uid(1))).await?;
+        let (_, body) = client::post(&mut connections.sender(0)?, reviews.of(object).body(&uid(1))).await?;
         answer::outcome(&reviews.of(object).object, &uid(1), &body)
     };
     let node = outcome(Object::Node).await?;
@@ -150,7 +150,7 @@ async fn compete() -> Result<Results> {
         programs: programs(&tools)?,
         progress: |text: &str| println!("{text}"),
     };
-    let course = manager::steady::Course {
+    let options = manager::steady::Options {
         quiet: Duration::from_secs(2),
         window: Duration::from_secs(2),
         leaving: LEAVING,
@@ -160,12 +160,12 @@ async fn compete() -> Result<Results> {
         full: false,
         steady: None,
         limited: Vec::new(),
-        contenders: vec![Manager::Outrigger, Manager::Incumbent],
+        candidates: vec![Manager::Outrigger, Manager::Incumbent],
     };
     let steady = Extent {
         sizes: Vec::new(),
-        steady: Some((NODES, course)),
-        contenders: vec![Manager::Outrigger],
+        steady: Some((NODES, options)),
+        candidates: vec![Manager::Outrigger],
         ..cold.clone()
     };
     let (mut results, rest) = tokio::try_join!(bench.run(&cold), bench.run(&steady))?;
@@ -183,17 +183,17 @@ fn sane(results: &Results) -> Result<String> {
             .cold(who, NODES, false)
             .with_context(|| format!("no row of {who:?}"))
     };
-    let (floor, ours) = (of(Who::Floor)?, of(Who::Manager(Manager::Outrigger))?);
+    let (baseline, ours) = (of(Who::Baseline)?, of(Who::Manager(Manager::Outrigger))?);
     let incumbent = of(Who::Manager(Manager::Incumbent))?;
-    for work in [floor, ours, incumbent] {
+    for work in [baseline, ours, incumbent] {
         ensure!(work.done == NODES && work.first <= work.last, "{work:?}");
         let patches = work.requests.of("PATCH nodes") + work.requests.of("PATCH nodes/status");
         let puts = work.requests.of("PUT nodes") + work.requests.of("PUT nodes/status");
         ensure!(patches + puts >= 2 * NODES as u64, "too few writes: {work:?}");
     }
     ensure!(
-        floor.requests.total() == 2 * NODES as u64,
-        "the floor sends more than it must: {floor:?}"
+        baseline.requests.total() == 2 * NODES as u64,
+        "the baseline sends more than it must: {baseline:?}"
     );
     for work in [ours, incumbent] {
         let usage = work.usage.context("no usage")?;
@@ -233,20 +233,20 @@ async fn both_service_controllers_get_to_the_end_and_ours_writes_nothing_at_a_st
 async fn serve() -> Result<services::result::Results> {
     let run = tempfile::tempdir()?;
     let tools = components().await?;
-    let bench = services::course::Bench {
+    let bench = services::scenarios::Bench {
         tools: &tools,
         folder: run.path(),
         range: "127.95.0.0/16",
         programs: programs(&tools)?,
         progress: |text: &str| println!("{text}"),
     };
-    let extent = services::course::Extent {
+    let extent = services::scenarios::Extent {
         unchanged: false,
         classic: CLASSIC,
         network: NETWORK,
         new: NEW,
         kinds: vec![Kind::Classic, Kind::Network],
-        contenders: vec![Manager::Outrigger, Manager::Incumbent],
+        candidates: vec![Manager::Outrigger, Manager::Incumbent],
     };
     Ok(bench.run(&extent).await)
 }
@@ -255,7 +255,7 @@ async fn serve() -> Result<services::result::Results> {
 fn calm(results: &services::result::Results) -> Result<String> {
     ensure!(results.failures.is_empty(), "{:?}", results.failures);
     let start = |who| {
-        let row = results.restarts.iter().find(|row| row.contender == who);
+        let row = results.restarts.iter().find(|row| row.candidate == who);
         row.with_context(|| format!("no start of {who:?}"))
     };
     let (ours, incumbent) = (start(Manager::Outrigger)?, start(Manager::Incumbent)?);
@@ -270,8 +270,8 @@ fn calm(results: &services::result::Results) -> Result<String> {
         incumbent.asked.writes >= CLASSIC && ours.asked.reads < incumbent.asked.reads,
         "{ours:?} {incumbent:?}"
     );
-    ensure!(results.rushes.len() == 2, "{:?}", results.rushes);
-    for row in &results.rushes {
+    ensure!(results.bursts.len() == 2, "{:?}", results.bursts);
+    for row in &results.bursts {
         let made = row.asked.by_action.get("CreateLoadBalancer");
         ensure!(made == Some(&NEW) && row.asked.throttled == 0, "{row:?}");
     }

@@ -11,12 +11,12 @@ use anyhow::{Context, Result, ensure};
 use http_body_util::Full;
 use kube::Client;
 use outrigger_certs::{Authority, Validity};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use outrigger_e2e::loopback::{LoopbackClient, expect_ok};
-use outrigger_e2e::process::{Launch, Process, free_port};
-use outrigger_e2e::stage::review::{self, Answer};
-use outrigger_e2e::stage::{Binaries, manifests};
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::loopback::{LoopbackClient, expect_ok};
+use outrigger_cluster_harness::process::{Launch, Process, free_port};
+use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_stage::review::{self, Answer};
+use outrigger_stage::{Binaries, manifests};
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(30);

@@ -13,9 +13,11 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, ListParams, PostParams};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, ManagementControllerManager, User, Version};
-use outrigger_e2e::process::{Launch, Process, free_port};
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_cluster_harness::cluster::{
+    ApiServer, ApiServerOptions, Etcd, ManagementControllerManager, User, Version,
+};
+use outrigger_cluster_harness::process::{Launch, Process, free_port};
+use outrigger_cluster_harness::tools::{Tool, Tools};
 use serde_json::json;
 
 const SOON: Duration = Duration::from_secs(60);

@@ -15,9 +15,9 @@ use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use outrigger_aws_sim::query::Parameters;
+use outrigger_aws_sim::{Call, Fault, Service, When};
 use outrigger_e2e::alone::{Alone, Manager, Options};
-use outrigger_e2e::aws::query::Parameters;
-use outrigger_e2e::aws::{Call, Fault, Service, When};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -228,7 +228,7 @@ impl Stand<'_> {
         tags.into_keys().collect()
     }
 
-    async fn ec2(&self, action: &str, parameters: Vec<(String, String)>) -> outrigger_e2e::aws::xml::Element {
+    async fn ec2(&self, action: &str, parameters: Vec<(String, String)>) -> outrigger_aws_sim::xml::Element {
         let parameters: Parameters = parameters.into_iter().collect();
         let answer = self.alone.moto.call(&Service::Ec2, action, parameters).await;
         answer.expect("moto carries it out")

@@ -9,14 +9,14 @@
 
 use std::time::Duration;
 
-use outrigger_e2e::demo::{self, Outcome};
-use outrigger_e2e::kubelets::Kubelet;
-use outrigger_e2e::leases::Lease;
-use outrigger_e2e::load::Load;
-use outrigger_e2e::run_folder::RunFolder;
-use outrigger_e2e::stage::operator::{NEW_MANAGER, OLD_MANAGER};
-use outrigger_e2e::stage::{Progress, Stage};
-use outrigger_e2e::timeline::{self, Component, Controller, Report, Rules};
+use outrigger_cluster_harness::kubelets::Kubelet;
+use outrigger_cluster_harness::leases::Lease;
+use outrigger_cluster_harness::run_folder::RunFolder;
+use outrigger_stage::demo::{self, Outcome};
+use outrigger_stage::load::Load;
+use outrigger_stage::operator::{NEW_MANAGER, OLD_MANAGER};
+use outrigger_stage::{Progress, Stage};
+use outrigger_timeline::{Component, Controller, Report, Rules};
 use tokio::sync::Mutex;
 
 /// One stage at a time: each is two control planes.
@@ -239,14 +239,14 @@ async fn without_the_guards_the_timeline_goes_red() {
     stage.snapshot().await.expect("a snapshot");
     load.stop();
 
-    let report = timeline::analyse(
+    let report = outrigger_timeline::analyse(
         &stage.record().await.expect("the record"),
         &Rules::new(Component::outrigger_manager()),
     );
     println!("{}", report.table());
     let overlap = report
         .controller(Controller::Service)
-        .map(timeline::ControllerTimeline::overlap)
+        .map(outrigger_timeline::ControllerTimeline::overlap)
         .unwrap_or_default();
     assert!(
         overlap > Duration::from_secs(2),
@@ -316,7 +316,10 @@ async fn a_hasty_operator_cannot_make_two_owners() {
         .expect("load balancers")
         .into_keys()
         .collect();
-    judge(&timeline::analyse(&stage.record().await.expect("the record"), &rules));
+    judge(&outrigger_timeline::analyse(
+        &stage.record().await.expect("the record"),
+        &rules,
+    ));
     stage.end(Duration::from_secs(10)).await;
 }
 
@@ -333,7 +336,7 @@ async fn the_incumbent_overlaps_with_its_default_configuration_and_not_with_its_
         println!("{}", report.table());
         let overlap = report
             .controller(Controller::Service)
-            .map(timeline::ControllerTimeline::overlap);
+            .map(outrigger_timeline::ControllerTimeline::overlap);
         let overlap = overlap.unwrap_or_default();
         assert_eq!(
             overlap > Duration::from_secs(2),

@@ -16,11 +16,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use outrigger_aws_sim::{Fleet, Instance, Moto, Proxy, SeededAccount};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::process::Process;
+use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_e2e::alone::start_manager;
-use outrigger_e2e::aws::{Fleet, Instance, Moto, Proxy, World};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use outrigger_e2e::process::Process;
-use outrigger_e2e::tools::{Tool, Tools};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -99,7 +99,7 @@ impl Running {
             .await
             .expect("API server");
         let moto = Moto::start(&tools, run).await.expect("moto");
-        let world = World::seed(&moto, CLUSTER, 0).await.expect("an account");
+        let world = SeededAccount::seed(&moto, CLUSTER, 0).await.expect("an account");
         let count = u32::try_from(NODES - LOST).expect("few");
         let fleet = Arc::new(Fleet::new(&world, count));
         let proxy = Proxy::start(&moto, &[], None).await.expect("proxy");

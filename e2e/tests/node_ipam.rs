@@ -16,10 +16,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use outrigger_e2e::process::{Launch, Process};
-use outrigger_e2e::stage::Binaries;
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::process::{Launch, Process};
+use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_stage::Binaries;
 use serde_json::json;
 
 const NODES: usize = 500;

@@ -15,10 +15,10 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service as KubernetesService};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use outrigger_e2e::aws::{Call, Caller, Instance, Moto, Proxy, Service, World};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, TenantControllerManager, User, Version};
-use outrigger_e2e::process::{Launch, Process, free_port};
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_aws_sim::{Call, Caller, Instance, Moto, Proxy, SeededAccount, Service};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, TenantControllerManager, User, Version};
+use outrigger_cluster_harness::process::{Launch, Process, free_port};
+use outrigger_cluster_harness::tools::{Tool, Tools};
 use serde_json::json;
 
 const CLUSTER: &str = "old-world";
@@ -31,7 +31,7 @@ struct OldWorld {
     tools: Tools,
     run: PathBuf,
     proxy: Proxy,
-    world: World,
+    world: SeededAccount,
     moto: Moto,
     api: ApiServer,
     _etcd: Etcd,
@@ -49,7 +49,7 @@ impl OldWorld {
         let tools = tools.await.expect("tools");
         let (folder, path) = run_folder();
         let moto = Moto::start(&tools, &path).await.expect("moto");
-        let world = World::seed(&moto, CLUSTER, 2).await.expect("seeded");
+        let world = SeededAccount::seed(&moto, CLUSTER, 2).await.expect("seeded");
         let caller = Caller::new("kube-controller-manager");
         let proxy = Proxy::start(&moto, std::slice::from_ref(&caller), Some(&path.join("aws.jsonl")))
             .await
@@ -106,7 +106,7 @@ async fn start_manager(
     tools: &Tools,
     run: &Path,
     api: &ApiServer,
-    world: &World,
+    world: &SeededAccount,
     proxy: &Proxy,
     caller: &Caller,
 ) -> Process {
@@ -330,7 +330,7 @@ fn check_audit_log(old: &OldWorld) {
     assert!(wrote("services", "", "old-world-test"), "this test");
 }
 
-async fn balancers(old: &OldWorld) -> outrigger_e2e::aws::xml::Element {
+async fn balancers(old: &OldWorld) -> outrigger_aws_sim::xml::Element {
     old.moto
         .call(&Service::Elb, "DescribeLoadBalancers", Default::default())
         .await

@@ -12,8 +12,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use outrigger_e2e::parity::{Case, Subject, case, compare, run};
-use outrigger_e2e::run_folder::RunFolder;
+use outrigger_cluster_harness::run_folder::RunFolder;
+use outrigger_parity::{Case, Subject, case, compare, run};
 
 /// The environment variable that names another folder of cases.
 const CASES: &str = "OUTRIGGER_PARITY_CASES";

@@ -12,10 +12,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use outrigger_e2e::parity::Subject;
-use outrigger_e2e::parity::compare::topics as topics_of;
-use outrigger_e2e::parity::services::{Case, Ran, case, compare, run};
-use outrigger_e2e::run_folder::RunFolder;
+use outrigger_cluster_harness::run_folder::RunFolder;
+use outrigger_parity::Subject;
+use outrigger_parity::compare::topics as topics_of;
+use outrigger_parity::services::{Case, Ran, case, compare, run};
 
 /// The environment variable that names another folder of cases.
 const CASES: &str = "OUTRIGGER_PARITY_SERVICES";

@@ -10,11 +10,13 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, ManagementControllerManager, User, Version};
-use outrigger_e2e::kubelets;
-use outrigger_e2e::pods::{Exit, Image, ImageTable, PodRunner, RunnerConfig};
-use outrigger_e2e::process::{Launch, Process, free_port};
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_cluster_harness::cluster::{
+    ApiServer, ApiServerOptions, Etcd, ManagementControllerManager, User, Version,
+};
+use outrigger_cluster_harness::kubelets;
+use outrigger_cluster_harness::pods::{Exit, Image, ImageTable, PodRunner, RunnerConfig};
+use outrigger_cluster_harness::process::{Launch, Process, free_port};
+use outrigger_cluster_harness::tools::{Tool, Tools};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use outrigger_e2e::process::{Launch, Process, ProcessError};
+use outrigger_cluster_harness::process::{Launch, Process, ProcessError};
 
 const SOON: Duration = Duration::from_secs(20);
 

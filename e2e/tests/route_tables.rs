@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
+use outrigger_aws_sim::query::Parameters;
+use outrigger_aws_sim::xml::Element;
+use outrigger_aws_sim::{Call, Service};
 use outrigger_e2e::alone::{Alone, CLUSTER, Manager, Options};
-use outrigger_e2e::aws::query::Parameters;
-use outrigger_e2e::aws::xml::Element;
-use outrigger_e2e::aws::{Call, Service};
 use outrigger_e2e::pod_routes::{self, name, range};
 use tokio::time::sleep;
 

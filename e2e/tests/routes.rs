@@ -15,11 +15,11 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
-use outrigger_e2e::aws::{Moto, Proxy, World, is_write};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_aws_sim::{Moto, Proxy, SeededAccount, is_write};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::process::Process;
+use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_e2e::pod_routes::{self, create, name, range};
-use outrigger_e2e::process::Process;
-use outrigger_e2e::tools::{Tool, Tools};
 
 const CLUSTER: &str = "prod";
 const NODES: usize = 200;
@@ -31,7 +31,7 @@ struct Ground {
     manager: Process,
     nodes: Api<Node>,
     proxy: Proxy,
-    world: World,
+    world: SeededAccount,
     moto: Moto,
     _api: ApiServer,
     _etcd: Etcd,
@@ -42,7 +42,7 @@ impl Ground {
         let wanted = [Tool::Etcd, Tool::ApiServer136, Tool::MotoPython];
         let tools = Tools::load(&wanted).await.expect("tools");
         let moto = Moto::start(&tools, run).await.expect("moto");
-        let world = World::seed(&moto, CLUSTER, NODES).await.expect("an account");
+        let world = SeededAccount::seed(&moto, CLUSTER, NODES).await.expect("an account");
         let proxy = Proxy::start(&moto, &[], Some(&run.join("aws-calls.jsonl"))).await;
         let proxy = proxy.expect("the proxy");
         let etcd = Etcd::start(&tools, run).await.expect("etcd");

@@ -12,9 +12,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use outrigger_aws_sim::Answer;
+use outrigger_cluster_harness::kubelets::Kubelet;
 use outrigger_e2e::alone::{Alone, Manager, Options, Told, has_address, node_of};
-use outrigger_e2e::aws::Answer;
-use outrigger_e2e::kubelets::Kubelet;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 

@@ -7,12 +7,12 @@ use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use outrigger_e2e::audit::{AuditEvent, AuditLog, writes_by};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use outrigger_e2e::kubelets::{self, Instance, Kubelet, NodeSpec};
-use outrigger_e2e::leases::{Lease, LeaseName, Recorder};
-use outrigger_e2e::load::{self, Load, LoadTarget};
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_cluster_harness::audit::{AuditEvent, AuditLog, writes_by};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::kubelets::{self, Instance, Kubelet, NodeSpec};
+use outrigger_cluster_harness::leases::{Lease, LeaseName, Recorder};
+use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_stage::load::{self, Load, LoadTarget};
 use serde_json::{Value, json};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -217,7 +217,7 @@ async fn every_change_of_a_lease_is_recorded(tenant: &Tenant) -> Result {
                  "acquireTime": "2026-11-20T10:00:00.000000Z", "renewTime": "2026-11-20T10:00:00.000000Z"},
     }))?;
     leases.create(&PostParams::default(), &object).await?;
-    let holder = |change: &outrigger_e2e::leases::LeaseChange| change.holder.clone();
+    let holder = |change: &outrigger_cluster_harness::leases::LeaseChange| change.holder.clone();
     recorder
         .wait_until(Lease::M, WITHIN, |c| holder(c).as_deref() == Some("host_1"))
         .await

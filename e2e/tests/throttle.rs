@@ -17,11 +17,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
-use outrigger_e2e::aws::{Call, Caller, Fault, Instance, Moto, Proxy, World};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use outrigger_e2e::process::{Launch, Process};
-use outrigger_e2e::stage::Binaries;
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_aws_sim::{Call, Caller, Fault, Instance, Moto, Proxy, SeededAccount};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::process::{Launch, Process};
+use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_stage::Binaries;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -138,7 +138,7 @@ impl Stand {
             .expect("API server");
         let moto = Moto::start(&tools, run).await.expect("moto");
         let count = ROLES.iter().map(|(_, count)| count).sum();
-        let world = World::seed(&moto, CLUSTER, count).await.expect("an account");
+        let world = SeededAccount::seed(&moto, CLUSTER, count).await.expect("an account");
         let roles = ROLES
             .iter()
             .flat_map(|(role, count)| std::iter::repeat_n(*role, *count));
@@ -244,7 +244,7 @@ impl Stand {
     }
 }
 
-fn start_manager(run: &Path, api: &ApiServer, world: &World, proxy: &Proxy) -> Process {
+fn start_manager(run: &Path, api: &ApiServer, world: &SeededAccount, proxy: &Proxy) -> Process {
     let caller = Caller::new("outrigger-manager");
     proxy.add_caller(&caller);
     let kubeconfig = api.kubeconfig(&User::admin()).expect("kubeconfig");

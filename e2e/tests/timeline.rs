@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger_e2e::audit::{AuditEvent, ObjectRef, ResponseStatus, User};
-use outrigger_e2e::leases::{Lease, LeaseChange};
-use outrigger_e2e::pods::{Exit, ProcessSpan};
-use outrigger_e2e::timeline::{
+use outrigger_cluster_harness::audit::{AuditEvent, ObjectRef, ResponseStatus, User};
+use outrigger_cluster_harness::leases::{Lease, LeaseChange};
+use outrigger_cluster_harness::pods::{Exit, ProcessSpan};
+use outrigger_timeline::{
     AwsCall, Component, Controller, Inputs, LoadBalancer, Marker, NEW_WORK_BEGINS, Report, Rules, Side, Snapshot,
     analyse,
 };
@@ -215,7 +215,7 @@ fn red_for(inputs: &Inputs, rules: &Rules, reason: &str) -> Report {
 fn overlap_of(report: &Report, controller: Controller) -> Duration {
     report
         .controller(controller)
-        .map(outrigger_e2e::timeline::ControllerTimeline::overlap)
+        .map(outrigger_timeline::ControllerTimeline::overlap)
         .unwrap_or_default()
 }
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use super::{Alone, CLUSTER};
-use crate::parity::services::{Names, account};
+use outrigger_parity::services::{Names, account};
 
 impl Alone {
     /// All load balancers, target groups and security groups of the account, not only those that someone asks about,

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::aws::{Caller, Proxy, World};
-use crate::cluster::{ApiServer, User};
-use crate::process::{Exit, Launch, Process};
-use crate::stage::Binaries;
+use outrigger_aws_sim::{Caller, Proxy, SeededAccount};
+use outrigger_cluster_harness::cluster::{ApiServer, User};
+use outrigger_cluster_harness::process::{Exit, Launch, Process};
+use outrigger_stage::Binaries;
 
 use super::CLUSTER;
 
@@ -100,7 +100,13 @@ impl Manager {
 ///
 /// # Errors
 /// When its binary is not built, or a file cannot be written.
-pub fn start_manager(run: &Path, api: &ApiServer, world: &World, proxy: &Proxy, flags: &[&str]) -> Result<Process> {
+pub fn start_manager(
+    run: &Path,
+    api: &ApiServer,
+    world: &SeededAccount,
+    proxy: &Proxy,
+    flags: &[&str],
+) -> Result<Process> {
     let cloud_config = run.join("cloud.conf");
     std::fs::write(&cloud_config, world.cloud_config(proxy.url())).context("writing the cloud config")?;
     let caller = Caller::new("outrigger-manager");

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use kube::Client;
 
-use crate::aws::{Instance, Moto, Proxy, REGION, World};
-use crate::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use crate::kubelets::{self, NodeSpec};
-use crate::run_folder::RunFolder;
-use crate::stage::Binaries;
-use crate::tools::{Tool, Tools};
+use outrigger_aws_sim::{Instance, Moto, Proxy, REGION, SeededAccount};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::kubelets::{self, NodeSpec};
+use outrigger_cluster_harness::run_folder::RunFolder;
+use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_stage::Binaries;
 
 pub use account::differences;
 pub use manager::{Manager, start_manager};
@@ -46,7 +46,7 @@ pub struct Alone {
     /// Before AWS.
     pub proxy: Proxy,
     /// The account's resources.
-    pub world: World,
+    pub world: SeededAccount,
     /// AWS.
     pub moto: Moto,
     kubeconfig: PathBuf,
@@ -65,7 +65,7 @@ impl Alone {
         let run = RunFolder::new(options.name)?;
         let path = run.path().to_owned();
         let moto = Moto::start(&tools, &path).await?;
-        let world = World::seed(&moto, CLUSTER, options.instances).await?;
+        let world = SeededAccount::seed(&moto, CLUSTER, options.instances).await?;
         let proxy = Proxy::start(&moto, &[], Some(&path.join("aws-calls.jsonl"))).await?;
         let etcd = Etcd::start(&tools, &path).await?;
         let server = ApiServerOptions::new("tenant", Version::V1_26, options.service_range);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::{Alone, Manager};
-use crate::aws::Call;
+use outrigger_aws_sim::Call;
 
 /// How often the harness looks.
 const LOOK: Duration = Duration::from_millis(50);

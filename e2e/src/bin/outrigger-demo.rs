@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use outrigger_e2e::stage::Progress;
-use outrigger_e2e::timeline::Report;
-use outrigger_e2e::{command, demo};
+use outrigger_cluster_harness::command;
+use outrigger_stage::Progress;
+use outrigger_stage::demo;
+use outrigger_timeline::Report;
 
 const USAGE: &str = "usage: outrigger-demo migrate [--keep] | incumbent";
 

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, User, Version};
-use outrigger_e2e::process::{Launch, Process};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, User, Version};
+use outrigger_cluster_harness::process::{Launch, Process};
 use serde_json::json;
 
 use crate::bench::{Bench, SOON};
@@ -127,7 +127,7 @@ async fn controller_managers_start_in_both_forms(bench: &Bench, lines: &Lines) -
 }
 
 pub async fn delete(bench: &Bench, path: &str) -> Result<()> {
-    outrigger_e2e::stage::review::send(&bench.admin, http::Method::DELETE, path, None)
+    outrigger_stage::review::send(&bench.admin, http::Method::DELETE, path, None)
         .await?
         .granted()?;
     Ok(())

@@ -39,7 +39,7 @@ mod untouched;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use outrigger_e2e::cluster::Version;
+use outrigger_cluster_harness::cluster::Version;
 
 use bench::Bench;
 

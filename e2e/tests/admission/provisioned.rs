@@ -3,8 +3,8 @@
 
 use anyhow::{Result, bail, ensure};
 use http::Method;
-use outrigger_e2e::cluster::Version;
-use outrigger_e2e::stage::{manifests, review};
+use outrigger_cluster_harness::cluster::Version;
+use outrigger_stage::{manifests, review};
 use serde_json::{Value, json};
 
 use crate::bench::Bench;

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::{Node, Service, ServiceAccount};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use outrigger_e2e::audit::AuditLog;
-use outrigger_e2e::aws::{Caller, Instance, Moto, Proxy, REGION, World};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use outrigger_e2e::kubelets::{self, Kubelet, NodeSpec};
-use outrigger_e2e::process::{Launch, Process};
-use outrigger_e2e::run_folder::RunFolder;
-use outrigger_e2e::stage::{Binaries, manifests};
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_aws_sim::{Caller, Instance, Moto, Proxy, REGION, SeededAccount};
+use outrigger_cluster_harness::audit::AuditLog;
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::kubelets::{self, Kubelet, NodeSpec};
+use outrigger_cluster_harness::process::{Launch, Process};
+use outrigger_cluster_harness::run_folder::RunFolder;
+use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_stage::{Binaries, manifests};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -38,7 +38,7 @@ pub struct Ground {
     /// The Role as the manifests have it.
     role: Value,
     proxy: Proxy,
-    world: World,
+    world: SeededAccount,
     _moto: Moto,
     api: ApiServer,
     _etcd: Etcd,
@@ -52,7 +52,7 @@ impl Ground {
         let tools = Tools::load(&wanted).await.expect("tools");
         let run = RunFolder::new("outrigger-accounts-").expect("folder");
         let moto = Moto::start(&tools, run.path()).await.expect("moto");
-        let world = World::seed(&moto, CLUSTER, 3).await.expect("an account");
+        let world = SeededAccount::seed(&moto, CLUSTER, 3).await.expect("an account");
         let stopped = world.instances.last().expect("three").clone();
         world.stop(&moto, &[&stopped.id]).await.expect("stopped");
         let record = run.path().join("aws-calls.jsonl");

@@ -19,7 +19,7 @@ mod record;
 
 use std::time::Duration;
 
-use outrigger_e2e::cluster::Version;
+use outrigger_cluster_harness::cluster::Version;
 use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::time::sleep;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use outrigger_e2e::audit::AuditEvent;
+use outrigger_cluster_harness::audit::AuditEvent;
 
 /// The manager's own user.
 pub const MANAGER: &str = "outrigger-manager";

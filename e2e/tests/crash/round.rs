@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use outrigger_aws_sim::{Call, FaultHandle, When};
 use outrigger_e2e::alone::differences;
-use outrigger_e2e::aws::{Call, FaultHandle, When};
 use serde_json::Value;
 
 use crate::change::{Change, Edit};

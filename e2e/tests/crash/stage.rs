@@ -5,10 +5,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use outrigger_aws_sim::query::Parameters;
+use outrigger_aws_sim::{Call, Fault, FaultHandle, Instance, When};
+use outrigger_cluster_harness::kubelets::Kubelet;
 use outrigger_e2e::alone::{Alone, Manager, Options, differences, node_of};
-use outrigger_e2e::aws::query::Parameters;
-use outrigger_e2e::aws::{self, Call, Fault, FaultHandle, Instance, When};
-use outrigger_e2e::kubelets::Kubelet;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -228,7 +228,14 @@ async fn make_group(alone: &Alone) -> String {
     made.find("groupId").expect("an ID").text.clone()
 }
 
-async fn call(alone: &Alone, action: &str, parameters: &[(&str, &str)]) -> Result<aws::xml::Element, aws::AwsError> {
+async fn call(
+    alone: &Alone,
+    action: &str,
+    parameters: &[(&str, &str)],
+) -> Result<outrigger_aws_sim::xml::Element, outrigger_aws_sim::AwsError> {
     let parameters: Parameters = parameters.iter().copied().collect();
-    alone.proxy.ask(&aws::Service::Ec2, action, parameters).await
+    alone
+        .proxy
+        .ask(&outrigger_aws_sim::Service::Ec2, action, parameters)
+        .await
 }

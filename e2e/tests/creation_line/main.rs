@@ -17,9 +17,9 @@ mod record;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use outrigger_aws_sim::{Answer, Call, Instance};
+use outrigger_cluster_harness::kubelets::Kubelet;
 use outrigger_e2e::alone::{Alone, Manager, Options, has_address, node_of};
-use outrigger_e2e::aws::{Answer, Call, Instance};
-use outrigger_e2e::kubelets::Kubelet;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 

@@ -1,8 +1,8 @@
 //! What the record of AWS calls, and the Events, say about new load balancers.
 
 use k8s_openapi::api::core::v1::Service;
+use outrigger_aws_sim::Call;
 use outrigger_e2e::alone::Told;
-use outrigger_e2e::aws::Call;
 
 /// The Event of who waits.
 pub const WAITING: &str = "WaitingToCreateLoadBalancer";

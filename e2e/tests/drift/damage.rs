@@ -1,10 +1,10 @@
 //! What somebody changes at AWS by hand.
 
+use outrigger_aws_sim::Service::{Ec2, Elb, ElbV2};
+use outrigger_aws_sim::query::Parameters;
+use outrigger_aws_sim::xml::Element;
+use outrigger_aws_sim::{AwsError, Service};
 use outrigger_e2e::alone::Alone;
-use outrigger_e2e::aws::Service::{Ec2, Elb, ElbV2};
-use outrigger_e2e::aws::query::Parameters;
-use outrigger_e2e::aws::xml::Element;
-use outrigger_e2e::aws::{AwsError, Service};
 
 /// A change, and what the manager has to do about it.
 #[derive(Debug)]

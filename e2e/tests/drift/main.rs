@@ -13,9 +13,9 @@ mod damage;
 
 use std::time::Duration;
 
+use outrigger_aws_sim::Call;
+use outrigger_cluster_harness::kubelets::Kubelet;
 use outrigger_e2e::alone::{Alone, Manager, Options, Told, differences, node_of};
-use outrigger_e2e::aws::Call;
-use outrigger_e2e::kubelets::Kubelet;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 

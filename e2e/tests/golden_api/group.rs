@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 use http::Method;
-use outrigger_e2e::cluster::User;
-use outrigger_e2e::stage::{manifests, review};
+use outrigger_cluster_harness::cluster::User;
+use outrigger_stage::{manifests, review};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, MIGRATIONS};

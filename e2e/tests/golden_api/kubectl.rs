@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result};
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_cluster_harness::tools::{Tool, Tools};
 use serde_json::{Value, json};
 
 pub struct Kubectl {

@@ -38,7 +38,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use outrigger_e2e::cluster::Version;
+use outrigger_cluster_harness::cluster::Version;
 
 use bench::Bench;
 use group::{Way, World};

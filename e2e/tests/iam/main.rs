@@ -20,11 +20,11 @@ use std::path::{Path, PathBuf};
 
 use futures::future::join_all;
 use listed::Listed;
-use outrigger_e2e::aws::iam::roles::{self, Role};
-use outrigger_e2e::parity::compare::topics as topics_of;
-use outrigger_e2e::parity::services::{self, Ran};
-use outrigger_e2e::parity::{self, Subject};
-use outrigger_e2e::run_folder::RunFolder;
+use outrigger_aws_sim::iam::roles::{self, Role};
+use outrigger_cluster_harness::run_folder::RunFolder;
+use outrigger_parity::Subject;
+use outrigger_parity::compare::topics as topics_of;
+use outrigger_parity::services::{self, Ran};
 
 /// Which cases are run when not all are: one of so many.
 const SERVICES_OUT_OF: usize = 12;
@@ -112,7 +112,7 @@ async fn services_end_under_each_role_as_without_limits_or_are_listed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_end_under_each_role_as_without_limits_or_are_listed() {
-    let mut cases = parity::case::load(&cases("nodes")).expect("cases");
+    let mut cases = outrigger_parity::case::load(&cases("nodes")).expect("cases");
     if !all() {
         cases.retain(|case| case.node.ready.as_deref() == Some("True")); // others take their time
         cases = cases.into_iter().step_by(NODES_OUT_OF).collect();
@@ -120,11 +120,11 @@ async fn nodes_end_under_each_role_as_without_limits_or_are_listed() {
     let topics = topics();
     let run = async |role: Role| {
         let folder = RunFolder::new("outrigger-iam-").expect("folder");
-        let outcomes = parity::run_as(Subject::Ours, Some(&role), &cases, folder.path()).await;
+        let outcomes = outrigger_parity::run_as(Subject::Ours, Some(&role), &cases, folder.path()).await;
         let outcomes = outcomes.unwrap_or_else(|error| panic!("{}: {error:#}", role.name));
         let mut differing = Differing::new();
         for case in &cases {
-            let mut problems = parity::compare::problems(case, &outcomes[&case.name], &topics);
+            let mut problems = outrigger_parity::compare::problems(case, &outcomes[&case.name], &topics);
             problems.retain(|problem| !problem.starts_with("events: "));
             if !problems.is_empty() {
                 println!("{}: node {}: {}", role.name, case.name, problems.join("\n    "));

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::DeleteParams;
-use outrigger_e2e::aws::iam::roles::Role;
-use outrigger_e2e::aws::{Moto, Proxy, World};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_aws_sim::iam::roles::Role;
+use outrigger_aws_sim::{Moto, Proxy, SeededAccount};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::process::Process;
+use outrigger_cluster_harness::run_folder::RunFolder;
+use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_e2e::pod_routes::{self, create, name, range};
-use outrigger_e2e::process::Process;
-use outrigger_e2e::run_folder::RunFolder;
-use outrigger_e2e::tools::{Tool, Tools};
 
 use super::Differing;
 
@@ -31,7 +31,7 @@ struct Stage {
     nodes: Api<Node>,
     legacy_tags: bool,
     proxy: Proxy,
-    world: World,
+    world: SeededAccount,
     moto: Moto,
     _api: ApiServer,
     _etcd: Etcd,
@@ -57,7 +57,7 @@ impl Stage {
         let wanted = [Tool::Etcd, Tool::ApiServer136, Tool::MotoPython];
         let tools = Tools::load(&wanted).await.expect("tools");
         let moto = Moto::start(&tools, run).await.expect("moto");
-        let world = World::seed(&moto, CLUSTER, NODES).await.expect("an account");
+        let world = SeededAccount::seed(&moto, CLUSTER, NODES).await.expect("an account");
         tag(&world, &moto, role.legacy_tags).await;
         let proxy = Proxy::start(&moto, &[], Some(&run.join("aws-calls.jsonl"))).await;
         let proxy = proxy.expect("the proxy");
@@ -148,7 +148,7 @@ impl Stage {
 }
 
 /// Gives all resources of the cluster the tag on which kOps' role depends.
-async fn tag(world: &World, moto: &Moto, legacy_tags: bool) {
+async fn tag(world: &SeededAccount, moto: &Moto, legacy_tags: bool) {
     if legacy_tags {
         let tagged = world.tag_all(moto, ("KubernetesCluster", CLUSTER)).await;
         tagged.expect("moto tags");

@@ -19,8 +19,8 @@ mod verdict;
 
 use std::time::Duration;
 
+use outrigger_aws_sim::Call;
 use outrigger_e2e::alone::{Alone, Options};
-use outrigger_e2e::aws::Call;
 use tokio::time::{Instant, sleep};
 
 use churn::Churn;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use outrigger_e2e::aws::Instance;
+use outrigger_aws_sim::Instance;
 use serde_json::{Value, json};
 
 /// A Node with this label is no target.

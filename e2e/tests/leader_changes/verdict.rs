@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use outrigger_e2e::aws::Call;
+use outrigger_aws_sim::Call;
 
 use crate::nodes::Causes;
 
@@ -133,8 +133,8 @@ mod tests {
     use std::time::Duration;
 
     use jiff::Timestamp;
-    use outrigger_e2e::aws::query::Query;
-    use outrigger_e2e::aws::{Answer, Outcome, Service};
+    use outrigger_aws_sim::query::Query;
+    use outrigger_aws_sim::{Answer, Outcome, Service};
 
     use super::{Call, Causes, Verdict};
 

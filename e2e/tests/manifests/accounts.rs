@@ -1,7 +1,7 @@
 //! The component that gives each controller its own service account.
 
-use outrigger_e2e::stage::manifests;
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_stage::manifests;
 use serde_json::{Value, json};
 
 const FLAG: &str = "--use-service-account-credentials=";

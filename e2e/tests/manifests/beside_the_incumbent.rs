@@ -3,9 +3,9 @@
 use k8s_openapi::api::authorization::v1::SelfSubjectRulesReview;
 use kube::api::{DynamicObject, PostParams};
 use kube::{Api, Client};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use outrigger_e2e::stage::manifests;
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_stage::manifests;
 use serde_json::{Value, json};
 
 use super::rendered;

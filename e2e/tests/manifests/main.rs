@@ -34,9 +34,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use kube::Client;
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use outrigger_e2e::stage::{manifests, review};
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_stage::{manifests, review};
 use serde_json::{Value, json};
 
 /// What an operator may apply, by its path below `manifests/`.

@@ -6,10 +6,12 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, ManagementControllerManager, User, Version};
-use outrigger_e2e::process::{Launch, Process, free_port};
-use outrigger_e2e::stage::manifests;
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_cluster_harness::cluster::{
+    ApiServer, ApiServerOptions, Etcd, ManagementControllerManager, User, Version,
+};
+use outrigger_cluster_harness::process::{Launch, Process, free_port};
+use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_stage::manifests;
 use serde_json::{Value, json};
 
 use super::rendered;

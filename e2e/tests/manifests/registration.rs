@@ -1,8 +1,8 @@
 //! What the webhook is registered for: an outage of it must not keep anything from starting but a
 //! kube-controller-manager, and no call may hold up a write for long.
 
-use outrigger_e2e::stage::manifests;
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_stage::manifests;
 use serde_json::{Value, json};
 
 use super::{KUSTOMIZATIONS, rendered};

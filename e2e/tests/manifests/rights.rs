@@ -4,9 +4,9 @@
 
 use anyhow::{Context, Result, ensure};
 use kube::Client;
-use outrigger_e2e::cluster::Version;
-use outrigger_e2e::stage::{manifests, review};
-use outrigger_e2e::tools::Tools;
+use outrigger_cluster_harness::cluster::Version;
+use outrigger_cluster_harness::tools::Tools;
+use outrigger_stage::{manifests, review};
 use serde_json::{Value, json};
 
 use super::rendered;

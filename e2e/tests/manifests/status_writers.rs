@@ -6,9 +6,9 @@ use std::time::Duration;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, discovery};
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use outrigger_e2e::stage::manifests;
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_stage::manifests;
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(30);

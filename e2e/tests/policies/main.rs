@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use kube::Client;
-use outrigger_e2e::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use outrigger_e2e::stage::review::{self, Answer};
-use outrigger_e2e::stage::{Binaries, manifests};
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_stage::review::{self, Answer};
+use outrigger_stage::{Binaries, manifests};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 

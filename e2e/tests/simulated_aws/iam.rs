@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
-use outrigger_e2e::aws::iam::Policy;
-use outrigger_e2e::aws::xml::Element;
-use outrigger_e2e::aws::{Answer, Service};
+use outrigger_aws_sim::iam::Policy;
+use outrigger_aws_sim::xml::Element;
+use outrigger_aws_sim::{Answer, Service};
 
 use super::Simulation;
 

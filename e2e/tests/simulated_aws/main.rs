@@ -14,11 +14,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Response};
-use outrigger_e2e::aws::query::{Parameters, Query};
-use outrigger_e2e::aws::xml::Element;
-use outrigger_e2e::aws::{Answer, Caller, Fault, Moto, Proxy, Service, When, World};
-use outrigger_e2e::loopback::LoopbackClient;
-use outrigger_e2e::tools::{Tool, Tools};
+use outrigger_aws_sim::query::{Parameters, Query};
+use outrigger_aws_sim::xml::Element;
+use outrigger_aws_sim::{Answer, Caller, Fault, Moto, Proxy, SeededAccount, Service, When};
+use outrigger_cluster_harness::loopback::LoopbackClient;
+use outrigger_cluster_harness::tools::{Tool, Tools};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -26,7 +26,7 @@ const SOON: Duration = Duration::from_secs(20);
 struct Simulation {
     moto: Moto,
     proxy: Proxy,
-    world: World,
+    world: SeededAccount,
     caller: Caller,
     client: LoopbackClient,
 }
@@ -35,7 +35,7 @@ impl Simulation {
     async fn start(run: &Path) -> Self {
         let tools = Tools::load(&[Tool::MotoPython]).await.expect("moto");
         let moto = Moto::start(&tools, run).await.expect("moto starts");
-        let world = World::seed(&moto, "prod", 3).await.expect("seeded");
+        let world = SeededAccount::seed(&moto, "prod", 3).await.expect("seeded");
         let caller = Caller::new("tester");
         let proxy = Proxy::start(&moto, std::slice::from_ref(&caller), Some(&run.join("aws.jsonl")))
             .await

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use http::Response;
-use outrigger_e2e::aws::Service;
-use outrigger_e2e::aws::xml::Element;
+use outrigger_aws_sim::Service;
+use outrigger_aws_sim::xml::Element;
 
 use crate::Simulation;
 

@@ -20,10 +20,10 @@ use http::Request;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::Api;
 use kube::api::DeleteParams;
+use outrigger_aws_sim::{Call, Service as AwsService};
+use outrigger_cluster_harness::kubelets::Kubelet;
+use outrigger_cluster_harness::process::free_port;
 use outrigger_e2e::alone::{Alone, Manager, Options, differences, node_of};
-use outrigger_e2e::aws::{Call, Service as AwsService};
-use outrigger_e2e::kubelets::Kubelet;
-use outrigger_e2e::process::free_port;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 

@@ -1,9 +1,9 @@
 //! What looks like something that was made for a Service, and is not this cluster's to delete.
 
+use outrigger_aws_sim::Service::{self, Ec2, Elb, ElbV2};
+use outrigger_aws_sim::query::Parameters;
+use outrigger_aws_sim::xml::Element;
 use outrigger_e2e::alone::{Alone, CLUSTER};
-use outrigger_e2e::aws::Service::{self, Ec2, Elb, ElbV2};
-use outrigger_e2e::aws::query::Parameters;
-use outrigger_e2e::aws::xml::Element;
 
 /// Of a Service that does not exist.
 pub const GONE: &str = "default/gone-long-ago";

@@ -1,0 +1,102 @@
+//! How the gaps ask moto, and what they answer.
+
+use std::future::Future;
+
+use bytes::Bytes;
+use http::Response;
+
+use crate::query::{Parameters, Query};
+use crate::service::Service;
+use crate::xml::{Element, XmlError};
+
+/// moto, as the gaps ask it.
+pub(crate) trait Upstream: Sync {
+    /// Forwards a call.
+    fn ask(&self, service: &Service, query: &Query) -> impl Future<Output = Response<Bytes>> + Send;
+}
+
+/// What the caller is answered.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// As moto answered.
+    Moto(Response<Bytes>),
+    /// A good answer with this body.
+    Body(String),
+    /// AWS's refusal: status 400, error code, message.
+    Refused(&'static str, String),
+}
+
+impl From<&Element> for Reply {
+    fn from(answer: &Element) -> Self {
+        Self::Body(answer.document())
+    }
+}
+
+/// A good answer, or moto's refusal as it is.
+pub(super) type Answered = Result<Element, Reply>;
+
+/// Asks moto and reads a good answer.
+pub(super) async fn read<U: Upstream>(moto: &U, service: &Service, query: &Query) -> Result<Answered, XmlError> {
+    let response = moto.ask(service, query).await;
+    if !response.status().is_success() {
+        return Ok(Err(Reply::Moto(response)));
+    }
+    Ok(Ok(Element::parse(&String::from_utf8_lossy(response.body()))?))
+}
+
+/// Forwards a call and corrects a good answer.
+pub(super) async fn corrected<U: Upstream>(
+    moto: &U,
+    service: &Service,
+    query: &Query,
+    correct: impl FnOnce(&mut Element) + Send,
+) -> Result<Reply, XmlError> {
+    Ok(match read(moto, service, query).await? {
+        Ok(mut answer) => {
+            correct(&mut answer);
+            Reply::from(&answer)
+        }
+        Err(refused) => refused,
+    })
+}
+
+/// A call of our own.
+pub(super) fn query(service: &Service, action: &str, parameters: &[(&str, &str)]) -> Query {
+    Query {
+        action: action.to_owned(),
+        version: service.api_version().to_owned(),
+        parameters: parameters.iter().copied().collect(),
+    }
+}
+
+/// The same call without the parameters of these keys, or below them.
+pub(super) fn without(query: &Query, keys: &[&str]) -> Query {
+    let below = |key: &str| {
+        keys.iter().any(|dropped| {
+            key.strip_prefix(dropped)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+    };
+    let kept = query.parameters.iter().filter(|(key, _)| !below(key)).map(own);
+    Query {
+        parameters: kept.collect::<Parameters>(),
+        ..query.clone()
+    }
+}
+
+pub(super) fn own((key, value): (&str, &str)) -> (String, String) {
+    (key.to_owned(), value.to_owned())
+}
+
+/// Replaces the child of the same name, or adds it.
+pub(super) fn set(parent: &mut Element, child: Element) {
+    match parent.child_mut(&child.name) {
+        Some(existing) => *existing = child,
+        None => parent.children.push(child),
+    }
+}
+
+pub(super) fn texts(list: Option<&Element>) -> Vec<String> {
+    let members = list.map_or(&[][..], |list| &list.children);
+    members.iter().map(|member| member.text.clone()).collect()
+}

@@ -1,0 +1,189 @@
+//! Load: as many requests as a server answers with so many in flight, or a steady number each second.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::Bytes;
+use http::StatusCode;
+use http_body_util::Full;
+use hyper::client::conn::http2::SendRequest;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+use super::answer::{Depth, References};
+use super::client::{self, Connections};
+use super::percentile::Latencies;
+use super::review::{Reviews, Stream, uid};
+
+/// What is sent, and how the answers are judged.
+#[derive(Debug)]
+pub struct Workload {
+    /// What to send.
+    pub reviews: Reviews,
+    /// In which order.
+    pub stream: Stream,
+    /// What the answers must be like.
+    pub references: References,
+    /// How closely to look.
+    pub depth: Depth,
+    number: AtomicU64,
+}
+
+impl Workload {
+    /// A workload at its beginning.
+    #[must_use]
+    pub const fn new(reviews: Reviews, stream: Stream, references: References, depth: Depth) -> Self {
+        Self {
+            reviews,
+            stream,
+            references,
+            depth,
+            number: AtomicU64::new(1),
+        }
+    }
+}
+
+/// What came of one request.
+enum Fate {
+    Answered(Duration),
+    Shed,
+    Failed(String),
+}
+
+/// What came of all.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// How long the load ran.
+    pub time: Duration,
+    /// Right answers.
+    pub answered: usize,
+    /// Their latencies, from the moment of sending to the last byte of the answer.
+    pub latencies: Latencies,
+    /// Requests that the server refused to take on: 429 and 503.
+    pub shed: usize,
+    /// Requests without an answer, or with a wrong one.
+    pub failed: usize,
+    /// Why, of the first.
+    pub failure: Option<String>,
+}
+
+impl Tally {
+    /// All requests, whatever became of them.
+    #[must_use]
+    pub const fn sent(&self) -> usize {
+        self.answered + self.shed + self.failed
+    }
+
+    fn of(time: Duration, fates: Vec<Fate>) -> Self {
+        let mut tally = Self {
+            time,
+            ..Self::default()
+        };
+        let mut latencies = Vec::with_capacity(fates.len());
+        for fate in fates {
+            match fate {
+                Fate::Answered(latency) => latencies.push(latency),
+                Fate::Shed => tally.shed += 1,
+                Fate::Failed(reason) => {
+                    tally.failed += 1;
+                    tally.failure.get_or_insert(reason);
+                }
+            }
+        }
+        tally.answered = latencies.len();
+        tally.latencies = latencies.into();
+        tally
+    }
+}
+
+/// Keeps `in_flight` requests open for `time`: each answer is followed by the next request at once.
+///
+/// # Errors
+/// When there is no connection, or a task ends abnormally.
+pub async fn saturate(
+    connections: &Connections,
+    workload: Workload,
+    in_flight: usize,
+    time: Duration,
+) -> Result<Tally> {
+    let workload = Arc::new(workload);
+    let begin = Instant::now();
+    let end = begin + time;
+    let mut loops = JoinSet::new();
+    for number in 0..in_flight {
+        let mut sender = connections.sender(number)?;
+        let workload = Arc::clone(&workload);
+        loops.spawn(async move {
+            let mut fates = Vec::new();
+            while Instant::now() < end {
+                let fate = one(&mut sender, &workload).await;
+                let lost = matches!(fate, Fate::Failed(_));
+                fates.push(fate);
+                if lost {
+                    break;
+                }
+            }
+            fates
+        });
+    }
+    let mut fates = Vec::new();
+    while let Some(done) = loops.join_next().await {
+        fates.extend(done?);
+    }
+    Ok(Tally::of(begin.elapsed(), fates))
+}
+
+/// Sends `rate` requests a second for `time`, whether or not the ones before are answered, over one connection.
+///
+/// # Errors
+/// As [`saturate`].
+pub async fn pace(connections: &Connections, workload: Workload, rate: u32, time: Duration) -> Result<Tally> {
+    let workload = Arc::new(workload);
+    let sender = connections.sender(0)?;
+    let mut ticks = interval(Duration::from_secs(1) / rate);
+    // A tick that comes late is made up for, so that a pause of this program does not lighten the load.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let begin = Instant::now();
+    let end = begin + time;
+    let mut open = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = sleep_until(end) => break,
+            _ = ticks.tick() => {}
+        }
+        let (mut sender, workload) = (sender.clone(), Arc::clone(&workload));
+        open.spawn(async move { one(&mut sender, &workload).await });
+    }
+    let time = begin.elapsed();
+    let mut fates = Vec::new();
+    while let Some(fate) = open.join_next().await {
+        fates.push(fate?);
+    }
+    Ok(Tally::of(time, fates))
+}
+
+async fn one(sender: &mut SendRequest<Full<Bytes>>, workload: &Workload) -> Fate {
+    let number = workload.number.fetch_add(1, Ordering::Relaxed);
+    let (object, uid) = (workload.stream.object(number), uid(number));
+    let body = workload.reviews.of(object).body(&uid);
+    let begin = Instant::now();
+    let answer = client::post(sender, body).await;
+    let latency = begin.elapsed();
+    match answer {
+        Ok((StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, _)) => Fate::Shed,
+        Ok((StatusCode::OK, body)) => {
+            match workload
+                .references
+                .check(workload.depth, &workload.reviews, object, &uid, &body)
+            {
+                Ok(()) => Fate::Answered(latency),
+                Err(error) => Fate::Failed(format!("{error:#}")),
+            }
+        }
+        Ok((status, body)) => Fate::Failed(format!("{status}: {}", String::from_utf8_lossy(&body).trim())),
+        Err(error) => Fate::Failed(format!("{error:#}")),
+    }
+}

@@ -1,0 +1,160 @@
+//! What was measured: for each candidate and measure one value a round.
+
+use std::collections::BTreeMap;
+
+use super::load::Tally;
+use super::percentile::median;
+use super::review::Stream;
+use super::server::Candidate;
+
+/// The quantiles that are reported, in thousandths.
+pub const QUANTILES: [usize; 4] = [500, 900, 990, 999];
+
+/// How a server was loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Load {
+    /// A steady number of requests a second, of the mixed stream.
+    Paced,
+    /// So many requests in flight, of this stream.
+    InFlight(Stream, usize),
+}
+
+/// What was measured, in which unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Measure {
+    /// From start to ready, in ms.
+    Start,
+    /// The program's size in MiB.
+    Program,
+    /// Resident memory when ready, in MiB.
+    Idle,
+    /// The most resident memory after the paced load alone, in MiB.
+    PeakPaced,
+    /// The most resident memory after all other loads, in MiB.
+    PeakSaturated,
+    /// Right answers a second.
+    Rate(Load),
+    /// A quantile (in thousandths) of what the client sees, in ms.
+    Client(Load, usize),
+    /// The mean of what the server measures itself, in ms.
+    ServerMean(Load),
+    /// A quantile (in thousandths) of it, in ms.
+    Server(Load, usize),
+    /// Processor time of the server for one right answer, in µs; what it spends on refusing others is in it.
+    Processor(Load),
+    /// Requests that the server did not take on, in per cent.
+    Shed(Load),
+}
+
+/// Every value.
+#[derive(Debug, Clone, Default)]
+pub struct Samples {
+    values: BTreeMap<(Candidate, Measure), Vec<f64>>,
+    /// Requests that failed: a sentence for each load that had some.
+    pub failures: Vec<String>,
+}
+
+impl Samples {
+    /// Adds the value of one round.
+    pub fn add(&mut self, candidate: Candidate, measure: Measure, value: f64) {
+        self.values.entry((candidate, measure)).or_default().push(value);
+    }
+
+    /// The median of all rounds.
+    #[must_use]
+    pub fn median(&self, candidate: Candidate, measure: Measure) -> Option<f64> {
+        median(self.values.get(&(candidate, measure))?.iter().copied())
+    }
+
+    /// Ours divided by Go's.
+    #[must_use]
+    pub fn ratio(&self, measure: Measure) -> Option<f64> {
+        let theirs = self.median(Candidate::Go, measure).filter(|value| *value > 0.0)?;
+        Some(self.median(Candidate::Outrigger, measure)? / theirs)
+    }
+
+    /// Adds what the client saw of one load.
+    #[expect(clippy::cast_precision_loss, reason = "counts of a few seconds are far below 2^52")]
+    pub fn client(&mut self, candidate: Candidate, load: Load, tally: &Tally) {
+        let all = tally.sent();
+        self.add(
+            candidate,
+            Measure::Rate(load),
+            tally.answered as f64 / tally.time.as_secs_f64(),
+        );
+        self.add(
+            candidate,
+            Measure::Shed(load),
+            100.0 * tally.shed as f64 / all.max(1) as f64,
+        );
+        for quantile in QUANTILES {
+            if let Some(latency) = tally.latencies.quantile(quantile) {
+                self.add(candidate, Measure::Client(load, quantile), latency.as_secs_f64() * 1e3);
+            }
+        }
+        if let Some(reason) = &tally.failure {
+            self.failures.push(format!(
+                "{candidate:?}, {load:?}: {} of {all} requests failed: {reason}",
+                tally.failed
+            ));
+        }
+    }
+
+    /// Adds the processor time that a server spent on so many right answers; without any there is no such value.
+    #[expect(clippy::cast_precision_loss, reason = "as above")]
+    pub fn processor(&mut self, candidate: Candidate, load: Load, time: std::time::Duration, answers: usize) {
+        if answers > 0 {
+            self.add(
+                candidate,
+                Measure::Processor(load),
+                time.as_secs_f64() * 1e6 / answers as f64,
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Candidate, Load, Measure, Samples};
+    use crate::load::Tally;
+
+    #[test]
+    fn a_ratio_is_of_medians_and_needs_both_sides() {
+        let mut samples = Samples::default();
+        for value in [1.0, 2.0, 90.0] {
+            samples.add(Candidate::Outrigger, Measure::Start, value);
+        }
+        assert_eq!(samples.ratio(Measure::Start), None);
+        samples.add(Candidate::Go, Measure::Start, 0.0);
+        assert_eq!(samples.ratio(Measure::Start), None);
+        samples.add(Candidate::Go, Measure::Start, 8.0);
+        assert_eq!(samples.ratio(Measure::Start), Some(0.5));
+    }
+
+    #[test]
+    fn shed_requests_are_no_answers_and_failed_ones_are_named() {
+        let tally = Tally {
+            time: Duration::from_secs(2),
+            answered: 60,
+            shed: 30,
+            failed: 10,
+            failure: Some("broken".to_owned()),
+            latencies: vec![Duration::from_millis(4)].into(),
+        };
+        let mut samples = Samples::default();
+        samples.client(Candidate::Go, Load::Paced, &tally);
+        assert_eq!(samples.median(Candidate::Go, Measure::Rate(Load::Paced)), Some(30.0));
+        assert_eq!(samples.median(Candidate::Go, Measure::Shed(Load::Paced)), Some(30.0));
+        assert_eq!(
+            samples.median(Candidate::Go, Measure::Client(Load::Paced, 990)),
+            Some(4.0)
+        );
+        assert!(
+            samples.failures[0].contains("10 of 100 requests failed: broken"),
+            "{:?}",
+            samples.failures
+        );
+    }
+}

@@ -1,0 +1,189 @@
+//! The servers that are compared.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::Full;
+use tokio::time::{Instant, sleep};
+
+use super::answer::{Reference, References};
+use super::client::{self, Connections};
+use super::environment::Environment;
+use super::histogram::Histogram;
+use super::placement::Placement;
+use super::review::{Object, Reviews, uid};
+use super::usage::Usage;
+use outrigger_cluster_harness::loopback::LoopbackClient;
+use outrigger_cluster_harness::process::{Launch, Process, free_port};
+
+/// How often a server that starts is asked whether it is ready: the resolution of its start-up time.
+const ASK: Duration = Duration::from_millis(1);
+/// How long it may take.
+const READY: Duration = Duration::from_secs(60);
+
+/// The candidates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Candidate {
+    /// Our webhook.
+    Outrigger,
+    /// The same work with controller-runtime.
+    Go,
+}
+
+impl Candidate {
+    /// Both, in the order in which they take turns.
+    pub const ALL: [Self; 2] = [Self::Outrigger, Self::Go];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Outrigger => "outrigger-webhook",
+            Self::Go => "webhook-go",
+        }
+    }
+
+    const fn histogram(self) -> &'static str {
+        match self {
+            Self::Outrigger => "outrigger_webhook_review_duration_seconds",
+            Self::Go => "webhook_go_review_duration_seconds",
+        }
+    }
+
+    fn arguments(self, environment: &Environment) -> Vec<String> {
+        let certificates = format!("--cert-dir={}", environment.certificates.display());
+        let knowledge = match self {
+            Self::Outrigger => format!("--kubeconfig={}", environment.kubeconfig.display()),
+            Self::Go => format!("--migrations={}", environment.migrations.display()),
+        };
+        vec![certificates, knowledge]
+    }
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    candidate: Candidate,
+    process: Process,
+    /// Where reviews go.
+    pub address: SocketAddr,
+    health: SocketAddr,
+    /// From its start to its first word that it is ready.
+    pub ready_after: Duration,
+}
+
+impl Server {
+    /// Starts a server, on its own processor if there is a placement, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not start, ends, or is not ready within a minute.
+    pub async fn start(
+        candidate: Candidate,
+        program: PathBuf,
+        environment: &Environment,
+        placement: Option<&Placement>,
+    ) -> Result<Self> {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let health = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let launch = Launch::new(candidate.name(), program)
+            .arguments([
+                format!("--bind-address={address}"),
+                format!("--health-bind-address={health}"),
+            ])
+            .arguments(candidate.arguments(environment));
+        let begin = Instant::now();
+        let start = || Process::start(&launch, &environment.run);
+        let process = match placement {
+            Some(placement) => placement.on_servers_processor(start)?,
+            None => start(),
+        }?;
+        let mut server = Self {
+            candidate,
+            process,
+            address,
+            health,
+            ready_after: Duration::ZERO,
+        };
+        let mut reason = "nothing".to_owned();
+        while begin.elapsed() < READY {
+            match server.ask("readyz").await {
+                Ok(_) => {
+                    server.ready_after = begin.elapsed();
+                    return Ok(server);
+                }
+                Err(error) => reason = format!("{error:#}"),
+            }
+            ensure!(
+                server.process.exit().is_none(),
+                "{} has ended:\n{}",
+                candidate.name(),
+                server.process.log_tail()
+            );
+            sleep(ASK).await;
+        }
+        bail!(
+            "{} is not ready after {} s ({reason}):\n{}",
+            candidate.name(),
+            READY.as_secs(),
+            server.process.log_tail()
+        )
+    }
+
+    async fn ask(&self, path: &str) -> Result<String> {
+        let request = Request::get(format!("http://{}/{path}", self.health)).body(Full::<Bytes>::default())?;
+        let response = LoopbackClient::default().send(request).await?;
+        let (status, body) = (response.status(), String::from_utf8_lossy(response.body()).into_owned());
+        ensure!(status == StatusCode::OK, "/{path} answers {status}: {body}");
+        Ok(body)
+    }
+
+    /// The latencies that it has measured itself.
+    ///
+    /// # Errors
+    /// When it does not show them.
+    pub async fn histogram(&self) -> Result<Histogram> {
+        Histogram::parse(&self.ask("metrics").await?, self.candidate.histogram())
+    }
+
+    /// What it has used.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn usage(&self) -> Result<Usage> {
+        Usage::of(self.process.pid())
+            .with_context(|| format!("{} has ended:\n{}", self.candidate.name(), self.process.log_tail()))
+    }
+
+    /// Asks it about each object once and looks closely at what it says.
+    ///
+    /// # Errors
+    /// When an answer is wrong.
+    pub async fn references(&self, environment: &Environment, reviews: &Reviews) -> Result<References> {
+        let connections = Connections::open(self.address, &environment.authority, 1).await?;
+        let mut references = Vec::new();
+        for object in Object::ALL {
+            let uid = uid(0);
+            let (status, body) = client::post(&mut connections.sender(0)?, reviews.of(object).body(&uid)).await?;
+            ensure!(
+                status == StatusCode::OK,
+                "{} answers {status}: {}",
+                self.candidate.name(),
+                String::from_utf8_lossy(&body)
+            );
+            let reference = Reference::new(reviews, object, &uid, &body);
+            references.push((object, reference.with_context(|| self.candidate.name())?));
+        }
+        Ok(References::new(references))
+    }
+
+    /// Kills it: its drain is for API servers, not for this.
+    ///
+    /// # Errors
+    /// When it cannot be signalled.
+    pub async fn stop(self) -> Result<()> {
+        self.process.kill_now().await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+//! The certificate authority of one control plane: the API server's serving certificate and the client certificates
+//! by which it knows its users.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SanType,
+};
+
+use super::error::ClusterError;
+
+/// A Kubernetes user as a client certificate states it: the common name is the user, the organization its group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    name: String,
+    group: Option<String>,
+}
+
+impl User {
+    /// A user in no group but `system:authenticated`.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            group: None,
+        }
+    }
+
+    /// Puts the user in a group. One is the most that such a certificate can carry here.
+    #[must_use]
+    pub fn in_group(mut self, group: impl Into<String>) -> Self {
+        self.group = Some(group.into());
+        self
+    }
+
+    /// May do everything (group `system:masters`, which is above RBAC).
+    pub fn admin() -> Self {
+        Self::new("admin").in_group("system:masters")
+    }
+
+    /// The controller manager, with the rights that Kubernetes' own bootstrap roles give it and no others.
+    pub fn kube_controller_manager() -> Self {
+        Self::new("system:kube-controller-manager")
+    }
+
+    /// The user's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// A certificate and its private key, both PEM.
+#[derive(Clone)]
+pub struct Credentials {
+    /// The certificate.
+    pub certificate: String,
+    /// The private key (PKCS#8).
+    pub key: String,
+}
+
+/// A certificate authority that lives as long as the test.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: String,
+}
+
+impl Authority {
+    /// Makes a self-signed authority.
+    ///
+    /// # Errors
+    /// When rcgen cannot make a key.
+    pub fn new(name: &str) -> Result<Self, ClusterError> {
+        let failed = |source| ClusterError::Certificate {
+            subject: name.to_owned(),
+            source,
+        };
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
+        let key = KeyPair::generate().map_err(failed)?;
+        let certificate = params.self_signed(&key).map_err(failed)?.pem();
+        Ok(Self {
+            issuer: Issuer::new(params, key),
+            certificate,
+        })
+    }
+
+    /// The authority's certificate, PEM.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// A serving certificate for the loopback address, the names of the `kubernetes` Service, and its cluster IP.
+    ///
+    /// # Errors
+    /// When rcgen refuses a name.
+    pub fn serving(&self, service_ip: Ipv4Addr) -> Result<Credentials, ClusterError> {
+        let name = "kube-apiserver";
+        let names = [
+            "localhost",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+        ];
+        let mut params =
+            CertificateParams::new(names.map(str::to_owned)).map_err(|source| ClusterError::Certificate {
+                subject: name.to_owned(),
+                source,
+            })?;
+        for address in [Ipv4Addr::LOCALHOST, service_ip] {
+            params.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(address)));
+        }
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.issue(name, params)
+    }
+
+    /// A client certificate for a user.
+    ///
+    /// # Errors
+    /// When rcgen cannot make or sign it.
+    pub fn client(&self, user: &User) -> Result<Credentials, ClusterError> {
+        let mut params = CertificateParams::default();
+        if let Some(group) = &user.group {
+            params.distinguished_name.push(DnType::OrganizationName, group.as_str());
+        }
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(&user.name, params)
+    }
+
+    fn issue(&self, name: &str, mut params: CertificateParams) -> Result<Credentials, ClusterError> {
+        let failed = |source| ClusterError::Certificate {
+            subject: name.to_owned(),
+            source,
+        };
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate().map_err(failed)?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?.pem();
+        Ok(Credentials {
+            certificate,
+            key: key.serialize_pem(),
+        })
+    }
+}
+
+/// The key pair that signs service account tokens: private and public half, both PEM.
+pub(super) fn service_account_keys() -> Result<(String, String), ClusterError> {
+    let key = KeyPair::generate().map_err(|source| ClusterError::Certificate {
+        subject: "service account tokens".to_owned(),
+        source,
+    })?;
+    Ok((key.serialize_pem(), key.public_key_pem()))
+}

@@ -1,0 +1,63 @@
+//! When a process ran: plain data, no IO.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+
+/// One run of one container's process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessSpan {
+    /// Unique name, which is the caller in the AWS record: `POD` (`POD~N` for the
+    /// N-th Pod of that name), then `:CONTAINER` where a Pod has several, then `#N`
+    /// for its N-th restart.
+    pub process: String,
+    /// What it is, by the image table: `kube-controller-manager`.
+    pub component: String,
+    /// The Pod's namespace; empty for a process that is no Pod's.
+    pub namespace: String,
+    /// The Pod's name; empty for a process that is no Pod's.
+    pub pod: String,
+    /// The Pod's UID; empty for a process that is no Pod's.
+    pub uid: String,
+    /// Process ID.
+    pub pid: u32,
+    /// The binary that ran.
+    pub program: PathBuf,
+    /// The argument list, first word included, as the API server stores it (references to variables expanded).
+    pub argv: Vec<String>,
+    /// When it was started.
+    pub started: Timestamp,
+    /// When it ended; `None` while it runs.
+    pub ended: Option<Timestamp>,
+    /// How it ended; `None` while it runs.
+    pub exit: Option<Exit>,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this exit status.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl Exit {
+    /// The exit code as a container runtime reports it: 128 + signal for a signal.
+    pub fn container_code(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit status {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}

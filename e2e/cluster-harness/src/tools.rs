@@ -1,0 +1,210 @@
+//! Where the real components are: the answers of `e2e/tools/build`.
+//!
+//! `make` builds them first and writes `KEY=PATH` lines into a file that `OUTRIGGER_TOOLS` names. A test that is run by
+//! hand, without that file or with one that lacks a family, asks the script itself, which builds what is missing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use thiserror::Error;
+use tokio::process::Command;
+
+/// The environment variable that names the file with the `KEY=PATH` lines.
+pub const TOOLS_FILE: &str = "OUTRIGGER_TOOLS";
+
+/// One component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tool {
+    /// kube-apiserver 1.26, the last minor whose controllers contain the in-tree AWS provider.
+    ApiServer126,
+    /// kube-controller-manager 1.26.
+    ControllerManager126,
+    /// kube-apiserver of the newest minor.
+    ApiServer136,
+    /// kube-controller-manager of the newest minor.
+    ControllerManager136,
+    /// kubectl of the newest minor.
+    Kubectl,
+    /// etcd 3.6.
+    Etcd,
+    /// kustomize 5.
+    Kustomize,
+    /// The incumbent, aws-cloud-controller-manager.
+    AwsCloudControllerManager,
+    /// The Python interpreter of moto's virtual environment.
+    MotoPython,
+    /// The webhook's counterpart in `make bench`.
+    WebhookGo,
+}
+
+impl Tool {
+    /// The key in the script's answer.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::ApiServer126 => "K8S_1_26_KUBE_APISERVER",
+            Self::ControllerManager126 => "K8S_1_26_KUBE_CONTROLLER_MANAGER",
+            Self::ApiServer136 => "K8S_1_36_KUBE_APISERVER",
+            Self::ControllerManager136 => "K8S_1_36_KUBE_CONTROLLER_MANAGER",
+            Self::Kubectl => "KUBECTL",
+            Self::Etcd => "ETCD",
+            Self::Kustomize => "KUSTOMIZE",
+            Self::AwsCloudControllerManager => "AWS_CLOUD_CONTROLLER_MANAGER",
+            Self::MotoPython => "MOTO_PYTHON",
+            Self::WebhookGo => "WEBHOOK_GO",
+        }
+    }
+
+    /// The name in `e2e/tools/build` of what it is built from.
+    pub fn family(self) -> &'static str {
+        match self {
+            Self::ApiServer126 | Self::ControllerManager126 => "k8s-1.26",
+            Self::ApiServer136 | Self::ControllerManager136 => "k8s-1.36",
+            Self::Kubectl => "kubectl",
+            Self::Etcd => "etcd",
+            Self::Kustomize => "kustomize",
+            Self::AwsCloudControllerManager => "aws-ccm",
+            Self::MotoPython => "moto",
+            Self::WebhookGo => "webhook-go",
+        }
+    }
+}
+
+/// Why a component is not at hand.
+#[derive(Debug, Error)]
+pub enum ToolsError {
+    /// The file that the environment names cannot be read.
+    #[error("{TOOLS_FILE}={path} cannot be read: {source}; run `make tools`, or unset {TOOLS_FILE}")]
+    File {
+        /// The file.
+        path: String,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The script cannot be run at all.
+    #[error("cannot run {script}: {source}")]
+    Script {
+        /// The script.
+        script: String,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The script failed; it has said why on stderr.
+    #[error("e2e/tools/build --paths {families} failed ({status}); its messages are above")]
+    Build {
+        /// What was asked for.
+        families: String,
+        /// The exit status.
+        status: String,
+    },
+    /// The script ended well and still did not name the tool.
+    #[error("no path for {key}: run e2e/tools/build --paths {family} and see what it prints")]
+    Missing {
+        /// The tool's key.
+        key: &'static str,
+        /// Its family.
+        family: &'static str,
+    },
+}
+
+/// Paths of the components that a test asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Tools {
+    paths: BTreeMap<String, PathBuf>,
+}
+
+impl Tools {
+    /// Finds the tools; builds those that neither the file nor the cache has, which takes minutes.
+    ///
+    /// # Errors
+    /// See [`ToolsError`]; each says what to do.
+    pub async fn load(wanted: &[Tool]) -> Result<Self, ToolsError> {
+        let mut tools = match std::env::var(TOOLS_FILE) {
+            Ok(path) => {
+                let text = tokio::fs::read_to_string(&path)
+                    .await
+                    .map_err(|source| ToolsError::File { path, source })?;
+                Self { paths: parse(&text) }
+            }
+            Err(_) => Self::default(),
+        };
+        let mut families: Vec<&str> = Vec::new();
+        for tool in wanted {
+            if tools.path(*tool).is_err() && !families.contains(&tool.family()) {
+                families.push(tool.family());
+            }
+        }
+        if !families.is_empty() {
+            tools.paths.extend(parse(&build(&families).await?));
+        }
+        wanted.iter().try_for_each(|tool| tools.path(*tool).map(|_| ()))?;
+        Ok(tools)
+    }
+
+    /// The path of a tool that exists.
+    ///
+    /// # Errors
+    /// [`ToolsError::Missing`] for a tool that was not asked for, or whose file is gone.
+    pub fn path(&self, tool: Tool) -> Result<&Path, ToolsError> {
+        self.paths
+            .get(tool.key())
+            .map(PathBuf::as_path)
+            .filter(|path| path.is_file())
+            .ok_or(ToolsError::Missing {
+                key: tool.key(),
+                family: tool.family(),
+            })
+    }
+}
+
+async fn build(families: &[&str]) -> Result<String, ToolsError> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/build");
+    let output = Command::new(&script)
+        .arg("--paths")
+        .args(families)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .await
+        .map_err(|source| ToolsError::Script {
+            script: script.display().to_string(),
+            source,
+        })?;
+    if !output.status.success() {
+        return Err(ToolsError::Build {
+            families: families.join(" "),
+            status: output.status.to_string(),
+        });
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn parse(text: &str) -> BTreeMap<String, PathBuf> {
+    let pairs = text.lines().filter_map(|line| line.split_once('='));
+    pairs
+        .map(|(key, path)| (key.trim().to_owned(), PathBuf::from(path.trim())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Tool, Tools, ToolsError, parse};
+
+    #[test]
+    fn a_path_may_contain_an_equals_sign() {
+        let paths = parse("ETCD=/a=b/etcd\n\nnonsense\nKUSTOMIZE=/k\n");
+        assert_eq!(paths.len(), 2);
+        assert_eq!(paths["ETCD"].to_str(), Some("/a=b/etcd"));
+    }
+
+    #[test]
+    fn a_path_that_does_not_exist_counts_as_missing() {
+        let tools = Tools {
+            paths: parse("ETCD=/does/not/exist"),
+        };
+        assert!(matches!(
+            tools.path(Tool::Etcd),
+            Err(ToolsError::Missing { key: "ETCD", .. })
+        ));
+    }
+}

@@ -1,0 +1,181 @@
+//! What AWS has. The names of the fields are EC2's.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use outrigger_aws_sim::LOCAL_ZONE;
+
+/// The ID of the cases' cluster.
+pub const CLUSTER_ID: &str = "parity";
+/// The cluster's VPC.
+pub const VPC_ID: &str = "vpc-00000000000000001";
+/// A subnet of it.
+pub const SUBNET_ID: &str = "subnet-00000000000000001";
+/// Zones of the region and their IDs. The last is a local zone.
+pub const ZONES: [(&str, &str, &str); 4] = [
+    ("us-east-1a", "use1-az1", "availability-zone"),
+    ("us-east-1b", "use1-az2", "availability-zone"),
+    ("us-east-1c", "use1-az3", "availability-zone"),
+    (LOCAL_ZONE, "use1-bos1-az1", "local-zone"),
+];
+
+/// What the account has, and how calls fail.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Account {
+    /// Instances.
+    #[serde(default)]
+    pub instances: Vec<Instance>,
+    /// Network nodes of instances that have a topology, outermost first, by instance ID.
+    #[serde(default)]
+    pub topology: BTreeMap<String, Vec<String>>,
+    /// Interfaces that belong to no instance: those of Fargate.
+    #[serde(default)]
+    pub network_interfaces: Vec<NetworkInterface>,
+    /// Calls that fail.
+    #[serde(default)]
+    pub faults: Vec<Fault>,
+}
+
+impl Account {
+    /// Adds what another account has. Faults are not added: they are for all.
+    pub fn merge(&mut self, other: &Self) {
+        self.instances.extend(other.instances.iter().cloned());
+        self.topology.extend(other.topology.clone());
+        self.network_interfaces.extend(other.network_interfaces.iter().cloned());
+    }
+}
+
+/// An instance as DescribeInstances tells it. `null` leaves an element out of the answer.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Instance {
+    /// ID.
+    pub instance_id: String,
+    /// Name of the state.
+    #[serde(default = "running")]
+    pub state: Option<String>,
+    /// Private DNS name; terminated instances have an empty one.
+    #[serde(default)]
+    pub private_dns_name: String,
+    /// Primary private address.
+    pub private_ip_address: Option<String>,
+    /// Public address.
+    pub public_ip_address: Option<String>,
+    /// Public DNS name.
+    #[serde(default)]
+    pub public_dns_name: String,
+    /// Type.
+    #[serde(default = "m5_large")]
+    pub instance_type: Option<String>,
+    /// Zone of its placement.
+    #[serde(default = "first_zone")]
+    pub availability_zone: Option<String>,
+    /// VPC.
+    #[serde(default = "cluster_vpc")]
+    pub vpc_id: String,
+    /// Tags; left out: the cluster's.
+    #[serde(default = "cluster_tags")]
+    pub tags: BTreeMap<String, String>,
+    /// Interfaces in EC2's order; left out: one with the primary private address.
+    pub network_interfaces: Option<Vec<AttachedInterface>>,
+}
+
+/// An interface as DescribeInstances tells it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct AttachedInterface {
+    /// Status.
+    #[serde(default = "in_use")]
+    pub status: String,
+    /// Index of the device; `null`: no attachment at all.
+    #[serde(default = "primary")]
+    pub device_index: Option<i32>,
+    /// Private IPv4 addresses, the primary one first.
+    #[serde(default)]
+    pub private_ip_addresses: Vec<String>,
+    /// IPv6 addresses.
+    #[serde(default)]
+    pub ipv6_addresses: Vec<String>,
+}
+
+/// An interface as DescribeNetworkInterfaces tells it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct NetworkInterface {
+    /// ID.
+    pub network_interface_id: String,
+    /// Primary private address.
+    pub private_ip_address: String,
+    /// Private DNS name.
+    #[serde(default)]
+    pub private_dns_name: String,
+    /// IPv6 addresses.
+    #[serde(default)]
+    pub ipv6_addresses: Vec<String>,
+    /// Zone.
+    #[serde(default = "first_zone")]
+    pub availability_zone: Option<String>,
+    /// VPC.
+    #[serde(default = "cluster_vpc")]
+    pub vpc_id: String,
+    /// Status of the attachment.
+    #[serde(default = "attached")]
+    pub attachment_status: String,
+}
+
+/// A refusal of every call of an action.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// The action, or `*` for all.
+    pub action: String,
+    /// HTTP status.
+    pub status: u16,
+    /// AWS's error code.
+    pub code: String,
+    /// AWS's message.
+    #[serde(default)]
+    pub message: String,
+}
+
+impl Fault {
+    /// Whether it concerns this action.
+    pub fn hits(&self, action: &str) -> bool {
+        self.action == "*" || self.action == action
+    }
+}
+
+fn running() -> Option<String> {
+    Some("running".to_owned())
+}
+
+fn m5_large() -> Option<String> {
+    Some("m5.large".to_owned())
+}
+
+fn first_zone() -> Option<String> {
+    Some(ZONES[0].0.to_owned())
+}
+
+fn cluster_vpc() -> String {
+    VPC_ID.to_owned()
+}
+
+fn cluster_tags() -> BTreeMap<String, String> {
+    BTreeMap::from([(format!("kubernetes.io/cluster/{CLUSTER_ID}"), "owned".to_owned())])
+}
+
+fn in_use() -> String {
+    "in-use".to_owned()
+}
+
+fn attached() -> String {
+    "attached".to_owned()
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the default of an optional field")]
+fn primary() -> Option<i32> {
+    Some(0)
+}

@@ -1,0 +1,106 @@
+//! The scripted EC2 on a free port of loopback.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, header};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use outrigger_aws_sim::Service;
+use outrigger_aws_sim::iam::{self, Policy};
+use outrigger_aws_sim::query::Query;
+
+use super::account::Account;
+use super::answer::{REQUEST_ID, answer};
+
+/// A running server. Dropping it stops it.
+#[derive(Debug)]
+pub struct ScriptedEc2 {
+    url: String,
+    shared: Arc<Shared>,
+    server: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    account: Account,
+    policy: Option<Arc<Policy>>,
+    unknown: Mutex<BTreeSet<String>>,
+}
+
+impl ScriptedEc2 {
+    /// Listens and answers from `account` what the policy allows; without one, everything.
+    ///
+    /// # Errors
+    /// When no port of loopback can be had.
+    pub async fn start(account: Account, policy: Option<Arc<Policy>>) -> Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("the scripted EC2")?;
+        let url = format!("http://{}", listener.local_addr().context("the scripted EC2")?);
+        let shared = Arc::new(Shared {
+            account,
+            policy,
+            unknown: Mutex::default(),
+        });
+        let router = Router::new().fallback(handle).with_state(Arc::clone(&shared));
+        let server = tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, router).await {
+                tracing::warn!(%error, "the scripted EC2 ended");
+            }
+        });
+        Ok(Self { url, shared, server })
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Actions that were asked for and that it does not know. An outcome that rests on one proves nothing.
+    pub fn unknown(&self) -> BTreeSet<String> {
+        let unknown = self.shared.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        unknown.clone()
+    }
+}
+
+impl Drop for ScriptedEc2 {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn handle(State(shared): State<Arc<Shared>>, form: Bytes) -> Response {
+    let query = Query::parse(&form);
+    let denial = shared
+        .policy
+        .as_ref()
+        .and_then(|policy| iam::evaluate_read(policy, &Service::Ec2, &query));
+    if let Some(denial) = denial {
+        return respond(
+            denial.status,
+            Service::Ec2.error_body(denial.status, denial.code, &denial.message, REQUEST_ID),
+        );
+    }
+    let (status, body) = match answer(&shared.account, &query) {
+        Ok(answer) => (200, answer.document()),
+        Err(refusal) => {
+            if refusal.is_unknown_action() {
+                let mut unknown = shared.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+                unknown.insert(query.action);
+            }
+            let body = Service::Ec2.error_body(refusal.status, &refusal.code, &refusal.message, REQUEST_ID);
+            (refusal.status, body)
+        }
+    };
+    respond(status, body)
+}
+
+fn respond(status: u16, body: String) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, [(header::CONTENT_TYPE, "text/xml")], body).into_response()
+}

@@ -1,0 +1,283 @@
+//! Runs cases: API servers, one controller manager at a time on each, and what it leaves behind.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, Node};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
+use outrigger_cluster_harness::process::Process;
+use outrigger_cluster_harness::tools::Tools;
+
+use super::aws::{Instance, ScriptedEc2};
+use super::case::{self, Address, Case, Group, Outcome, Taint};
+use super::compare;
+use super::subject::Subject;
+use outrigger_aws_sim::iam::roles::Role;
+
+/// Requests under way at the same time.
+const AT_ONCE: usize = 10;
+/// Pause between two looks at what is there.
+const LOOK: Duration = Duration::from_secs(1);
+/// Where Events about Nodes are.
+const EVENTS: &str = "default";
+
+/// Runs all cases and returns what became of each, by the case's name. Groups that are slow have an API server each,
+/// the others share one, one after the other.
+///
+/// # Errors
+/// When something of the harness does not come about, or a call came that the scripted EC2 does not know.
+pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<BTreeMap<String, Outcome>> {
+    run_as(subject, None, cases, folder).await
+}
+
+/// As [`run`], with a manager that may do only what a role allows.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_as(
+    subject: Subject,
+    role: Option<&Role>,
+    cases: &[Case],
+    folder: &Path,
+) -> Result<BTreeMap<String, Outcome>> {
+    let tools = Tools::load(&subject.tools()).await?;
+    let etcd = Etcd::start(&tools, folder).await?;
+    let (slow, quick): (Vec<Group>, Vec<Group>) = case::groups(cases).into_iter().partition(Group::is_slow);
+    let mut workers: Vec<Vec<Group>> = slow.into_iter().map(|group| vec![group]).collect();
+    if !quick.is_empty() {
+        workers.push(quick);
+    }
+    let workers = workers.iter().enumerate().map(|(number, groups)| {
+        let (tools, etcd) = (&tools, &etcd);
+        async move {
+            let mut worker = Worker::start(subject, tools, etcd, folder, number).await?;
+            worker.role = role.cloned();
+            let mut outcomes = BTreeMap::new();
+            for (index, group) in groups.iter().enumerate() {
+                outcomes.extend(worker.run(index, group).await?);
+            }
+            anyhow::Ok(outcomes)
+        }
+    });
+    Ok(try_join_all(workers).await?.into_iter().flatten().collect())
+}
+
+/// An API server on which groups run one after the other.
+struct Worker<'a> {
+    subject: Subject,
+    role: Option<Role>,
+    tools: &'a Tools,
+    api: ApiServer,
+    nodes: Api<Node>,
+    events: Api<Event>,
+}
+
+impl<'a> Worker<'a> {
+    async fn start(subject: Subject, tools: &'a Tools, etcd: &Etcd, folder: &Path, number: usize) -> Result<Self> {
+        let range = format!("127.{}.0.0/16", 100 + number);
+        let options = ApiServerOptions::new(format!("parity-{number}"), Version::V1_36, range);
+        let api = ApiServer::start(tools, folder, etcd, &options).await?;
+        let client: Client = api.client(&User::admin(), "parity").await?;
+        Ok(Self {
+            subject,
+            role: None,
+            tools,
+            api,
+            nodes: Api::all(client.clone()),
+            events: Api::namespaced(client, EVENTS),
+        })
+    }
+
+    async fn run(&self, index: usize, group: &Group) -> Result<BTreeMap<String, Outcome>> {
+        let folder = self.api.home().join(format!("group-{index}"));
+        std::fs::create_dir_all(&folder)?;
+        let mut account = group.account();
+        let bystanders = bystanders(group);
+        account
+            .instances
+            .extend(bystanders.iter().map(|(_, instance)| instance.clone()));
+        let ec2 = ScriptedEc2::start(account, self.role.as_ref().map(|role| Arc::clone(&role.policy))).await?;
+        let objects = group.cases.iter().map(object);
+        let objects = objects.chain(bystanders.into_iter().map(|(node, _)| Ok(node)));
+        stream::iter(objects.collect::<Result<Vec<Node>>>()?)
+            .map(|node| async move { self.nodes.create(&PostParams::default(), &node).await })
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<Vec<_>>()
+            .await
+            .context("creating the Nodes")?;
+        let kubeconfig = self.api.kubeconfig(&User::admin())?;
+        let manager = self
+            .subject
+            .start(self.tools, &folder, &kubeconfig, ec2.url(), &group.config)?;
+        let outcomes = self.settle(group, &manager).await?;
+        manager.stop(Duration::from_secs(5)).await?;
+        let unknown = ec2.unknown();
+        if !unknown.is_empty() {
+            bail!("the scripted EC2 does not know {unknown:?}: teach it, and record again");
+        }
+        self.clear().await?;
+        Ok(outcomes)
+    }
+
+    /// Waits as long as the subject needs, and reads.
+    async fn settle(&self, group: &Group, manager: &Process) -> Result<BTreeMap<String, Outcome>> {
+        let patience = self.subject.patience(group);
+        let start = Instant::now();
+        tokio::time::sleep(patience.least).await;
+        loop {
+            if manager.exit().is_some() {
+                bail!("the manager ended by itself:\n{}", manager.log_tail());
+            }
+            let outcomes = self.outcomes(group).await?;
+            let settled = group.cases.iter().all(|case| {
+                outcomes
+                    .get(&case.name)
+                    .is_some_and(|ours| compare::settled(case, ours))
+            });
+            if settled || start.elapsed() >= patience.most {
+                return Ok(outcomes);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn outcomes(&self, group: &Group) -> Result<BTreeMap<String, Outcome>> {
+        let nodes = self.nodes.list(&ListParams::default()).await?.items;
+        let events = self.events.list(&ListParams::default()).await?.items;
+        let outcome = |case: &Case| {
+            let name = Some(case.node.name.as_str());
+            let node = nodes.iter().find(|node| node.metadata.name.as_deref() == name);
+            let about = |event: &&Event| {
+                event.involved_object.kind.as_deref() == Some("Node") && event.involved_object.name.as_deref() == name
+            };
+            (case.name.clone(), outcome(node, events.iter().filter(about)))
+        };
+        Ok(group.cases.iter().map(outcome).collect())
+    }
+
+    /// Makes room for the next group.
+    async fn clear(&self) -> Result<()> {
+        let (delete, all) = (DeleteParams::default(), ListParams::default());
+        self.nodes.delete_collection(&delete, &all).await?;
+        self.events.delete_collection(&delete, &all).await?;
+        Ok(())
+    }
+}
+
+/// Nodes in good order, so many that those which are to go are less than a tenth of all: else our manager takes it
+/// for a fault at AWS and keeps them.
+fn bystanders(group: &Group) -> Vec<(Node, Instance)> {
+    let gone = |case: &&Case| case.recorded.as_ref().is_some_and(|recorded| recorded.deleted);
+    let count = match group.cases.iter().filter(gone).count() {
+        0..=3 => 0,
+        gone => gone * 10,
+    };
+    (0..count).filter_map(bystander).collect()
+}
+
+fn bystander(number: usize) -> Option<(Node, Instance)> {
+    let id = format!("i-b{number:07x}");
+    let name = format!("bystander-{number}");
+    let instance = json!({"instanceId": id, "privateDnsName": name, "privateIpAddress": "10.9.9.9"});
+    let node = json!({
+        "metadata": {"name": name},
+        "spec": {"providerID": format!("aws:///us-east-1a/{id}")},
+        "status": {"conditions": [ready("True")], "addresses": [
+            {"type": "InternalIP", "address": "10.9.9.9"},
+            {"type": "InternalDNS", "address": name},
+            {"type": "Hostname", "address": name},
+        ]},
+    });
+    Some((
+        serde_json::from_value(node).ok()?,
+        serde_json::from_value(instance).ok()?,
+    ))
+}
+
+fn object(case: &Case) -> Result<Node> {
+    let node = &case.node;
+    let hostname = || {
+        vec![Address {
+            kind: "Hostname".to_owned(),
+            address: node.name.clone(),
+        }]
+    };
+    let object = json!({
+        "metadata": {"name": node.name, "labels": node.labels, "annotations": node.annotations},
+        "spec": {"providerID": node.provider_id, "taints": node.taints},
+        "status": {
+            "conditions": node.ready.iter().map(|status| ready(status)).collect::<Vec<_>>(),
+            "addresses": node.addresses.clone().unwrap_or_else(hostname),
+        },
+    });
+    serde_json::from_value(object).with_context(|| format!("the Node of {}", case.name))
+}
+
+fn ready(status: &str) -> Value {
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    json!({
+        "type": "Ready", "status": status, "reason": "Harness", "message": "",
+        "lastHeartbeatTime": now, "lastTransitionTime": now,
+    })
+}
+
+fn outcome<'a>(node: Option<&Node>, events: impl Iterator<Item = &'a Event>) -> Outcome {
+    let mut events: Vec<case::Event> = events.map(event).collect();
+    events.sort();
+    events.dedup();
+    let Some(node) = node else {
+        return Outcome {
+            deleted: true,
+            events,
+            ..Outcome::default()
+        };
+    };
+    let (spec, status) = (node.spec.as_ref(), node.status.as_ref());
+    let taints = spec.and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let mut taints: Vec<Taint> = taints
+        .into_iter()
+        .map(|taint| Taint {
+            key: taint.key,
+            value: taint.value.unwrap_or_default(),
+            effect: taint.effect,
+        })
+        .collect();
+    taints.sort();
+    let addresses = status.and_then(|status| status.addresses.clone()).unwrap_or_default();
+    Outcome {
+        deleted: false,
+        provider_id: spec.and_then(|spec| spec.provider_id.clone()),
+        labels: node.metadata.labels.clone().unwrap_or_default(),
+        annotations: node.metadata.annotations.clone().unwrap_or_default(),
+        taints,
+        addresses: addresses
+            .into_iter()
+            .map(|address| Address {
+                kind: address.type_,
+                address: address.address,
+            })
+            .collect(),
+        events,
+    }
+}
+
+fn event(event: &Event) -> case::Event {
+    let source = event.source.as_ref().and_then(|source| source.component.clone());
+    case::Event {
+        kind: event.type_.clone().unwrap_or_default(),
+        reason: event.reason.clone().unwrap_or_default(),
+        component: source.or_else(|| event.reporting_component.clone()).unwrap_or_default(),
+        message: event.message.clone(),
+    }
+}

@@ -1,0 +1,263 @@
+//! The cluster of a worker: Nodes, one Service at a time, and the Events about it.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event as KubeEvent, Namespace, Node, Service};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::case::Nodes;
+use super::environment::Environment;
+use super::names::Names;
+use super::outcome::{Event, ServiceState};
+
+/// An annotation that means nothing to anybody.
+const WITHOUT_EFFECT: &str = "parity.test/look";
+/// Nodes that are there unless a case says otherwise.
+pub(super) const NODES: [&str; 6] = ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6"];
+
+/// The API server's own, about addresses of Services that come and go quickly.
+const ADDRESS_REPAIR: &str = "ipallocator-repair-controller";
+
+/// Said so often so far.
+pub(super) type Said = BTreeMap<Event, i32>;
+
+pub(super) struct Cluster {
+    client: Client,
+    nodes: Api<Node>,
+}
+
+/// The Service of a case.
+pub(super) struct Subject {
+    services: Api<Service>,
+    events: Api<KubeEvent>,
+    name: String,
+    /// The one that was created, and not one of the same name.
+    pub(super) uid: String,
+    pub(super) namespace: String,
+    looks: usize,
+}
+
+impl Cluster {
+    pub(super) async fn start(client: Client, environment: &Environment) -> Result<Self> {
+        let cluster = Self {
+            nodes: Api::all(client.clone()),
+            client,
+        };
+        for name in NODES {
+            cluster.add(name, environment).await?;
+        }
+        Ok(cluster)
+    }
+
+    /// Changes Nodes as a case says.
+    pub(super) async fn change(&self, change: &Nodes, environment: &Environment) -> Result<()> {
+        for name in &change.add {
+            self.add(name, environment).await?;
+        }
+        for name in &change.remove {
+            self.nodes
+                .delete(name, &DeleteParams::default())
+                .await
+                .with_context(|| format!("node {name}"))?;
+        }
+        for (name, patch) in &change.patch {
+            let patch = &environment.names.resolve(patch);
+            let status = json!({"status": patch["status"]});
+            let patched = self
+                .nodes
+                .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+                .await;
+            patched.with_context(|| format!("node {name}"))?;
+            if !patch["status"].is_null() {
+                let patched = self
+                    .nodes
+                    .patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
+                    .await;
+                patched.with_context(|| format!("status of node {name}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All Nodes as they are without a case. Those that a case changed are made anew.
+    pub(super) async fn restore(&self, changes: &[&Nodes], environment: &Environment) -> Result<()> {
+        let touched = |name: &str| {
+            let named = |list: &[String]| list.iter().any(|there| there == name);
+            changes
+                .iter()
+                .any(|change| named(&change.add) || named(&change.remove) || change.patch.contains_key(name))
+        };
+        let there = self.nodes.list(&ListParams::default()).await?.items;
+        let there: Vec<String> = there.into_iter().filter_map(|node| node.metadata.name).collect();
+        for name in there
+            .iter()
+            .filter(|name| touched(name) || !NODES.contains(&name.as_str()))
+        {
+            self.nodes.delete(name, &DeleteParams::default()).await?;
+        }
+        for name in NODES {
+            if touched(name) || !there.iter().any(|present| present == name) {
+                self.add(name, environment).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn add(&self, name: &str, environment: &Environment) -> Result<()> {
+        let (provider_id, address) = match environment.instance(name) {
+            Some(instance) => (Some(instance.provider_id()), instance.private_ip.as_str()),
+            None => (without_instance(name)?, "192.0.2.10"),
+        };
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let node = json!({
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+            "spec": {"providerID": provider_id},
+            "status": {
+                "conditions": [{
+                    "type": "Ready", "status": "True", "reason": "Harness", "message": "",
+                    "lastHeartbeatTime": now, "lastTransitionTime": now,
+                }],
+                "addresses": [{"type": "InternalIP", "address": address}],
+            },
+        });
+        let node: Node = serde_json::from_value(node)?;
+        self.nodes
+            .create(&PostParams::default(), &node)
+            .await
+            .with_context(|| format!("node {name}"))?;
+        Ok(())
+    }
+
+    /// Creates a Service, and its namespace where there is none.
+    pub(super) async fn create(&self, manifest: &Value) -> Result<Subject> {
+        let namespace = manifest["metadata"]["namespace"]
+            .as_str()
+            .unwrap_or("default")
+            .to_owned();
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        if namespaces.get_opt(&namespace).await?.is_none() {
+            let object: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
+            match namespaces.create(&PostParams::default(), &object).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.code == 409 => {} // the API server made it meanwhile
+                Err(error) => return Err(error).with_context(|| format!("namespace {namespace}")),
+            }
+        }
+        let services: Api<Service> = Api::namespaced(self.client.clone(), &namespace);
+        let service: Service = serde_json::from_value(manifest.clone()).context("service")?;
+        let made = services
+            .create(&PostParams::default(), &service)
+            .await
+            .context("creating the Service")?;
+        Ok(Subject {
+            services,
+            events: Api::namespaced(self.client.clone(), &namespace),
+            name: made.metadata.name.unwrap_or_default(),
+            uid: made.metadata.uid.unwrap_or_default(),
+            namespace,
+            looks: 0,
+        })
+    }
+}
+
+/// The provider ID of a Node that is no instance of EC2, by the beginning of its name.
+fn without_instance(name: &str) -> Result<Option<String>> {
+    match name.split('-').next() {
+        Some("bare") => Ok(None),
+        Some("fargate") => Ok(Some(format!("aws:///us-east-1a/12345678/{name}"))),
+        Some("foreign") => Ok(Some(format!("gce://project/zone/{name}"))),
+        _ => bail!("nodes: there is no {name}; there are node-1 to node-7, bare-…, fargate-…, and foreign-…"),
+    }
+}
+
+impl Subject {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Changes it by a JSON merge patch.
+    pub(super) async fn update(&self, patch: &Value) -> Result<()> {
+        let patched = self
+            .services
+            .patch(&self.name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        patched.context("changing the Service").map(|_| ())
+    }
+
+    /// Changes what means nothing.
+    pub(super) async fn look(&mut self) -> Result<()> {
+        self.looks += 1;
+        let looks = self.looks.to_string();
+        self.update(&json!({"metadata": {"annotations": {WITHOUT_EFFECT: looks}}}))
+            .await
+    }
+
+    /// Deletes it; its finalizer may keep it.
+    pub(super) async fn delete(&self) -> Result<()> {
+        let deleted = self.services.delete(&self.name, &DeleteParams::default()).await;
+        deleted.context("deleting the Service").map(|_| ())
+    }
+
+    /// Takes it away whatever anybody says, so that the next case can begin.
+    pub(super) async fn remove(&self) -> Result<()> {
+        if self.read().await?.is_some() {
+            self.delete().await?;
+        }
+        if self.read().await?.is_some() {
+            self.update(&json!({"metadata": {"finalizers": null}})).await?;
+        }
+        let all = DeleteParams::default();
+        self.events.delete_collection(&all, &ListParams::default()).await?;
+        Ok(())
+    }
+
+    async fn read(&self) -> Result<Option<Service>> {
+        let there = self.services.get_opt(&self.name).await?;
+        Ok(there.filter(|service| service.metadata.uid.as_deref() == Some(&self.uid)))
+    }
+
+    /// What a controller has written on it; none: it is gone.
+    pub(super) async fn state(&self, names: &Names) -> Result<Option<ServiceState>> {
+        let Some(service) = self.read().await? else {
+            return Ok(None);
+        };
+        let status = service.status.and_then(|status| status.load_balancer);
+        let ingress = status.and_then(|status| status.ingress).unwrap_or_default();
+        let ingress = ingress
+            .iter()
+            .map(|ingress| Ok(names.name(&serde_json::to_value(ingress)?)));
+        Ok(Some(ServiceState {
+            finalizers: service.metadata.finalizers.unwrap_or_default(),
+            ingress: ingress.collect::<Result<_>>()?,
+        }))
+    }
+
+    /// All Events about it, and how often each was said.
+    pub(super) async fn said(&self) -> Result<Said> {
+        let mut said = Said::new();
+        for event in self.events.list(&ListParams::default()).await?.items {
+            if event.involved_object.uid.as_deref() != Some(&self.uid) {
+                continue;
+            }
+            let series = event.series.as_ref().and_then(|series| series.count);
+            let count = series.or(event.count).unwrap_or(1).max(1);
+            let source = event.source.as_ref().and_then(|source| source.component.clone());
+            let component = source.or(event.reporting_component).unwrap_or_default();
+            if component == ADDRESS_REPAIR {
+                continue;
+            }
+            let event = Event {
+                kind: event.type_.unwrap_or_default(),
+                reason: event.reason.unwrap_or_default(),
+                component,
+                message: event.message.unwrap_or_default(),
+            };
+            *said.entry(event).or_default() += count;
+        }
+        Ok(said)
+    }
+}

@@ -1,0 +1,123 @@
+//! Which instances have to be targets of ours, where v1.37.0 has others: it takes Nodes that are not Ready, and sees labels and
+//! taints only when it looks at all Nodes for another reason. What has to be is read off the case.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::super::annotations::{NODE_LABELS, PREFIX};
+use super::super::nodes::{AUTOSCALER, EXCLUDE};
+use super::{Both, state};
+use crate::services::outcome::Account;
+
+type Instances = BTreeSet<String>;
+
+/// Values of the label that let a Node in.
+const FALSE: [&str; 6] = ["0", "f", "F", "FALSE", "false", "False"];
+
+impl Both<'_> {
+    /// Whether the targets in this field of ours are those that the case asks for.
+    pub(super) fn has_wanted_targets(&self, index: usize, ours: Option<&Value>) -> bool {
+        let targets = ours.map(instances).unwrap_or_default();
+        let before = all_targets(&self.accounts_before(index).1);
+        let (must, may) = self.wanted_targets(index, &before);
+        must.is_subset(&targets) && targets.is_subset(&(&must | &may))
+    }
+
+    /// Who must be a target, and who may. One that is not Ready is none unless it was one before.
+    fn wanted_targets(&self, index: usize, before: &Instances) -> (Instances, Instances) {
+        let service = state::service(self.case, index);
+        let labels = &service["metadata"]["annotations"][format!("{PREFIX}{NODE_LABELS}")];
+        let labels = pairs(labels.as_str().unwrap_or_default());
+        let stopped = state::stopped(self.case, index);
+        let (mut must, mut may) = (Instances::new(), Instances::new());
+        for node in state::nodes(self.case, index).values() {
+            let Some(instance) = instance(node).filter(|_| is_eligible(node) && has_labels(node, &labels)) else {
+                continue;
+            };
+            let was = before.contains(&instance);
+            match (is_ready(node), was) {
+                _ if stopped.contains(&instance) => may.insert(instance),
+                (true, _) => must.insert(instance),
+                // Gone and made again by hand, it may have been seen without.
+                (false, true) if self.by_hand(index) => may.insert(instance),
+                (false, true) => must.insert(instance),
+                (false, false) => false,
+            };
+        }
+        (must, may)
+    }
+
+    /// Instances that are targets on one side only, before a step or after it.
+    pub(super) fn unlike_targets(&self, index: usize) -> Instances {
+        let unlike = |(theirs, ours): (Account, Account)| &all_targets(&theirs) ^ &all_targets(&ours);
+        &unlike(self.accounts_before(index)) | &unlike(self.accounts(index))
+    }
+
+    /// Whether ours has other targets after a step than before.
+    pub(super) fn changes_targets(&self, index: usize) -> bool {
+        all_targets(&self.accounts_before(index).1) != all_targets(&self.accounts(index).1)
+    }
+
+    /// Whether one side only has no target at all, and so no rule of the nodes' group.
+    pub(super) fn one_is_without_targets(&self, index: usize) -> bool {
+        let (theirs, ours) = self.accounts(index);
+        all_targets(&theirs).is_empty() != all_targets(&ours).is_empty()
+    }
+}
+
+/// Whether a field lists targets.
+pub(super) fn is_of_targets(field: &str) -> bool {
+    field.ends_with("/instances") || field.ends_with("/targets")
+}
+
+fn all_targets(account: &Account) -> Instances {
+    let fields = account.values().flatten();
+    let targets = fields.filter(|(name, _)| ["instances", "targets"].contains(&name.as_str()));
+    targets.flat_map(|(_, value)| instances(value)).collect()
+}
+
+/// `<node-1>` or `<node-1>:30080`.
+fn instances(value: &Value) -> Instances {
+    let items = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+    items
+        .filter_map(|item| Some(format!("{}>", item.split_once('>')?.0)))
+        .collect()
+}
+
+fn instance(node: &Value) -> Option<String> {
+    let id = node["spec"]["providerID"].as_str()?;
+    let name = id.get(id.find("<node-")?..)?;
+    Some(name.to_owned())
+}
+
+fn is_eligible(node: &Value) -> bool {
+    let mut taints = node["spec"]["taints"].as_array().into_iter().flatten();
+    let label = node["metadata"]["labels"][EXCLUDE].as_str();
+    !taints.any(|taint| taint["key"] == AUTOSCALER) && label.is_none_or(|value| FALSE.contains(&value))
+}
+
+fn has_labels(node: &Value, labels: &BTreeMap<&str, &str>) -> bool {
+    labels.iter().all(|(key, wanted)| {
+        let value = node["metadata"]["labels"][*key].as_str();
+        value.is_some_and(|value| wanted.is_empty() || value == *wanted)
+    })
+}
+
+fn is_ready(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+    conditions
+        .filter(|condition| condition["type"] == "Ready")
+        .any(|condition| condition["status"] == "True")
+}
+
+/// The annotation's list of labels: of `a=b=c` only `b` is the value.
+fn pairs(text: &str) -> BTreeMap<&str, &str> {
+    let items = text.split(',').map(|item| item.trim().split('='));
+    items
+        .filter_map(|mut parts| {
+            let key = parts.next().filter(|key| !key.is_empty())?;
+            Some((key, parts.next().unwrap_or_default()))
+        })
+        .collect()
+}

@@ -1,0 +1,345 @@
+//! AWS for one worker: a moto with what all cases have and what a case adds, cleared after each case.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+
+use super::account;
+use super::case::{Aws, AwsCall, Subnet};
+use super::names::Names;
+use super::outcome::Account;
+use outrigger_aws_sim::query::Parameters;
+use outrigger_aws_sim::xml::Element;
+use outrigger_aws_sim::{Instance, Moto, Proxy, SeededAccount, Service};
+use outrigger_cluster_harness::tools::Tools;
+
+/// The cluster's ID in its AWS tags.
+pub(super) const CLUSTER_ID: &str = "parity";
+/// The tag of a cluster's resources before Kubernetes 1.6, which kOps still sets; its value is the cluster's ID.
+pub(super) const LEGACY_TAG: &str = "KubernetesCluster";
+/// Nodes that are there, and one that can be added.
+const INSTANCES: usize = 7;
+/// A security group that no cluster owns: for `ElbSecurityGroup` and annotations.
+const SHARED_GROUP: &str = "shared";
+/// A filter of the VPC's route tables, subnets and groups.
+const BY_VPC: &str = "vpc-id";
+
+/// A moto, and the proxy before it.
+pub(super) struct Environment {
+    pub(super) proxy: Proxy,
+    pub(super) account: SeededAccount,
+    pub(super) names: Names,
+    /// What AWS has when no case runs.
+    pub(super) baseline: Account,
+    /// Whether a case has stopped instances.
+    stopped: AtomicBool,
+    /// Whether the cluster's resources carry [`LEGACY_TAG`] too.
+    pub(super) legacy_tags: bool,
+    moto: Moto,
+}
+
+/// What a case has besides, and the names of it.
+pub(super) struct Case {
+    pub(super) names: Names,
+    subnets: Vec<String>,
+    tables: Vec<String>,
+    /// Resource, key, and the value before.
+    tags: Vec<(String, String, Option<String>)>,
+}
+
+impl Environment {
+    /// Starts a moto in a folder of its own and fills it.
+    pub(super) async fn start(tools: &Tools, folder: &Path, legacy_tags: bool) -> Result<Self> {
+        let moto = Moto::start(tools, folder).await?;
+        let account = SeededAccount::seed(&moto, CLUSTER_ID, INSTANCES).await?;
+        let proxy = Proxy::start(&moto, &[], Some(&folder.join("aws-calls.jsonl"))).await?;
+        let mut names = Names::default();
+        names.learn(&account.vpc_id, "vpc");
+        for (subnet, letter) in account.subnets.iter().zip(["a", "b"]) {
+            names.learn(&subnet.id, format!("subnet-{letter}"));
+        }
+        for (number, instance) in account.instances.iter().enumerate() {
+            names.learn(&instance.id, format!("node-{}", number + 1));
+        }
+        let mut environment = Self {
+            proxy,
+            account,
+            names,
+            baseline: Account::new(),
+            stopped: AtomicBool::new(false),
+            legacy_tags,
+            moto,
+        };
+        if legacy_tags {
+            environment
+                .account
+                .tag_all(&environment.moto, (LEGACY_TAG, CLUSTER_ID))
+                .await?;
+        }
+        environment.group(SHARED_GROUP, &[]).await?;
+        environment.baseline = account::read(&environment.proxy, &mut environment.names).await?;
+        Ok(environment)
+    }
+
+    /// The instance of a Node.
+    pub(super) fn instance(&self, node: &str) -> Option<&Instance> {
+        let number: usize = node.strip_prefix("node-")?.parse().ok()?;
+        self.account.instances.get(number.checked_sub(1)?)
+    }
+
+    /// Makes what a case has besides.
+    pub(super) async fn prepare(&self, wanted: &Aws) -> Result<Case> {
+        let mut case = Case {
+            names: self.names.clone(),
+            subnets: Vec::new(),
+            tables: Vec::new(),
+            tags: Vec::new(),
+        };
+        self.subnets(&wanted.subnets, &mut case).await?;
+        for group in &wanted.groups {
+            let tags: Vec<(&str, &str)> = group
+                .tags
+                .iter()
+                .map(|(key, value)| (key.as_str(), value.as_str()))
+                .collect();
+            let id = self.group(&group.name, &tags).await?;
+            case.names.learn(&id, format!("sg:{}", group.name));
+        }
+        for address in &wanted.addresses {
+            let made = self.ec2("AllocateAddress", &[("Domain", "vpc")]).await?;
+            case.names.learn(&text(&made, "allocationId")?, address.clone());
+        }
+        for (resource, tags) in &wanted.tags {
+            let id = case
+                .names
+                .id(resource)
+                .with_context(|| format!("aws.tags: nothing is called {resource}"))?
+                .to_owned();
+            for (key, value) in tags {
+                let before = self.tag(&id, key, value.as_deref()).await?;
+                case.tags.push((id.clone(), key.clone(), before));
+            }
+        }
+        for call in &wanted.calls {
+            self.by_hand(call, &case.names).await?;
+        }
+        Ok(case)
+    }
+
+    /// A call that somebody makes by hand, with AWS as it is.
+    pub(super) async fn by_hand(&self, call: &AwsCall, names: &Names) -> Result<()> {
+        let service = match call.service.as_str() {
+            "ec2" => Service::Ec2,
+            "elb" => Service::Elb,
+            "elbv2" => Service::ElbV2,
+            other => anyhow::bail!("calls: there is no service {other:?}; use ec2, elb or elbv2"),
+        };
+        if call.action == "StopInstances" {
+            self.stopped.store(true, Ordering::Relaxed);
+        }
+        let parameters = call
+            .parameters
+            .iter()
+            .map(|(key, value)| (key.clone(), names.resolved(value)));
+        let answer = self.proxy.ask(&service, &call.action, parameters.collect()).await;
+        answer.with_context(|| format!("calls: {}", call.action)).map(|_| ())
+    }
+
+    /// Of several in one zone, the first has the smallest ID, whatever moto made up.
+    async fn subnets(&self, wanted: &[Subnet], case: &mut Case) -> Result<()> {
+        let mut made = Vec::new();
+        for (number, subnet) in wanted.iter().enumerate() {
+            let range = format!("172.31.{}.0/24", 128 + number);
+            let zone = subnet.zone.as_str();
+            let parameters = [
+                ("VpcId", self.account.vpc_id.as_str()),
+                ("CidrBlock", &range),
+                ("AvailabilityZone", zone),
+            ];
+            let answer = self.ec2("CreateSubnet", &parameters).await?;
+            made.push((zone, text(&answer, "subnetId")?));
+        }
+        case.subnets = made.iter().map(|(_, id)| id.clone()).collect();
+        made.sort();
+        for subnet in wanted {
+            let position = made
+                .iter()
+                .position(|(zone, _)| *zone == subnet.zone)
+                .context("a subnet for each")?;
+            let (_, id) = made.remove(position);
+            case.names.learn(&id, subnet.name.clone());
+            for (key, value) in &subnet.tags {
+                self.tag(&id, key, Some(value)).await?;
+            }
+            if subnet.private || subnet.public {
+                case.tables.extend(self.own_table(&id, subnet.public).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a subnet a route table of its own. Its association and the table.
+    async fn own_table(&self, subnet: &str, public: bool) -> Result<[String; 2]> {
+        let vpc = [("VpcId", self.account.vpc_id.as_str())];
+        let table = text(&self.ec2("CreateRouteTable", &vpc).await?, "routeTableId")?;
+        if public {
+            let gateways = self.ec2("DescribeInternetGateways", &[]).await?;
+            let gateway = text(&gateways, "internetGatewayId")?;
+            let route = [
+                ("RouteTableId", table.as_str()),
+                ("DestinationCidrBlock", "0.0.0.0/0"),
+                ("GatewayId", &gateway),
+            ];
+            self.ec2("CreateRoute", &route).await?;
+        }
+        let parameters = [("RouteTableId", table.as_str()), ("SubnetId", subnet)];
+        let made = self.ec2("AssociateRouteTable", &parameters).await?;
+        Ok([text(&made, "associationId")?, table])
+    }
+
+    async fn group(&self, name: &str, tags: &[(&str, &str)]) -> Result<String> {
+        let parameters = [
+            ("GroupName", name),
+            ("GroupDescription", name),
+            ("VpcId", &self.account.vpc_id),
+        ];
+        let made = self.ec2("CreateSecurityGroup", &parameters).await?;
+        let id = text(&made, "groupId")?;
+        for (key, value) in tags {
+            self.tag(&id, key, Some(value)).await?;
+        }
+        let own = format!("kubernetes.io/cluster/{CLUSTER_ID}");
+        if self.legacy_tags && tags.iter().any(|(key, _)| *key == own) {
+            self.tag(&id, LEGACY_TAG, Some(CLUSTER_ID)).await?;
+        }
+        Ok(id)
+    }
+
+    /// Sets a tag or takes it away, and returns its value before.
+    async fn tag(&self, id: &str, key: &str, value: Option<&str>) -> Result<Option<String>> {
+        let filters = [("Filter.1.Name", "resource-id"), ("Filter.1.Value.1", id)];
+        let there = self.ec2("DescribeTags", &filters).await?;
+        let before = there.items("tagSet").iter().find(|tag| tag.value("key") == key);
+        let before = before.map(|tag| tag.value("value").to_owned());
+        let on = [("ResourceId.1", id), ("Tag.1.Key", key)];
+        match value {
+            Some(value) => self.ec2("CreateTags", &[on[0], on[1], ("Tag.1.Value", value)]).await?,
+            None => self.ec2("DeleteTags", &on).await?,
+        };
+        Ok(before)
+    }
+
+    /// Takes away what the case had and what is left of its Service.
+    pub(super) async fn clear(&self, case: Case) -> Result<()> {
+        self.clear_load_balancers().await?;
+        self.clear_groups().await?;
+        for pair in case.tables.chunks(2) {
+            if let [association, table] = pair {
+                self.ec2("DisassociateRouteTable", &[("AssociationId", association)])
+                    .await?;
+                self.ec2("DeleteRouteTable", &[("RouteTableId", table)]).await?;
+            }
+        }
+        for id in &case.subnets {
+            self.ec2("DeleteSubnet", &[("SubnetId", id)]).await?;
+        }
+        for (id, key, before) in case.tags.iter().rev() {
+            if !case.subnets.contains(id) {
+                self.tag(id, key, before.as_deref()).await?;
+            }
+        }
+        self.start_instances().await
+    }
+
+    /// Those that a case has stopped.
+    async fn start_instances(&self) -> Result<()> {
+        if !self.stopped.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let instances = self.account.instances.iter().zip(1..);
+        let parameters: Parameters = instances
+            .map(|(instance, number)| (format!("InstanceId.{number}"), instance.id.clone()))
+            .collect();
+        Ok(self
+            .proxy
+            .ask(&Service::Ec2, "StartInstances", parameters)
+            .await
+            .map(|_| ())?)
+    }
+
+    async fn clear_load_balancers(&self) -> Result<()> {
+        let balancers = self.call(&Service::Elb, "DescribeLoadBalancers", &[]).await?;
+        for balancer in balancers.items("LoadBalancerDescriptions") {
+            let name = balancer.value("LoadBalancerName");
+            self.through("DeleteLoadBalancer", &Service::Elb, ("LoadBalancerName", name))
+                .await?;
+        }
+        let v2 = &Service::ElbV2;
+        for balancer in self
+            .call(v2, "DescribeLoadBalancers", &[])
+            .await?
+            .items("LoadBalancers")
+        {
+            let arn = balancer.value("LoadBalancerArn");
+            self.through("DeleteLoadBalancer", v2, ("LoadBalancerArn", arn)).await?;
+        }
+        for group in self.call(v2, "DescribeTargetGroups", &[]).await?.items("TargetGroups") {
+            let arn = group.value("TargetGroupArn");
+            self.through("DeleteTargetGroup", v2, ("TargetGroupArn", arn)).await?;
+        }
+        Ok(())
+    }
+
+    /// Groups of all cases lose their rules, all others go.
+    async fn clear_groups(&self) -> Result<()> {
+        let filter = [
+            ("Filter.1.Name", BY_VPC),
+            ("Filter.1.Value.1", self.account.vpc_id.as_str()),
+        ];
+        let groups = self.ec2("DescribeSecurityGroups", &filter).await?;
+        for group in groups.items("securityGroupInfo") {
+            let id = group.value("groupId");
+            if group.value("groupName") == "default" {
+                continue; // the VPC's own, with a rule of its own
+            }
+            let object = format!("security group {}", group.value("groupName"));
+            if !self.baseline.contains_key(&object) {
+                self.ec2("DeleteSecurityGroup", &[("GroupId", id)]).await?;
+                continue;
+            }
+            let rules = [("Filter.1.Name", "group-id"), ("Filter.1.Value.1", id)];
+            let rules = self.ec2("DescribeSecurityGroupRules", &rules).await?;
+            for rule in rules.items("securityGroupRuleSet") {
+                if rule.value("isEgress") == "false" {
+                    let rule = [
+                        ("GroupId", id),
+                        ("SecurityGroupRuleId.1", rule.value("securityGroupRuleId")),
+                    ];
+                    self.ec2("RevokeSecurityGroupIngress", &rule).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// So that the proxy, which remembers some of them, knows that they are gone.
+    async fn through(&self, action: &str, service: &Service, (key, value): (&str, &str)) -> Result<()> {
+        let parameters: Parameters = [(key, value)].into_iter().collect();
+        Ok(self.proxy.ask(service, action, parameters).await.map(|_| ())?)
+    }
+
+    async fn ec2(&self, action: &str, parameters: &[(&str, &str)]) -> Result<Element> {
+        self.call(&Service::Ec2, action, parameters).await
+    }
+
+    async fn call(&self, service: &Service, action: &str, parameters: &[(&str, &str)]) -> Result<Element> {
+        let parameters: Parameters = parameters.iter().copied().collect();
+        Ok(self.moto.call(service, action, parameters).await?)
+    }
+}
+
+fn text(answer: &Element, field: &str) -> Result<String> {
+    let found = answer.find(field).map(|element| element.text.clone());
+    found.with_context(|| format!("no {field} in moto's answer"))
+}

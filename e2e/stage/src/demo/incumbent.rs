@@ -1,0 +1,145 @@
+//! The same migration with the incumbent in our manager's place: what an operator gets today.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::operator::{NEW_MANAGER, OLD_MANAGER};
+use crate::{CLUSTER, Progress, Stage};
+use outrigger_cluster_harness::cluster::User;
+use outrigger_cluster_harness::leases::Lease;
+use outrigger_cluster_harness::tools::Tool;
+use outrigger_timeline::{Component, Controller, Report, Rules};
+
+const ROLL: Duration = Duration::from_secs(120);
+/// How long both run side by side, and the incumbent alone, under load.
+const QUIET: Duration = Duration::from_secs(15);
+const IMAGE: &str = "registry.k8s.io/provider-aws/cloud-controller-manager:v1.37.0";
+/// A file that names the incumbent's own controllers, so that its exact match finds them.
+const OWN_NAMES: &str = "apiVersion: controllermanager.config.k8s.io/v1
+kind: LeaderMigrationConfiguration
+leaderName: cloud-provider-extraction-migration
+controllerLeaders:
+- {name: service-lb-controller, component: \"*\"}
+- {name: node-route-controller, component: \"*\"}
+- {name: cloud-node-lifecycle-controller, component: \"*\"}
+";
+
+/// Runs the documented leader migration with the incumbent: `own_names` gives it a file with its controllers' names.
+///
+/// # Errors
+/// When a step does not come about. An overlap is no error here: the report says it.
+pub async fn incumbent(run: &Path, own_names: bool, progress: &Progress) -> Result<Report> {
+    progress.step(if own_names {
+        "The incumbent v1.37.0, with a leader migration file that names its own controllers"
+    } else {
+        "The incumbent v1.37.0, with --enable-leader-migration and its default configuration"
+    });
+    let mut stage = Stage::build(run, 3, &[Tool::AwsCloudControllerManager], progress).await?;
+    let before = guarded_old_world(&mut stage, progress).await?;
+    let load = super::migrate::start_load(&stage).await?;
+    stage.snapshot().await?;
+    beside(&stage, own_names, progress).await?;
+    take_over(&stage, &before, progress).await?;
+    stage.snapshot().await?;
+    load.stop();
+    let mut rules = Rules::new(incumbents_rules(own_names));
+    rules.unchanged = stage.load_balancers().await?.into_keys().collect();
+    rules.route_note = "by leases; it does not run with --configure-cloud-routes=false".into();
+    Ok(outrigger_timeline::analyse(&stage.record().await?, &rules))
+}
+
+/// Nodes, two Services, and an old manager that has leader migration already; returns the holder of M.
+async fn guarded_old_world(stage: &mut Stage, progress: &Progress) -> Result<String> {
+    for index in 0..2 {
+        stage.join_in_tree(index).await?;
+    }
+    // The rights that the published guide has the operator grant, for both sides.
+    stage.install_tenant(progress).await?;
+    stage.deploy_old_manager(&["--enable-leader-migration"]).await?;
+    stage
+        .wait_rolled(
+            OLD_MANAGER,
+            "the old manager runs with leader migration",
+            ROLL,
+            progress,
+            |_| true,
+        )
+        .await?;
+    let holder = stage
+        .wait_holder(Lease::M, None, Duration::from_secs(60), progress)
+        .await?;
+    stage.create_load_balancer_service("web", 80).await?;
+    stage.create_load_balancer_service("api", 443).await?;
+    stage.wait_load_balancers(&["web", "api"], 2, progress).await?;
+    Ok(holder)
+}
+
+/// The incumbent joins.
+async fn beside(stage: &Stage, own_names: bool, progress: &Progress) -> Result<()> {
+    let arguments = arguments(stage, own_names)?;
+    stage.create_manager_account().await?;
+    stage.replace_manager(IMAGE, arguments).await?;
+    stage
+        .wait_rolled(NEW_MANAGER, "the incumbent runs", ROLL, progress, |_| true)
+        .await?;
+    stage
+        .wait_holder(Lease::C, None, Duration::from_secs(60), progress)
+        .await?;
+    progress.say("both managers run, as in the documented migration");
+    tokio::time::sleep(QUIET).await;
+    Ok(())
+}
+
+/// The old manager becomes external.
+async fn take_over(stage: &Stage, before: &str, progress: &Progress) -> Result<()> {
+    stage.mark("phase Migrate");
+    stage.deploy_external().await?;
+    stage.wait_handed_over(Some(before), ROLL, progress).await?;
+    tokio::time::sleep(QUIET).await;
+    Ok(())
+}
+
+/// Under which leases the incumbent runs its controllers. Its built-in list spells two of them as no release registers
+/// them, so its exact match finds only the third. Its route controller does not run here.
+fn incumbents_rules(own_names: bool) -> Component {
+    let incumbent = Component::aws_cloud_controller_manager();
+    if own_names {
+        return incumbent;
+    }
+    incumbent.runs_under(Controller::Service, Lease::C)
+}
+
+fn arguments(stage: &Stage, own_names: bool) -> Result<Vec<String>> {
+    // The incumbent may do what it asks for: this is about its leases, not about its rights.
+    let kubeconfig = stage.tenant.kubeconfig(&User::admin())?;
+    let cloud_config = stage.run.join("incumbent-cloud.conf");
+    std::fs::write(
+        &cloud_config,
+        stage
+            .world
+            .cloud_config(stage.proxy.url())
+            .replace("elasticloadbalancing", "Elastic Load Balancing")
+            .replace("= ec2", "= EC2"),
+    )?;
+    let mut arguments = vec![
+        "--cloud-provider=aws".to_owned(),
+        format!("--cloud-config={}", cloud_config.display()),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--authentication-kubeconfig={}", kubeconfig.display()),
+        format!("--authorization-kubeconfig={}", kubeconfig.display()),
+        "--authentication-skip-lookup=true".to_owned(),
+        format!("--cluster-name={CLUSTER}"),
+        "--leader-elect=true".to_owned(),
+        "--enable-leader-migration".to_owned(),
+        "--configure-cloud-routes=false".to_owned(),
+        "--secure-port=0".to_owned(),
+    ];
+    if own_names {
+        let path = stage.run.join("leader-migration.yaml");
+        std::fs::write(&path, OWN_NAMES)?;
+        arguments.push(format!("--leader-migration-config={}", path.display()));
+    }
+    Ok(arguments)
+}

@@ -1,0 +1,231 @@
+//! Installs the product as an operator would: the project's manifests, through an overlay with the operator's own values.
+
+use anyhow::Result;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::operator::NEW_MANAGER;
+use super::{CLUSTER, CONTROL_PLANE, Progress, Stage, manifests};
+use outrigger_cluster_harness::audit::AuditLog;
+use outrigger_cluster_harness::cluster::User;
+use outrigger_cluster_harness::process::free_port;
+
+impl Stage {
+    /// The management cluster's part, but for the manager itself: definition, rights, webhook registration.
+    ///
+    /// # Errors
+    /// When kustomize or the API server refuses it.
+    pub async fn install_management(&self, progress: &Progress) -> Result<()> {
+        let objects = self.management_objects(1).await?;
+        let without_manager: Vec<Value> = objects.into_iter().filter(|object| !is_manager(object)).collect();
+        manifests::apply(&self.management_admin, &without_manager).await?;
+        progress.say(&format!(
+            "applied manifests/overlays/hosted/management: {}",
+            kinds(&without_manager)
+        ));
+        Ok(())
+    }
+
+    /// The tenant's part.
+    ///
+    /// # Errors
+    /// As [`Stage::install_management`].
+    pub async fn install_tenant(&self, progress: &Progress) -> Result<()> {
+        let mut objects = manifests::render(&self.tools, &self.run, "tenant", "overlays/hosted/tenant", "").await?;
+        manifests::register_webhook(
+            &mut objects,
+            self.webhook_authority(),
+            self.webhook_address(),
+            self.webhook_port,
+        );
+        manifests::apply(&self.tenant_admin, &objects).await?;
+        progress.say(&format!(
+            "applied manifests/overlays/hosted/tenant: {}",
+            kinds(&objects)
+        ));
+        Ok(())
+    }
+
+    /// The manager's Deployment, with this many replicas.
+    ///
+    /// # Errors
+    /// As [`Stage::install_management`].
+    pub async fn install_manager(&self, replicas: u32) -> Result<()> {
+        let objects = self.management_objects(replicas).await?;
+        let manager: Vec<Value> = objects.into_iter().filter(is_manager).collect();
+        manifests::apply(&self.management_admin, &manager).await
+    }
+
+    /// Installs a manager with another command line in the place of ours: what the proof must not accept.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn replace_manager(&self, image: &str, arguments: Vec<String>) -> Result<()> {
+        let mut objects: Vec<Value> = self
+            .management_objects(1)
+            .await?
+            .into_iter()
+            .filter(is_manager)
+            .collect();
+        for deployment in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
+            let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
+            container["image"] = Value::from(image);
+            container["args"] = json!(arguments);
+        }
+        manifests::apply(&self.management_admin, &objects).await
+    }
+
+    /// The service account of the manager's Pods alone, where the rest is not installed.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn create_manager_account(&self) -> Result<()> {
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NEW_MANAGER, "namespace": CONTROL_PLANE}});
+        manifests::apply(&self.management_admin, &[account]).await
+    }
+
+    /// Rolls the old manager to the external form by hand, as the published guide says.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn deploy_external(&self) -> Result<()> {
+        let mut command = vec!["kube-controller-manager".to_owned()];
+        let original = self.old_manager()?.arguments();
+        command.extend(original.into_iter().filter(|flag| !flag.starts_with("--cloud-")));
+        command.push("--cloud-provider=external".to_owned());
+        let api: Api<Deployment> = Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
+        let patch = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/command", "value": command}]);
+        let patch = serde_json::from_value(patch)?;
+        api.patch(
+            super::operator::OLD_MANAGER,
+            &PatchParams::default(),
+            &Patch::<()>::Json(patch),
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// Changes how many replicas of the manager run.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn scale_manager(&self, replicas: u32) -> Result<()> {
+        let api: Api<Deployment> = Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        api.patch(NEW_MANAGER, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// The manager's arguments: those of the manifests, with this stage's files.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn manager_arguments(&self) -> Result<Vec<String>> {
+        let tenant = self.tenant.kubeconfig(&User::new("outrigger-manager"))?;
+        let account = format!("system:serviceaccount:{CONTROL_PLANE}:outrigger-manager");
+        let management = self
+            .management
+            .kubeconfig(&User::new(account).in_group("system:serviceaccounts"))?;
+        Ok(vec![
+            "--cloud-provider=aws".into(),
+            format!("--kubeconfig={}", tenant.display()),
+            format!("--migration={CLUSTER}"),
+            format!("--migration-kubeconfig={}", management.display()),
+            format!("--cloud-config={}", self.cloud_config()?.display()),
+            format!("--cluster-name={CLUSTER}"),
+            "--leader-elect=true".into(),
+            "--configure-cloud-routes=false".into(),
+            "--use-service-account-credentials=false".into(),
+            "--bind-address=127.0.0.1".into(),
+        ])
+    }
+
+    async fn management_objects(&self, replicas: u32) -> Result<Vec<Value>> {
+        let home = self.run.display().to_string();
+        let mut arguments = self.manager_arguments()?;
+        // One host: a fixed port is for one replica only.
+        let port = if replicas == 1 { free_port()? } else { 0 };
+        arguments.push(format!("--secure-port={port}"));
+        let patch = json!([
+            {"op": "replace", "path": "/spec/replicas", "value": replicas},
+            {"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": arguments},
+            {"op": "replace", "path": "/spec/template/spec/containers/0/volumeMounts", "value": [{"name": "run", "mountPath": home}]},
+            {"op": "replace", "path": "/spec/template/spec/volumes", "value": [{"name": "run", "hostPath": {"path": home}}]},
+        ]);
+        let webhook = json!([{"op": "replace", "path": "/spec/replicas", "value": 0}]);
+        let patches = json!([
+            {"target": {"kind": "Deployment", "name": NEW_MANAGER}, "patch": patch.to_string()},
+            // The stage runs the webhook itself, so that tests can take it away.
+            {"target": {"kind": "Deployment", "name": "outrigger-webhook"}, "patch": webhook.to_string()},
+        ]);
+        let overlay = format!("patches: {patches}\n");
+        let mut objects = manifests::render(
+            &self.tools,
+            &self.run,
+            "management",
+            "overlays/hosted/management",
+            &overlay,
+        )
+        .await?;
+        manifests::register_webhook(
+            &mut objects,
+            self.webhook_authority(),
+            self.webhook_address(),
+            self.webhook_port,
+        );
+        Ok(objects)
+    }
+
+    /// The Nodes that a program wrote to until now, with the verbs.
+    ///
+    /// # Errors
+    /// When the audit log cannot be read.
+    pub async fn node_writes_by(&self, program: &str) -> Result<Vec<String>> {
+        let events = AuditLog::new(self.tenant.audit_log()).events().await?;
+        let writes = outrigger_cluster_harness::audit::writes_by(&events, program, "")
+            .filter(|event| event.object_ref.resource == "nodes");
+        Ok(writes
+            .map(|event| format!("{} {}", event.verb, event.object_ref.name))
+            .collect())
+    }
+
+    /// Whether the kubelet's request to create this Node was answered with the uninitialized taint, as the manager's
+    /// later removal shows: nobody removes a taint that was never there.
+    ///
+    /// # Errors
+    /// When the audit log cannot be read.
+    pub async fn node_was_tainted(&self, node: &str) -> Result<bool> {
+        let events = AuditLog::new(self.tenant.audit_log()).events().await?;
+        Ok(events.iter().any(|event| {
+            event.concerns("nodes")
+                && event.object_ref.name == node
+                && event.verb == "create"
+                && event.was_mutated_by("nodes.outrigger.dev")
+        }))
+    }
+}
+
+fn is_manager(object: &Value) -> bool {
+    object["metadata"]["name"] == NEW_MANAGER
+        && matches!(object["kind"].as_str(), Some("Deployment" | "ServiceAccount"))
+}
+
+fn kinds(objects: &[Value]) -> String {
+    let mut counts = std::collections::BTreeMap::<&str, usize>::new();
+    for object in objects {
+        *counts.entry(object["kind"].as_str().unwrap_or("?")).or_default() += 1;
+    }
+    counts
+        .iter()
+        .map(|(kind, count)| {
+            if *count == 1 {
+                (*kind).to_owned()
+            } else {
+                format!("{count} {kind}")
+            }
+        })
+        .collect::<Vec<_>>()
+        .join(", ")
+}

@@ -1,0 +1,363 @@
+//! What the operator does, and waits for: objects of the old world, phases, roll-outs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use outrigger_shared::migration::CloudProviderMigration;
+use serde_json::{Value, json};
+
+use super::{CLUSTER, CONTROL_PLANE, Progress, Stage, manifests};
+use outrigger_cluster_harness::leases::Lease;
+
+/// The Deployment of the tenant's old manager.
+pub const OLD_MANAGER: &str = "kube-controller-manager";
+/// The Deployment of ours, as the manifests name it.
+pub const NEW_MANAGER: &str = "outrigger-manager";
+
+impl Stage {
+    /// The tenant's old kube-controller-manager as a Deployment of the management cluster, in its original form or with
+    /// more flags.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn deploy_old_manager(&self, extra: &[&str]) -> Result<()> {
+        let manager = self.old_manager()?;
+        let mut command = vec!["kube-controller-manager".to_owned()];
+        command.extend(manager.arguments());
+        command.extend(extra.iter().map(|flag| (*flag).to_owned()));
+        let labels = json!({"app": OLD_MANAGER, "outrigger.dev/cluster": CLUSTER});
+        let home = self.run.display().to_string();
+        let deployment = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": OLD_MANAGER, "namespace": CONTROL_PLANE, "labels": labels},
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": {"app": OLD_MANAGER}},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {
+                        "automountServiceAccountToken": false,
+                        "terminationGracePeriodSeconds": 5,
+                        "containers": [{
+                            "name": "kube-controller-manager",
+                            "image": "registry.k8s.io/kube-controller-manager:v1.26.13",
+                            "command": command,
+                            "volumeMounts": [{"name": "run", "mountPath": home}],
+                        }],
+                        "volumes": [{"name": "run", "hostPath": {"path": home}}],
+                    },
+                },
+            },
+        });
+        self.create_namespace().await?;
+        manifests::apply(&self.management_admin, &[deployment]).await
+    }
+
+    async fn create_namespace(&self) -> Result<()> {
+        let namespace = json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": CONTROL_PLANE, "labels": {"outrigger.dev/control-plane": "true", "outrigger.dev/cluster": CLUSTER}},
+        });
+        manifests::apply(&self.management_admin, &[namespace]).await?;
+        // The service account controller makes the account that Pods need.
+        let api: Api<k8s_openapi::api::core::v1::ServiceAccount> =
+            Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
+        Progress::quiet()
+            .wait(
+                "the namespace has its service account",
+                Duration::from_secs(60),
+                async || {
+                    Ok(api
+                        .get_opt("default")
+                        .await?
+                        .map(drop)
+                        .ok_or_else(|| "ServiceAccount default".to_owned()))
+                },
+            )
+            .await?;
+        Ok(())
+    }
+
+    /// A Service of type LoadBalancer in the tenant's namespace `default`.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn create_load_balancer_service(&self, name: &str, port: u16) -> Result<()> {
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"type": "LoadBalancer", "selector": {"app": name}, "ports": [{"port": port, "protocol": "TCP"}]},
+        });
+        let api: Api<Service> = Api::namespaced(self.tenant_admin.clone(), "default");
+        api.create(&PostParams::default(), &serde_json::from_value(service)?)
+            .await?;
+        Ok(())
+    }
+
+    /// The load balancer host name in a Service's status, if it has one.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub async fn host_name(&self, service: &str) -> Result<Option<String>> {
+        let api: Api<Service> = Api::namespaced(self.tenant_admin.clone(), "default");
+        let status = api.get(service).await?.status.and_then(|status| status.load_balancer);
+        let first = status
+            .and_then(|balancer| balancer.ingress)
+            .and_then(|all| all.into_iter().next());
+        Ok(first.and_then(|ingress| ingress.hostname))
+    }
+
+    /// Waits until each of these Services has a host name and its load balancer has exactly these targets.
+    ///
+    /// # Errors
+    /// When that does not happen within 90 s.
+    pub async fn wait_load_balancers(&self, services: &[&str], targets: usize, progress: &Progress) -> Result<()> {
+        let what = format!("{} load balancers have {targets} targets each", services.len());
+        progress
+            .wait(&what, Duration::from_secs(90), async || {
+                let balancers = self.load_balancers().await?;
+                for service in services {
+                    let Some(host) = self.host_name(service).await? else {
+                        return Ok(Err(format!("Service {service} has no host name in its status")));
+                    };
+                    let Some((_, balancer)) = balancers.iter().find(|(_, balancer)| balancer.dns_name == host) else {
+                        return Ok(Err(format!("AWS has no load balancer {host}")));
+                    };
+                    if balancer.targets.len() != targets {
+                        return Ok(Err(format!("{service} has {} targets", balancer.targets.len())));
+                    }
+                }
+                Ok(Ok(()))
+            })
+            .await
+    }
+
+    /// The migration object.
+    #[must_use]
+    pub fn migrations(&self) -> Api<CloudProviderMigration> {
+        Api::all(self.management_admin.clone())
+    }
+
+    /// Creates the migration object in phase InTree.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn create_migration(&self) -> Result<()> {
+        let labels = json!({"matchLabels": {"outrigger.dev/cluster": CLUSTER}});
+        let migration = json!({
+            "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
+            "metadata": {"name": CLUSTER},
+            "spec": {
+                "clusterID": CLUSTER, "phase": "InTree", "kubernetesVersion": "1.26",
+                "targets": [
+                    {"profile": "HostedControlPlane", "namespaceSelector": labels, "objectSelector": labels},
+                    {"profile": "Nodes"},
+                ],
+            },
+        });
+        manifests::apply(&self.management_admin, &[migration]).await
+    }
+
+    /// Sets the phase and marks it.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn set_phase(&self, phase: &str) -> Result<()> {
+        self.mark(&format!("phase {phase}"));
+        let patch = Patch::Merge(json!({"spec": {"phase": phase}}));
+        self.migrations()
+            .patch(CLUSTER, &PatchParams::default(), &patch)
+            .await?;
+        Ok(())
+    }
+
+    /// Asks for the phase to be applied to the old manager's Deployment: the annotation that the tool would write.
+    /// Returns the command line that the API server stored.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn apply_phase(&self, phase: &str) -> Result<Vec<String>> {
+        let api: Api<Deployment> = Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
+        let patch =
+            Patch::Merge(json!({"metadata": {"annotations": {"outrigger.dev/apply": format!("{CLUSTER}/{phase}")}}}));
+        let stored = api.patch(OLD_MANAGER, &PatchParams::default(), &patch).await?;
+        let template = stored
+            .spec
+            .context("a Deployment without spec")?
+            .template
+            .spec
+            .context("a template without spec")?;
+        Ok(template
+            .containers
+            .into_iter()
+            .next()
+            .and_then(|container| container.command)
+            .unwrap_or_default())
+    }
+
+    /// Waits for a condition of the migration object to be True.
+    ///
+    /// # Errors
+    /// When it does not get True within `limit`.
+    pub async fn wait_condition(&self, condition: &str, limit: Duration, progress: &Progress) -> Result<()> {
+        let api = self.migrations();
+        progress
+            .wait(&format!("condition {condition} is True"), limit, async || {
+                let status = api.get(CLUSTER).await?.status.unwrap_or_default();
+                let found = status.conditions.iter().find(|c| c.type_ == condition);
+                Ok(match found {
+                    Some(found) if found.status == "True" => Ok(()),
+                    Some(found) => Err(format!("{}: {}", found.reason, found.message)),
+                    None => Err("the status does not have it yet".to_owned()),
+                })
+            })
+            .await
+    }
+
+    /// Waits until exactly one Pod of a Deployment runs, it is Ready, and its argument list satisfies `wanted`.
+    ///
+    /// # Errors
+    /// When that does not happen within `limit`.
+    pub async fn wait_rolled(
+        &self,
+        deployment: &str,
+        what: &str,
+        limit: Duration,
+        progress: &Progress,
+        wanted: impl Fn(&[String]) -> bool,
+    ) -> Result<String> {
+        let api: Api<Pod> = Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
+        let params = ListParams::default().labels(&format!("{}={deployment}", label_of(deployment)));
+        progress
+            .wait(what, limit, async || {
+                let pods = api.list(&params).await?.items;
+                let [pod] = pods.as_slice() else {
+                    return Ok(Err(format!("{} Pods", pods.len())));
+                };
+                let name = pod.name_any();
+                let argv = self.runner.argv(&name);
+                let Some(argv) = argv.first() else {
+                    return Ok(Err(format!("Pod {name} has not started")));
+                };
+                if !wanted(argv) {
+                    return Ok(Err(format!("Pod {name} has another command line")));
+                }
+                if !is_ready(pod) {
+                    return Ok(Err(format!("Pod {name} is not Ready")));
+                }
+                Ok(Ok(name))
+            })
+            .await
+    }
+
+    /// Waits until a lease is held by another than `before`, and returns the holder.
+    ///
+    /// # Errors
+    /// When that does not happen within `limit`.
+    pub async fn wait_holder(
+        &self,
+        lease: Lease,
+        before: Option<&str>,
+        limit: Duration,
+        progress: &Progress,
+    ) -> Result<String> {
+        progress
+            .wait(&format!("lease {lease} has a new holder"), limit, async || {
+                let holder = self.leases.latest(lease).and_then(|change| change.holder);
+                Ok(match holder {
+                    Some(holder) if Some(holder.as_str()) != before => Ok(holder),
+                    Some(holder) => Err(format!("still held by {holder}")),
+                    None => Err("nobody holds it".to_owned()),
+                })
+            })
+            .await
+    }
+
+    /// Waits until the old manager runs without the cloud provider, its roll-out within `limit`, and until another than
+    /// `before` holds M.
+    ///
+    /// # Errors
+    /// When one of them does not happen.
+    pub async fn wait_handed_over(&self, before: Option<&str>, limit: Duration, progress: &Progress) -> Result<()> {
+        let external = |argv: &[String]| argv.iter().any(|flag| flag == "--cloud-provider=external");
+        let what = "the old manager runs without the cloud provider";
+        self.wait_rolled(OLD_MANAGER, what, limit, progress, external).await?;
+        self.wait_holder(Lease::M, before, Duration::from_secs(60), progress)
+            .await?;
+        Ok(())
+    }
+
+    /// The holder of a lease now.
+    #[must_use]
+    pub fn holder(&self, lease: Lease) -> Option<String> {
+        self.leases.latest(lease).and_then(|change| change.holder)
+    }
+
+    /// Says in a Node's status that it is not Ready, as its kubelet does when the machine shuts down.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn report_not_ready(&self, name: &str) -> Result<()> {
+        let api: Api<Node> = Api::all(self.tenant_admin.clone());
+        let condition =
+            json!({"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "shutting down"});
+        let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+        api.patch_status(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// A Node of the tenant as JSON.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub async fn node(&self, name: &str) -> Result<Option<Value>> {
+        let api: Api<Node> = Api::all(self.tenant_admin.clone());
+        Ok(api
+            .get_opt(name)
+            .await?
+            .map(|node| serde_json::to_value(node).unwrap_or_default()))
+    }
+
+    /// What may not change on old Nodes: labels, addresses, provider ID, by name.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub async fn node_identities(&self) -> Result<BTreeMap<String, Value>> {
+        let api: Api<Node> = Api::all(self.tenant_admin.clone());
+        let nodes = api.list(&ListParams::default()).await?;
+        let one = |node: &Node| {
+            let mut addresses: Vec<String> = node
+                .status
+                .iter()
+                .flat_map(|status| status.addresses.iter().flatten())
+                .map(|address| format!("{}={}", address.type_, address.address))
+                .collect();
+            addresses.sort();
+            let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
+            (
+                node.name_any(),
+                json!({"labels": node.labels(), "addresses": addresses, "providerID": provider_id}),
+            )
+        };
+        Ok(nodes.iter().map(one).collect())
+    }
+}
+
+/// The label by which a Deployment's Pods are found.
+fn label_of(deployment: &str) -> &'static str {
+    if deployment == OLD_MANAGER {
+        "app"
+    } else {
+        "app.kubernetes.io/name"
+    }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
+}

@@ -1,0 +1,240 @@
+//! Which controller made a call, and which process.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::input::{AwsCall, Inputs};
+use super::rules::{Controller, Rules, Side};
+use super::tenure::Tenure;
+use outrigger_cluster_harness::audit::AuditEvent;
+use outrigger_cluster_harness::pods::ProcessSpan;
+
+/// A request that was on its way when its process ended may reach the API server a moment later.
+const IN_FLIGHT: SignedDuration = SignedDuration::from_secs(1);
+
+/// A process, or the processes that it may have been.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Actor {
+    /// Names of the processes that it may be; one where it is known.
+    pub names: BTreeSet<String>,
+    /// What it is.
+    pub component: String,
+    /// Its side.
+    pub side: Side,
+}
+
+impl Actor {
+    pub(super) fn known(process: &ProcessSpan, rules: &Rules) -> Self {
+        let side = rules
+            .component(&process.component)
+            .map_or(Side::Unknown, |component| component.side);
+        Self {
+            names: [process.process.clone()].into(),
+            component: process.component.clone(),
+            side,
+        }
+    }
+
+    /// One of `processes`, which are of one component; a nameless one where there is none.
+    pub(super) fn one_of(processes: &[&ProcessSpan], component: &str, rules: &Rules) -> Self {
+        let mut names: BTreeSet<_> = processes.iter().map(|process| process.process.clone()).collect();
+        if names.is_empty() {
+            names.insert(format!("{component} (no known process)"));
+        }
+        let side = rules
+            .component(component)
+            .map_or(Side::Unknown, |component| component.side);
+        Self {
+            names,
+            component: component.into(),
+            side,
+        }
+    }
+
+    /// True unless the two are different processes for certain.
+    pub fn may_be(&self, other: &Self) -> bool {
+        !self.names.is_disjoint(&other.names)
+    }
+
+    /// The name for the table.
+    pub fn label(&self) -> String {
+        self.names.iter().cloned().collect::<Vec<_>>().join(" or ")
+    }
+}
+
+/// The controller that an AWS call speaks for; `None` for shared reads, for probes, and for what no migrated
+/// controller does.
+pub(super) fn of_aws_call(call: &AwsCall) -> Option<Controller> {
+    if call.preflight {
+        return None;
+    }
+    match (call.service.as_str(), call.action.as_str()) {
+        ("elasticloadbalancing", _) => Some(Controller::Service),
+        ("ec2", action) if action.contains("SecurityGroup") => Some(Controller::Service),
+        // Tags of a security group are the service controller's; those of an instance are not.
+        ("ec2", "CreateTags" | "DeleteTags") if call.parameters.values().any(|value| value.starts_with("sg-")) => {
+            Some(Controller::Service)
+        }
+        // Reading route tables is not enough: load balancers need them too, to tell public subnets.
+        ("ec2", "CreateRoute" | "ReplaceRoute" | "DeleteRoute") => Some(Controller::Route),
+        // The source/destination check is switched off for an instance that becomes a route's target.
+        ("ec2", "ModifyInstanceAttribute") if call.parameters.keys().any(|key| key.starts_with("SourceDestCheck")) => {
+            Some(Controller::Route)
+        }
+        _ => None,
+    }
+}
+
+/// The controller that a write to Kubernetes speaks for, told by the client's name in the user agent.
+pub(super) fn of_api_write(event: &AuditEvent) -> Option<Controller> {
+    if !event.is_write() {
+        return None;
+    }
+    match event.client() {
+        "service-controller" | "service-lb-controller" => Some(Controller::Service),
+        "route-controller" | "node-route-controller" => Some(Controller::Route),
+        "cloud-node-lifecycle-controller" => Some(Controller::NodeLifecycle),
+        // Go managers run node lifecycle under the name that their other node controllers use as well;
+        // only deleting a Node is its alone.
+        "node-controller" if event.verb == "delete" && event.concerns("nodes") => Some(Controller::NodeLifecycle),
+        _ => None,
+    }
+}
+
+/// True for a write to a Service by a program of either side that is counted for no controller: only service controllers
+/// write Services, so a client's name is missing above.
+pub(super) fn is_overlooked(event: &AuditEvent, rules: &Rules) -> bool {
+    event.is_write()
+        && event.object_ref.resource == "services"
+        && of_api_write(event).is_none()
+        && rules.by_program(event.program()).is_some()
+}
+
+/// The process behind an AWS call.
+pub(super) fn caller(call: &AwsCall, inputs: &Inputs, rules: &Rules) -> Actor {
+    let process = inputs.processes.iter().find(|process| process.process == call.caller);
+    process.map_or_else(
+        || Actor {
+            names: [call.caller.clone()].into(),
+            component: String::new(),
+            side: Side::Unknown,
+        },
+        |process| Actor::known(process, rules),
+    )
+}
+
+/// The process behind a write to Kubernetes: of the program in the user agent, alive at that moment, and, where
+/// several were, the one that held the lease.
+pub(super) fn writer(
+    event: &AuditEvent,
+    controller: Controller,
+    tenures: &[Tenure],
+    inputs: &Inputs,
+    rules: &Rules,
+) -> Option<Actor> {
+    let component = rules.by_program(event.program())?;
+    let at = event.request_received_timestamp;
+    let of_component = || {
+        inputs
+            .processes
+            .iter()
+            .filter(|process| process.component == component.name)
+    };
+    let mut alive: Vec<_> = of_component().filter(|process| alive_at(process, at)).collect();
+    if alive.is_empty() {
+        alive = of_component()
+            .filter(|process| alive_at(process, at - IN_FLIGHT))
+            .collect();
+    }
+    if alive.len() > 1 {
+        let holds = |process: &&ProcessSpan| {
+            tenures.iter().any(|tenure| {
+                Some(tenure.lease) == rules.governing(controller, process)
+                    && tenure.actor.names.len() == 1
+                    && tenure.actor.names.contains(&process.process)
+                    && tenure.contains(at)
+            })
+        };
+        let holders: Vec<_> = alive.iter().copied().filter(holds).collect();
+        if holders.len() == 1 {
+            alive = holders;
+        }
+    }
+    Some(Actor::one_of(&alive, &component.name, rules))
+}
+
+pub(super) fn alive_at(process: &ProcessSpan, at: Timestamp) -> bool {
+    process.started <= at && process.ended.is_none_or(|ended| at <= ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn call(service: &str, action: &str, parameters: &[(&str, &str)]) -> AwsCall {
+        AwsCall {
+            at: Timestamp::UNIX_EPOCH,
+            caller: "x".into(),
+            service: service.into(),
+            action: action.into(),
+            preflight: false,
+            is_write: false,
+            parameters: parameters
+                .iter()
+                .map(|(k, v)| ((*k).into(), (*v).into()))
+                .collect::<BTreeMap<_, _>>(),
+            status: 200,
+        }
+    }
+
+    #[test]
+    fn load_balancer_and_security_group_actions_belong_to_service_reads_included() {
+        for (service, action) in [
+            ("elasticloadbalancing", "DescribeLoadBalancers"),
+            ("elasticloadbalancing", "ModifyLoadBalancerAttributes"),
+            ("ec2", "DescribeSecurityGroups"),
+            ("ec2", "AuthorizeSecurityGroupIngress"),
+        ] {
+            assert_eq!(
+                of_aws_call(&call(service, action, &[])),
+                Some(Controller::Service),
+                "{action}"
+            );
+        }
+        assert_eq!(
+            of_aws_call(&call("ec2", "CreateTags", &[("ResourceId.1", "sg-1")])),
+            Some(Controller::Service)
+        );
+    }
+
+    #[test]
+    fn shared_reads_and_probes_belong_to_nobody() {
+        for action in [
+            "DescribeInstances",
+            "DescribeSubnets",
+            "DescribeAvailabilityZones",
+            "DescribeRouteTables",
+        ] {
+            assert_eq!(of_aws_call(&call("ec2", action, &[])), None, "{action}");
+        }
+        assert_eq!(
+            of_aws_call(&call("ec2", "CreateTags", &[("ResourceId.1", "i-1")])),
+            None
+        );
+        let probe = AwsCall {
+            preflight: true,
+            ..call("elasticloadbalancing", "DescribeLoadBalancers", &[])
+        };
+        assert_eq!(of_aws_call(&probe), None);
+    }
+
+    #[test]
+    fn routes_belong_to_route() {
+        assert_eq!(of_aws_call(&call("ec2", "CreateRoute", &[])), Some(Controller::Route));
+        let check = call("ec2", "ModifyInstanceAttribute", &[("SourceDestCheck.Value", "false")]);
+        assert_eq!(of_aws_call(&check), Some(Controller::Route));
+    }
+}

@@ -1,0 +1,106 @@
+//! From one holder of M to the next: how long nobody owned the cloud controllers.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::attribute::{self, Actor};
+use super::input::Inputs;
+use super::overlap::since;
+use super::rules::{Controller, Limits, Rules, Side};
+use super::tenure::Tenure;
+use outrigger_cluster_harness::leases::Lease;
+
+/// One change of hands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandOver {
+    /// Who had the controllers before.
+    pub from: Actor,
+    /// Who took M.
+    pub to: Actor,
+    /// When the old process ended, or released M, whichever came first; `None` when it did neither.
+    pub ended: Option<Timestamp>,
+    /// True when M was released rather than left to expire.
+    pub released: bool,
+    /// True when M had not been renewed for its whole duration: then it may be taken from a process that still runs.
+    pub expired: bool,
+    /// `acquireTime` of M by the new holder.
+    pub acquired: Timestamp,
+    /// From the old process's end to the acquisition; zero when that came later.
+    pub gap: Option<Duration>,
+    /// From the acquisition to the new holder's first call of a migrated controller.
+    pub first_sync: Option<Duration>,
+}
+
+impl HandOver {
+    /// The longest gap that is good enough; `None` where nothing is promised.
+    pub fn limit(&self, limits: &Limits) -> Option<Duration> {
+        match (self.from.side, self.to.side) {
+            (Side::Old, Side::New) => Some(limits.old_to_new),
+            (Side::New, Side::New) if self.released => Some(limits.new_to_new_released),
+            (Side::New, Side::New) => Some(limits.new_to_new_killed),
+            (Side::New, Side::Old) if self.released => Some(limits.new_to_old_released),
+            _ => None,
+        }
+    }
+}
+
+/// Every change of hands of M, in order. The first taker of M takes over from the in-tree process that ended last,
+/// if there was one: a migration with downtime has no earlier holder of M.
+pub(super) fn hand_overs(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> Vec<HandOver> {
+    let of_m: Vec<_> = tenures.iter().filter(|tenure| tenure.lease == Lease::M).collect();
+    let mut found = Vec::new();
+    for (index, to) in of_m.iter().enumerate() {
+        let previous = index.checked_sub(1).and_then(|index| of_m.get(index));
+        let (from, ended) = match previous {
+            Some(from) if from.actor == to.actor => continue,
+            Some(from) => (
+                from.actor.clone(),
+                [from.released, from.process_ended].into_iter().flatten().min(),
+            ),
+            None if to.actor.side != Side::New => continue,
+            None => match last_in_tree(to.from, inputs, rules) {
+                Some(from) => from,
+                None => continue,
+            },
+        };
+        found.push(HandOver {
+            from,
+            ended,
+            released: previous.is_some_and(|from| from.released.is_some()),
+            expired: previous.is_some_and(|from| from.expires <= to.from),
+            acquired: to.from,
+            gap: ended.map(|ended| since(ended, to.from)),
+            first_sync: first_call(to, tenures, inputs, rules).map(|at| since(to.from, at)),
+            to: to.actor.clone(),
+        });
+    }
+    found
+}
+
+/// The in-tree process that was there before `before` and ended last (or has not ended).
+fn last_in_tree(before: Timestamp, inputs: &Inputs, rules: &Rules) -> Option<(Actor, Option<Timestamp>)> {
+    let in_tree = inputs.processes.iter().filter(|process| {
+        process.started < before
+            && rules
+                .component(&process.component)
+                .is_some_and(|component| component.side == Side::Old)
+            && rules.governing(Controller::Service, process).is_some()
+    });
+    let last = in_tree.max_by_key(|process| process.ended.unwrap_or(Timestamp::MAX))?;
+    Some((Actor::known(last, rules), last.ended))
+}
+
+fn first_call(to: &Tenure, tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> Option<Timestamp> {
+    let calls = inputs
+        .aws_calls
+        .iter()
+        .filter(|call| attribute::of_aws_call(call).is_some() && to.actor.names.contains(&call.caller))
+        .map(|call| call.at);
+    let writes = inputs.audit_events.iter().filter_map(|event| {
+        let controller = attribute::of_api_write(event)?;
+        let writer = attribute::writer(event, controller, tenures, inputs, rules)?;
+        writer.may_be(&to.actor).then_some(event.request_received_timestamp)
+    });
+    calls.chain(writes).filter(|at| to.from <= *at && *at <= to.until).min()
+}

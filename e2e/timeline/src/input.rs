@@ -1,0 +1,102 @@
+//! What the timeline is made of: everything that was recorded on one clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use outrigger_cluster_harness::audit::AuditEvent;
+use outrigger_cluster_harness::leases::LeaseChange;
+use outrigger_cluster_harness::pods::ProcessSpan;
+
+/// The marker from which on our manager has new work: before it, none of its AWS writes is called for.
+pub const NEW_WORK_BEGINS: &str = "new work begins";
+
+/// Everything that was recorded in one run.
+#[derive(Debug, Clone, Default)]
+pub struct Inputs {
+    /// Every AWS call that passed the proxy.
+    pub aws_calls: Vec<AwsCall>,
+    /// Every event of the tenant API server's audit log.
+    pub audit_events: Vec<AuditEvent>,
+    /// Every change of K, C and M.
+    pub lease_changes: Vec<LeaseChange>,
+    /// Every process that ran.
+    pub processes: Vec<ProcessSpan>,
+    /// Process name by lease holder identity, where the harness knows it; the others are told from the times.
+    pub holders: BTreeMap<String, String>,
+    /// Steps of the run.
+    pub markers: Vec<Marker>,
+    /// What AWS had, several times.
+    pub snapshots: Vec<Snapshot>,
+    /// The end of the run; what comes later (the tear-down) is left out.
+    pub until: Timestamp,
+}
+
+/// One call to AWS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AwsCall {
+    /// When the proxy received it.
+    pub at: Timestamp,
+    /// The process, known by its access key.
+    pub caller: String,
+    /// Signing name of the service: `ec2`, `elasticloadbalancing`.
+    pub service: String,
+    /// `DescribeInstances`.
+    pub action: String,
+    /// True for a probe that changes nothing and says so in its user agent.
+    pub preflight: bool,
+    /// True when the action changes something.
+    pub is_write: bool,
+    /// The flat parameters of the query protocol: `LoadBalancerName`, `ResourceId.1`.
+    pub parameters: BTreeMap<String, String>,
+    /// HTTP status of the answer.
+    pub status: u16,
+}
+
+impl AwsCall {
+    /// True when AWS did what was asked.
+    pub fn succeeded(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// True for a call with `DryRun`: AWS answers whether it would be allowed, and does nothing.
+    pub fn is_dry_run(&self) -> bool {
+        self.parameters
+            .get("DryRun")
+            .is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    }
+
+    /// True when any parameter is one of `identifiers`.
+    pub fn names_any(&self, identifiers: &BTreeSet<String>) -> bool {
+        self.parameters.values().any(|value| identifiers.contains(value))
+    }
+}
+
+/// A step of the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marker {
+    /// When it began.
+    pub at: Timestamp,
+    /// Its name, such as `phase Migrate` or [`NEW_WORK_BEGINS`].
+    pub name: String,
+}
+
+/// The load balancers that AWS had at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// When.
+    pub at: Timestamp,
+    /// By name.
+    pub load_balancers: BTreeMap<String, LoadBalancer>,
+}
+
+/// A load balancer as far as it must not change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadBalancer {
+    /// Its DNS name: a new one means that clients lost it.
+    pub dns_name: String,
+    /// When AWS created it, as AWS wrote it.
+    pub created: String,
+    /// Instances (or other targets) behind it.
+    pub targets: BTreeSet<String>,
+}

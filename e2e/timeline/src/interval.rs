@@ -1,0 +1,170 @@
+//! From the calls and the leases of a process: from when until when it owned a controller.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::attribute::{self, Actor};
+use super::input::Inputs;
+use super::rules::{Controller, Rules};
+use super::tenure::Tenure;
+use outrigger_cluster_harness::leases::Lease;
+
+/// One process's time with one controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interval {
+    /// The process.
+    pub actor: Actor,
+    /// First call, or the lease's acquisition where leases count.
+    pub from: Timestamp,
+    /// Last call, or the end of the lease's tenure where leases count.
+    pub until: Timestamp,
+    /// AWS calls in it, reads included.
+    pub aws_calls: usize,
+    /// Writes to Kubernetes in it.
+    pub api_writes: usize,
+    /// The lease whose tenure is part of it.
+    pub lease: Option<Lease>,
+}
+
+struct Evidence {
+    from: Timestamp,
+    until: Timestamp,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    AwsCall,
+    ApiWrite,
+    Tenure(Lease),
+}
+
+/// True where a lease alone is ownership: controllers that make no call while nothing happens.
+fn counts_leases(controller: Controller) -> bool {
+    match controller {
+        Controller::Service => false,
+        Controller::NodeLifecycle | Controller::Route => true,
+    }
+}
+
+/// All intervals of `controller`, in the order of their starts.
+pub(super) fn intervals(controller: Controller, tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> Vec<Interval> {
+    let mut by_actor: BTreeMap<Actor, Vec<Evidence>> = BTreeMap::new();
+    for (actor, evidence) in evidence(controller, tenures, inputs, rules) {
+        by_actor.entry(actor).or_default().push(evidence);
+    }
+    let mut intervals = Vec::new();
+    for (actor, mut evidence) in by_actor {
+        evidence.sort_by_key(|evidence| evidence.from);
+        let returns = returns(&actor, controller, tenures, inputs, rules);
+        intervals.extend(split(&actor, &evidence, &returns));
+    }
+    intervals.sort_by_key(|interval| (interval.from, interval.until));
+    intervals
+}
+
+fn evidence(
+    controller: Controller,
+    tenures: &[Tenure],
+    inputs: &Inputs,
+    rules: &Rules,
+) -> impl Iterator<Item = (Actor, Evidence)> {
+    let calls = inputs
+        .aws_calls
+        .iter()
+        .filter(move |call| call.at <= inputs.until && !rules.ignored_callers.contains(&call.caller))
+        .filter(move |call| attribute::of_aws_call(call) == Some(controller))
+        .map(|call| {
+            let evidence = Evidence {
+                from: call.at,
+                until: call.at,
+                kind: Kind::AwsCall,
+            };
+            (attribute::caller(call, inputs, rules), evidence)
+        });
+    let writes = inputs
+        .audit_events
+        .iter()
+        .filter(move |event| event.request_received_timestamp <= inputs.until)
+        .filter(move |event| attribute::of_api_write(event) == Some(controller))
+        .filter_map(move |event| {
+            let (from, until) = (event.request_received_timestamp, event.stage_timestamp);
+            let evidence = Evidence {
+                from,
+                until: until.max(from),
+                kind: Kind::ApiWrite,
+            };
+            Some((attribute::writer(event, controller, tenures, inputs, rules)?, evidence))
+        });
+    let held = tenures
+        .iter()
+        .filter(move |tenure| counts_leases(controller) && governs(tenure, controller, inputs, rules))
+        .map(|tenure| {
+            let evidence = Evidence {
+                from: tenure.from,
+                until: tenure.until,
+                kind: Kind::Tenure(tenure.lease),
+            };
+            (tenure.actor.clone(), evidence)
+        });
+    calls.chain(writes).chain(held)
+}
+
+/// True when the lease of this tenure guards `controller` in its process. Of a holder that is no known process, M
+/// is taken to guard everything.
+pub(super) fn governs(tenure: &Tenure, controller: Controller, inputs: &Inputs, rules: &Rules) -> bool {
+    let mut known = inputs
+        .processes
+        .iter()
+        .filter(|p| tenure.actor.names.contains(&p.process))
+        .peekable();
+    if known.peek().is_none() {
+        return tenure.lease == Lease::M;
+    }
+    known.any(|process| rules.governing(controller, process) == Some(tenure.lease))
+}
+
+/// When the process came back to the lease after it had lost it: what it did before belongs to its earlier
+/// interval. The first acquisition is no such moment, so that a call made before it stretches the interval.
+fn returns(
+    actor: &Actor,
+    controller: Controller,
+    tenures: &[Tenure],
+    inputs: &Inputs,
+    rules: &Rules,
+) -> Vec<Timestamp> {
+    tenures
+        .iter()
+        .filter(|tenure| tenure.actor == *actor && governs(tenure, controller, inputs, rules))
+        .map(|tenure| tenure.from)
+        .skip(1)
+        .collect()
+}
+
+fn split(actor: &Actor, evidence: &[Evidence], returns: &[Timestamp]) -> Vec<Interval> {
+    let mut intervals: Vec<(usize, Interval)> = Vec::new();
+    for piece in evidence {
+        let group = returns.iter().filter(|at| **at <= piece.from).count();
+        if intervals.last().is_none_or(|(last, _)| *last != group) {
+            let interval = Interval {
+                actor: actor.clone(),
+                from: piece.from,
+                until: piece.until,
+                aws_calls: 0,
+                api_writes: 0,
+                lease: None,
+            };
+            intervals.push((group, interval));
+        }
+        if let Some((_, interval)) = intervals.last_mut() {
+            interval.until = interval.until.max(piece.until);
+            match piece.kind {
+                Kind::AwsCall => interval.aws_calls += 1,
+                Kind::ApiWrite => interval.api_writes += 1,
+                Kind::Tenure(lease) => interval.lease = Some(lease),
+            }
+        }
+    }
+    intervals.into_iter().map(|(_, interval)| interval).collect()
+}

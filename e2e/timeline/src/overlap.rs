@@ -1,0 +1,105 @@
+//! Where two processes owned one controller at the same time, and who is at fault.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::attribute::Actor;
+use super::input::Inputs;
+use super::interval::Interval;
+use super::rules::{Controller, Rules};
+use super::tenure::Tenure;
+use outrigger_cluster_harness::leases::Lease;
+
+/// A time with two owners.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overlap {
+    /// The process that should not have acted.
+    pub caused_by: Actor,
+    /// The other one.
+    pub against: Actor,
+    /// Start of the overlap.
+    pub from: Timestamp,
+    /// End of the overlap; never before [`Overlap::from`].
+    pub until: Timestamp,
+}
+
+/// All overlaps among the intervals of one controller, which are sorted by their starts.
+pub(super) fn overlaps(
+    controller: Controller,
+    intervals: &[Interval],
+    tenures: &[Tenure],
+    inputs: &Inputs,
+    rules: &Rules,
+) -> Vec<Overlap> {
+    let mut found = Vec::new();
+    for (index, first) in intervals.iter().enumerate() {
+        for second in intervals.iter().skip(index + 1) {
+            let (from, until) = (second.from, first.until.min(second.until));
+            if first.actor.may_be(&second.actor) || !overlap(first, second) {
+                continue;
+            }
+            let lease_of = |actor: &Actor| governing(actor, controller, inputs, rules);
+            let holds = |lease| {
+                tenures
+                    .iter()
+                    .any(|tenure| tenure.lease == lease && tenure.contains(from) && tenure.actor.may_be(&second.actor))
+            };
+            // Whoever comes later is the intruder, unless it holds the very lease that should have stopped the first.
+            let rightful =
+                lease_of(&second.actor).is_some_and(|lease| holds(lease) && lease_of(&first.actor) == Some(lease));
+            let (caused_by, against) = if rightful { (first, second) } else { (second, first) };
+            found.push(Overlap {
+                caused_by: caused_by.actor.clone(),
+                against: against.actor.clone(),
+                from,
+                until: until.max(from),
+            });
+        }
+    }
+    found
+}
+
+/// Touching is no overlap, but a single call within the other's time is one.
+fn overlap(first: &Interval, second: &Interval) -> bool {
+    let meets = |a: &Interval, b: &Interval| a.from <= b.from && b.from < a.until;
+    meets(first, second) || meets(second, first)
+}
+
+fn governing(actor: &Actor, controller: Controller, inputs: &Inputs, rules: &Rules) -> Option<Lease> {
+    let process = inputs
+        .processes
+        .iter()
+        .find(|process| actor.names.contains(&process.process))?;
+    rules.governing(controller, process)
+}
+
+/// How long any of `overlaps` lasted: times that several share count once, each separate one at least 1 ms.
+pub(super) fn length<'a>(overlaps: impl IntoIterator<Item = &'a Overlap>) -> Duration {
+    let mut windows: Vec<_> = overlaps
+        .into_iter()
+        .map(|overlap| (overlap.from, overlap.until))
+        .collect();
+    windows.sort();
+    let mut merged: Vec<(Timestamp, Timestamp)> = Vec::new();
+    for (from, until) in windows {
+        match merged.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(until),
+            _ => merged.push((from, until)),
+        }
+    }
+    merged
+        .iter()
+        .map(|(from, until)| since(*from, *until).max(Duration::from_millis(1)))
+        .sum()
+}
+
+/// The time from `from` to `until`; zero when `until` is earlier.
+pub(super) fn since(from: Timestamp, until: Timestamp) -> Duration {
+    Duration::try_from(until.duration_since(from)).unwrap_or(Duration::ZERO)
+}
+
+/// Whole milliseconds, rounded up: a figure may look worse than it is, never better.
+pub(super) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,260 @@
+//! Who is who, and what is allowed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use outrigger_cluster_harness::leases::Lease;
+use outrigger_cluster_harness::pods::ProcessSpan;
+
+/// The three controllers that change hands in a migration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Controller {
+    /// Load balancers of Services.
+    Service,
+    /// Nodes whose instance is gone.
+    NodeLifecycle,
+    /// Routes between pod networks.
+    Route,
+}
+
+impl Controller {
+    /// All three, in the order of the table.
+    pub const ALL: [Self; 3] = [Self::Service, Self::NodeLifecycle, Self::Route];
+}
+
+impl fmt::Display for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Service => "service",
+            Self::NodeLifecycle => "node lifecycle",
+            Self::Route => "route",
+        })
+    }
+}
+
+/// Which side of the migration a process is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Side {
+    /// The in-tree controllers.
+    Old,
+    /// The manager that takes over.
+    New,
+    /// Nobody knows: this alone fails the proof.
+    Unknown,
+}
+
+/// A program that may own controllers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Component {
+    /// Its name, as in [`ProcessSpan::component`].
+    pub name: String,
+    /// The program in its user agent, up to the version.
+    pub program: String,
+    /// Its side.
+    pub side: Side,
+    /// Its main lease.
+    pub main_lease: Lease,
+    /// Exceptions from [`Component::governing`]: the lease under which this program really runs a controller.
+    pub exceptions: BTreeMap<Controller, Lease>,
+}
+
+impl Component {
+    /// kube-controller-manager, the old side.
+    pub fn kube_controller_manager() -> Self {
+        Self::new("kube-controller-manager", Side::Old, Lease::K)
+    }
+
+    /// Our manager.
+    pub fn outrigger_manager() -> Self {
+        Self::new("outrigger-manager", Side::New, Lease::C)
+    }
+
+    /// The incumbent in our manager's place.
+    pub fn aws_cloud_controller_manager() -> Self {
+        Self::new("aws-cloud-controller-manager", Side::New, Lease::C)
+    }
+
+    /// The same program where it runs `controller` under another lease than its flags tell. So does the incumbent with
+    /// leader migration and its default list: names in that list do not match, and the service and route controllers
+    /// run under C.
+    #[must_use]
+    pub fn runs_under(mut self, controller: Controller, lease: Lease) -> Self {
+        self.exceptions.insert(controller, lease);
+        self
+    }
+
+    fn new(name: &str, side: Side, main_lease: Lease) -> Self {
+        Self {
+            name: name.into(),
+            program: name.into(),
+            side,
+            main_lease,
+            exceptions: BTreeMap::new(),
+        }
+    }
+
+    /// The lease that guards `controller` in a process with these arguments; `None` where it does not run at all.
+    ///
+    /// Leader migration moves the cloud controllers from the main lease to the migration lease; a
+    /// kube-controller-manager whose provider is external (or none) has no cloud controllers.
+    pub fn governing(&self, controller: Controller, argv: &[String]) -> Option<Lease> {
+        if let Some(lease) = self.exceptions.get(&controller) {
+            return Some(*lease);
+        }
+        let provider = flag(argv, "cloud-provider");
+        if self.side == Side::Old && provider.is_none_or(|provider| provider.is_empty() || provider == "external") {
+            return None;
+        }
+        let migrates = flag(argv, "enable-leader-migration").is_some_and(|value| is_true(&value))
+            || flag(argv, "migration").is_some_and(|value| !value.is_empty());
+        Some(if migrates { Lease::M } else { self.main_lease })
+    }
+}
+
+/// The last value of `--NAME=VALUE` or `--NAME VALUE`; a bare `--NAME` is `true`.
+fn flag(argv: &[String], name: &str) -> Option<String> {
+    let mut found = None;
+    for (index, word) in argv.iter().enumerate() {
+        let Some(rest) = word.strip_prefix("--").and_then(|word| word.strip_prefix(name)) else {
+            continue;
+        };
+        if let Some(value) = rest.strip_prefix('=') {
+            found = Some(value.to_owned());
+        } else if rest.is_empty() {
+            let next = argv.get(index + 1).filter(|next| !next.starts_with('-'));
+            found = Some(next.cloned().unwrap_or_else(|| "true".into()));
+        }
+    }
+    found
+}
+
+fn is_true(value: &str) -> bool {
+    matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True")
+}
+
+/// What the figures are measured against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Old process's end → our `acquireTime` of M. Its lease is not released: a lease duration and our reaction.
+    pub old_to_new: Duration,
+    /// Ours → ours after a release.
+    pub new_to_new_released: Duration,
+    /// Ours → ours after a kill.
+    pub new_to_new_killed: Duration,
+    /// Ours → a Go manager after a release: it polls.
+    pub new_to_old_released: Duration,
+    /// How long an owner may make no call before its silence hides whether it is still there.
+    pub silence: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            old_to_new: Duration::from_millis(15_500),
+            new_to_new_released: Duration::from_secs(2),
+            new_to_new_killed: Duration::from_millis(15_500),
+            new_to_old_released: Duration::from_secs(5),
+            silence: Duration::from_secs(15),
+        }
+    }
+}
+
+/// How the records are read.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// The programs of both sides.
+    pub components: Vec<Component>,
+    /// Callers in the AWS record that belong to the harness.
+    pub ignored_callers: BTreeSet<String>,
+    /// AWS identifiers (names of load balancers, IDs of their security groups) whose desired state never changes:
+    /// our manager's writes that name one count, even after new work has begun.
+    pub unchanged: BTreeSet<String>,
+    /// AWS identifiers that are new work themselves, such as the instance of a new Node: a write after
+    /// [`NEW_WORK_BEGINS`](super::NEW_WORK_BEGINS) that names one is called for, also on an unchanged load balancer.
+    pub changed: BTreeSet<String>,
+    /// Load balancers and targets that the run takes away on purpose.
+    pub removed_on_purpose: BTreeSet<String>,
+    /// The limits of the verdict.
+    pub limits: Limits,
+    /// Said beside the route controller.
+    pub route_note: String,
+}
+
+impl Rules {
+    /// The rules for kube-controller-manager on the old side and `new` on the new.
+    pub fn new(new: Component) -> Self {
+        Self {
+            components: vec![Component::kube_controller_manager(), new],
+            ignored_callers: BTreeSet::new(),
+            unchanged: BTreeSet::new(),
+            changed: BTreeSet::new(),
+            removed_on_purpose: BTreeSet::new(),
+            limits: Limits::default(),
+            route_note: "by leases; the demo makes no routes".into(),
+        }
+    }
+
+    pub(super) fn component(&self, name: &str) -> Option<&Component> {
+        self.components.iter().find(|component| component.name == name)
+    }
+
+    pub(super) fn by_program(&self, program: &str) -> Option<&Component> {
+        self.components.iter().find(|component| component.program == program)
+    }
+
+    /// The lease that guards `controller` in this process.
+    pub(super) fn governing(&self, controller: Controller, process: &ProcessSpan) -> Option<Lease> {
+        self.component(&process.component)?.governing(controller, &process.argv)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn argv(flags: &[&str]) -> Vec<String> {
+        std::iter::once("kube-controller-manager")
+            .chain(flags.iter().copied())
+            .map(Into::into)
+            .collect()
+    }
+
+    #[test]
+    fn leader_migration_moves_the_cloud_controllers_of_the_old_manager_from_k_to_m() {
+        let old = Component::kube_controller_manager();
+        let lease = |flags: &[&str]| old.governing(Controller::Service, &argv(flags));
+        assert_eq!(lease(&["--cloud-provider=aws"]), Some(Lease::K));
+        assert_eq!(
+            lease(&["--cloud-provider", "aws", "--enable-leader-migration"]),
+            Some(Lease::M)
+        );
+        assert_eq!(
+            lease(&["--cloud-provider=aws", "--enable-leader-migration=false"]),
+            Some(Lease::K)
+        );
+        assert_eq!(lease(&["--cloud-provider=external", "--enable-leader-migration"]), None);
+        assert_eq!(lease(&[]), None);
+    }
+
+    #[test]
+    fn our_manager_is_governed_by_m_with_a_migration_and_by_c_without() {
+        let ours = Component::outrigger_manager();
+        assert_eq!(
+            ours.governing(Controller::Route, &argv(&["--migration=prod"])),
+            Some(Lease::M)
+        );
+        assert_eq!(
+            ours.governing(Controller::Route, &argv(&["--cloud-provider=aws"])),
+            Some(Lease::C)
+        );
+    }
+
+    #[test]
+    fn an_exception_wins_over_the_flags() {
+        let incumbent = Component::aws_cloud_controller_manager().runs_under(Controller::Service, Lease::C);
+        let flags = argv(&["--enable-leader-migration"]);
+        assert_eq!(incumbent.governing(Controller::Service, &flags), Some(Lease::C));
+        assert_eq!(incumbent.governing(Controller::NodeLifecycle, &flags), Some(Lease::M));
+    }
+}

@@ -1,0 +1,181 @@
+//! Who held which lease, from when until when.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::attribute::{Actor, alive_at};
+use super::input::Inputs;
+use super::rules::Rules;
+use outrigger_cluster_harness::leases::{Lease, LeaseChange};
+use outrigger_cluster_harness::pods::ProcessSpan;
+
+/// `--leader-elect-lease-duration` where a lease does not say its own.
+const DEFAULT_DURATION: Duration = Duration::from_secs(15);
+
+/// One holder's time with one lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenure {
+    /// The lease.
+    pub lease: Lease,
+    /// `holderIdentity`.
+    pub holder: String,
+    /// The process behind the identity.
+    pub actor: Actor,
+    /// The holder's own `acquireTime`.
+    pub from: Timestamp,
+    /// The last moment at which it was surely held or could be used: release, next holder, or the process's end.
+    pub until: Timestamp,
+    /// When the lease was released, if it was.
+    pub released: Option<Timestamp>,
+    /// When the lease would expire after its last renewal.
+    pub expires: Timestamp,
+    /// The process's exact end, if it is known and has ended.
+    pub process_ended: Option<Timestamp>,
+}
+
+impl Tenure {
+    /// True when `at` lies inside.
+    pub fn contains(&self, at: Timestamp) -> bool {
+        self.from <= at && at < self.until
+    }
+}
+
+/// The identity's time with a lease, before the process behind it is known.
+struct Span {
+    lease: Lease,
+    holder: String,
+    acquire_time: Option<Timestamp>,
+    from: Timestamp,
+    last_renewed: Timestamp,
+    duration: Duration,
+    until: Option<Timestamp>,
+    released: Option<Timestamp>,
+}
+
+/// All tenures of all leases, in the order of their starts.
+pub(super) fn tenures(inputs: &Inputs, rules: &Rules) -> Vec<Tenure> {
+    let mut changes: Vec<_> = inputs
+        .lease_changes
+        .iter()
+        .filter(|change| change.at <= inputs.until)
+        .collect();
+    changes.sort_by_key(|change| change.at);
+    let spans: Vec<_> = [Lease::K, Lease::C, Lease::M]
+        .into_iter()
+        .flat_map(|lease| spans(changes.iter().copied().filter(|change| change.lease == lease)))
+        .collect();
+    let mut tenures: Vec<_> = spans.iter().map(|span| resolve(span, &spans, inputs, rules)).collect();
+    tenures.sort_by_key(|tenure| (tenure.from, tenure.lease));
+    tenures
+}
+
+fn spans<'a>(changes: impl Iterator<Item = &'a LeaseChange>) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    for change in changes {
+        // The holder's own stamp, unless it lies after the moment at which we saw it (a wrong clock).
+        let acquired = change
+            .acquired
+            .filter(|acquired| *acquired <= change.at)
+            .unwrap_or(change.at);
+        let open = spans.last_mut().filter(|span| span.until.is_none());
+        match (open, &change.holder) {
+            (Some(span), Some(holder)) if span.holder == *holder && span.acquire_time == change.acquired => {
+                span.last_renewed = change.renewed.unwrap_or(change.at).max(span.last_renewed);
+                continue;
+            }
+            (Some(span), Some(_)) => span.until = Some(acquired),
+            (Some(span), None) => {
+                let released = change
+                    .renewed
+                    .filter(|at| !change.deleted && *at <= change.at)
+                    .unwrap_or(change.at);
+                let released = released.max(span.from);
+                span.until = Some(released);
+                span.released = Some(released);
+            }
+            (None, _) => {}
+        }
+        if let Some(holder) = &change.holder {
+            spans.push(Span {
+                lease: change.lease,
+                holder: holder.clone(),
+                acquire_time: change.acquired,
+                from: acquired,
+                last_renewed: change.renewed.unwrap_or(acquired).max(acquired),
+                duration: change.duration.unwrap_or(DEFAULT_DURATION),
+                until: None,
+                released: None,
+            });
+        }
+    }
+    spans
+}
+
+fn resolve(span: &Span, all: &[Span], inputs: &Inputs, rules: &Rules) -> Tenure {
+    let candidates = candidates(span, all, inputs, rules);
+    let component = candidates
+        .first()
+        .map_or_else(String::new, |process| process.component.clone());
+    let mut actor = Actor::one_of(&candidates, &component, rules);
+    if candidates.is_empty() {
+        actor.names = [format!("holder {}", span.holder)].into();
+    }
+    let process_ended = match candidates.as_slice() {
+        [process] => process.ended,
+        _ => None,
+    };
+    let until = [span.until, process_ended, Some(inputs.until)]
+        .into_iter()
+        .flatten()
+        .min()
+        .unwrap_or(inputs.until);
+    Tenure {
+        lease: span.lease,
+        holder: span.holder.clone(),
+        actor,
+        from: span.from,
+        until: until.max(span.from),
+        released: span.released,
+        expires: span
+            .last_renewed
+            .saturating_add(SignedDuration::try_from(span.duration).unwrap_or(SignedDuration::MAX))
+            .unwrap_or(Timestamp::MAX),
+        process_ended,
+    }
+}
+
+/// The processes that can have this identity: named by the harness, else those of the component that the identity's
+/// main lease tells, alive from its first acquisition to its last renewal.
+fn candidates<'a>(span: &Span, all: &[Span], inputs: &'a Inputs, rules: &Rules) -> Vec<&'a ProcessSpan> {
+    if let Some(name) = inputs.holders.get(&span.holder) {
+        return inputs
+            .processes
+            .iter()
+            .filter(|process| process.process == *name)
+            .collect();
+    }
+    let same: Vec<_> = all.iter().filter(|other| other.holder == span.holder).collect();
+    let leases: BTreeSet<_> = same
+        .iter()
+        .map(|other| other.lease)
+        .filter(|lease| *lease != Lease::M)
+        .collect();
+    let first = same.iter().map(|other| other.from).min().unwrap_or(span.from);
+    let last = same
+        .iter()
+        .map(|other| other.last_renewed)
+        .max()
+        .unwrap_or(span.last_renewed);
+    inputs
+        .processes
+        .iter()
+        .filter(|process| {
+            rules
+                .component(&process.component)
+                .is_some_and(|component| leases.is_empty() || leases.contains(&component.main_lease))
+        })
+        .filter(|process| alive_at(process, first) && alive_at(process, last))
+        .collect()
+}
