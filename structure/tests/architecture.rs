@@ -48,16 +48,6 @@ const fn exception(file: &'static str, what: &'static str, reason: &'static str)
 
 /// Import cycles that are larger than they may be, and how they can be cut.
 const CYCLES: &[Exception] = &[
-    exception(
-        "webhook/src/decide/kinds.rs",
-        "37",
-        "move the types of a decision into a module of their own",
-    ),
-    exception(
-        "e2e/src/aws/mod.rs",
-        "15",
-        "move errors and constants into a module of their own",
-    ),
     exception("fuzz/src/targets/mod.rs", "11", "replace the engine by cargo-fuzz"),
     exception(
         "shared/src/command_line/mod.rs",
@@ -66,32 +56,7 @@ const CYCLES: &[Exception] = &[
     ),
 ];
 
-const NAME_ONLY: &str = "its name is that of a decision, but it decides nothing";
 const BESIDE_IO: &str = "the imported type stands beside the IO that fills it";
 
 /// Deciding modules that import IO, and why.
-const IMPURE: &[Exception] = &[
-    exception("e2e/src/pods/plan.rs", "e2e/src/pods/probe.rs", BESIDE_IO),
-    exception("e2e/src/timeline/attribute.rs", "e2e/src/pods/span.rs", BESIDE_IO),
-    exception("e2e/src/timeline/input.rs", "e2e/src/pods/span.rs", BESIDE_IO),
-    exception("e2e/src/timeline/rules.rs", "e2e/src/pods/span.rs", BESIDE_IO),
-    exception("e2e/src/timeline/tenure.rs", "e2e/src/pods/span.rs", BESIDE_IO),
-    exception(
-        "manager/aws/src/limit/gate.rs",
-        "manager/aws/src/limit/lane.rs",
-        NAME_ONLY,
-    ),
-    exception(
-        "manager/aws/src/limit/gate.rs",
-        "manager/aws/src/limit/turn.rs",
-        NAME_ONLY,
-    ),
-    exception("manager/aws/src/limit/gate.rs", "tokio", NAME_ONLY),
-    exception("manager/aws/src/limit/gate.rs", "tracing", NAME_ONLY),
-    exception(
-        "manager/src/controllers/node/plan.rs",
-        "manager/src/node_patch.rs",
-        BESIDE_IO,
-    ),
-    exception("migrate/src/decide.rs", "migrate/src/documents.rs", BESIDE_IO),
-];
+const IMPURE: &[Exception] = &[exception("migrate/src/decide.rs", "migrate/src/documents.rs", BESIDE_IO)];
