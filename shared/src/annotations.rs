@@ -1,7 +1,7 @@
 //! Annotations and labels that Outrigger writes or obeys.
 
 /// On a Pod, or on the Pod template of a workload: what the webhook took out of the command lines and what it put in,
-/// as JSON ([`crate::command_line::undo`]). It travels with the template it describes, so a template that is replaced
+/// as JSON ([`crate::command_line::Edit`]). It travels with the template it describes, so a template that is replaced
 /// or rolled back never carries a stale one.
 pub const UNDO: &str = "outrigger.dev/undo";
 

@@ -1,6 +1,7 @@
 //! Finding the component's own executable behind the programs that only start it.
 
-use super::{CommandLine, Unreadable};
+use super::error::Unreadable;
+use super::line::CommandLine;
 
 impl CommandLine {
     /// The base names of the words behind the program that are no flags; none where no program is known.

@@ -1,6 +1,8 @@
 //! What a command line says.
 
-use super::{CommandLine, Flag, Unreadable};
+use super::error::Unreadable;
+use super::flag::Flag;
+use super::line::CommandLine;
 
 impl CommandLine {
     /// The flag's value, where it stands more than once the last one, as the components read it. None if it is not

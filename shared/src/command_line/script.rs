@@ -1,6 +1,9 @@
 //! What stands in a shell script: enough to say what to write there, never enough to rewrite it.
 
-use super::{CommandLine, Flag, Style, Unreadable, locate::Walked};
+use super::error::Unreadable;
+use super::flag::Flag;
+use super::line::{CommandLine, Style};
+use super::locate::Walked;
 use crate::phase_flags::flag;
 
 /// Longest script that is looked at, in words.

@@ -3,14 +3,10 @@
 //! A value that the container itself gives as text is known. Everything else (Secrets, ConfigMaps, fields, Services) is
 //! only known when the container starts. A whole token `$(EXTRA)` may then be any flag.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
-use super::{CommandLine, Unreadable};
-
-/// Values of a container's environment that stand in the object, by name.
-pub(super) type Environment = BTreeMap<String, String>;
+use super::error::Unreadable;
+use super::line::{CommandLine, Environment};
 
 /// What the container gives as text. A later entry replaces an earlier one of its name, also with what is not known.
 pub(super) fn environment(container: &Value) -> Environment {
@@ -36,11 +32,6 @@ impl CommandLine {
         let with_variables = tokens.filter(|token| token.contains("$("));
         let expanded = with_variables.filter_map(|token| Some((token.clone(), expanded(token, &self.environment)?)));
         self.expanded = expanded.collect();
-    }
-
-    /// A token as the component gets it, as far as that is known.
-    pub(super) fn read<'a>(&'a self, token: &'a str) -> &'a str {
-        self.expanded.get(token).map_or(token, String::as_str)
     }
 }
 

@@ -7,7 +7,8 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 
-use super::{CommandLine, Edit, MAX_TOKENS, Style, Unreadable, variables::Environment};
+use super::error::{MAX_TOKENS, Unreadable};
+use super::line::{CommandLine, Edit, Environment, Style};
 
 /// The program that waits for the API server, then starts the command.
 pub(super) const PROBER: &str = "http-prober";

@@ -1,6 +1,9 @@
 //! Tokens to flags.
 
-use super::{CommandLine, Flag, Kind, Style, Unreadable, variables};
+use super::error::Unreadable;
+use super::flag::{Flag, Kind};
+use super::line::{CommandLine, Style};
+use super::variables;
 
 /// One place where a flag stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
