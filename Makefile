@@ -25,11 +25,11 @@ TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl aws-ccm
 BENCH_TOOLS := k8s-1.36 etcd webhook-go moto aws-ccm
 
 MINUTES ?= 4
-TARGETS ?=
+TARGETS ?= $(basename $(notdir $(wildcard fuzz/cargo-fuzz/fuzz_targets/*.rs)))
 BENCH ?= webhook manager services
 BENCH_OPTIONS ?=
 
-.PHONY: prune help demo demo-incumbent test bench house fuzz properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw iam
+.PHONY: prune help demo demo-incumbent test bench house fuzz fuzz-quick properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw iam
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -43,9 +43,12 @@ demo-incumbent: check-languages tools-test binaries ## the same with the incumbe
 test: check-languages tools-test binaries ## run every test: unit, property, golden, real API servers, the migration
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env cargo test --locked --workspace --no-fail-fast
 
-fuzz: ## hostile inputs for all readers, for MINUTES=4 in all; TARGETS='admission pem' takes some (fuzz/README.md)
-	@cargo build --locked --workspace --bin outrigger-fuzz
-	@$(CARGO_TARGET_DIR)/debug/outrigger-fuzz run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --out $(RUN)/fuzz $(TARGETS)
+FUZZ_SECONDS = $$((60 * $(MINUTES) / $(words $(TARGETS))))
+fuzz: check-languages ## run libFuzzer on all parsers, for MINUTES=4 in all; TARGETS='admission pem' selects some (fuzz/README.md)
+	@fuzz/cargo-fuzz/run $(FUZZ_SECONDS) '$(SEED)' $(TARGETS)
+
+fuzz-quick: check-languages ## the same with random changes of the seeds instead of libFuzzer: nothing is instrumented
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(SEED) cargo test --locked --workspace --test fuzz_targets -- --test-threads=1 --nocapture --exact $(TARGETS)
 
 # Optimized a little, as the same code runs very often; its outputs stand beside those of the other commands.
 QUICK := --config 'profile.dev.package.outrigger-manager.opt-level=1' --config 'profile.dev.package.outrigger-aws.opt-level=1'
@@ -58,13 +61,13 @@ bench: check-languages tools-bench binaries-bench ## measure webhook, manager an
 parity-record: check-languages tools-test binaries ## record what v1.37.0 makes of the cases of e2e/parity, or of CASES=FOLDER
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity record $(or $(CASES),e2e/parity/nodes e2e/parity/services)
 
-SEED ?= 1
 COUNT ?= 40
-parity-draw: check-languages tools-test binaries ## give COUNT Services drawn from SEED to v1.37.0 and to ours, and compare
-	@rm -rf $(RUN)/drawn-$(SEED)
-	@$(CARGO_TARGET_DIR)/debug/outrigger-parity draw --seed=$(SEED) --count=$(COUNT) $(RUN)/drawn-$(SEED)
-	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity record $(RUN)/drawn-$(SEED)
-	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity compare-drawn $(RUN)/drawn-$(SEED)
+DRAWN = $(RUN)/drawn-$(or $(SEED),1)
+parity-draw: check-languages tools-test binaries ## give COUNT Services drawn from SEED=1 to v1.37.0 and to ours, and compare
+	@rm -rf $(DRAWN)
+	@$(CARGO_TARGET_DIR)/debug/outrigger-parity draw --seed=$(or $(SEED),1) --count=$(COUNT) $(DRAWN)
+	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity record $(DRAWN)
+	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity compare-drawn $(DRAWN)
 
 iam: check-languages tools-test binaries ## run all recorded cases under the IAM roles of e2e/iam, or under ROLES=kOps,CAPA; half an hour
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_IAM=all $(if $(ROLES),OUTRIGGER_IAM_ROLES=$(ROLES)) cargo test --locked -p outrigger-e2e --test iam --no-fail-fast -- --nocapture

@@ -47,7 +47,7 @@ const fn exception(file: &'static str, what: &'static str, reason: &'static str)
 }
 
 /// Import cycles that are larger than they may be, and how they can be cut.
-const CYCLES: [Exception; 8] = [
+const CYCLES: [Exception; 6] = [
     exception(
         "webhook/src/decide/kinds.rs",
         "37",
@@ -63,7 +63,6 @@ const CYCLES: [Exception; 8] = [
         "15",
         "move errors and constants into a module of their own",
     ),
-    exception("fuzz/src/targets/mod.rs", "11", "replace the engine by cargo-fuzz"),
     exception(
         "manager/src/controllers/service/settings.rs",
         "11",
@@ -73,11 +72,6 @@ const CYCLES: [Exception; 8] = [
         "manager/src/controllers/service/sync.rs",
         "7",
         "one context for all functions of the controller",
-    ),
-    exception(
-        "shared/src/command_line/mod.rs",
-        "6",
-        "move the types of a command line into a module of their own",
     ),
     exception(
         "webhook/src/decide/tags/rows.rs",
