@@ -1,4 +1,4 @@
-//! Changing a command line: what is not asked for stays as it is, byte for byte.
+//! Changes of a command line. All other tokens stay unchanged, byte for byte.
 
 use super::error::Unreadable;
 use super::flag::Flag;
@@ -46,7 +46,7 @@ impl CommandLine {
         Ok(())
     }
 
-    /// Takes out every occurrence of the flag.
+    /// Removes every occurrence of the flag.
     ///
     /// # Errors
     /// When the command line cannot be read.

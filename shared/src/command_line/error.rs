@@ -18,7 +18,7 @@ pub enum Unreadable {
     /// Kubermatic's prober starts the real command from a JSON text, and this one is not as it should be.
     #[error("its command is wrapped in JSON (http-prober -command) that {problem}")]
     WrappedJson {
-        /// What is wrong with the text, and what to do.
+        /// The problem and its solution.
         problem: String,
     },
     /// The kubelet expands the value when it starts the container.

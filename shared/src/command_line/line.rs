@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::flag::Flag;
 
-/// Values of a container's environment that stand in the object, by name.
+/// Known values of a container's environment, by name.
 pub(super) type Environment = BTreeMap<String, String>;
 
 /// How a list writes flags.
@@ -69,7 +69,7 @@ pub struct Edit {
     /// The tokens that were there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub was: Vec<String>,
-    /// The tokens that came in their place.
+    /// The tokens that replaced them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub now: Vec<String>,
     /// The container did not have this list before.
@@ -151,7 +151,7 @@ impl CommandLine {
         }
     }
 
-    /// What was changed since the container was read, in order.
+    /// The changes since the container was read, in order.
     #[must_use]
     pub fn edits(&self) -> &[Edit] {
         &self.edits

@@ -1,15 +1,17 @@
-//! A container's argument list: where it really is, what it says, and how to change it so that it can be changed back.
+//! A container's argument list: finds the component's flags, reads them, and changes them so that each change can be
+//! undone.
 //!
 //! A container starts `command` followed by `args` (without `command`, the image's own entry point followed by `args`).
 //! The flags of a component may begin in either list, and after a wrapper (`/go-runner`, `tini --`, `env K=V`,
-//! `hyperkube`), or in a JSON text (`http-prober -command`). [`CommandLine`] reads the two lists of one container, finds where the component's own flags begin, and
-//! changes them token by token, keeping style and positions. Each change is an [`Edit`] that can be undone.
+//! `hyperkube`), or in a JSON text (`http-prober -command`). [`CommandLine`] reads the two lists of one container,
+//! finds where the component's own flags begin, and changes them token by token, keeping style and positions. Each
+//! change is an [`Edit`] that can be undone.
 //!
 //! Provisioners keep the same flags in lists without a program, with dashes, without, or as name and value apart:
 //! [`CommandLine::dashed`], [`CommandLine::bare`], [`CommandLine::of_pairs`]. The editor is the same for all.
 //!
-//! What cannot be read with certainty is [`Unreadable`] and never changed: a shell script, a value that the kubelet fills
-//! in later from elsewhere (`$(VAR)`).
+//! A list that cannot be read with certainty is [`Unreadable`] and never changed: a shell script, a value that the
+//! kubelet fills in later from another source (`$(VAR)`).
 
 use serde_json::Value;
 
@@ -38,7 +40,7 @@ impl CommandLine {
     /// Reads `command` and `args` of a container.
     ///
     /// # Errors
-    /// When either is something else than a list of strings (the API server refuses such an object anyway), or when they
+    /// When either is not a list of strings (the API server refuses such an object anyway), or when they
     /// are longer than [`MAX_TOKENS`].
     pub fn of_container(container: &Value) -> Result<Self, Unreadable> {
         let mut line = Self::without_variables(container)?;
@@ -47,8 +49,8 @@ impl CommandLine {
         Ok(line)
     }
 
-    /// As [`Self::of_container`], for looking only, not for undoing: the environment, of which some containers have a thousand
-    /// entries, is looked at only where a token may refer to it.
+    /// As [`Self::of_container`], to read only: the environment, of which some containers have a thousand entries, is
+    /// parsed only if a token may refer to it.
     ///
     /// # Errors
     /// As [`Self::of_container`].

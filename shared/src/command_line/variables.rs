@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::error::Unreadable;
 use super::line::{CommandLine, Environment};
 
-/// What the container gives as text. A later entry replaces an earlier one of its name, also with what is not known.
+/// The values that the container gives as text. A later entry replaces an earlier one of its name, also with an unknown
+/// value.
 pub(super) fn environment(container: &Value) -> Environment {
     let entries = container.get("env").and_then(Value::as_array);
     let mut known = Environment::new();
@@ -26,7 +27,7 @@ pub(super) fn environment(container: &Value) -> Environment {
 }
 
 impl CommandLine {
-    /// Notes what the tokens with variables become, where all of them are known.
+    /// Expands the tokens whose variables are all known.
     pub(super) fn expand(&mut self) {
         let tokens = self.command.iter().chain(&self.args).flatten();
         let with_variables = tokens.filter(|token| token.contains("$("));
