@@ -48,8 +48,8 @@ pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Real objects of provisioners, from the folder `corpus` in `OUTRIGGER_SHARED` or in `shared` beside the repository. None
-/// if there is no such folder.
+/// Real objects of provisioners, from the folder `corpus` in `OUTRIGGER_SHARED` or in `shared` beside the repository.
+/// None if there is no such folder.
 pub(crate) fn real_objects() -> Vec<Value> {
     let beside = repository().join("../shared");
     let root = std::env::var_os("OUTRIGGER_SHARED").map_or(beside, PathBuf::from);

@@ -1,5 +1,5 @@
-//! `outrigger-fuzz replay TARGET FILE` runs one input; `outrigger-fuzz seeds TARGET FOLDER` writes the target's seeds for
-//! libFuzzer.
+//! `outrigger-fuzz replay TARGET FILE` runs one input; `outrigger-fuzz seeds TARGET FOLDER` writes the target's seeds
+//! for libFuzzer.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! The cloud configuration file of the manager.
 //!
-//! Checks: no panic; every error names the file, and a line and column that exist in it; a file that is valid strictly has the
-//! same content leniently; entries that are written and parsed again are equal.
+//! Checks: no panic; every error names the file, and a line and column that exist in it; a file that is valid strictly
+//! has the same content leniently; entries that are written and parsed again are equal.
 
 use std::fmt::Write;
 

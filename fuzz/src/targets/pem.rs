@@ -79,8 +79,8 @@ pub const WORDS: &[&str] = &[
     "-----BEGIN X509 CRL-----\n",
 ];
 
-/// A pair with its authority, a bundle of two, an expired authority. Keys are generated in each run, so that none is in the
-/// repository.
+/// A pair with its authority, a bundle of two, an expired authority. Keys are generated in each run, so that none is in
+/// the repository.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     static SEEDS: OnceLock<Vec<Vec<u8>>> = OnceLock::new();

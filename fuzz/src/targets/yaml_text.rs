@@ -1,8 +1,8 @@
 //! YAML texts inside of objects, and their editor.
 //!
-//! An input is a line of JSON, `[{"do": "set" | "insert" | "push" | "remove", "document": 0, "path": [...], "value"}]`, then the
-//! text. Checks: no panic; an edit changes what it names and nothing else, or fails and changes nothing; undoing edits that went
-//! through JSON gives the text back byte for byte; foreign edits never panic.
+//! An input is a line of JSON, `[{"do": "set" | "insert" | "push" | "remove", "document": 0, "path": [...], "value"}]`,
+//! then the text. Checks: no panic; an edit changes what it names and nothing else, or fails and changes nothing;
+//! undoing edits that went through JSON gives the text back byte for byte; foreign edits never panic.
 
 use outrigger_shared::yaml_text::{LineEdit, YamlText, undo};
 use serde_json::{Value, json};

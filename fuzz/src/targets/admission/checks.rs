@@ -110,8 +110,8 @@ fn is_undone(request: &Request) -> bool {
     )
 }
 
-/// Whether a list holds two things of one name and value, such as containers or arguments: no API server takes it, as these are
-/// the keys of such lists.
+/// Whether a list holds two things of one name and value, such as containers or arguments: no API server takes it, as
+/// these are the keys of such lists.
 pub(super) fn has_twins(value: &Value) -> bool {
     let key = |item: &Value| {
         let text = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -174,8 +174,8 @@ fn is_kept_from_an_original_that_does_not_start(decision: &Decision) -> bool {
     decision.outcome == Outcome::Refused && decision.reasons.iter().any(is_reported)
 }
 
-/// As an API server stores it: metadata is always there, no annotations are the same as none, Pods hold no nulls, and an argument
-/// without a value has an empty one.
+/// As an API server stores it: metadata is always there, no annotations are the same as none, Pods hold no nulls, and
+/// an argument without a value has an empty one.
 fn settled(object: &Value) -> Value {
     let mut object = object.clone();
     with_values(&mut object);

@@ -3,14 +3,16 @@
 //! An input is a line of JSON with the webhook's state ([`Situation`]: migrations, labels, readiness), then the body.
 //! Checks, for every input:
 //!
-//! - no panic; a request with a UID is answered with that UID, in JSON, allowed, with warnings of at most 256 characters;
+//! - no panic; a request with a UID is answered with that UID, in JSON, allowed, with warnings of at most 256
+//!   characters;
 //! - the patch applies to the object, and deciding the patched object again changes nothing;
 //! - unknown fields are kept;
 //! - an object without an undo annotation of its author that went through all phases and back is unchanged, except for
 //!   changes that are never undone: a tag, a taint, Kubermatic's feature.
 //!
-//! Everyone who may write the object may write an undo annotation. A hostile one can change this object into anything that
-//! its author could have written directly, and no more: the API server checks the patched object as if it had been sent.
+//! Everyone who may write the object may write an undo annotation. A hostile one can change this object into anything
+//! that its author could have written directly, and no more: the API server checks the patched object as if it had been
+//! sent.
 
 mod checks;
 mod seeds;

@@ -1,5 +1,5 @@
-//! Seeds: the webhook's golden cases, a bare object of every kind, changed objects with undo annotations, and real objects if
-//! there are any.
+//! Seeds: the webhook's golden cases, a bare object of every kind, changed objects with undo annotations, and real
+//! objects if there are any.
 
 use std::collections::HashSet;
 use std::fs;

@@ -10,8 +10,8 @@ use serde_json::Value;
 /// The webhook's default for one request.
 pub(super) const MEMORY: usize = 64 * 1024 * 1024;
 
-/// Fields have the names of the webhook's golden cases: `migrations`, `namespaceLabels`, `path`, `managerReady`. An invalid
-/// field counts as missing.
+/// Fields have the names of the webhook's golden cases: `migrations`, `namespaceLabels`, `path`, `managerReady`. An
+/// invalid field counts as missing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Situation {
     migrations: BTreeMap<String, (bool, CloudProviderMigrationSpec)>,

@@ -2,8 +2,8 @@
 
 use outrigger_shared::command_line::{CommandLine, Flag, Kind, List};
 
-/// The values of a flag; the inner `None` is a list that must be an error. The outer `None` is a list that is not simple: it has
-/// programs that start programs, or variables.
+/// The values of a flag; the inner `None` is a list that must be an error. The outer `None` is a list that is not
+/// simple: it has programs that start programs, or variables.
 pub(super) fn values(shape: &str, words: &[&str], flag: Flag) -> Option<Option<Vec<String>>> {
     if words.iter().any(|word| word.contains("$(")) {
         return None;
@@ -58,7 +58,8 @@ fn with_dashes(words: &[&str], flag: Flag) -> Option<Vec<String>> {
     Some(found)
 }
 
-/// `name=value`, with or without dashes. A name that ends in `-` or `+` has a meaning of its own in lists of RKE2 and K3s.
+/// `name=value`, with or without dashes. A name that ends in `-` or `+` has a meaning of its own in lists of RKE2 and
+/// K3s.
 fn without_program(shape: &str, words: &[&str], flag: Flag) -> Option<Vec<String>> {
     let mut found = Vec::new();
     for word in words {
@@ -110,8 +111,8 @@ fn starts_others(word: &str) -> bool {
     STARTERS.contains(&word.split('/').next_back().unwrap_or_default())
 }
 
-/// Whether a flag is first, and a later word names a program that starts others. When the flag is removed, that word becomes
-/// the program.
+/// Whether a flag is first, and a later word names a program that starts others. When the flag is removed, that word
+/// becomes the program.
 pub(super) fn begins_late(line: &CommandLine) -> bool {
     let words = [List::Command, List::Args]
         .into_iter()
