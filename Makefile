@@ -28,11 +28,11 @@ NEXTEST = $$(e2e/tools/cargo-program cargo-nextest 0.9.151 --no-default-features
 JUNIT := $(RUN)/nextest/default/junit.xml
 
 MINUTES ?= 4
-TARGETS ?=
+TARGETS ?= $(basename $(notdir $(wildcard fuzz/cargo-fuzz/fuzz_targets/*.rs)))
 BENCH ?= webhook manager services
 BENCH_OPTIONS ?=
 
-.PHONY: prune help demo demo-incumbent test test-long bench house fuzz properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw iam
+.PHONY: prune help demo demo-incumbent test test-long bench house fuzz fuzz-quick properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw iam
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -48,14 +48,17 @@ test: check-languages tools-test binaries ## run every test: unit, property, gol
 	@status=0; OUTRIGGER_TOOLS=$(RUN)/tools.env $(NEXTEST) run --locked --workspace || status=$$?; \
 		if [[ -e $(JUNIT) ]]; then e2e/tools/slowest $(JUNIT); fi; exit $$status
 
-# What `make test` runs a fixed part of.
-test-long: check-languages tools-test binaries ## run the long campaigns in full: kills at every write, 200 leader changes, all IAM roles, all golden cases; TESTS=crash for one; two hours
+# `make test` runs a fixed part of each.
+test-long: check-languages tools-test binaries ## run the long campaigns in full: kills at every write, 200 leader changes, all IAM roles, all golden cases; TESTS=crash selects one; two hours
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_CRASH=all OUTRIGGER_LEADER_CHANGES=200 OUTRIGGER_IAM=all OUTRIGGER_GOLDEN=all \
 		$(NEXTEST) run --locked -p outrigger-e2e $(addprefix --test ,$(or $(TESTS),crash leader_changes iam golden_api))
 
-fuzz: ## fuzz all parsers for MINUTES=4 in total; TARGETS='admission pem' selects some (fuzz/README.md)
-	@cargo build --locked --workspace --bin outrigger-fuzz
-	@$(CARGO_TARGET_DIR)/debug/outrigger-fuzz run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --out $(RUN)/fuzz $(TARGETS)
+FUZZ_SECONDS = $$((60 * $(MINUTES) / $(words $(TARGETS))))
+fuzz: check-languages ## run libFuzzer on all parsers for MINUTES=4 in total; TARGETS='admission pem' selects some (fuzz/README.md)
+	@fuzz/cargo-fuzz/run $(FUZZ_SECONDS) '$(SEED)' $(TARGETS)
+
+fuzz-quick: check-languages ## the same with random changes of the seeds instead of libFuzzer: nothing is instrumented
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(SEED) cargo test --locked --workspace --test fuzz_targets -- --test-threads=1 --nocapture --exact $(TARGETS)
 
 # Slightly optimized, because the same code runs very often. Its outputs are in the same target folder as the others.
 QUICK := --config 'profile.dev.package.outrigger-manager.opt-level=1' --config 'profile.dev.package.outrigger-aws.opt-level=1'
@@ -68,13 +71,13 @@ bench: check-languages tools-bench binaries-bench ## compare webhook, manager an
 parity-record: check-languages tools-test binaries ## record the results of v1.37.0 for the cases of e2e/parity, or of CASES=FOLDER
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity record $(or $(CASES),e2e/parity/nodes e2e/parity/services)
 
-SEED ?= 1
 COUNT ?= 40
+DRAWN = $(RUN)/drawn-$(or $(SEED),1)
 parity-draw: check-languages tools-test binaries ## run v1.37.0 and our manager on COUNT=40 Services drawn from SEED=1, and compare
-	@rm -rf $(RUN)/drawn-$(SEED)
-	@$(CARGO_TARGET_DIR)/debug/outrigger-parity draw --seed=$(SEED) --count=$(COUNT) $(RUN)/drawn-$(SEED)
-	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity record $(RUN)/drawn-$(SEED)
-	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity compare-drawn $(RUN)/drawn-$(SEED)
+	@rm -rf $(DRAWN)
+	@$(CARGO_TARGET_DIR)/debug/outrigger-parity draw --seed=$(or $(SEED),1) --count=$(COUNT) $(DRAWN)
+	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity record $(DRAWN)
+	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity compare-drawn $(DRAWN)
 
 iam: check-languages tools-test binaries ## run all recorded cases under the IAM roles of e2e/iam, or under ROLES=kOps,CAPA; half an hour
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_IAM=all $(if $(ROLES),OUTRIGGER_IAM_ROLES=$(ROLES)) cargo test --locked -p outrigger-e2e --test iam --no-fail-fast -- --nocapture

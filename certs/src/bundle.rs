@@ -1,8 +1,8 @@
 //! The CA bundle that clients trust while an old and a new authority are both in use.
 //!
 //! A client that trusts only the new authority refuses replicas that still serve the old certificate, and the other way
-//! round. So the bundle comes first and holds both; the serving certificate changes when every client has the bundle; the
-//! old authority leaves when no certificate of it is in use.
+//! round. So the bundle comes first and holds both; the serving certificate changes when every client has the bundle;
+//! the old authority leaves when no certificate of it is in use.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -29,7 +29,6 @@ pub enum BundleError {
         which: &'static str,
         /// Its place, counted from 1.
         number: usize,
-        /// What the parser said.
         reason: String,
     },
     /// A certificate does not belong to an authority.
@@ -52,7 +51,8 @@ pub enum BundleError {
 /// them and have not expired at `now`. Merging the result once more changes nothing.
 ///
 /// # Errors
-/// [`BundleError`] when either text is no PEM or holds something else than authorities, or `new` has none that is valid.
+/// [`BundleError`] when either text is no PEM or holds something else than authorities, or `new` has none that is
+/// valid.
 pub fn merge(old: &str, new: &str, now: Timestamp) -> Result<String, BundleError> {
     let mut merged: Vec<CertificateDer<'static>> = Vec::new();
     for certificate in authorities("new", new, now)? {

@@ -1,7 +1,7 @@
-//! Who may call a server: the authorities that sign callers' certificates, and the names that those may carry.
+//! Verification of client certificates: their authorities, and the names that are allowed.
 //!
-//! An authority alone is a wide fence where it is the cluster's own: every kubelet and every administrator has a certificate of
-//! it. The names narrow it to the API server.
+//! An authority alone is a wide fence where it is the cluster's own: every kubelet and every administrator has a
+//! certificate of it. The names narrow it to the API server.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,31 +22,20 @@ use crate::bundle::{self, BundleError};
 use crate::inspect;
 use crate::load::{self, LoadError};
 
-/// A refused caller is logged at most this often: whoever reaches the port can be refused as often as they like.
+/// A refused caller is logged at most this often, because anyone who reaches the port can cause refusals.
 const LOG_EVERY: u64 = 10;
 
 /// Why callers cannot be checked. Each message names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientsError {
-    /// The file cannot be read.
     #[error("cannot read the authorities of callers")]
     Read(#[from] LoadError),
     /// The file holds no authorities.
     #[error("{} holds no authorities to check callers with", path.display())]
-    Bundle {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: BundleError,
-    },
+    Bundle { path: PathBuf, source: BundleError },
     /// The authorities cannot be used.
     #[error("{} holds no authority to check callers with ({reason}); put its CERTIFICATE block there", path.display())]
-    Unusable {
-        /// The file.
-        path: PathBuf,
-        /// What rustls said.
-        reason: String,
-    },
+    Unusable { path: PathBuf, reason: String },
 }
 
 type Verifier = Arc<dyn ClientCertVerifier>;
@@ -77,8 +66,8 @@ impl fmt::Debug for Clients {
 }
 
 impl Clients {
-    /// Callers with a certificate of an authority in the PEM file `file`. With `names`, the certificate's common name or one
-    /// of its alternative names must be among them, letter by letter. Blocks on the file system.
+    /// Callers with a certificate of an authority in the PEM file `file`. With `names`, the certificate's common name
+    /// or one of its alternative names must be among them, letter by letter. Blocks on the file system.
     ///
     /// # Errors
     /// [`ClientsError`] when the file cannot be read or holds no authority.
@@ -99,14 +88,14 @@ impl Clients {
         })
     }
 
-    /// How many looks at the file failed since the start.
+    /// Failed reads of the file since the start.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Looks at the file once and uses what it holds; keeps the authorities from before when that is none. Whether they were
-    /// replaced. Blocks on the file system.
+    /// Reads the file once and uses its authorities; keeps the previous ones if it holds none. Returns whether they
+    /// were replaced. Blocks on the file system.
     ///
     /// # Errors
     /// [`ClientsError`] as [`Clients::load`]; it is counted, and logged when it begins.
@@ -117,14 +106,14 @@ impl Clients {
             Ok(Some((content, verifier))) => {
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(verifier);
                 seen.content.clone_from(content);
-                tracing::info!(file = %self.file.display(), "authorities of callers replaced");
+                tracing::info!(file = %self.file.display(), "replaced client CA certificates");
             }
             Ok(None) => {}
             Err(error) => {
                 self.failures.fetch_add(1, Ordering::Relaxed);
                 if !seen.failing {
                     let cause = std::error::Error::source(error).map(ToString::to_string);
-                    tracing::error!(%error, cause, "keeping the old authorities of callers");
+                    tracing::error!(%error, cause, "cannot read client CA certificates; keeping the previous ones");
                 }
             }
         }
@@ -141,7 +130,7 @@ impl Clients {
         Ok(Some((content, verifier)))
     }
 
-    /// Looks at the file every `interval` until `stop`.
+    /// Reads the file every `interval` until `stop`.
     pub async fn run(self: Arc<Self>, interval: Duration, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(10)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -152,7 +141,7 @@ impl Clients {
             let look = tokio::task::spawn_blocking(move || clients.check().is_ok());
             if let Err(error) = look.await {
                 self.failures.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(%error, "looking at the authorities of callers ended abnormally");
+                tracing::error!(%error, "reading client CA certificates panicked");
             }
         }
     }
@@ -187,13 +176,14 @@ impl Clients {
             .compare_exchange(last, now.as_secs(), Ordering::Relaxed, Ordering::Relaxed);
         if swap.is_ok() {
             let names = inspect::own_names(certificate).unwrap_or_default();
-            tracing::warn!(%error, ?names, wanted = ?self.names, "a caller's certificate is refused");
+            tracing::warn!(%error, ?names, wanted = ?self.names, "refused client certificate");
         }
     }
 }
 
 impl ClientCertVerifier for Clients {
-    // No hints: they would have to outlive a change of the authorities, and an API server sends the one certificate it has.
+    // No hints: they would have to outlive a change of the authorities, and an API server sends the one certificate it
+    // has.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

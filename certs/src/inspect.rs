@@ -1,10 +1,10 @@
-//! What a certificate says about itself.
+//! Fields of a certificate.
 
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-/// The few facts of an X.509 certificate that the rules of this crate need.
+/// The fields of an X.509 certificate that this crate needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub not_before: Timestamp,
@@ -13,7 +13,7 @@ pub(crate) struct Facts {
     pub names: Vec<String>,
 }
 
-/// Reads the facts of one certificate; the error is what the parser found wrong with it.
+/// Parses one certificate; the error is the parser's.
 pub(crate) fn facts(certificate: &CertificateDer<'_>) -> Result<Facts, String> {
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| e.to_string())?;
     let validity = parsed.validity();
@@ -30,10 +30,10 @@ pub(crate) fn facts(certificate: &CertificateDer<'_>) -> Result<Facts, String> {
     })
 }
 
-/// The names that a certificate gives its owner: common names, DNS names, IP addresses and URIs.
+/// The names in a certificate: common names, DNS names, IP addresses and URIs.
 ///
 /// # Errors
-/// What the parser found wrong with it.
+/// The parser's error.
 pub fn own_names(certificate: &CertificateDer<'_>) -> Result<Vec<String>, String> {
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| e.to_string())?;
     let common = parsed
@@ -56,7 +56,7 @@ pub fn own_names(certificate: &CertificateDer<'_>) -> Result<Vec<String>, String
     Ok(names)
 }
 
-/// Whom a certificate speaks for, in the way Kubernetes reads it.
+/// The user and groups of a certificate, as Kubernetes reads them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     /// The user: the common name; the last, where there are several, as Go has it.
@@ -65,10 +65,10 @@ pub struct Subject {
     pub organizations: Vec<String>,
 }
 
-/// Reads the subject of one certificate. It proves nothing: whoever asks has verified the certificate.
+/// Reads the subject of one certificate. The certificate must have been verified by the caller.
 ///
 /// # Errors
-/// What the parser found wrong with it.
+/// The parser's error.
 pub fn subject(certificate: &CertificateDer<'_>) -> Result<Subject, String> {
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| e.to_string())?;
     let text = |value: &x509_parser::x509::AttributeTypeAndValue<'_>| value.as_str().ok().map(str::to_owned);

@@ -1,4 +1,5 @@
-//! Issues an authority, serving certificates and client certificates where no cert-manager does it. ECDSA P-256 throughout.
+//! Issues an authority, serving certificates and client certificates where no cert-manager does it. ECDSA P-256
+//! throughout.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -20,7 +21,7 @@ const MAX_COMMON_NAME: usize = 64;
 /// Why nothing was issued.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
-    /// No name was asked for.
+    /// No name was given.
     #[error("no name to issue a serving certificate for; give at least one DNS name or IP address")]
     NoNames,
     /// A name is neither a DNS name nor an IP address.
@@ -29,7 +30,7 @@ pub enum IssueError {
         /// The name as given.
         name: String,
     },
-    /// A date lies outside of what a certificate can hold.
+    /// A date that a certificate cannot hold.
     #[error("the validity ends or begins at {at}, which a certificate cannot hold; choose a shorter life")]
     BadDate {
         /// The date.
@@ -38,9 +39,7 @@ pub enum IssueError {
     /// The library that encodes and signs refused.
     #[error("cannot {operation}")]
     Rcgen {
-        /// What was being done.
         operation: &'static str,
-        /// What the library said.
         source: rcgen::Error,
     },
 }
@@ -101,7 +100,7 @@ impl Authority {
     /// bundle with both stays readable.
     ///
     /// # Errors
-    /// [`IssueError`] when the validity cannot be encoded or the key cannot be made.
+    /// [`IssueError`] when the validity cannot be encoded or the key cannot be generated.
     pub fn new(common_name: &str, validity: Validity) -> Result<Self, IssueError> {
         let mut params = params(common_name, validity)?;
         // It signs serving certificates and no other authority.
@@ -121,10 +120,10 @@ impl Authority {
         })
     }
 
-    /// An authority made before, from its certificate and key.
+    /// An existing authority, from its certificate and key.
     ///
     /// # Errors
-    /// [`IssueError::Rcgen`] when one of them is not what it should be.
+    /// [`IssueError::Rcgen`] when one of them is invalid.
     pub fn from_issued(issued: Issued) -> Result<Self, IssueError> {
         let key = KeyPair::from_pem(&issued.key_pem).map_err(rcgen("read the authority's key"))?;
         let issuer = Issuer::from_ca_cert_pem(&issued.certificate_pem, key)
@@ -132,13 +131,13 @@ impl Authority {
         Ok(Self { issued, issuer })
     }
 
-    /// The authority's certificate and key. Whoever has the key can impersonate the webhook to API servers.
+    /// The authority's certificate and key. Everyone with the key can impersonate the webhook to API servers.
     #[must_use]
     pub const fn issued(&self) -> &Issued {
         &self.issued
     }
 
-    /// The authority's certificate: what goes into a `caBundle`.
+    /// The authority's certificate, for a `caBundle`.
     #[must_use]
     pub fn certificate_pem(&self) -> &str {
         &self.issued.certificate_pem

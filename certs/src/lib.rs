@@ -6,7 +6,7 @@
 //!     │ write (one swap)     │      │ polls, compares content, keeps the old on failure
 //! Authority ──issue──▶ Issued┘      └──▶ failures(), current().days_left()
 //!
-//! bundle::merge(old CA, new CA) ──▶ what clients trust while both are in use
+//! bundle::merge(old CA, new CA) ──▶ trusted by clients while both are in use
 //! ```
 //!
 //! A serving pair is a directory with the keys of a `kubernetes.io/tls` Secret: `tls.crt`, `tls.key` and, where the

@@ -1,4 +1,4 @@
-//! Reads a serving pair from a directory and refuses what no client would accept.
+//! Reads a serving pair from a directory and refuses a pair that no client would accept.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -27,7 +27,7 @@ const MAX_FILE: u64 = 1024 * 1024;
 /// How often a directory is read again when it was swapped between two of its files.
 const SWAP_RETRIES: usize = 3;
 
-/// Where a serving pair lies and what it must be good for.
+/// The directory of a serving pair, and the names that it must be valid for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// The directory with [`CERTIFICATE_FILE`], [`KEY_FILE`] and perhaps [`CA_FILE`].
@@ -36,7 +36,7 @@ pub struct Source {
     pub names: Vec<String>,
 }
 
-/// Why a serving pair was refused. Each message names the file, what is wrong with it and what to do.
+/// Why a serving pair was refused. Each message names the file, the problem and the solution.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A file is missing or cannot be read.
@@ -44,7 +44,6 @@ pub enum LoadError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
         source: io::Error,
     },
     /// A file is far larger than any certificate.
@@ -58,9 +57,7 @@ pub enum LoadError {
     NotPem {
         /// The file.
         path: PathBuf,
-        /// The label of the block looked for.
         wanted: &'static str,
-        /// What was found instead.
         reason: String,
     },
     /// A PEM block does not hold a certificate.
@@ -68,7 +65,6 @@ pub enum LoadError {
     NotACertificate {
         /// The file.
         path: PathBuf,
-        /// What the parser said.
         reason: String,
     },
     /// The key is of a kind that cannot serve TLS.
@@ -76,7 +72,6 @@ pub enum LoadError {
     BadKey {
         /// The file.
         path: PathBuf,
-        /// What rustls said.
         source: rustls::Error,
     },
     /// Certificate and key are not a pair.

@@ -14,24 +14,24 @@ use tokio_util::sync::CancellationToken;
 
 use crate::load::{self, Content, LoadError, Pair, Source};
 
-/// How often the files are read when nothing else is said.
+/// Default interval between reads of the files.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What one look at the files found.
+/// The result of one read of the files.
 #[derive(Debug)]
 pub enum Check {
-    /// The files hold what is being served.
+    /// The files hold the served pair.
     Unchanged,
-    /// The files held another good pair, which is served from now on.
+    /// The files held another valid pair, which is served from now on.
     Replaced(Arc<Pair>),
-    /// The files hold nothing that can be served; the pair loaded before stays.
+    /// The files hold no valid pair; the previous one is kept.
     Failed(LoadError),
 }
 
-/// Serves the newest good pair of a directory to each new handshake.
+/// Serves the newest valid pair of a directory to each new handshake.
 ///
 /// The kubelet replaces a mounted Secret by renaming one symlink (`..data`), which gives no reliable file event, so the
-/// content is polled and compared. Connections that are open keep what they negotiated.
+/// content is polled and compared. Open connections keep their certificate.
 pub struct Reloader {
     source: Source,
     provider: Arc<CryptoProvider>,
@@ -80,21 +80,21 @@ impl Reloader {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How many looks at the files failed since the start.
+    /// Failed reads of the files since the start.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// How often another pair was taken into use since the start.
+    /// Replacements of the pair since the start.
     #[must_use]
     pub fn reloads(&self) -> u64 {
         self.reloads.load(Ordering::Relaxed)
     }
 
-    /// Looks at the files once and serves what they hold if that is good at `now`. Blocks on the file system.
+    /// Reads the files once and serves their pair if it is valid at `now`. Blocks on the file system.
     ///
-    /// Each failed look counts; a failure is logged when it begins or changes, its end once.
+    /// Each failure is counted; it is logged when it begins, changes or ends.
     pub fn check(&self, now: Timestamp) -> Check {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = load::read(&self.source.directory).and_then(|content| {
@@ -124,7 +124,7 @@ impl Reloader {
         }
     }
 
-    /// Looks at the files every `interval` until `stop`.
+    /// Reads the files every `interval` until `stop`.
     pub async fn run(self: Arc<Self>, interval: Duration, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(10)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -135,7 +135,7 @@ impl Reloader {
             let look = tokio::task::spawn_blocking(move || reloader.check(Timestamp::now()));
             if let Err(error) = look.await {
                 self.failures.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(%error, "looking at the serving certificate ended abnormally");
+                tracing::error!(%error, "reading the serving certificate panicked");
             }
         }
     }

@@ -9,27 +9,27 @@ use rustls::version::{TLS12, TLS13};
 
 use crate::clients::Clients;
 
-/// The one crypto provider of this workspace. It is handed around explicitly, so nothing depends on a default of the
-/// process having been set, or set to something else.
+/// The one crypto provider of this workspace. It is passed explicitly, so that nothing depends on the default
+/// provider of the process.
 #[must_use]
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// Whether callers must show a certificate.
+/// Whether clients must have a certificate.
 #[derive(Debug, Clone, Default)]
 pub enum Callers {
-    /// Anyone who reaches the port may call; the network policy is the only fence.
+    /// Everyone who reaches the port may call; only a network policy restricts access.
     #[default]
     Any,
-    /// Only callers that pass the check.
+    /// Only clients with a valid certificate may call.
     Checked(Arc<Clients>),
 }
 
 /// A server of TLS 1.3 and 1.2, over which HTTP/2 and HTTP/1.1 are offered, in that order.
 ///
-/// No session is resumed: a resumed one skips the check of the caller, which may have failed since. API servers keep their
-/// connections for minutes, so a whole handshake each time costs nothing that counts.
+/// No session is resumed: a resumed one skips the check of the caller, which may have failed since. API servers keep
+/// their connections for minutes, so that a full handshake each time costs little.
 ///
 /// # Errors
 /// [`rustls::Error`] when the provider cannot speak both versions.

@@ -11,25 +11,22 @@ use crate::load::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
 const LINK: &str = "..data";
 const NEW_LINK: &str = "..data_tmp";
 
-/// A directory could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation} {}; check that the directory exists, is writable and is no mounted Secret", path.display())]
 pub struct WriteError {
-    /// What was being done.
     pub operation: &'static str,
-    /// To which file.
     pub path: PathBuf,
-    /// What the operating system said.
     pub source: io::Error,
 }
 
 /// Writes `tls.crt`, `tls.key` and, where given, `ca.crt` into `directory`.
 ///
-/// The layout is that of a mounted Secret: the files are symlinks through `..data`, and one rename of that link takes
-/// all of them to the new content. The directory is made if it is missing; the key is readable to its owner only.
+/// The layout is that of a mounted Secret: the files are symlinks through `..data`, and one rename of that link
+/// switches all of them to the new content. The directory is created if it is missing; the key is readable to its owner
+/// only.
 ///
 /// # Errors
-/// [`WriteError`] with the file and the reason. The files that were there before stay in use.
+/// [`WriteError`] with the file and the reason. The previous files stay in use.
 pub fn write(directory: &Path, issued: &Issued, authority_pem: Option<&str>) -> Result<(), WriteError> {
     fs::create_dir_all(directory).map_err(at("make", directory))?;
     let previous = fs::read_link(directory.join(LINK)).ok();
@@ -92,7 +89,7 @@ fn swap(directory: &Path, fresh: &Path, with_authority: bool) -> Result<(), Writ
     }
 }
 
-/// Makes `file` a link through `..data`, also where a plain file of that name was before.
+/// Makes `file` a link through `..data`, replacing a plain file of that name.
 fn point(directory: &Path, file: &str) -> Result<(), WriteError> {
     let target = Path::new(LINK).join(file);
     let path = directory.join(file);

@@ -19,7 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 const NAME: &str = "localhost";
 
-/// A Secret volume as the kubelet lays it out: a dated folder, `..data` pointing at it, files pointing through `..data`.
+/// A Secret volume as the kubelet lays it out: a dated folder, `..data` pointing at it, files pointing through
+/// `..data`.
 struct SecretVolume {
     root: tempfile::TempDir,
     generation: usize,

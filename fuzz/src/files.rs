@@ -1,25 +1,23 @@
-//! Where seeds are read and failures are written.
+//! The files that seeds come from.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::Target;
 
-/// The top of the repository.
 #[must_use]
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The inputs that are kept in the tree for a target: those that once broke something, and hand-made ones.
+/// The inputs in `corpus/` for a target.
 ///
 /// # Panics
 /// When a file cannot be read.
 #[must_use]
-pub fn kept(target: &Target) -> Vec<Vec<u8>> {
+pub fn corpus(target: &Target) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
     files_below(&folder)
         .iter()
@@ -27,17 +25,16 @@ pub fn kept(target: &Target) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Everything that a run starts with.
+/// The corpus and the target's own seeds.
 #[must_use]
-pub fn seeds(target: &Target) -> Vec<Vec<u8>> {
-    let mut seeds = kept(target);
+pub fn all_seeds(target: &Target) -> Vec<Vec<u8>> {
+    let mut seeds = corpus(target);
     seeds.extend((target.seeds)());
     seeds
 }
 
-/// Every file below a folder, in order; none where there is no such folder.
-#[must_use]
-pub fn files_below(folder: &Path) -> Vec<PathBuf> {
+/// Every file below a folder, in order; none if the folder does not exist.
+pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -51,10 +48,9 @@ pub fn files_below(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Real objects of provisioners, from the folder `corpus` beside the repository or in `OUTRIGGER_SHARED`. They only widen a
-/// run: without them there are none.
-#[must_use]
-pub fn real_objects() -> Vec<Value> {
+/// Real objects of provisioners, from the folder `corpus` in `OUTRIGGER_SHARED` or in `shared` beside the repository.
+/// None if there is no such folder.
+pub(crate) fn real_objects() -> Vec<Value> {
     let beside = repository().join("../shared");
     let root = std::env::var_os("OUTRIGGER_SHARED").map_or(beside, PathBuf::from);
     let texts = files_below(&root.join("corpus"))
@@ -68,17 +64,7 @@ pub fn real_objects() -> Vec<Value> {
         .collect()
 }
 
-/// Writes a failing input to a file with a name that its content gives, and returns the path.
-///
-/// # Errors
-/// When the folder or the file cannot be written.
-pub fn write_failure(folder: &Path, target: &Target, input: &[u8]) -> io::Result<PathBuf> {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let mut hasher = DefaultHasher::new();
-    input.hash(&mut hasher);
-    let folder = folder.join("failures").join(target.name);
-    fs::create_dir_all(&folder)?;
-    let path = folder.join(format!("{:016x}", hasher.finish()));
-    fs::write(&path, input)?;
-    Ok(path)
+/// The input as text, for parsers that take only text.
+pub(crate) fn text(input: &[u8]) -> Option<&str> {
+    std::str::from_utf8(input).ok()
 }

@@ -1,29 +1,23 @@
-//! Hostile inputs for everything that reads the words of others.
+//! Fuzz targets for every parser of untrusted input.
 //!
-//! ```text
-//! seeds ─▶ mutate ─▶ target(data) ─▶ features: new behaviour? then the input becomes a seed
-//! (corpus/, golden     │                panic, too slow, dead process: written to a file, with the command to replay it
-//!  reviews, ../shared) └ JSON by its structure, text by its words, bytes
-//! ```
+//! A target is a function of bytes in [`targets`] that panics when one of its checks fails. [`TARGETS`] lists them.
+//! They run in two ways (`README.md`):
 //!
-//! A target is a function of bytes that panics when a promise is broken, in `targets/`. Nothing here needs nightly Rust or
-//! instrumented code: instead of counting branches, targets note what they saw ([`features::note`]), such as the reasons of a
-//! decision, and an input that shows something new is kept. `README.md` says how a coverage-guided engine takes the same
-//! functions.
+//! - `quick` mutates seeds at random on stable Rust; the tests and `make fuzz-quick` use it;
+//! - `cargo-fuzz/`, outside of this workspace, runs the same functions under libFuzzer, guided by coverage.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a broken promise is shown by a panic"
+    reason = "a failed check is a panic"
 )]
 
-pub mod engine;
-pub mod features;
-pub mod files;
+mod files;
 pub mod mutate;
-pub mod random;
-pub mod shrink;
+pub mod quick;
+mod table;
 pub mod targets;
 
-pub use self::targets::{TARGETS, Target};
+pub use self::files::{all_seeds, corpus, repository};
+pub use self::table::{TARGETS, Target, find};

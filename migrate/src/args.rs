@@ -8,38 +8,36 @@ use outrigger_shared::migration::Phase;
 
 /// Moves a Kubernetes cluster on AWS from the in-tree cloud provider to an external cloud controller manager
 ///
-/// Exit codes: 0 all is well, 1 the input or the command line is wrong, 2 something stands in the way of what was asked.
+/// Exit codes: 0 success, 1 invalid input or command line, 2 an object or a policy is refused.
 #[derive(Debug, Parser)]
 #[command(name = "outrigger", version)]
 pub struct Args {
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Show what the webhook would do to objects in files. Needs no cluster
     ///
-    /// Every object is decided by the very rules that the webhook runs. The exit code is 2 when the webhook would have to
-    /// leave an object as it is because something stands in the way.
+    /// Every object is decided by the webhook's own rules. The exit code is 2 when the webhook would refuse to change
+    /// an object that a migration selects.
     Mutate(MutateArgs),
-    /// What the webhook does, done otherwise
+    /// Replace parts of the webhook
     Webhook(WebhookArgs),
 }
 
 /// `outrigger mutate`.
 #[derive(Debug, clap::Args)]
 pub struct MutateArgs {
-    /// YAML or JSON with the objects; `-` is stdin. May be repeated. Namespaces among them tell the labels of namespaces
+    /// YAML or JSON with the objects; `-` is stdin. May be repeated. Namespaces in them give the labels of namespaces
     #[arg(short, long, value_name = "FILE", required = true)]
     pub filename: Vec<String>,
-    /// A file with CloudProviderMigrations, or the name of one that a file holds. May be repeated. Without it, those among
+    /// A file with CloudProviderMigrations, or the name of one that a file holds. May be repeated. Without it, those in
     /// the documents of --filename
     #[arg(long, value_name = "FILE|NAME")]
     pub migration: Vec<String>,
-    /// What happens to the objects [default: create, or update with --old]
+    /// Operation on the objects [default: create, or update with --old]
     #[arg(long, value_enum)]
     pub operation: Option<Operation>,
     /// The objects as they are stored now, for --operation=update
@@ -48,28 +46,28 @@ pub struct MutateArgs {
     /// Decide as if the migrations were in this phase
     #[arg(long, value_parser = phase)]
     pub phase: Option<Phase>,
-    /// Decide as if the condition Prepared were true, or false [default: what the migration's status says]
+    /// Decide as if the condition Prepared were true, or false [default: the migration's status]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub prepared: Option<bool>,
-    /// Labels of the namespaces that are not among the documents, and their names as labels besides
+    /// Labels of the namespaces that are not in the documents; their names are added as labels
     #[arg(long, value_name = "KEY=VALUE,...", value_parser = labels)]
     pub namespace_labels: Option<Labels>,
-    /// The namespace of objects that name none
+    /// Namespace of objects that have none
     #[arg(short, long, default_value = "default")]
     pub namespace: String,
     /// Decide as at the webhook's path /mutate/NAME: the objects come from the migrated cluster's own API server
     #[arg(long, value_name = "NAME")]
     pub path: Option<String>,
-    /// Decide as if a cloud-controller-manager were, or were not, at work in the cluster of the Nodes [default: not known]
+    /// Decide as if a cloud-controller-manager were running in the cluster of the Nodes, or not [default: unknown]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub manager_ready: Option<bool>,
-    /// The webhook's own namespace, which it never changes anything in
+    /// The webhook's own namespace, in which it never changes anything
     #[arg(long, value_name = "NAMESPACE", default_value = "outrigger-system")]
     pub own_namespace: String,
-    /// What is printed: text for people, json with everything, yaml with the objects as they would be stored
+    /// Output format: text to read, json with all details, yaml with the objects as they would be stored
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Write the objects as they would be stored, as YAML, to this file too
+    /// Also write the objects as they would be stored to this file, as YAML
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
@@ -77,19 +75,17 @@ pub struct MutateArgs {
 /// `outrigger webhook`.
 #[derive(Debug, clap::Args)]
 pub struct WebhookArgs {
-    /// What to do.
     #[command(subcommand)]
     pub command: WebhookCommand,
 }
 
-/// The commands about the webhook.
 #[derive(Debug, Subcommand)]
 pub enum WebhookCommand {
-    /// Print admission policies that do the simple part of the webhook's work in the API server itself
+    /// Print admission policies that do the simple part of the webhook's work in the API server
     ///
-    /// The uninitialized taint of new Nodes and ownership tags, as MutatingAdmissionPolicies with their bindings. They read
-    /// the CloudProviderMigration in the cluster each time, so they follow its phase and targets; render them anew only for
-    /// another migration, or another version of this tool.
+    /// The uninitialized taint of new Nodes and ownership tags, as MutatingAdmissionPolicies with their bindings. They
+    /// read the CloudProviderMigration in the cluster each time, so they follow its phase and targets; render them
+    /// again only for another migration, or another version of this command.
     RenderPolicies(RenderArgs),
 }
 
@@ -107,37 +103,35 @@ pub struct RenderArgs {
     pub own_namespace: String,
 }
 
-/// What happens to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Operation {
-    /// It is made.
+    /// The objects are new
     Create,
-    /// It is written again.
+    /// The objects replace those of --old
     Update,
 }
 
-/// Forms of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// For people.
+    /// To read
     Text,
-    /// Versioned, for programs.
+    /// All details, with a version
     Json,
-    /// The objects alone.
+    /// Only the objects
     Yaml,
 }
 
 /// Versions of `admissionregistration.k8s.io` that have mutating policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PolicyVersion {
-    /// Kubernetes 1.36 and later.
+    /// Kubernetes 1.36 and later
     V1,
-    /// Kubernetes 1.34 and later, behind a feature gate and a runtime configuration.
+    /// Kubernetes 1.34 and later, with a feature gate and a runtime configuration
     V1beta1,
 }
 
 impl PolicyVersion {
-    /// As `apiVersion` names it.
+    /// As in `apiVersion`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -147,7 +141,6 @@ impl PolicyVersion {
     }
 }
 
-/// Labels as one argument.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels(pub BTreeMap<String, String>);
 

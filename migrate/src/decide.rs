@@ -1,4 +1,5 @@
-//! The one door to the webhook's decision: what an object in a file lacks of a review is made up here, and nowhere else.
+//! Calls the webhook's decision. Only this module fills in the parts of an admission request that an object in a file
+//! lacks.
 
 use outrigger_shared::annotations::NAMESPACE_NAME_LABEL;
 use outrigger_shared::migration::Labels;
@@ -8,18 +9,16 @@ use serde_json::Value;
 use crate::args::Operation;
 use crate::documents::Document;
 
-/// What holds for every object of a run.
+/// The same for every object of a run.
 #[derive(Debug)]
 pub struct Settings<'a> {
-    /// What happens to the objects.
     pub operation: Operation,
-    /// Every migration that counts.
     pub migrations: Vec<Migration<'a>>,
     /// The webhook's path, `/mutate/NAME`.
     pub path: Option<&'a str>,
     /// The webhook's own namespace.
     pub own_namespace: &'a str,
-    /// Whether a cloud-controller-manager is at work.
+    /// Whether a cloud-controller-manager is running; none if unknown.
     pub manager_ready: Option<bool>,
 }
 
@@ -52,7 +51,7 @@ pub fn decide(
     })
 }
 
-/// The labels that a namespace has once the API server has stored it: its name is one of them.
+/// The labels of a stored namespace: the API server adds its name.
 #[must_use]
 pub fn stored_labels(name: &str, labels: Labels) -> Labels {
     let mut labels = labels;
@@ -65,8 +64,8 @@ fn rows<'a>(group: &'a str, kind: &'a str) -> impl Iterator<Item = &'static Kind
     decide::kinds().filter(move |row| row.group == group && row.kind == kind)
 }
 
-/// Whether objects of a kind have no namespace: by the webhook's table. Of the kinds without rules, those are known that
-/// are read here for other reasons; for the rest the answer changes nothing.
+/// Whether objects of a kind have no namespace, by the webhook's table. For most kinds without rules the answer changes
+/// nothing; the exceptions are listed here.
 #[must_use]
 pub fn is_cluster_scoped(group: &str, kind: &str) -> bool {
     match rows(group, kind).next() {
@@ -78,8 +77,8 @@ pub fn is_cluster_scoped(group: &str, kind: &str) -> bool {
     }
 }
 
-/// The versions that a document of this kind should have instead of its own; none when its own will do. The API server
-/// converts what it asks the webhook about, and nothing is converted here.
+/// The versions that a document of this kind should have instead of its own; none if its own is known. The API server
+/// converts objects before it calls the webhook; this command does not.
 #[must_use]
 pub fn expected_versions(document: &Document) -> Option<String> {
     let versions = || rows(&document.group, &document.kind).flat_map(|row| row.versions);

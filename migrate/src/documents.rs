@@ -58,7 +58,6 @@ pub struct Document {
 }
 
 impl Document {
-    /// Group and version, as they stand in the object.
     #[must_use]
     pub fn api_version(&self) -> String {
         match self.group.as_str() {
@@ -67,13 +66,12 @@ impl Document {
         }
     }
 
-    /// `metadata.name`; empty when the API server is to make it up.
+    /// `metadata.name`; empty if the API server generates it.
     #[must_use]
     pub fn name(&self) -> &str {
         self.text("/metadata/name").unwrap_or_default()
     }
 
-    /// `metadata.namespace`, if it is there.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.text("/metadata/namespace")
@@ -85,60 +83,23 @@ impl Document {
     }
 }
 
-/// What cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system says no.
     #[error("{file}: {source}")]
-    File {
-        /// The file.
-        file: String,
-        /// What it said.
-        source: io::Error,
-    },
-    /// More bytes than are read.
+    File { file: String, source: io::Error },
     #[error("{file} has more than {} MiB; split it", MAX_BYTES >> 20)]
-    TooLarge {
-        /// The file.
-        file: String,
-    },
-    /// More objects than are read.
+    TooLarge { file: String },
     #[error("{file} has more than {MAX_OBJECTS} objects; split it")]
-    TooMany {
-        /// The file.
-        file: String,
-    },
-    /// Not UTF-8.
+    TooMany { file: String },
     #[error("{file} is no text in UTF-8 (from byte {at} on)")]
-    Encoding {
-        /// The file.
-        file: String,
-        /// The first byte that does not fit.
-        at: usize,
-    },
-    /// Wrong syntax.
+    Encoding { file: String, at: usize },
     #[error("{file} is neither YAML nor JSON: {cause}")]
-    Syntax {
-        /// The file.
-        file: String,
-        /// Where and what.
-        cause: String,
-    },
-    /// No object at all.
+    Syntax { file: String, cause: String },
     #[error("{file} holds no object")]
-    Empty {
-        /// The file.
-        file: String,
-    },
+    Empty { file: String },
     /// Legal YAML, but no Kubernetes object.
     #[error("{origin}: {cause}")]
-    NotAnObject {
-        /// Where.
-        origin: Origin,
-        /// What is there instead, and what to do.
-        cause: String,
-    },
-    /// Stdin can be read once.
+    NotAnObject { origin: Origin, cause: String },
     #[error("- (stdin) is given twice; it can be read once")]
     StdinTwice,
 }
@@ -149,7 +110,7 @@ pub struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// With what stands for `-`.
+    /// `stdin` is read for `-`.
     pub fn new(stdin: &'a mut dyn Read) -> Self {
         Self { stdin: Some(stdin) }
     }
@@ -223,7 +184,7 @@ fn values(text: &str) -> Result<Vec<Value>, String> {
     values.or_else(|error| read_yaml().map_err(|_| error.to_string()))
 }
 
-/// The items of a list become objects of their own; in a typed list they need not say what they are.
+/// The items of a list become objects. Items of a typed list may lack `apiVersion` and `kind`.
 fn take_apart(
     value: Value,
     origin: Origin,

@@ -1,4 +1,4 @@
-//! The operator's tool, `outrigger`.
+//! The command `outrigger`.
 //!
 //! ```text
 //! args ─▶ documents ─▶ migrations ─▶ mutate ─▶ decide ─▶ outrigger_webhook::decide ─▶ report ─▶ text, JSON, YAML
@@ -6,14 +6,14 @@
 //!                                └─▶ policies ─▶ MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding
 //! ```
 //!
-//! | question | module |
+//! | subject | module |
 //! |---|---|
-//! | which commands and flags are there | [`args`] |
-//! | how is a file or stdin read, and what is refused | [`documents`] |
-//! | which migrations count, and are they sound | [`migrations`] |
-//! | what is asked of the webhook's decision | [`decide`] |
-//! | what would the webhook do | [`mutate`] |
-//! | which of its rules can the API server apply by itself | [`policies`] |
+//! | commands and flags | [`args`] |
+//! | reading of files and stdin | [`documents`] |
+//! | selection and validation of migrations | [`migrations`] |
+//! | the webhook's decision about an object | [`decide`] |
+//! | `outrigger mutate` | [`mutate`] |
+//! | `outrigger webhook render-policies` | [`policies`] |
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read, Write};
@@ -26,49 +26,20 @@ use self::args::{Args, Command, WebhookCommand};
 pub mod args;
 pub mod decide;
 pub mod documents;
+mod end;
 pub mod migrations;
 pub mod mutate;
 pub mod policies;
 mod yaml;
 
-/// What a command comes to, besides what it prints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// All is as it should be; exit code 0.
-    Well,
-    /// Something stands in the way of what was asked; exit code 2.
-    Refused,
-}
-
-/// Why a command could not do its work; exit code 1.
-#[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// Wrong input.
-    #[error(transparent)]
-    Documents(#[from] documents::Error),
-    /// A migration that cannot be used.
-    #[error(transparent)]
-    Migrations(#[from] migrations::Error),
-    /// What was asked for makes no sense with the objects at hand.
-    #[error(transparent)]
-    Mutate(#[from] mutate::Error),
-    /// The output cannot be put in words.
-    #[error("the output cannot be written as YAML: {0}")]
-    Yaml(#[from] yaml::Error),
-    /// The same, in JSON.
-    #[error("the output cannot be written as JSON: {0}")]
-    Json(#[from] serde_json::Error),
-    /// Nobody takes the output.
-    #[error("stdout: {0}")]
-    Stdout(#[from] io::Error),
-}
+pub use self::end::{End, Failure};
 
 /// Runs one command: data to stdout, everything else to stderr.
 pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) -> ExitCode {
     let args = match Args::try_parse_from(arguments) {
         Ok(args) => args,
         Err(error) => {
-            // Nothing can be done about a terminal that takes no message.
+            // A message that cannot be printed is lost.
             let _ = error.print();
             return ExitCode::from(u8::from(error.use_stderr()));
         }
@@ -81,9 +52,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
         },
     };
     match end {
-        Ok(End::Well) => ExitCode::SUCCESS,
+        Ok(End::Success) => ExitCode::SUCCESS,
         Ok(End::Refused) => ExitCode::from(2),
-        // Whoever reads the output has seen enough, as with `| head`.
+        // The reader closed the pipe, as `head` does.
         Err(Failure::Stdout(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
             let _ = writeln!(err, "error: {failure}");

@@ -1,4 +1,4 @@
-//! The door: command line in, exit code out.
+//! The command `outrigger`.
 
 use std::process::ExitCode;
 

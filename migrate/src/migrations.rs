@@ -1,4 +1,4 @@
-//! The migrations that decisions are made by: read strictly, as what is misspelt in a selector selects something else.
+//! Finds and parses migrations. Parsing is strict, because a misspelt selector field selects other objects.
 
 use std::path::Path;
 
@@ -18,79 +18,53 @@ pub const KIND: &str = "CloudProviderMigration";
 /// A migration and where it was found.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Where.
     pub origin: Origin,
     /// `metadata.name`.
     pub name: String,
-    /// The resource.
     pub migration: CloudProviderMigration,
 }
 
-/// A migration that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file that cannot be read.
     #[error(transparent)]
     Documents(#[from] documents::Error),
-    /// Something else in a file of migrations.
+    /// Another object in a file of migrations.
     #[error("{origin}: {kind} of {api_version}; --migration takes {KIND} of {GROUP}/{VERSION}")]
     Kind {
-        /// Where.
         origin: Origin,
-        /// `apiVersion` as found.
         api_version: String,
-        /// `kind` as found.
         kind: String,
     },
-    /// Another version of the resource.
     #[error("{origin}: {KIND} of version {version:?}; this tool knows {GROUP}/{VERSION}")]
-    Version {
-        /// Where.
-        origin: Origin,
-        /// The version as found.
-        version: String,
-    },
+    Version { origin: Origin, version: String },
     /// A field that is missing, unknown, of another type, or has a value that the schema does not allow.
     #[error("{origin}: {field}: {cause}")]
     Field {
-        /// Where.
         origin: Origin,
-        /// Its path in the object.
         field: String,
-        /// What is wrong.
         cause: String,
     },
-    /// Two of one name.
     #[error("migration {name:?} is given twice: {first}, and {second}; give it once")]
     Twice {
-        /// The name.
         name: String,
-        /// Where it was found first.
         first: Box<Origin>,
-        /// And then.
         second: Box<Origin>,
     },
     /// A value of `--migration` that is neither a file nor a name.
     #[error("--migration={value}: there is no such file, and no migration of that name (there are: {names})")]
-    Neither {
-        /// The value.
-        value: String,
-        /// The names there are.
-        names: String,
-    },
-    /// Nothing to decide by.
-    #[error("there is no {KIND}: give one with --migration=FILE, or among the documents of -f")]
+    Neither { value: String, names: String },
+    #[error("there is no {KIND}: give one with --migration=FILE, or in the documents of -f")]
     Nothing,
 }
 
-/// Whether a document is a migration, of whatever version.
+/// Whether a document is a migration, of any version.
 #[must_use]
 pub fn is_migration(document: &Document) -> bool {
     document.group == GROUP && document.kind == KIND
 }
 
-/// The migrations that count. `wanted` are files and names: a name picks one out of those files and of `objects`;
-/// without a name, all of the files count; without either, those among the objects.
+/// Selects migrations. `wanted` are files and names: a name selects one of those files and of `objects`; without a
+/// name, all in the files are selected; without either, all in the objects.
 ///
 /// # Errors
 /// [`Error`].
@@ -125,7 +99,7 @@ pub fn find(wanted: &[String], objects: &[Document], inputs: &mut Inputs<'_>) ->
     Ok(read)
 }
 
-/// What a migration's operator should know, one line each.
+/// Warnings about a migration, one line each.
 #[must_use]
 pub fn problems(found: &Found) -> Vec<String> {
     let Found { name, origin, .. } = found;
@@ -140,7 +114,6 @@ fn is_file(value: &str) -> bool {
     value == STDIN || value.contains('/') || Path::new(value).exists()
 }
 
-/// Their names, for a message.
 pub(crate) fn listed(found: &[Found]) -> String {
     let names: Vec<&str> = found.iter().map(|found| found.name.as_str()).collect();
     if names.is_empty() {
@@ -202,11 +175,11 @@ pub fn parse(document: &Document) -> Result<Found, Error> {
     })
 }
 
-/// A path of a field, and what is wrong there.
+/// A field's path and its problem.
 type Wrong = (String, String);
 
 fn strict(object: &Value) -> Result<CloudProviderMigration, Wrong> {
-    // One by one first, so that the message names the part.
+    // Separately first, so that the message names the part.
     part::<outrigger_shared::migration::CloudProviderMigrationSpec>(object, "spec")?;
     if object.get("status").is_some_and(|status| !status.is_null()) {
         part::<outrigger_shared::migration::CloudProviderMigrationStatus>(object, "status")?;
@@ -227,8 +200,7 @@ fn part<T: DeserializeOwned>(object: &Value, key: &str) -> Result<T, Wrong> {
     serde_json::from_value(value.clone()).map_err(|error| (key.to_owned(), error.to_string()))
 }
 
-/// The first field that is there and that reading has dropped. Types of Kubernetes' own drop silently what they do not
-/// know, and leave out what is empty.
+/// The first field that parsing has dropped. Kubernetes' own types drop unknown fields silently, and omit empty ones.
 fn unknown(path: &str, given: &Value, known: &Value) -> Option<String> {
     match (given, known) {
         (Value::Object(given), Value::Object(known)) => given.iter().find_map(|(key, value)| {

@@ -6,7 +6,7 @@ use serde_saphyr::SerializerOptions;
 /// Why YAML cannot be written.
 pub type Error = serde_saphyr::SerializeError;
 
-/// Events, nodes and documents of one text: what the largest text allowed may hold.
+/// Limit of events, nodes and documents, enough for the largest allowed text.
 const MAX_ITEMS: usize = 20_000_000;
 
 /// Reads every document of a text but empty ones, as kubectl does: YAML 1.1 booleans and octal numbers (`0644`) count.
@@ -28,7 +28,7 @@ pub(crate) fn read(text: &str, max_depth: usize, max_documents: usize) -> Result
         .map_err(|error| error.render_with_formatter(&serde_saphyr::UserMessageFormatter))
 }
 
-/// One document. Long lines stay whole, so that a difference shows what differs and no more.
+/// One document. Long lines are not wrapped, so that a diff shows only differences.
 ///
 /// # Errors
 /// When the value is one that YAML cannot hold.

@@ -46,7 +46,7 @@ fn the_next_phase_can_be_tried_with_and_without_the_evidence() {
 fn a_refusal_is_told_with_its_reason_and_ends_with_two() {
     let run = mutate(&["-f", "shell.yaml", MIGRATIONS, "--namespace-labels=cluster=prod"]);
     assert_eq!(run.code, Some(2));
-    assert!(run.stdout.contains("  refused: it stays as it is, because something stands in the way (migration prod, phase Prepare)\n  ! outrigger: migration prod: container"), "{}", run.seen());
+    assert!(run.stdout.contains("  refused: it stays unchanged, for the reasons below (migration prod, phase Prepare)\n  ! outrigger: migration prod: container"), "{}", run.seen());
     assert_eq!(run.stderr, "1 object: 1 refused\n");
 }
 
@@ -137,7 +137,7 @@ fn nodes_of_a_hosted_cluster_are_asked_for_at_its_path() {
         (wrong.code, wrong.stderr.as_str()),
         (
             Some(1),
-            "error: --path=n: no migration of that name counts here (there are: m), so nothing would be changed\n"
+            "error: --path=n: no migration has that name (there are: m), so nothing would be changed\n"
         )
     );
 }
@@ -176,7 +176,7 @@ fn an_update_acts_only_on_what_it_changes() {
     assert_eq!(run.code, Some(1));
     assert!(
         run.stderr
-            .contains("Deployment cluster-prod/other is not among the objects of --old=control-plane.yaml"),
+            .contains("Deployment cluster-prod/other is not in --old=control-plane.yaml"),
         "{}",
         run.stderr
     );

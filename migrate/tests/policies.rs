@@ -1,5 +1,5 @@
-//! `outrigger webhook render-policies`: what is rendered, and what is refused. That the API server does with it what the
-//! webhook would do is shown on a real one, in `e2e/tests/policies`.
+//! `outrigger webhook render-policies`: what is rendered, and what is refused. That the API server does with it what
+//! the webhook would do is shown on a real one, in `e2e/tests/policies`.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail the test")]
 

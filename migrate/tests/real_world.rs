@@ -1,5 +1,5 @@
-//! Against what the systems publish: manifests and CRDs. They lie beside the repository, or where `OUTRIGGER_SHARED` says;
-//! without them nothing is checked.
+//! Against what the systems publish: manifests and CRDs. They lie beside the repository, or where `OUTRIGGER_SHARED`
+//! says; without them nothing is checked.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail the test")]
 #![allow(clippy::print_stdout, reason = "a test says on stdout what it has skipped and seen")]

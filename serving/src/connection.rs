@@ -45,7 +45,8 @@ pub(crate) struct Connection<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Connection<S> {
-    /// Serves requests until the peer or a limit ends the connection, or `stop` does. The caller ends it at once by dropping.
+    /// Serves requests until the peer or a limit ends the connection, or `stop` does. The caller ends it at once by
+    /// dropping.
     pub(crate) async fn serve(self, http: &Builder<Tracked>, router: Router, stop: &CancellationToken) -> Ended {
         let (limits, peer) = (self.limits, self.peer);
         let activity = Arc::new(Activity::new(Instant::now(), self.place));
@@ -76,7 +77,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Connection<S> {
         tracing::trace!(?reason, "ending a connection");
         // GOAWAY on HTTP/2; on HTTP/1.1 the end after the answer that is under way.
         connection.as_mut().graceful_shutdown();
-        // A shutdown of the server has its own clock, which ends all connections; this one is for a peer that does not leave.
+        // A shutdown of the server has its own clock, which ends all connections; this one is for a peer that does not
+        // leave.
         tokio::select! {
             ended = connection => { log(ended); }
             () = sleep_until(Instant::now() + limits.drain) => {}
@@ -112,8 +114,8 @@ async fn answer(
 #[derive(Debug, Clone, Copy)]
 pub struct Aborted;
 
-/// Requests that a caller may abort beyond as many as were answered. An API server aborts a request when its own caller has
-/// gone; streams opened and reset without end keep a server busy for nothing (CVE-2023-44487,
+/// Requests that a caller may abort beyond as many as were answered. An API server aborts a request when its own caller
+/// has gone; streams opened and reset without end keep a server busy for nothing (CVE-2023-44487,
 /// <https://nvd.nist.gov/vuln/detail/CVE-2023-44487>).
 const MAY_ABORT: u64 = 100;
 

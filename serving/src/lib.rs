@@ -5,12 +5,12 @@
 //!                      │ none free: end an idle connection, or refuse this one
 //! ```
 //!
-//! | question | module |
+//! | subject | module |
 //! |---|---|
-//! | which limits are there | [`ConnectionLimits`] |
-//! | how are connections accepted, and how does the server end | [`Server`] |
-//! | which connection is served when there are too many | `slots` |
-//! | when does a connection end | `connection` |
+//! | limits | [`ConnectionLimits`] |
+//! | accepting connections, shutdown | [`Server`] |
+//! | admission of connections when there are too many | `slots` |
+//! | end of a connection | `connection` |
 
 mod connection;
 mod server;
@@ -36,12 +36,12 @@ const BACKLOG: u32 = 4096;
 pub struct ConnectionLimits {
     /// Connections served at once.
     pub connections: usize,
-    /// How many of `connections` only callers on this machine can use: the kubelet's probe of a Pod in the host's network
-    /// must not depend on other callers.
+    /// How many of `connections` only callers on this machine can use: the kubelet's probe of a Pod in the host's
+    /// network must not depend on other callers.
     pub reserved: usize,
     /// Connections served at once from one address, except addresses of this machine.
     pub per_source: usize,
-    /// What happens to a connection for which there is no slot.
+    /// The policy for a connection without a slot.
     pub when_full: WhenFull,
     /// Requests that one HTTP/2 connection may have open at once.
     pub streams: u32,
@@ -51,25 +51,26 @@ pub struct ConnectionLimits {
     pub header: Duration,
     /// A connection without a request for this long is ended.
     pub idle: Duration,
-    /// A connection of this age, or up to a fifth less, is ended once its requests are answered. API servers keep connections for as long as
-    /// they can, so without it a replica that joins gets no work.
+    /// A connection of this age, or up to a fifth less, is ended once its requests are answered. API servers keep
+    /// connections for as long as they can, so without it a replica that joins gets no work.
     pub age: Duration,
-    /// Time that open requests get when the server, or a connection, is told to end.
+    /// Time that open requests get when the server, or a connection, shuts down.
     pub drain: Duration,
 }
 
-/// What happens to a connection for which there is no slot.
+/// The policy for a connection without a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It gets the slot of a connection without any request so far, if the source of that one holds more connections than its
-    /// own source. Otherwise it is refused: the caller is an API server, which applies the failure policy at once.
+    /// It gets the slot of a connection without any request so far, if the source of that one holds more connections
+    /// than its own source. Otherwise it is refused: the caller is an API server, which applies the failure policy at
+    /// once.
     FairShare,
     /// It gets the slot of the oldest connection without an open request, of the source with the most connections. For
     /// probes and scrapers, which use a connection at once: no number of idle connections keeps them out.
     EndIdle,
 }
 
-/// What ended a connection that was served.
+/// Why a served connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The peer, in good order.
@@ -143,7 +144,8 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone)]
 pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
 
-/// Binds a port. `SO_REUSEADDR` is set in any case, as Go does; processes that share a port need `SO_REUSEPORT` on each side.
+/// Binds a port. `SO_REUSEADDR` is set in any case, as Go does; processes that share a port need `SO_REUSEPORT` on each
+/// side.
 ///
 /// # Errors
 /// When the address cannot be bound.

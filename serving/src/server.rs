@@ -24,7 +24,7 @@ use crate::{ConnectionLimits, Observer, PeerCertificates, Refused};
 /// The largest header block. hyper's own limit for HTTP/2 is the same; API servers and kubelets send far less.
 /// <https://docs.rs/hyper/latest/hyper/server/conn/http2/struct.Builder.html#method.max_header_list_size>
 const MAX_HEADER_BYTES: usize = 16 * 1024;
-/// How often a silent HTTP/2 peer is asked for a sign of life, and how long it may take to answer.
+/// Interval of HTTP/2 pings to an idle peer, and the timeout of an answer.
 const PING: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
 /// The pause after an accept that failed for want of file descriptors or memory: the next one fails at once, too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -34,11 +34,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub enum Drained {
     /// Every request that was open got its answer.
     Clean,
-    /// Some connections were still open when their time was over, and were ended.
+    /// Some connections were still open at the deadline, and were ended.
     Cut,
 }
 
-/// What a server serves, and how.
 #[derive(Debug)]
 pub struct Server {
     /// Certificate, versions and protocols; `None` serves plain HTTP/1.1.
@@ -52,7 +51,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves until `stop`, then takes no more connections and gives the open ones [`ConnectionLimits::drain`] to finish.
+    /// Serves until `stop`, then takes no more connections and gives the open ones [`ConnectionLimits::drain`] to
+    /// finish.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> Drained {
         let tasks = TaskTracker::new();
         // Ends the connections that are left at the end of the drain.
@@ -128,7 +128,8 @@ impl Acceptor {
 
     async fn hold(self: Arc<Self>, stream: TcpStream, slot: Slot) {
         let _open = Open::new(&self.observer);
-        // In a box: each layer around a future holds it twice, and a crowd that only connects gets no further than this one.
+        // In a box: each layer around a future holds it twice, and a crowd that only connects gets no further than this
+        // one.
         let serving = Box::pin(self.serve(stream, slot.place()));
         if slot.run(serving).await.is_none() {
             self.observer.refused(Refused::TooManyConnections);
@@ -157,7 +158,8 @@ impl Acceptor {
                 let certificates = session.peer_certificates();
                 let peer = certificates
                     .map(|shown| PeerCertificates(shown.iter().map(|one| one.clone().into_owned()).collect()));
-                // In a box, because it is ten times as large as the handshake, which is all that most of a crowd get to.
+                // In a box, because it is ten times as large as the handshake, which is all that most of a crowd get
+                // to.
                 Box::pin(self.converse(stream, version, peer, place)).await;
             }
         }
@@ -199,8 +201,8 @@ impl Drop for Open<'_> {
     }
 }
 
-/// Four fifths to the whole of `age`, by turns: connections that begin together, at the start of an API server, do not end
-/// together.
+/// Four fifths to the whole of `age`, by turns: connections that begin together, at the start of an API server, do not
+/// end together.
 fn spread(age: Duration, number: u64) -> Duration {
     const TURNS: u32 = 8;
     let turn = u32::try_from(number % u64::from(TURNS)).unwrap_or(0);
@@ -217,7 +219,8 @@ fn refusal(error: &io::Error) -> Refused {
     }
 }
 
-/// One builder per protocol: ALPN has chosen it. A builder for both reads the first bytes of a connection without any limit of time.
+/// One builder per protocol: ALPN has chosen it. A builder for both reads the first bytes of a connection without any
+/// limit of time.
 struct Http {
     one: Builder<Tracked>,
     two: Builder<Tracked>,

@@ -1,7 +1,7 @@
 //! Which connections are served when there are more than the server serves at once.
 //!
-//! An idle connection costs its caller nothing, so a limit alone would let anyone who reaches the port keep all others out. A
-//! connection without a free slot therefore gets the slot of an idle one where [`WhenFull`] allows it.
+//! An idle connection costs its caller nothing, so a limit alone would let anyone who reaches the port keep all others
+//! out. A connection without a free slot therefore gets the slot of an idle one where [`WhenFull`] allows it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -15,16 +15,16 @@ use crate::{ConnectionLimits, WhenFull};
 /// The source of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Caller {
-    /// A whole address also for IPv6, not its /64: on AWS the machines of a subnet share a /64, API servers and Pods alike.
-    /// <https://docs.aws.amazon.com/vpc/latest/userguide/subnet-sizing.html>
+    /// A whole address also for IPv6, not its /64: on AWS the machines of a subnet share a /64, API servers and Pods
+    /// alike. <https://docs.aws.amazon.com/vpc/latest/userguide/subnet-sizing.html>
     address: IpAddr,
     /// Whether the caller is on this machine.
     own: bool,
 }
 
 impl Caller {
-    /// A caller on this machine has the address that it called, or a loopback address. The kubelet probes a Pod in the host's
-    /// network at the machine's own address.
+    /// A caller on this machine has the address that it called, or a loopback address. The kubelet probes a Pod in the
+    /// host's network at the machine's own address.
     pub(crate) fn of(peer: SocketAddr, called: Option<SocketAddr>) -> Self {
         let address = peer.ip().to_canonical();
         let called = called.map(|called| called.ip().to_canonical());
@@ -113,8 +113,8 @@ impl Table {
         }
     }
 
-    /// The source with the most connections of those with an idle one, and how many it holds; of equal ones that with the
-    /// oldest idle connection.
+    /// The source with the most connections of those with an idle one, and how many it holds; of equal ones that with
+    /// the oldest idle connection.
     fn largest_with_idle(&self) -> Option<(IpAddr, usize)> {
         let with_idle = self.sources.iter().filter_map(|(address, source)| {
             let (oldest, _) = source.idle.first_key_value()?;
@@ -176,7 +176,7 @@ impl Drop for Slot {
     }
 }
 
-/// What the slots know about a connection. It does not hold the slot.
+/// The state of a connection, which does not hold its slot.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     slots: Arc<Slots>,

@@ -1,10 +1,10 @@
-//! Recognising the kube-controller-manager, the kube-apiserver, the kubelet and AWS's cloud-controller-manager in a Pod, and reading what a kube-controller-manager
-//! runs as.
+//! Recognising the kube-controller-manager, the kube-apiserver, the kubelet and AWS's cloud-controller-manager in a
+//! Pod, and reading what a kube-controller-manager runs as.
 //!
 //! Names alone deceive (an operator's container may well be called `controller-manager`), so a container is changed
-//! only on two pieces of evidence, of which one has the full name, and never when its executable is another program. Where that
-//! program has the component among its arguments, or the component's flags in a container that has its name and image, nothing
-//! is changed, but it is not overlooked.
+//! only on two pieces of evidence, of which one has the full name, and never when its executable is another program.
+//! Where that program has the component among its arguments, or the component's flags in a container that has its name
+//! and image, nothing is changed, but it is not overlooked.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub enum Component {
     KubeApiserver,
     /// With an in-tree provider it initializes its Node itself; with `external` it leaves that to the manager.
     Kubelet,
-    /// AWS's, the incumbent or ours. Those of other clouds are none of this migration's business.
+    /// AWS's: cloud-provider-aws or Outrigger's manager. Those of other clouds are ignored.
     CloudControllerManager,
 }
 
@@ -75,7 +75,7 @@ impl Component {
     }
 }
 
-/// What our own manager is called.
+/// The name of Outrigger's manager.
 const OUR_MANAGER: &str = "outrigger-manager";
 
 impl std::fmt::Display for Component {
@@ -95,9 +95,10 @@ enum Strength {
 /// How sure it is that a container runs a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Certainty {
-    /// It looks like it, by one piece of evidence: enough for a warning.
+    /// Probable, by one piece of evidence: enough for a warning.
     Suspected,
-    /// It names the component, but starts it by a program of which nothing is known, so its flags may not be those that are seen.
+    /// It names the component, but starts it by a program of which nothing is known, so its flags may not be those that
+    /// are seen.
     Wrapped,
     /// Sure enough to read and change its flags.
     Recognized,
@@ -119,15 +120,15 @@ pub struct Finding<'a> {
 }
 
 impl Finding<'_> {
-    /// The version that the container's image tells; none if its tag tells none.
+    /// The version in the tag of the container's image.
     #[must_use]
     pub fn version(&self) -> Option<KubernetesVersion> {
         KubernetesVersion::from_image(text(self.container, "image"))
     }
 }
 
-/// Labels of Pods whose value names a component, by the names of [`Component::names`]. The registration of the webhook for Pods is
-/// rendered from this table, because a selector of Kubernetes cannot say "one of these keys".
+/// Labels of Pods whose value names a component, by the names of [`Component::names`]. The registration of the webhook
+/// for Pods is rendered from this table, because a selector of Kubernetes cannot say "one of these keys".
 pub const POD_LABELS: [&str; 7] = [
     "app",
     "component",
@@ -238,15 +239,15 @@ fn later_strength(component: Component, line: &CommandLine) -> Strength {
     strengths.max().unwrap_or(Strength::None)
 }
 
-/// Whether a program gets a flag that a migration changes, as the script of an image's own entry point does that passes its
-/// arguments on. A line that may have any flag counts as well.
+/// Whether a program gets a flag that a migration changes, as the script of an image's own entry point does that passes
+/// its arguments on. A line that may have any flag counts as well.
 fn has_flag(line: &CommandLine) -> bool {
     flag::ALL
         .iter()
         .any(|flag| line.value(*flag).map_or(true, |value| value.is_some()))
 }
 
-/// What the executable says; none where it cannot be told. In a shell script only a program that it starts counts.
+/// The component by its executable; none if unknown. In a shell script only a program that it starts counts.
 fn executable(component: Component, line: &CommandLine) -> Option<Strength> {
     match line.locate() {
         Ok(located) => located.program.map(|program| component.strength(&program)),
@@ -278,7 +279,7 @@ fn provider(component: Component, line: &CommandLine) -> Provider {
     }
 }
 
-/// What the image's name says. The incumbent's is called like others', below `provider-aws`.
+/// The component by the image's name. The incumbent's is called like others', below `provider-aws`.
 fn image_strength(component: Component, image: &str) -> Strength {
     let is_manager = component == Component::CloudControllerManager;
     let name = image_name(image);
@@ -312,12 +313,13 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// What a kube-controller-manager runs as, from its flags.
+/// How a kube-controller-manager runs, from its flags.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// With a cloud provider of its own: it runs the cloud controllers, with leader migration under the migration lease.
+    /// With a cloud provider of its own: it runs the cloud controllers, with leader migration under the migration
+    /// lease.
     InTree {
-        /// Leader migration is in effect: asked for, and leader election is not off.
+        /// Leader migration is in effect: enabled, and leader election is not off.
         leader_migration: bool,
     },
     /// `--cloud-provider=external`: it runs none of them.
@@ -327,9 +329,9 @@ pub enum Form {
     },
     /// No cloud provider: it runs none of them.
     NoProvider,
-    /// It cannot be told.
+    /// Unknown.
     Unreadable {
-        /// Why, and what to do.
+        /// The reason and the solution.
         reason: String,
     },
 }
@@ -358,7 +360,7 @@ impl Form {
     }
 }
 
-/// What the kube-controller-manager in a Pod runs as; none when the Pod has none. Reading needs less certainty than
+/// How the kube-controller-manager in a Pod runs; none if the Pod has none. Reading needs less certainty than
 /// changing: a container that only seems to be one is unreadable, so that it is never overlooked.
 #[must_use]
 pub fn controller_manager_form(pod_spec: &Value) -> Option<Form> {

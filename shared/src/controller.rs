@@ -22,7 +22,7 @@ pub enum Controller {
     Route,
     /// Pod ranges of Nodes.
     NodeIpam,
-    /// Tags of instances; AWS only, off unless asked for.
+    /// Tags of instances; AWS only, off by default.
     Tagging,
 }
 
@@ -53,8 +53,8 @@ impl Controller {
         }
     }
 
-    /// The name that a kube-controller-manager of that version registers; none for what it never had. Its leader migration
-    /// list matches exactly, so no other spelling protects anything there.
+    /// The name that a kube-controller-manager of that version registers; none for a controller that it does not have.
+    /// Its leader migration list matches exactly, so no other spelling protects anything there.
     #[must_use]
     pub fn name_in_kube_controller_manager(self, version: KubernetesVersion) -> Option<&'static str> {
         let is_renamed = version >= KubernetesVersion::v1(28);

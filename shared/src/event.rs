@@ -14,11 +14,11 @@ const MAX_MESSAGE: usize = 1024;
 pub enum EventType {
     /// Something that is meant to happen.
     Normal,
-    /// Something that needs a look.
+    /// A problem that a user should look into.
     Warning,
 }
 
-/// What an Event is about.
+/// The object of an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
     /// For example `v1`.
@@ -40,7 +40,7 @@ impl About {
         self.namespace.as_deref().unwrap_or("default")
     }
 
-    /// An Event about the object. `name` is that of the Event itself, `component` who says it; messages longer than API
+    /// An Event about the object. `name` is that of the Event itself, `component` its source; messages longer than API
     /// servers take are cut.
     #[must_use]
     pub fn event(

@@ -9,21 +9,21 @@ use thiserror::Error;
 
 use crate::limited_file;
 
-/// Who writes a kubeconfig.
+/// The author of a kubeconfig.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Author {
     /// The operator of this process.
     Operator,
-    /// Maybe another party, such as the administrator of a tenant's cluster: a program would run with the rights of this
-    /// process, and a file of this process would be sent to an API server of the author's choice.
+    /// Maybe another party, such as the administrator of a tenant's cluster: a program would run with the rights of
+    /// this process, and a file of this process would be sent to an API server of the author's choice.
     Tenant,
 }
 
 /// Reads the configuration of a client. Paths in the file count from its folder.
 ///
 /// # Errors
-/// When the file cannot be read, is larger than [`limited_file::MAX_BYTES`], is no kubeconfig, or asks for what its author
-/// must not have.
+/// When the file cannot be read, is larger than [`limited_file::MAX_BYTES`], is no kubeconfig, or asks for what its
+/// author must not have.
 pub async fn config(path: &Path, author: Author) -> Result<kube::Config, Unusable> {
     let file = read(path, author)?;
     let names_proxy = names_proxy(&file);
@@ -66,8 +66,8 @@ fn names_proxy(file: &Kubeconfig) -> bool {
     proxy.is_some_and(|proxy| !proxy.is_empty())
 }
 
-/// The first user whose credentials come from a program, and the field that says so. An `auth-provider` may name a program
-/// too (`cmd-path`).
+/// The first user whose credentials come from a program, and the field that says so. An `auth-provider` may name a
+/// program too (`cmd-path`).
 fn program(kubeconfig: &Kubeconfig) -> Option<(String, &'static str)> {
     kubeconfig.auth_infos.iter().find_map(|user| {
         let info = user.auth_info.as_ref()?;
@@ -120,8 +120,8 @@ fn files_of_user(info: &AuthInfo) -> [(&'static str, Option<&str>); 3] {
 }
 
 impl Named<'_> {
-    /// Links are followed first: a mounted Secret's files are links to `..data` beside them. The root folder holds all files,
-    /// so being in it says nothing.
+    /// Links are followed first: a mounted Secret's files are links to `..data` beside them. The root folder holds all
+    /// files, so being in it says nothing.
     fn is_in(&self, folder: &Path) -> Result<(), Unusable> {
         let place = || Place {
             entry: self.entry.clone(),
@@ -151,7 +151,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// A fault of a kubeconfig, in words that show nothing of what it holds.
+/// An error in a kubeconfig, without any of its contents.
 #[derive(Debug, Error)]
 pub enum Unusable {
     /// Not YAML, or not of a kubeconfig's shape; with the place, if that is known.
@@ -180,7 +180,7 @@ pub enum Unusable {
     /// It names a file that cannot be found.
     #[error("{0}, which cannot be found; put the file beside the kubeconfig, or use the field that holds the data")]
     Missing(Place, #[source] io::Error),
-    /// What it asks for cannot be had.
+    /// It requires something unsupported.
     #[error(transparent)]
     Other(KubeconfigError),
 }

@@ -5,9 +5,9 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | which phase is the migration in, what did the operator ask for | [`migration`] |
+//! | the migration's spec, phase and status | [`migration`] |
 //! | **which flags does a component get in which phase and version** | [`phase_flags`] |
-//! | which container is the kube-controller-manager, and what does it run as | [`component`] |
+//! | recognising components and how they run | [`component`] |
 //! | where is a container's argument list, and how is it edited and restored | [`command_line`] |
 //! | which names did a controller ever have | [`controller`] |
 //! | which lease guards a controller | [`leader_migration`] |

@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// The largest file that is read, in bytes: what a ConfigMap or a Secret holds at most, by which such files are mounted.
+/// The largest file that is read, in bytes: the limit of a ConfigMap or a Secret, from which such files are mounted.
 pub const MAX_BYTES: u64 = 1024 * 1024;
 
 /// Reads a whole file.
 ///
 /// # Errors
-/// What the system says, and [`ErrorKind::FileTooLarge`] beyond [`MAX_BYTES`], of which no more is read: a wrong path may
-/// lead to a device that never ends.
+/// What the system says, and [`ErrorKind::FileTooLarge`] beyond [`MAX_BYTES`], of which no more is read: a wrong path
+/// may lead to a device that never ends.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     limited(File::open(path)?)
 }

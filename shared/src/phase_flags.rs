@@ -19,16 +19,16 @@
 //! | 1.29 to 1.32 | as above | removed | `--cloud-provider` removed: anything but `external` is an error, and that needs gates | read: API server checks the value from 1.29 |
 //! | 1.33 and later | as above | removed | `--cloud-config` removed too: both are unknown flags | **run: 1.36**; others read: flags removed in 1.33 |
 //!
-//! Run means that the tests start these binaries of that version; read, that the fact is from the release's change log or
-//! source. Read as well: the kubelet's `--cloud-config` removed in 1.34, and the names of a manager's controllers, which
-//! differ from its default list from 1.28 on. Where an
-//! object holds both components, the API server's part moves in Complete up to 1.28, so that the two never roll together.
-//! A kube-controller-manager that is external from the start, or has no provider, was never AWS's: nothing is added to it, and
-//! what an external one must not have is removed. Where `spec.leaderMigration` gives node IPAM to the cloud-controller-manager,
-//! `--controllers` gets `-nodeipam` from Migrate on. Before Migrate, [`fatal`] names flags with which a component does not start.
-//! A cloud-controller-manager without leader migration runs service, route and node lifecycle beside an in-tree
-//! kube-controller-manager; ours with `--migration` needs no flag for that and is untouched.
-//! With `spec.leaderMigration` Prepare sets `--leader-migration-config` too, where the file can be brought.
+//! Run means that the tests start these binaries of that version; read, that the fact is from the release's change log
+//! or source. Read as well: the kubelet's `--cloud-config` removed in 1.34, and the names of a manager's controllers,
+//! which differ from its default list from 1.28 on. Where an
+//! object holds both components, the API server's part moves in Complete up to 1.28, so that the two never roll
+//! together. A kube-controller-manager that is external from the start, or has no provider, was never AWS's: nothing is
+//! added to it, and what an external one must not have is removed. Where `spec.leaderMigration` gives node IPAM to the
+//! cloud-controller-manager, `--controllers` gets `-nodeipam` from Migrate on. Before Migrate, [`fatal`] names flags
+//! with which a component does not start. A cloud-controller-manager without leader migration runs service, route and
+//! node lifecycle beside an in-tree kube-controller-manager; ours with `--migration` needs no flag for that and is
+//! untouched. With `spec.leaderMigration` Prepare sets `--leader-migration-config` too, where the file can be brought.
 //! Kubermatic's control planes are never changed: Kubermatic writes their flags itself.
 
 use crate::{
@@ -190,7 +190,7 @@ fn manager(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Chan
     }
 }
 
-/// What the flags of a phase cannot put right, for a warning.
+/// A warning about problems that the flags of a phase cannot solve.
 ///
 /// From 1.28 on a cloud-controller-manager calls its controllers otherwise than its own default list does, so service
 /// and route stay outside of the migration lease.

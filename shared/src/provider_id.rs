@@ -7,7 +7,7 @@ use std::fmt;
 
 const SCHEME: &str = "aws://";
 
-/// What a provider ID names.
+/// The resource that a provider ID names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ProviderId {
     /// An EC2 instance, `i-…`.
@@ -24,7 +24,7 @@ pub struct InstanceId(String);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("spec.providerID {text:?} names no AWS instance; expected aws:///ZONE/i-… or aws:///ZONE/…/fargate-…")]
 pub struct InvalidProviderId {
-    /// What the Node says.
+    /// The Node's value.
     pub text: String,
 }
 

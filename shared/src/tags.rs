@@ -9,14 +9,14 @@ pub const CLUSTER_PREFIX: &str = "kubernetes.io/cluster/";
 /// Key of the legacy tag; its value is the cluster ID.
 pub const LEGACY_CLUSTER: &str = "KubernetesCluster";
 
-/// Value of the current tag on what the cluster may change and delete.
+/// Value of the current tag on resources that the cluster may change and delete.
 pub const OWNED: &str = "owned";
 
-/// Value of the current tag on what several clusters use.
+/// Value of the current tag on resources that several clusters use.
 pub const SHARED: &str = "shared";
 
-/// Key that Outrigger's manager writes on new load balancers, target groups and security groups: the UID of the namespace
-/// `kube-system`, by which the sweep tells clusters with one ID apart.
+/// Key that Outrigger's manager writes on new load balancers, target groups and security groups: the UID of the
+/// namespace `kube-system`, by which the sweep tells clusters with one ID apart.
 pub const CLUSTER_UID: &str = "outrigger.dev/cluster-uid";
 
 /// The current tag's key for a cluster: `kubernetes.io/cluster/ID`.

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-/// A Kubernetes version, `1.26` or `1.26.13`. Two versions with the same minor are told apart only by their patch.
+/// A Kubernetes version, `1.26` or `1.26.13`. Two versions with the same minor differ only by their patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KubernetesVersion {
     /// Always 1 so far.
@@ -17,7 +17,6 @@ pub struct KubernetesVersion {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no Kubernetes version; write it as 1.26 or v1.26.13")]
 pub struct NotAVersion {
-    /// What was given.
     pub text: String,
 }
 
@@ -32,8 +31,8 @@ impl KubernetesVersion {
         }
     }
 
-    /// Whether a component of this version can belong to a cluster of that one. Nothing is more than three minors behind its
-    /// API server (<https://kubernetes.io/releases/version-skew-policy/>), so what seems to be is no version of Kubernetes, as the
+    /// Whether a component of this version can belong to a cluster of that one. Nothing is more than three minors
+    /// behind its API server (<https://kubernetes.io/releases/version-skew-policy/>), so what seems to be is no version of Kubernetes, as the
     /// `1.4.2` of a company's own numbering. How far the cluster has been upgraded since cannot be known.
     #[must_use]
     pub const fn fits_cluster(self, cluster: Self) -> bool {
@@ -42,8 +41,8 @@ impl KubernetesVersion {
         self.minor.saturating_add(MAX_BEHIND) >= cluster.minor && self.minor <= MAX_MINOR
     }
 
-    /// The version that an image reference tells by its tag: `registry.k8s.io/kube-apiserver:v1.26.13@sha256:…`.
-    /// A port of the registry is no tag; a digest alone, or a tag such as `latest`, tells nothing.
+    /// The version in the tag of an image reference: `registry.k8s.io/kube-apiserver:v1.26.13@sha256:…`.
+    /// A port of the registry is no tag; a digest alone, or a tag such as `latest`, has no version.
     #[must_use]
     pub fn from_image(image: &str) -> Option<Self> {
         let without_digest = image.split_once('@').map_or(image, |(reference, _)| reference);

@@ -216,8 +216,8 @@ fn review(stored: &Stored, edits: &[Edit], component: Component, now: &Circumsta
     Some((Stored::written(stored.shape, &line), edits))
 }
 
-/// Which value of which flag a component of a version starts with, by what Kubernetes' releases accept. `None` stands for
-/// any value.
+/// Which value of which flag a component of a version starts with, by what Kubernetes' releases accept. `None` stands
+/// for any value.
 fn legal_values(component: Component, minor: u32, flag: Flag) -> Option<&'static [&'static str]> {
     const NONE: Option<&[&str]> = Some(&[]);
     let in_tree: Option<&[&str]> = Some(&["", "aws", "external"]);

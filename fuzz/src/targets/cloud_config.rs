@@ -1,45 +1,42 @@
 //! The cloud configuration file of the manager.
 //!
-//! Promised: no panic; every complaint names the file, and a line and column that are in it; what is read strictly is read the
-//! same leniently; entries that are written again are read again the same.
+//! Checks: no panic; every error names the file, and a line and column that exist in it; a file that is valid strictly
+//! has the same content leniently; entries that are written and parsed again are equal.
 
 use std::fmt::Write;
 
 use outrigger_manager::cloud_config::syntax::{self, Entry};
 use outrigger_manager::cloud_config::{CloudConfig, CloudConfigError};
 
-use super::text;
-use crate::features::note;
-use crate::mutate;
-use crate::random::Random;
+use crate::files::text;
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// When a promise is broken.
-pub fn target(data: &[u8]) {
+/// When a check fails.
+pub fn run(data: &[u8]) {
     let strict = CloudConfig::parse(data, "f", true);
     let lenient = CloudConfig::parse(data, "f", false);
     for read in [&strict, &lenient] {
         match read {
             Ok(config) => {
                 config.warnings.iter().for_each(|warning| in_the_file(data, warning));
-                note(&format!("{:?}", config.ip_families().len().min(3)));
                 drop((
+                    config.ip_families(),
                     config.given_region(None, |_| None),
                     config.given_cluster(Some("x")),
                     config.given_vpc(None),
                 ));
             }
             Err(CloudConfigError::Invalid(problems)) => {
-                assert!(!problems.is_empty(), "refused without a reason");
+                assert!(!problems.is_empty(), "an error without a problem");
                 problems.iter().for_each(|problem| in_the_file(data, problem));
             }
-            Err(CloudConfigError::Unreadable { .. }) => panic!("no file was asked for"),
+            Err(CloudConfigError::Unreadable { .. }) => panic!("the target reads no file"),
         }
     }
     if let Ok(strict) = &strict {
-        let lenient = lenient.expect("what is read strictly is read leniently");
+        let lenient = lenient.expect("a file that is valid strictly is valid leniently");
         assert_eq!(format!("{strict:?}"), format!("{lenient:?}"));
     }
     if let Some(Ok(entries)) = text(data).map(syntax::entries) {
@@ -65,14 +62,6 @@ fn in_the_file(data: &[u8], message: &str) {
         "{message:?}: the line has {} bytes",
         lines[line - 1].len()
     );
-    // The rest is mostly the file's own words.
-    note(
-        &parts
-            .flat_map(str::split_whitespace)
-            .take(4)
-            .collect::<Vec<_>>()
-            .join(" "),
-    );
 }
 
 type Plain<'a> = (&'a str, Option<&'a str>, &'a str, Option<&'a str>);
@@ -91,7 +80,7 @@ fn plain(entries: &[Entry]) -> Vec<Plain<'_>> {
         .collect()
 }
 
-/// The same entries in another writing: every value in quotes. A section is an entry without a key of its own.
+/// The same entries with every value in quotes. A section is an entry without a key.
 fn written(entries: &[Entry]) -> String {
     let mut file = String::new();
     for entry in entries {
@@ -106,7 +95,7 @@ fn written(entries: &[Entry]) -> String {
     file
 }
 
-/// In the name of a subsection there are no other escapes.
+/// Names of subsections have no other escapes.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"")
 }
@@ -115,7 +104,7 @@ fn quoted(value: &str) -> String {
     escaped(value).replace('\n', "\\n").replace('\t', "\\t")
 }
 
-const WORDS: &[&str] = &[
+pub const WORDS: &[&str] = &[
     "[Global]",
     "[ServiceOverride \"1\"]",
     "Zone",
@@ -146,13 +135,6 @@ const WORDS: &[&str] = &[
     "ClusterServiceSharedLoadBalancerHealthProbePort=0",
 ];
 
-/// One change of an input.
-#[must_use]
-pub fn mutate(random: &mut Random, data: &[u8], other: &[u8]) -> Vec<u8> {
-    mutate::text::mutate(random, data, other, WORDS)
-}
-
-/// Files as operators write them.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     [

@@ -1,36 +1,33 @@
-//! YAML texts inside of objects and their editor.
+//! YAML texts inside of objects, and their editor.
 //!
-//! An input is a line of JSON, `[{"do": "set" | "insert" | "push" | "remove", "document": 0, "path": [...], "value"}]`, then the
-//! text. Promised: no panic; an edit does what was meant and nothing else, or nothing at all; undoing, with edits that went through
-//! JSON, gives the text back byte for byte; edits of a stranger never panic.
+//! An input is a line of JSON, `[{"do": "set" | "insert" | "push" | "remove", "document": 0, "path": [...], "value"}]`,
+//! then the text. Checks: no panic; an edit changes what it names and nothing else, or fails and changes nothing;
+//! undoing edits that went through JSON gives the text back byte for byte; foreign edits never panic.
 
 use outrigger_shared::yaml_text::{LineEdit, YamlText, undo};
 use serde_json::{Value, json};
 
-use super::text;
-use crate::features::note;
-use crate::mutate::{self, json as tree};
-use crate::random::Random;
+use crate::files::text;
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// When a promise is broken.
-pub fn target(data: &[u8]) {
+/// When a check fails.
+pub fn run(data: &[u8]) {
     let Some((steps, original)) = text(data).and_then(|text| text.split_once('\n')) else {
         return;
     };
     let steps: Value = serde_json::from_str(steps).unwrap_or_default();
     let mut yaml = match YamlText::parse(original) {
         Ok(yaml) => yaml,
-        Err(refusal) => return note(&last_words(&refusal.to_string())),
+        Err(refusal) => return drop(refusal.to_string()),
     };
     if let Ok(edits) = serde_json::from_value::<Vec<LineEdit>>(steps.clone())
         && let Some(undone) = undo(original, &edits)
     {
         assert!(
             YamlText::parse(&undone).is_ok(),
-            "undone to what is no YAML: {undone:?}"
+            "undone to an invalid YAML text: {undone:?}"
         );
     }
     for step in steps.as_array().into_iter().flatten().take(6) {
@@ -49,7 +46,7 @@ pub fn target(data: &[u8]) {
 }
 
 fn apply(yaml: &mut YamlText, step: &Value) {
-    // Paths are the rules' own, and short.
+    // Paths come from the rules, and are short.
     let path: Vec<&str> = step["path"]
         .as_array()
         .into_iter()
@@ -73,7 +70,7 @@ fn apply(yaml: &mut YamlText, step: &Value) {
         _ => return,
     };
     if let Err(refusal) = done {
-        note(&last_words(&refusal.to_string()));
+        drop(refusal.to_string());
         assert_eq!(
             (yaml.text(), yaml.edits().len()),
             (text.as_str(), edits),
@@ -81,7 +78,6 @@ fn apply(yaml: &mut YamlText, step: &Value) {
         );
         return;
     }
-    note(&format!("{kind} {}", path.len().min(4)));
     let now = yaml.get(document, &path);
     match kind {
         "set" => assert_eq!(
@@ -111,14 +107,7 @@ fn apply(yaml: &mut YamlText, step: &Value) {
     }
 }
 
-/// The rest is the text's own words.
-fn last_words(message: &str) -> String {
-    let why = message.split(", so the text").next().unwrap_or_default();
-    let words: Vec<&str> = why.split_whitespace().rev().take(5).collect();
-    words.concat()
-}
-
-const WORDS: &[&str] = &[
+pub const WORDS: &[&str] = &[
     "extraArgs:",
     "cloud-provider: aws",
     "cloud-provider: \"aws\"",
@@ -156,10 +145,6 @@ const WORDS: &[&str] = &[
     "\u{85}",
     "{{ .Values.x }}",
     "'it''s'",
-];
-
-const KEYS: &[&str] = &[
-    "apiServer",
     "controllerManager",
     "extraArgs",
     "cloud-provider",
@@ -167,60 +152,12 @@ const KEYS: &[&str] = &[
     "0",
     "1",
     "9",
-    "",
     "new",
     "a b",
     "a: b",
     "*",
 ];
 
-/// One change: of the steps, mostly along keys that the text has, or of the text.
-#[must_use]
-pub fn mutate(random: &mut Random, data: &[u8], other: &[u8]) -> Vec<u8> {
-    let Some((steps, yaml)) = text(data).and_then(|text| text.split_once('\n')) else {
-        return mutate::bytes::mutate(random, data, other);
-    };
-    if random.one_in(2) {
-        let changed = mutate::text::mutate(random, yaml.as_bytes(), other, WORDS);
-        return [steps.as_bytes(), b"\n", &changed].concat();
-    }
-    let mut steps: Value = serde_json::from_str(steps).unwrap_or_default();
-    if random.one_in(4) {
-        tree::mutate(random, &mut steps, &Value::Null, KEYS);
-    } else {
-        let step = step(random, yaml);
-        match steps.as_array_mut() {
-            Some(list) if random.one_in(2) && list.len() < 6 => list.push(step),
-            _ => steps = json!([step]),
-        }
-    }
-    format!("{steps}\n{yaml}").into_bytes()
-}
-
-fn step(random: &mut Random, yaml: &str) -> Value {
-    let documents = YamlText::parse(yaml).map_or_else(|_| Vec::new(), |yaml| yaml.documents().to_vec());
-    let document = random.below(documents.len());
-    let pointers = documents
-        .get(document)
-        .map_or_else(|| vec![String::new()], tree::pointers);
-    let pointer = random.pick(&pointers);
-    let mut path: Vec<String> = pointer
-        .split('/')
-        .skip(1)
-        .map(|key| key.replace("~1", "/").replace("~0", "~"))
-        .collect();
-    if random.one_in(2) {
-        path.push((*random.pick(KEYS)).to_owned());
-    }
-    let value = if random.one_in(2) {
-        json!(random.pick(&["external", "", "true", "1", "a: b", "x #y"]))
-    } else {
-        tree::odd(random, WORDS)
-    };
-    json!({"do": random.pick(&["set", "set", "insert", "push", "remove"]), "document": document, "path": path, "value": value})
-}
-
-/// Texts as kubeadm's and charts' owners write them.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     const SET: &str =

@@ -1,4 +1,4 @@
-//! `outrigger mutate`: what the webhook would do to the objects of files.
+//! `outrigger mutate`: the webhook's decisions about objects in files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,21 +8,20 @@ use outrigger_shared::migration::Labels;
 use outrigger_webhook::decide::{Migration, Outcome};
 use serde_json::Value;
 
-use self::old::Old;
+use self::error::Error;
+use self::old::{Old, namespace_of};
 use self::report::{Entry, Report};
 use crate::args::{MutateArgs, Operation, Output};
 use crate::decide::{self, Settings};
 use crate::documents::{Document, Inputs};
+use crate::end::{End, Failure};
 use crate::migrations::{self, Found};
-use crate::{End, Failure};
 
 mod diff;
-mod error;
+pub mod error;
 mod old;
 mod report;
 mod text;
-
-pub use self::error::Error;
 
 /// Reads, decides, prints.
 ///
@@ -67,7 +66,7 @@ pub fn run(args: &MutateArgs, stdin: &mut dyn Read, out: &mut dyn Write, err: &m
     notes.extend(not_sent(&report.entries));
     print(args, &report, &notes, out, err)?;
     let refused = report.count(Outcome::Refused) > 0;
-    Ok(if refused { End::Refused } else { End::Well })
+    Ok(if refused { End::Refused } else { End::Success })
 }
 
 /// The webhook's registration in `manifests/base` leaves kube-system out.
@@ -92,7 +91,7 @@ fn operation(args: &MutateArgs) -> Result<Operation, Error> {
     }
 }
 
-/// What the operator should know of the migrations before reading the decisions.
+/// Notes about the migrations, printed before the decisions.
 fn notes(args: &MutateArgs, found: &[Found]) -> Vec<String> {
     let mut notes = Vec::new();
     for found in found {
@@ -184,11 +183,6 @@ fn entry<'a>(
         decision,
         after,
     })
-}
-
-fn namespace_of<'a>(args: &'a MutateArgs, document: &'a Document) -> Option<&'a str> {
-    let default = || (!decide::is_cluster_scoped(&document.group, &document.kind)).then_some(args.namespace.as_str());
-    document.namespace().or_else(default)
 }
 
 fn print(

@@ -1,18 +1,18 @@
-//! The objects as they are stored, for updates.
+//! The stored objects (`--old`), for updates.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Error, namespace_of, report};
+use super::error::Error;
+use super::report;
 use crate::args::MutateArgs;
 use crate::documents::Document;
-use crate::migrations;
+use crate::{decide, migrations};
 
-/// Group, kind, namespace and name: what makes an object the same one.
+/// Group, kind, namespace and name identify an object.
 type Key = (String, String, Option<String>, String);
 
-/// The objects as they are stored.
 #[derive(Debug, Default)]
 pub(super) struct Old {
     file: Option<String>,
@@ -20,7 +20,6 @@ pub(super) struct Old {
 }
 
 impl Old {
-    /// Reads them apart.
     pub fn new(file: &str, documents: Vec<Document>, args: &MutateArgs) -> Result<Self, Error> {
         let mut objects = BTreeMap::new();
         for document in documents {
@@ -35,7 +34,7 @@ impl Old {
         Ok(Self { file, objects })
     }
 
-    /// What is stored of a document; namespaces and migrations are there to decide by, and need not be.
+    /// The stored object of a document. Namespaces and migrations need none, as they are only read.
     pub fn of(&self, args: &MutateArgs, document: &Document) -> Result<Option<&Value>, Error> {
         let Some(file) = &self.file else { return Ok(None) };
         let is_namespace = document.group.is_empty() && document.kind == "Namespace";
@@ -58,4 +57,10 @@ fn key(args: &MutateArgs, document: &Document) -> Key {
         namespace,
         document.name().to_owned(),
     )
+}
+
+/// The namespace of an object: its own, or that of `--namespace`.
+pub(super) fn namespace_of<'a>(args: &'a MutateArgs, document: &'a Document) -> Option<&'a str> {
+    let default = || (!decide::is_cluster_scoped(&document.group, &document.kind)).then_some(args.namespace.as_str());
+    document.namespace().or_else(default)
 }

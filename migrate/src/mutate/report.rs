@@ -1,4 +1,4 @@
-//! What was decided, as data, and as versioned JSON.
+//! The decisions as data, and as versioned JSON.
 
 use std::fmt::Write;
 
@@ -9,28 +9,25 @@ use crate::args::Operation;
 use crate::documents::Document;
 use crate::yaml;
 
-/// `apiVersion` of the JSON output. A field that goes or changes its meaning makes a new one; a field that comes does not.
+/// `apiVersion` of the JSON output. A field that is removed or changes its meaning needs a new version; an added field
+/// does not.
 const API_VERSION: &str = "cli.outrigger.dev/v1alpha1";
 
-/// One object and what was decided for it.
+/// One object and its decision.
 #[derive(Debug)]
 pub(super) struct Entry<'a> {
-    /// The object as it was read.
     pub document: &'a Document,
-    /// The namespace that it was decided in; none for cluster-scoped objects.
+    /// None for cluster-scoped objects.
     pub namespace: Option<String>,
-    /// Nothing was decided, for want of the namespace's labels.
+    /// Refused because the namespace's labels are unknown.
     pub namespace_is_unknown: bool,
-    /// The webhook's decision.
     pub decision: Decision,
     /// The object as it would be stored.
     pub after: Value,
 }
 
-/// Everything that was decided.
 #[derive(Debug)]
 pub(super) struct Report<'a> {
-    /// What happens to the objects.
     pub operation: Operation,
     /// In the order of the files.
     pub entries: Vec<Entry<'a>>,
@@ -53,7 +50,7 @@ pub(super) fn what(document: &Document, namespace: Option<&str>) -> String {
     printable(&format!("{} {namespace}{name}", document.kind))
 }
 
-/// A text from an object, so that no terminal obeys it.
+/// Escapes control characters, so that a text from an object cannot control the terminal.
 pub(super) fn printable(text: &str) -> String {
     let mut printed = String::with_capacity(text.len());
     for character in text.chars() {
@@ -71,12 +68,11 @@ impl Entry<'_> {
         what(self.document, self.namespace.as_deref())
     }
 
-    /// The migration that was decided by; none when no single one matches.
+    /// None if no single migration matches.
     pub fn migration(&self) -> Option<&str> {
         self.decision.audit_annotations.get("migration").map(String::as_str)
     }
 
-    /// The phase that was decided for.
     pub fn phase(&self) -> Option<&str> {
         self.decision.audit_annotations.get("phase").map(String::as_str)
     }
@@ -106,7 +102,6 @@ impl Entry<'_> {
 }
 
 impl Report<'_> {
-    /// How many decisions came out so.
     pub fn count(&self, outcome: Outcome) -> usize {
         self.entries
             .iter()
@@ -114,7 +109,6 @@ impl Report<'_> {
             .count()
     }
 
-    /// One line about all.
     pub fn summary(&self) -> String {
         let counts = Outcome::ALL.map(|outcome| (outcome, self.count(outcome)));
         let parts: Vec<String> = counts

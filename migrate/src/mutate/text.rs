@@ -1,4 +1,4 @@
-//! The report for people.
+//! The report as text.
 
 use std::fmt::Write;
 
@@ -6,10 +6,9 @@ use outrigger_webhook::decide::Outcome;
 
 use super::diff;
 use super::report::{Entry, Report, printable};
-use crate::Failure;
+use crate::end::Failure;
 use crate::yaml;
 
-/// Every object, one after the other.
 pub(super) fn write(report: &Report<'_>) -> Result<String, Failure> {
     let texts: Result<Vec<String>, Failure> = report.entries.iter().map(one).collect();
     Ok(texts?.join("\n"))
@@ -26,14 +25,14 @@ fn one(entry: &Entry<'_>) -> Result<String, Failure> {
     for warning in &decision.warnings {
         line(&mut text, &format!("! {warning}"));
     }
-    // What a warning says need not be said again.
-    let told = |reason: &String| {
+    // A reason that is part of a warning is not repeated.
+    let is_in_warning = |reason: &String| {
         decision
             .warnings
             .iter()
             .any(|warning| warning.ends_with(reason.as_str()))
     };
-    for reason in decision.reasons.iter().filter(|reason| !told(reason)) {
+    for reason in decision.reasons.iter().filter(|reason| !is_in_warning(reason)) {
         line(&mut text, &format!("- {reason}"));
     }
     if decision.patch.is_empty() {
@@ -58,9 +57,9 @@ fn line(text: &mut String, content: &str) {
 const fn meaning(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::NotOurs => "not ours: no migration selects it, or it is nothing that the webhook ever changes",
-        Outcome::Unchanged => "unchanged: it stays as it is",
+        Outcome::Unchanged => "unchanged",
         Outcome::Changed => "changed",
         Outcome::Audited => "audited: it would be changed, but the migration's mode is Audit",
-        Outcome::Refused => "refused: it stays as it is, because something stands in the way",
+        Outcome::Refused => "refused: it stays unchanged, for the reasons below",
     }
 }

@@ -1,7 +1,7 @@
 //! The parts of the policies' expressions (CEL) that are the same for every kind.
 //!
 //! `object` is the object as it is to be stored, `params` the CloudProviderMigration of the binding. An expression that
-//! fails leaves the object as it is (`failurePolicy: Ignore`), as a decision does with what it cannot read.
+//! fails leaves the object unchanged (`failurePolicy: Ignore`), as a decision about an unreadable object does.
 
 use outrigger_shared::annotations::{APPLY, NAMESPACE_NAME_LABEL};
 use outrigger_shared::migration::{KUBE_SYSTEM, Profile};
@@ -37,8 +37,8 @@ pub(super) fn in_force(phases: &[&str]) -> String {
     )
 }
 
-/// No target is about a control plane in a management cluster: such a migration's Nodes are those of another API server. A
-/// target that names kube-system alone is about the cluster's own workloads
+/// No target is about a control plane in a management cluster: such a migration's Nodes are those of another API
+/// server. A target that names kube-system alone is about the cluster's own workloads
 /// ([`outrigger_shared::migration::Target::hosts_a_control_plane`]).
 pub(super) fn migrates_its_own_nodes() -> String {
     let elsewhere = PROFILES.into_iter().filter(|profile| profile.in_management_cluster());

@@ -1,12 +1,12 @@
-//! `outrigger webhook render-policies`: the simple part of the webhook's work as `MutatingAdmissionPolicy`, so that a small
-//! cluster needs no webhook.
+//! `outrigger webhook render-policies`: the simple part of the webhook's work as `MutatingAdmissionPolicy`, so that a
+//! small cluster needs no webhook.
 //!
-//! A policy reads the migration in the cluster as its parameter, so phase, mode, cluster ID and targets count as they are
-//! when an object is written. What a policy cannot do is said on stderr:
+//! A policy reads the migration in the cluster as its parameter, so changes of phase, mode, cluster ID and targets
+//! apply at the next write of an object. Limits of policies are printed on stderr:
 //!
-//! - It does not see whether a cloud-controller-manager is at work: `nodeTaint: WhenManagerReady` cannot be expressed.
-//! - It sees one migration at a time, so it cannot leave alone what two of them select.
-//! - It can neither warn nor leave a note in the audit log; `mode: Audit` is silence.
+//! - A policy cannot know whether a cloud-controller-manager is running, so `nodeTaint: WhenManagerReady` has none.
+//! - It reads one migration at a time, so it cannot skip an object that two of them select.
+//! - It can neither warn nor annotate the audit log, so `mode: Audit` has no effect.
 
 use std::io::{Read, Write};
 
@@ -17,15 +17,16 @@ use serde_json::{Value, json};
 use self::rules::{Expressions, Named, ROWS, Rule};
 use crate::args::{PolicyVersion, RenderArgs};
 use crate::documents::Inputs;
+use crate::end::{End, Failure};
 use crate::migrations::{self, Found};
-use crate::{End, Failure, yaml};
+use crate::yaml;
 
 mod cel;
 mod rules;
 
 /// Why a migration gets no binding to a policy.
 struct Obstacle {
-    /// Whether it was asked for all the same.
+    /// Whether the migration requires the policy.
     is_wanted: bool,
     what: &'static str,
 }
@@ -39,7 +40,7 @@ pub fn run(args: &RenderArgs, stdin: &mut dyn Read, out: &mut dyn Write, err: &m
     for note in found.iter().flat_map(notes) {
         writeln!(err, "{note}")?;
     }
-    let (mut end, mut text) = (End::Well, String::new());
+    let (mut end, mut text) = (End::Success, String::new());
     for row in ROWS {
         let Some(kind) = row.known() else { continue };
         let mut bindings = Vec::new();

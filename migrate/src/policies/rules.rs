@@ -1,12 +1,11 @@
-//! **The table: which of the webhook's rules can an API server apply by itself.** A row adds what CEL needs to a row of
-//! the webhook's own table of kinds.
+//! The table of the webhook's rules that an API server can apply as policies. A row adds CEL to a row of the webhook's
+//! table of kinds.
 
 use outrigger_shared::{tags, taints};
 use outrigger_webhook::decide::{Kind, kinds};
 
 use super::cel;
 
-/// What is done to a kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rule {
     /// New Nodes get the uninitialized taint.
@@ -15,7 +14,7 @@ pub(super) enum Rule {
     Tag(&'static Tags),
 }
 
-/// Where a kind keeps the AWS tags of what it stands for, as a map.
+/// The field with the AWS tags of a kind's resource, as a map.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tags {
     /// The object that holds them.
@@ -28,14 +27,13 @@ pub(super) struct Tags {
     pub part: &'static [&'static str],
 }
 
-/// A kind, by its row in the webhook's table, and what is done to it.
+/// A kind, by its row in the webhook's table, and its rule.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     /// API group.
     pub group: &'static str,
     /// Kind.
     pub kind: &'static str,
-    /// What is done.
     pub rule: Rule,
 }
 
@@ -76,14 +74,14 @@ pub(super) type Named = (&'static str, String);
 pub(super) struct Expressions {
     /// All must be true.
     pub conditions: Vec<Named>,
-    /// What the mutation refers to.
+    /// Variables of the mutation.
     pub variables: Vec<Named>,
     /// A list of JSON Patch operations.
     pub mutation: String,
 }
 
 impl Rule {
-    /// What the rule says, in CEL.
+    /// The rule in CEL.
     pub fn expressions(self, kind: &Kind, own_namespace: &str) -> Expressions {
         let mut expressions = match self {
             Self::Taint => taint(),

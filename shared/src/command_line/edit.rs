@@ -1,6 +1,8 @@
-//! Changing a command line: what is not asked for stays as it is, byte for byte.
+//! Changes of a command line. All other tokens stay unchanged, byte for byte.
 
-use super::{CommandLine, Edit, Flag, List, Style, Unreadable};
+use super::error::Unreadable;
+use super::flag::Flag;
+use super::line::{CommandLine, Edit, List, Style};
 
 impl CommandLine {
     /// Gives the flag a value: the last occurrence is changed in its own style and place; a flag that is not there is
@@ -44,7 +46,7 @@ impl CommandLine {
         Ok(())
     }
 
-    /// Takes out every occurrence of the flag.
+    /// Removes every occurrence of the flag.
     ///
     /// # Errors
     /// When the command line cannot be read.

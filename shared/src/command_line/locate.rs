@@ -1,6 +1,7 @@
 //! Finding the component's own executable behind the programs that only start it.
 
-use super::{CommandLine, Unreadable};
+use super::error::Unreadable;
+use super::line::CommandLine;
 
 impl CommandLine {
     /// The base names of the words behind the program that are no flags; none where no program is known.
@@ -30,8 +31,8 @@ pub struct Located {
 const SHELLS: [&str; 5] = ["sh", "bash", "ash", "dash", "zsh"];
 
 impl CommandLine {
-    /// Unwraps `tini --`, `go-runner [flags]`, `env K=V`, `hyperkube` and [`WRAPPERS`], in any order and depth, until a word
-    /// that is none of them; then the JSON of `http-prober`. A provisioner's list of flags has no program.
+    /// Unwraps `tini --`, `go-runner [flags]`, `env K=V`, `hyperkube` and [`WRAPPERS`], in any order and depth, until a
+    /// word that is none of them; then the JSON of `http-prober`. A provisioner's list of flags has no program.
     ///
     /// # Errors
     /// For a shell script, and for JSON that is not as it should be.
@@ -40,7 +41,7 @@ impl CommandLine {
             .map_or_else(|| self.locate_outside(), |wrapped| wrapped.inner.locate_outside())
     }
 
-    /// The same without looking into JSON.
+    /// The same without parsing JSON.
     pub(super) fn locate_outside(&self) -> Result<Located, Unreadable> {
         match self.walk() {
             Walked::Program(located) => Ok(located),
@@ -168,7 +169,7 @@ impl Wrapper {
     }
 }
 
-/// What the words of a container begin with.
+/// The program at the start of a container's words.
 pub(super) enum Walked {
     /// A program, or flags for the image's own.
     Program(Located),

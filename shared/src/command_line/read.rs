@@ -1,10 +1,12 @@
-//! What a command line says.
+//! Reads the values of flags.
 
-use super::{CommandLine, Flag, Unreadable};
+use super::error::Unreadable;
+use super::flag::Flag;
+use super::line::CommandLine;
 
 impl CommandLine {
-    /// The flag's value, where it stands more than once the last one, as the components read it. None if it is not
-    /// there; for a boolean flag that stands alone, `true`.
+    /// The flag's value, the last one if there are several, as the components read it. None if the flag is absent;
+    /// `true` for a boolean flag without a value.
     ///
     /// # Errors
     /// When the command line cannot be read, or the value is only known when the container starts.

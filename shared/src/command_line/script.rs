@@ -1,9 +1,12 @@
-//! What stands in a shell script: enough to say what to write there, never enough to rewrite it.
+//! Reads flags in a shell script, to tell its owner which to write. A script is never rewritten.
 
-use super::{CommandLine, Flag, Style, Unreadable, locate::Walked};
+use super::error::Unreadable;
+use super::flag::Flag;
+use super::line::{CommandLine, Style};
+use super::locate::Walked;
 use crate::phase_flags::flag;
 
-/// Longest script that is looked at, in words.
+/// Longest script that is read, in words.
 const MAX_WORDS: usize = 4096;
 
 /// Longest text of a script in a message, in characters.
@@ -13,8 +16,8 @@ const MAX_SHOWN: usize = 40;
 const CONFIG_FILES: [&str; 2] = ["openshift-config", "config"];
 
 impl CommandLine {
-    /// The words of the shell script that the container runs, as a line of flags that can be read. It is a guess: a shell
-    /// may make anything of them. None where no shell runs.
+    /// The words of the shell script that the container runs, as a line of flags that can be read. It is a guess: a
+    /// shell may make anything of them. None where no shell runs.
     #[must_use]
     pub fn script(&self) -> Option<Self> {
         let Walked::Shell(position) = self.walk() else {
@@ -28,8 +31,8 @@ impl CommandLine {
         Some(Self::new(Style::Dashed, None, Some(words.map(str::to_owned).collect())))
     }
 
-    /// What keeps the script's flags from being read here: variables, other files, a configuration file. None where all that
-    /// it does is in sight, and where no shell runs.
+    /// What keeps the script's flags from being read here: variables, other files, a configuration file. None where all
+    /// that it does is in sight, and where no shell runs.
     #[must_use]
     pub fn script_hides(&self) -> Option<String> {
         let Walked::Shell(position) = self.walk() else {

@@ -1,33 +1,9 @@
 //! The shapes of argument lists.
 
-use super::{CommandLine, Flag, Kind, MAX_TOKENS, Unreadable, flags::Token};
-
-/// How a list writes flags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Style {
-    /// `command` and `args` of a container: a program, then `--f=v` or `--f v`.
-    Container,
-    /// The same in JSON whose `command` is the program alone.
-    Json,
-    /// Only flags, `--f=v`.
-    Dashed,
-    /// Only flags, `f=v`; the distribution puts the dashes.
-    Bare,
-    /// Name and value apart. Kept as `name=value`, so that everything else is as with [`Style::Bare`].
-    Pairs,
-}
-
-impl Style {
-    /// Whether there is a program in front of the flags. Only then a flag and its value may be two tokens.
-    pub const fn has_program(self) -> bool {
-        matches!(self, Self::Container | Self::Json)
-    }
-
-    /// Whether every item is a flag, so that no item is another one's value and none ends the flags.
-    pub const fn item_is_flag(self) -> bool {
-        matches!(self, Self::Bare | Self::Pairs)
-    }
-}
+use super::error::{MAX_TOKENS, Unreadable};
+use super::flag::{Flag, Kind};
+use super::line::{CommandLine, Style};
+use super::tokens::Token;
 
 impl CommandLine {
     /// A list of flags with dashes and without a program, as Kamaji's `extraArgs`. Flags are written `--flag=value`,

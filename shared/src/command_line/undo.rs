@@ -1,98 +1,15 @@
-//! Undoing: what was taken out of a command line and put in, with its place, so that it can be taken back.
+//! Undoes edits of a command line.
 //!
-//! Between our change and its undoing the object's owner may have written it again. So edits are taken back only while
-//! everything that they put in is still there, wherever it stands by then, and nothing that they took out has come back.
+//! Between an edit and its undoing the object's owner may have changed the object. So edits are undone only while all
+//! tokens that they added are still there, at any position, and no flag that they removed was added again.
 
-use serde::{Deserialize, Serialize};
-
-use super::{CommandLine, Flag, flags::Token};
-
-/// One of a container's two lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum List {
-    /// The entry point and what follows it.
-    Command,
-    /// Arguments of the entry point.
-    Args,
-}
-
-impl List {
-    /// The field's name in a container.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Command => "command",
-            Self::Args => "args",
-        }
-    }
-}
-
-/// One change of one list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Edit {
-    /// Which list.
-    pub list: List,
-    /// Index of the first changed token, counted when the edit was made.
-    pub index: usize,
-    /// The flag that it was about, without dashes.
-    pub flag: String,
-    /// The tokens that were there.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub was: Vec<String>,
-    /// The tokens that came in their place.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub now: Vec<String>,
-    /// The container did not have this list before.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub created: bool,
-    /// The list is not the container's, but in the JSON that Kubermatic's prober starts.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub json: bool,
-}
-
-impl Edit {
-    pub(super) fn replace(list: List, index: usize, flag: Flag, was: Vec<String>, now: Vec<String>) -> Self {
-        Self {
-            list,
-            index,
-            flag: flag.name.to_owned(),
-            was,
-            now,
-            created: false,
-            json: false,
-        }
-    }
-
-    pub(super) fn remove(list: List, index: usize, flag: Flag, was: &str) -> Self {
-        Self {
-            list,
-            index,
-            flag: flag.name.to_owned(),
-            was: vec![was.to_owned()],
-            now: Vec::new(),
-            created: false,
-            json: false,
-        }
-    }
-
-    pub(super) fn add(list: List, index: usize, flag: Flag, now: Vec<String>, created: bool) -> Self {
-        Self {
-            list,
-            index,
-            flag: flag.name.to_owned(),
-            was: Vec::new(),
-            now,
-            created,
-            json: false,
-        }
-    }
-}
+use super::line::{CommandLine, Edit};
+use super::tokens::Token;
 
 impl CommandLine {
-    /// Takes edits back, the last one first. Without another hand in between, this gives the original lists byte for
-    /// byte. Returns false, and changes nothing, when another hand has rewritten what the edits were about: what is
-    /// there now is then its owner's own. Forgets the edits that were made on this value.
+    /// Undoes edits, the last one first. If nothing else changed the lists, this gives the original lists byte for
+    /// byte. Returns false, and changes nothing, if the owner has changed the tokens of the edits: they are then the
+    /// owner's. Clears the edits of this value.
     #[must_use]
     pub fn undo(&mut self, edits: &[Edit]) -> bool {
         // A flag that was taken out and put in again is there by these edits themselves.
@@ -101,30 +18,30 @@ impl CommandLine {
             .iter()
             .any(|edit| edit.now.is_empty() && !put_in(&edit.flag) && self.has(&edit.flag));
         let mut restored = self.clone();
-        let done = !set_again && edits.iter().rev().all(|edit| restored.take_back(edit));
+        let done = !set_again && edits.iter().rev().all(|edit| restored.undo_edit(edit));
         if done {
             *self = restored;
-            // What came back may have variables.
+            // Restored tokens may have variables.
             self.expand();
         }
         self.edits.clear();
         done
     }
 
-    fn take_back(&mut self, edit: &Edit) -> bool {
+    fn undo_edit(&mut self, edit: &Edit) -> bool {
         match (edit.json, self.wrapped()) {
-            (false, Ok(None)) => self.take_back_here(edit),
+            (false, Ok(None)) => self.undo_edit_here(edit),
             (true, Ok(Some(mut wrapped))) => {
-                let done = wrapped.inner.take_back_here(edit);
+                let done = wrapped.inner.undo_edit_here(edit);
                 self.put(&wrapped);
                 done
             }
-            // Its owner starts it in another way by now.
+            // The owner has changed how the container starts.
             _ => false,
         }
     }
 
-    fn take_back_here(&mut self, edit: &Edit) -> bool {
+    fn undo_edit_here(&mut self, edit: &Edit) -> bool {
         let list = self.list_mut(edit.list);
         let Some(tokens) = list else { return false };
         let place = if edit.now.is_empty() {
@@ -140,7 +57,7 @@ impl CommandLine {
         true
     }
 
-    /// Whether the flag stands among the component's own flags, whatever its value.
+    /// Whether the component has the flag, with any value.
     fn has(&self, flag: &str) -> bool {
         match self.wrapped() {
             Ok(None) => self.has_here(flag),
@@ -161,7 +78,7 @@ impl CommandLine {
     }
 }
 
-/// Where the tokens stand: at the index, else nearest to it.
+/// The place of the tokens nearest to the index.
 fn find(tokens: &[String], wanted: &[String], index: usize) -> Option<usize> {
     let places = tokens
         .windows(wanted.len())

@@ -3,16 +3,13 @@
 //! A value that the container itself gives as text is known. Everything else (Secrets, ConfigMaps, fields, Services) is
 //! only known when the container starts. A whole token `$(EXTRA)` may then be any flag.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
-use super::{CommandLine, Unreadable};
+use super::error::Unreadable;
+use super::line::{CommandLine, Environment};
 
-/// Values of a container's environment that stand in the object, by name.
-pub(super) type Environment = BTreeMap<String, String>;
-
-/// What the container gives as text. A later entry replaces an earlier one of its name, also with what is not known.
+/// The values that the container gives as text. A later entry replaces an earlier one of its name, also with an unknown
+/// value.
 pub(super) fn environment(container: &Value) -> Environment {
     let entries = container.get("env").and_then(Value::as_array);
     let mut known = Environment::new();
@@ -30,17 +27,12 @@ pub(super) fn environment(container: &Value) -> Environment {
 }
 
 impl CommandLine {
-    /// Notes what the tokens with variables become, where all of them are known.
+    /// Expands the tokens whose variables are all known.
     pub(super) fn expand(&mut self) {
         let tokens = self.command.iter().chain(&self.args).flatten();
         let with_variables = tokens.filter(|token| token.contains("$("));
         let expanded = with_variables.filter_map(|token| Some((token.clone(), expanded(token, &self.environment)?)));
         self.expanded = expanded.collect();
-    }
-
-    /// A token as the component gets it, as far as that is known.
-    pub(super) fn read<'a>(&'a self, token: &'a str) -> &'a str {
-        self.expanded.get(token).map_or(token, String::as_str)
     }
 }
 

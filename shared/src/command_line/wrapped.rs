@@ -7,7 +7,8 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 
-use super::{CommandLine, Edit, MAX_TOKENS, Style, Unreadable, variables::Environment};
+use super::error::{MAX_TOKENS, Unreadable};
+use super::line::{CommandLine, Edit, Environment, Style};
 
 /// The program that waits for the API server, then starts the command.
 pub(super) const PROBER: &str = "http-prober";
@@ -15,14 +16,14 @@ pub(super) const PROBER: &str = "http-prober";
 /// Longest JSON text that is read, in bytes. Real ones have fewer than 5,000.
 const MAX_BYTES: usize = 1 << 18;
 
-/// A wrapped command line and what is needed to write it again.
+/// A wrapped command line and its layout.
 #[derive(Clone, Debug)]
 pub(super) struct Wrapped {
     /// The command line in the JSON.
     pub inner: CommandLine,
     /// Position of the JSON in `command` followed by `args`.
     position: usize,
-    /// What stands before the JSON in its token: `-command=`, or nothing.
+    /// The text before the JSON in its token: `-command=`, or nothing.
     prefix: String,
     layout: Layout,
 }
@@ -97,7 +98,7 @@ impl CommandLine {
     }
 }
 
-/// The JSON that begins with the token at a position: its own position, what stands before it, and its text.
+/// The JSON that begins with the token at a position: its position, the text before it, and its text.
 fn json_of<'a>(tokens: &[&'a str], position: usize) -> Option<(usize, &'a str, &'a str)> {
     let token = tokens.get(position)?;
     match token.split_once('=') {

@@ -1,4 +1,4 @@
-//! What can be wrong with a leader migration configuration, each with its field, its value and the way out.
+//! Errors of a leader migration configuration, each with its field, its value and the solution.
 
 use std::{fmt, io, path::Path};
 
@@ -7,7 +7,7 @@ use crate::controller::Controller;
 /// A configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file is not there or not ours to read.
+    /// The file is missing or not readable.
     #[error("cannot read leader migration configuration from {path:?}; correct --leader-migration-config")]
     Unreadable {
         /// The file.
@@ -72,13 +72,13 @@ pub enum Problem {
     /// A document of another kind.
     #[error("unexpected kind {kind:?}; expected LeaderMigrationConfiguration")]
     Kind {
-        /// What it says; empty when it says nothing.
+        /// The value; empty if there is none.
         kind: String,
     },
     /// An API version that never existed.
     #[error("unknown apiVersion {version:?}; use controllermanager.config.k8s.io/v1, v1beta1 or v1alpha1")]
     ApiVersion {
-        /// What it says; empty when it says nothing.
+        /// The value; empty if there is none.
         version: String,
     },
     /// A field that the type does not have.
@@ -92,9 +92,7 @@ pub enum Problem {
     Type {
         /// Its path.
         field: String,
-        /// What it has to be.
         expected: &'static str,
-        /// What it is.
         found: &'static str,
     },
     /// A missing or empty value.
@@ -102,21 +100,17 @@ pub enum Problem {
     Required {
         /// Its path.
         field: String,
-        /// What to write.
         fix: &'static str,
     },
     /// A lock that would not exclude anybody.
     #[error("resourceLock: invalid value {value:?}; the only lock is \"leases\" (endpoints locks are gone since 1.24)")]
-    ResourceLock {
-        /// What it says.
-        value: String,
-    },
+    ResourceLock { value: String },
     /// A field that `v1` dropped.
     #[error("resourceLock is no field of controllermanager.config.k8s.io/v1; remove it, the lock is always \"leases\"")]
     ResourceLockInV1,
 }
 
-/// Something legal that does not do what it seems to.
+/// A valid setting that has another effect than expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Warning {
     /// An entry that matches nothing.

@@ -2,8 +2,8 @@
 //!
 //! The configuration is upstream's `LeaderMigrationConfiguration` (group `controllermanager.config.k8s.io`). Two things
 //! differ here on purpose, and each makes the reading safer: controller names match in every spelling they ever had
-//! ([`crate::controller`]), and a list that leaves out a controller which the old manager also runs counts as listing it,
-//! because upstream's reading would start it under the main lease, beside the old one.
+//! ([`crate::controller`]), and a list that leaves out a controller which the old manager also runs counts as listing
+//! it, because upstream's reading would start it under the main lease, beside the old one.
 
 use serde::{Deserialize, Serialize};
 
@@ -67,12 +67,10 @@ pub enum Placement {
     NotHere,
 }
 
-/// A configuration that was read, with what its author should know.
+/// A parsed configuration with its warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// What to follow.
     pub config: LeaderMigrationConfiguration,
-    /// What to log.
     pub warnings: Vec<Warning>,
 }
 

@@ -18,7 +18,7 @@ use crate::{controller::Controller, version::KubernetesVersion};
 #[error("version {0} has no leader migration; upgrade it to 1.22")]
 pub struct TooOld(pub KubernetesVersion);
 
-/// What stands in the file.
+/// The contents of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
     api_version: &'static str,
@@ -28,9 +28,10 @@ pub struct File {
 }
 
 impl LeaderMigrationConfiguration {
-    /// The file for a kube-controller-manager of that version. Each controller stands there once, under the name that this
-    /// version registers; a name that no release had stays as it is; a controller that this process never had is left out. A
-    /// shared controller that the list leaves out is there with `*`, as the process would run it under its main lease else.
+    /// The file for a kube-controller-manager of that version. Each controller occurs once, under the name that this
+    /// version registers; a name that no release had stays as it is; a controller that this process never had is left
+    /// out. A shared controller that the list leaves out is there with `*`, as the process would run it under its main
+    /// lease else.
     ///
     /// # Errors
     /// For a version that has no leader migration.
@@ -70,8 +71,8 @@ impl LeaderMigrationConfiguration {
 }
 
 impl LeaderMigrationConfiguration {
-    /// The file for a cloud-controller-manager from 1.28 on, whose built-in list names service and route otherwise than the
-    /// process does. Each controller stands there once, under the name that it registers.
+    /// The file for a cloud-controller-manager from 1.28 on, whose built-in list names service and route otherwise than
+    /// the process does. Each controller occurs once, under the name that it registers.
     #[must_use]
     pub fn for_cloud_controller_manager(&self) -> File {
         let shared = Controller::SHARED.into_iter();

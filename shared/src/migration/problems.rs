@@ -1,4 +1,4 @@
-//! What the schema cannot refuse: settings that are legal but do not do what they seem to.
+//! Problems that the schema cannot refuse: valid settings with another effect than expected.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
@@ -86,7 +86,6 @@ pub enum Problem {
         index: usize,
         /// `namespaceSelector` or `objectSelector`.
         field: &'static str,
-        /// What is wrong.
         cause: String,
     },
 }
@@ -141,7 +140,8 @@ impl CloudProviderMigrationSpec {
             .then(|| Problem::LeaderNameTaken(name.clone()))
     }
 
-    /// Entries of `spec.leaderMigration` that do not do what they seem to. One that is missing is none: the files have it.
+    /// Entries of `spec.leaderMigration` that do not do what they seem to. One that is missing is none: the files have
+    /// it.
     #[must_use]
     pub fn controller_leaders_problems(&self) -> Vec<Problem> {
         let Some(config) = &self.leader_migration else {

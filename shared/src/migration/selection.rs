@@ -61,8 +61,9 @@ impl Target {
         }
     }
 
-    /// Whether the target is about a control plane in a management cluster, so that the Nodes of the API server that holds it
-    /// are not the migrated cluster's. A target that names kube-system alone is about the cluster's own workloads.
+    /// Whether the target is about a control plane in a management cluster, so that the Nodes of the API server that
+    /// holds it are not the migrated cluster's. A target that names kube-system alone is about the cluster's own
+    /// workloads.
     #[must_use]
     pub fn hosts_a_control_plane(&self) -> bool {
         let selector = self.namespace_selector.as_ref();

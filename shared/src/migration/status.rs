@@ -52,8 +52,8 @@ pub struct CloudProviderMigrationStatus {
 }
 
 impl CloudProviderMigrationStatus {
-    /// A condition as it is to be written now: it changed when its `status` did, so the time of one that has the same status
-    /// already stays.
+    /// A condition as it is to be written now: it changed when its `status` did, so the time of one that has the same
+    /// status already stays.
     #[must_use]
     pub fn condition(
         &self,

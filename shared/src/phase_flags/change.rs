@@ -1,4 +1,4 @@
-//! What the rules depend on, and the changes that they ask for.
+//! The input of the rules, and the changes that they request.
 
 use std::borrow::Cow;
 
@@ -9,12 +9,12 @@ use crate::{
     version::KubernetesVersion,
 };
 
-/// What the rules depend on, besides the flags themselves.
+/// The input of the rules, besides the flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Circumstances {
     /// The phase whose row applies.
     pub phase: Phase,
-    /// The component's own version; none when nothing tells it.
+    /// The component's own version; none if unknown.
     pub version: Option<KubernetesVersion>,
     /// The object holds the kube-controller-manager and the kube-apiserver.
     pub both_in_one_object: bool,
@@ -24,13 +24,14 @@ pub struct Circumstances {
     pub own_configuration: OwnConfiguration,
     /// Which manager runs node IPAM from Migrate on.
     pub node_ipam: NodeIpam,
-    /// Another field of the object may name the component's provider, so a list without one is no proof that it has none.
+    /// Another field of the object may name the component's provider, so a list without one is no proof that it has
+    /// none.
     pub named_elsewhere: bool,
 }
 
 impl Circumstances {
-    /// In one object with a kube-controller-manager, the API server's part waits for Complete while its flag has no effect.
-    /// From 1.29 on the flag ends the process, and no such object is in-tree any more, so nothing waits.
+    /// In one object with a kube-controller-manager, the API server's part waits for Complete while its flag has no
+    /// effect. From 1.29 on the flag ends the process, and no such object is in-tree any more, so nothing waits.
     pub(super) fn api_server_waits(&self) -> bool {
         let has_no_effect = self.version.is_none_or(|version| version < KubernetesVersion::v1(29));
         self.both_in_one_object && has_no_effect
@@ -58,7 +59,7 @@ impl Change {
         }
     }
 
-    /// What to do, for somebody who does it by hand.
+    /// An instruction to make the change by hand.
     pub(super) fn in_words(&self) -> String {
         match self {
             Self::Set(flag, value, _) => format!("write --{}={value}", flag.name),

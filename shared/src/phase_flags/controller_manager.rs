@@ -13,7 +13,7 @@ use crate::{
 
 const OLDEST: KubernetesVersion = KubernetesVersion::v1(20);
 
-/// What `--cloud-provider` says, as far as this migration is about it.
+/// The values of `--cloud-provider` that matter to a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Provider {
     /// The in-tree provider.
@@ -148,7 +148,8 @@ pub fn nothing_to_add(line: &CommandLine, circumstances: &Circumstances) -> Resu
 
 /// The row whose flags a kube-controller-manager gets. In Migrate and Complete an in-tree one becomes external only on
 /// evidence (`prepared`) or with `downtime`; until then it gets the row of Prepare, so that a hasty change of phase
-/// cannot skip the evidence. One that cannot be read may be in-tree, so its owner is told the same. One that is external already (`stays_external`) is never turned back by a lack of evidence.
+/// cannot skip the evidence. One that cannot be read may be in-tree, so its owner is told the same. One that is
+/// external already (`stays_external`) is never turned back by a lack of evidence.
 #[must_use]
 pub fn controller_manager_row(
     phase: Phase,

@@ -1,9 +1,9 @@
 //! EBS volumes of the in-tree plugin beside an external kubelet.
 //!
 //! The in-tree plugin of a kubelet mounts a volume by means of the kubelet's own cloud provider (`NewAttacher` of
-//! `pkg/volume/awsebs/attacher.go` in Kubernetes 1.22). A kubelet with `--cloud-provider=external` has none, so each mount
-//! fails, unless CSI migration hands the volume to the EBS CSI driver. The gate `CSIMigrationAWS` is off by default up to
-//! 1.22, on by default in 1.23 and 1.24, and locked to on from 1.25.
+//! `pkg/volume/awsebs/attacher.go` in Kubernetes 1.22). A kubelet with `--cloud-provider=external` has none, so each
+//! mount fails, unless CSI migration hands the volume to the EBS CSI driver. The gate `CSIMigrationAWS` is off by
+//! default up to 1.22, on by default in 1.23 and 1.24, and locked to on from 1.25.
 
 use super::{
     AWS, Circumstances, Refusal, flag,
@@ -29,7 +29,7 @@ pub(super) fn check(line: &CommandLine, version: Option<KubernetesVersion>) -> R
     Ok(())
 }
 
-/// What to do about EBS volumes before the kubelets become external, for a warning.
+/// A warning about EBS volumes before the kubelets become external.
 ///
 /// # Errors
 /// When the command line cannot be read.

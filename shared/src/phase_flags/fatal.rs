@@ -7,7 +7,7 @@ use crate::{
     version::KubernetesVersion,
 };
 
-/// What to do about flags with which the component does not start in this version; none if it does.
+/// An instruction about flags with which the component does not start in this version; none if it starts.
 ///
 /// # Errors
 /// When the command line cannot be read.

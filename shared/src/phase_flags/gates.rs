@@ -29,8 +29,8 @@ pub(super) fn beta_gate(line: &CommandLine, gate: &str, default: bool) -> Result
     Ok(setting.unwrap_or(default))
 }
 
-/// Whether EBS volumes are the CSI driver's. `CSIMigrationAWS` is beta and off by default up to 1.22, on by default in 1.23 and
-/// 1.24, and locked from 1.25 on; without `CSIMigration`, on by default since 1.17, it has no effect.
+/// Whether EBS volumes are the CSI driver's. `CSIMigrationAWS` is beta and off by default up to 1.22, on by default in
+/// 1.23 and 1.24, and locked from 1.25 on; without `CSIMigration`, on by default since 1.17, it has no effect.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.24.17/pkg/features/kube_features.go>
 pub(super) fn csi_migration_is_on(line: &CommandLine, version: KubernetesVersion) -> Result<bool, Unreadable> {
     if version >= KubernetesVersion::v1(25) {

@@ -9,7 +9,7 @@ use crate::{
 /// Where every stock component has its leases.
 const NAMESPACE: &str = "kube-system";
 
-/// What to do about a kube-controller-manager whose lease is not the one that the migration reads; none if it is.
+/// An instruction about a kube-controller-manager whose lease is not the one that the migration reads; none if it is.
 ///
 /// # Errors
 /// When the command line cannot be read.

@@ -21,7 +21,7 @@ pub enum NodeIpam {
     Stays,
     /// The cloud-controller-manager.
     Moves {
-        /// What a kube-controller-manager of this object runs where no `--controllers` is written; none if that is not known.
+        /// The controllers that a kube-controller-manager of this object runs without `--controllers`; none if unknown.
         default_controllers: Option<&'static str>,
     },
 }

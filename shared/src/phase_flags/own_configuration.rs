@@ -9,7 +9,7 @@ pub enum OwnConfiguration {
     /// There is none: the component's built-in list is right from 1.22 to 1.27.
     #[default]
     None,
-    /// Whoever changes the flags brings the file to [`leader_migration::FILE`] as well.
+    /// The author of the change also adds the file at [`leader_migration::FILE`] as well.
     Brought,
     /// The object has no way to bring a file, so its owner does, and names it on the command line.
     ByHand,

@@ -8,20 +8,19 @@ pub enum Refusal {
     /// The flags say too little.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// A shell script is never rewritten: what a shell makes of it cannot be known.
+    /// A shell script is never rewritten, because its result cannot be known.
     #[error("its flags are inside a shell script, which is never rewritten; it has {found}; {advice}")]
     Script {
         /// The flags of a migration that stand in the script.
         found: String,
-        /// What to do.
         advice: String,
     },
-    /// Flags come from variables or files as well, so what is seen of them proves nothing.
+    /// Flags come from variables or files as well, so the visible ones prove nothing.
     #[error("look at its running process: {hides}, so its flags cannot be read here; {advice}")]
     Hidden {
-        /// What keeps the flags from being read.
+        /// Why the flags cannot be read.
         hides: String,
-        /// What the process needs.
+        /// The flags that the process needs.
         advice: String,
     },
     /// Every row depends on it.

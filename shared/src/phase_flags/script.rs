@@ -1,9 +1,10 @@
-//! What to tell the owner of a shell script, which is never rewritten.
+//! Instructions for the owner of a shell script, which is never rewritten.
 
 use super::{Change, Circumstances, Refusal, changes, flag};
 use crate::{command_line::CommandLine, component::Component, migration::Phase, version::KubernetesVersion};
 
-/// Nothing is changed in a script; the refusal says what its owner has to write. The API server may do without any flag.
+/// A script is never changed; the refusal names the flags that its owner has to write. The API server may do without
+/// any flag.
 pub(super) fn in_script(
     component: Component,
     line: &CommandLine,
@@ -50,7 +51,7 @@ pub(super) fn in_script(
     })
 }
 
-/// What the process needs if it runs with the in-tree provider, which nothing here shows.
+/// The flags that the process needs if it runs with the in-tree provider, which cannot be seen here.
 fn advice_for_the_process(
     component: Component,
     script: &CommandLine,

@@ -45,8 +45,8 @@ pub fn gates_warning(line: &CommandLine, circumstances: &Circumstances) -> Resul
     }))
 }
 
-/// The name that a kubelet gives itself. With the in-tree provider its Node has the private DNS name of the instance; with
-/// an external one the host name, or `--hostname-override` (`getNodeName` of `cmd/kubelet/app/server.go`).
+/// The name that a kubelet gives itself. With the in-tree provider its Node has the private DNS name of the instance;
+/// with an external one the host name, or `--hostname-override` (`getNodeName` of `cmd/kubelet/app/server.go`).
 ///
 /// # Errors
 /// When the command line cannot be read.

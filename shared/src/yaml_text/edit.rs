@@ -1,4 +1,4 @@
-//! The edits: where to splice what.
+//! The edits.
 
 use granit_parser::ScalarStyle;
 use serde_json::{Map, Value};

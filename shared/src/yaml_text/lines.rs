@@ -1,10 +1,10 @@
-//! Edits as changed lines, which are small and can be taken back.
+//! Edits as changed lines, which are small and can be undone.
 
 use serde::{Deserialize, Serialize};
 
 use super::YamlText;
 
-/// Lines that were changed. Lines are what stands between two line feeds, so nothing is lost by joining them again.
+/// Changed lines. A text is split at line feeds only, so that joining the lines restores it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineEdit {
     /// Index of the first changed line, counted from 0 when the edit was made.
@@ -13,15 +13,15 @@ pub struct LineEdit {
     /// The lines that were there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub was: Vec<String>,
-    /// The lines that came in their place.
+    /// The lines that replaced them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub now: Vec<String>,
-    /// Where nothing came in their place: the line before, by which the place is found again.
+    /// If no line replaced them: the line before, by which the place is found again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
-/// What differs between two texts; none if nothing does.
+/// The difference of two texts; none if they are equal.
 pub(super) fn between(before: &str, after: &str) -> Option<LineEdit> {
     if before == after {
         return None;
@@ -47,9 +47,8 @@ pub(super) fn between(before: &str, after: &str) -> Option<LineEdit> {
     })
 }
 
-/// Takes edits back, the last one first. Without another hand in between, this gives the original text byte for byte.
-/// None when another hand has rewritten what the edits were about, or what would come of it is no YAML: the text is then
-/// its owner's own.
+/// Undoes edits, the last one first. If nothing else changed the text, this gives the original text byte for byte. None
+/// if the owner has changed the lines of the edits, or the result is no valid YAML: the text is then the owner's.
 #[must_use]
 pub fn undo(text: &str, edits: &[LineEdit]) -> Option<String> {
     let mut lines: Vec<&str> = text.split('\n').collect();

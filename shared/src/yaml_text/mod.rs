@@ -1,9 +1,9 @@
-//! YAML as text inside of objects, edited line by line: comments, order, quoting and indentation stay as their owner wrote
-//! them, byte for byte.
+//! YAML as text inside of objects, edited line by line: comments, order, quoting and indentation stay as their owner
+//! wrote them, byte for byte.
 //!
-//! The parser says where everything stands; an edit splices the text there. **Nothing is trusted:** after each edit the new
-//! text is parsed, and the edit holds only if every document has exactly the value that was meant. Whatever cannot be
-//! edited in this way is refused with its place and what to write by hand.
+//! The parser says where everything stands; an edit splices the text there. **Nothing is trusted:** after each edit the
+//! new text is parsed, and the edit holds only if every document has exactly the value that was meant. Whatever cannot
+//! be edited in this way is refused with its place and what to write by hand.
 //!
 //! Each edit is kept as the lines that it changed ([`LineEdit`]), and [`undo`] takes them back while they are there.
 
@@ -18,8 +18,8 @@ mod tree;
 pub use self::lines::{LineEdit, undo};
 use self::tree::Node;
 
-/// Longest text that is edited, in bytes. A real one has a few thousand. Each edit reads the whole text anew, so this also
-/// bounds the work per review.
+/// Longest text that is edited, in bytes. A real one has a few thousand. Each edit reads the whole text anew, so this
+/// also bounds the work per review.
 pub const MAX_BYTES: usize = 256 * 1024;
 
 /// Deepest nesting that is edited.
@@ -42,9 +42,9 @@ pub enum Refusal {
     Place {
         /// The path and the line.
         at: String,
-        /// What is there.
+        /// The present value.
         why: &'static str,
-        /// What to write.
+        /// The value to write.
         by_hand: String,
     },
 }
@@ -96,20 +96,20 @@ impl YamlText {
         &self.documents
     }
 
-    /// What was changed since the text was read, in order.
+    /// The changes since the text was read, in order.
     #[must_use]
     pub fn edits(&self) -> &[LineEdit] {
         &self.edits
     }
 
-    /// What a path leads to. Keys of maps and indices of lists, from the root of the document.
+    /// The value at a path: keys of maps and indices of lists, from the root of the document.
     #[must_use]
     pub fn get(&self, document: usize, path: &[&str]) -> Option<&Value> {
         let root = self.documents.get(document)?;
         path.iter().try_fold(root, |here, key| child(here, key))
     }
 
-    /// Takes over a new text, if it says what was meant and nothing else.
+    /// Accepts a new text if it has the intended change and no other.
     fn commit(&mut self, text: String, intended: &[Value], refused: impl FnOnce() -> Refusal) -> Result<(), Refusal> {
         let Ok(read) = Self::parse(&text) else {
             return Err(refused());
@@ -141,7 +141,7 @@ fn child_mut<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut Value> {
     }
 }
 
-/// Sets what a path leads to, making maps on the way; false where something else is in the way.
+/// Sets the value at a path and creates missing maps; false if a value on the path is no map.
 fn put(value: &mut Value, path: &[&str], new: Value) -> bool {
     let Some((key, rest)) = path.split_first() else {
         *value = new;
@@ -157,7 +157,7 @@ fn put(value: &mut Value, path: &[&str], new: Value) -> bool {
     }
 }
 
-/// Takes out what a path leads to.
+/// Removes the value at a path.
 fn take(value: &mut Value, path: &[&str]) -> Option<Value> {
     let (last, parents) = path.split_last()?;
     match parents.iter().try_fold(value, |here, key| child_mut(here, key))? {

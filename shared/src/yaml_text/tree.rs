@@ -1,4 +1,4 @@
-//! Where everything stands in a text, and how it is written.
+//! Positions and styles of the values in a text.
 
 use granit_parser::{Event, Parser, ScalarStyle, Span, StructureStyle};
 
@@ -167,7 +167,7 @@ impl Open {
     }
 }
 
-/// The end of a block text is told as the start of what follows; its own last line ends before.
+/// The parser gives the start of the next value as the end of a block text; its last line ends before.
 fn content_end(text: &str, start: usize, end: usize) -> usize {
     text.get(start..end).map_or(end, |own| start + own.trim_end().len())
 }

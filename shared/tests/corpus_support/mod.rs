@@ -1,5 +1,5 @@
-//! Real objects of other projects, where they are at hand: in `shared/corpus` beside the repository, or below the folder
-//! that `OUTRIGGER_SHARED` names. Tests that need them skip without.
+//! Real objects of other projects, where they are at hand: in `shared/corpus` beside the repository, or below the
+//! folder that `OUTRIGGER_SHARED` names. Tests that need them skip without.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 
 use std::{

@@ -1,27 +1,146 @@
-//! Reviews to begin with: the webhook's golden cases, a bare object of every kind, and real objects where there are some.
+//! Seeds: the webhook's golden cases, a bare object of every kind, changed objects with undo annotations, and real
+//! objects if there are any.
 
+use std::collections::HashSet;
 use std::fs;
 
 use outrigger_shared::migration::Profile;
 use outrigger_webhook::decide::{Kind, kinds};
+use outrigger_webhook::memory_budget::MemoryBudget;
+use outrigger_webhook::review::{self, Incoming};
 use serde_json::{Value, json};
 
-use crate::files;
+use super::situation::{MEMORY, Situation, split};
+use crate::files::{files_below, real_objects, repository};
 
 const NAMESPACE: &str = "cluster-prod";
 
-/// Inputs of this target.
+/// Names, values and texts that rules look for.
+pub const WORDS: &[&str] = &[
+    "--cloud-provider=aws",
+    "--cloud-provider=external",
+    "--cloud-provider",
+    "cloud-provider",
+    "cloud-provider=aws",
+    "cloud_provider",
+    "external",
+    "aws",
+    "--cloud-config=/etc/cloud.conf",
+    "cloud-config",
+    "--enable-leader-migration",
+    "enable-leader-migration",
+    "--leader-migration-config=/x",
+    "--feature-gates=CSIMigrationAWS=false",
+    "--feature-gates",
+    "feature-gates",
+    "--external-cloud-volume-plugin=aws",
+    "--controllers=*,-service",
+    "--",
+    "-",
+    "=",
+    "$(X)",
+    "$(CLOUD)",
+    "kube-controller-manager",
+    "kube-apiserver",
+    "kubelet",
+    "/hyperkube",
+    "/go-runner",
+    "tini",
+    "env",
+    "sh",
+    "-c",
+    "http-prober",
+    "-command",
+    "{\"command\":\"/usr/local/bin/kube-controller-manager\",\"args\":[\"--cloud-provider\",\"aws\"]}",
+    "registry.k8s.io/kube-controller-manager:v1.26.13",
+    "v1.19.4",
+    "1.22",
+    "v1.24.1",
+    "v1.26.8+rke2r1",
+    "v1.29.0",
+    "1.36",
+    "{\"what\":\"field\",\"at\":\"/spec\",\"parents\":1}",
+    "InTree",
+    "Prepare",
+    "Migrate",
+    "Complete",
+    "Audit",
+    "Enforce",
+    "Always",
+    "Never",
+    "CREATE",
+    "UPDATE",
+    "DELETE",
+    "CONNECT",
+    "metadata",
+    "annotations",
+    "labels",
+    "name",
+    "namespace",
+    "spec",
+    "template",
+    "containers",
+    "command",
+    "args",
+    "image",
+    "value",
+    "deletionTimestamp",
+    "extraArgs",
+    "cloudProvider",
+    "targets",
+    "profile",
+    "phase",
+    "prepared",
+    "downtime",
+    "kubernetesVersion",
+    "machineGlobalConfig",
+    "machineSelectorConfig",
+    "cloud-provider-name",
+    "kube-controller-manager-arg",
+    "kubelet-arg",
+    "disable-cloud-controller",
+    "kube_controller",
+    "kubeController",
+    "outrigger.dev/undo",
+    "outrigger.dev/apply",
+    "kubernetes.io/cluster/prod",
+    "kubernetes.io/config.mirror",
+    "node.cloudprovider.kubernetes.io/uninitialized",
+];
+
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let golden = golden().into_iter().map(|case| input(&case));
-    let real = files::real_objects();
+    let real = real_objects();
     let real = real
         .iter()
         .flat_map(|object| kinds_of(object).map(move |kind| real_input(object, kind)));
-    golden.chain(bare()).chain(real).collect()
+    let seeds: Vec<_> = golden.chain(bare()).chain(real).collect();
+    let mut undo_kinds = HashSet::new();
+    let with_undo: Vec<_> = seeds
+        .iter()
+        .filter_map(|seed| with_undo(seed, &mut undo_kinds))
+        .collect();
+    [seeds, with_undo].concat()
 }
 
-/// A bare object of every row of the webhook's table; new kinds come without this crate being told.
+/// The first object of each kind that the webhook gives an undo annotation, with that annotation.
+fn with_undo(seed: &[u8], kinds: &mut HashSet<String>) -> Option<Vec<u8>> {
+    let (situation, body) = split(seed);
+    let Ok(Incoming::Review(review)) = review::parse(body, &MemoryBudget::unshared(MEMORY)) else {
+        return None;
+    };
+    let request = &review.request;
+    let decision = Situation::read(situation).decide(request, request.object.as_ref()?, request.old_object.as_ref());
+    let mut body: Value = serde_json::from_slice(body).ok()?;
+    json_patch::patch(&mut body["request"]["object"], &decision.patch).ok()?;
+
+    let body = body.to_string();
+    let is_first = body.contains("outrigger.dev/undo") && kinds.insert(request.kind.kind.clone());
+    is_first.then(|| [situation, b"\n", body.as_bytes()].concat())
+}
+
+/// A bare object of every kind in the webhook's table.
 fn bare() -> Vec<Vec<u8>> {
     let object = |kind: &Kind| {
         let version = kind.versions.first().copied().unwrap_or("v1");
@@ -36,8 +155,8 @@ fn bare() -> Vec<Vec<u8>> {
 }
 
 fn golden() -> Vec<Value> {
-    let folder = files::repository().join("webhook/tests/golden");
-    let inputs = files::files_below(&folder)
+    let folder = repository().join("webhook/tests/golden");
+    let inputs = files_below(&folder)
         .into_iter()
         .filter(|file| file.ends_with("input.yaml"));
     inputs
@@ -75,7 +194,7 @@ fn real_input(object: &Value, kind: &Kind) -> Vec<u8> {
     }))
 }
 
-/// A case as an input: what the webhook knows in a line, then the body.
+/// A golden case as an input.
 fn input(case: &Value) -> Vec<u8> {
     let mut situation = case.clone();
     let (mut object, mut old_object, mut operation) = (Value::Null, Value::Null, Value::Null);
@@ -102,7 +221,7 @@ fn input(case: &Value) -> Vec<u8> {
     });
     let mut body = body;
     if let Some(request) = body["request"].as_object_mut() {
-        // An API server leaves out what is empty.
+        // An API server omits empty fields.
         request.retain(|_, value| !value.is_null());
     }
     format!("{situation}\n{body}").into_bytes()

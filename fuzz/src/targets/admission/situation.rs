@@ -1,4 +1,4 @@
-//! What the webhook knows when a request comes.
+//! The webhook's state when a request arrives.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,11 @@ use outrigger_webhook::decide::{Decision, Input, Migration, Operation, decide};
 use outrigger_webhook::review::{self, Request};
 use serde_json::Value;
 
-/// As the golden cases of the webhook name it: `migrations`, `namespaceLabels`, `path`, `managerReady`. What cannot be read
-/// counts as missing.
+/// The webhook's default for one request.
+pub(super) const MEMORY: usize = 64 * 1024 * 1024;
+
+/// Fields have the names of the webhook's golden cases: `migrations`, `namespaceLabels`, `path`, `managerReady`. An
+/// invalid field counts as missing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Situation {
     migrations: BTreeMap<String, (bool, CloudProviderMigrationSpec)>,
@@ -79,4 +82,10 @@ impl Situation {
             manager_fresh: self.manager_ready,
         })
     }
+}
+
+/// The first line of an input, which is the situation, and the rest, which is the request's body.
+pub(super) fn split(data: &[u8]) -> (&[u8], &[u8]) {
+    let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
+    (&data[..end], data.get(end + 1..).unwrap_or_default())
 }

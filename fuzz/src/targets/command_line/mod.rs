@@ -1,23 +1,19 @@
-//! Argument lists of every shape: containers with all wrappers, lists with and without dashes, pairs, the prober's JSON.
+//! Argument lists of every form: containers with all wrappers, lists with and without dashes, pairs, the prober's JSON.
 //!
-//! An input is JSON: `{"shape", "line", "steps": [{"set": FLAG, "value"}, {"remove": FLAG}], "edits": [...]}`. Promised:
+//! An input is JSON: `{"shape", "line", "steps": [{"set": FLAG, "value"}, {"remove": FLAG}], "edits": [...]}`. Checks:
 //!
-//! - reading, changing and undoing never panic, and what cannot be read is not changed;
-//! - a flag that was set has the value, one that was removed is gone, and other flags have what they had;
-//! - undoing, with edits that went through JSON, gives the list back byte for byte;
-//! - edits of a stranger never panic;
-//! - for lists of a simple form, the values are those that a simple reader finds ([`model`]).
+//! - reading, changing and undoing never panic, and an unreadable list is not changed;
+//! - a flag that was set has the value, a flag that was removed is absent, and other flags keep their values;
+//! - undoing edits that went through JSON gives the list back byte for byte;
+//! - foreign edits never panic;
+//! - for simple lists, the values are those of a second, simple parser ([`model`]).
 
 mod model;
 
 use outrigger_shared::command_line::{CommandLine, Edit, Flag, List, Unreadable};
 use serde_json::{Value, json};
 
-use crate::features::note;
-use crate::mutate::{bytes, json as tree};
-use crate::random::Random;
-
-/// The flags that rules are about, and more.
+/// The flags that rules change, and more.
 const FLAGS: [Flag; 8] = [
     Flag::text("cloud-provider"),
     Flag::text("cloud-config"),
@@ -29,24 +25,24 @@ const FLAGS: [Flag; 8] = [
     Flag::boolean("leader-elect"),
 ];
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// When a promise is broken.
-pub fn target(data: &[u8]) {
+/// When a check fails.
+pub fn run(data: &[u8]) {
     let Ok(input) = serde_json::from_slice::<Value>(data) else {
         return;
     };
     let shape = input["shape"].as_str().unwrap_or_default();
     let line = match read(shape, &input["line"]) {
         None => return,
-        Some(Err(unreadable)) => return note(&unreadable.to_string()),
+        Some(Err(unreadable)) => return drop(unreadable.to_string()),
         Some(Ok(line)) => line,
     };
     for flag in FLAGS {
-        agrees_with_the_model(shape, &line, flag);
+        check_against_model(shape, &line, flag);
     }
-    strangers_edits(&line, &input["edits"]);
+    check_foreign_edits(&line, &input["edits"]);
     if model::begins_late(&line) {
         return;
     }
@@ -54,7 +50,7 @@ pub fn target(data: &[u8]) {
     for step in input["steps"].as_array().into_iter().flatten().take(8) {
         apply(&mut changed, step);
     }
-    taken_back(&line, changed);
+    check_undo(&line, changed);
 }
 
 fn read(shape: &str, line: &Value) -> Option<Result<CommandLine, Unreadable>> {
@@ -78,12 +74,8 @@ fn all_values(line: &CommandLine) -> Vec<Result<Vec<String>, String>> {
     FLAGS.into_iter().map(values).collect()
 }
 
-fn agrees_with_the_model(shape: &str, line: &CommandLine, flag: Flag) {
+fn check_against_model(shape: &str, line: &CommandLine, flag: Flag) {
     let found = line.values(flag);
-    match &found {
-        Ok(values) => note(&format!("{shape} {} {}", flag.name, values.len().min(3))),
-        Err(error) => note(&error.to_string()),
-    }
     let [command, args] = lists(line);
     let tokens: Vec<&str> = command.iter().chain(&args).flatten().map(String::as_str).collect();
     if let Some(expected) = model::values(shape, &tokens, flag) {
@@ -100,7 +92,7 @@ fn apply(line: &mut CommandLine, step: &Value) {
     let (index, done, wanted) = if let Some(index) = named("set") {
         let flag = FLAGS[index];
         let value = step["value"].as_str().unwrap_or("true");
-        // Rules write plain values; one that would be read as something else is not theirs.
+        // Rules write only plain values.
         if value.contains("$(") || value.starts_with('-') {
             return;
         }
@@ -111,8 +103,7 @@ fn apply(line: &mut CommandLine, step: &Value) {
         return;
     };
     if let Err(unreadable) = done {
-        note(&unreadable.to_string());
-        assert_eq!(lists(line), before.0, "what cannot be read was changed: {unreadable}");
+        assert_eq!(lists(line), before.0, "an unreadable list was changed: {unreadable}");
         return;
     }
     let flag = FLAGS[index];
@@ -124,7 +115,7 @@ fn apply(line: &mut CommandLine, step: &Value) {
         lists(line)
     );
     let after = all_values(line);
-    // A flag without its value says nothing that could stay.
+    // A flag without its value has none to keep.
     for other in (0..FLAGS.len()).filter(|other| *other != index && before.1[*other].is_ok()) {
         assert_eq!(
             after[other],
@@ -145,7 +136,7 @@ fn apply(line: &mut CommandLine, step: &Value) {
     );
 }
 
-fn taken_back(original: &CommandLine, mut changed: CommandLine) {
+fn check_undo(original: &CommandLine, mut changed: CommandLine) {
     let text = serde_json::to_string(changed.edits()).expect("edits are JSON");
     let edits: Vec<Edit> = serde_json::from_str(&text).expect("edits can be read again");
     if edits.is_empty() {
@@ -154,30 +145,25 @@ fn taken_back(original: &CommandLine, mut changed: CommandLine) {
     }
     assert!(
         changed.undo(&edits),
-        "nothing stands between, and yet it cannot be undone: {text} in {:?}",
+        "nothing else changed the list, but it cannot be undone: {text} in {:?}",
         lists(&changed)
     );
     assert_eq!(lists(&changed), lists(original), "undone by {text}");
 }
 
-fn strangers_edits(line: &CommandLine, edits: &Value) {
+fn check_foreign_edits(line: &CommandLine, edits: &Value) {
     let Ok(edits) = serde_json::from_value::<Vec<Edit>>(edits.clone()) else {
         return;
     };
     let mut undone = line.clone();
     if undone.undo(&edits) {
-        note("edits of a stranger taken back");
+        all_values(&undone).clear();
     } else {
-        assert_eq!(
-            lists(&undone),
-            lists(line),
-            "edits that cannot be taken back changed something"
-        );
+        assert_eq!(lists(&undone), lists(line), "edits that were refused changed something");
     }
-    all_values(&undone).clear();
 }
 
-const WORDS: &[&str] = &[
+pub const WORDS: &[&str] = &[
     "--cloud-provider=aws",
     "--cloud-provider",
     "--cloud_provider=aws",
@@ -246,63 +232,6 @@ const WORDS: &[&str] = &[
     "index",
 ];
 
-/// One change of an input; at times, of the steps to known ones, or of the shape with the line.
-#[must_use]
-pub fn mutate(random: &mut Random, data: &[u8], other: &[u8]) -> Vec<u8> {
-    let (Ok(mut input), other) = (
-        serde_json::from_slice::<Value>(data),
-        serde_json::from_slice::<Value>(other).unwrap_or_default(),
-    ) else {
-        return bytes::mutate(random, data, other);
-    };
-    match random.below(5) {
-        0 => {
-            let step = match (random.pick(&FLAGS).name, random.one_in(3)) {
-                (name, true) => json!({"remove": name}),
-                (name, false) => json!({"set": name, "value": random.pick(WORDS)}),
-            };
-            if let Some(steps) = input.get_mut("steps").and_then(Value::as_array_mut) {
-                steps.insert(random.below(steps.len() + 1), step);
-            } else if input.is_object() {
-                input["steps"] = json!([step]);
-            }
-        }
-        1 | 2 if input.is_object() => word(random, &mut input["line"]),
-        3 if input.is_object() && other.is_object() => {
-            input["line"] = other["line"].clone();
-            input["shape"] = other["shape"].clone();
-        }
-        _ => tree::mutate(random, &mut input, &other, WORDS),
-    }
-    input.to_string().into_bytes()
-}
-
-/// A word in, out, or in the place of another, with the type that the shape has there.
-fn word(random: &mut Random, line: &mut Value) {
-    let line = if line.is_object() {
-        &mut line[*random.pick(&["command", "args"])]
-    } else {
-        line
-    };
-    let Some(list) = line.as_array_mut() else {
-        *line = json!([random.pick(WORDS)]);
-        return;
-    };
-    let is_pairs = list.first().is_some_and(Value::is_array);
-    let new = if is_pairs {
-        json!([random.pick(WORDS), random.pick(WORDS)])
-    } else {
-        json!(random.pick(WORDS))
-    };
-    let at = random.below(list.len() + 1);
-    match random.below(4) {
-        0 if at < list.len() => list[at] = new,
-        1 if at < list.len() => drop(list.remove(at)),
-        _ => list.insert(at, new),
-    }
-}
-
-/// One of every shape.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let steps = json!([{"set": "cloud-provider", "value": "external"}, {"remove": "cloud-config"}, {"set": "enable-leader-migration", "value": "true"}]);

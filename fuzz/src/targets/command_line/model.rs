@@ -1,9 +1,9 @@
-//! A second reader of simple lists, written without looking at the first: word by word, by the documents of the components.
+//! A second parser of simple lists, written from the components' documentation and independent of the first.
 
 use outrigger_shared::command_line::{CommandLine, Flag, Kind, List};
 
-/// What a list says about a flag: the values, or `None` inside for a list that must be refused. `None` outside where the list
-/// is not simple: programs that start programs, and variables.
+/// The values of a flag; the inner `None` is a list that must be an error. The outer `None` is a list that is not
+/// simple: it has programs that start programs, or variables.
 pub(super) fn values(shape: &str, words: &[&str], flag: Flag) -> Option<Option<Vec<String>>> {
     if words.iter().any(|word| word.contains("$(")) {
         return None;
@@ -58,7 +58,8 @@ fn with_dashes(words: &[&str], flag: Flag) -> Option<Vec<String>> {
     Some(found)
 }
 
-/// `name=value`, with or without dashes. A name that ends in `-` or `+` has a meaning of its own in lists of RKE2 and K3s.
+/// `name=value`, with or without dashes. A name that ends in `-` or `+` has a meaning of its own in lists of RKE2 and
+/// K3s.
 fn without_program(shape: &str, words: &[&str], flag: Flag) -> Option<Vec<String>> {
     let mut found = Vec::new();
     for word in words {
@@ -110,8 +111,8 @@ fn starts_others(word: &str) -> bool {
     STARTERS.contains(&word.split('/').next_back().unwrap_or_default())
 }
 
-/// A flag first, and later a word that names a starter of programs. Nothing starts such a line as a program with these flags; but
-/// when the flag goes, the word becomes the program.
+/// Whether a flag is first, and a later word names a program that starts others. When the flag is removed, that word
+/// becomes the program.
 pub(super) fn begins_late(line: &CommandLine) -> bool {
     let words = [List::Command, List::Args]
         .into_iter()

@@ -1,8 +1,11 @@
 //! Tokens to flags.
 
-use super::{CommandLine, Flag, Kind, Style, Unreadable, variables};
+use super::error::Unreadable;
+use super::flag::{Flag, Kind};
+use super::line::{CommandLine, Style};
+use super::variables;
 
-/// One place where a flag stands.
+/// One occurrence of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Occurrence<'a> {
     /// Position of its first token in `command` followed by `args`.
@@ -11,7 +14,7 @@ pub(super) struct Occurrence<'a> {
     pub length: usize,
     /// Everything before the value, as written: `--cloud_provider`.
     pub spelling: &'a str,
-    /// The value as written; none for a boolean flag that stands alone.
+    /// The value as written; none for a boolean flag without a value.
     pub value: Option<&'a str>,
 }
 
@@ -52,7 +55,7 @@ impl<'a> Token<'a> {
 }
 
 impl CommandLine {
-    /// Every place where the flag stands, in order. `--` ends the flags of a program.
+    /// Every occurrence of the flag, in order. `--` ends the flags of a program.
     pub(super) fn occurrences<'a>(
         &self,
         tokens: &[&'a str],

@@ -1,4 +1,4 @@
-//! What holds for every input.
+//! The checks of each input.
 
 use std::collections::HashSet;
 
@@ -8,12 +8,12 @@ use json_patch::{Patch, PatchOperation};
 use outrigger_shared::migration::Phase;
 use outrigger_webhook::decide::{Decision, Outcome};
 use outrigger_webhook::review::{self, Request, Response};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Situation, has_undo, uid};
-use crate::features::note;
+use super::situation::Situation;
 
-/// The answer's body.
+/// The answer, with its UID, permission and warnings checked.
 pub(super) fn answered(body: &[u8], response: &Response) -> Value {
     let text = serde_json::to_vec(response).expect("an answer is JSON");
     let answer: Value = serde_json::from_slice(&text).expect("an answer is JSON that can be read");
@@ -40,12 +40,10 @@ pub(super) fn carries(answer: &Value, patch: &[PatchOperation]) {
     assert_eq!(read.0.len(), patch.len(), "the answer has another patch");
 }
 
-/// A decision about an object that keeps its promises.
+/// The decision about an object, checked.
 pub(super) fn decided(situation: &Situation, request: &Request, object: &Value) -> Decision {
     let old = request.old_object.as_ref();
     let decision = situation.decide(request, object, old);
-    note(&format!("{}{}", request.kind.kind, decision.outcome.as_str()));
-    decision.reasons.iter().for_each(|reason| note(reason));
     assert_eq!(
         decision.outcome == Outcome::Changed,
         !decision.patch.is_empty(),
@@ -112,8 +110,8 @@ fn is_undone(request: &Request) -> bool {
     )
 }
 
-/// Whether a list holds two things of one name and value, such as containers or arguments: no API server takes it, as these are
-/// the keys of such lists.
+/// Whether a list holds two things of one name and value, such as containers or arguments: no API server takes it, as
+/// these are the keys of such lists.
 pub(super) fn has_twins(value: &Value) -> bool {
     let key = |item: &Value| {
         let text = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -172,12 +170,12 @@ pub(super) fn there_and_back(situation: &Situation, request: &Request, object: &
 
 /// Whether an object stays as it is since no component starts with its original, which docs/webhook.md describes.
 fn is_kept_from_an_original_that_does_not_start(decision: &Decision) -> bool {
-    let is_told = |reason: &String| reason.contains("the original does not start any more");
-    decision.outcome == Outcome::Refused && decision.reasons.iter().any(is_told)
+    let is_reported = |reason: &String| reason.contains("the original does not start any more");
+    decision.outcome == Outcome::Refused && decision.reasons.iter().any(is_reported)
 }
 
-/// As an API server stores it: metadata is always there, no annotations are the same as none, Pods hold no nulls, and an argument
-/// without a value has an empty one.
+/// As an API server stores it: metadata is always there, no annotations are the same as none, Pods hold no nulls, and
+/// an argument without a value has an empty one.
 fn settled(object: &Value) -> Value {
     let mut object = object.clone();
     with_values(&mut object);
@@ -250,4 +248,25 @@ fn without_tags(value: Value) -> Option<Value> {
         Value::Null => None,
         other => Some(other),
     }
+}
+
+/// The UID, read in another way than the webhook reads it.
+fn uid(body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Outer {
+        request: Inner,
+    }
+    #[derive(Deserialize)]
+    struct Inner {
+        uid: String,
+    }
+    serde_json::from_slice::<Outer>(body)
+        .expect("what is answered has a UID")
+        .request
+        .uid
+}
+
+/// Whether the object brings an undo annotation, anywhere.
+fn has_undo(value: &Value) -> bool {
+    value.to_string().contains("outrigger.dev/undo")
 }

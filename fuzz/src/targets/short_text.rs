@@ -1,6 +1,6 @@
 //! Short texts: provider IDs, versions, image references, tags, durations, lists, controller names.
 //!
-//! Promised: no panic; what is read, written and read again is the same; the two readers of durations agree.
+//! Checks: no panic; a value that is written and parsed again is equal; the two parsers of durations agree.
 
 use std::time::Duration;
 
@@ -10,22 +10,18 @@ use outrigger_shared::provider_id::{InstanceId, ProviderId};
 use outrigger_shared::tags;
 use outrigger_shared::version::KubernetesVersion;
 
-use super::text;
-use crate::features::note;
-use crate::mutate;
-use crate::random::Random;
+use crate::files::text;
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// When a promise is broken.
-pub fn target(data: &[u8]) {
+/// When a check fails.
+pub fn run(data: &[u8]) {
     let Some(text) = text(data) else { return };
     provider_id(text);
     version(text);
     durations(text);
     if let Some(controller) = Controller::parse(text) {
-        note(controller.canonical_name());
         assert_eq!(Controller::parse(controller.canonical_name()), Some(controller));
     }
     match tags::cluster_of_key(text) {
@@ -33,7 +29,6 @@ pub fn target(data: &[u8]) {
         None => assert!(text.is_empty() || tags::cluster_of_key(&tags::cluster_key(text)) == Some(text)),
     }
     if let Ok(elements) = value::list(text) {
-        note(&format!("list {}", elements.len().min(4)));
         let written: Vec<String> = elements
             .iter()
             .map(|element| format!("\"{}\"", element.replace('"', "\"\"")))
@@ -45,12 +40,8 @@ pub fn target(data: &[u8]) {
 fn provider_id(text: &str) {
     match ProviderId::parse(text) {
         Err(error) => assert_eq!(error.text, text),
-        Ok(id @ ProviderId::Fargate(_)) => {
-            note("fargate");
-            assert_eq!(id.instance(), None);
-        }
+        Ok(id @ ProviderId::Fargate(_)) => assert_eq!(id.instance(), None),
         Ok(ProviderId::Instance(id)) => {
-            note("instance");
             assert_eq!(InstanceId::parse(id.as_str()).as_ref(), Some(&id));
             let again = ProviderId::parse(&id.provider_id("us-west-2a"));
             assert_eq!(again, Ok(ProviderId::Instance(id)), "{text:?}");
@@ -60,11 +51,9 @@ fn provider_id(text: &str) {
 
 fn version(text: &str) {
     if let Ok(version) = text.parse::<KubernetesVersion>() {
-        note(if version.patch.is_some() { "version" } else { "minor" });
         assert_eq!(version.to_string().parse(), Ok(version), "{text:?}");
     }
     if let Some(version) = KubernetesVersion::from_image(text) {
-        note("image");
         let again = KubernetesVersion::from_image(&format!("registry:5000/x:v{version}@sha256:0"));
         assert_eq!(again, Some(version), "{text:?}");
     }
@@ -74,7 +63,6 @@ fn durations(text: &str) {
     let read = value::duration(text);
     match &read {
         Ok(duration) => {
-            note("duration");
             let whole = Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
             if whole == *duration {
                 let written = value::go_duration(*duration);
@@ -85,11 +73,10 @@ fn durations(text: &str) {
                 );
             }
         }
-        Err(error) => note(&error.to_string()),
+        Err(error) => drop(error.to_string()),
     }
-    // Of the two readers the webhook's knows fewer units, and rounds where the manager's cuts.
+    // The webhook's parser knows fewer units, and rounds where the manager's truncates.
     if let (Ok(webhook), Ok(manager)) = (outrigger_webhook::duration::parse(text), read) {
-        note("both");
         let apart = webhook.abs_diff(manager).as_secs_f64();
         assert!(
             apart <= 1e-8 * (1.0 + manager.as_secs_f64()),
@@ -98,7 +85,7 @@ fn durations(text: &str) {
     }
 }
 
-const WORDS: &[&str] = &[
+pub const WORDS: &[&str] = &[
     "aws:///",
     "aws://",
     "us-west-2a/",
@@ -137,16 +124,6 @@ const WORDS: &[&str] = &[
     "00000000000000000000001s",
 ];
 
-/// One change of an input.
-#[must_use]
-pub fn mutate(random: &mut Random, data: &[u8], other: &[u8]) -> Vec<u8> {
-    if data.len() > 4096 {
-        return (*random.pick(WORDS)).as_bytes().to_vec();
-    }
-    mutate::text::mutate(random, data, other, WORDS)
-}
-
-/// One of each.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     [

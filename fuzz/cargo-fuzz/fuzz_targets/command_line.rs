@@ -1,0 +1,3 @@
+#![no_main]
+
+outrigger_cargo_fuzz::program!(command_line);

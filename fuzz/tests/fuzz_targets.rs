@@ -1,0 +1,89 @@
+//! Every target with its corpus, its seeds and random changes of them.
+//!
+//! `FUZZ_SEED` repeats a run; `FUZZ_SECONDS` makes each target run for so long (`make fuzz-quick`).
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail the test")]
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use outrigger_fuzz::quick::{self, Limit};
+use outrigger_fuzz::targets::admission;
+use outrigger_fuzz::{TARGETS, Target, find, repository};
+use outrigger_webhook::decide::kinds;
+
+fn variable(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok().filter(|value| !value.is_empty());
+    value.map(|value| value.parse().unwrap())
+}
+
+fn clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+fn fuzz(name: &str) {
+    let target = find(name).unwrap();
+    let limit =
+        variable("FUZZ_SECONDS").map_or(Limit::Inputs(200), |seconds| Limit::Time(Duration::from_secs(seconds)));
+    let inputs = quick::run(target, variable("FUZZ_SEED").unwrap_or_else(clock), limit);
+    eprintln!("{name}: {inputs} inputs");
+}
+
+macro_rules! fuzz_tests {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            fuzz(stringify!($name));
+        })*
+
+        #[test]
+        fn every_target_has_a_test_and_a_libfuzzer_program() {
+            let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
+            assert_eq!(names, [$(stringify!($name)),*]);
+            for name in names {
+                let program = repository().join(format!("fuzz/cargo-fuzz/fuzz_targets/{name}.rs"));
+                assert!(program.is_file(), "{}", program.display());
+            }
+        }
+    };
+}
+
+fuzz_tests!(admission command_line yaml_text cloud_config leader_migration pem short_text);
+
+#[test]
+fn every_kind_of_the_webhook_has_a_seed() {
+    let seeds = admission::seeds();
+    for kind in kinds() {
+        let named = format!("\"group\":\"{}\",\"kind\":\"{}\"", kind.group, kind.kind);
+        let has = |seed: &Vec<u8>| String::from_utf8_lossy(seed).contains(&named);
+        assert!(seeds.iter().any(has), "{named}");
+    }
+}
+
+/// Fails for a word that no seed has.
+const BROKEN: Target = Target {
+    name: "broken",
+    run: |input| assert!(!String::from_utf8_lossy(input).contains("zone"), "planted"),
+    seeds: || vec![b"a long text about nothing".to_vec()],
+    words: &["zone", "aws"],
+};
+
+#[test]
+#[should_panic(expected = "planted")]
+fn a_failing_input_is_found() {
+    quick::run(&BROKEN, 3, Limit::Inputs(400));
+}
+
+#[test]
+#[should_panic(expected = "of processor time")]
+fn a_slow_input_is_a_failure() {
+    const SLOW: Target = Target {
+        name: "slow",
+        run: |_| while std::hint::black_box(true) && !is_over() {},
+        ..BROKEN
+    };
+    fn is_over() -> bool {
+        thread_local!(static START: std::time::Instant = std::time::Instant::now());
+        START.with(|start| start.elapsed() > Duration::from_secs(60))
+            || quick::processor_time() > Duration::from_millis(2200)
+    }
+    quick::run(&SLOW, 3, Limit::Inputs(0));
+}
