@@ -32,10 +32,7 @@ pub enum IssueError {
     },
     /// A date that a certificate cannot hold.
     #[error("the validity ends or begins at {at}, which a certificate cannot hold; choose a shorter life")]
-    BadDate {
-        /// The date.
-        at: Timestamp,
-    },
+    BadDate { at: Timestamp },
     /// The library that encodes and signs refused.
     #[error("cannot {operation}")]
     Rcgen {

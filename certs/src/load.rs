@@ -41,39 +41,23 @@ pub struct Source {
 pub enum LoadError {
     /// A file is missing or cannot be read.
     #[error("cannot read {}; mount the certificate's Secret there, or check the file's permissions", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A file is far larger than any certificate.
     #[error("{} is larger than {MAX_FILE} bytes, so it is no certificate or key; check what is mounted there", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
+    TooLarge { path: PathBuf },
     /// A file has no PEM block of the kind that belongs in it, or a broken one.
     #[error("{} holds no readable PEM block {wanted} ({reason}); it must be PEM, and a key must not be encrypted", path.display())]
     NotPem {
-        /// The file.
         path: PathBuf,
         wanted: &'static str,
         reason: String,
     },
     /// A PEM block does not hold a certificate.
     #[error("{} holds a CERTIFICATE block that is no X.509 certificate ({reason}); issue it again", path.display())]
-    NotACertificate {
-        /// The file.
-        path: PathBuf,
-        reason: String,
-    },
+    NotACertificate { path: PathBuf, reason: String },
     /// The key is of a kind that cannot serve TLS.
     #[error("the private key in {} cannot be used; use ECDSA P-256, P-384, Ed25519, or RSA with 2048 bits or more", path.display())]
-    BadKey {
-        /// The file.
-        path: PathBuf,
-        source: rustls::Error,
-    },
+    BadKey { path: PathBuf, source: rustls::Error },
     /// Certificate and key are not a pair.
     #[error("the private key in {} does not belong to the certificate in {}; both must come from one issue", key.display(), certificate.display())]
     KeyMismatch {
@@ -85,7 +69,6 @@ pub enum LoadError {
     /// The certificate's life has not begun.
     #[error("the certificate in {} is valid from {not_before}, and it is {now}; check this machine's clock", path.display())]
     NotYetValid {
-        /// The file.
         path: PathBuf,
         /// When its life begins.
         not_before: Timestamp,
@@ -95,7 +78,6 @@ pub enum LoadError {
     /// The certificate's life is over.
     #[error("the certificate in {} expired at {not_after}, and it is {now}; renew it", path.display())]
     Expired {
-        /// The file.
         path: PathBuf,
         /// When its life ended.
         not_after: Timestamp,
@@ -105,7 +87,6 @@ pub enum LoadError {
     /// The certificate does not cover a name that clients use.
     #[error("the certificate in {} is not valid for {wanted:?}, only for {present:?}; issue it with that subject alternative name", path.display())]
     WrongName {
-        /// The file.
         path: PathBuf,
         /// The name that must be covered.
         wanted: String,

@@ -15,7 +15,6 @@ use tokio::sync::mpsc;
 use crate::api_write::write;
 use crate::node_cache::NodeView;
 
-/// A Node.
 #[must_use]
 pub fn about_node(node: &NodeView) -> About {
     About {

@@ -17,14 +17,12 @@ use crate::node_cache::NodeView;
 pub enum Part {
     /// Metadata and spec.
     Node,
-    /// Status.
     Status,
 }
 
 /// A write that was not done, or whose outcome is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// Not sent.
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
     /// The object is gone.

@@ -42,7 +42,6 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
     /// Where it was found.
@@ -51,7 +50,6 @@ pub struct Document {
     pub group: String,
     /// Version in the group.
     pub version: String,
-    /// Kind.
     pub kind: String,
     /// The whole object, unknown fields included.
     pub object: Value,

@@ -12,7 +12,6 @@ use crate::documents::{self, Document, Inputs, Origin, STDIN};
 pub const GROUP: &str = "outrigger.dev";
 /// Its version.
 pub const VERSION: &str = "v1alpha1";
-/// Its kind.
 pub const KIND: &str = "CloudProviderMigration";
 
 /// A migration and where it was found.

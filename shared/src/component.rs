@@ -107,9 +107,7 @@ pub enum Certainty {
 /// A container that runs, or seems to run, a component.
 #[derive(Clone, Copy, Debug)]
 pub struct Finding<'a> {
-    /// Which.
     pub component: Component,
-    /// How sure.
     pub certainty: Certainty,
     /// Position in `spec.containers`.
     pub index: usize,
@@ -329,7 +327,6 @@ pub enum Form {
     },
     /// No cloud provider: it runs none of them.
     NoProvider,
-    /// Unknown.
     Unreadable {
         /// The reason and the solution.
         reason: String,

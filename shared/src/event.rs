@@ -25,11 +25,9 @@ pub struct About {
     pub api_version: String,
     /// For example `Node`.
     pub kind: String,
-    /// Name.
     pub name: String,
     /// Namespace; none for cluster-scoped objects.
     pub namespace: Option<String>,
-    /// UID.
     pub uid: String,
 }
 

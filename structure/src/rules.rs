@@ -45,7 +45,6 @@ pub struct Exception {
     pub file: &'static str,
     /// What is excepted: the number of files of a cycle, or a path that is imported.
     pub what: &'static str,
-    /// Why.
     pub reason: &'static str,
 }
 

@@ -14,9 +14,7 @@ pub struct Source {
     pub path: PathBuf,
     /// The name of the package that it belongs to.
     pub package: String,
-    /// Its text.
     pub text: String,
-    /// Its items.
     pub items: Vec<Item>,
     /// Whether it is only built for tests.
     pub is_test: bool,
@@ -38,7 +36,6 @@ pub struct Module {
 /// All source files and modules.
 #[derive(Default)]
 pub struct Sources {
-    /// The files.
     pub files: Vec<Source>,
     /// The modules.
     pub modules: Vec<Module>,

@@ -75,7 +75,6 @@ pub struct Outcome {
     pub duration: Duration,
 }
 
-/// One call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Call {
     /// Number in order of arrival, from 0.
@@ -91,7 +90,6 @@ pub struct Call {
     pub service: Service,
     /// The API version.
     pub version: String,
-    /// The action.
     pub action: String,
     /// The parameters as sent.
     pub parameters: Parameters,

@@ -29,7 +29,6 @@ pub enum AwsError {
     /// moto refused a call of the harness.
     #[error("{action}: moto answers {status} {code}: {message}")]
     Refused {
-        /// The action.
         action: String,
         /// The HTTP status.
         status: u16,
@@ -41,7 +40,6 @@ pub enum AwsError {
     /// An answer lacks a field.
     #[error("{action}: no {field} in moto's answer")]
     Missing {
-        /// The action.
         action: String,
         /// The element that should be there.
         field: &'static str,

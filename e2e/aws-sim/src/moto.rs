@@ -61,7 +61,6 @@ impl Moto {
         })
     }
 
-    /// Its URL.
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -15,7 +15,6 @@ const INSTANCE_TYPE: &str = "t3.medium";
 /// A subnet of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subnet {
-    /// Its ID.
     pub id: String,
     /// Its availability zone's name.
     pub zone: String,
@@ -24,7 +23,6 @@ pub struct Subnet {
 /// An instance of the cluster: a Node's machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {
-    /// Its ID.
     pub id: String,
     /// Its private DNS name, which is the Node's name under the AWS providers.
     pub private_dns_name: String,
@@ -32,7 +30,6 @@ pub struct Instance {
     pub private_ip: String,
     /// Its availability zone's name.
     pub zone: String,
-    /// Its type.
     pub instance_type: String,
     /// Its public IPv4 address and DNS name, if it has them.
     pub public: Option<(String, String)>,

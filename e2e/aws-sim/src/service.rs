@@ -6,13 +6,11 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Service {
-    /// EC2.
     Ec2,
     /// Elastic Load Balancing, API version 2012-06-01: classic load balancers.
     Elb,
     /// Elastic Load Balancing, API version 2015-12-01: network and application load balancers.
     ElbV2,
-    /// STS.
     Sts,
     /// Any other, by the name in the credential's scope.
     Other(String),

@@ -16,7 +16,6 @@ pub struct XmlError {
     beginning: String,
 }
 
-/// An element.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Element {
     /// The name as written, prefix included.

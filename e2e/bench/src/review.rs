@@ -22,7 +22,6 @@ pub enum Object {
 }
 
 impl Object {
-    /// Every one.
     pub const ALL: [Self; 4] = [Self::Node, Self::Pod, Self::ControllerManager, Self::Big];
 
     /// Whether a right answer changes it.

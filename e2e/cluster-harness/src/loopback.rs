@@ -22,7 +22,6 @@ pub enum HttpError {
     /// Connection refused, reset, or the like.
     #[error("{url}: {reason}")]
     Transport {
-        /// The URL.
         url: String,
         /// What hyper said, with its causes.
         reason: String,

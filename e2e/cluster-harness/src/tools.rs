@@ -26,7 +26,6 @@ pub enum Tool {
     ControllerManager136,
     /// kubectl of the newest minor.
     Kubectl,
-    /// etcd 3.6.
     Etcd,
     /// kustomize 5.
     Kustomize,
@@ -76,7 +75,6 @@ pub enum ToolsError {
     /// The file that the environment names cannot be read.
     #[error("{TOOLS_FILE}={path} cannot be read: {source}; run `make tools`, or unset {TOOLS_FILE}")]
     File {
-        /// The file.
         path: String,
         /// What the operating system said.
         source: std::io::Error,
@@ -84,7 +82,6 @@ pub enum ToolsError {
     /// The script cannot be run at all.
     #[error("cannot run {script}: {source}")]
     Script {
-        /// The script.
         script: String,
         /// What the operating system said.
         source: std::io::Error,
@@ -102,7 +99,6 @@ pub enum ToolsError {
     Missing {
         /// The tool's key.
         key: &'static str,
-        /// Its family.
         family: &'static str,
     },
 }

@@ -53,7 +53,6 @@ pub struct Config {
 pub struct NodeInput {
     /// Name, unique among all cases of a folder.
     pub name: String,
-    /// Labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Annotations.
@@ -79,16 +78,12 @@ impl NodeInput {
     }
 }
 
-/// A taint.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Taint {
-    /// Key.
     pub key: String,
-    /// Value.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub value: String,
-    /// Effect.
     pub effect: String,
 }
 
@@ -110,7 +105,6 @@ pub struct Event {
     /// `Normal` or `Warning`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Reason.
     pub reason: String,
     /// The component that reports it.
     pub component: String,
@@ -128,7 +122,6 @@ pub struct Outcome {
     /// `spec.providerID`.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
-    /// Labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Annotations.
@@ -153,7 +146,6 @@ pub struct Difference {
     pub field: String,
     /// What our manager gives in this field.
     pub ours: Value,
-    /// Why.
     pub why: String,
     /// The topic of the row in `docs/parity.md` that says so.
     pub parity: String,
@@ -166,7 +158,6 @@ pub struct Group {
     pub config: Config,
     /// How AWS fails.
     pub faults: Vec<Fault>,
-    /// The cases.
     pub cases: Vec<Case>,
 }
 

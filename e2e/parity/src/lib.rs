@@ -26,9 +26,7 @@ pub use subject::Subject;
 /// What the cases of a folder are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Nodes.
     Nodes,
-    /// Services.
     Services,
 }
 

@@ -18,7 +18,6 @@ use super::case::{Config, Group};
 pub enum Subject {
     /// aws-cloud-controller-manager v1.37.0.
     Incumbent,
-    /// Ours.
     Ours,
 }
 

@@ -43,11 +43,9 @@ pub struct Alone {
     pub client: Client,
     /// For kubelets that play.
     pub cluster: kube::Config,
-    /// Before AWS.
     pub proxy: Proxy,
     /// The account's resources.
     pub world: SeededAccount,
-    /// AWS.
     pub moto: Moto,
     kubeconfig: PathBuf,
     _api: ApiServer,

@@ -23,13 +23,10 @@ pub struct Told {
     pub service: String,
     /// Whether it is a Warning.
     pub warning: bool,
-    /// Why.
     pub reason: String,
-    /// For people.
     pub message: String,
     /// When first; in whole seconds, as the API keeps it.
     pub at: Timestamp,
-    /// How often.
     pub count: i32,
 }
 

@@ -93,7 +93,6 @@ pub struct Stage {
     pub binaries: Binaries,
     /// The simulated account.
     pub world: SeededAccount,
-    /// Its server.
     pub moto: Moto,
     /// What stands before it and records.
     pub proxy: Arc<Proxy>,

@@ -25,7 +25,6 @@ impl Progress {
         }
     }
 
-    /// No output.
     #[must_use]
     pub fn quiet() -> Self {
         Self {
@@ -45,7 +44,6 @@ impl Progress {
         self.line(&format!("\n{on}== {text}{off}"));
     }
 
-    /// A fact.
     pub fn say(&self, text: &str) {
         self.line(&format!("[{:6.1} s] {text}", self.start.elapsed().as_secs_f64()));
     }

@@ -93,7 +93,6 @@ impl Bench {
         &self.webhook
     }
 
-    /// SIGKILL.
     pub async fn kill_webhook(&self) -> Result<()> {
         self.webhook.kill_now().await?;
         Ok(())

@@ -97,7 +97,6 @@ impl Workload {
         })
     }
 
-    /// As a Pod.
     pub fn pod(&self) -> Value {
         json!({
             "apiVersion": "v1", "kind": "Pod",

@@ -13,13 +13,11 @@ const RANGE: &str = "198.51.100.0/24";
 pub enum Edit {
     /// Creates the Service.
     Create(Value),
-    /// Deletes it.
     Delete,
     /// Changes it by a merge patch.
     Patch(Value),
     /// The Node of the spare instance joins.
     Join,
-    /// It leaves.
     Leave,
 }
 

@@ -62,7 +62,6 @@ struct Leg<'a> {
 pub struct Tally {
     /// Writes of undisturbed changes.
     pub writes: usize,
-    /// Kills.
     pub kills: usize,
 }
 

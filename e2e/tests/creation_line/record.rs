@@ -37,7 +37,6 @@ impl Kind {
 /// A Service that was made.
 #[derive(Debug)]
 pub struct New {
-    /// Its name.
     pub service: String,
     /// Its load balancer's kind.
     pub kind: Kind,

@@ -21,7 +21,6 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Does it.
     pub async fn happen(&self, alone: &Alone) {
         let done = alone
             .proxy

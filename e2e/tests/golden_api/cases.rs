@@ -13,7 +13,6 @@ use crate::objects::UNDO;
 /// A case of `webhook/tests/golden`.
 #[derive(Clone)]
 pub struct Case {
-    /// KIND/CASE.
     pub name: String,
     pub input: InputFile,
     pub expected: Expected,

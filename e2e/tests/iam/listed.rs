@@ -5,16 +5,13 @@ use std::path::Path;
 /// Marks around the table.
 const MARKS: (&str, &str) = ("<!-- differences: begin -->", "<!-- differences: end -->");
 
-/// One row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// A role.
     pub role: String,
     /// `service`, `node` or `route`.
     pub kind: String,
     /// Names of cases; or `*` and the name of a field, in which all cases may differ.
     pub cases: Vec<String>,
-    /// The reason.
     pub why: String,
 }
 
@@ -28,7 +25,6 @@ impl Row {
     }
 }
 
-/// All rows.
 pub struct Listed(Vec<Row>);
 
 impl Listed {
@@ -46,7 +42,6 @@ impl Listed {
         Self(lines.map(row).collect())
     }
 
-    /// All rows.
     pub fn rows(&self) -> &[Row] {
         &self.0
     }

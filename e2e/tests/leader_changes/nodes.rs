@@ -99,7 +99,6 @@ impl Played {
         self.nodes.create(&PostParams::default(), &node).await.expect("created");
     }
 
-    /// It leaves.
     pub async fn leave(&self) {
         self.nodes
             .delete(self.name(), &DeleteParams::default())

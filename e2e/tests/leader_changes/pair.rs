@@ -58,7 +58,6 @@ impl Pair {
         self.leader.name()
     }
 
-    /// Both run.
     pub fn alive(&self) {
         self.leader.alive().expect("the leader runs");
         self.standby.alive().expect("the other runs");

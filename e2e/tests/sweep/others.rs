@@ -10,7 +10,6 @@ pub const GONE: &str = "default/gone-long-ago";
 
 /// The load balancer of a cluster with the same ID that was created by v1.37.0 and has a target.
 pub struct Used {
-    /// Its name.
     pub name: String,
     /// Its target, an instance that is not a Node here.
     pub instance: String,

@@ -18,9 +18,7 @@ const IN_FLIGHT: SignedDuration = SignedDuration::from_secs(1);
 pub struct Actor {
     /// Names of the processes that it may be; one where it is known.
     pub names: BTreeSet<String>,
-    /// What it is.
     pub component: String,
-    /// Its side.
     pub side: Side,
 }
 

@@ -16,7 +16,6 @@ use outrigger_cluster_harness::leases::Lease;
 pub struct HandOver {
     /// Who had the controllers before.
     pub from: Actor,
-    /// Who took M.
     pub to: Actor,
     /// When the old process ended, or released M, whichever came first; `None` when it did neither.
     pub ended: Option<Timestamp>,

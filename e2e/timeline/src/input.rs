@@ -84,9 +84,7 @@ pub struct Marker {
 /// The load balancers that AWS had at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// When.
     pub at: Timestamp,
-    /// By name.
     pub load_balancers: BTreeMap<String, LoadBalancer>,
 }
 

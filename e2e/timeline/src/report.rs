@@ -44,7 +44,6 @@ pub struct Report {
 pub struct ControllerTimeline {
     /// The controller.
     pub controller: Controller,
-    /// By start.
     pub intervals: Vec<Interval>,
     /// Times with two owners, whoever is at fault.
     pub overlaps: Vec<Overlap>,

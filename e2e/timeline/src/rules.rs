@@ -51,7 +51,6 @@ pub struct Component {
     pub name: String,
     /// The program in its user agent, up to the version.
     pub program: String,
-    /// Its side.
     pub side: Side,
     /// Its main lease.
     pub main_lease: Lease,

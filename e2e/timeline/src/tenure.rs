@@ -17,7 +17,6 @@ const DEFAULT_DURATION: Duration = Duration::from_secs(15);
 /// One holder's time with one lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenure {
-    /// The lease.
     pub lease: Lease,
     /// `holderIdentity`.
     pub holder: String,

@@ -24,7 +24,6 @@ const APP_NAME: &str = "outrigger-manager";
 /// One client per AWS service.
 #[derive(Clone)]
 pub struct Clients {
-    /// EC2.
     pub ec2: Arc<dyn Ec2>,
     /// Classic load balancers.
     pub elb: Arc<dyn Elb>,

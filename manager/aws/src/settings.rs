@@ -41,7 +41,6 @@ pub struct EndpointOverride {
 /// A setting with which no client can be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// No region.
     #[error("no AWS region: set --region, or Region (or Zone) in section [Global] of the cloud config")]
     NoRegion,
     /// The role's ARN cannot be read.

@@ -41,7 +41,6 @@ pub enum LeaseError {
 pub trait Leases: Send {
     /// Reads the Lease; `None` when there is none.
     fn get(&self) -> impl Future<Output = Result<Option<DynamicObject>, LeaseError>> + Send;
-    /// Creates it.
     fn create(&self, lease: DynamicObject) -> impl Future<Output = Result<DynamicObject, LeaseError>> + Send;
     /// Replaces it; the object carries the resourceVersion that it was read at.
     fn replace(&self, lease: DynamicObject) -> impl Future<Output = Result<DynamicObject, LeaseError>> + Send;

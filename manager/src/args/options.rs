@@ -28,15 +28,12 @@ pub struct Options {
     pub services: Services,
     /// Route controller and node IPAM.
     pub routes: Routes,
-    /// Node IPAM.
     pub node_ipam: NodeIpam,
     /// Tagging controller.
     pub tagging: Tagging,
-    /// HTTPS.
     pub serving: Serving,
     /// Who may read what over HTTPS.
     pub authentication: Authentication,
-    /// Logs.
     pub logs: Logs,
     /// `--profiling`: whether `/debug` is served.
     pub profiling: bool,
@@ -104,17 +101,14 @@ pub struct General {
     pub cluster_name: String,
     /// `--cluster-id`.
     pub cluster_id: Option<String>,
-    /// `--region`.
     pub region: Option<String>,
     /// `--aws-api-budget-share`.
     pub aws_api_share: Share,
-    /// `--vpc-id`.
     pub vpc_id: Option<String>,
     /// `--controllers`.
     pub controllers: Selection,
     /// `--kubeconfig`.
     pub kubeconfig: Option<PathBuf>,
-    /// `--master`.
     pub master: Option<String>,
     /// `--feature-gates`.
     pub feature_gates: BTreeMap<String, bool>,
@@ -253,7 +247,6 @@ impl Routes {
 /// Tagging controller.
 #[derive(Debug, Clone)]
 pub struct Tagging {
-    /// `--tags`.
     pub tags: BTreeMap<String, String>,
     /// `--resources`.
     pub resources: Vec<String>,
@@ -269,7 +262,6 @@ pub struct Tagging {
     pub resync_period: Option<Duration>,
 }
 
-/// HTTPS.
 #[derive(Debug, Clone)]
 pub struct Serving {
     /// `--bind-address`.
@@ -347,10 +339,8 @@ pub struct RequestHeader {
     pub username_headers: Vec<String>,
 }
 
-/// Logs.
 #[derive(Debug, Clone, Copy)]
 pub struct Logs {
-    /// `--v`.
     pub verbosity: u32,
     /// `--logging-format=json`.
     pub json: bool,

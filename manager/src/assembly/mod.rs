@@ -40,7 +40,6 @@ pub fn identity() -> String {
 /// The controllers that start and stop together.
 #[derive(Debug, Clone)]
 pub struct Set {
-    /// Which.
     pub controllers: Vec<Controller>,
 }
 

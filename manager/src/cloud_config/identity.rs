@@ -62,7 +62,6 @@ pub struct ClusterId {
 /// A value and where it stands, for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given {
-    /// The value.
     pub value: String,
     /// A flag, a key or a variable.
     pub source: &'static str,

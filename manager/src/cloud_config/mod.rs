@@ -24,11 +24,8 @@ use syntax::Place;
 pub struct CloudConfig {
     /// `Zone`: only used to derive the region, and wins over `Region`.
     pub zone: Option<String>,
-    /// `Region`.
     pub region: Option<String>,
-    /// `VPC`.
     pub vpc: Option<String>,
-    /// `SubnetID`.
     pub subnet_id: Option<String>,
     /// `RouteTableID`.
     pub route_table_id: Option<String>,
@@ -77,9 +74,7 @@ pub enum HealthProbeMode {
 /// A family of IP addresses on Node objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IpFamily {
-    /// IPv4.
     V4,
-    /// IPv6.
     V6,
 }
 
@@ -91,7 +86,6 @@ pub enum CloudConfigError {
     Unreadable {
         /// Path as given.
         path: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },

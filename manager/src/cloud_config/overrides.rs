@@ -19,7 +19,6 @@ const KEYS: [&str; 6] = [
 /// An AWS API that an override can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AwsService {
-    /// EC2.
     Ec2,
     /// Elastic Load Balancing, classic.
     Elb,
@@ -65,7 +64,6 @@ pub struct ServiceOverride {
     pub service: String,
     /// `Region`, trimmed.
     pub region: String,
-    /// `URL`.
     pub url: String,
     /// `SigningRegion`.
     pub signing_region: String,

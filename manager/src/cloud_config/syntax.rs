@@ -7,7 +7,6 @@
 /// A place in the file; both count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Line.
     pub line: usize,
     /// Column, in characters.
     pub column: usize,
@@ -35,7 +34,6 @@ pub struct Entry {
 /// The file cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyntaxError {
-    /// Where.
     pub place: Place,
     /// What is wrong and what was expected.
     pub message: String,

@@ -32,7 +32,6 @@ pub struct Cloud {
     pub region: String,
     /// The cluster's ID in AWS tags.
     pub cluster: ClusterId,
-    /// Its VPC.
     pub vpc_id: String,
     /// A subnet for load balancers where tags name none: the file's, or the own instance's where that gave the VPC.
     pub subnet_id: Option<String>,

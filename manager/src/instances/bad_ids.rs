@@ -19,7 +19,6 @@ pub(super) struct BadIds {
     pub why: Problem,
     /// The IDs in EC2's message, if any.
     pub named: Vec<InstanceId>,
-    /// All others.
     pub rest: Vec<InstanceId>,
 }
 

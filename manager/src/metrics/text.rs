@@ -16,7 +16,6 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 pub struct BareCounter(Counter);
 
 impl BareCounter {
-    /// Counts one.
     pub fn inc(&self) {
         self.0.inc();
     }

@@ -122,7 +122,6 @@ impl NodeCache {
         lock(&self.inner.index).snapshot()
     }
 
-    /// One Node.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<Arc<NodeView>> {
         lock(&self.inner.index).node(name)

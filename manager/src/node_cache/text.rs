@@ -16,7 +16,6 @@ use serde::{Serialize, Serializer};
 pub struct Text(Arc<str>);
 
 impl Text {
-    /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -8,7 +8,6 @@ use super::labels::{Annotations, Labels};
 use super::managed_fields;
 use super::text::{Text, Texts};
 
-/// A Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct NodeView {
     /// The part of its metadata that is read.
@@ -87,15 +86,11 @@ fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(deserial
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A taint.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Taint {
-    /// Key.
     pub key: Text,
-    /// Value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Text>,
-    /// Effect.
     #[serde(default)]
     pub effect: Text,
 }
@@ -116,7 +111,6 @@ pub struct Condition {
 /// An address of a Node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub struct Address {
-    /// Its type.
     #[serde(rename = "type")]
     pub kind: AddressType,
     /// The address.
@@ -127,7 +121,6 @@ pub struct Address {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(from = "String", into = "String")]
 pub enum AddressType {
-    /// `Hostname`.
     Hostname,
     /// `InternalIP`.
     InternalIp,
@@ -137,7 +130,6 @@ pub enum AddressType {
     InternalDns,
     /// `ExternalDNS`.
     ExternalDns,
-    /// Any other.
     Other(String),
 }
 

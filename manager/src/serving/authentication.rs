@@ -46,7 +46,6 @@ pub(super) struct Proxies {
 pub(super) enum Said {
     /// This user calls.
     User(User),
-    /// Nothing.
     Nothing,
     /// The certificate is not one of those that count here.
     Untrusted,

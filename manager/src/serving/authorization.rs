@@ -31,11 +31,9 @@ const MASTERS: &str = "system:masters";
 /// What a caller gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The answer.
     Allowed,
     /// 401: the token is no good.
     Unauthenticated,
-    /// 403.
     Forbidden,
     /// 500: the API server could not be asked.
     Unknown,

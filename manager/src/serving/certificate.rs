@@ -26,16 +26,13 @@ pub enum CertificateError {
     /// A file cannot be read.
     #[error("cannot read {path} (--tls-cert-file, --tls-private-key-file, --cert-dir, --tls-sni-cert-key)")]
     Unreadable {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
     /// A file holds no certificate or no key.
     #[error("{path} holds no usable PEM {wanted}: {reason}")]
     NotPem {
-        /// The file.
         path: PathBuf,
         /// What it should hold.
         wanted: &'static str,

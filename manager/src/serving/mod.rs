@@ -48,7 +48,6 @@ pub enum ServingError {
     Bind {
         /// The address.
         address: SocketAddr,
-        /// Why.
         #[source]
         source: std::io::Error,
     },

@@ -27,7 +27,6 @@ const PATHS: &str = "404 not found; served are /healthz, /livez, /readyz (each a
 
 /// What is served.
 pub struct Surface {
-    /// The checks.
     pub health: Health,
     /// The metrics.
     pub metrics: Metrics,

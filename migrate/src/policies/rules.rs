@@ -30,14 +30,11 @@ pub(super) struct Tags {
 /// A kind, by its row in the webhook's table, and its rule.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
-    /// API group.
     pub group: &'static str,
-    /// Kind.
     pub kind: &'static str,
     pub rule: Rule,
 }
 
-/// Every row.
 pub(super) const ROWS: &[Row] = &[
     Row {
         group: "",

@@ -11,10 +11,7 @@ pub enum Unreadable {
     ShellScript,
     /// `tini --` and the like, with no program behind.
     #[error("{starter:?} only starts other programs, and none follows; write the component's program behind it")]
-    NoProgram {
-        /// As written.
-        starter: String,
-    },
+    NoProgram { starter: String },
     /// Kubermatic's prober starts the real command from a JSON text, and this one is not as it should be.
     #[error("its command is wrapped in JSON (http-prober -command) that {problem}")]
     WrappedJson {
@@ -33,10 +30,7 @@ pub enum Unreadable {
     },
     /// The kubelet expands a token that may be any flag.
     #[error("{token:?} may be any flag, which is only known when the container starts; write the flag itself")]
-    Hidden {
-        /// As written.
-        token: String,
-    },
+    Hidden { token: String },
     /// A file that is not part of the object may name any flag.
     #[error(
         "look at its running process (ps -ef on its node): --{flag} names a file with flags that cannot be read here; write --cloud-provider itself"
@@ -61,10 +55,7 @@ pub enum Unreadable {
     },
     /// A name and value apart, with a name that no flag can have.
     #[error("{name:?} is no name of a flag; correct the object")]
-    NotAName {
-        /// As written.
-        name: String,
-    },
+    NotAName { name: String },
     /// A boolean flag with a value that is no boolean.
     #[error("--{flag}={value} is no boolean; write true or false")]
     NotABoolean {

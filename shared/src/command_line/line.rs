@@ -60,7 +60,6 @@ impl List {
 /// One change of one list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edit {
-    /// Which list.
     pub list: List,
     /// Index of the first changed token, counted when the edit was made.
     pub index: usize,

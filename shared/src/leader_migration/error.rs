@@ -9,12 +9,7 @@ use crate::controller::Controller;
 pub enum ConfigError {
     /// The file is missing or not readable.
     #[error("cannot read leader migration configuration from {path:?}; correct --leader-migration-config")]
-    Unreadable {
-        /// The file.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
+    Unreadable { path: String, source: io::Error },
     /// The text has faults.
     #[error("failed to parse leader migration configuration {source_name:?}:{}", lines(.problems))]
     Invalid {
@@ -55,7 +50,6 @@ fn lines(problems: &[Problem]) -> String {
     problems.iter().map(|problem| format!("\n  - {problem}")).collect()
 }
 
-/// One fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// Neither YAML nor JSON, or a key that is there twice.
@@ -83,25 +77,17 @@ pub enum Problem {
     },
     /// A field that the type does not have.
     #[error("unknown field {field}; remove it or correct its spelling")]
-    UnknownField {
-        /// Its path.
-        field: String,
-    },
+    UnknownField { field: String },
     /// A value of another type.
     #[error("{field} is {found}, expected {expected}")]
     Type {
-        /// Its path.
         field: String,
         expected: &'static str,
         found: &'static str,
     },
     /// A missing or empty value.
     #[error("{field}: required value is missing or empty; {fix}")]
-    Required {
-        /// Its path.
-        field: String,
-        fix: &'static str,
-    },
+    Required { field: String, fix: &'static str },
     /// A lock that would not exclude anybody.
     #[error("resourceLock: invalid value {value:?}; the only lock is \"leases\" (endpoints locks are gone since 1.24)")]
     ResourceLock { value: String },
@@ -117,7 +103,6 @@ pub enum Warning {
     UnknownController {
         /// Position in `controllerLeaders`.
         index: usize,
-        /// The name.
         name: String,
     },
     /// A component that is neither party, so neither of them runs the controller.
@@ -128,10 +113,7 @@ pub enum Warning {
         component: String,
     },
     /// A shared controller without an entry.
-    Omitted {
-        /// Which.
-        controller: Controller,
-    },
+    Omitted { controller: Controller },
 }
 
 impl fmt::Display for Warning {

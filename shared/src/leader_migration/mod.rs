@@ -63,7 +63,6 @@ pub enum Placement {
     Migrated,
     /// Under the process's own main lease.
     Main,
-    /// Not at all.
     NotHere,
 }
 

@@ -35,7 +35,6 @@ pub struct Candidate<'a> {
 pub enum Selected {
     /// It does not.
     No,
-    /// It does.
     Yes,
     /// It depends on labels of the namespace that are not known.
     Unknown,

@@ -101,7 +101,6 @@ pub struct ControllerStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeCounts {
-    /// All Nodes.
     #[serde(default)]
     pub total: u32,
     /// Nodes that still have the uninitialized taint.

@@ -75,7 +75,6 @@ impl Change {
         }
     }
 
-    /// Why.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {

@@ -18,7 +18,6 @@ const OLDEST: KubernetesVersion = KubernetesVersion::v1(20);
 pub(super) enum Provider {
     /// The in-tree provider.
     Aws,
-    /// `external`.
     External,
     /// None: no cloud controller runs.
     None,

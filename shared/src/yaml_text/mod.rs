@@ -28,7 +28,6 @@ pub const MAX_DEPTH: usize = 64;
 /// Why a text is not edited.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// No YAML.
     #[error("the text is no YAML ({0}); correct it")]
     Syntax(String),
     /// Beyond any real one.

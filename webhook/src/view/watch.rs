@@ -33,7 +33,6 @@ pub trait Index<K>: Send + Sync + 'static {
 /// One watch and its index.
 pub struct WatchTask<K, I> {
     pub api: Api<K>,
-    /// Selectors.
     pub config: Config,
     pub index: Arc<I>,
     /// Name in metrics and logs.

@@ -44,7 +44,6 @@ pub(super) enum Expectation {
     Lacks(&'static str),
 }
 
-/// One review.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
     /// The file; `#1` names its second object.

@@ -29,7 +29,6 @@ const PRINCIPAL: &str = "arn:aws:sts::123456789012:assumed-role/cloud-controller
 pub struct Denial {
     /// HTTP status.
     pub status: u16,
-    /// Error code.
     pub code: &'static str,
     /// Error message.
     pub message: String,

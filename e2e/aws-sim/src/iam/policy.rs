@@ -30,7 +30,6 @@ pub enum PolicyError {
     /// A key whose value no call here can provide.
     #[error("condition key {0:?} is not supported")]
     Key(String),
-    /// `${…}`.
     #[error("policy variable in {0:?}: variables are not supported")]
     Variable(String),
 }

@@ -44,7 +44,6 @@ pub(super) enum Resource {
 /// Where the tags of a resource are found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TagsOf {
-    /// EC2, by ID.
     Ec2(String),
     /// A classic load balancer, by name.
     Classic(String),

@@ -12,7 +12,6 @@ use super::Policy;
 pub struct Role {
     /// Its name in `docs/iam.md`.
     pub name: &'static str,
-    /// Its policy.
     pub policy: Arc<Policy>,
     /// The cluster's resources carry the tag `KubernetesCluster` besides, and the manager knows so.
     pub legacy_tags: bool,

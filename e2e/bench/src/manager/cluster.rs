@@ -24,7 +24,6 @@ pub struct Cluster {
     pub admin: Client,
     /// How a candidate reaches it.
     pub kubeconfig: PathBuf,
-    /// Its folder.
     pub folder: PathBuf,
     _server: ApiServer,
     _etcd: Etcd,

@@ -136,58 +136,45 @@ fn conditions(now: Timestamp, ready: &str) -> Value {
 pub struct Seen {
     /// Its metadata.
     pub metadata: SeenMetadata,
-    /// Its spec.
     #[serde(default)]
     pub spec: SeenSpec,
-    /// Its status.
     #[serde(default)]
     pub status: SeenStatus,
 }
 
-/// Metadata.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct SeenMetadata {
-    /// The name.
     #[serde(default)]
     pub name: String,
     /// For the watch.
     #[serde(rename = "resourceVersion", default)]
     pub resource_version: String,
-    /// Labels.
     #[serde(default)]
     pub labels: std::collections::BTreeMap<String, String>,
 }
 
-/// Spec.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct SeenSpec {
     /// Provider ID.
     #[serde(rename = "providerID", default)]
     pub provider_id: String,
-    /// Taints.
     #[serde(default)]
     pub taints: Vec<SeenTaint>,
 }
 
-/// A taint.
 #[derive(Debug, Clone, Deserialize)]
 pub struct SeenTaint {
-    /// Its key.
     pub key: String,
 }
 
-/// Status.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct SeenStatus {
-    /// Addresses.
     #[serde(default)]
     pub addresses: Vec<SeenAddress>,
 }
 
-/// An address.
 #[derive(Debug, Clone, Deserialize)]
 pub struct SeenAddress {
-    /// Its type.
     #[serde(rename = "type")]
     pub kind: String,
     /// The address.

@@ -35,7 +35,6 @@ impl AwsCalls {
 pub enum Who {
     /// The bare loop.
     Baseline,
-    /// A manager.
     Manager(Candidate),
 }
 
@@ -53,7 +52,6 @@ impl Who {
 /// What one piece of work took: a cold start, or Nodes that go.
 #[derive(Debug, Clone)]
 pub struct Work {
-    /// Who did it.
     pub who: Who,
     /// How many Nodes it was about.
     pub nodes: usize,
@@ -76,7 +74,6 @@ pub struct Work {
 /// Two minutes of nothing but heartbeats.
 #[derive(Debug, Clone)]
 pub struct Steady {
-    /// Who.
     pub candidate: Candidate,
     /// How many Nodes.
     pub nodes: usize,

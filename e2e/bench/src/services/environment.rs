@@ -52,7 +52,6 @@ pub struct Asked {
     pub by_action: std::collections::BTreeMap<String, usize>,
     /// Calls that change something.
     pub writes: usize,
-    /// All others.
     pub reads: usize,
     /// Calls that AWS refused for their rate.
     pub throttled: usize,

@@ -9,7 +9,6 @@ use crate::usage::Usage;
 /// What one look at a Service costs at which nothing is to be done.
 #[derive(Debug, Clone)]
 pub struct Unchanged {
-    /// Who.
     pub candidate: Candidate,
     /// Its load balancer.
     pub kind: Kind,
@@ -22,7 +21,6 @@ pub struct Unchanged {
 /// A start with load balancers in place.
 #[derive(Debug, Clone)]
 pub struct Restart {
-    /// Who.
     pub candidate: Candidate,
     /// Services with a classic load balancer.
     pub classic: usize,
@@ -39,9 +37,7 @@ pub struct Restart {
 /// Many new Services at once.
 #[derive(Debug, Clone)]
 pub struct Burst {
-    /// Who.
     pub candidate: Candidate,
-    /// How many.
     pub services: usize,
     /// Until the last had its address.
     pub last: Duration,
@@ -54,7 +50,6 @@ pub struct Burst {
 pub struct Results {
     /// Looks without effect.
     pub unchanged: Vec<Unchanged>,
-    /// Restarts.
     pub restarts: Vec<Restart>,
     /// New Services.
     pub bursts: Vec<Burst>,

@@ -58,7 +58,6 @@ impl Extent {
     }
 }
 
-/// One run.
 pub struct Bench<'a, P: Fn(&str)> {
     /// Where the real components are.
     pub tools: &'a Tools,

@@ -19,7 +19,6 @@ pub struct AuditEvent {
     /// Path and query.
     #[serde(rename = "requestURI", default)]
     pub request_uri: String,
-    /// Who asked.
     #[serde(default)]
     pub user: User,
     /// On whose behalf, when the caller impersonates.

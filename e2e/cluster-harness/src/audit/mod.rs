@@ -19,7 +19,6 @@ pub enum AuditError {
     /// The file is there but cannot be read.
     #[error("audit log {path}: {source}; check --audit-log-path and the file's permissions")]
     Read {
-        /// The file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -27,7 +26,6 @@ pub enum AuditError {
     /// A complete line is no audit event.
     #[error("audit log {path}, line {line}: no audit event ({source}); is --audit-log-format=json set?")]
     Parse {
-        /// The file.
         path: PathBuf,
         /// Counted from 1.
         line: u64,
@@ -39,7 +37,6 @@ pub enum AuditError {
         "audit log {path} shrank from {read} to {length} bytes; rotation is not supported: set --audit-log-maxsize=0"
     )]
     Shrank {
-        /// The file.
         path: PathBuf,
         /// Bytes read before.
         read: u64,

@@ -20,7 +20,6 @@ pub enum ClusterError {
     /// A file of the run cannot be written or read.
     #[error("{path}: {source}")]
     File {
-        /// The file.
         path: PathBuf,
         /// What the operating system said.
         source: std::io::Error,

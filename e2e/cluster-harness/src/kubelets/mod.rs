@@ -38,17 +38,13 @@ pub enum KubeletError {
     /// The kubeconfig is not usable.
     #[error("kubeconfig {path}: {source}")]
     Kubeconfig {
-        /// The file.
         path: PathBuf,
         /// What is wrong.
         source: kube::config::KubeconfigError,
     },
     /// A name that cannot stand in a header.
     #[error("{value:?} is no valid user name or user agent: use printable ASCII")]
-    Header {
-        /// The name.
-        value: String,
-    },
+    Header { value: String },
     /// The kubelets' rights were not granted.
     #[error("ClusterRoleBinding harness:nodes: {source}; the cluster's configuration must be an administrator's")]
     Access {
@@ -58,7 +54,6 @@ pub enum KubeletError {
     /// The Node was refused.
     #[error("Node {node} could not be registered: {source}")]
     Register {
-        /// The Node.
         node: String,
         /// What the API server said.
         source: Box<kube::Error>,

@@ -21,7 +21,6 @@ pub struct Instance {
     pub zone: String,
     /// The zone's region, `eu-west-1`.
     pub region: String,
-    /// `m5.large`.
     pub instance_type: String,
     /// Its first private address.
     pub private_ip: String,

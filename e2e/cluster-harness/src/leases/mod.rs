@@ -26,7 +26,6 @@ pub struct LeaseName {
     pub lease: Lease,
     /// Its namespace, `kube-system` unless `--leader-elect-resource-namespace` says otherwise.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Default)]
 pub struct ImageTable(Vec<Image>);
 
-/// One image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// The image's name: without a tag it stands for every tag and digest, with one for that alone.

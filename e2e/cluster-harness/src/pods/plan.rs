@@ -17,7 +17,6 @@ pub struct ContainerPlan {
     pub container: String,
     /// What runs, by the image table.
     pub component: String,
-    /// The binary.
     pub program: PathBuf,
     /// Command and arguments as stored, references resolved; the first word is what the container calls the program.
     pub argv: Vec<String>,

@@ -20,7 +20,6 @@ pub struct ProcessSpan {
     pub pod: String,
     /// The Pod's UID; empty for a process that is no Pod's.
     pub uid: String,
-    /// Process ID.
     pub pid: u32,
     /// The binary that ran.
     pub program: PathBuf,

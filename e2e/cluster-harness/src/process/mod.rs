@@ -85,7 +85,6 @@ pub enum ProcessError {
         name: String,
         /// Its process id, which is also its group's.
         pid: i32,
-        /// The signal.
         signal: &'static str,
         /// What the operating system said.
         source: Errno,

@@ -24,7 +24,6 @@ pub const ZONES: [(&str, &str, &str); 4] = [
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Account {
-    /// Instances.
     #[serde(default)]
     pub instances: Vec<Instance>,
     /// Network nodes of instances that have a topology, outermost first, by instance ID.
@@ -51,7 +50,6 @@ impl Account {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Instance {
-    /// ID.
     pub instance_id: String,
     /// Name of the state.
     #[serde(default = "running")]
@@ -66,13 +64,11 @@ pub struct Instance {
     /// Public DNS name.
     #[serde(default)]
     pub public_dns_name: String,
-    /// Type.
     #[serde(default = "m5_large")]
     pub instance_type: Option<String>,
     /// Zone of its placement.
     #[serde(default = "first_zone")]
     pub availability_zone: Option<String>,
-    /// VPC.
     #[serde(default = "cluster_vpc")]
     pub vpc_id: String,
     /// Tags; left out: the cluster's.
@@ -86,7 +82,6 @@ pub struct Instance {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct AttachedInterface {
-    /// Status.
     #[serde(default = "in_use")]
     pub status: String,
     /// Index of the device; `null`: no attachment at all.
@@ -104,7 +99,6 @@ pub struct AttachedInterface {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct NetworkInterface {
-    /// ID.
     pub network_interface_id: String,
     /// Primary private address.
     pub private_ip_address: String,
@@ -114,10 +108,8 @@ pub struct NetworkInterface {
     /// IPv6 addresses.
     #[serde(default)]
     pub ipv6_addresses: Vec<String>,
-    /// Zone.
     #[serde(default = "first_zone")]
     pub availability_zone: Option<String>,
-    /// VPC.
     #[serde(default = "cluster_vpc")]
     pub vpc_id: String,
     /// Status of the attachment.

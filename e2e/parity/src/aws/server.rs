@@ -56,7 +56,6 @@ impl ScriptedEc2 {
         Ok(Self { url, shared, server })
     }
 
-    /// Its URL.
     pub fn url(&self) -> &str {
         &self.url
     }

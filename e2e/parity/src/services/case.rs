@@ -85,7 +85,6 @@ pub struct Aws {
     pub calls: Vec<AwsCall>,
 }
 
-/// A subnet.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Subnet {
@@ -93,7 +92,6 @@ pub struct Subnet {
     pub name: String,
     /// Its availability zone.
     pub zone: String,
-    /// Its tags.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
     /// With a route table of its own, without a route to the internet. The VPC's main table has one.
@@ -108,9 +106,7 @@ pub struct Subnet {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Group {
-    /// Its name.
     pub name: String,
-    /// Its tags.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
 }
@@ -121,7 +117,6 @@ pub struct Group {
 pub struct AwsCall {
     /// `ec2`, `elb` or `elbv2`.
     pub service: String,
-    /// The action.
     pub action: String,
     /// Its parameters as on the wire.
     #[serde(default)]
@@ -172,7 +167,6 @@ impl fmt::Display for Action {
     }
 }
 
-/// A step.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Step {
@@ -213,7 +207,6 @@ pub struct Difference {
     /// What our manager gives in this field; `null` where it has none.
     #[serde(default)]
     pub ours: Value,
-    /// Why.
     pub why: String,
     /// The topic of the row in `docs/parity.md` that says so.
     pub parity: String,

@@ -51,11 +51,9 @@ pub struct ServiceState {
 pub struct Event {
     /// `Normal` or `Warning`.
     pub kind: String,
-    /// Reason.
     pub reason: String,
     /// The component that reports it.
     pub component: String,
-    /// Message.
     pub message: String,
 }
 

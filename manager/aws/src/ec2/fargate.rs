@@ -5,7 +5,6 @@
 pub struct FargateEni {
     /// The interface's ID.
     pub id: Option<String>,
-    /// The VPC.
     pub vpc_id: Option<String>,
     /// Name of the availability zone.
     pub availability_zone: Option<String>,

@@ -37,9 +37,7 @@ impl From<InstanceId> for String {
 /// The state of an instance's life, as EC2 names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InstanceState {
-    /// Starting.
     Pending,
-    /// Running.
     Running,
     /// On its way to terminated.
     ShuttingDown,
@@ -74,11 +72,9 @@ pub struct Instance {
     pub state: Option<InstanceState>,
     /// When it was started last, in seconds since 1970.
     pub launched: Option<i64>,
-    /// The VPC.
     pub vpc_id: Option<String>,
     /// The primary interface's subnet.
     pub subnet_id: Option<String>,
-    /// Tags.
     pub tags: Tags,
     /// IDs of the primary interface's security groups.
     pub security_groups: Vec<String>,

@@ -60,18 +60,12 @@ pub enum InstanceQuery<'a> {
     /// Those of a VPC, not yet terminated, with one of these primary private IPv4 addresses, at most
     /// [`MAX_FILTER_VALUES`].
     PrivateIps {
-        /// The VPC.
         vpc_id: &'a str,
         /// The addresses.
         ips: &'a [String],
     },
     /// Those of a VPC that run and pass a filter by tag.
-    Running {
-        /// The VPC.
-        vpc_id: &'a str,
-        /// The filter.
-        tag: &'a Filter,
-    },
+    Running { vpc_id: &'a str, tag: &'a Filter },
 }
 
 /// What the controllers request from EC2.

@@ -14,18 +14,15 @@ pub struct AvailabilityZone {
     pub zone_type: Option<String>,
 }
 
-/// A subnet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Subnet {
     /// The subnet's ID.
     pub id: String,
-    /// The VPC.
     pub vpc_id: Option<String>,
     /// Name of the zone.
     pub availability_zone: Option<String>,
     /// Primary IPv4 range.
     pub cidr_block: Option<String>,
-    /// Tags.
     pub tags: Tags,
 }
 
@@ -42,7 +39,6 @@ pub struct RouteTable {
     pub gateway_ids: Vec<String>,
     /// All its routes, in EC2's order.
     pub routes: Vec<Route>,
-    /// Tags.
     pub tags: Tags,
 }
 
@@ -55,11 +51,9 @@ pub struct SecurityGroup {
     pub name: Option<String>,
     /// Description, fixed at creation.
     pub description: Option<String>,
-    /// The VPC.
     pub vpc_id: Option<String>,
     /// Ingress rules, grouped by EC2 per protocol and ports.
     pub ingress: Vec<IpPermission>,
-    /// Tags.
     pub tags: Tags,
 }
 
@@ -70,7 +64,6 @@ pub struct NewSecurityGroup {
     pub name: String,
     /// Description; cannot be changed later.
     pub description: String,
-    /// The VPC.
     pub vpc_id: String,
     /// Tags, set in the same call.
     pub tags: Tags,

@@ -72,9 +72,7 @@ pub struct LoadBalancer {
     pub dns_name: String,
     /// `internet-facing` or `internal`.
     pub scheme: Option<String>,
-    /// The VPC.
     pub vpc_id: Option<String>,
-    /// Listeners.
     pub listeners: Vec<Listener>,
     /// Policies of each listener, by load balancer port; ports without one are absent.
     pub listener_policies: BTreeMap<i32, BTreeSet<String>>,
@@ -82,7 +80,6 @@ pub struct LoadBalancer {
     pub backend_policies: BTreeMap<i32, BTreeSet<String>>,
     /// Names of all policies that are no stickiness policies.
     pub policies: BTreeSet<String>,
-    /// Subnets.
     pub subnets: BTreeSet<String>,
     /// Security groups, in AWS's order.
     pub security_groups: Vec<String>,

@@ -20,7 +20,6 @@ pub struct NetworkLoadBalancer {
     pub state: Option<String>,
     /// `internet-facing` or `internal`.
     pub scheme: Option<String>,
-    /// The VPC.
     pub vpc_id: Option<String>,
     /// Its subnets, one in each of its zones.
     pub subnets: BTreeSet<String>,
@@ -31,7 +30,6 @@ pub struct NetworkLoadBalancer {
 /// A subnet of a load balancer to be made, with the address it gets there.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubnetMapping {
-    /// The subnet.
     pub subnet_id: String,
     /// Allocation ID of an elastic address, for internet-facing ones.
     pub allocation_id: Option<String>,
@@ -72,7 +70,6 @@ pub struct ListenerSettings {
 /// A listener as described by AWS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listener {
-    /// Its ARN.
     pub arn: String,
     /// What it does.
     pub settings: ListenerSettings,
@@ -98,7 +95,6 @@ pub struct TargetHealthCheck {
 /// A target group as described by AWS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TargetGroup {
-    /// Its ARN.
     pub arn: String,
     /// Name, unique in account and region.
     pub name: String,
@@ -108,7 +104,6 @@ pub struct TargetGroup {
     pub protocol: String,
     /// `instance`, `ip`, `alb` or `lambda`.
     pub target_type: Option<String>,
-    /// The VPC.
     pub vpc_id: Option<String>,
     /// Its health check.
     pub health_check: TargetHealthCheck,
@@ -125,7 +120,6 @@ pub struct NewTargetGroup {
     pub port: i32,
     /// Protocol towards the targets.
     pub protocol: String,
-    /// The VPC.
     pub vpc_id: String,
     /// Its health check.
     pub health_check: TargetHealthCheck,
@@ -136,9 +130,7 @@ pub struct NewTargetGroup {
 /// Changes of a target group's health check; what is `None` stays.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HealthCheckChange {
-    /// Port.
     pub port: Option<String>,
-    /// Path.
     pub path: Option<String>,
     /// Healthy threshold.
     pub healthy_threshold: Option<i32>,
@@ -151,14 +143,12 @@ pub struct HealthCheckChange {
 pub struct Target {
     /// The instance.
     pub id: InstanceId,
-    /// Port on it.
     pub port: i32,
 }
 
 /// A registered target as AWS sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetHealth {
-    /// The target.
     pub target: Target,
     /// `initial`, `healthy`, `unhealthy`, `unused`, `draining`, `unavailable`.
     pub state: Option<String>,

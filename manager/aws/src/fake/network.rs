@@ -19,20 +19,17 @@ pub struct FakeNetworkLoadBalancer {
     pub mappings: Vec<SubnetMapping>,
     /// Its attributes.
     pub attributes: Attributes,
-    /// Its tags.
     pub tags: Tags,
     /// After how many more descriptions it is `active`.
     pub provisioning: u32,
 }
 
-/// A listener.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FakeListener {
     /// The ARN of its load balancer.
     pub load_balancer: String,
     /// What it does.
     pub settings: ListenerSettings,
-    /// Its tags.
     pub tags: Tags,
 }
 
@@ -43,7 +40,6 @@ pub struct FakeTargetGroup {
     pub described: TargetGroup,
     /// Its attributes.
     pub attributes: Attributes,
-    /// Its tags.
     pub tags: Tags,
     /// Registered targets.
     pub targets: BTreeSet<Target>,
@@ -56,7 +52,6 @@ pub struct FakeTargetGroup {
 pub struct Network {
     /// Load balancers.
     pub load_balancers: BTreeMap<String, FakeNetworkLoadBalancer>,
-    /// Listeners.
     pub listeners: BTreeMap<String, FakeListener>,
     /// Target groups.
     pub target_groups: BTreeMap<String, FakeTargetGroup>,

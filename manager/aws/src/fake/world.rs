@@ -15,7 +15,6 @@ pub struct FakeLoadBalancer {
     pub described: LoadBalancer,
     /// Its attributes.
     pub attributes: Attributes,
-    /// Its tags.
     pub tags: Tags,
 }
 
@@ -30,9 +29,7 @@ pub struct World {
     pub fargate: Vec<FargateEni>,
     /// Network interfaces of others by ID, with their security groups.
     pub interfaces: BTreeMap<String, BTreeSet<String>>,
-    /// Zones.
     pub zones: Vec<AvailabilityZone>,
-    /// Subnets.
     pub subnets: Vec<Subnet>,
     /// Route tables by VPC.
     pub route_tables: BTreeMap<String, Vec<RouteTable>>,

@@ -17,7 +17,6 @@ use crate::{Error, Kind};
 pub(super) struct Buckets<'a> {
     /// Those that are taken to be empty when AWS throttles the call.
     pub throttling: &'a [&'static str],
-    /// The others.
     pub others: &'a [&'static str],
 }
 

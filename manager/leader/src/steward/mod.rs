@@ -19,9 +19,7 @@ pub struct Sources {
     pub spec: watch::Receiver<Reading<(MigrationSpec, Option<Phase>)>>,
     /// Every old manager that can be read.
     pub controller_managers: watch::Receiver<Reading<Vec<ControllerManager>>>,
-    /// Lease K.
     pub main: watch::Receiver<View>,
-    /// Lease M.
     pub migration: watch::Receiver<View>,
     /// Whether this process holds M.
     pub holding: watch::Receiver<bool>,

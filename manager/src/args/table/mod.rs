@@ -7,7 +7,6 @@
 #[rustfmt::skip]
 mod rows;
 
-/// One flag.
 #[derive(Debug, Clone, Copy)]
 pub struct Flag {
     /// Name without dashes.
@@ -31,7 +30,6 @@ pub struct Flag {
 pub enum Kind {
     /// `--flag`, `--flag=false`; never takes the next argument.
     Bool,
-    /// Any text.
     Text,
     /// A whole number of at least `min` and at most `max`.
     Int {

@@ -34,7 +34,6 @@ pub enum Waiting {
     ProvidedIpUnreadable {
         /// The annotation's key.
         annotation: &'static str,
-        /// Its value.
         text: String,
     },
     /// The kubelet's own IP is not among the instance's.

@@ -49,7 +49,6 @@ pub enum Finding {
 /// A Node with its finding; `None` for a Node that is Ready.
 #[derive(Debug, Clone)]
 pub struct ObservedNode {
-    /// The Node.
     pub node: Arc<NodeView>,
     /// What is known.
     pub finding: Option<Finding>,
@@ -97,7 +96,6 @@ pub enum Action {
 
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// In order.
     pub actions: Vec<Action>,
     /// The breaker opened in this pass.
     pub opened: Option<Opened>,

@@ -22,11 +22,9 @@ const MANY_PERCENT: usize = 20;
 /// A route to be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deletion {
-    /// The table.
     pub table: String,
     /// The route's destination.
     pub cidr: Ipv4Net,
-    /// Why.
     pub why: &'static str,
 }
 

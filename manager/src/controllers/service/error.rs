@@ -24,10 +24,7 @@ pub enum Error {
     NotLeader(#[from] NotLeader),
     /// A target group is still in use; retried.
     #[error("target group {arn} cannot be deleted yet: AWS says that a listener still uses it")]
-    TargetGroupInUse {
-        /// Its ARN.
-        arn: String,
-    },
+    TargetGroupInUse { arn: String },
     /// A security group is still in use; retried.
     #[error(
         "security group {group} cannot be deleted yet: it is still in use, by a network interface or by a rule of another \
@@ -47,7 +44,6 @@ pub enum Invalid {
     Annotation {
         /// The annotation's full key.
         key: String,
-        /// Its value.
         value: String,
         /// What it may be.
         expected: String,
@@ -57,7 +53,6 @@ pub enum Invalid {
     Field {
         /// The field's path.
         field: &'static str,
-        /// Its value.
         value: String,
         /// What it may be.
         expected: &'static str,
@@ -76,10 +71,7 @@ pub enum Invalid {
     },
     /// An unsupported field.
     #[error("{what} is not built yet; nothing was changed at AWS")]
-    NotBuilt {
-        /// What it is.
-        what: &'static str,
-    },
+    NotBuilt { what: &'static str },
 }
 
 /// What at AWS prevents the spec, and how to fix it.
@@ -92,7 +84,6 @@ pub enum Environment {
          service.beta.kubernetes.io/aws-load-balancer-subnets"
     )]
     NoSubnets {
-        /// The VPC.
         vpc: String,
         /// `an internet-facing` or `an internal`.
         scheme: &'static str,
@@ -126,10 +117,7 @@ pub enum Environment {
     },
     /// A subnet has no route table.
     #[error("subnet {subnet} has no route table, and its VPC has no main one: public and private cannot be told apart")]
-    NoRouteTable {
-        /// The subnet.
-        subnet: String,
-    },
+    NoRouteTable { subnet: String },
     /// An instance has no single security group for the rule from the load balancer.
     #[error(
         "instance {instance} has several security groups {which} for the rule from the load balancer: {groups}; leave \
@@ -172,7 +160,6 @@ pub enum Environment {
          networks or ports, or have AWS raise the quota and set --security-group-rules-quota"
     )]
     TooManyRules {
-        /// The group.
         group: String,
         /// So many rules it would have.
         rules: usize,
@@ -187,7 +174,6 @@ pub enum Environment {
          balancer stays with the other cluster. If the other cluster is gone, remove this tag from the load balancer"
     )]
     ForeignLoadBalancer {
-        /// Its name.
         load_balancer: String,
         /// The UID in its tag.
         other: String,
@@ -197,11 +183,9 @@ pub enum Environment {
     /// A security group of ours is tagged for someone else.
     #[error("security group {group} has tag {key}={value}, expected {expected:?}: it belongs to another cluster")]
     ForeignGroup {
-        /// The group.
         group: String,
         /// The tag's key.
         key: String,
-        /// Its value.
         value: String,
         /// The value of our tag.
         expected: String,

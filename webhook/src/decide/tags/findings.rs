@@ -15,7 +15,6 @@ use crate::patch::Path;
 pub(super) struct TagField<'a> {
     /// The path in the row.
     pub path: &'static TagPath,
-    /// Never null.
     pub value: &'a Value,
 }
 

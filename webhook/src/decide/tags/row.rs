@@ -102,7 +102,6 @@ pub enum When {
 /// The controller whose reserved keys are legitimate in a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserver {
-    /// None.
     Nobody,
     /// Kubermatic, which writes `system/cluster` itself.
     Kubermatic,

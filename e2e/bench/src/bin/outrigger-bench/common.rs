@@ -11,7 +11,6 @@ use outrigger_cluster_harness::tools::{Tool, Tools};
 
 /// What came of a bench.
 pub(super) struct Outcome {
-    /// The table.
     pub table: String,
     /// Whether everything in it is a result.
     pub passed: bool,

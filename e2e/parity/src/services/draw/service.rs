@@ -41,7 +41,6 @@ const NEED_A_NUMBER: [&str; 2] = ["eip-allocations", "private-ipv4-addresses"];
 /// In so many values out of a hundred something is odd, in a case that may have odd ones.
 const ODD: usize = 35;
 
-/// A port.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Port {
     pub(super) name: &'static str,
@@ -50,7 +49,6 @@ pub(super) struct Port {
     pub(super) protocol: &'static str,
 }
 
-/// A Service.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Draft {
     pub(super) network: bool,

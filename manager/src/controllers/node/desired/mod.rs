@@ -30,7 +30,6 @@ pub struct Desired {
     pub instance_type: Option<String>,
     /// The availability zone.
     pub zone: String,
-    /// The region.
     pub region: String,
     /// Additional labels, only for keys that the Node does not have.
     pub additional: BTreeMap<String, String>,

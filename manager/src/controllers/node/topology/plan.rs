@@ -29,7 +29,6 @@ pub fn label(layer: usize) -> String {
 /// A Node that lacks its layers.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// The Node.
     pub node: Arc<NodeView>,
     /// Its instance.
     pub id: InstanceId,

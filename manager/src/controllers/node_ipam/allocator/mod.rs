@@ -15,7 +15,6 @@ use super::cidr_set::{CidrSet, Span};
 /// A problem of a Node's CIDRs. The Node stays unchanged, since its CIDRs cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
-    /// Not a CIDR.
     Unreadable(String),
     /// Outside of the cluster's ranges.
     OutOfRange(String),
@@ -58,9 +57,7 @@ pub struct Reservation {
 /// Allocations and releases since the last call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChangeCounts {
-    /// Taken.
     pub taken: u64,
-    /// Released.
     pub released: u64,
 }
 

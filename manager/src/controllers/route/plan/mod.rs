@@ -19,7 +19,6 @@ use crate::node_cache::NodeView;
 /// A Node, as far as routes are concerned.
 #[derive(Debug, Clone)]
 pub struct Member {
-    /// The Node.
     pub node: Arc<NodeView>,
     /// Its IPv4 ranges.
     pub cidrs: Vec<Ipv4Net>,
@@ -43,7 +42,6 @@ pub enum NodeHost {
 pub struct Observed {
     /// The managed route tables.
     pub tables: Vec<RouteTable>,
-    /// The Nodes.
     pub members: Vec<Member>,
     /// Targets of routes that have the cluster's tag.
     pub former: HashSet<InstanceId>,
@@ -52,7 +50,6 @@ pub struct Observed {
 /// A route to create or replace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// The table.
     pub table: String,
     /// The route's destination.
     pub cidr: Ipv4Net,

@@ -12,7 +12,6 @@ use super::zone_cache::ZoneCache;
 
 /// AWS, and what is remembered of it between Services.
 pub struct Aws {
-    /// EC2.
     pub ec2: Arc<dyn Ec2>,
     /// Classic load balancers.
     pub elb: Arc<dyn Elb>,

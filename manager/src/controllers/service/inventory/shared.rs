@@ -22,13 +22,9 @@ type Services = Box<dyn Fn() -> Vec<Arc<Service>> + Send + Sync>;
 
 #[derive(Default)]
 pub struct Shared {
-    /// By VPC.
     pub(super) subnets: SingleFlight<Arc<Vec<Subnet>>>,
-    /// By VPC.
     pub(super) route_tables: SingleFlight<Arc<Vec<RouteTable>>>,
-    /// By name.
     pub(super) named: SingleFlight<Option<Arc<SecurityGroup>>>,
-    /// By ID.
     pub(super) groups: SingleFlight<Option<Arc<SecurityGroup>>>,
     /// Those with a rule that names a group, by that group's ID.
     pub(super) referencing: SingleFlight<Vec<Arc<SecurityGroup>>>,

@@ -17,7 +17,6 @@ pub struct Existing {
     pub described: LoadBalancer,
     /// Its attributes, if they were read.
     pub attributes: Option<Attributes>,
-    /// Its tags.
     pub tags: KnownTags,
 }
 

@@ -14,7 +14,6 @@ use super::targets::NodeInstance;
 /// An existing security group, or the one that an earlier step of the same plan creates.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GroupRef {
-    /// By its ID.
     Id(String),
     /// The result of `GroupStep::Create`.
     Created,

@@ -24,7 +24,6 @@ pub enum Action {
 /// A Node as far as this matters.
 #[derive(Debug, Clone, Copy)]
 pub struct ObservedNode<'a> {
-    /// Name.
     pub name: &'a str,
     /// Its instance; `None` for one that is not on EC2 or has no provider ID yet.
     pub instance: Option<&'a InstanceId>,
@@ -35,9 +34,7 @@ pub struct ObservedNode<'a> {
 /// Calls to be made with one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// What.
     pub action: Action,
-    /// With which.
     pub instances: Vec<InstanceId>,
 }
 

@@ -45,9 +45,7 @@ pub fn target_group_of(arn: &str) -> Option<&str> {
 pub struct Owner<'a> {
     /// Its namespace.
     pub namespace: &'a str,
-    /// Its name.
     pub name: &'a str,
-    /// Its UID.
     pub uid: &'a str,
 }
 
