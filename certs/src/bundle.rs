@@ -60,14 +60,17 @@ pub fn merge(old: &str, new: &str, now: Timestamp) -> Result<String, BundleError
             merged.push(certificate);
         }
     }
+
     if merged.is_empty() {
         return Err(BundleError::Empty { now });
     }
+
     for certificate in authorities("old", old, now)? {
         if !merged.contains(&certificate) {
             merged.push(certificate);
         }
     }
+
     Ok(merged.iter().map(|certificate| encode(certificate)).collect())
 }
 
@@ -84,6 +87,7 @@ pub fn roots(pem: &str) -> Result<RootCertStore, BundleError> {
             reason: error.to_string(),
         })?;
     }
+
     Ok(store)
 }
 
@@ -105,10 +109,12 @@ fn authorities(which: &'static str, pem: &str, now: Timestamp) -> Result<Vec<Cer
         if !facts.is_ca {
             return Err(BundleError::NotAnAuthority { which, number });
         }
+
         if now < facts.not_after {
             valid.push(certificate);
         }
     }
+
     Ok(valid)
 }
 
@@ -117,6 +123,7 @@ fn encode(certificate: &[u8]) -> String {
     let text = STANDARD.encode(certificate);
     let mut pem = String::with_capacity(text.len() + text.len() / 64 + 64);
     pem.push_str("-----BEGIN CERTIFICATE-----\n");
+
     let mut rest = text.as_str();
     while !rest.is_empty() {
         let (line, tail) = rest.split_at(rest.len().min(64));
@@ -124,6 +131,8 @@ fn encode(certificate: &[u8]) -> String {
         pem.push('\n');
         rest = tail;
     }
+
     pem.push_str("-----END CERTIFICATE-----\n");
+
     pem
 }

@@ -117,7 +117,9 @@ impl Clients {
                 }
             }
         }
+
         seen.failing = looked.is_err();
+
         looked.map(|found| found.is_some())
     }
 
@@ -154,11 +156,13 @@ impl Clients {
         if self.names.is_empty() {
             return Ok(());
         }
+
         let present =
             inspect::own_names(certificate).map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
         if present.iter().any(|name| self.names.contains(name)) {
             return Ok(());
         }
+
         // The alert that goes with it says "access denied", which tells the caller more than a bad certificate would.
         Err(Error::InvalidCertificate(
             CertificateError::ApplicationVerificationFailure,
@@ -170,6 +174,7 @@ impl Clients {
         if last != 0 && now.as_secs() < last.saturating_add(LOG_EVERY) {
             return;
         }
+
         // Of several refusals at the same time one is logged.
         let swap = self
             .logged

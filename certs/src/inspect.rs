@@ -22,6 +22,7 @@ pub(crate) fn facts(certificate: &CertificateDer<'_>) -> Result<Facts, String> {
         .map_err(|e| e.to_string())?
         .map(|extension| extension.value.general_names.iter().filter_map(name).collect())
         .unwrap_or_default();
+
     Ok(Facts {
         not_before: timestamp(validity.not_before.timestamp())?,
         not_after: timestamp(validity.not_after.timestamp())?,
@@ -41,6 +42,7 @@ pub fn own_names(certificate: &CertificateDer<'_>) -> Result<Vec<String>, String
         .iter_common_name()
         .filter_map(|name| name.as_str().ok());
     let mut names: Vec<String> = common.map(str::to_owned).collect();
+
     if let Some(extension) = parsed.subject_alternative_name().map_err(|e| e.to_string())? {
         names.extend(
             extension
@@ -53,6 +55,7 @@ pub fn own_names(certificate: &CertificateDer<'_>) -> Result<Vec<String>, String
                 }),
         );
     }
+
     Ok(names)
 }
 

@@ -103,6 +103,7 @@ impl Authority {
         // It signs serving certificates and no other authority.
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+
         let key = new_key()?;
         let certificate = params
             .self_signed(&key)
@@ -111,6 +112,7 @@ impl Authority {
             certificate_pem: certificate.pem(),
             key_pem: key.serialize_pem(),
         };
+
         Ok(Self {
             issued,
             issuer: Issuer::new(params, key),
@@ -175,6 +177,7 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![usage];
         params.use_authority_key_identifier_extension = true;
+
         let key = new_key()?;
         let certificate = params
             .signed_by(&key, &self.issuer)
@@ -196,6 +199,7 @@ fn params(common_name: &str, validity: Validity) -> Result<CertificateParams, Is
     params.distinguished_name = subject;
     params.not_before = date(validity.not_before)?;
     params.not_after = date(validity.not_after)?;
+
     Ok(params)
 }
 

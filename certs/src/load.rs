@@ -195,6 +195,7 @@ pub(crate) fn read(directory: &Path) -> Result<Content, LoadError> {
         }
         seen = again;
     }
+
     Ok(seen)
 }
 
@@ -206,6 +207,7 @@ fn read_once(directory: &Path) -> Result<Content, LoadError> {
         Err(LoadError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
+
     Ok(Content {
         certificate,
         key,
@@ -262,6 +264,7 @@ pub(crate) fn parse(
             present: facts.names,
         });
     }
+
     Ok(Pair {
         certified: Arc::new(certified),
         authority,
@@ -283,6 +286,7 @@ fn certificates(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>
     if chain.is_empty() {
         return Err(not_pem("no such block".to_owned()));
     }
+
     Ok(chain)
 }
 
@@ -298,6 +302,7 @@ fn certify(
         wanted: "PRIVATE KEY",
         reason: pem_reason(&e),
     })?;
+
     CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => LoadError::KeyMismatch {
             certificate: source.directory.join(CERTIFICATE_FILE),

@@ -103,6 +103,7 @@ impl Reloader {
             }
             load::parse(&self.source, &content, &self.provider, now).map(|pair| Some((content, Arc::new(pair))))
         });
+
         match loaded {
             Ok(None) => {
                 recovered(&mut seen);
@@ -159,6 +160,7 @@ fn log_failure(seen: &mut Seen, error: &LoadError, kept: &Pair) {
     if seen.error.as_ref() == Some(&kind) {
         return;
     }
+
     let cause = std::error::Error::source(error).map(ToString::to_string);
     tracing::error!(%error, cause, kept_until = %kept.not_after(), "keeping the old serving certificate");
     seen.error = Some(kind);

@@ -29,6 +29,7 @@ pub struct WriteError {
 /// [`WriteError`] with the file and the reason. The previous files stay in use.
 pub fn write(directory: &Path, issued: &Issued, authority_pem: Option<&str>) -> Result<(), WriteError> {
     fs::create_dir_all(directory).map_err(at("make", directory))?;
+
     let previous = fs::read_link(directory.join(LINK)).ok();
     let fresh = fill(directory, issued, authority_pem)?;
     let name = fresh.file_name().map(PathBuf::from).unwrap_or_default();
@@ -39,6 +40,7 @@ pub fn write(directory: &Path, issued: &Issued, authority_pem: Option<&str>) -> 
         }
         return Err(error);
     }
+
     match previous {
         Some(old) if old != name => {
             let old = directory.join(old);
@@ -61,6 +63,7 @@ fn fill(directory: &Path, issued: &Issued, authority_pem: Option<&str>) -> Resul
     if let Some(pem) = authority_pem {
         put(&fresh.path().join(CA_FILE), pem, 0o644)?;
     }
+
     Ok(fresh.keep())
 }
 
@@ -77,11 +80,13 @@ fn swap(directory: &Path, fresh: &Path, with_authority: bool) -> Result<(), Writ
     let new_link = directory.join(NEW_LINK);
     remove_if_there(&new_link)?;
     symlink(fresh, &new_link).map_err(at("make", &new_link))?;
+
     let link = directory.join(LINK);
     fs::rename(&new_link, &link).map_err(at("replace", &link))?;
     for file in [CERTIFICATE_FILE, KEY_FILE] {
         point(directory, file)?;
     }
+
     if with_authority {
         point(directory, CA_FILE)
     } else {
@@ -96,9 +101,11 @@ fn point(directory: &Path, file: &str) -> Result<(), WriteError> {
     if fs::read_link(&path).is_ok_and(|present| present == target) {
         return Ok(());
     }
+
     let temporary = directory.join(format!("..{file}_tmp"));
     remove_if_there(&temporary)?;
     symlink(&target, &temporary).map_err(at("make", &temporary))?;
+
     fs::rename(&temporary, &path).map_err(at("replace", &path))
 }
 

@@ -54,6 +54,7 @@ pub async fn to_instances(moto: &Moto, table: &str) -> Result<BTreeMap<String, S
     let routes = answer.find("routeSet").into_iter().flat_map(|set| &set.children);
     let routes = routes.filter(|route| !route.value("instanceId").is_empty());
     let pair = |field: &str, route: &outrigger_aws_sim::xml::Element| route.value(field).to_owned();
+
     Ok(routes
         .map(|route| (pair("destinationCidrBlock", route), pair("instanceId", route)))
         .collect())
@@ -87,5 +88,6 @@ pub fn start_manager(
         &cidr,
         &period,
     ];
+
     crate::alone::start_manager(run, api, world, proxy, &flags)
 }

@@ -44,6 +44,7 @@ pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
             found.push(path);
         }
     }
+
     found.sort();
     found
 }
@@ -57,6 +58,7 @@ pub(crate) fn real_objects() -> Vec<Value> {
         .into_iter()
         .filter(|file| file.extension().is_some_and(|end| end == "yaml" || end == "json"))
         .filter_map(|file| fs::read_to_string(file).ok());
+
     texts
         .filter(|text| text.len() <= 64 * 1024)
         .filter_map(|text| serde_saphyr::from_multiple::<Value>(&text).ok())

@@ -11,6 +11,7 @@ fn main() -> Result<()> {
     let [verb, name, path] = arguments.as_slice() else {
         bail!("usage: outrigger-fuzz replay TARGET FILE | outrigger-fuzz seeds TARGET FOLDER");
     };
+
     let target = find(name).with_context(|| format!("no fuzz target is called {name:?}"))?;
     match verb.as_str() {
         "replay" => quick::replay(
@@ -25,5 +26,6 @@ fn main() -> Result<()> {
         }
         _ => bail!("unknown command {verb:?}: replay and seeds are known"),
     }
+
     Ok(())
 }

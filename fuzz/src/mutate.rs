@@ -75,6 +75,7 @@ fn place<'a>(rng: &mut Rng, value: &'a mut Value) -> &'a mut Value {
         if children == 0 || rng.u8(..8) == 0 {
             return place;
         }
+
         let index = rng.usize(..children);
         place = match place {
             Value::Object(fields) => fields.values_mut().nth(index).unwrap(),
@@ -120,5 +121,6 @@ fn change_text(rng: &mut Rng, input: &[u8], other: &[u8], words: &[&str]) -> Vec
         6 => (end, word(rng, words).into()),
         _ => (at, word(rng, words).into()),
     };
+
     [&input[..at], &new[..], &input[end..]].concat()
 }

@@ -42,6 +42,7 @@ pub fn run(target: &'static Target, seed: u64, limit: Limit) -> u64 {
             execute(target, input);
         };
         let seeds = all_seeds(target);
+
         for input in &seeds {
             execute(input);
         }
@@ -56,11 +57,14 @@ pub fn run(target: &'static Target, seed: u64, limit: Limit) -> u64 {
                 let other = rng.choice(&seeds).map_or(&[][..], Vec::as_slice);
                 input = mutate::mutate(&mut rng, &input, other, target.words);
             }
+
             input.truncate(MAX_INPUT);
             execute(&input);
             inputs += 1;
         }
+
         fs::remove_file(&input_file).unwrap();
+
         inputs + u64::try_from(seeds.len()).unwrap()
     })
 }

@@ -33,6 +33,7 @@ pub async fn write<T>(
     {
         permit.note_unanswered();
     }
+
     Ok(answer)
 }
 
@@ -42,13 +43,16 @@ async fn bounded<T>(permit: &Permit, call: impl Future<Output = T>) -> Result<Op
     let turn = WaitFlag::default();
     let (mut call, mut end) = (pin!(turn.run(call)), pin!(sleep(Duration::ZERO)));
     let mut sent = false;
+
     std::future::poll_fn(|context| {
         if turn.is_waiting() {
             permit.check()?;
         }
+
         if let Poll::Ready(answer) = call.as_mut().poll(context) {
             return Poll::Ready(Ok(Some(answer)));
         }
+
         if turn.is_waiting() {
             sent = false;
             end.as_mut().reset(Instant::now() + LOOK);
@@ -57,6 +61,7 @@ async fn bounded<T>(permit: &Permit, call: impl Future<Output = T>) -> Result<Op
             let limit = permit.remaining().unwrap_or(LIMIT).min(LIMIT);
             end.as_mut().reset(Instant::now() + limit);
         }
+
         end.as_mut().poll(context).map(|()| Ok(None))
     })
     .await

@@ -39,6 +39,7 @@ impl<K: Clone + Eq + Hash> Backoff<K> {
         let backoff = self.first.saturating_mul(1 << entry.failures.min(20)).min(self.longest);
         entry.failures = entry.failures.saturating_add(1);
         entry.due = now + backoff;
+
         entry.failures
     }
 

@@ -23,6 +23,7 @@ impl EventDedup {
         {
             return false;
         }
+
         self.by_key.insert(key.to_owned(), (message.to_owned(), now));
         true
     }

@@ -127,6 +127,7 @@ async fn write_one(client: &Client, component: &'static str, pending: &Pending) 
     let Ok(result) = write(&pending.permit, api.create(&PostParams::default(), &event)).await else {
         return; // Another leads now.
     };
+
     if let Err(error) = result {
         let (reason, kind, name) = (&pending.reason, &about.kind, &about.name);
         tracing::warn!(%error, %reason, %kind, %name, "an Event could not be written");

@@ -27,6 +27,7 @@ pub async fn check(management: Client, migration: &str, own: &str) -> Result<()>
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("no answer within {PATIENCE:?}"),
     };
+
     tracing::warn!(
         migration,
         why,

@@ -10,6 +10,7 @@ fn main() -> ExitCode {
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         return fail("another TLS crypto provider is already installed");
     }
+
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let options = match args::parse(&arguments) {
         Ok(Request::Print(text)) => return print(&text),

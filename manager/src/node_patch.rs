@@ -66,6 +66,7 @@ pub fn set_labels(node: &NodeView, labels: &[(String, String)]) -> Vec<Value> {
             json!({"op": "add", "path": "/metadata/labels", "value": map}),
         ];
     }
+
     labels
         .iter()
         .map(|(key, value)| json!({"op": "add", "path": pointer(key), "value": value}))

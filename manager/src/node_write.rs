@@ -90,5 +90,6 @@ async fn send(
         .header(CONTENT_TYPE, kind)
         .body(patch.to_string().into_bytes())
         .map_err(WriteError::Name)?;
+
     Ok(write(permit, client.request::<NodeView>(request)).await??)
 }

@@ -31,6 +31,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
     for warning in &options.warnings {
         tracing::warn!("{warning}");
     }
+
     let options = Arc::new(options);
     let shutdown = on_signals()?;
     let metrics = Metrics::new();
@@ -46,11 +47,14 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
         configz: options.configz.clone(),
         verbosity: options.profiling.then_some(verbosity),
     };
+
     serve(&options, &cluster, surface, &background).await?;
+
     let placement = Placement::of(&options)?;
     if let Some(name) = &options.migration.name {
         lease_name_check::check(management.client("migration")?, name, &placement.lease).await?;
     }
+
     let assembly = Arc::new(Assembly::new(
         &options,
         cloud,
@@ -60,12 +64,15 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
         health.clone(),
         &background,
     )?);
+
     health.register_readiness("nodes", assembly.nodes_ready());
+
     let ending = shutdown.clone();
     health.register_readiness("shutdown", move || match ending.is_cancelled() {
         true => Err("the process is ending".into()),
         false => Ok(()),
     });
+
     if !options.leader_election.leader_elect {
         tracing::warn!("--leader-elect=false: nothing keeps a second manager from doing the same work");
         let all = assembly.start(Set {
@@ -75,6 +82,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
             .await
             .map_err(|error| anyhow::anyhow!("{error}"));
     }
+
     let setup = Setup {
         leases: cluster.client("leader-election")?,
         namespace: options.leader_election.resource_namespace.clone(),
@@ -91,6 +99,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
         slow_path: slow_path(metrics.clone()),
         observer: observer(metrics, &health),
     };
+
     Box::pin(outrigger_leader::run(setup, shutdown))
         .await
         .context("leadership ended")
@@ -105,6 +114,7 @@ fn on_signals() -> Result<CancellationToken> {
             token.cancel();
         });
     }
+
     Ok(shutdown)
 }
 
@@ -112,7 +122,9 @@ async fn serve(options: &Options, cluster: &Cluster, surface: Surface, stop: &Ca
     let Some(listening) = serving::bind(&options.serving).await? else {
         return Ok(());
     };
+
     tracing::info!(address = %listening.address()?, "serving HTTPS");
+
     let authentication = &options.authentication;
     let tokens = cluster
         .or_of_file(
@@ -131,6 +143,7 @@ async fn serve(options: &Options, cluster: &Cluster, surface: Surface, stop: &Ca
     let authorities = Authorities::load(authentication)?;
     let follower = tokens.client("authentication")?;
     tokio::spawn(authorities.clone().follow(follower, stop.clone()));
+
     let reviewer = accesses.client("access-review")?;
     let access = Access::new(authentication.clone(), authorities, Some(reviewer))
         .with_token_reviewer(tokens.client("token-review")?);
@@ -138,6 +151,7 @@ async fn serve(options: &Options, cluster: &Cluster, surface: Surface, stop: &Ca
     let router = serving::router(surface, Arc::new(access));
     let stop = stop.clone();
     tokio::spawn(async move { listening.run(router, &metrics, stop).await });
+
     Ok(())
 }
 
@@ -153,12 +167,14 @@ impl Placement {
     fn of(options: &Options) -> Result<Self> {
         use outrigger_shared::controller::Party;
         use outrigger_shared::leader_migration::Placement as Where;
+
         let config = configuration(options)?;
         let mut placement = Self {
             lease: config.leader_name.clone(),
             main: Vec::new(),
             migrated: Vec::new(),
         };
+
         for controller in Controller::ALL
             .into_iter()
             .filter(|controller| options.general.controllers.enabled(*controller))
@@ -168,6 +184,7 @@ impl Placement {
             } else {
                 Where::Main
             };
+
             match place {
                 Where::Main => placement.main.push(controller),
                 Where::Migrated => placement.migrated.push(controller),
@@ -176,13 +193,16 @@ impl Placement {
                     continue;
                 }
             }
+
             let lease = if place == Where::Migrated {
                 &placement.lease
             } else {
                 &options.leader_election.resource_name
             };
+
             tracing::info!(%controller, lease, "runs under this lease");
         }
+
         Ok(placement)
     }
 
@@ -199,10 +219,12 @@ fn configuration(options: &Options) -> Result<LeaderMigrationConfiguration> {
         tracing::warn!("--leader-migration-config has no effect without --enable-leader-migration and leader election");
         return Ok(LeaderMigrationConfiguration::default());
     }
+
     let loaded = LeaderMigrationConfiguration::from_file(path)?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
+
     Ok(loaded.config)
 }
 
@@ -243,6 +265,7 @@ fn mode(
             lease: placement.lease.clone(),
         });
     }
+
     Ok(Mode::Single)
 }
 
@@ -254,6 +277,7 @@ fn slow_path(metrics: Metrics) -> SlowPath {
 /// Keeps the metric and the health check of each lease.
 fn observer(metrics: Metrics, health: &Health) -> Observer {
     type Held = Arc<Mutex<Vec<(String, Permit)>>>;
+
     let held: Held = Arc::default();
     let watched = Arc::clone(&held);
     health.register("leaderElection", move || {
@@ -263,6 +287,7 @@ fn observer(metrics: Metrics, health: &Health) -> Observer {
             None => Ok(()),
         }
     });
+
     Arc::new(move |lease, permit| {
         metrics.set_leader(lease, permit.is_some());
         let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);

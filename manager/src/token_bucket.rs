@@ -35,12 +35,14 @@ impl TokenBucket {
     /// How many whole tokens there are.
     pub fn available(&mut self, now: Instant) -> usize {
         self.refill(now);
+
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a float outside of the range of the integer becomes its nearest bound; a part of a token is none"
         )]
         let whole = (self.tokens + 1e-9) as usize;
+
         whole
     }
 

@@ -163,6 +163,7 @@ fn labels(text: &str) -> Result<Labels, String> {
             return Err(format!("{key:?} is given twice"));
         }
     }
+
     Ok(Labels(labels))
 }
 

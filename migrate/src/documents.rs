@@ -131,6 +131,7 @@ impl<'a> Inputs<'a> {
         if bytes.len() as u64 > MAX_BYTES {
             return Err(Error::TooLarge { file: name.to_owned() });
         }
+
         let text = String::from_utf8(bytes).map_err(|error| Error::Encoding {
             file: name.to_owned(),
             at: error.utf8_error().valid_up_to(),
@@ -156,6 +157,7 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Document>, Error> {
         cause,
     })?;
     let mut documents = Vec::new();
+
     for (index, value) in values.into_iter().enumerate() {
         let origin = Origin {
             file: file.to_owned(),
@@ -164,6 +166,7 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Document>, Error> {
         };
         take_apart(value, origin, None, &mut documents)?;
     }
+
     match documents.len() {
         0 => Err(Error::Empty { file: file.to_owned() }),
         count if count > MAX_OBJECTS => Err(Error::TooMany { file: file.to_owned() }),
@@ -199,18 +202,22 @@ fn take_apart(
             let cause = format!("{kind} without items; give it a list of objects");
             return Err(Error::NotAnObject { origin, cause });
         };
+
         let inherited = (!item_kind.is_empty()).then_some((api_version.as_str(), item_kind));
         for (index, item) in items.into_iter().enumerate() {
             let mut origin = origin.clone();
             origin.items.push(index);
             take_apart(item, origin, inherited, into)?;
         }
+
         return Ok(());
     }
+
     if let (Some((api_version, kind)), Some(object)) = (inherited, value.as_object_mut()) {
         object.entry("apiVersion").or_insert_with(|| api_version.into());
         object.entry("kind").or_insert_with(|| kind.into());
     }
+
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
     into.push(Document {
         origin,
@@ -219,6 +226,7 @@ fn take_apart(
         kind,
         object: value,
     });
+
     Ok(())
 }
 
@@ -227,6 +235,7 @@ fn types<'a>(value: &'a Value, inherited: Option<(&'a str, &'a str)>) -> Result<
     let Some(object) = value.as_object() else {
         return Err(format!("{} is no Kubernetes object", article(value)));
     };
+
     let text = |key: &str, inherited: Option<&'a str>| match object.get(key) {
         Some(Value::String(text)) if !text.is_empty() => Ok(text.as_str()),
         None if inherited.is_some() => Ok(inherited.unwrap_or_default()),
@@ -238,6 +247,7 @@ fn types<'a>(value: &'a Value, inherited: Option<(&'a str, &'a str)>) -> Result<
     if object.get("metadata").is_some_and(|metadata| !metadata.is_object()) {
         return Err("metadata is no mapping; correct it".to_owned());
     }
+
     Ok((api_version, kind))
 }
 

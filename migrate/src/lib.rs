@@ -44,6 +44,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
             return ExitCode::from(u8::from(error.use_stderr()));
         }
     };
+
     let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
     let end = match &args.command {
         Command::Mutate(args) => mutate::run(args, stdin, &mut out, &mut err),
@@ -51,6 +52,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
             WebhookCommand::RenderPolicies(args) => policies::run(args, stdin, &mut out, &mut err),
         },
     };
+
     match end {
         Ok(End::Success) => ExitCode::SUCCESS,
         Ok(End::Refused) => ExitCode::from(2),

@@ -75,10 +75,12 @@ pub fn find(wanted: &[String], objects: &[Document], inputs: &mut Inputs<'_>) ->
             read.push(parse(&document)?);
         }
     }
+
     if files.is_empty() || !names.is_empty() {
         let others: Result<Vec<Found>, Error> = objects.iter().filter(|one| is_migration(one)).map(parse).collect();
         read.extend(others?);
     }
+
     if let Some(missing) = names
         .iter()
         .find(|name| !read.iter().any(|found| found.name == ***name))
@@ -88,13 +90,17 @@ pub fn find(wanted: &[String], objects: &[Document], inputs: &mut Inputs<'_>) ->
             names: listed(&read),
         });
     }
+
     if !names.is_empty() {
         read.retain(|found| names.contains(&&found.name));
     }
+
     if read.is_empty() {
         return Err(Error::Nothing);
     }
+
     each_once(&read)?;
+
     Ok(read)
 }
 
@@ -154,6 +160,7 @@ pub fn parse(document: &Document) -> Result<Found, Error> {
             version: document.version.clone(),
         });
     }
+
     let failed = |(field, cause)| Error::Field {
         origin: origin.clone(),
         field,
@@ -167,6 +174,7 @@ pub fn parse(document: &Document) -> Result<Found, Error> {
             "missing; every migration has one".to_owned(),
         )));
     }
+
     Ok(Found {
         name,
         origin,
@@ -183,6 +191,7 @@ fn strict(object: &Value) -> Result<CloudProviderMigration, Wrong> {
     if object.get("status").is_some_and(|status| !status.is_null()) {
         part::<outrigger_shared::migration::CloudProviderMigrationStatus>(object, "status")?;
     }
+
     let migration: CloudProviderMigration =
         serde_json::from_value(object.clone()).map_err(|error| ("metadata".to_owned(), error.to_string()))?;
     let known = serde_json::to_value(&migration).map_err(|error| ("spec".to_owned(), error.to_string()))?;

@@ -83,6 +83,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Connection<S> {
             ended = connection => { log(ended); }
             () = sleep_until(Instant::now() + limits.drain) => {}
         }
+
         reason
     }
 }
@@ -216,6 +217,7 @@ impl Counts {
         if self.open == 0 && now >= quiet {
             return Verdict::End(Ended::Quiet);
         }
+
         let end = if self.open > 0 { old } else { old.min(quiet) };
         // A request that begins or ends moves the deadline later, never earlier, except that the last open request
         // ending starts the idle time; a check once per idle time is exact enough for that.

@@ -158,6 +158,8 @@ pub fn listen(address: SocketAddr, share_port: bool) -> std::io::Result<TcpListe
     if share_port {
         socket.set_reuseport(true)?;
     }
+
     socket.bind(address)?;
+
     socket.listen(BACKLOG)
 }

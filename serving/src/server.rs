@@ -80,12 +80,14 @@ impl Server {
         if timeout(acceptor.limits.drain, tasks.wait()).await.is_ok() {
             return Drained::Clean;
         }
+
         tracing::warn!(
             open = tasks.len(),
             "ending connections whose requests were not answered in time"
         );
         abort.cancel();
         tasks.wait().await;
+
         Drained::Cut
     }
 }
@@ -119,6 +121,7 @@ impl Acceptor {
             self.observer.refused(Refused::TooManyConnections);
             return;
         };
+
         let acceptor = Arc::clone(self);
         tasks.spawn(async move {
             let abort = acceptor.abort.clone();
@@ -140,9 +143,11 @@ impl Acceptor {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
+
         let Some(tls) = &self.tls else {
             return Box::pin(self.converse(stream, Version::One, None, place)).await;
         };
+
         let handshake = timeout(self.limits.handshake, tls.accept(stream));
         match self.stop.run_until_cancelled(handshake).await {
             None => {}
@@ -243,6 +248,7 @@ impl Http {
             .max_local_error_reset_streams(100)
             .keep_alive_interval(PING.0)
             .keep_alive_timeout(PING.1);
+
         Self {
             one: builder.clone().http1_only(),
             two: builder.http2_only(),

@@ -89,9 +89,11 @@ impl Table {
         let (number, end) = (self.next, CancellationToken::new());
         self.next += 1;
         self.open += 1;
+
         let source = self.sources.entry(caller.address).or_default();
         source.open += 1;
         source.idle.insert(number, end.clone());
+
         Some((number, end))
     }
 
@@ -106,6 +108,7 @@ impl Table {
         if self.open < limits.connections.saturating_sub(reserved) {
             return true;
         }
+
         match (self.largest_with_idle(), limits.when_full) {
             (Some((address, _)), WhenFull::EndIdle) => self.end_idle(address),
             (Some((address, open)), WhenFull::FairShare) if open > held => self.end_idle(address),
@@ -166,11 +169,13 @@ impl Drop for Slot {
             if place.end.is_cancelled() {
                 return;
             }
+
             // A request that outlives its connection must not make it idle again.
             place.end.cancel();
             if let Some(source) = table.sources.get_mut(&place.address) {
                 source.idle.remove(&place.number);
             }
+
             table.leave(place.address);
         });
     }

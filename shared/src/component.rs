@@ -153,6 +153,7 @@ pub fn find<'a>(pod_spec: &'a Value, labels: Option<&Value>) -> Vec<Finding<'a>>
             .into_iter()
             .filter_map(judged)
             .max_by_key(|(_, sure)| *sure)?;
+
         Some(Finding {
             component,
             certainty,
@@ -161,14 +162,17 @@ pub fn find<'a>(pod_spec: &'a Value, labels: Option<&Value>) -> Vec<Finding<'a>>
             container,
         })
     };
+
     let mut findings: Vec<Finding<'a>> = containers.iter().enumerate().filter_map(judge).collect();
     let recognized: Vec<Component> = findings
         .iter()
         .filter(|finding| finding.certainty == Certainty::Recognized)
         .map(|finding| finding.component)
         .collect();
+
     // Beside the component itself, a container that only has its name among the words is a sidecar.
     findings.retain(|finding| finding.certainty != Certainty::Wrapped || !recognized.contains(&finding.component));
+
     findings
 }
 
@@ -195,6 +199,7 @@ fn judge(
     if provider == Provider::Foreign {
         return None;
     }
+
     let wrapped = line
         .filter(|_| executable == Some(Strength::None))
         .map(|line| later_strength(component, line));
@@ -204,6 +209,7 @@ fn judge(
     if wrapped == Some(Strength::None) && !is_entry_point() {
         return None;
     }
+
     let own = [wrapped.or(executable).unwrap_or(Strength::None), name, image];
     let label = labels.map_or(Strength::None, |labels| {
         POD_LABELS
@@ -221,6 +227,7 @@ fn judge(
     let seen = all().filter(|strength| **strength > Strength::None).count();
     let full = all().any(|strength| *strength == Strength::Full);
     let seen_on_itself = own.iter().any(|strength| *strength > Strength::None);
+
     match (full && seen_on_itself, seen, wrapped) {
         // Its name among the arguments of another program is no evidence by itself.
         (false, ..) | (true, 1, Some(_)) => None,
@@ -266,6 +273,7 @@ fn provider(component: Component, line: &CommandLine) -> Provider {
     if component != Component::CloudControllerManager {
         return Provider::Unknown;
     }
+
     let value = match line.script() {
         Some(script) => script.value(flag::CLOUD_PROVIDER),
         None => line.value(flag::CLOUD_PROVIDER),
@@ -286,6 +294,7 @@ fn image_strength(component: Component, image: &str) -> Strength {
     {
         return Strength::Full;
     }
+
     component.strength(name)
 }
 
@@ -373,6 +382,7 @@ pub fn controller_manager_form(pod_spec: &Value) -> Option<Form> {
         );
         return Some(Form::Unreadable { reason });
     }
+
     let executable_is_known = CommandLine::to_read(finding.container)
         .and_then(|line| line.locate())
         .is_ok_and(|located| located.program.is_some());
@@ -383,6 +393,7 @@ pub fn controller_manager_form(pod_spec: &Value) -> Option<Form> {
         );
         return Some(Form::Unreadable { reason });
     }
+
     Some(match CommandLine::of_container(finding.container) {
         Ok(line) => Form::of_command_line(&line),
         Err(reason) => Form::Unreadable {

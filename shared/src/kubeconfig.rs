@@ -33,12 +33,14 @@ pub async fn config(path: &Path, author: Author) -> Result<kube::Config, Unusabl
     if !names_proxy {
         config.proxy_url = None;
     }
+
     Ok(config)
 }
 
 fn read(path: &Path, author: Author) -> Result<Kubeconfig, Unusable> {
     // The parser's own reader has no limit.
     limited_file::read(path).map_err(Unusable::File)?;
+
     let kubeconfig = Kubeconfig::read_from(path)?;
     if author == Author::Operator {
         return Ok(kubeconfig);
@@ -47,12 +49,14 @@ fn read(path: &Path, author: Author) -> Result<Kubeconfig, Unusable> {
     if let Some((user, field)) = program(&kubeconfig) {
         return Err(Unusable::Program { user, field });
     }
+
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
     let folder = folder.canonicalize().map_err(Unusable::File)?;
     files(&kubeconfig).try_for_each(|file| file.is_in(&folder))?;
+
     Ok(kubeconfig)
 }
 
@@ -98,6 +102,7 @@ fn files(kubeconfig: &Kubeconfig) -> impl Iterator<Item = Named<'_>> {
             path,
         })
     });
+
     let users = kubeconfig.auth_infos.iter().flat_map(|user| {
         let fields = user.auth_info.as_ref().map(files_of_user).into_iter().flatten();
         fields.filter_map(|(field, path)| {
@@ -108,6 +113,7 @@ fn files(kubeconfig: &Kubeconfig) -> impl Iterator<Item = Named<'_>> {
             })
         })
     });
+
     clusters.chain(users)
 }
 
@@ -133,6 +139,7 @@ impl Named<'_> {
         if folder.parent().is_some() && real.starts_with(folder) {
             return Ok(());
         }
+
         Err(Unusable::Outside(place(), folder.to_owned()))
     }
 }

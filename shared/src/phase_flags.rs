@@ -79,10 +79,12 @@ pub fn changes(
     if let Some(script) = original.script() {
         return script::in_script(component, original, &script, circumstances);
     }
+
     // Such an API server is left to its operator: no flag is ever added to it.
     if component == Component::KubeControllerManager && circumstances.phase != Phase::InTree {
         original.no_config_file()?;
     }
+
     let wanted = match (component, circumstances.phase) {
         (_, Phase::InTree) | (Component::KubeApiserver | Component::Kubelet, Phase::Prepare) => Vec::new(),
         (Component::KubeControllerManager, Phase::Prepare) => prepare(original, circumstances)?,
@@ -93,12 +95,14 @@ pub fn changes(
         (Component::CloudControllerManager, Phase::Complete) => Vec::new(),
         (Component::CloudControllerManager, Phase::Prepare | Phase::Migrate) => manager(original, circumstances)?,
     };
+
     let mut needed = Vec::new();
     for change in wanted {
         if !is_done(&change, original)? {
             needed.push(change);
         }
     }
+
     Ok(needed)
 }
 
@@ -129,9 +133,11 @@ fn api_server(line: &CommandLine, version: Option<KubernetesVersion>) -> Result<
     if version < KubernetesVersion::v1(20) && provider.as_deref() == Some(AWS) {
         return Err(Refusal::TooOld(version));
     }
+
     const NO_EFFECT: &str = "the flag has no effect here, and its value follows the other components";
     const GONE: &str = "the flag is an error or unknown in this version";
     const SOON_GONE: &str = "external has no effect here, and the flag is unknown from 1.33 on";
+
     Ok(match (version.minor, provider.as_deref()) {
         (..=28, Some(AWS)) => vec![Change::Set(flag::CLOUD_PROVIDER, EXTERNAL.into(), NO_EFFECT)],
         (..=28, _) => Vec::new(),
@@ -147,13 +153,16 @@ fn api_server(line: &CommandLine, version: Option<KubernetesVersion>) -> Result<
 /// kubelet, from Migrate on. `external` is legal in every version.
 fn kubelet(line: &CommandLine, version: Option<KubernetesVersion>) -> Result<Vec<Change>, Refusal> {
     const NODE: &str = "the cloud-controller-manager initializes the Node";
+
     let provider = Provider::of(line)?;
     if let Some(version) = version.filter(|version| *version < KubernetesVersion::v1(20))
         && provider != Provider::External
     {
         return Err(Refusal::TooOld(version));
     }
+
     csi_migration::check(line, version)?;
+
     Ok(vec![
         Change::Set(flag::CLOUD_PROVIDER, EXTERNAL.into(), NODE),
         Change::Remove(flag::CLOUD_CONFIG, "nothing in the process reads it any more"),
@@ -175,6 +184,7 @@ fn manager(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Chan
     if line.boolean(flag::LEADER_ELECT)? == Some(false) {
         return Err(Refusal::LeaderElectionOff);
     }
+
     match circumstances.version {
         None => Err(Refusal::ManagerVersion(
             "its version is not known; write the flag, or an image tag with a version".to_owned(),
@@ -204,6 +214,7 @@ pub fn shortcoming(
 ) -> Result<Option<&'static str>, Unreadable> {
     const NAMES: &str = "from 1.28 on service and route run outside of the migration lease; name service-lb-controller and \
         node-route-controller in --leader-migration-config, or use outrigger-manager";
+
     let guards = matches!(circumstances.phase, Phase::Prepare | Phase::Migrate) && !circumstances.downtime;
     let names_differ = circumstances
         .version
@@ -211,6 +222,7 @@ pub fn shortcoming(
     if component != Component::CloudControllerManager || !guards || !names_differ {
         return Ok(None);
     }
+
     let is_covered = line.value(flag::MIGRATION)?.is_some() || line.value(flag::LEADER_MIGRATION_CONFIG)?.is_some();
     Ok(Some(NAMES).filter(|_| !is_covered))
 }

@@ -72,6 +72,7 @@ impl ProviderId {
         if let Some(id) = InstanceId::parse(last) {
             return Ok(Self::Instance(id));
         }
+
         if last.starts_with("fargate-") {
             Ok(Self::Fargate(last.to_owned()))
         } else {

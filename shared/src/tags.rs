@@ -48,6 +48,7 @@ pub fn other_owner<'a>(cluster_id: &str, tags: impl IntoIterator<Item = (&'a str
         }
         other = Some(cluster);
     }
+
     other
 }
 

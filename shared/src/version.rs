@@ -70,6 +70,7 @@ impl FromStr for KubernetesVersion {
         if parts.next().is_some() || major != 1 {
             return Err(error());
         }
+
         Ok(Self { major, minor, patch })
     }
 }

@@ -28,6 +28,8 @@ pub fn of(imports: &Imports) -> Vec<Vec<usize>> {
             cycles.push(files);
         }
     }
+
     cycles.sort_by_key(|files| (std::cmp::Reverse(files.len()), files.clone()));
+
     cycles
 }

@@ -20,6 +20,7 @@ pub fn lines(texts: &[&str]) -> usize {
     for (text, start) in places.into_values().filter(|places| places.len() > 1).flatten() {
         covered[text][start..start + LEAST].fill(true);
     }
+
     covered.iter().flatten().filter(|is_covered| **is_covered).count()
 }
 

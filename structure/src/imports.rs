@@ -33,6 +33,7 @@ impl Imports {
                 open.extend(self.files.get(&file).into_iter().flatten());
             }
         }
+
         reached
     }
 
@@ -59,12 +60,14 @@ impl Imports {
                     found.visit_item(item);
                 }
             }
+
             found.all.extend(module.bindings.values().cloned());
             found.all.extend(module.globs.iter().cloned());
             for path in found.all {
                 imports.add(&resolver, module, &path);
             }
         }
+
         imports
     }
 
@@ -92,6 +95,7 @@ fn inline_items<'a>(sources: &'a Sources, module: &Module) -> Option<&'a [Item]>
         });
         items = &inner?.1;
     }
+
     Some(items)
 }
 
@@ -122,6 +126,7 @@ impl<'a> Resolver<'a> {
         let Some((first, rest)) = path.split_first() else {
             return Target::File(module.file);
         };
+
         let base = match first.as_str() {
             "crate" => vec![module.path[0].clone()],
             "self" => module.path.clone(),
@@ -150,6 +155,7 @@ impl<'a> Resolver<'a> {
                 }
             }
         };
+
         self.descend(&base, rest, hops)
     }
 
@@ -169,13 +175,16 @@ impl<'a> Resolver<'a> {
             if self.module(&path).is_some() {
                 continue;
             }
+
             path.pop();
             let Some(module) = self.module(&path) else { break };
             if let Some(bound) = module.bindings.get(name).filter(|_| hops > 0) {
                 return self.absolute(module, &[bound, &rest[at + 1..]].concat(), hops - 1);
             }
+
             break;
         }
+
         match self.module(&path) {
             Some(module) => Target::File(module.file),
             None => Target::External([path, rest.to_vec()].concat()),

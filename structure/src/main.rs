@@ -36,6 +36,7 @@ fn report(root: &Path) -> Result<()> {
             lines.iter().sum::<usize>()
         );
     }
+
     let files = || sources.files.iter().filter(|file| !file.is_test);
     let lines: Vec<usize> = files().map(sizes::lines_without_tests).collect();
     println!("{:<22} {:>6} {:>8}", "all", lines.len(), lines.iter().sum::<usize>());
@@ -64,6 +65,7 @@ fn report(root: &Path) -> Result<()> {
         duplicates::LEAST,
         duplicates::lines(&texts)
     );
+
     let (inside, outside) = network_path(&sources, &imports);
     println!("\nfiles that {PASS} reaches by imports, without those of classic load balancers");
     println!("  of the service controller: {inside}\n  others of the project:     {outside}");
@@ -76,6 +78,7 @@ fn report(root: &Path) -> Result<()> {
             .collect();
         println!("{:>4} files: {}", cycle.len(), names.join(" "));
     }
+
     Ok(())
 }
 

@@ -36,19 +36,24 @@ pub struct Root {
 pub fn read(root: &Path) -> Result<Vec<Package>> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["metadata", "--no-deps", "--format-version=1", "--offline"]);
+
     let output = cargo.current_dir(root).output().context("cannot start cargo")?;
     if !output.status.success() {
         bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
     }
+
     let metadata: Value = serde_json::from_slice(&output.stdout).context("the output of cargo metadata")?;
     let listed = list(&metadata, "packages")?;
     let names: BTreeSet<&str> = listed.iter().filter_map(|package| package["name"].as_str()).collect();
 
     let mut packages = Vec::new();
+
     for package in listed {
         packages.push(parse(package, root, &names)?);
     }
+
     packages.sort_by(|a, b| a.name.cmp(&b.name));
+
     Ok(packages)
 }
 
@@ -60,6 +65,7 @@ fn parse(package: &Value, root: &Path, names: &BTreeSet<&str>) -> Result<Package
         if is("custom-build") {
             continue;
         }
+
         let name = text(target, "name")?.replace('-', "_");
         roots.push(Root {
             file: below(root, text(target, "src_path")?)?,
@@ -80,6 +86,7 @@ fn parse(package: &Value, root: &Path, names: &BTreeSet<&str>) -> Result<Package
             dependencies.insert(name.to_owned());
         }
     }
+
     Ok(Package {
         name: text(package, "name")?.to_owned(),
         roots,

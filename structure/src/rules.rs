@@ -59,11 +59,13 @@ pub fn cycles(sources: &Sources, imports: &Imports, exceptions: &[Exception]) ->
         if cycle.len() <= MOST_FILES_OF_A_CYCLE || is_of_tests {
             continue;
         }
+
         let files: Vec<String> = cycle.iter().map(|file| name(&sources.files[*file].path)).collect();
         let excepted = exceptions
             .iter()
             .find(|exception| files.iter().any(|file| file == exception.file));
         let size = cycle.len().to_string();
+
         match excepted {
             Some(exception) => {
                 unused.remove(exception.file);
@@ -78,11 +80,13 @@ pub fn cycles(sources: &Sources, imports: &Imports, exceptions: &[Exception]) ->
             None => found.push(format!("an import cycle of {size} files: {}", files.join(", "))),
         }
     }
+
     found.extend(
         unused
             .into_iter()
             .map(|file| format!("{file}: is in no such import cycle any more: delete the exception")),
     );
+
     found
 }
 
@@ -94,6 +98,7 @@ pub fn purity(sources: &Sources, imports: &Imports, exceptions: &[Exception]) ->
         if source.is_test || !is_deciding(&source.path) {
             continue;
         }
+
         let direct = io_of(imports, file).map(|io| (name(&source.path), io));
         found.extend(direct);
         for target in imports.files.get(&file).into_iter().flatten() {
@@ -110,6 +115,7 @@ pub fn purity(sources: &Sources, imports: &Imports, exceptions: &[Exception]) ->
         .map(|(file, io)| format!("{file}: a deciding module imports {io}"));
     let old = excepted.difference(&found);
     let old = old.map(|(file, io)| format!("{file}: does not import {io} any more: delete the exception"));
+
     new.chain(old).collect()
 }
 
@@ -148,6 +154,7 @@ pub fn separate_folders(sources: &Sources, imports: &Imports, parent: &str) -> V
             }
         }
     }
+
     found
 }
 
@@ -161,12 +168,14 @@ pub fn packages(packages: &[Package], table: &str) -> Vec<String> {
             found.push(format!("{}: has no row in the table of packages", package.name));
             continue;
         };
+
         for extra in package.dependencies.difference(allowed) {
             found.push(format!(
                 "{}: depends on {extra}, which the table of packages does not allow",
                 package.name
             ));
         }
+
         for missing in allowed.difference(&package.dependencies) {
             found.push(format!(
                 "{}: does not depend on {missing}, as the table of packages says",
@@ -174,6 +183,7 @@ pub fn packages(packages: &[Package], table: &str) -> Vec<String> {
             ));
         }
     }
+
     found
 }
 
@@ -186,6 +196,7 @@ fn rows(table: &str) -> BTreeMap<String, BTreeSet<String>> {
             rows.insert(first, words.collect());
         }
     }
+
     rows
 }
 

@@ -30,6 +30,7 @@ pub fn functions(source: &Source) -> Vec<Function> {
     if !source.is_test {
         source.items.iter().for_each(|item| finder.visit_item(item));
     }
+
     finder.found
 }
 
@@ -43,6 +44,7 @@ pub fn lines_without_tests(source: &Source) -> usize {
         }
         _ => None,
     });
+
     tests.unwrap_or(all)
 }
 

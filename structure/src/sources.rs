@@ -109,6 +109,7 @@ impl Sources {
         let text = std::fs::read_to_string(place.root.join(path)).with_context(|| path.display().to_string())?;
         let parsed = syn::parse_file(&text).with_context(|| path.display().to_string())?;
         let file = self.files.len();
+
         self.files.push(Source {
             path: path.to_owned(),
             package: place.package.name.clone(),
@@ -116,6 +117,7 @@ impl Sources {
             items: parsed.items.clone(),
             is_test: place.is_test,
         });
+
         self.add_module(place, &parsed.items, folder, file, module)
     }
 
@@ -133,6 +135,7 @@ impl Sources {
             bindings: BTreeMap::new(),
             globs: Vec::new(),
         };
+
         for item in items {
             if let Item::Use(item) = item
                 && !is_for_tests(&item.attrs)
@@ -140,6 +143,7 @@ impl Sources {
                 bind(&item.tree, &mut Vec::new(), &mut module);
             }
         }
+
         self.modules.push(module);
 
         for item in items {
@@ -147,6 +151,7 @@ impl Sources {
             let name = item.ident.to_string();
             let mut child = path.clone();
             child.push(name.clone());
+
             let is_test = place.is_test || is_for_tests(&item.attrs);
             match &item.content {
                 Some(_) if is_test && !place.is_test => {}
@@ -169,6 +174,7 @@ impl Sources {
                 }
             }
         }
+
         Ok(())
     }
 }
@@ -183,6 +189,7 @@ fn path_attribute(attributes: &[Attribute]) -> Option<String> {
     else {
         return None;
     };
+
     match &literal.lit {
         Lit::Str(text) => Some(text.value()),
         _ => None,

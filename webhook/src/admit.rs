@@ -75,6 +75,7 @@ impl Reviewer {
         if budget.is_shared_memory_exhausted() {
             return Err(NotAdmitted::NoMemory);
         }
+
         let _objects = budget.close();
         match incoming {
             Incoming::Unreadable(reply, reason) => {
@@ -111,6 +112,7 @@ impl Reviewer {
         let (Some(object), false) = (&request.object, migrations.is_empty()) else {
             return T::default();
         };
+
         let namespace = Some(request.namespace.as_str()).filter(|namespace| !namespace.is_empty());
         let labels = match namespace {
             Some(name) => self.namespaces.labels(name).await,
@@ -141,6 +143,7 @@ impl Reviewer {
         ) {
             return;
         }
+
         tracing::info!(
             kind = request.kind.kind,
             namespace = request.namespace,
@@ -159,6 +162,7 @@ impl Reviewer {
         if decision.outcome == decide::Outcome::NotOurs {
             return;
         }
+
         tracing::info!(
             kind = request.kind.kind,
             namespace = request.namespace,
@@ -202,6 +206,7 @@ fn answer(reply: review::Reply, validation: Validation) -> Response {
             audit,
         });
     }
+
     reply.allow(Verdict {
         patch: Vec::new(),
         warnings,

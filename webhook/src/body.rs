@@ -87,6 +87,7 @@ pub async fn read(
     if exceeds(&body, limit) {
         return Err(BodyError::TooLarge { limit });
     }
+
     let reading = async {
         let mut bytes = BytesMut::new();
         let mut budget_held: Option<OwnedSemaphorePermit> = None;
@@ -98,6 +99,7 @@ pub async fn read(
             if bytes.len() + data.len() > limit {
                 return Err(BodyError::TooLarge { limit });
             }
+
             let share = u32::try_from(data.len()).map_err(|_| BodyError::TooLarge { limit })?;
             let permit = Arc::clone(budget)
                 .try_acquire_many_owned(share)
@@ -107,17 +109,21 @@ pub async fn read(
                 Some(held) => held.merge(permit),
                 none => *none = Some(permit),
             }
+
             bytes.extend_from_slice(&data);
         }
+
         Ok(HeldBody {
             bytes: bytes.freeze(),
             budget: budget_held,
         })
     };
+
     let result = timeout(time, reading).await;
     if matches!(result, Ok(Err(BodyError::NoMemory))) {
         discard(body, limit, time);
     }
+
     result.unwrap_or(Err(BodyError::TooSlow { limit: time }))
 }
 

@@ -20,6 +20,7 @@ pub fn parse(text: &str) -> Result<Duration, NotADuration> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
+
     let mut rest = text;
     let mut total = Duration::ZERO;
     while !rest.is_empty() {
@@ -32,6 +33,7 @@ pub fn parse(text: &str) -> Result<Duration, NotADuration> {
         total = total.checked_add(part).ok_or_else(refused)?;
         rest = tail;
     }
+
     if text.is_empty() { Err(refused()) } else { Ok(total) }
 }
 

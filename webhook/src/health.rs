@@ -88,6 +88,7 @@ async fn readyz(State(health): State<Arc<Health>>) -> Response {
     if reasons.is_empty() {
         return "ok\n".into_response();
     }
+
     (
         StatusCode::SERVICE_UNAVAILABLE,
         format!("not ready: {}\n", reasons.join("; ")),

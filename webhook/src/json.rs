@@ -46,6 +46,7 @@ pub fn parse_within(text: &str, max_depth: usize, budget: &MemoryBudget) -> Resu
         budget,
     }
     .deserialize(&mut reader)?;
+
     reader.end()?;
     Ok(value)
 }
@@ -140,6 +141,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
                 return Err(A::Error::custom("a key occurs twice in one object"));
             }
         }
+
         Ok(Value::Object(values))
     }
 }

@@ -12,6 +12,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 fn main() -> Result<()> {
     // Clients take the process's default; the servers are given theirs.
     rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
+
     let args = Args::parse();
     let filter = EnvFilter::try_new(&args.log).with_context(|| format!("--log={:?} is no filter", args.log))?;
     let limits = Targets::new()
@@ -19,11 +20,13 @@ fn main() -> Result<()> {
         .with_target(log_limits::OWN, LevelFilter::TRACE)
         .with_targets(log_limits::CONNECTIONS.map(|target| (target, LevelFilter::INFO)));
     let lines = tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr);
+
     tracing_subscriber::registry()
         .with(filter)
         .with(limits)
         .with(lines)
         .init();
+
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?

@@ -70,11 +70,14 @@ impl MemoryBudget {
             self.shared_exhausted.set(true);
             return Err(BudgetExceeded);
         };
+
         match &mut *self.held.borrow_mut() {
             Some(held) => held.merge(fetched),
             none => *none = Some(fetched),
         }
+
         self.spare.set(self.spare.get() + bytes);
+
         Ok(())
     }
 

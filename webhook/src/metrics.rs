@@ -137,6 +137,7 @@ impl Metrics {
             watch_failures: Family::default(),
             objects_missed: Family::default(),
         };
+
         metrics.register();
         Arc::new(metrics)
     }

@@ -73,6 +73,7 @@ impl Builder {
         let Some((key, rest)) = keys.split_first() else {
             return Ok(());
         };
+
         let path = path.child(key);
         match (parent.get(key), rest.is_empty()) {
             (None, _) => self.add(&path, nested(rest, new)),
@@ -81,6 +82,7 @@ impl Builder {
             (Some(old), true) => self.replace(&path, old.clone(), new),
             (Some(old), false) => return self.set(&path, old, rest, new),
         }
+
         Ok(())
     }
 
@@ -127,6 +129,7 @@ impl Builder {
         let kept = longest_common(before, after);
         let (mut old, mut new) = (0, 0);
         let ends = std::iter::once((before.len(), after.len()));
+
         for (old_end, new_end) in kept.into_iter().chain(ends) {
             let removed = before.get(old..old_end).unwrap_or_default();
             let added = after.get(new..new_end).unwrap_or_default();
@@ -142,9 +145,11 @@ impl Builder {
         for (offset, (old, new)) in removed.iter().zip(added).enumerate() {
             self.value(&path.index(at + offset), &old.clone().into(), &new.clone().into());
         }
+
         for old in removed.iter().skip(pairs) {
             self.remove(&path.index(at + pairs), old.clone().into());
         }
+
         for (offset, new) in added.iter().enumerate().skip(pairs) {
             self.add(&path.index(at + offset), new.clone().into());
         }
@@ -205,6 +210,7 @@ fn longest_common<T: PartialEq>(before: &[T], after: &[T]) -> Vec<(usize, usize)
     // lengths[old * width + new] is the length for before[old..] and after[new..].
     let mut lengths = vec![0_u32; (before.len() + 1) * width];
     let at = |lengths: &[u32], old: usize, new: usize| lengths.get(old * width + new).copied().unwrap_or(0);
+
     for (old, left) in before.iter().enumerate().rev() {
         for (new, right) in after.iter().enumerate().rev() {
             let length = if left == right {
@@ -217,6 +223,7 @@ fn longest_common<T: PartialEq>(before: &[T], after: &[T]) -> Vec<(usize, usize)
             }
         }
     }
+
     let (mut old, mut new, mut pairs) = (0, 0, Vec::new());
     while let (Some(left), Some(right)) = (before.get(old), after.get(new)) {
         if left == right {
@@ -228,6 +235,7 @@ fn longest_common<T: PartialEq>(before: &[T], after: &[T]) -> Vec<(usize, usize)
             new += 1;
         }
     }
+
     pairs
 }
 

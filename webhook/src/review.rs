@@ -271,9 +271,11 @@ pub fn parse(body: &[u8], budget: &MemoryBudget) -> Result<Incoming, Malformed> 
             kind: short(&envelope.kind),
         });
     }
+
     let mut raw = envelope.request.ok_or(Malformed::NoRequest)?;
     let uid = raw.uid.take().filter(|uid| !uid.is_empty()).ok_or(Malformed::NoUid)?;
     let reply = Reply { uid };
+
     Ok(match request(raw, budget) {
         Ok(request) => Incoming::Review(Box::new(Review { request, reply })),
         Err(reason) => Incoming::Unreadable(reply, reason),
@@ -292,6 +294,7 @@ fn request(raw: RawRequest<'_>, budget: &MemoryBudget) -> Result<Request, Unread
             });
         }
     };
+
     let object = object("object", raw.object, budget)?;
     let old_object = self::object("oldObject", raw.old_object, budget)?;
     let missing = |field| Unreadable::Missing {
@@ -304,6 +307,7 @@ fn request(raw: RawRequest<'_>, budget: &MemoryBudget) -> Result<Request, Unread
     if operation == Operation::Update && !old_object.as_ref().is_some_and(Value::is_object) {
         return Err(missing("oldObject"));
     }
+
     Ok(Request {
         kind: raw.kind,
         resource: raw.resource,
@@ -402,6 +406,7 @@ fn warnings(texts: &[String]) -> Vec<String> {
         }
         kept.push(line);
     }
+
     kept
 }
 

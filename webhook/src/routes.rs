@@ -168,10 +168,12 @@ impl AdmissionHandler {
             body::discard(request.into_body(), self.limits.body, self.limits.time);
             return Err(RequestError::Busy);
         };
+
         let (parts, body) = request.into_parts();
         if !is_json(&parts.headers) {
             return Err(RequestError::ContentType);
         }
+
         let time = self
             .limits
             .time
@@ -185,22 +187,26 @@ impl AdmissionHandler {
         let answer = tokio::time::timeout(time, reading)
             .await
             .unwrap_or(Err(RequestError::TooSlow(time)))?;
+
         Ok(([(header::CONTENT_TYPE, "application/json")], Body::from(answer)).into_response())
     }
 
     fn refuse(&self, error: &RequestError) -> Response {
         self.reviewer.metrics.error(error.class());
         tracing::warn!(class = error.class(), %error, "answered request with an error");
+
         let mut response = (error.status(), format!("{error}\n")).into_response();
         if matches!(error, RequestError::Body(BodyError::Broken { .. })) {
             response.extensions_mut().insert(Aborted);
         }
+
         if matches!(error, RequestError::Body(_)) {
             // The rest of the body is not read, so an HTTP/1.1 connection cannot be reused.
             response
                 .headers_mut()
                 .insert(header::CONNECTION, header::HeaderValue::from_static("close"));
         }
+
         response
     }
 }

@@ -54,6 +54,7 @@ pub async fn run(args: Args) -> Result<()> {
     if let tls::Callers::Checked(clients) = callers {
         tasks.spawn(clients.run(args.cert_reload_interval, stop.clone()));
     }
+
     let health = Arc::new(Health {
         reviewer: Arc::clone(&reviewer),
         certificates,
@@ -82,6 +83,7 @@ pub async fn run(args: Args) -> Result<()> {
     tracing::info!(delay = ?args.limits.shutdown_delay, "shutting down; serving until endpoints are updated");
     tokio::time::sleep(args.limits.shutdown_delay).await;
     accepting.cancel();
+
     let drained = serving.await.context("the admission server ended abnormally")?;
     stop.cancel();
     tasks.close();
@@ -89,6 +91,7 @@ pub async fn run(args: Args) -> Result<()> {
     health.await.context("the health server ended abnormally")?;
     tasks.wait().await;
     tracing::info!(clean = drained == Drained::Clean, "stopped");
+
     Ok(())
 }
 
@@ -127,6 +130,7 @@ async fn watch(
         cluster: "management".to_owned(),
         metrics: Arc::clone(metrics),
     };
+
     let watch_namespaces = WatchTask {
         api: Api::all(client.clone()),
         config: watcher::Config::default(),
@@ -135,6 +139,7 @@ async fn watch(
         cluster: "management".to_owned(),
         metrics: Arc::clone(metrics),
     };
+
     tasks.spawn(watch_migrations.run(stop.clone()));
     tasks.spawn(watch_namespaces.run(stop.clone()));
 
@@ -149,6 +154,7 @@ async fn watch(
         tasks.spawn(lease(client, &freshness, name).run(stop.clone()));
         clusters.named.insert(name.clone(), freshness);
     }
+
     let own_namespace = args.own_namespace.clone();
     if !args.check_interval.is_zero() {
         let check = Check {
@@ -161,6 +167,7 @@ async fn watch(
         };
         tasks.spawn(check.run(stop.clone()));
     }
+
     Ok(Arc::new(Reviewer {
         migrations,
         namespaces,
@@ -196,9 +203,12 @@ async fn client(kubeconfig: Option<&Path>, author: Author) -> Result<Client> {
             .await
             .with_context(|| format!("kubeconfig {}", file.display()))?,
     };
+
     config.connect_timeout = Some(CONNECT);
+
     let agent = http::HeaderValue::from_static(concat!("outrigger-webhook/", env!("CARGO_PKG_VERSION")));
     config.headers.push((http::header::USER_AGENT, agent));
+
     Client::try_from(config).context("cannot set up the client")
 }
 

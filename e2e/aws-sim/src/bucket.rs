@@ -138,6 +138,7 @@ impl Limits {
                 return false;
             }
         }
+
         names
             .iter()
             .all(|(name, _)| self.buckets.get_mut(name).is_some_and(|bucket| bucket.take(now)))

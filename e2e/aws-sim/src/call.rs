@@ -126,9 +126,11 @@ impl fmt::Display for Call {
             self.caller,
             self.action
         )?;
+
         for (key, value) in self.parameters.iter() {
             write!(f, " {key}={value}")?;
         }
+
         match &self.outcome {
             None => write!(f, " -> under way"),
             Some(outcome) => {
@@ -136,9 +138,11 @@ impl fmt::Display for Call {
                     Some(status) => write!(f, " -> {status}")?,
                     None => write!(f, " -> dropped")?,
                 }
+
                 if let Some(code) = &outcome.error_code {
                     write!(f, " {code}")?;
                 }
+
                 Ok(())
             }
         }

@@ -227,6 +227,7 @@ impl Rules {
             hits,
             gate,
         });
+
         self.list().push(Arc::clone(&rule));
         FaultHandle {
             rule,

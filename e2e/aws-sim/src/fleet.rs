@@ -62,6 +62,7 @@ impl Fleet {
                 (instance.id.clone(), (instance, subnet.id.clone(), State::Running))
             })
             .collect();
+
         Self {
             cluster_id: account.cluster_id.clone(),
             vpc_id: account.vpc_id.clone(),
@@ -98,6 +99,7 @@ impl Fleet {
         let (ids, filters) = (parameters.list("InstanceId"), parameters.filters());
         let instances = self.lock();
         let unknown: Vec<&str> = ids.iter().copied().filter(|id| !instances.contains_key(*id)).collect();
+
         match unknown[..] {
             [] => {}
             [id] => {
@@ -111,6 +113,7 @@ impl Fleet {
                 return Err(("InvalidInstanceID.NotFound", message));
             }
         }
+
         // The filter on IDs names few of many: look those up instead of looking at all.
         let by_id = filters.iter().find(|(name, _)| *name == "instance-id");
         let named = if ids.is_empty() {
@@ -123,11 +126,13 @@ impl Fleet {
             None => instances.values().collect(),
         };
         let mut found = Vec::new();
+
         for candidate in candidates {
             if self.matches(candidate, &filters)? {
                 found.push(candidate);
             }
         }
+
         Ok(self.page(&found, parameters))
     }
 
@@ -167,11 +172,14 @@ impl Fleet {
         for (instance, subnet, state) in found.get(begin..end).unwrap_or_default() {
             self.reservation(&mut body, instance, subnet, *state);
         }
+
         body.push_str("</reservationSet>");
         if end < found.len() {
             let _ = write!(body, "<nextToken>{end}</nextToken>");
         }
+
         body.push_str("</DescribeInstancesResponse>");
+
         body
     }
 
@@ -185,6 +193,7 @@ impl Fleet {
             instance_type,
             ..
         } = instance;
+
         let (code, name) = (state.code(), state.name());
         let (vpc, group) = (&self.vpc_id, &self.security_group_id);
         let hex = id.trim_start_matches("i-");

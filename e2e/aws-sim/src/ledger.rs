@@ -43,13 +43,16 @@ impl Ledger {
     /// Enters how a call ended, and tells those who wait.
     pub(super) fn end(&self, mut call: Call, outcome: Outcome) {
         call.outcome = Some(outcome);
+
         let mut calls = self.calls();
         if let Some(entry) = usize::try_from(call.seq).ok().and_then(|index| calls.get_mut(index)) {
             entry.clone_from(&call);
         }
+
         drop(calls);
         self.append(&call);
         self.changed.send_replace(());
+
         let _ = self.finished.send(call); // nobody subscribed
     }
 

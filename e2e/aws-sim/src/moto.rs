@@ -39,6 +39,7 @@ impl Moto {
                 other => return other,
             }
         }
+
         Self::start_once(program, run).await
     }
 
@@ -51,9 +52,11 @@ impl Moto {
             .environment("AWS_DEFAULT_REGION", REGION);
         let process = Process::start(&launch, run)?;
         let health = format!("{url}/moto-api/data.json");
+
         process
             .ready("answer over HTTP", Duration::from_secs(90), || expect_ok(&health))
             .await?;
+
         Ok(Self {
             process,
             url,
@@ -106,6 +109,7 @@ pub(super) fn good(action: &str, response: &Response<Bytes>) -> Result<Element, 
     if status.is_success() {
         return Ok(Element::parse(&text)?);
     }
+
     let answer = Element::parse(&text).unwrap_or_else(|_| Element::text("Message", text.clone()));
     let of = |name: &str| {
         let found = answer.find(name);
@@ -130,9 +134,11 @@ pub(super) fn headers(service: &Service) -> HeaderMap {
     if let Ok(value) = HeaderValue::from_str(&credential) {
         headers.insert(AUTHORIZATION, value);
     }
+
     headers.insert(
         CONTENT_TYPE,
         HeaderValue::from_static("application/x-www-form-urlencoded"),
     );
+
     headers
 }

@@ -61,9 +61,11 @@ impl Proxy {
             gaps: Gaps::default(),
             fleet: Mutex::default(),
         });
+
         let server = tokio::spawn(serve(listener, Arc::clone(&shared)));
         let proxy = Self { url, shared, server };
         callers.iter().for_each(|caller| proxy.add_caller(caller));
+
         Ok(proxy)
     }
 
@@ -184,12 +186,14 @@ impl Proxy {
                 }
             }
         };
+
         match tokio::time::timeout(within, found).await {
             Ok(found) => Ok(found),
             Err(_) => {
                 let calls = self.calls();
                 let last = calls[calls.len().saturating_sub(SHOWN_CALLS)..].iter();
                 let last = last.map(ToString::to_string).collect::<Vec<_>>().join("\n");
+
                 Err(AwsError::NotSeen {
                     what: what.to_owned(),
                     seconds: within.as_secs_f64(),

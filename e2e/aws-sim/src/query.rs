@@ -95,6 +95,7 @@ impl Query {
             version: String::new(),
             parameters: Parameters::default(),
         };
+
         for (key, value) in url::form_urlencoded::parse(form) {
             match key.as_ref() {
                 "Action" => query.action = value.into_owned(),
@@ -102,6 +103,7 @@ impl Query {
                 _ => query.parameters.0.push((key.into_owned(), value.into_owned())),
             }
         }
+
         query
     }
 
@@ -146,9 +148,11 @@ impl Identity {
         let part = |index: usize| scope.get(index).copied().unwrap_or_default().to_owned();
         let mut user_agent = text(USER_AGENT.as_str());
         let amazon = text("x-amz-user-agent");
+
         if !amazon.is_empty() {
             user_agent = format!("{user_agent} {amazon}").trim().to_owned();
         }
+
         Self {
             access_key: part(0),
             scope: part(3),

@@ -79,7 +79,9 @@ impl SeededAccount {
             security_group_id,
             instances: Vec::new(),
         };
+
         world.add_instances(moto, instances).await?;
+
         Ok(world)
     }
 
@@ -107,8 +109,10 @@ impl SeededAccount {
                 added.extend(running.items("instancesSet").iter().map(instance));
             }
         }
+
         added.sort_by(|a, b| a.zone.cmp(&b.zone).then_with(|| a.id.cmp(&b.id)));
         self.instances.extend(added.iter().cloned());
+
         Ok(added)
     }
 
@@ -157,6 +161,7 @@ impl SeededAccount {
             "[Global]\nZone = {zone}\nVPC = {}\nSubnetID = {subnet}\nRouteTableID = {}\nKubernetesClusterID = {}\n",
             self.vpc_id, self.route_table_id, self.cluster_id
         );
+
         for (number, service) in ["ec2", "elasticloadbalancing"].iter().enumerate() {
             config.push_str(&format!(
                 "\n[ServiceOverride \"{}\"]\nService = {service}\nRegion = {REGION}\nURL = {endpoint}\n\
@@ -164,6 +169,7 @@ impl SeededAccount {
                 number + 1
             ));
         }
+
         config
     }
 
@@ -204,6 +210,7 @@ impl Ec2<'_> {
             pairs.push((format!("Tag.{}.Key", index + 1), (*key).to_owned()));
             pairs.push((format!("Tag.{}.Value", index + 1), (*value).to_owned()));
         }
+
         self.call_with("CreateTags", pairs.into_iter().collect())
             .await
             .map(|_| ())
@@ -222,6 +229,7 @@ impl Ec2<'_> {
         for other in local.iter().chain(subnets.iter().skip(2)) {
             self.call("DeleteSubnet", &[("SubnetId", &other.id)]).await?;
         }
+
         subnets.truncate(2);
         if subnets.len() < 2 {
             return Err(AwsError::Missing {
@@ -229,6 +237,7 @@ impl Ec2<'_> {
                 field: "second default subnet",
             });
         }
+
         for subnet in &subnets {
             self.tag(
                 &subnet.id,
@@ -236,6 +245,7 @@ impl Ec2<'_> {
             )
             .await?;
         }
+
         Ok(subnets)
     }
 
@@ -248,6 +258,7 @@ impl Ec2<'_> {
             &[("InternetGatewayId", &gateway), ("VpcId", vpc)],
         )
         .await?;
+
         let tables = self.call("DescribeRouteTables", &filter("vpc-id", vpc)).await?;
         let table = first_item(&tables, "DescribeRouteTables", "routeTableSet", "routeTableId")?;
         let route = [
@@ -255,7 +266,9 @@ impl Ec2<'_> {
             ("DestinationCidrBlock", "0.0.0.0/0"),
             ("GatewayId", &*gateway),
         ];
+
         self.call("CreateRoute", &route).await?;
+
         Ok(table)
     }
 
@@ -269,6 +282,7 @@ impl Ec2<'_> {
         let made = self.call("CreateSecurityGroup", &group).await?;
         let id = text(&made, "CreateSecurityGroup", "groupId")?;
         self.tag(&id, &[(&cluster_tag(cluster_id), "owned")]).await?;
+
         Ok(id)
     }
 }

@@ -67,6 +67,7 @@ impl Service {
                  </Errors><RequestID>{request_id}</RequestID></Response>"
             );
         }
+
         let side = if status >= 500 { "Receiver" } else { "Sender" };
         let namespace = self.namespace();
         format!(

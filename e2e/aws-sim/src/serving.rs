@@ -68,6 +68,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) -> Infalli
                 continue;
             }
         };
+
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
             let service = service_fn(move |request| handle(Arc::clone(&shared), request));
@@ -75,6 +76,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) -> Infalli
             let connection = builder
                 .timer(TokioTimer::new())
                 .serve_connection(TokioIo::new(stream), service);
+
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to the AWS proxy ended"); // dropped by a fault, or its caller died
             }
@@ -110,10 +112,13 @@ async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
             forwarded: done.forwarded,
             duration: arrived.elapsed(),
         };
+
         shared.ledger.end(call, outcome);
         done.response
     });
+
     let response = work.await.ok().flatten().ok_or(Dropped)?;
+
     Ok(response.map(Full::new))
 }
 
@@ -166,12 +171,14 @@ impl Shared {
             let refused = error_response(&call.service, denial.status, denial.code, &denial.message);
             return Done::not_forwarded(Answer::Denial, Some(refused));
         }
+
         let rules = self.rules.hitting(&call.caller, &call.action);
         for rule in &rules {
             if let Some(done) = before(rule, &call.service).await {
                 return done;
             }
         }
+
         let response = self.carry_out(&call.service, query, headers).await;
         for rule in &rules {
             if !after(rule).await {
@@ -182,6 +189,7 @@ impl Shared {
                 };
             }
         }
+
         Done {
             response: Some(response),
             answer: Answer::Aws,
@@ -219,11 +227,13 @@ impl Shared {
                 Err((code, message)) => error_response(service, 400, code, &message),
             };
         }
+
         let way = Way {
             shared: self,
             service,
             headers,
         };
+
         match self.gaps.answer(&way, service, query).await {
             Ok(Reply::Moto(response)) => response,
             Ok(Reply::Body(body)) => xml_response(200, body),
@@ -237,19 +247,23 @@ impl Shared {
         for name in NOT_FORWARDED {
             headers.remove(HeaderName::from_static(name));
         }
+
         headers.insert(
             CONTENT_TYPE,
             HeaderValue::from_static("application/x-www-form-urlencoded; charset=utf-8"),
         );
+
         match self.client.post(&self.moto, headers, query.encode().into()).await {
             Ok(answer) => {
                 let content_type = answer.headers().get(CONTENT_TYPE).cloned();
                 let mut response = Response::new(answer.body().clone());
                 *response.status_mut() = answer.status();
+
                 let xml = || HeaderValue::from_static("text/xml");
                 response
                     .headers_mut()
                     .insert(CONTENT_TYPE, content_type.unwrap_or_else(xml));
+
                 response
             }
             Err(error) => error_response(service, 503, "ServiceUnavailable", &error.to_string()),

@@ -113,11 +113,13 @@ impl Element {
         for (key, value) in &self.attributes {
             let _ = write!(out, " {key}=\"{}\"", escape(value)); // writing into a String cannot fail
         }
+
         out.push('>');
         out.push_str(&partial_escape(&self.text));
         for child in &self.children {
             child.write(out);
         }
+
         let _ = write!(out, "</{}>", self.name);
     }
 }
@@ -143,6 +145,7 @@ fn parse(document: &str) -> Result<Element, String> {
             Event::Comment(_) | Event::Decl(_) | Event::PI(_) | Event::DocType(_) => {}
         }
     }
+
     let mut document = open
         .pop()
         .filter(|_| open.is_empty())
@@ -166,6 +169,7 @@ fn begin(start: &BytesStart<'_>) -> Result<Element, String> {
             .into_owned();
         element.attributes.push((attribute.key.as_ref().to_owned(), value));
     }
+
     Ok(element)
 }
 

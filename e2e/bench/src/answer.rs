@@ -41,6 +41,7 @@ impl Reference {
                 "changes"
             }
         );
+
         let uid_at = body
             .windows(uid.len())
             .position(|window| window == uid.as_bytes())
@@ -89,6 +90,7 @@ impl References {
             body.len(),
             reference.length
         );
+
         if depth == Depth::Whole {
             let seen = outcome(&reviews.of(object).object, uid, body)?;
             ensure!(
@@ -96,6 +98,7 @@ impl References {
                 "{object:?}: the patch leads to another object"
             );
         }
+
         Ok(())
     }
 
@@ -126,6 +129,7 @@ pub fn outcome(object: &Value, uid: &str, body: &[u8]) -> Result<Value> {
         answer["kind"] == "AdmissionReview" && response["uid"] == uid && response["allowed"] == true,
         "not an answer that allows the request {uid}: {answer}"
     );
+
     let mut object = object.clone();
     if let Some(text) = response["patch"].as_str() {
         ensure!(
@@ -135,6 +139,7 @@ pub fn outcome(object: &Value, uid: &str, body: &[u8]) -> Result<Value> {
         let patch: json_patch::Patch = serde_json::from_slice(&STANDARD.decode(text)?)?;
         json_patch::patch(&mut object, &patch).context("the patch does not fit the object")?;
     }
+
     Ok(object)
 }
 

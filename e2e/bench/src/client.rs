@@ -34,6 +34,7 @@ impl Connections {
             .with_root_certificates(bundle::roots(authority)?)
             .with_no_client_auth();
         config.alpn_protocols = vec![b"h2".to_vec()];
+
         let connector = TlsConnector::from(Arc::new(config));
         let mut senders = Vec::new();
         for _ in 0..in_flight.div_ceil(STREAMS) {
@@ -43,6 +44,7 @@ impl Connections {
                     .with_context(|| format!("connecting to {address}"))?,
             );
         }
+
         Ok(Self { senders })
     }
 
@@ -59,17 +61,20 @@ impl Connections {
 async fn connect(address: SocketAddr, connector: &TlsConnector) -> Result<SendRequest<Full<Bytes>>> {
     let tcp = TcpStream::connect(address).await?;
     tcp.set_nodelay(true)?;
+
     let stream = connector.connect(ServerName::try_from("localhost")?, tcp).await?;
     ensure!(
         stream.get_ref().1.alpn_protocol() == Some(b"h2"),
         "the server does not speak HTTP/2"
     );
+
     let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a connection ended");
         }
     });
+
     Ok(sender)
 }
 

@@ -47,10 +47,12 @@ impl Environment {
         let migrations = objects::migrations();
         manifests::apply(&admin, &[definition, namespace, shop]).await?;
         manifests::apply(&admin, &migrations).await?;
+
         let certificates = run.join("certificates");
         let authority = manifests::issue_webhook_certificate(&certificates, "127.0.0.1")?;
         let list = run.join("migrations.json");
         std::fs::write(&list, Value::from(migrations).to_string()).with_context(|| list.display().to_string())?;
+
         Ok(Self {
             run: run.to_owned(),
             authority,

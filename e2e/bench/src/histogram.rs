@@ -21,6 +21,7 @@ impl Histogram {
             let Some((suffix, value)) = line.strip_prefix(name).and_then(|rest| rest.split_once(' ')) else {
                 continue;
             };
+
             let number = || value.parse::<f64>().with_context(|| format!("in the line {line:?}"));
             match suffix {
                 "_sum" => sum = Some(number()?),
@@ -35,6 +36,7 @@ impl Histogram {
                 }
             }
         }
+
         ensure!(!buckets.is_empty(), "the metrics have no histogram {name}");
         Ok(Self {
             buckets,
@@ -91,6 +93,7 @@ impl Histogram {
             }
             (lower, below) = (bound, cumulative);
         }
+
         None
     }
 }

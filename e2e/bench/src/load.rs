@@ -92,8 +92,10 @@ impl Tally {
                 }
             }
         }
+
         tally.answered = latencies.len();
         tally.latencies = latencies.into();
+
         tally
     }
 }
@@ -112,6 +114,7 @@ pub async fn saturate(
     let begin = Instant::now();
     let end = begin + time;
     let mut loops = JoinSet::new();
+
     for number in 0..in_flight {
         let mut sender = connections.sender(number)?;
         let workload = Arc::clone(&workload);
@@ -125,13 +128,16 @@ pub async fn saturate(
                     break;
                 }
             }
+
             fates
         });
     }
+
     let mut fates = Vec::new();
     while let Some(done) = loops.join_next().await {
         fates.extend(done?);
     }
+
     Ok(Tally::of(begin.elapsed(), fates))
 }
 
@@ -145,9 +151,11 @@ pub async fn pace(connections: &Connections, workload: Workload, rate: u32, time
     let mut ticks = interval(Duration::from_secs(1) / rate);
     // A tick that comes late is made up for, so that a pause of this program does not lighten the load.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+
     let begin = Instant::now();
     let end = begin + time;
     let mut open = JoinSet::new();
+
     loop {
         tokio::select! {
             biased;
@@ -157,11 +165,13 @@ pub async fn pace(connections: &Connections, workload: Workload, rate: u32, time
         let (mut sender, workload) = (sender.clone(), Arc::clone(&workload));
         open.spawn(async move { one(&mut sender, &workload).await });
     }
+
     let time = begin.elapsed();
     let mut fates = Vec::new();
     while let Some(fate) = open.join_next().await {
         fates.push(fate?);
     }
+
     Ok(Tally::of(time, fates))
 }
 
@@ -172,6 +182,7 @@ async fn one(sender: &mut SendRequest<Full<Bytes>>, workload: &Workload) -> Fate
     let begin = Instant::now();
     let answer = client::post(sender, body).await;
     let latency = begin.elapsed();
+
     match answer {
         Ok((StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, _)) => Fate::Shed,
         Ok((StatusCode::OK, body)) => {

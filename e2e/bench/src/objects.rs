@@ -24,6 +24,7 @@ pub(super) fn migrations() -> Vec<Value> {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": CONTROL_PLANE}},
         "objectSelector": {"matchLabels": {CLUSTER_LABEL: "prod"}},
     }]);
+
     vec![
         migration("prod", hosted),
         migration("own", json!([{"profile": "Nodes"}])),
@@ -46,6 +47,7 @@ pub(super) fn node() -> Value {
     let name = "ip-10-0-12-34.eu-west-1.compute.internal";
     let labels = json!({"beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
         "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "node.example.com/pool": "general"});
+
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": name, "labels": labels,
@@ -86,8 +88,10 @@ fn pod(environment: usize) -> Value {
         "livenessProbe": probe("/healthz"), "readinessProbe": probe("/readyz"), "imagePullPolicy": "IfNotPresent",
         "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
     });
+
     let toleration =
         |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"generateName": "server-6d4cf56db6-", "namespace": "shop",
@@ -141,6 +145,7 @@ pub(super) fn controller_manager() -> Value {
         "--service-account-private-key-file=/etc/kubernetes/pki/sa.key",
         "--v=2",
     ];
+
     let container = json!({
         "name": "kube-controller-manager", "image": "registry.k8s.io/kube-controller-manager:v1.26.15", "command": command,
         "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
@@ -149,11 +154,13 @@ pub(super) fn controller_manager() -> Value {
             "timeoutSeconds": 15, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 8},
         "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File", "imagePullPolicy": "IfNotPresent",
     });
+
     let spec = json!({
         "volumes": [{"name": "kubernetes", "secret": {"secretName": "kube-controller-manager", "defaultMode": 420}}],
         "containers": [container], "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst",
         "automountServiceAccountToken": false, "securityContext": {}, "schedulerName": "default-scheduler",
     });
+
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "kube-controller-manager", "namespace": CONTROL_PLANE, "labels": labels,

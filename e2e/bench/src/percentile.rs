@@ -30,11 +30,13 @@ impl Latencies {
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_unstable_by(f64::total_cmp);
+
     let middle = values.len() / 2;
     let upper = *values.get(middle)?;
     if values.len() % 2 == 1 {
         return Some(upper);
     }
+
     Some(f64::midpoint(*values.get(middle - 1)?, upper))
 }
 

@@ -30,11 +30,14 @@ impl Placement {
         let last = *numbers.last().context("there is no processor")?;
         let mut server = CpuSet::new();
         server.set(last)?;
+
         let mut rest = all;
         if numbers.len() > 1 {
             rest.unset(last)?;
         }
+
         sched_setaffinity(SELF, &rest).context("leaving the server's processor")?;
+
         Ok(Self {
             server,
             rest,

@@ -27,12 +27,14 @@ pub fn webhook(samples: &Samples, extent: Extent, machine: &str) -> String {
         extent.saturated.as_secs_f64(),
         extent.paced.as_secs_f64()
     );
+
     aims(&mut text, samples);
     single(&mut text, samples);
     saturated(&mut text, samples);
     for failure in &samples.failures {
         let _ = writeln!(text, "FAILED: {failure}");
     }
+
     text
 }
 
@@ -50,6 +52,7 @@ fn aims(text: &mut String, samples: &Samples) {
             verdict(value, limit)
         );
     }
+
     text.push('\n');
 }
 
@@ -84,6 +87,7 @@ fn single(text: &mut String, samples: &Samples) {
         ("1,000 req/s: client side p99, ms", Measure::Client(paced, 990)),
         ("1,000 req/s: client side p99.9, ms", Measure::Client(paced, 999)),
     ];
+
     for (name, measure) in rows {
         let of = |candidate| number(samples.median(candidate, measure));
         let _ = writeln!(
@@ -94,6 +98,7 @@ fn single(text: &mut String, samples: &Samples) {
             number(samples.ratio(measure))
         );
     }
+
     text.push('\n');
 }
 
@@ -154,6 +159,7 @@ pub fn replace_section(document: &str, section: &str, table: &str) -> Result<Str
     let (_, after) = rest
         .split_once(&end)
         .with_context(|| format!("no line {end} after {}", begin.trim()))?;
+
     Ok(format!("{before}{begin}\n{}\n\n{end}{after}", table.trim()))
 }
 
@@ -172,6 +178,7 @@ pub fn host() -> String {
     let cpus = read("/proc/cpuinfo");
     // Not what this thread may use: it may have left some to others.
     let processors = cpus.lines().filter(|line| line.starts_with("model name")).count();
+
     format!(
         "{}: {processors} × {}, Linux {}, load average before the run {load}.",
         jiff::Timestamp::now().strftime("%Y-%m-%d"),
@@ -192,6 +199,7 @@ pub fn machine(others: usize) -> String {
         0 => "All on the one processor there is".to_owned(),
         others => format!("The server alone on one processor, everything else on {others} other"),
     };
+
     format!("{} {place}. controller-runtime {version}.", host())
 }
 

@@ -87,11 +87,13 @@ impl Samples {
             Measure::Shed(load),
             100.0 * tally.shed as f64 / all.max(1) as f64,
         );
+
         for quantile in QUANTILES {
             if let Some(latency) = tally.latencies.quantile(quantile) {
                 self.add(candidate, Measure::Client(load, quantile), latency.as_secs_f64() * 1e3);
             }
         }
+
         if let Some(reason) = &tally.failure {
             self.failures.push(format!(
                 "{candidate:?}, {load:?}: {} of {all} requests failed: {reason}",

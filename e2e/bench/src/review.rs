@@ -110,6 +110,7 @@ impl Review {
         let text =
             json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}).to_string();
         let (before, after) = text.split_once(UID).unwrap_or((&text, ""));
+
         Self {
             before: Bytes::copy_from_slice(before.as_bytes()),
             after: Bytes::copy_from_slice(after.as_bytes()),

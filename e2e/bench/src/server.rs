@@ -107,6 +107,7 @@ impl Server {
             ready_after: Duration::ZERO,
         };
         let mut reason = "nothing".to_owned();
+
         while begin.elapsed() < READY {
             match server.ask("readyz").await {
                 Ok(_) => {
@@ -115,6 +116,7 @@ impl Server {
                 }
                 Err(error) => reason = format!("{error:#}"),
             }
+
             ensure!(
                 server.process.exit().is_none(),
                 "{} has ended:\n{}",
@@ -123,6 +125,7 @@ impl Server {
             );
             sleep(ASK).await;
         }
+
         bail!(
             "{} is not ready after {} s ({reason}):\n{}",
             candidate.name(),
@@ -172,9 +175,11 @@ impl Server {
                 self.candidate.name(),
                 String::from_utf8_lossy(&body)
             );
+
             let reference = Reference::new(reviews, object, &uid, &body);
             references.push((object, reference.with_context(|| self.candidate.name())?));
         }
+
         Ok(References::new(references))
     }
 

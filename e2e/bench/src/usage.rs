@@ -43,6 +43,7 @@ impl Usage {
         // The second field, the program's name in parentheses, may hold spaces; after it come the third and following.
         let (_, fields) = stat.rsplit_once(')')?;
         let ticks = |field: usize| fields.split_whitespace().nth(field - 3)?.parse::<u32>().ok();
+
         Some(Self {
             resident: kibibytes("VmRSS:")?,
             peak: kibibytes("VmHWM:")?,

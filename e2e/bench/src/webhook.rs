@@ -62,6 +62,7 @@ impl Match {
             #[expect(clippy::cast_precision_loss, reason = "a program's size is far below 2^52")]
             samples.add(*candidate, Measure::Program, size as f64 / KIB_IN_MIB / KIB_IN_MIB);
         }
+
         for round in 1..=extent.rounds {
             for (candidate, program) in &self.programs {
                 progress(&format!("round {round} of {}: {candidate:?}", extent.rounds));
@@ -70,6 +71,7 @@ impl Match {
                     .await?;
             }
         }
+
         Ok(samples)
     }
 
@@ -80,6 +82,7 @@ impl Match {
             all.push(server.references(&self.environment, &self.reviews).await?);
             server.stop().await?;
         }
+
         let [ours, theirs] = &all[..] else { return Ok(()) };
         ours.same_as(theirs)
     }
@@ -113,6 +116,7 @@ impl Match {
         let connections = Connections::open(server.address, &self.environment.authority, 1).await?;
         let workload = || Workload::new(self.reviews.clone(), Stream::Mixed, references.clone(), Depth::Quick);
         pace(&connections, workload(), RATE, WARM_UP).await?;
+
         let (histogram, usage) = (server.histogram().await?, server.usage()?);
         let tally = pace(&connections, workload(), RATE, time).await?;
         let (histogram, later) = (server.histogram().await?.since(&histogram)?, server.usage()?);
@@ -124,15 +128,18 @@ impl Match {
             later.processor.saturating_sub(usage.processor),
             tally.answered,
         );
+
         let mut server_side = |measure, value: Option<f64>| {
             if let Some(value) = value {
                 samples.add(candidate, measure, value * 1e3);
             }
         };
+
         server_side(Measure::ServerMean(load), histogram.mean());
         server_side(Measure::Server(load, 500), histogram.quantile(0.5));
         server_side(Measure::Server(load, 990), histogram.quantile(0.99));
         samples.add(candidate, Measure::PeakPaced, mebibytes(later.peak));
+
         server.stop().await
     }
 
@@ -149,6 +156,7 @@ impl Match {
                 let connections = Connections::open(server.address, &self.environment.authority, in_flight).await?;
                 let workload = || Workload::new(self.reviews.clone(), stream, references.clone(), Depth::Quick);
                 saturate(&connections, workload(), in_flight, WARM_UP).await?;
+
                 let before = server.usage()?;
                 let tally = saturate(&connections, workload(), in_flight, time).await?;
                 let used = server.usage()?.processor.saturating_sub(before.processor);
@@ -157,6 +165,7 @@ impl Match {
                 samples.processor(candidate, load, used, tally.answered);
             }
         }
+
         samples.add(candidate, Measure::PeakSaturated, mebibytes(server.usage()?.peak));
         server.stop().await
     }

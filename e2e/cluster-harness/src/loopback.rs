@@ -54,6 +54,7 @@ impl LoopbackClient {
                 url: url.to_owned(),
                 source,
             })?;
+
         *request.headers_mut() = headers;
         self.send(request).await
     }
@@ -75,6 +76,7 @@ impl LoopbackClient {
             .await
             .map_err(|error| transport(&uri, &error))?
             .to_bytes();
+
         Ok(Response::from_parts(parts, body))
     }
 }
@@ -104,6 +106,7 @@ fn transport(uri: &Uri, error: &dyn std::error::Error) -> HttpError {
         reason = format!("{reason}: {error}");
         cause = error.source();
     }
+
     HttpError::Transport {
         url: uri.to_string(),
         reason,

@@ -124,16 +124,20 @@ impl Tools {
             }
             Err(_) => Self::default(),
         };
+
         let mut families: Vec<&str> = Vec::new();
         for tool in wanted {
             if tools.path(*tool).is_err() && !families.contains(&tool.family()) {
                 families.push(tool.family());
             }
         }
+
         if !families.is_empty() {
             tools.paths.extend(parse(&build(&families).await?));
         }
+
         wanted.iter().try_for_each(|tool| tools.path(*tool).map(|_| ()))?;
+
         Ok(tools)
     }
 
@@ -172,6 +176,7 @@ async fn build(families: &[&str]) -> Result<String, ToolsError> {
             status: output.status.to_string(),
         });
     }
+
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

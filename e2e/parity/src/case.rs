@@ -176,6 +176,7 @@ impl Group {
         for case in &self.cases {
             account.merge(&case.aws);
         }
+
         account
     }
 }
@@ -194,6 +195,7 @@ pub fn load(folder: &Path) -> Result<Vec<Case>> {
             .file_stem()
             .map(|stem| stem.to_string_lossy().into_owned())
             .unwrap_or_default();
+
         let ids = case.aws.instances.iter().map(|instance| &instance.instance_id);
         let ids = ids.map(|id| format!("instance {id}"));
         for name in ids.chain([format!("node {}", case.node.name)]) {
@@ -204,11 +206,14 @@ pub fn load(folder: &Path) -> Result<Vec<Case>> {
                 );
             }
         }
+
         cases.push(case);
     }
+
     if cases.is_empty() {
         bail!("{}: no case in here; a case is a file *.yaml", folder.display());
     }
+
     Ok(cases)
 }
 
@@ -222,7 +227,9 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
             files.push(path);
         }
     }
+
     files.sort();
+
     Ok(files)
 }
 
@@ -240,6 +247,7 @@ pub fn groups(cases: &[Case]) -> Vec<Group> {
             }),
         }
     }
+
     groups
 }
 

@@ -20,6 +20,7 @@ pub fn problems(case: &Case, ours: &Outcome, topics: &BTreeSet<String>) -> Vec<S
         problems.push("nothing is recorded: run `make parity-record`".to_owned());
         return problems;
     };
+
     let (recorded, ours) = (fields(recorded), fields(&without_own_events(recorded, ours)));
     let names: BTreeSet<&String> = recorded.keys().chain(ours.keys()).collect();
     for name in names {
@@ -39,9 +40,12 @@ pub fn problems(case: &Case, ours: &Outcome, topics: &BTreeSet<String>) -> Vec<S
                 allowed.ours
             )),
         };
+
         problems.extend(problem.map(|problem| format!("{name}: {problem}")));
     }
+
     problems.extend(unknown_fields(case, &recorded, &ours));
+
     problems
 }
 

@@ -55,9 +55,11 @@ pub async fn run_as(
     let etcd = Etcd::start(&tools, folder).await?;
     let (slow, quick): (Vec<Group>, Vec<Group>) = case::groups(cases).into_iter().partition(Group::is_slow);
     let mut workers: Vec<Vec<Group>> = slow.into_iter().map(|group| vec![group]).collect();
+
     if !quick.is_empty() {
         workers.push(quick);
     }
+
     let workers = workers.iter().enumerate().map(|(number, groups)| {
         let (tools, etcd) = (&tools, &etcd);
         async move {
@@ -70,6 +72,7 @@ pub async fn run_as(
             anyhow::Ok(outcomes)
         }
     });
+
     Ok(try_join_all(workers).await?.into_iter().flatten().collect())
 }
 
@@ -89,6 +92,7 @@ impl<'a> Worker<'a> {
         let options = ApiServerOptions::new(format!("parity-{number}"), Version::V1_36, range);
         let api = ApiServer::start(tools, folder, etcd, &options).await?;
         let client: Client = api.client(&User::admin(), "parity").await?;
+
         Ok(Self {
             subject,
             role: None,
@@ -102,31 +106,38 @@ impl<'a> Worker<'a> {
     async fn run(&self, index: usize, group: &Group) -> Result<BTreeMap<String, Outcome>> {
         let folder = self.api.home().join(format!("group-{index}"));
         std::fs::create_dir_all(&folder)?;
+
         let mut account = group.account();
         let bystanders = bystanders(group);
         account
             .instances
             .extend(bystanders.iter().map(|(_, instance)| instance.clone()));
+
         let ec2 = ScriptedEc2::start(account, self.role.as_ref().map(|role| Arc::clone(&role.policy))).await?;
         let objects = group.cases.iter().map(object);
         let objects = objects.chain(bystanders.into_iter().map(|(node, _)| Ok(node)));
+
         stream::iter(objects.collect::<Result<Vec<Node>>>()?)
             .map(|node| async move { self.nodes.create(&PostParams::default(), &node).await })
             .buffer_unordered(AT_ONCE)
             .try_collect::<Vec<_>>()
             .await
             .context("creating the Nodes")?;
+
         let kubeconfig = self.api.kubeconfig(&User::admin())?;
         let manager = self
             .subject
             .start(self.tools, &folder, &kubeconfig, ec2.url(), &group.config)?;
         let outcomes = self.settle(group, &manager).await?;
         manager.stop(Duration::from_secs(5)).await?;
+
         let unknown = ec2.unknown();
         if !unknown.is_empty() {
             bail!("the scripted EC2 does not know {unknown:?}: teach it, and record again");
         }
+
         self.clear().await?;
+
         Ok(outcomes)
     }
 
@@ -139,6 +150,7 @@ impl<'a> Worker<'a> {
             if manager.exit().is_some() {
                 bail!("the manager ended by itself:\n{}", manager.log_tail());
             }
+
             let outcomes = self.outcomes(group).await?;
             let settled = group.cases.iter().all(|case| {
                 outcomes
@@ -148,6 +160,7 @@ impl<'a> Worker<'a> {
             if settled || start.elapsed() >= patience.most {
                 return Ok(outcomes);
             }
+
             tokio::time::sleep(LOOK).await;
         }
     }
@@ -163,6 +176,7 @@ impl<'a> Worker<'a> {
             };
             (case.name.clone(), outcome(node, events.iter().filter(about)))
         };
+
         Ok(group.cases.iter().map(outcome).collect())
     }
 
@@ -199,6 +213,7 @@ fn bystander(number: usize) -> Option<(Node, Instance)> {
             {"type": "Hostname", "address": name},
         ]},
     });
+
     Some((
         serde_json::from_value(node).ok()?,
         serde_json::from_value(instance).ok()?,
@@ -221,6 +236,7 @@ fn object(case: &Case) -> Result<Node> {
             "addresses": node.addresses.clone().unwrap_or_else(hostname),
         },
     });
+
     serde_json::from_value(object).with_context(|| format!("the Node of {}", case.name))
 }
 
@@ -243,6 +259,7 @@ fn outcome<'a>(node: Option<&Node>, events: impl Iterator<Item = &'a Event>) -> 
             ..Outcome::default()
         };
     };
+
     let (spec, status) = (node.spec.as_ref(), node.status.as_ref());
     let taints = spec.and_then(|spec| spec.taints.clone()).unwrap_or_default();
     let mut taints: Vec<Taint> = taints
@@ -253,7 +270,9 @@ fn outcome<'a>(node: Option<&Node>, events: impl Iterator<Item = &'a Event>) -> 
             effect: taint.effect,
         })
         .collect();
+
     taints.sort();
+
     let addresses = status.and_then(|status| status.addresses.clone()).unwrap_or_default();
     Outcome {
         deleted: false,

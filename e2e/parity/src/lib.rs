@@ -46,6 +46,7 @@ impl Kind {
                 _ => bail!("{}: a case has either a key `node` or a key `service`", path.display()),
             });
         }
+
         kinds.dedup();
         match kinds.as_slice() {
             [kind] => Ok(*kind),

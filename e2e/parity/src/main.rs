@@ -28,6 +28,7 @@ async fn main() -> ExitCode {
         ["draw", seed, count, folder] => draw(seed, count, Path::new(folder)),
         _ => Err(anyhow::anyhow!("{USAGE}")),
     };
+
     command::end("outrigger-parity", done)
 }
 
@@ -53,6 +54,7 @@ async fn each(folders: &[&str], record: bool) -> Result<bool> {
             (Kind::Services, false) => compare_services(folder).await,
         }?;
     }
+
     Ok(good)
 }
 
@@ -62,11 +64,13 @@ async fn record_nodes(folder: &Path) -> Result<()> {
     let run_folder = run_folder()?;
     let outcomes = in_folder(run(Subject::Incumbent, &cases, run_folder.path()).await, &run_folder)?;
     let mut changed = 0;
+
     for case in &cases {
         let outcome = outcomes.get(&case.name).context("a case without an outcome")?;
         changed += usize::from(case.recorded.as_ref() != Some(outcome));
         case::record(folder, &case.name, outcome)?;
     }
+
     recorded(cases.len(), changed)
 }
 
@@ -77,6 +81,7 @@ async fn record_services(folder: &Path) -> Result<()> {
     let ran = services::run(Subject::Incumbent, &cases, run_folder.path()).await;
     let ran = in_folder(ran, &run_folder)?;
     let mut changed = 0;
+
     for case in &cases {
         let Some(outcome) = ran.outcomes.get(&case.name) else {
             continue; // said below
@@ -84,8 +89,10 @@ async fn record_services(folder: &Path) -> Result<()> {
         changed += usize::from(case.recorded.as_ref() != Some(outcome));
         services::case::record(folder, &case.name, outcome)?;
     }
+
     let number = ran.outcomes.len();
     in_folder(ran.all(), &run_folder)?;
+
     recorded(number, changed)
 }
 
@@ -102,10 +109,12 @@ async fn compare_nodes(folder: &Path) -> Result<bool> {
     let run_folder = run_folder()?;
     let outcomes = in_folder(run(Subject::Ours, &cases, run_folder.path()).await, &run_folder)?;
     let mut problems = BTreeMap::new();
+
     for case in &cases {
         let ours = outcomes.get(&case.name).context("a case without an outcome")?;
         problems.insert(case.name.as_str(), compare::problems(case, ours, &topics));
     }
+
     told(&problems, &run_folder)
 }
 
@@ -120,6 +129,7 @@ async fn compare_services(folder: &Path) -> Result<bool> {
     let mut problems = BTreeMap::new();
     let kept = std::fs::File::create(run_folder.path().join("outcomes.json"))?;
     serde_json::to_writer(kept, &outcomes)?;
+
     let mut rows = std::fs::File::create(run_folder.path().join("differs.jsonl"))?;
     for case in &cases {
         let ours = outcomes.get(&case.name).context("a case without an outcome")?;
@@ -128,9 +138,11 @@ async fn compare_services(folder: &Path) -> Result<bool> {
             let row = json!({"case": case.name, "step": problem.step, "field": problem.field, "ours": problem.ours});
             writeln!(rows, "{row}")?;
         }
+
         let found = found.iter().map(ToString::to_string).collect();
         problems.insert(case.name.as_str(), found);
     }
+
     told(&problems, &run_folder)
 }
 
@@ -141,6 +153,7 @@ async fn compare_drawn(folder: &Path, ours: Option<&Path>) -> Result<bool> {
     if let Some(topic) = services::judge::topics().find(|topic| !known.contains(*topic)) {
         anyhow::bail!("docs/parity.md has no row {topic:?}");
     }
+
     let run_folder = run_folder()?;
     let outcomes: BTreeMap<String, Vec<services::Outcome>> = match ours {
         Some(file) => serde_json::from_str(&std::fs::read_to_string(file)?)?,
@@ -149,13 +162,16 @@ async fn compare_drawn(folder: &Path, ours: Option<&Path>) -> Result<bool> {
             in_folder(ran.and_then(services::Ran::all), &run_folder)?
         }
     };
+
     std::fs::write(run_folder.path().join("ours.json"), serde_json::to_string(&outcomes)?)?;
+
     let mut problems = BTreeMap::new();
     for case in &cases {
         let ours = outcomes.get(&case.name).context("a case without an outcome")?;
         let found = services::judge::problems(case, ours);
         problems.insert(case.name.as_str(), found.iter().map(ToString::to_string).collect());
     }
+
     told(&problems, &run_folder)
 }
 
@@ -166,15 +182,18 @@ fn told(problems: &BTreeMap<&str, Vec<String>>, run_folder: &RunFolder) -> Resul
             say(&format!("{case}: {problem}"))?;
         }
     }
+
     let good = problems.values().filter(|problems| problems.is_empty()).count();
     say(&format!(
         "{good} of {} cases are equal, or differ as they say",
         problems.len()
     ))?;
+
     let all = good == problems.len();
     if !all {
         say(&format!("logs: {}", run_folder.keep().display()))?;
     }
+
     Ok(all)
 }
 

@@ -66,6 +66,7 @@ impl Subject {
     pub(super) fn launch(self, tools: &Tools, folder: &Path, kubeconfig: &Path, cloud_config: &str) -> Result<Launch> {
         let file = folder.join("cloud.conf");
         std::fs::write(&file, cloud_config)?;
+
         let launch = Launch::new("manager", self.program(tools)?);
         Ok(launch.arguments(manager_flags(&file, kubeconfig)).arguments([
             "--authentication-skip-lookup=true",
@@ -92,9 +93,11 @@ impl Subject {
             "--node-monitor-period=2s",
             "--node-status-update-frequency=10s",
         ]);
+
         for (name, value) in Caller::new("manager").environment(endpoint) {
             launch = launch.environment(name, value);
         }
+
         Ok(Process::start(&launch, folder)?)
     }
 }
@@ -107,10 +110,12 @@ fn render(config: &Config) -> String {
     for family in &config.node_ip_families {
         text.push_str(&format!("NodeIPFamilies = {family}\n"));
     }
+
     if let Some(pattern) = &config.supported_topology_instance_type_pattern {
         let pattern = pattern.replace('\\', "\\\\").replace('"', "\\\"");
         text.push_str(&format!("SupportedTopologyInstanceTypePattern = \"{pattern}\"\n"));
     }
+
     text
 }
 

@@ -20,15 +20,18 @@ impl Alone {
         for instance in &self.world.instances {
             names.learn(&instance.id, instance.private_dns_name.clone());
         }
+
         for subnet in &self.world.subnets {
             names.learn(&subnet.id, format!("subnet {}", subnet.zone));
         }
+
         for Service { metadata, .. } in services {
             let text = |field: &Option<String>| field.clone().unwrap_or_default();
             let (namespace, name) = (text(&metadata.namespace), text(&metadata.name));
             let which = format!(" of {name}");
             names.learn_service_as(&which, CLUSTER, &namespace, &name, &text(&metadata.uid));
         }
+
         let aws = account::read(&self.proxy, &mut names).await?;
         let services: Vec<Value> = services.iter().map(|service| names.name(&written(service))).collect();
         Ok(json!({"aws": aws, "services": services}))

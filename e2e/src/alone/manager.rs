@@ -32,6 +32,7 @@ impl Manager {
     pub(super) fn start(name: &str, flags: &[&str], files: &Files<'_>, proxy: &Proxy) -> Result<Self> {
         let caller = Caller::new(name);
         proxy.add_caller(&caller);
+
         let launch = launch(&caller, CLUSTER, files, proxy)
             .arguments(["--configure-cloud-routes=false".to_owned()])
             .arguments(flags.iter().copied());
@@ -109,8 +110,10 @@ pub fn start_manager(
 ) -> Result<Process> {
     let cloud_config = run.join("cloud.conf");
     std::fs::write(&cloud_config, world.cloud_config(proxy.url())).context("writing the cloud config")?;
+
     let caller = Caller::new("outrigger-manager");
     proxy.add_caller(&caller);
+
     let files = Files {
         program: Binaries::one("outrigger-manager")?,
         run,
@@ -129,8 +132,10 @@ fn launch(caller: &Caller, cluster: &str, files: &Files<'_>, proxy: &Proxy) -> L
         format!("--cluster-name={cluster}"),
         "--secure-port=0".to_owned(),
     ]);
+
     for (variable, value) in caller.environment(proxy.url()) {
         launch = launch.environment(variable, value);
     }
+
     launch
 }

@@ -71,6 +71,7 @@ impl Alone {
         let kubeconfig = api.kubeconfig(&User::admin())?;
         let config = with_global(&world.cloud_config(proxy.url()), options.global);
         std::fs::write(cloud_config(&path), config).context("writing the cloud config")?;
+
         Ok(Self {
             client: api.client(&User::admin(), options.name).await?,
             cluster: kubelets::config(&kubeconfig).await?,
@@ -109,6 +110,7 @@ impl Alone {
             .map(String::as_str)
             .chain(["--authentication-skip-lookup=true"]);
         let flags: Vec<&str> = own.chain(flags.iter().copied()).collect();
+
         Manager::start(name, &flags, &self.files(program, &config), &self.proxy)
     }
 

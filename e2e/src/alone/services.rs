@@ -46,9 +46,11 @@ impl Alone {
             "metadata": {"name": name, "annotations": annotations},
             "spec": {"type": "LoadBalancer", "selector": {"app": name}},
         });
+
         for (field, value) in spec.as_object().into_iter().flatten() {
             service["spec"][field] = value.clone();
         }
+
         let service = serde_json::from_value(service)?;
         let created = self.services().create(&PostParams::default(), &service).await;
         created.with_context(|| format!("creating the Service {name}"))
@@ -89,6 +91,7 @@ impl Alone {
             if done >= count {
                 return Ok(());
             }
+
             manager.alive()?;
             ensure!(
                 Instant::now() < deadline,
@@ -118,9 +121,11 @@ impl Alone {
             if calls.len() != seen || calls.iter().any(|call| call.outcome.is_none()) {
                 (seen, since) = (calls.len(), Instant::now());
             }
+
             if since.elapsed() >= long && own.any(&counts) {
                 return Ok(());
             }
+
             manager.alive()?;
             ensure!(
                 Instant::now() < deadline,
@@ -151,6 +156,7 @@ impl Alone {
                 count: event.count.unwrap_or(1),
             })
         };
+
         // The API server lists by name, and an Event's name ends with its time.
         Ok(events.into_iter().filter_map(told).collect())
     }

@@ -22,6 +22,7 @@ async fn main() -> ExitCode {
         ["incumbent"] => incumbent().await,
         _ => Err(anyhow::anyhow!("{USAGE}")),
     };
+
     command::end("outrigger-demo", done)
 }
 
@@ -33,23 +34,27 @@ async fn migrate(keep: bool) -> Result<bool> {
         Err(error) => return Err(error.context(format!("the migration did not come about; logs: {}", run.display()))),
     };
     let passed = judge(&progress, &outcome.report);
+
     if keep {
         progress.line(&outcome.stage.how_to_look()?);
         progress.line("It runs until you press Ctrl-C.");
         tokio::signal::ctrl_c().await?;
     }
+
     progress.line(&outcome.report.proof_line());
     outcome.stage.end(Duration::from_secs(10)).await;
     if passed && !keep {
         // A failed run keeps its logs.
         std::fs::remove_dir_all(&run).with_context(|| run.display().to_string())?;
     }
+
     Ok(passed)
 }
 
 fn judge(progress: &Progress, report: &Report) -> bool {
     progress.step("The timeline");
     progress.line(&report.table());
+
     let verdict = report.verdict();
     if verdict.passed() {
         progress.line("verdict: passed");
@@ -58,6 +63,7 @@ fn judge(progress: &Progress, report: &Report) -> bool {
         for reason in &verdict.reasons {
             *counts.entry(reason).or_default() += 1;
         }
+
         for (reason, count) in counts {
             let times = if count > 1 {
                 format!(" ({count} times)")
@@ -67,6 +73,7 @@ fn judge(progress: &Progress, report: &Report) -> bool {
             progress.line(&format!("verdict: FAILED: {reason}{times}"));
         }
     }
+
     verdict.passed()
 }
 
@@ -82,6 +89,7 @@ async fn incumbent() -> Result<bool> {
         progress.line(&report.proof_line());
         std::fs::remove_dir_all(&run).with_context(|| run.display().to_string())?;
     }
+
     Ok(true)
 }
 

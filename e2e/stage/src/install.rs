@@ -25,6 +25,7 @@ impl Stage {
             "applied manifests/overlays/hosted/management: {}",
             kinds(&without_manager)
         ));
+
         Ok(())
     }
 
@@ -45,6 +46,7 @@ impl Stage {
             "applied manifests/overlays/hosted/tenant: {}",
             kinds(&objects)
         ));
+
         Ok(())
     }
 
@@ -69,11 +71,13 @@ impl Stage {
             .into_iter()
             .filter(is_manager)
             .collect();
+
         for deployment in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
             let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
             container["image"] = Value::from(image);
             container["args"] = json!(arguments);
         }
+
         manifests::apply(&self.management_admin, &objects).await
     }
 
@@ -95,15 +99,18 @@ impl Stage {
         let original = self.old_manager()?.arguments();
         command.extend(original.into_iter().filter(|flag| !flag.starts_with("--cloud-")));
         command.push("--cloud-provider=external".to_owned());
+
         let api: Api<Deployment> = Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
         let patch = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/command", "value": command}]);
         let patch = serde_json::from_value(patch)?;
+
         api.patch(
             super::operator::OLD_MANAGER,
             &PatchParams::default(),
             &Patch::<()>::Json(patch),
         )
         .await?;
+
         Ok(())
     }
 
@@ -128,6 +135,7 @@ impl Stage {
         let management = self
             .management
             .kubeconfig(&User::new(account).in_group("system:serviceaccounts"))?;
+
         Ok(vec![
             "--cloud-provider=aws".into(),
             format!("--kubeconfig={}", tenant.display()),
@@ -148,6 +156,7 @@ impl Stage {
         // One host: a fixed port is for one replica only.
         let port = if replicas == 1 { free_port()? } else { 0 };
         arguments.push(format!("--secure-port={port}"));
+
         let patch = json!([
             {"op": "replace", "path": "/spec/replicas", "value": replicas},
             {"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": arguments},
@@ -169,12 +178,14 @@ impl Stage {
             &overlay,
         )
         .await?;
+
         manifests::register_webhook(
             &mut objects,
             self.webhook_authority(),
             self.webhook_address(),
             self.webhook_port,
         );
+
         Ok(objects)
     }
 
@@ -217,6 +228,7 @@ fn kinds(objects: &[Value]) -> String {
     for object in objects {
         *counts.entry(object["kind"].as_str().unwrap_or("?")).or_default() += 1;
     }
+
     counts
         .iter()
         .map(|(kind, count)| {

@@ -139,11 +139,13 @@ impl Stage {
         let tools = Tools::load(&wanted).await?;
         let binaries = Binaries::find()?;
         progress.say("starting moto (the simulated AWS) and the proxy that records every call");
+
         let moto = Moto::start(&tools, run).await?;
         let world = SeededAccount::seed(&moto, CLUSTER, instances).await?;
         let proxy = Arc::new(Proxy::start(&moto, &[], Some(&run.join("aws-calls.jsonl"))).await?);
         proxy.set_limits(true);
         progress.say("starting etcd and two kube-apiservers 1.26: management and tenant");
+
         let etcd = Etcd::start(&tools, run).await?;
         let options = |name, range| ApiServerOptions::new(name, Version::V1_26, range);
         let management = ApiServer::start(&tools, run, &etcd, &options("management", "127.96.0.0/16")).await?;
@@ -153,6 +155,7 @@ impl Stage {
         let tenant_admin = tenant.client(&User::admin(), "e2e-admin").await?;
         let runner = pod_runner(run, &tools, &binaries, &management, &proxy).await?;
         let leases = Recorder::start(&tenant_admin, LeaseName::defaults());
+
         Ok(Self {
             run: run.to_owned(),
             webhook_port: free_port()?,
@@ -221,6 +224,7 @@ impl Stage {
     pub fn old_manager(&self) -> Result<TenantControllerManager> {
         let home = self.run.join("tenant-kcm");
         std::fs::create_dir_all(&home)?;
+
         let cloud_config = self.cloud_config()?;
         Ok(TenantControllerManager {
             kubeconfig: self.tenant.kubeconfig(&User::kube_controller_manager())?,
@@ -266,14 +270,17 @@ impl Stage {
                 self.tenant.kubeconfig(&guest)?.display()
             ),
         ]);
+
         let process = Process::start(&launch, &self.run)?;
         let url = format!("http://127.0.0.1:{health}/readyz");
+
         process
             .ready("be ready", Duration::from_secs(60), async || {
                 outrigger_cluster_harness::loopback::expect_ok(&url).await
             })
             .await?;
         self.webhook = Some(process);
+
         Ok(())
     }
 
@@ -330,6 +337,7 @@ impl Stage {
             leases,
             ..
         } = self;
+
         drop((kubelets, leases));
         runner.shutdown(grace).await;
         drop(webhook);
@@ -348,6 +356,7 @@ impl Stage {
 fn management_controllers(tools: &Tools, run: &Path, management: &ApiServer) -> Result<Process> {
     let home = run.join("management-kcm");
     std::fs::create_dir_all(&home)?;
+
     let manager = ManagementControllerManager {
         kubeconfig: management.kubeconfig(&User::admin())?,
         service_account_key: management.service_account_key(),
@@ -374,6 +383,7 @@ async fn pod_runner(
         }
         image
     };
+
     let mut images = vec![
         with_cloud(Image::new(
             "registry.k8s.io/kube-controller-manager",
@@ -382,12 +392,15 @@ async fn pod_runner(
         )),
         with_cloud(Image::new("outrigger-manager", "outrigger-manager", &binaries.manager)),
     ];
+
     if let Ok(incumbent) = tools.path(Tool::AwsCloudControllerManager) {
         let image = "registry.k8s.io/provider-aws/cloud-controller-manager";
         images.push(with_cloud(Image::new(image, "aws-cloud-controller-manager", incumbent)));
     }
+
     let folder = run.join("pods");
     std::fs::create_dir_all(&folder)?;
+
     let proxy = Arc::clone(proxy);
     let config = RunnerConfig {
         node: RUNNER_NODE.to_owned(),
@@ -401,6 +414,8 @@ async fn pod_runner(
             });
         }),
     };
+
     let cluster = kubelets::config(&management.kubeconfig(&User::admin())?).await?;
+
     Ok(PodRunner::start(&cluster, config).await?)
 }

@@ -29,12 +29,14 @@ pub fn folder() -> PathBuf {
 pub async fn render(tools: &Tools, run: &Path, name: &str, path: &str, patches: &str) -> Result<Vec<Value>> {
     let overlay = run.join("kustomize").join(name);
     std::fs::create_dir_all(&overlay)?;
+
     let base = relative(&overlay.canonicalize()?, &folder().join(path).canonicalize()?);
     let text = format!(
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n- {}\n{patches}",
         base.display()
     );
     std::fs::write(overlay.join("kustomization.yaml"), text)?;
+
     build(tools, &overlay).await
 }
 
@@ -45,6 +47,7 @@ pub async fn render(tools: &Tools, run: &Path, name: &str, path: &str, patches: 
 pub async fn with_component(tools: &Tools, run: &Path, path: &str, component: &str) -> Result<Vec<Value>> {
     let overlay = run.join("kustomize").join(component);
     std::fs::create_dir_all(&overlay)?;
+
     let folder = folder().join("components").join(component).canonicalize()?;
     let text = format!(
         "components:\n- {}\n",
@@ -65,12 +68,14 @@ pub async fn build(tools: &Tools, overlay: &Path) -> Result<Vec<Value>> {
         .output()
         .await
         .context("running kustomize")?;
+
     ensure!(
         output.status.success(),
         "kustomize build {}: {}",
         overlay.display(),
         String::from_utf8_lossy(&output.stderr)
     );
+
     let text = String::from_utf8(output.stdout)?;
     let documents: Vec<Value> =
         serde_saphyr::from_multiple(&text).context("kustomize printed something that is no YAML")?;
@@ -89,6 +94,7 @@ fn relative(from: &Path, to: &Path) -> PathBuf {
         .skip(common)
         .map(|_| std::path::Component::ParentDir.as_os_str());
     let down = to.components().skip(common).map(|part| part.as_os_str());
+
     up.chain(down).collect()
 }
 
@@ -106,6 +112,7 @@ pub fn open_definition(group: &str, kind: &str, plural: &str, namespaced: bool, 
         .enumerate()
         .map(|(index, name)| json!({"name": name, "served": true, "storage": index == 0, "schema": schema}))
         .collect();
+
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {
@@ -165,6 +172,7 @@ async fn api_of(client: &Client, object: &DynamicObject) -> Result<(Api<DynamicO
         Scope::Namespaced => Api::namespaced_with(client.clone(), &namespace, &resource),
         Scope::Cluster => Api::all_with(client.clone(), &resource),
     };
+
     Ok((api, what))
 }
 
@@ -176,6 +184,7 @@ async fn apply_one(client: &Client, object: &Value, dry_run: bool) -> Result<()>
     api.patch(&parsed.name_any(), &params, &Patch::Apply(object))
         .await
         .with_context(|| format!("applying {what}"))?;
+
     Ok(())
 }
 
@@ -195,6 +204,7 @@ pub(super) async fn resource_of(client: &Client, gvk: &GroupVersionKind) -> Resu
 /// When the files cannot be written.
 pub fn issue_webhook_certificate(folder: &Path, address: &str) -> Result<String> {
     use outrigger_certs::{Authority, Validity};
+
     let validity = Validity::starting(jiff::Timestamp::now(), std::time::Duration::from_secs(24 * 3600));
     let authority = Authority::new("outrigger e2e webhook CA", validity)?;
     let names = [
@@ -205,6 +215,7 @@ pub fn issue_webhook_certificate(folder: &Path, address: &str) -> Result<String>
     ];
     let issued = authority.issue(&names, validity)?;
     outrigger_certs::write(folder, &issued, Some(authority.certificate_pem()))?;
+
     Ok(authority.certificate_pem().to_owned())
 }
 
@@ -212,6 +223,7 @@ pub fn issue_webhook_certificate(folder: &Path, address: &str) -> Result<String>
 /// a free one here, since 443 on a cluster address would need privileges.
 pub fn register_webhook(objects: &mut [Value], authority: &str, address: &str, port: u16) {
     use base64::Engine as _;
+
     let bundle = base64::engine::general_purpose::STANDARD.encode(authority);
     for object in objects {
         match object["kind"].as_str() {

@@ -43,6 +43,7 @@ impl Stage {
                 },
             )
         };
+
         Ok(all.iter().map(one).collect())
     }
 

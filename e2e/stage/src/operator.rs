@@ -30,6 +30,7 @@ impl Stage {
         let mut command = vec!["kube-controller-manager".to_owned()];
         command.extend(manager.arguments());
         command.extend(extra.iter().map(|flag| (*flag).to_owned()));
+
         let labels = json!({"app": OLD_MANAGER, "outrigger.dev/cluster": CLUSTER});
         let home = self.run.display().to_string();
         let deployment = json!({
@@ -54,7 +55,9 @@ impl Stage {
                 },
             },
         });
+
         self.create_namespace().await?;
+
         manifests::apply(&self.management_admin, &[deployment]).await
     }
 
@@ -64,6 +67,7 @@ impl Stage {
             "metadata": {"name": CONTROL_PLANE, "labels": {"outrigger.dev/control-plane": "true", "outrigger.dev/cluster": CLUSTER}},
         });
         manifests::apply(&self.management_admin, &[namespace]).await?;
+
         // The service account controller makes the account that Pods need.
         let api: Api<k8s_openapi::api::core::v1::ServiceAccount> =
             Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
@@ -80,6 +84,7 @@ impl Stage {
                 },
             )
             .await?;
+
         Ok(())
     }
 
@@ -132,6 +137,7 @@ impl Stage {
                         return Ok(Err(format!("{service} has {} targets", balancer.targets.len())));
                     }
                 }
+
                 Ok(Ok(()))
             })
             .await
@@ -160,6 +166,7 @@ impl Stage {
                 ],
             },
         });
+
         manifests::apply(&self.management_admin, &[migration]).await
     }
 
@@ -192,6 +199,7 @@ impl Stage {
             .template
             .spec
             .context("a template without spec")?;
+
         Ok(template
             .containers
             .into_iter()
@@ -239,6 +247,7 @@ impl Stage {
                 let [pod] = pods.as_slice() else {
                     return Ok(Err(format!("{} Pods", pods.len())));
                 };
+
                 let name = pod.name_any();
                 let argv = self.runner.argv(&name);
                 let Some(argv) = argv.first() else {
@@ -250,6 +259,7 @@ impl Stage {
                 if !is_ready(pod) {
                     return Ok(Err(format!("Pod {name} is not Ready")));
                 }
+
                 Ok(Ok(name))
             })
             .await
@@ -337,13 +347,16 @@ impl Stage {
                 .flat_map(|status| status.addresses.iter().flatten())
                 .map(|address| format!("{}={}", address.type_, address.address))
                 .collect();
+
             addresses.sort();
+
             let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
             (
                 node.name_any(),
                 json!({"labels": node.labels(), "addresses": addresses, "providerID": provider_id}),
             )
         };
+
         Ok(nodes.iter().map(one).collect())
     }
 }

@@ -72,6 +72,7 @@ pub async fn send(client: &Client, method: Method, path: &str, body: Option<(&st
     let (head, body) = response.into_parts();
     let bytes = body.collect_bytes().await.with_context(|| what.clone())?;
     let headers = head.headers.get_all(header::WARNING);
+
     Ok(Answer {
         code: head.status.as_u16(),
         warnings: headers.iter().flat_map(|value| texts(value.as_bytes())).collect(),
@@ -143,6 +144,7 @@ fn texts(header: &[u8]) -> Vec<String> {
         }
         escaped = false;
     }
+
     texts
 }
 

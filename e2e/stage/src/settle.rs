@@ -79,10 +79,12 @@ impl Progress {
             if start.elapsed() >= limit {
                 bail!("not within {} s: {what}; still missing: {missing}", limit.as_secs());
             }
+
             if shown.elapsed() >= Duration::from_secs(4) {
                 self.say(&format!("   ... waiting: {what}: {missing}"));
                 shown = Instant::now();
             }
+
             tokio::time::sleep(Duration::from_millis(150)).await;
         }
     }

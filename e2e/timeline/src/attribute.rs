@@ -40,6 +40,7 @@ impl Actor {
         if names.is_empty() {
             names.insert(format!("{component} (no known process)"));
         }
+
         let side = rules
             .component(component)
             .map_or(Side::Unknown, |component| component.side);
@@ -140,11 +141,13 @@ pub(super) fn writer(
             .filter(|process| process.component == component.name)
     };
     let mut alive: Vec<_> = of_component().filter(|process| alive_at(process, at)).collect();
+
     if alive.is_empty() {
         alive = of_component()
             .filter(|process| alive_at(process, at - IN_FLIGHT))
             .collect();
     }
+
     if alive.len() > 1 {
         let holds = |process: &&ProcessSpan| {
             tenures.iter().any(|tenure| {
@@ -154,11 +157,13 @@ pub(super) fn writer(
                     && tenure.contains(at)
             })
         };
+
         let holders: Vec<_> = alive.iter().copied().filter(holds).collect();
         if holders.len() == 1 {
             alive = holders;
         }
     }
+
     Some(Actor::one_of(&alive, &component.name, rules))
 }
 

@@ -44,6 +44,7 @@ pub(super) fn recreated(inputs: &Inputs, rules: &Rules) -> BTreeSet<String> {
             }
         }
     }
+
     // Between two snapshots a load balancer may have gone and come back under the same name.
     for call in calls(inputs, "DeleteLoadBalancer") {
         found.extend(
@@ -53,7 +54,9 @@ pub(super) fn recreated(inputs: &Inputs, rules: &Rules) -> BTreeSet<String> {
                 .cloned(),
         );
     }
+
     found.retain(|name| !rules.removed_on_purpose.contains(name));
+
     found
 }
 
@@ -70,18 +73,22 @@ pub(super) fn lost_targets(inputs: &Inputs, rules: &Rules) -> BTreeSet<(String, 
             found.extend(gone.map(|target| (name.clone(), target.clone())));
         }
     }
+
     for call in calls(inputs, "DeregisterInstancesFromLoadBalancer") {
         let Some(name) = call.parameters.get("LoadBalancerName") else {
             continue;
         };
+
         let targets = call
             .parameters
             .values()
             .filter(|target| had_target(inputs, call, name, target));
         found.extend(targets.map(|target| (name.clone(), target.clone())));
     }
+
     let on_purpose = &rules.removed_on_purpose;
     found.retain(|(name, target)| !on_purpose.contains(name) && !on_purpose.contains(target));
+
     found
 }
 
@@ -92,6 +99,7 @@ fn steps(inputs: &Inputs) -> Vec<(&Snapshot, &Snapshot)> {
         .iter()
         .filter(|snapshot| snapshot.at <= inputs.until)
         .collect();
+
     snapshots.sort_by_key(|snapshot| snapshot.at);
     snapshots
         .iter()

@@ -12,6 +12,7 @@ impl From<&Call> for AwsCall {
         } else {
             0
         };
+
         Self {
             at: call.at,
             caller: call.caller.clone(),

@@ -63,6 +63,7 @@ pub(super) fn hand_overs(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> 
                 None => continue,
             },
         };
+
         found.push(HandOver {
             from,
             ended,
@@ -74,6 +75,7 @@ pub(super) fn hand_overs(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> 
             to: to.actor.clone(),
         });
     }
+
     found
 }
 
@@ -101,5 +103,6 @@ fn first_call(to: &Tenure, tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -
         let writer = attribute::writer(event, controller, tenures, inputs, rules)?;
         writer.may_be(&to.actor).then_some(event.request_received_timestamp)
     });
+
     calls.chain(writes).filter(|at| to.from <= *at && *at <= to.until).min()
 }

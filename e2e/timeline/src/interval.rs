@@ -54,13 +54,16 @@ pub(super) fn intervals(controller: Controller, tenures: &[Tenure], inputs: &Inp
     for (actor, evidence) in evidence(controller, tenures, inputs, rules) {
         by_actor.entry(actor).or_default().push(evidence);
     }
+
     let mut intervals = Vec::new();
     for (actor, mut evidence) in by_actor {
         evidence.sort_by_key(|evidence| evidence.from);
         let returns = returns(&actor, controller, tenures, inputs, rules);
         intervals.extend(split(&actor, &evidence, &returns));
     }
+
     intervals.sort_by_key(|interval| (interval.from, interval.until));
+
     intervals
 }
 
@@ -83,6 +86,7 @@ fn evidence(
             };
             (attribute::caller(call, inputs, rules), evidence)
         });
+
     let writes = inputs
         .audit_events
         .iter()
@@ -97,6 +101,7 @@ fn evidence(
             };
             Some((attribute::writer(event, controller, tenures, inputs, rules)?, evidence))
         });
+
     let held = tenures
         .iter()
         .filter(move |tenure| counts_leases(controller) && governs(tenure, controller, inputs, rules))
@@ -108,6 +113,7 @@ fn evidence(
             };
             (tenure.actor.clone(), evidence)
         });
+
     calls.chain(writes).chain(held)
 }
 
@@ -122,6 +128,7 @@ pub(super) fn governs(tenure: &Tenure, controller: Controller, inputs: &Inputs, 
     if known.peek().is_none() {
         return tenure.lease == Lease::M;
     }
+
     known.any(|process| rules.governing(controller, process) == Some(tenure.lease))
 }
 
@@ -157,6 +164,7 @@ fn split(actor: &Actor, evidence: &[Evidence], returns: &[Timestamp]) -> Vec<Int
             };
             intervals.push((group, interval));
         }
+
         if let Some((_, interval)) = intervals.last_mut() {
             interval.until = interval.until.max(piece.until);
             match piece.kind {
@@ -166,5 +174,6 @@ fn split(actor: &Actor, evidence: &[Evidence], returns: &[Timestamp]) -> Vec<Int
             }
         }
     }
+
     intervals.into_iter().map(|(_, interval)| interval).collect()
 }

@@ -51,6 +51,7 @@ pub fn analyse(inputs: &Inputs, rules: &Rules) -> Report {
             overlaps,
         }
     });
+
     Report {
         start: start(inputs),
         until: inputs.until,

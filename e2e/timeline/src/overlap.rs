@@ -39,6 +39,7 @@ pub(super) fn overlaps(
             if first.actor.may_be(&second.actor) || !overlap(first, second) {
                 continue;
             }
+
             let lease_of = |actor: &Actor| governing(actor, controller, inputs, rules);
             let holds = |lease| {
                 tenures
@@ -49,6 +50,7 @@ pub(super) fn overlaps(
             let rightful =
                 lease_of(&second.actor).is_some_and(|lease| holds(lease) && lease_of(&first.actor) == Some(lease));
             let (caused_by, against) = if rightful { (first, second) } else { (second, first) };
+
             found.push(Overlap {
                 caused_by: caused_by.actor.clone(),
                 against: against.actor.clone(),
@@ -57,6 +59,7 @@ pub(super) fn overlaps(
             });
         }
     }
+
     found
 }
 
@@ -81,6 +84,7 @@ pub(super) fn length<'a>(overlaps: impl IntoIterator<Item = &'a Overlap>) -> Dur
         .map(|overlap| (overlap.from, overlap.until))
         .collect();
     windows.sort();
+
     let mut merged: Vec<(Timestamp, Timestamp)> = Vec::new();
     for (from, until) in windows {
         match merged.last_mut() {
@@ -88,6 +92,7 @@ pub(super) fn length<'a>(overlaps: impl IntoIterator<Item = &'a Overlap>) -> Dur
             _ => merged.push((from, until)),
         }
     }
+
     merged
         .iter()
         .map(|(from, until)| since(*from, *until).max(Duration::from_millis(1)))

@@ -101,10 +101,12 @@ impl Component {
         if let Some(lease) = self.exceptions.get(&controller) {
             return Some(*lease);
         }
+
         let provider = flag(argv, "cloud-provider");
         if self.side == Side::Old && provider.is_none_or(|provider| provider.is_empty() || provider == "external") {
             return None;
         }
+
         let migrates = flag(argv, "enable-leader-migration").is_some_and(|value| is_true(&value))
             || flag(argv, "migration").is_some_and(|value| !value.is_empty());
         Some(if migrates { Lease::M } else { self.main_lease })
@@ -125,6 +127,7 @@ fn flag(argv: &[String], name: &str) -> Option<String> {
             found = Some(next.cloned().unwrap_or_else(|| "true".into()));
         }
     }
+
     found
 }
 

@@ -20,6 +20,7 @@ impl Report {
         text.push_str(&aligned(&self.hand_over_rows()));
         text.push('\n');
         text.push_str(&aligned(&self.figure_rows()));
+
         text
     }
 
@@ -37,6 +38,7 @@ impl Report {
                 .iter()
                 .map(|marker| vec![marker.name.clone(), self.seconds(marker.at)]),
         );
+
         rows
     }
 
@@ -51,6 +53,7 @@ impl Report {
             "API WRITES",
             "LEASE",
         ])];
+
         for timeline in &self.controllers {
             for interval in &timeline.intervals {
                 rows.push(self.owner(timeline, interval));
@@ -59,6 +62,7 @@ impl Report {
                 rows.push(vec![timeline.controller.to_string(), "nobody seen".into()]);
             }
         }
+
         rows
     }
 
@@ -85,6 +89,7 @@ impl Report {
             "FIRST SYNC",
             "LIMIT",
         ])];
+
         for hand_over in &self.hand_overs {
             let ms = |duration| format!("{} ms", milliseconds(duration));
             let or = |text: Option<String>, none: &str| text.unwrap_or_else(|| none.into());
@@ -98,6 +103,7 @@ impl Report {
                 or(hand_over.limit(&self.rules.limits).map(ms), "-"),
             ]);
         }
+
         rows
     }
 
@@ -117,6 +123,7 @@ impl Report {
                 self.culprits(timeline, basis),
             ]);
         }
+
         let gap = figures
             .gap_ms
             .map_or_else(|| "never taken over".into(), |gap| format!("{gap} ms"));
@@ -128,6 +135,7 @@ impl Report {
         ] {
             rows.push(row([name, &value.to_string(), ""]));
         }
+
         rows
     }
 
@@ -149,6 +157,7 @@ impl Report {
                 self.seconds(overlap.from),
             );
         }
+
         text
     }
 }
@@ -168,6 +177,7 @@ fn aligned(rows: &[Vec<String>]) -> String {
     };
     let widths: Vec<_> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
+
     for row in rows {
         let line: String = row
             .iter()
@@ -177,5 +187,6 @@ fn aligned(rows: &[Vec<String>]) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
     }
+
     text
 }

@@ -60,13 +60,16 @@ pub(super) fn tenures(inputs: &Inputs, rules: &Rules) -> Vec<Tenure> {
         .iter()
         .filter(|change| change.at <= inputs.until)
         .collect();
+
     changes.sort_by_key(|change| change.at);
+
     let spans: Vec<_> = [Lease::K, Lease::C, Lease::M]
         .into_iter()
         .flat_map(|lease| spans(changes.iter().copied().filter(|change| change.lease == lease)))
         .collect();
     let mut tenures: Vec<_> = spans.iter().map(|span| resolve(span, &spans, inputs, rules)).collect();
     tenures.sort_by_key(|tenure| (tenure.from, tenure.lease));
+
     tenures
 }
 
@@ -96,6 +99,7 @@ fn spans<'a>(changes: impl Iterator<Item = &'a LeaseChange>) -> Vec<Span> {
             }
             (None, _) => {}
         }
+
         if let Some(holder) = &change.holder {
             spans.push(Span {
                 lease: change.lease,
@@ -109,6 +113,7 @@ fn spans<'a>(changes: impl Iterator<Item = &'a LeaseChange>) -> Vec<Span> {
             });
         }
     }
+
     spans
 }
 
@@ -118,9 +123,11 @@ fn resolve(span: &Span, all: &[Span], inputs: &Inputs, rules: &Rules) -> Tenure 
         .first()
         .map_or_else(String::new, |process| process.component.clone());
     let mut actor = Actor::one_of(&candidates, &component, rules);
+
     if candidates.is_empty() {
         actor.names = [format!("holder {}", span.holder)].into();
     }
+
     let process_ended = match candidates.as_slice() {
         [process] => process.ended,
         _ => None,
@@ -130,6 +137,7 @@ fn resolve(span: &Span, all: &[Span], inputs: &Inputs, rules: &Rules) -> Tenure 
         .flatten()
         .min()
         .unwrap_or(inputs.until);
+
     Tenure {
         lease: span.lease,
         holder: span.holder.clone(),
@@ -155,6 +163,7 @@ fn candidates<'a>(span: &Span, all: &[Span], inputs: &'a Inputs, rules: &Rules) 
             .filter(|process| process.process == *name)
             .collect();
     }
+
     let same: Vec<_> = all.iter().filter(|other| other.holder == span.holder).collect();
     let leases: BTreeSet<_> = same
         .iter()
@@ -167,6 +176,7 @@ fn candidates<'a>(span: &Span, all: &[Span], inputs: &'a Inputs, rules: &Rules) 
         .map(|other| other.last_renewed)
         .max()
         .unwrap_or(span.last_renewed);
+
     inputs
         .processes
         .iter()

@@ -76,9 +76,11 @@ impl Report {
         for call in &self.writes_by_switch {
             reasons.push(format!("{} wrote to AWS without need: {}", call.caller, call.action));
         }
+
         for name in &self.recreated {
             reasons.push(format!("load balancer {name} is gone or another one"));
         }
+
         for (name, target) in &self.lost_targets {
             reasons.push(format!("load balancer {name} lost target {target}"));
         }
@@ -92,6 +94,7 @@ impl Report {
                     .into(),
             );
         }
+
         for timeline in &self.controllers {
             for (side, name) in [(Side::Old, "old"), (Side::New, "new")] {
                 if !timeline.intervals.iter().any(|interval| interval.actor.side == side) {
@@ -110,11 +113,13 @@ impl Report {
                 ));
             }
         }
+
         for user_agent in &self.overlooked {
             reasons.push(format!(
                 "service: writes to Services by {user_agent:?} are counted for nobody"
             ));
         }
+
         for hand_over in self.taken_over() {
             self.judge_silence(&hand_over.from, hand_over.ended.unwrap_or(hand_over.acquired), reasons);
             if hand_over.first_sync.is_none() {
@@ -128,6 +133,7 @@ impl Report {
         let Some(service) = self.controller(Controller::Service) else {
             return;
         };
+
         let last = service
             .intervals
             .iter()

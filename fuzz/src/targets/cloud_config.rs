@@ -35,10 +35,12 @@ pub fn run(data: &[u8]) {
             Err(CloudConfigError::Unreadable { .. }) => panic!("the target reads no file"),
         }
     }
+
     if let Ok(strict) = &strict {
         let lenient = lenient.expect("a file that is valid strictly is valid leniently");
         assert_eq!(format!("{strict:?}"), format!("{lenient:?}"));
     }
+
     if let Some(Ok(entries)) = text(data).map(syntax::entries) {
         let written = written(&entries);
         let again = syntax::entries(&written).unwrap_or_else(|error| panic!("{error:?} in {written:?}"));
@@ -49,9 +51,11 @@ pub fn run(data: &[u8]) {
 fn in_the_file(data: &[u8], message: &str) {
     let mut parts = message.split(':');
     assert_eq!(parts.next(), Some("f"), "{message:?} names no file");
+
     let mut number = || parts.next().and_then(|part| part.parse::<usize>().ok());
     let (line, column) = (number().expect("a line"), number().expect("a column"));
     let lines: Vec<&[u8]> = data.split(|byte| *byte == b'\n').collect();
+
     assert!(
         (1..=lines.len()).contains(&line),
         "{message:?}: there are {} lines",
@@ -92,6 +96,7 @@ fn written(entries: &[Entry]) -> String {
             (_, None) => writeln!(file, "{key}"),
         };
     }
+
     file
 }
 

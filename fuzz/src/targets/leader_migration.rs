@@ -21,15 +21,18 @@ pub fn run(data: &[u8]) {
         }
         Ok(loaded) => loaded,
     };
+
     loaded.warnings.iter().for_each(|warning| drop(warning.to_string()));
     for controller in Controller::ALL {
         for party in [Party::KubeControllerManager, Party::CloudControllerManager] {
             let _ = loaded.config.placement(controller, party);
         }
     }
+
     let mut written = json!(loaded.config);
     written["apiVersion"] = json!("controllermanager.config.k8s.io/v1");
     written["kind"] = json!("LeaderMigrationConfiguration");
+
     let again = LeaderMigrationConfiguration::from_text("f", &written.to_string());
     assert_eq!(
         again.expect("a written configuration can be parsed"),

@@ -25,9 +25,11 @@ pub fn run(data: &[u8]) {
     let mut parts = data.splitn(3, |byte| *byte == 0);
     let mut part = || parts.next().unwrap_or_default();
     let (certificate, key, authority) = (part(), part(), part());
+
     if let (Some(new), Some(old)) = (text(certificate), text(authority)) {
         bundles(old, new);
     }
+
     thread_local! {
         static FOLDER: TempDir = TempDir::new().unwrap();
     }
@@ -35,6 +37,7 @@ pub fn run(data: &[u8]) {
         for (name, content) in [(CERTIFICATE_FILE, certificate), (KEY_FILE, key), (CA_FILE, authority)] {
             fs::write(folder.path().join(name), content).unwrap();
         }
+
         let source = Source {
             directory: folder.path().to_owned(),
             names: vec!["webhook.outrigger-system.svc".to_owned()],
@@ -96,6 +99,7 @@ fn new_seeds() -> Vec<Vec<u8>> {
         .issue(&["webhook.outrigger-system.svc", "10.0.0.1", "::1"], life(now()))
         .unwrap();
     let joined = |parts: [&str; 3]| parts.join("\0").into_bytes();
+
     vec![
         joined([&pair.certificate_pem, &pair.key_pem, first.certificate_pem()]),
         joined([first.certificate_pem(), &pair.key_pem, second.certificate_pem()]),

@@ -24,10 +24,12 @@ pub fn run(data: &[u8]) {
     if let Some(controller) = Controller::parse(text) {
         assert_eq!(Controller::parse(controller.canonical_name()), Some(controller));
     }
+
     match tags::cluster_of_key(text) {
         Some(id) => assert_eq!(tags::cluster_key(id), text),
         None => assert!(text.is_empty() || tags::cluster_of_key(&tags::cluster_key(text)) == Some(text)),
     }
+
     if let Ok(elements) = value::list(text) {
         let written: Vec<String> = elements
             .iter()
@@ -75,6 +77,7 @@ fn durations(text: &str) {
         }
         Err(error) => drop(error.to_string()),
     }
+
     // The webhook's parser knows fewer units, and rounds where the manager's truncates.
     if let (Ok(webhook), Ok(manager)) = (outrigger_webhook::duration::parse(text), read) {
         let apart = webhook.abs_diff(manager).as_secs_f64();

@@ -17,6 +17,7 @@ pub fn run(data: &[u8]) {
     let Some((steps, original)) = text(data).and_then(|text| text.split_once('\n')) else {
         return;
     };
+
     let steps: Value = serde_json::from_str(steps).unwrap_or_default();
     let mut yaml = match YamlText::parse(original) {
         Ok(yaml) => yaml,
@@ -30,12 +31,15 @@ pub fn run(data: &[u8]) {
             "undone to an invalid YAML text: {undone:?}"
         );
     }
+
     for step in steps.as_array().into_iter().flatten().take(6) {
         apply(&mut yaml, step);
     }
+
     let edits = serde_json::to_string(yaml.edits()).expect("edits are JSON");
     let edits: Vec<LineEdit> = serde_json::from_str(&edits).expect("edits can be read again");
     let undone = undo(yaml.text(), &edits);
+
     assert_eq!(
         undone.as_deref(),
         Some(original),
@@ -78,6 +82,7 @@ fn apply(yaml: &mut YamlText, step: &Value) {
         );
         return;
     }
+
     let now = yaml.get(document, &path);
     match kind {
         "set" => assert_eq!(
@@ -97,6 +102,7 @@ fn apply(yaml: &mut YamlText, step: &Value) {
             assert_eq!(read, yaml.documents(), "the text says something else: {}", yaml.text());
         }
     }
+
     for (number, other) in before.iter().enumerate().filter(|(number, _)| *number != document) {
         assert_eq!(
             yaml.documents().get(number),
@@ -163,6 +169,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     const SET: &str =
         r#"[{"do":"set","document":0,"path":["controllerManager","extraArgs","cloud-provider"],"value":"external"}]"#;
     const PUSH: &str = r#"[{"do":"push","document":0,"path":["args"],"value":"--cloud-provider=external"},{"do":"remove","document":0,"path":["args","0"]}]"#;
+
     [
         format!("{SET}\napiVersion: kubeadm.k8s.io/v1beta3\nkind: ClusterConfiguration\ncontrollerManager:\n  extraArgs:\n    cloud-provider: aws # the old one\n    cloud-config: \"/etc/aws.conf\"\n"),
         format!("{SET}\n# two\na: {{b: [c, 'd']}}\n---\ncontrollerManager: {{}}\n"),

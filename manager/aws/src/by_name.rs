@@ -27,6 +27,7 @@ where
             Err(error) => return Err(error),
         }
     }
+
     Ok(found)
 }
 

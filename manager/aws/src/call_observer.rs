@@ -95,6 +95,7 @@ impl Intercept for Observing {
         let (Some(metadata), Some(began)) = (cfg.load::<Metadata>(), cfg.load::<Began>()) else {
             return Ok(());
         };
+
         let succeeded = matches!(context.output_or_error(), Some(Ok(_)));
         self.0.ended(&Call {
             service: metadata.service(),
@@ -110,6 +111,7 @@ fn ending(succeeded: bool, response: Option<&HttpResponse>) -> Ending<'_> {
     if succeeded {
         return Ending::Success;
     }
+
     let refused = response.filter(|response| response.status().as_u16() >= 400);
     refused.map_or(Ending::Unanswered, |response| {
         let code = response.body().bytes().and_then(code);

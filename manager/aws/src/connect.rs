@@ -44,6 +44,7 @@ pub async fn connect(settings: &Settings, observer: Arc<dyn CallObserver>) -> Re
     if settings.region.is_empty() {
         return Err(SettingsError::NoRegion);
     }
+
     let resolver = |spellings| settings.endpoint(spellings).map(endpoint::resolver).transpose();
     let ec2_endpoint = resolver(["EC2", "ec2"])?;
     // Both APIs of load balancers have one old spelling.
@@ -55,21 +56,25 @@ pub async fn connect(settings: &Settings, observer: Arc<dyn CallObserver>) -> Re
     let mut ec2 = aws_sdk_ec2::config::Builder::from(&config)
         .interceptor(observing.clone())
         .retry_classifier(NotWhenThrottled);
+
     if ec2_endpoint.is_some() {
         ec2.set_endpoint_resolver(ec2_endpoint);
     }
+
     let mut elb = aws_sdk_elasticloadbalancing::config::Builder::from(&config)
         .interceptor(observing.clone())
         .retry_classifier(NotWhenThrottled);
     if elb_endpoint.is_some() {
         elb.set_endpoint_resolver(elb_endpoint);
     }
+
     let mut elbv2 = aws_sdk_elasticloadbalancingv2::config::Builder::from(&config)
         .interceptor(observing)
         .retry_classifier(NotWhenThrottled);
     if elbv2_endpoint.is_some() {
         elbv2.set_endpoint_resolver(elbv2_endpoint);
     }
+
     Ok(Clients {
         ec2: Arc::new(SdkEc2::new(aws_sdk_ec2::Client::from_conf(ec2.build()))),
         elb: Arc::new(SdkElb::new(aws_sdk_elasticloadbalancing::Client::from_conf(
@@ -95,6 +100,7 @@ async fn base(settings: &Settings) -> Result<SdkConfig, SettingsError> {
         .app_name(app_name)
         .http_client(http::client(settings)?)
         .timeout_config(timeouts);
+
     Ok(loader.load().await)
 }
 
@@ -104,10 +110,12 @@ fn with_role(config: SdkConfig, settings: &Settings, observing: &Observing) -> R
     let Some(role_arn) = settings.role_arn.as_deref().filter(|arn| !arn.is_empty()) else {
         return Ok(config);
     };
+
     let account = Settings::role_account(role_arn)?;
     let sts = aws_sdk_sts::config::Builder::from(&config).interceptor(observing.clone());
     let sts = aws_sdk_sts::Client::from_conf(sts.build());
     let role = AssumedRole::new(sts, role_arn, account, source_arn);
+
     Ok(config
         .into_builder()
         .credentials_provider(SharedCredentialsProvider::new(role))

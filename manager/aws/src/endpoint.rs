@@ -27,6 +27,7 @@ pub(crate) fn resolver(section: &EndpointOverride) -> Result<SharedEndpointResol
             url: section.url.clone(),
         });
     }
+
     let mut scheme = EndpointAuthScheme::with_capacity("sigv4", 2);
     for (property, text) in [
         ("signingRegion", &section.signing_region),
@@ -36,6 +37,7 @@ pub(crate) fn resolver(section: &EndpointOverride) -> Result<SharedEndpointResol
             scheme = scheme.put(property, text.trim().to_owned());
         }
     }
+
     let endpoint = Endpoint::builder().url(url.to_owned()).auth_scheme(scheme).build();
     Ok(SharedEndpointResolver::new(Fixed(endpoint)))
 }

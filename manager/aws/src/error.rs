@@ -145,10 +145,12 @@ impl fmt::Display for Error {
         if let Some(code) = &self.code {
             write!(f, "{code}: ")?;
         }
+
         f.write_str(&self.message)?;
         if let Some(id) = &self.request_id {
             write!(f, " (request {id})")?;
         }
+
         Ok(())
     }
 }
@@ -279,6 +281,7 @@ fn kind_of(code: &str) -> Kind {
             return *kind;
         }
     }
+
     match code.rsplit_once('.') {
         Some((_, "NotFound")) => Kind::NotFound,
         Some((_, "Malformed")) => Kind::Malformed,

@@ -27,6 +27,7 @@ pub(crate) fn client(settings: &Settings) -> Result<SharedHttpClient, SettingsEr
         Some(url) => ProxyConfig::all(url.as_str()).unwrap_or_else(|_| ProxyConfig::disabled()),
         None => ProxyConfig::disabled(),
     };
+
     Ok(SharedHttpClient::new(ByPath {
         direct: one_path(ProxyConfig::disabled(), &tls),
         http_proxy: one_path(through(proxies.http.as_ref()), &tls),

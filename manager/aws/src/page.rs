@@ -51,6 +51,7 @@ where
                 "AWS answered twice with the same token of a next page",
             ));
         }
+
         token = page.next;
     }
 }

@@ -100,6 +100,7 @@ impl Proxies {
         let local = LOCAL.into_iter().map(str::to_owned);
         let local = local.chain(Destination::parse(&metadata).map(|at| at.host));
         exceptions.extend(local.filter_map(|host| Exception::host(&host, None)));
+
         Ok(Self {
             http,
             https,
@@ -112,6 +113,7 @@ impl Proxies {
         let Some(to) = Destination::parse(url) else {
             return Path::Direct;
         };
+
         let (proxy, path) = if to.is_https {
             (&self.https, Path::HttpsProxy)
         } else {
@@ -121,6 +123,7 @@ impl Proxies {
         if proxy.is_none() || excepted {
             return Path::Direct;
         }
+
         path
     }
 }
@@ -171,6 +174,7 @@ impl Destination {
             _ => (authority, None),
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
+
         Some(Self {
             is_https,
             host: host.to_ascii_lowercase(),
@@ -194,6 +198,7 @@ impl Exception {
         if entry == "*" {
             return Some(Self::Everything);
         }
+
         if let Some((address, prefix)) = entry.split_once('/') {
             let address: Option<IpAddr> = address.parse().ok();
             let network = address.zip(prefix.parse().ok());
@@ -201,6 +206,7 @@ impl Exception {
                 return Some(Self::Network { address, prefix });
             }
         }
+
         // Several colons without brackets are an IPv6 address.
         let with_port = match entry.strip_prefix('[') {
             Some(bracketed) => bracketed.split_once("]:"),
@@ -218,12 +224,14 @@ impl Exception {
             let address = address.to_canonical();
             return Some(Self::Address { address, port });
         }
+
         let host = host
             .strip_prefix('*')
             .filter(|rest| rest.starts_with('.'))
             .unwrap_or(host);
         let itself = !host.starts_with('.');
         let suffix = if itself { format!(".{host}") } else { host.to_owned() };
+
         (!host.is_empty()).then_some(Self::Domain { suffix, itself, port })
     }
 

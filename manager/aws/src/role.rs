@@ -52,6 +52,7 @@ impl AssumedRole {
         let Some(given) = output.credentials else {
             return Err(CredentialsError::unhandled("AssumeRole answered without credentials"));
         };
+
         let expires = SystemTime::try_from(given.expiration).map_err(CredentialsError::unhandled)?;
         Ok(Credentials::new(
             given.access_key_id,

@@ -18,6 +18,7 @@ where
         let message = error.message().unwrap_or("AWS gave no message");
         return Error::answered(operation, code, message).with_request_id(error.request_id());
     }
+
     let no_credentials = is_about_credentials(&error);
     let request_id = error.request_id().map(str::to_owned);
     let (message, source): (&str, Box<dyn StdError + Send + Sync>) = match error {
@@ -30,6 +31,7 @@ where
     let failed = Error::unanswered(operation, message)
         .with_request_id(request_id.as_deref())
         .with_source(source);
+
     if no_credentials {
         failed.with_kind(Kind::AccessDenied)
     } else {
@@ -58,6 +60,7 @@ fn is_about_credentials(error: &(dyn StdError + 'static)) -> bool {
         }
         cause = current.source();
     }
+
     false
 }
 

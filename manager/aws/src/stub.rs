@@ -15,12 +15,14 @@ pub(crate) async fn serve(answers: Vec<(u16, String)>) -> (String, Asked) {
     let url = format!("http://{}", listener.local_addr().unwrap());
     let asked = Asked::default();
     let heard = Arc::clone(&asked);
+
     tokio::spawn(async move {
         let mut answers = VecDeque::from(answers);
         while let Some((status, body)) = answers.pop_front() {
             let (mut stream, _) = listener.accept().await.unwrap();
             let form = form(&mut stream).await;
             heard.lock().unwrap().push(form);
+
             let length = body.len();
             let answer = format!(
                 "HTTP/1.1 {status} x\r\nContent-Type: text/xml\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
@@ -28,6 +30,7 @@ pub(crate) async fn serve(answers: Vec<(u16, String)>) -> (String, Asked) {
             stream.write_all(answer.as_bytes()).await.unwrap();
         }
     });
+
     (url, asked)
 }
 
@@ -61,6 +64,7 @@ async fn form(stream: &mut TcpStream) -> Vec<String> {
                 return form;
             }
         }
+
         let read = stream.read(&mut part).await.unwrap();
         assert!(read > 0, "the request ends early: {text}");
         request.extend(&part[..read]);
@@ -89,5 +93,6 @@ fn decoded(text: &str) -> String {
             }
         }
     }
+
     String::from_utf8(bytes).unwrap()
 }

@@ -122,6 +122,7 @@ pub fn assess(facts: &Facts) -> Assessment {
     let mut missing = Vec::new();
     missing.extend(leases(facts));
     missing.extend(command_lines(facts));
+
     let mut warnings = Vec::new();
     for check in facts.checks.each() {
         match check {
@@ -130,6 +131,7 @@ pub fn assess(facts: &Facts) -> Assessment {
             Check::Unknown(why) => warnings.push(why.clone()),
         }
     }
+
     Assessment { missing, warnings }
 }
 
@@ -156,6 +158,7 @@ fn command_lines(facts: &Facts) -> Vec<String> {
         if facts.attested_phase == Some(Phase::Prepare) {
             return Vec::new();
         }
+
         let why = match &facts.controller_managers {
             Reading::Known(_) => "no kube-controller-manager matches spec.targets".to_owned(),
             Reading::Unreadable(reason) => format!("no kube-controller-manager can be read ({reason})"),
@@ -164,6 +167,7 @@ fn command_lines(facts: &Facts) -> Vec<String> {
             "{why}: correct the targets, or state in spec.attestedPhase: Prepare that all have leader migration on"
         )];
     }
+
     seen.iter().filter_map(problem).collect()
 }
 

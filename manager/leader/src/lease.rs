@@ -105,11 +105,13 @@ impl KubeLease {
             .default_backoff()
             .boxed();
         let name = self.name.clone();
+
         tokio::spawn(async move {
             while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
                 tx.send_modify(|view| view.update(&name, event, Instant::now()));
             }
         });
+
         rx
     }
 }

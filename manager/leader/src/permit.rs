@@ -105,6 +105,7 @@ impl Permit {
     /// [`NotLeader`] when the permit is void. `call` was then not begun, or was cut off and may have taken effect.
     pub async fn guard<T>(&self, call: impl Future<Output = T>) -> Result<T, NotLeader> {
         self.check()?;
+
         let mut in_flight = InFlight {
             state: &self.state,
             answered: false,
@@ -120,7 +121,9 @@ impl Permit {
             end.as_mut().poll(context).map(|()| Err(NotLeader))
         })
         .await?;
+
         in_flight.answered = true;
+
         Ok(answer)
     }
 

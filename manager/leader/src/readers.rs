@@ -39,6 +39,7 @@ pub fn follow_migration(
     let api: Api<CloudProviderMigration> = Api::all(client);
     let mut events = watcher::watch_object(api, name).default_backoff().boxed();
     let name = name.to_owned();
+
     tokio::spawn(async move {
         while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
             let reading = match event {
@@ -60,6 +61,7 @@ pub fn follow_migration(
             }
         }
     });
+
     rx
 }
 
@@ -81,6 +83,7 @@ pub fn follow_spec(
             });
         }
     });
+
     rx
 }
 
@@ -124,6 +127,7 @@ pub fn follow_controller_managers(
             if let Reading::Known(object) = &*migration.borrow_and_update() {
                 targets = Some(object.spec.targets.clone());
             }
+
             if let Some(targets) = &targets {
                 let observed = timeout(READ_TIMEOUT, observe(&management, &cluster, targets)).await;
                 let reading = match observed.unwrap_or(Err(ReadError::TimedOut(READ_TIMEOUT))) {
@@ -133,6 +137,7 @@ pub fn follow_controller_managers(
                     }
                     Err(error) => Reading::Unreadable(error.to_string()),
                 };
+
                 tx.send_if_modified(|old| {
                     *old != reading && {
                         *old = reading;
@@ -140,6 +145,7 @@ pub fn follow_controller_managers(
                     }
                 });
             }
+
             tokio::select! {
                 () = stop.cancelled() => {}
                 Ok(()) = migration.changed() => {}
@@ -148,6 +154,7 @@ pub fn follow_controller_managers(
             }
         }
     });
+
     rx
 }
 
@@ -166,6 +173,7 @@ impl Wake {
         if locations().eq(self.locations.iter().map(|(name, objects)| (name, objects))) {
             return;
         }
+
         self.locations = locations()
             .map(|(name, objects)| (name.clone(), objects.clone()))
             .collect();
@@ -214,8 +222,10 @@ async fn observe(
             watched.push((client.clone(), namespace, location.objects.clone()));
         }
     }
+
     seen.sort_by(|a, b| a.object.cmp(&b.object));
     seen.dedup_by(|a, b| a.object == b.object);
+
     Ok((seen, watched))
 }
 
@@ -238,12 +248,14 @@ fn locations(targets: &[Target]) -> Result<Vec<Location>, ReadError> {
         if target.selects_nothing() {
             continue;
         }
+
         let objects = target.object_selector.clone();
         locations.push(Location {
             target: Some(target.clone()),
             objects: objects.map_or(Ok(Selector::default()), Selector::try_from)?,
         });
     }
+
     if !targets
         .iter()
         .any(|target| target.profile == Profile::HostedControlPlane)
@@ -256,6 +268,7 @@ fn locations(targets: &[Target]) -> Result<Vec<Location>, ReadError> {
             });
         }
     }
+
     Ok(locations)
 }
 
@@ -263,6 +276,7 @@ async fn namespaces_of(client: &Client, location: &Location) -> Result<Vec<Strin
     let Some(target) = &location.target else {
         return Ok(vec!["kube-system".to_owned()]);
     };
+
     let found = Api::<Namespace>::all(client.clone())
         .list_metadata(&ListParams::default())
         .await?;
@@ -280,6 +294,7 @@ async fn list_in(client: &Client, namespace: &str, objects: &Selector) -> Result
         ("StatefulSet", ApiResource::erase::<StatefulSet>(&())),
         ("DaemonSet", ApiResource::erase::<DaemonSet>(&())),
     ];
+
     for (kind, resource) in kinds {
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
         let list = api.list(&ListParams::default().labels_from(objects)).await?;
@@ -289,6 +304,7 @@ async fn list_in(client: &Client, namespace: &str, objects: &Selector) -> Result
                 .filter_map(|object| controller_manager_of(kind, object)),
         );
     }
+
     Ok(seen)
 }
 
@@ -311,11 +327,13 @@ fn controller_manager_of(kind: &str, object: &DynamicObject) -> Option<Controlle
             leader_migration: false
         }
     );
+
     if guarded && !running && !is_rolled_out(kind, object) {
         form = Form::Unreadable {
             reason: "its rollout is not complete, so Pods of an older template may still run".into(),
         };
     }
+
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
     Some(ControllerManager {
         object: format!("{kind} {namespace}/{}", object.name_any()),
@@ -335,6 +353,7 @@ fn is_rolled_out(kind: &str, object: &DynamicObject) -> bool {
     };
     let wanted = object.data["spec"]["replicas"].as_i64().unwrap_or(1);
     let complete = kind == "DaemonSet" || count(updated) >= wanted;
+
     current && complete && count(updated) == count(all)
 }
 

@@ -33,6 +33,7 @@ impl Record {
         let spec = &lease.data["spec"];
         let time = |key: &str| spec[key].as_str().and_then(|text| text.parse().ok());
         let seconds = spec["leaseDurationSeconds"].as_u64().unwrap_or(0);
+
         Self {
             holder: spec["holderIdentity"].as_str().unwrap_or_default().to_owned(),
             duration: Duration::from_secs(seconds),
@@ -97,9 +98,11 @@ impl Record {
         if !lease.data.is_object() {
             lease.data = json!({});
         }
+
         if !lease.data["spec"].is_object() {
             lease.data["spec"] = json!({});
         }
+
         let spec = &mut lease.data["spec"];
         spec["holderIdentity"] = json!(self.holder);
         spec["leaseDurationSeconds"] = json!(self.duration.as_secs());

@@ -84,14 +84,17 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let (mut elector, _) = elector(&setup, &setup.main_lease, &watches);
     let watched = Watches::start(&setup, &watches);
     let (_open, mut always) = watch::channel(true);
+
     tracing::info!(
         lease = setup.main_lease,
         identity = setup.identity,
         "competing for the main lease"
     );
+
     let Some(held) = shutdown.run_until_cancelled(elector.acquire(&mut always)).await else {
         return Ok(());
     };
+
     let latch = latch_of(&held);
     let (annotation_changes, annotation_changes_rx) = mpsc::channel(4);
     let mut main = Tenure::begin(
@@ -101,6 +104,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
         annotation_changes_rx,
         &setup.start_main,
     );
+
     (setup.observer)(&setup.main_lease, Some(main.permit.clone()));
 
     let stop = CancellationToken::new();
@@ -115,6 +119,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
         stop.clone(),
         watches.clone(),
     ));
+
     let ended = tokio::select! {
         () = shutdown.cancelled() => None,
         ended = main.broken() => Some(ended),
@@ -127,11 +132,13 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     if let Some(ended) = ended {
         return Err(ended);
     }
+
     tracing::info!("shutting down: stopping controllers, then releasing leases");
     stop.cancel();
     migrated.await??;
     main.end().await?;
     (setup.observer)(&setup.main_lease, None);
+
     Ok(())
 }
 
@@ -215,6 +222,7 @@ impl Watches {
                     cluster: cluster.clone(),
                     nodes: Arc::clone(nodes),
                 };
+
                 Some(shared(lease, Some(evidence)))
             }
         })
@@ -249,6 +257,7 @@ async fn lead_migrated(
         stop.cancelled().await;
         return Ok(());
     };
+
     let (holding, holding_rx) = watch::channel(false);
     let (gate, gate_rx) = watch::channel(evidence.is_none());
     let leading = hold_when_open(&setup, &lease, elector, gate_rx, holding, stop);
@@ -258,6 +267,7 @@ async fn lead_migrated(
         drop(gate);
         return ended;
     };
+
     let mut steward = guard(&setup, &lease, evidence, inherited, (gate, view, holding_rx), watches);
     tokio::select! {
         ended = leading => ended,
@@ -296,8 +306,10 @@ fn guard(
         main_lease: setup.main_lease.clone(),
         permit: inherited.permit,
     };
+
     let (reports, reports_rx) = watch::channel::<Option<Report>>(None);
     tokio::spawn(status_writer.run(evidence.object, reports_rx, watches.clone()));
+
     tokio::spawn(steward::run(
         config,
         sources,
@@ -336,10 +348,12 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
             }
             continue;
         }
+
         let (_no_annotation_changes, annotation_changes) = mpsc::channel(1);
         let mut tenure = Tenure::begin(lease, elector, held, annotation_changes, &setup.start_migrated);
         (setup.observer)(lease, Some(tenure.permit.clone()));
         holding.send_replace(true);
+
         let ended = tokio::select! {
             biased;
             () = stop.cancelled() => None,
@@ -352,6 +366,7 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
         if let Some(ended) = ended {
             return Err(ended);
         }
+
         elector = tenure.end().await?;
         (setup.observer)(lease, None);
         holding.send_replace(false);
@@ -389,6 +404,7 @@ fn follow_main_lease(
             }
         }
     });
+
     rx
 }
 

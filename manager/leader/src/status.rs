@@ -75,6 +75,7 @@ impl StatusWriter {
             let nodes = (self.nodes)();
             let version = in_time(self.cluster.apiserver_version()).await.ok();
             let minor = version.and_then(|v| v.minor.trim_end_matches('+').parse().ok());
+
             match in_time(self.write(&api, &object, &reports, nodes, minor)).await {
                 Ok(()) => last_error.clear(),
                 Err(error) if error == last_error => {}
@@ -83,6 +84,7 @@ impl StatusWriter {
                     last_error = error;
                 }
             }
+
             tokio::select! {
                 () = stop.cancelled() => {}
                 Ok(()) = reports.changed() => sleep(SETTLE).await,
@@ -102,6 +104,7 @@ impl StatusWriter {
         let (Reading::Known(object), Some(report)) = (object.borrow().clone(), reports.borrow().clone()) else {
             return Ok(());
         };
+
         let old = object.status.clone().unwrap_or_default();
         let new = self.status(
             &object,
@@ -116,12 +119,14 @@ impl StatusWriter {
         if new == old {
             return Ok(());
         }
+
         let patch = json!({
             "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
             "metadata": {"name": object.name_any()}, "status": new,
         });
         let (parameters, patch) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(&patch));
         let write = api.patch_status(&self.migration, &parameters, &patch);
+
         match self.permit.guard(write).await {
             Ok(answer) => answer.map(drop),
             // Another manager writes it from now on.
@@ -148,7 +153,9 @@ impl StatusWriter {
                 old.condition(type_, status, (reason, message), generation, now)
             })
             .collect();
+
         let controllers = self.controllers(inputs.report, &old.controllers, now);
+
         CloudProviderMigrationStatus {
             observed_generation: generation,
             conditions,
@@ -176,8 +183,10 @@ impl StatusWriter {
         } else {
             (None, Some(self.lease.clone()), None)
         };
+
         let node = (Some(Party::CloudControllerManager), Some(self.main_lease.clone()), None);
         let rows = [Controller::Service, Controller::Route, Controller::NodeLifecycle].map(|c| (c, shared.clone()));
+
         rows.into_iter()
             .chain([(Controller::Node, node)])
             .map(|(controller, (owner, lease, holder))| {
@@ -186,6 +195,7 @@ impl StatusWriter {
                     .iter()
                     .find(|row| row.name == name && row.owner == owner && row.holder == holder);
                 let since = same.map_or_else(|| Some(Time(now)), |row| row.since.clone());
+
                 ControllerStatus {
                     name,
                     owner,
@@ -228,6 +238,7 @@ fn conditions(inputs: &StatusInputs<'_>) -> [Row; 5] {
             "needs phase Complete, ControlPlaneMigrated and NodesMigrated".to_owned(),
         ),
     };
+
     [
         prepared(inputs.report),
         control_plane,
@@ -247,6 +258,7 @@ fn prepared(report: &Report) -> Row {
             "every readable kube-controller-manager has leader migration on".into(),
         );
     }
+
     let missing = match &report.decision.action {
         _ if report.decision.phase == Some(Phase::InTree) => {
             "phase InTree: set spec.phase to Prepare and roll the kube-controller-managers".to_owned()
@@ -258,6 +270,7 @@ fn prepared(report: &Report) -> Row {
         }
         _ => crate::evidence::assess(&report.inputs.facts).missing.join("; "),
     };
+
     (name, Some(false), "EvidenceMissing", missing)
 }
 
@@ -266,6 +279,7 @@ fn control_plane(report: &Report) -> Row {
     if !report.inputs.holding {
         return (name, Some(false), "LeaseNotHeld", not_held(&report.decision));
     }
+
     let seen = report
         .inputs
         .facts
@@ -303,6 +317,7 @@ fn not_held(decision: &Decision) -> String {
     };
     let words = std::iter::once(why).chain(decision.warnings.iter().map(String::as_str));
     let words: Vec<&str> = words.collect();
+
     format!("this manager does not hold the migration lease: {}", words.join("; "))
 }
 

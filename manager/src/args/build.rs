@@ -51,13 +51,17 @@ pub(super) fn options(line: &mut CommandLine) -> Options {
         warnings: Vec::new(),
         set: line.set().clone(),
     };
+
     for problem in validate::problems(&options) {
         line.fail(problem);
     }
+
     if options.migration.name.is_some() {
         options.migration.enable_leader_migration = true;
     }
+
     options.warnings = validate::warnings(&options, line);
+
     options
 }
 
@@ -71,6 +75,7 @@ fn general(line: &mut CommandLine) -> General {
         "" => line.fail("--cloud-provider cannot be empty; set --cloud-provider=aws".into()),
         other => line.fail(format!("--cloud-provider={other}: this manager serves aws only")),
     }
+
     let names = line.list("controllers");
     let controllers = Selection::read(&names).unwrap_or_else(|problems| {
         problems.into_iter().for_each(|problem| line.fail(problem));
@@ -115,6 +120,7 @@ fn feature_gates(line: &mut CommandLine) -> BTreeMap<String, bool> {
         }
         gates.insert(name, value::boolean(text.trim()).unwrap_or_default());
     }
+
     gates
 }
 
@@ -123,6 +129,7 @@ fn leader_election(line: &mut CommandLine) -> LeaderElection {
     if lock != "leases" {
         line.fail(format!("--leader-elect-resource-lock={lock}: only leases is supported"));
     }
+
     LeaderElection {
         leader_elect: line.bool("leader-elect"),
         lease_duration: line.duration("leader-elect-lease-duration"),
@@ -216,6 +223,7 @@ fn serving(line: &mut CommandLine) -> Serving {
             TlsVersion::Tls12
         }
     };
+
     Serving {
         bind_address,
         secure_port: line.int("secure-port"),
@@ -242,6 +250,7 @@ fn each<T>(line: &mut CommandLine, name: &'static str, read: fn(&str) -> Result<
             None
         }
     });
+
     read.collect()
 }
 
@@ -271,6 +280,7 @@ fn logs(line: &mut CommandLine) -> Logs {
     if !matches!(format.as_str(), "text" | "json") {
         line.fail(format!("--logging-format={format}: expected text or json"));
     }
+
     Logs {
         verbosity: line.int("v"),
         json: format == "json",

@@ -41,6 +41,7 @@ impl Selection {
                 _ => errors.push(unknown(bare)),
             }
         }
+
         if errors.is_empty() {
             Ok(Self { entries })
         } else {

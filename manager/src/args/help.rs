@@ -16,6 +16,7 @@ pub fn text() -> String {
             group = flag.group;
             let _ = writeln!(out, "\n{} flags:\n", capital(group));
         }
+
         let short = flag
             .short
             .map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
@@ -27,6 +28,7 @@ pub fn text() -> String {
         };
         let _ = writeln!(out, "          {}{default}{}", flag.help, effect_in_help(flag.effect));
     }
+
     out
 }
 
@@ -59,6 +61,7 @@ pub fn markdown() -> String {
             flag.help.replace('|', "\\|")
         );
     }
+
     out
 }
 

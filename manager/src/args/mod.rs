@@ -49,6 +49,7 @@ pub fn parse(arguments: &[String]) -> Result<Request, BadCommandLine> {
     if let Some(text) = printed(&line)? {
         return Ok(Request::Print(text));
     }
+
     let options = build::options(&mut line);
     let errors = line.take_errors();
     if errors.is_empty() {
@@ -66,6 +67,7 @@ fn printed(line: &CommandLine) -> Result<Option<String>, BadCommandLine> {
     let Some(Value::Text(version)) = line.value("version") else {
         return Ok(None);
     };
+
     let ours = env!("CARGO_PKG_VERSION");
     match version.as_str() {
         "false" => Ok(None),

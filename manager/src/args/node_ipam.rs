@@ -63,14 +63,17 @@ pub(super) fn warnings(options: &Options) -> Vec<String> {
     if options.allocates_node_cidrs() {
         return Vec::new();
     }
+
     let mut warnings: Vec<String> = FLAGS
         .into_iter()
         .filter(|flag| options.explicitly_set(flag))
         .map(|flag| format!("--{flag} has no effect: node IPAM does not run"))
         .collect();
+
     if is_named {
         warnings.push("--controllers names node IPAM, which stays off without --allocate-node-cidrs".into());
     }
+
     if options.routes.allocate_node_cidrs {
         warnings.push(
             "--allocate-node-cidrs alone starts nothing: on AWS kube-controller-manager allocates; if it does not, add \
@@ -78,6 +81,7 @@ pub(super) fn warnings(options: &Options) -> Vec<String> {
                 .into(),
         );
     }
+
     warnings
 }
 
@@ -102,14 +106,17 @@ impl Options {
                 flags.allocator_type
             ));
         }
+
         // What is not a CIDR in --cluster-cidr is reported where the flag is read.
         let cluster: Vec<IpNet> = self.routes.cluster_cidr.iter().filter_map(|text| parse(text)).collect();
         if cluster.is_empty() {
             problems.push("--cluster-cidr is empty: node IPAM needs a CIDR such as 10.244.0.0/16".into());
         }
+
         let contradictions = contradictions(flags, &cluster);
         let is_clear = contradictions.is_empty();
         problems.extend(contradictions);
+
         let mut ranges = NodeRanges {
             cluster: Vec::new(),
             excluded: Vec::new(),
@@ -122,6 +129,7 @@ impl Options {
                 Err(_) => {}
             }
         }
+
         let services = &flags.service_cluster_ip_range;
         if services.len() > 2 {
             problems.push(format!(
@@ -129,6 +137,7 @@ impl Options {
                 services.len()
             ));
         }
+
         for text in services {
             match parse(text) {
                 Some(range) => ranges.excluded.push(range),
@@ -137,6 +146,7 @@ impl Options {
                 )),
             }
         }
+
         if problems.is_empty() { Ok(ranges) } else { Err(problems) }
     }
 }
@@ -170,6 +180,7 @@ fn contradictions(flags: &NodeIpam, cluster: &[IpNet]) -> Vec<String> {
                 .into(),
         );
     }
+
     let has = |v4: bool| cluster.iter().any(|range| range.addr().is_ipv4() == v4);
     for (flag, size, is_there, family) in [
         ("--node-cidr-mask-size-ipv4", flags.mask_size_ipv4, has(true), "IPv4"),
@@ -186,6 +197,7 @@ fn contradictions(flags: &NodeIpam, cluster: &[IpNet]) -> Vec<String> {
             problems.push(format!("{flag}={size}: --cluster-cidr has no {family} CIDR"));
         }
     }
+
     problems
 }
 
@@ -201,6 +213,7 @@ fn fits(range: &IpNet, flag: &str, prefix: u8) -> Result<(), String> {
             range.max_prefix_len()
         ));
     }
+
     match prefix.checked_sub(range.prefix_len()) {
         None => Err(format!(
             "--{flag}={prefix}: a Node's range would be larger than --cluster-cidr={range}; use at least {}",

@@ -42,6 +42,7 @@ impl CommandLine {
         for flag in table::all() {
             line.store(flag, flag.default, true);
         }
+
         let mut rest = arguments.iter().map(String::as_str);
         while let Some(argument) = rest.next() {
             if argument == "--" {
@@ -54,6 +55,7 @@ impl CommandLine {
                 line.positional(argument);
             }
         }
+
         line
     }
 
@@ -73,6 +75,7 @@ impl CommandLine {
             self.errors.push(format!("unknown flag: --{name}{hint}"));
             return;
         };
+
         match given.or_else(|| bare(flag)).or_else(|| rest.next()) {
             Some(text) => self.store(flag, text, false),
             None => self.errors.push(format!("flag needs an argument: --{name}")),
@@ -91,18 +94,21 @@ impl CommandLine {
                     .push(format!("unknown shorthand flag: {letter:?} in {argument}{known}"));
                 return;
             };
+
             let tail = letters.as_str();
             let attached = match tail.strip_prefix('=') {
                 Some(value) => Some(value),
                 None if bare(flag).is_none() && !tail.is_empty() => Some(tail),
                 None => None,
             };
+
             match attached.or_else(|| bare(flag)).or_else(|| rest.next()) {
                 Some(text) => self.store(flag, text, false),
                 None => self
                     .errors
                     .push(format!("flag needs an argument: {letter:?} in {argument}")),
             }
+
             if attached.is_some() {
                 return;
             }
@@ -132,6 +138,7 @@ impl CommandLine {
                     .push(format!("invalid argument {text:?} for --{}: {problem}", flag.name));
             }
         }
+
         if !default {
             self.set.insert(flag.name);
         }

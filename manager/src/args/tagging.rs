@@ -34,6 +34,7 @@ pub(super) fn problems(options: &Options) -> Vec<String> {
     if !runs(options) {
         return Vec::new();
     }
+
     let (tags, resources) = (&options.tagging.tags, &options.tagging.resources);
     let mut problems = Vec::new();
     if let Some(period) = options.tagging.resync_period.filter(|period| *period < SHORTEST_RESYNC) {
@@ -43,38 +44,46 @@ pub(super) fn problems(options: &Options) -> Vec<String> {
             value::go_duration(SHORTEST_RESYNC)
         ));
     }
+
     if tags.is_empty() {
         problems.push("--tags is empty: the tagging controller needs some, such as --tags=team=web".into());
     }
+
     if resources.is_empty() {
         problems.push("--resources is empty: the tagging controller needs --resources=instance".into());
     }
+
     for resource in resources.iter().filter(|resource| *resource != "instance") {
         problems.push(format!("--resources={resource}: only instance can be tagged"));
     }
+
     if tags.len() > MOST_TAGS {
         problems.push(format!(
             "--tags: EC2 takes at most {MOST_TAGS} tags, got {}",
             tags.len()
         ));
     }
+
     for (key, value) in tags {
         if key.is_empty() || key.chars().count() > LONGEST_KEY {
             problems.push(format!(
                 "--tags: the key {key:?} must have 1 to {LONGEST_KEY} characters"
             ));
         }
+
         if value.chars().count() > LONGEST_VALUE {
             problems.push(format!(
                 "--tags: the value of {key} must have at most {LONGEST_VALUE} characters"
             ));
         }
+
         if key.to_ascii_lowercase().starts_with("aws:") {
             problems.push(format!(
                 "--tags: the key {key:?} begins with aws:, which AWS keeps for itself"
             ));
         }
     }
+
     problems
 }
 
@@ -83,6 +92,7 @@ pub(super) fn warnings(options: &Options) -> Vec<String> {
     if runs(options) {
         return Vec::new();
     }
+
     let set = FLAGS.into_iter().filter(|flag| options.explicitly_set(flag));
     set.map(|flag| {
         format!("--{flag} has no effect: the tagging controller does not run; add tagging-controller to --controllers")

@@ -92,6 +92,7 @@ pub fn cipher_suite(name: &str) -> Result<CipherSuite, String> {
             has.join(", ")
         ));
     }
+
     let hint = suggest::hint(name, SUITES.iter().map(|(known, _)| *known), "");
     Err(format!("no cipher suite has this name{hint}"))
 }
@@ -132,12 +133,14 @@ pub fn named_certificate(text: &str) -> Result<NamedCertificate, String> {
     if certificate.is_empty() || key.is_empty() {
         return Err("a file is missing: expected CERTIFICATE,KEY".into());
     }
+
     let is_name = |name: &str| !name.is_empty() && !name.trim_start_matches("*.").contains(['*', ' ', '/']);
     if let Some(name) = names.iter().find(|name: &&String| !is_name(name)) {
         return Err(format!(
             "{name:?} is no server name such as example.com or *.example.com"
         ));
     }
+
     Ok(NamedCertificate {
         certificate: certificate.into(),
         key: key.into(),

@@ -25,22 +25,28 @@ pub(super) fn problems(options: &Options) -> Vec<String> {
     if options.allocates_node_cidrs() {
         problems.extend(options.node_ranges().err().unwrap_or_default());
     }
+
     problems.extend(tagging::problems(options));
+
     let serving = &options.serving;
     match (&serving.tls_cert_file, &serving.tls_private_key_file) {
         (Some(_), None) => problems.push("--tls-cert-file needs --tls-private-key-file".into()),
         (None, Some(_)) => problems.push("--tls-private-key-file needs --tls-cert-file".into()),
         _ => {}
     }
+
     if options.migration.kubeconfig.is_some() && options.migration.name.is_none() {
         problems.push("--migration-kubeconfig needs --migration, the name of the object to find there".into());
     }
+
     if options.nodes.node_monitor_period.is_zero() {
         problems.push("--node-monitor-period must be greater than 0".into());
     }
+
     if options.nodes.node_status_update_frequency.is_zero() {
         problems.push("--node-status-update-frequency must be greater than 0".into());
     }
+
     let window = options.nodes.deletion_breaker.window;
     if window < SHORTEST_WINDOW {
         problems.push(format!(
@@ -49,6 +55,7 @@ pub(super) fn problems(options: &Options) -> Vec<String> {
             value::go_duration(SHORTEST_WINDOW)
         ));
     }
+
     if options.services.sweep_period < SHORTEST_SWEEP {
         problems.push(format!(
             "--load-balancer-sweep-period={} must be at least {}",
@@ -56,6 +63,7 @@ pub(super) fn problems(options: &Options) -> Vec<String> {
             value::go_duration(SHORTEST_SWEEP)
         ));
     }
+
     for path in &options.authentication.always_allow_paths {
         if !path.starts_with('/') || path.trim_end_matches('*').contains('*') {
             problems.push(format!(
@@ -63,6 +71,7 @@ pub(super) fn problems(options: &Options) -> Vec<String> {
             ));
         }
     }
+
     problems
 }
 
@@ -72,6 +81,7 @@ fn timing(options: &Options) -> Vec<String> {
     if !election.leader_elect {
         return Vec::new();
     }
+
     let mut problems = Vec::new();
     let (lease, renew, retry) = (election.lease_duration, election.renew_deadline, election.retry_period);
     if lease <= renew {
@@ -81,6 +91,7 @@ fn timing(options: &Options) -> Vec<String> {
             value::go_duration(renew)
         ));
     }
+
     if renew.as_secs_f64() <= retry.as_secs_f64() * 1.2 {
         problems.push(format!(
             "--leader-elect-renew-deadline={} must be greater than 1.2 × --leader-elect-retry-period={}",
@@ -88,15 +99,18 @@ fn timing(options: &Options) -> Vec<String> {
             value::go_duration(retry)
         ));
     }
+
     if lease.as_secs() == 0 || lease.subsec_nanos() != 0 {
         problems.push(format!(
             "--leader-elect-lease-duration={} must be whole seconds, at least 1s: the Lease holds seconds",
             value::go_duration(lease)
         ));
     }
+
     if retry.is_zero() {
         problems.push("--leader-elect-retry-period must be greater than 0".into());
     }
+
     for (flag, text) in [
         ("leader-elect-resource-name", &election.resource_name),
         ("leader-elect-resource-namespace", &election.resource_namespace),
@@ -105,6 +119,7 @@ fn timing(options: &Options) -> Vec<String> {
             problems.push(format!("--{flag} cannot be empty"));
         }
     }
+
     problems
 }
 
@@ -113,6 +128,7 @@ pub(super) fn migration_conflicts(options: &Options) -> Vec<String> {
     if options.migration.name.is_none() {
         return Vec::new();
     }
+
     let off = [
         ("leader-elect", options.leader_election.leader_elect),
         ("enable-leader-migration", options.migration.enable_leader_migration),
@@ -131,14 +147,17 @@ fn cidrs(list: &[String]) -> Vec<String> {
         .filter(|cidr| !is_cidr(cidr))
         .map(|cidr| format!("--cluster-cidr: {cidr:?} is not a CIDR such as 10.0.0.0/16"))
         .collect();
+
     if list.len() > 2 {
         problems.push(format!("--cluster-cidr: at most two CIDRs, got {}", list.len()));
     }
+
     if let [one, two] = list
         && one.contains(':') == two.contains(':')
     {
         problems.push("--cluster-cidr: two CIDRs must be of different families".into());
     }
+
     problems
 }
 
@@ -155,17 +174,21 @@ pub(super) fn warnings(options: &Options, line: &CommandLine) -> Vec<String> {
     warnings.extend(routes(options));
     warnings.extend(node_ipam::warnings(options));
     warnings.extend(tagging::warnings(options));
+
     let migration = &options.migration;
     if migration.leader_migration_config.is_some() && !options.leader_migration_effective() {
         warnings
             .push("--leader-migration-config is ignored: it needs --leader-elect and --enable-leader-migration".into());
     }
+
     if migration.enable_leader_migration && !options.leader_election.leader_elect {
         warnings.push("--enable-leader-migration is ignored: it needs --leader-elect".into());
     }
+
     if options.leader_election.leader_elect && options.general.controllers == Selection::none() {
         warnings.push("--controllers is empty: no controller will run".into());
     }
+
     warnings
 }
 
@@ -175,6 +198,7 @@ fn routes(options: &Options) -> Option<String> {
     if !routes.configure_cloud_routes || !options.general.controllers.enabled(Controller::Route) {
         return None;
     }
+
     let ignored: Vec<&str> = routes
         .cluster_cidr
         .iter()
@@ -183,6 +207,7 @@ fn routes(options: &Options) -> Option<String> {
         .collect();
     let flags = "--configure-cloud-routes is true and --cluster-cidr";
     let help = "give an IPv4 range or set --configure-cloud-routes=false";
+
     match (routes.managed_range(), ignored.as_slice()) {
         (None, []) => Some(format!("the route controller stays off: {flags} is empty; {help}")),
         (None, _) => Some(format!(

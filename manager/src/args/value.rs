@@ -45,6 +45,7 @@ pub fn integer(text: &str) -> Result<i64, BadValue> {
                 .map(|rest| (8, rest))
         })
         .unwrap_or((10, lower.as_str()));
+
     let prefixed = radix != 10;
     let underscores_fit =
         !body.contains("__") && !body.ends_with('_') && (prefixed && !body.is_empty() || !body.contains('_'));
@@ -52,6 +53,7 @@ pub fn integer(text: &str) -> Result<i64, BadValue> {
     if body.is_empty() || !underscores_fit || !body.chars().all(|c| c.is_digit(radix)) {
         return bad("expected a whole number");
     }
+
     let sign = if negative { "-" } else { "" };
     i64::from_str_radix(&format!("{sign}{body}"), radix)
         .map_err(|_| BadValue("the number does not fit in 64 bits".into()))
@@ -75,6 +77,7 @@ pub fn float(text: &str) -> Result<f64, BadValue> {
 /// or more than Go's 292 years.
 pub fn duration(text: &str) -> Result<Duration, BadValue> {
     const WANTED: &str = "expected a duration such as 300ms, 15s, 5m0s or 1h30m";
+
     let body = text.strip_prefix('+').unwrap_or(text);
     if body.starts_with('-') {
         return if body == "-0" {
@@ -89,6 +92,7 @@ pub fn duration(text: &str) -> Result<Duration, BadValue> {
     if body.is_empty() {
         return bad(WANTED);
     }
+
     let mut nanos: u128 = 0;
     let mut rest = body;
     while !rest.is_empty() {
@@ -114,9 +118,11 @@ pub fn duration(text: &str) -> Result<Duration, BadValue> {
         let Some(part) = scaled(number, scale) else {
             return bad(WANTED);
         };
+
         nanos = nanos.saturating_add(part);
         rest = tail;
     }
+
     match i64::try_from(nanos) {
         Ok(nanos) => Ok(Duration::from_nanos(nanos.unsigned_abs())),
         Err(_) => bad("the duration is longer than 292 years"),
@@ -141,6 +147,7 @@ fn scaled(number: &str, scale: u128) -> Option<u128> {
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') || whole.len() > 20 {
         return None;
     }
+
     let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
     let kept = &fraction[..fraction.len().min(18)];
     let part = if kept.is_empty() {
@@ -148,6 +155,7 @@ fn scaled(number: &str, scale: u128) -> Option<u128> {
     } else {
         kept.parse::<u128>().ok()? * scale / 10u128.pow(u32::try_from(kept.len()).ok()?)
     };
+
     whole.checked_mul(scale)?.checked_add(part)
 }
 
@@ -158,6 +166,7 @@ pub fn go_duration(duration: Duration) -> String {
     if duration.subsec_nanos() != 0 {
         return format!("{}ms", duration.as_millis());
     }
+
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
         (0, 0, s) => format!("{s}s"),
         (0, m, s) => format!("{m}m{s}s"),
@@ -173,6 +182,7 @@ pub fn list(text: &str) -> Result<Vec<String>, BadValue> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
+
     let mut elements = Vec::new();
     let mut rest = text;
     loop {
@@ -187,6 +197,7 @@ pub fn list(text: &str) -> Result<Vec<String>, BadValue> {
                 (element.to_owned(), tail)
             }
         };
+
         elements.push(element);
         match tail.strip_prefix(',') {
             Some(more) => rest = more,
@@ -210,6 +221,7 @@ fn quoted_element(text: &str) -> Result<(String, &str), BadValue> {
             None => return Ok((element, rest)),
         }
     }
+
     bad("a double quote is not closed")
 }
 

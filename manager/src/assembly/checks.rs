@@ -20,6 +20,7 @@ impl Ipam {
         if !options.allocates_node_cidrs() {
             return Ok(None);
         }
+
         let ranges = options
             .node_ranges()
             .map_err(|problems| anyhow::anyhow!("{}", problems.join("\n")))?;

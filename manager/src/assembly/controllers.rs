@@ -103,6 +103,7 @@ impl Assembly {
         let cluster_cidr = self.options.routes.managed_range()?;
         let client = self.route_client.clone();
         let cloud = &self.cloud;
+
         Some(route::Deps {
             nodes: self.nodes.clone(),
             ec2: Arc::clone(&cloud.clients.ec2),

@@ -80,19 +80,23 @@ impl Assembly {
         if options.general.controllers.enabled(Controller::Tagging) {
             checks::clusters_stay_apart(&options.tagging.tags, &cloud.cluster.id)?;
         }
+
         let nodes = NodeCache::new();
         let (cache, client, until) = (nodes.clone(), cluster.client("shared-informers")?, stop.clone());
         tokio::spawn(async move { cache.run(client, until).await });
+
         let mut cloud = cloud;
         let share = options.general.aws_api_share;
         cloud.clients.ec2 = Arc::new(Limited::new(cloud.clients.ec2, share));
         cloud.clients.elb = Arc::new(Limited::elb(cloud.clients.elb, share));
         cloud.clients.elbv2 = Arc::new(Limited::elbv2(cloud.clients.elbv2, share));
+
         let instances = Instances::new(
             Arc::clone(&cloud.clients.ec2),
             cloud.cluster.id.clone(),
             cloud.vpc_id.clone(),
         );
+
         Ok(Self {
             options: Arc::clone(options),
             node_client: cluster.client("node-controller")?,
@@ -148,6 +152,7 @@ impl Assembly {
         let stop = stop.child_token();
         let mut running = JoinSet::new();
         let mut started = Vec::new();
+
         for controller in set.controllers {
             if let Some(future) = self.controller(controller, permit.clone(), stop.child_token()) {
                 let place = u32::try_from(started.len()).unwrap_or(u32::MAX);
@@ -158,18 +163,22 @@ impl Assembly {
                     if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
                         return Ok(());
                     }
+
                     tracing::info!(%controller, "starting");
                     metrics.set_running(short_name(controller), true);
                     // As the incumbent's: it says that the controller was started. One that ends takes the process with it.
                     health.register(controller.canonical_name(), || Ok(()));
+
                     future.await
                 });
             }
         }
+
         let mut result = Ok(());
         if running.is_empty() {
             stop.cancelled().await;
         }
+
         while let Some(ended) = running.join_next().await {
             let ended = ended.unwrap_or_else(|panic| Err(panic.into()));
             let told = stop.is_cancelled();
@@ -180,10 +189,12 @@ impl Assembly {
                 (error, _) => error,
             };
         }
+
         for controller in started {
             self.metrics.set_running(short_name(controller), false);
             self.health.remove(controller.canonical_name());
         }
+
         result
     }
 }
@@ -209,9 +220,11 @@ fn kubelets_external(
     let Some(name) = &options.migration.name else {
         return Ok(watch::channel(true).1);
     };
+
     let mut object = readers::follow_migration(management.client("migration")?, name, stop.clone());
     let (tx, rx) = watch::channel(false);
     let stop = stop.clone();
+
     tokio::spawn(async move {
         while let Some(Ok(())) = stop.run_until_cancelled(object.changed()).await {
             if let Reading::Known(object) = &*object.borrow_and_update() {
@@ -220,5 +233,6 @@ fn kubelets_external(
             }
         }
     });
+
     Ok(rx)
 }

@@ -96,6 +96,7 @@ impl CloudConfig {
                 None => Err(IdentityError::BadZone(zone.clone())),
             };
         }
+
         let variable = |name| Given::some(environment(name).as_deref(), name);
         Ok(Given::some(self.region.as_deref(), "Region of the cloud configuration")
             .or_else(|| variable("AWS_REGION"))
@@ -119,6 +120,7 @@ impl CloudConfig {
         let Some((first, first_value)) = given.first().copied() else {
             return Ok(None);
         };
+
         match given.iter().find(|(_, value)| *value != first_value) {
             Some((second, second_value)) => Err(IdentityError::TwoClusters {
                 first,
@@ -160,6 +162,7 @@ pub fn cluster_of_tags<'a>(
             legacy = Some(value);
         }
     }
+
     match (legacy, current) {
         (Some(legacy), Some(current)) if legacy != current => Err(IdentityError::TwoTags(
             format!("{LEGACY_TAG}={legacy}"),
@@ -178,6 +181,7 @@ pub fn region_of_zone(zone: &str) -> Option<&str> {
     let bytes = zone.as_bytes();
     let mut words = 0;
     let mut at = 0;
+
     loop {
         let letters = bytes[at..].iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
         if letters == 0 || bytes.get(at + letters) != Some(&b'-') {
@@ -186,6 +190,7 @@ pub fn region_of_zone(zone: &str) -> Option<&str> {
         words += 1;
         at += letters + 1;
     }
+
     let digits = bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
     (words > 0 && digits > 0).then(|| &zone[..at + digits])
 }

@@ -139,8 +139,10 @@ impl CloudConfig {
         if !findings.errors.is_empty() {
             return Err(CloudConfigError::Invalid(findings.errors));
         }
+
         config.warnings = findings.warnings;
         config.ignored = findings.ignored;
+
         Ok(config)
     }
 

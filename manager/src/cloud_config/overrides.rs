@@ -107,6 +107,7 @@ pub(super) fn collect(drafts: &mut Vec<Draft>, entry: &Entry, findings: &mut Fin
             signing_name: None,
         });
     }
+
     let Some(draft) = drafts.iter_mut().find(|draft| draft.label == label) else {
         return;
     };
@@ -124,6 +125,7 @@ pub(super) fn collect(drafts: &mut Vec<Draft>, entry: &Entry, findings: &mut Fin
     let Some((value, _)) = given(entry, findings) else {
         return;
     };
+
     let value = value.trim().to_owned();
     match *name {
         "Service" => draft.service = value,
@@ -152,7 +154,9 @@ pub(super) fn finish(drafts: Vec<Draft>, findings: &mut Findings<'_>) -> Vec<Ser
             );
             findings.error(draft.place, &format!("ServiceOverride {:?}: {text}", draft.label));
         }
+
         known(&draft, findings);
+
         let Draft {
             service,
             region,
@@ -161,6 +165,7 @@ pub(super) fn finish(drafts: Vec<Draft>, findings: &mut Findings<'_>) -> Vec<Ser
             signing_name,
             ..
         } = draft;
+
         overrides.push(ServiceOverride {
             service,
             region,
@@ -169,6 +174,7 @@ pub(super) fn finish(drafts: Vec<Draft>, findings: &mut Findings<'_>) -> Vec<Ser
             signing_name,
         });
     }
+
     overrides
 }
 
@@ -188,6 +194,7 @@ fn required(draft: &Draft, findings: &mut Findings<'_>) -> bool {
             );
         }
     }
+
     complete
 }
 
@@ -196,10 +203,12 @@ fn unencrypted(draft: &Draft) -> bool {
     let Ok(url) = draft.url.parse::<http::Uri>() else {
         return false;
     };
+
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let address: Option<IpAddr> = host.parse().ok();
     let loopback = address.is_some_and(|address| address.is_loopback()) || host.eq_ignore_ascii_case("localhost");
     let metadata = [AwsService::Imds.name(), AwsService::Imds.old_name()].contains(&draft.service.as_str());
+
     url.scheme_str() == Some("http") && !loopback && !metadata
 }
 
@@ -212,6 +221,7 @@ fn known(draft: &Draft, findings: &mut Findings<'_>) {
         let text = format!("URL {:?} is not an http or https URL", draft.url);
         findings.error(draft.place, &format!("ServiceOverride {:?}: {text}", draft.label));
     }
+
     if unencrypted(draft) {
         let text = format!(
             "URL {:?} is not encrypted: others on the network can read the signed requests and repeat them; use https://",
@@ -219,6 +229,7 @@ fn known(draft: &Draft, findings: &mut Findings<'_>) {
         );
         findings.warning(draft.place, &format!("ServiceOverride {:?}: {text}", draft.label));
     }
+
     let names = || AwsService::ALL.into_iter().map(AwsService::name);
     let ours = names()
         .chain(AwsService::ALL.into_iter().map(AwsService::old_name))

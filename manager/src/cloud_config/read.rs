@@ -53,7 +53,9 @@ pub(super) fn config(entries: &[Entry], findings: &mut Findings<'_>) -> CloudCon
             );
         }
     }
+
     config.service_overrides = overrides::finish(drafts, findings);
+
     config
 }
 
@@ -108,6 +110,7 @@ pub(super) fn given<'a>(entry: &'a Entry, findings: &mut Findings<'_>) -> Option
             &format!("the key {} needs a value: write {} = …", entry.key, entry.key),
         );
     }
+
     value.map(|text| (text, entry.value_place))
 }
 
@@ -149,12 +152,14 @@ fn families(field: &mut Vec<String>, entry: &Entry, findings: &mut Findings<'_>)
         field.clear();
         return;
     };
+
     if family(name).is_none() {
         findings.warning(
             entry.value_place,
             &format!("NodeIPFamilies = {name:?} is passed over: expected ipv4 or ipv6, one for each line"),
         );
     }
+
     field.push(name.clone());
 }
 
@@ -176,11 +181,13 @@ fn port(field: &mut Option<u16>, entry: &Entry, findings: &mut Findings<'_>) {
     let Some((value, place)) = given(entry, findings) else {
         return;
     };
+
     let number = match value.trim().strip_prefix("0x") {
         Some(hex) if !hex.starts_with('+') => u16::from_str_radix(hex, 16).ok(),
         Some(_) => None,
         None => value.trim().parse().ok(),
     };
+
     match number {
         Some(number) => *field = Some(number).filter(|port| *port != 0),
         None => findings.error(
@@ -198,6 +205,7 @@ fn pattern(field: &mut Option<Regex>, entry: &Entry, findings: &mut Findings<'_>
         *field = None;
         return;
     }
+
     match Regex::new(value) {
         Ok(regex) => *field = Some(regex),
         Err(problem) => {

@@ -58,6 +58,7 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, SyntaxError> {
         }
         return reader.fail("the file holds a NUL character here");
     }
+
     loop {
         reader.skip_blank();
         match reader.peek() {
@@ -72,6 +73,7 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, SyntaxError> {
                 let Some(section) = &section else {
                     return reader.fail("a key needs a section before it, such as [Global]");
                 };
+
                 let key = reader.name();
                 let (value, value_place) = reader.value()?;
                 entries.push(Entry {
@@ -108,6 +110,7 @@ impl Reader<'_> {
         } else {
             self.place.column += 1;
         }
+
         Some(c)
     }
 
@@ -155,24 +158,31 @@ impl Reader<'_> {
     fn header(&mut self) -> Result<Entry, SyntaxError> {
         self.next();
         self.skip_space();
+
         let section_place = self.place;
         if !self.peek().is_some_and(char::is_alphabetic) {
             return self.fail("expected the name of a section after [");
         }
+
         let section = self.name();
         self.skip_space();
+
         let subsection = if self.peek() == Some('"') {
             Some(self.quoted_name()?)
         } else {
             None
         };
+
         self.skip_space();
         if self.peek() != Some(']') {
             return self.fail(format!("the header of section {section} is not closed with ]"));
         }
+
         self.next();
+
         let place = section_place;
         self.line_end("the header of a section")?;
+
         Ok(Entry {
             section,
             section_place,
@@ -186,6 +196,7 @@ impl Reader<'_> {
 
     fn quoted_name(&mut self) -> Result<String, SyntaxError> {
         self.next();
+
         let mut name = String::new();
         loop {
             match self.peek() {
@@ -232,8 +243,10 @@ impl Reader<'_> {
             self.line_end("a key without = value")?;
             return Ok((None, place));
         }
+
         self.next();
         self.skip_space();
+
         let place = self.place;
         Ok((Some(self.value_text()?), place))
     }
@@ -243,6 +256,7 @@ impl Reader<'_> {
         let mut text = String::new();
         let mut kept = 0;
         let mut quoted = false;
+
         loop {
             match self.peek() {
                 None | Some('\n') if quoted => return self.fail("a quoted value is not closed with \" on its line"),
@@ -259,11 +273,13 @@ impl Reader<'_> {
                 }
                 Some('\\') => {
                     self.next();
+
                     let escaped = if quoted {
                         self.quoted_escape()?
                     } else {
                         self.bare_escape()?
                     };
+
                     text.extend(escaped);
                     kept = text.len();
                 }
@@ -276,7 +292,9 @@ impl Reader<'_> {
                 }
             }
         }
+
         text.truncate(kept);
+
         Ok(text)
     }
 
@@ -291,6 +309,7 @@ impl Reader<'_> {
                 );
             }
         };
+
         self.next();
         Ok(Some(c))
     }
@@ -300,6 +319,7 @@ impl Reader<'_> {
         if self.peek() == Some('\r') {
             self.next();
         }
+
         let c = match self.peek() {
             Some('"') => Some('"'),
             Some('\n') => None,
@@ -309,6 +329,7 @@ impl Reader<'_> {
                 );
             }
         };
+
         self.next();
         Ok(c)
     }

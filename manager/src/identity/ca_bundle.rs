@@ -15,11 +15,13 @@ pub(super) fn from_environment(environment: impl Fn(&str) -> Option<String>) -> 
     let Some(path) = environment(VARIABLE).filter(|path| !path.is_empty()) else {
         return Ok(None);
     };
+
     let pem = limited_file::read_text(Path::new(&path))
         .with_context(|| format!("{VARIABLE}={path} cannot be read: mount the file there, or unset the variable"))?;
     let fix = || format!("{VARIABLE}={path} is no CA bundle: give PEM certificates only, or unset the variable");
     let roots = outrigger_certs::bundle::roots(&pem).with_context(fix)?;
     ensure!(!roots.is_empty(), fix());
+
     Ok(Some(pem.into_bytes()))
 }
 

@@ -87,6 +87,7 @@ where
         // `poll_ready` was called on `inner`, so use that one and keep its clone.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
+
         Box::pin(async move {
             if let Some(bucket) = &layer.bucket {
                 let wait = bucket
@@ -95,15 +96,19 @@ where
                     .reserve(Instant::now());
                 tokio::time::sleep(wait).await;
             }
+
             let Some(account) = &layer.account else {
                 return inner.call(request).await.map_err(Into::into);
             };
+
             let token = account.header().await?;
             request.headers_mut().insert(header::AUTHORIZATION, token.clone());
+
             let response = inner.call(request).await.map_err(Into::into)?;
             if response.status() == StatusCode::UNAUTHORIZED {
                 account.reject(&token).await;
             }
+
             Ok(response)
         })
     }

@@ -54,9 +54,11 @@ impl Cloud {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
+
         for passed_over in &config.ignored {
             tracing::debug!("{passed_over}; ignored");
         }
+
         let environment = |name: &str| std::env::var(name).ok();
         let imds = overrides::find(&config.service_overrides, AwsService::Imds, "");
         let own = Own::new(Metadata::new(imds.map(|section| section.url.as_str()), environment));
@@ -73,6 +75,7 @@ impl Cloud {
             proxies: Proxies::from_environment(environment)?,
             ca_bundle: ca_bundle::from_environment(environment)?,
         };
+
         let clients = outrigger_aws::connect(&settings, observer).await?;
         let cluster = match config.given_cluster(options.general.cluster_id.as_deref())? {
             Some(cluster) => cluster,
@@ -82,6 +85,7 @@ impl Cloud {
             Some(given) => (given, None),
             None => own.vpc(clients.ec2.as_ref()).await?,
         };
+
         tracing::info!(
             region = region.value,
             region_from = region.source,
@@ -90,6 +94,7 @@ impl Cloud {
             cluster = cluster.id,
             "serving this cluster"
         );
+
         Ok(Self {
             region: region.value,
             cluster,
@@ -155,9 +160,11 @@ impl Cluster {
                 (Err(error), None) => bail!("no API server: set --kubeconfig or --master, or run in a Pod ({error})"),
             },
         };
+
         if let Some(master) = &options.general.master {
             config.cluster_url = master.parse().with_context(|| format!("--master={master} is no URL"))?;
         }
+
         let general = &options.general;
         let limited = options.explicitly_set("kube-api-qps") || options.explicitly_set("kube-api-burst");
         Ok(Self {
@@ -208,9 +215,11 @@ impl Cluster {
             }
             None => None,
         };
+
         // The client would repeat a request, also a write, up to 15 times and as late as the server asks: after its
         // caller's right to write may have ended. Every caller here repeats by itself.
         config.default_retry = false;
+
         let (os, arch) = (std::env::consts::OS, architecture());
         let agent = format!(
             "outrigger-manager/{} ({os}/{arch}) {purpose}",
@@ -219,9 +228,11 @@ impl Cluster {
         config
             .headers
             .push((http::header::USER_AGENT, agent.parse().context("user agent")?));
+
         let layer = self.counted.layer(&config.cluster_url);
         let builder = ClientBuilder::try_from(config).context("making a client for the API server")?;
         let client = builder.with_layer(&layer).build();
+
         Ok(match ClientLayer::of(self.rate, account) {
             Some(layer) => {
                 let namespace = client.default_namespace().to_owned();

@@ -93,6 +93,7 @@ impl Own {
                 said.subnet_id.clone(),
             ));
         }
+
         let own = self.described(ec2).await.map_err(IdentityError::NoVpc)?;
         match own.vpc_id.clone() {
             Some(value) => Ok((

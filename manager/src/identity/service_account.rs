@@ -79,6 +79,7 @@ impl Account {
         if let Some((why, _)) = kept.none.as_ref().filter(|(_, until)| now < *until) {
             return Err(self.without(why));
         }
+
         let asked = tokio::time::timeout(PATIENCE, self.ask(now)).await;
         match asked.unwrap_or_else(|_| Err("no answer within 10 s".into())) {
             Ok(token) => {
@@ -139,6 +140,7 @@ impl Account {
         };
         let parameters = PostParams::default();
         let mut answer = accounts.create_token_request(self.name, &parameters, &request).await;
+
         if answer.as_ref().is_err_and(|error| is(error, 404)) {
             let account = ServiceAccount {
                 metadata: ObjectMeta {
@@ -148,14 +150,17 @@ impl Account {
                 },
                 ..ServiceAccount::default()
             };
+
             match accounts.create(&parameters, &account).await {
                 Ok(_) => tracing::info!(account = self.name, "created the service account"),
                 // Someone else was faster.
                 Err(error) if is(&error, 409) => {}
                 Err(error) => return Err(format!("creating it failed: {error}")),
             }
+
             answer = accounts.create_token_request(self.name, &parameters, &request).await;
         }
+
         let given = answer.map_err(|error| error.to_string())?;
         let seconds = given.spec.expiration_seconds.unwrap_or(LIFE_SECONDS);
         let life = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
@@ -165,6 +170,7 @@ impl Account {
             .filter(|_| !text.is_empty());
         let mut header = header.ok_or("the answer holds no token")?;
         header.set_sensitive(true);
+
         Ok(Token {
             header,
             renew: now + life * 4 / 5,

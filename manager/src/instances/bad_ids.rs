@@ -42,6 +42,7 @@ pub(super) fn parse(asked: &[InstanceId], error: &Error) -> Option<BadIds> {
             rest: named,
         });
     }
+
     Some(BadIds { why, named, rest })
 }
 

@@ -77,6 +77,7 @@ impl Batch {
                 "the question ended without an answer",
             ))
         };
+
         keys.iter()
             .map(|key| match inner.answers.get(key) {
                 Some(answer) => Some((key.clone(), answer.clone())),
@@ -103,6 +104,7 @@ impl Drop for Ending<'_> {
         {
             state.open.remove(&self.1.priority);
         }
+
         drop(state);
         self.1.inner().ended = true;
         self.1.progress.send_replace(());
@@ -155,6 +157,7 @@ impl Batcher {
             .map(|batch| (batch, Vec::new()))
             .collect();
         let mut new = Vec::new();
+
         for key in keys {
             if let Some(answer) = state.cache.fresh(&key, max_age, now) {
                 answers.insert(key, answer);
@@ -164,12 +167,15 @@ impl Batcher {
                 new.push(key);
             }
         }
+
         if !new.is_empty() {
             let batch = state.open.entry(priority).or_insert_with(|| self.open(priority));
             batch.inner().keys.extend(new.iter().cloned());
             waits.push((Arc::clone(batch), new));
         }
+
         waits.retain(|(_, keys)| !keys.is_empty());
+
         (answers, waits)
     }
 
@@ -201,6 +207,7 @@ impl Batcher {
             inner.began = Some(began);
             inner.keys.clone()
         };
+
         let living = |id: &_| self.state().cache.is_living(id);
         let publish = |answers: Answers| self.publish(batch, began, answers);
         batch.priority.run(self.describer.describe(keys, living, publish)).await;

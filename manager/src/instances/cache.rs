@@ -50,9 +50,11 @@ impl Cache {
         if let (Key::Dns(_) | Key::Ip(_), Answer::Found(instance)) = (&key, answer) {
             self.put(Key::Id(instance.id.clone()), answer, asked);
         }
+
         if matches!(answer, Answer::Failed(_)) || self.entries.get(&key).is_some_and(|entry| entry.asked > asked) {
             return;
         }
+
         let answer = answer.clone();
         self.entries.insert(key, Entry { asked, answer });
     }
@@ -65,6 +67,7 @@ impl Cache {
         {
             return;
         }
+
         self.swept = Some(now);
         self.entries
             .retain(|_, entry| now.saturating_duration_since(entry.asked) <= KEEP);

@@ -16,6 +16,7 @@ use super::key::is_well_formed;
 pub(super) async fn absent(ec2: &dyn Ec2, ids: &[InstanceId]) -> Result<BTreeSet<InstanceId>, Error> {
     let mut asked: Vec<InstanceId> = ids.iter().filter(|id| is_well_formed(id)).cloned().collect();
     asked.truncate(MAX_IDS);
+
     let mut absent = BTreeSet::new();
     for _ in 0..2 {
         if asked.is_empty() {
@@ -24,6 +25,7 @@ pub(super) async fn absent(ec2: &dyn Ec2, ids: &[InstanceId]) -> Result<BTreeSet
         let Err(error) = ec2.instances_by_plain_id(&asked).await else {
             break;
         };
+
         match bad_ids::parse(&asked, &error) {
             Some(refusal) if refusal.why == Problem::NotFound => {
                 if refusal.named.is_empty() {
@@ -37,6 +39,7 @@ pub(super) async fn absent(ec2: &dyn Ec2, ids: &[InstanceId]) -> Result<BTreeSet
             _ => return Err(error),
         }
     }
+
     Ok(absent)
 }
 

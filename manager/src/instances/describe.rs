@@ -57,6 +57,7 @@ impl Describer {
                 Key::Fargate(ip) => fargate.push(ip),
             }
         }
+
         let publish = &publish;
         tokio::join!(
             async {
@@ -78,6 +79,7 @@ impl Describer {
                 left.extend(chunk);
                 continue;
             }
+
             let error = match self.ec2.instances_by_plain_id(&chunk).await {
                 Ok(found) => {
                     publish(of_ids(chunk, found));
@@ -89,11 +91,13 @@ impl Describer {
                 publish(failed(chunk.into_iter().map(Key::Id), &error));
                 continue;
             };
+
             refusals += 1;
             if refusal.named.is_empty() {
                 left.extend(refusal.rest);
                 continue;
             }
+
             let named = refusal.named.into_iter().map(Key::Id);
             publish(match refusal.why {
                 Problem::NotFound => named.map(|key| (key, Answer::Absent)).collect(),
@@ -101,6 +105,7 @@ impl Describer {
             });
             open.push_front(refusal.rest);
         }
+
         left
     }
 
@@ -141,6 +146,7 @@ impl Describer {
             let answer = single(groups.remove(&asked), Answer::Found);
             (key(asked), answer)
         });
+
         answers.collect()
     }
 
@@ -206,6 +212,7 @@ async fn each<T, F: Future<Output = Answers>>(items: Vec<T>, publish: impl Fn(An
             None => chunks.push(vec![item]),
         }
     }
+
     let mut answers = stream::iter(chunks).map(ask).buffer_unordered(CALLS_AT_ONCE);
     while let Some(answered) = answers.next().await {
         publish(answered);

@@ -71,9 +71,11 @@ impl Instances {
             _ => None,
         });
         let second: BTreeSet<Key> = unnamed.flatten().flatten().collect();
+
         if !second.is_empty() {
             answers.extend(self.0.answers(second, priority, max_age).await);
         }
+
         let with = |(node, target): (&Arc<NodeView>, &Target)| (Arc::clone(node), self.resolve(node, target, &answers));
         nodes.iter().zip(&targets).map(with).collect()
     }
@@ -129,6 +131,7 @@ impl Instances {
         if !matches!(named, Answer::Absent) {
             return named;
         }
+
         // A guess counts only when it leads to a living instance of the cluster, and an address only when the instance has
         // been there for as long as the Node: who has it now need not be who had it then.
         let fallbacks = name.fallbacks().into_iter().flatten().map(|key| (of(&key), key));
@@ -141,6 +144,7 @@ impl Instances {
             Answer::Absent => None,
             _ => Some(answer),
         });
+
         counting.next().unwrap_or(Answer::Absent)
     }
 }

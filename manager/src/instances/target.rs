@@ -140,9 +140,11 @@ impl fmt::Display for Target {
                 if let Some(id) = &name.id {
                     write!(f, ", then {id}")?;
                 }
+
                 if let Some(ip) = name.ip {
                     write!(f, ", then private IP {ip}")?;
                 }
+
                 f.write_str(", each with the cluster's tag")
             }
         }
@@ -208,6 +210,7 @@ fn own_ip(node: &NodeView) -> Option<Ipv4Addr> {
         .iter()
         .filter(|address| address.kind == AddressType::InternalIp);
     let reported = reported.map(|address| address.address.as_str());
+
     provided.chain(reported).find_map(|text| text.parse().ok())
 }
 

@@ -36,11 +36,13 @@ where
             let Some(text) = extensions.get::<FormattedFields<JsonFields>>() else {
                 continue;
             };
+
             // The same library wrote it, so that it is an object.
             if let Ok(Value::Object(of_span)) = serde_json::from_str(&text.fields) {
                 of_span.into_iter().for_each(|(name, value)| fields.put(&name, value));
             }
         }
+
         event.record(&mut fields);
         writeln!(writer, "{}", line(Timestamp::now(), event.metadata(), &fields))
     }
@@ -63,10 +65,12 @@ fn line(now: Timestamp, metadata: &Metadata<'_>, fields: &Fields) -> String {
         Level::DEBUG => put("v", &json!(4)),
         _ => put("v", &json!(0)),
     }
+
     put("caller", &json!(caller(metadata)));
     put("msg", &json!(fields.message));
     fields.others.iter().for_each(|(name, value)| put(name, value));
     line.push('}');
+
     line
 }
 
@@ -130,6 +134,7 @@ impl Visit for Fields {
             chain.push_str(&error.to_string());
             cause = error.source();
         }
+
         self.put(field.name(), chain.into());
     }
 

@@ -76,6 +76,7 @@ pub fn start(options: Logs) -> Verbosity {
     } else {
         registry.with(lines.with_ansi(false)).try_init()
     };
+
     Verbosity(handle)
 }
 

@@ -151,29 +151,35 @@ impl CallObserver for AwsCalls {
                 _ => self.errors.get_or_create(&label).inc(),
             }
         }
+
         if let Ending::Refused { status, code, .. } = call.ending {
             if code == Some("RequestLimitExceeded") {
                 let operation_name = operation.clone();
                 self.throttled.get_or_create(&OperationLabel { operation_name }).inc();
             }
+
             let labels = StatusLabels {
                 service: service.clone(),
                 operation: operation.clone(),
                 status_code: status,
             };
+
             self.statuses.get_or_create(&labels).inc();
         }
+
         let labels = CallLabels {
             service: service.clone(),
             operation: operation.clone(),
         };
         self.fine.get_or_create(&labels).observe(took);
+
         let outcome = outcome(&call.ending);
         let labels = OutcomeLabels {
             service,
             operation,
             outcome,
         };
+
         self.calls.get_or_create(&labels).inc();
     }
 }

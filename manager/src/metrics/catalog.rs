@@ -113,6 +113,7 @@ impl Catalog {
                 row.help.replace('|', "\\|")
             );
         }
+
         out
     }
 }

@@ -187,6 +187,7 @@ impl Metrics {
             service_host_update_latency: Histogram::new(buckets::load_balancer()),
             start_time: Gauge::default(),
         };
+
         metrics.register_nodes();
         metrics.register_lifecycle_and_services();
         metrics.with_registry(|catalog| {
@@ -197,6 +198,7 @@ impl Metrics {
             metrics.connections.register(catalog);
             metrics.routes.register(catalog);
         });
+
         metrics
     }
 

@@ -87,6 +87,7 @@ impl Process {
         ) else {
             return;
         };
+
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         if let Some(stat) = Stat::parse(&stat) {
             let cpu = seconds(stat.cpu_ticks, ticks);
@@ -94,14 +95,17 @@ impl Process {
             self.cpu.inc_by((cpu - self.cpu.get()).max(0.0));
             self.virtual_size.set(whole(stat.virtual_bytes));
             self.resident.set(whole(stat.resident_pages.saturating_mul(page)));
+
             let boot = fs::read_to_string("/proc/stat").ok().as_deref().and_then(boot_time);
             if let Some(boot) = boot {
                 self.start.set(boot + seconds(stat.start_ticks, ticks));
             }
         }
+
         if let Ok(open) = fs::read_dir("/proc/self/fd") {
             self.open.set(i64::try_from(open.count()).unwrap_or(i64::MAX));
         }
+
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
         if let Some(limit) = open_files_limit(&limits) {
             self.limit.set(limit);
@@ -144,6 +148,7 @@ impl Stat {
         let fields: Vec<&str> = rest.split_whitespace().collect();
         // The manual counts from 1; the state, field 3, is the first after the name.
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+
         Some(Self {
             cpu_ticks: field(14)?.saturating_add(field(15)?),
             start_ticks: field(22)?,
@@ -156,11 +161,13 @@ impl Stat {
 /// Pairs of machine words, key and value.
 fn auxiliary_value(vector: &[u8], wanted: u64) -> Option<u64> {
     const WORD: usize = size_of::<usize>();
+
     let word = |bytes: &[u8]| {
         let mut word = [0; WORD];
         word.copy_from_slice(bytes.get(..WORD)?);
         u64::try_from(usize::from_ne_bytes(word)).ok()
     };
+
     vector
         .chunks_exact(2 * WORD)
         .find(|pair| word(pair) == Some(wanted))

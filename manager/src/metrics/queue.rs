@@ -92,6 +92,7 @@ impl Queues {
                 let begun = state.working.values();
                 begun.map(|begun| now.saturating_duration_since(*begun).as_secs_f64())
             };
+
             self.depth
                 .get_or_create(&label)
                 .set(i64::try_from(state.waiting.len()).unwrap_or(i64::MAX));
@@ -104,6 +105,7 @@ impl Queues {
 
     pub(super) fn register(&self, catalog: &mut Catalog) {
         const NAME: &[&str] = &["name"];
+
         catalog.family("workqueue_depth", NAME, "Keys that wait for work", self.depth.clone());
         catalog.family("workqueue_adds", NAME, "Keys that were added", self.adds.clone());
         catalog.family(
@@ -194,10 +196,13 @@ impl Queue {
                 self.0.adds.inc();
             }
         }
+
         state.last += 1;
+
         let id = state.last;
         state.working.insert(id, now);
         drop(state);
+
         Working {
             queue: self.clone(),
             id,

@@ -75,6 +75,7 @@ impl RestClient {
             method: method.to_string(),
             host: host.to_owned(),
         };
+
         self.requests.get_or_create(&labels).inc();
         if let Some(took) = took {
             let labels = DurationLabels {
@@ -128,6 +129,7 @@ where
         let (method, layer, began) = (request.method().clone(), self.layer.clone(), Instant::now());
         let watch = is_watch(request.uri());
         let answer = self.inner.call(request);
+
         Box::pin(async move {
             let answer = answer.await;
             let code = answer

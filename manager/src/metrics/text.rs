@@ -49,6 +49,7 @@ pub(super) fn prometheus(open_metrics: &str) -> String {
             sample(&mut out, line);
         }
     }
+
     out
 }
 
@@ -74,6 +75,7 @@ fn sample(out: &mut String, line: &str) {
         let value: f64 = line[start..end].parse().ok()?;
         Some((start, go_float(value), end))
     });
+
     match rewritten {
         Some((start, value, end)) => {
             let _ = writeln!(out, "{}{value}{}", &line[..start], &line[end..]);
@@ -89,12 +91,14 @@ fn go_float(value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "+Inf" } else { "-Inf" }.into();
     }
+
     let scientific = format!("{value:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     if value == 0.0 || (-4..6).contains(&exponent) {
         return format!("{value}");
     }
+
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{digits}e{sign}{:02}", exponent.abs())
 }

@@ -86,12 +86,14 @@ impl Index {
             let is = self.nodes.get(name).cloned();
             self.announce(Some(was), is.as_deref());
         }
+
         let new: Vec<Arc<NodeView>> = self
             .nodes
             .iter()
             .filter(|(name, _)| !old.contains_key(*name))
             .map(|(_, node)| Arc::clone(node))
             .collect();
+
         for node in new {
             self.announce(None, Some(&node));
         }
@@ -104,6 +106,7 @@ impl Index {
                 mailbox.put(name);
             }
         }
+
         self.subscribers.push(Subscriber {
             mailbox: Arc::downgrade(&mailbox),
             matters,

@@ -132,6 +132,7 @@ impl<'de, C: Choice> Visitor<'de> for Pairs<C> {
                 map.next_value::<IgnoredAny>()?;
             }
         }
+
         Ok(pairs)
     }
 }

@@ -122,10 +122,12 @@ impl Texts {
             *text = known.clone();
             return;
         }
+
         if self.known.len() >= SWEEP_FROM.max(2 * self.left) {
             self.known.retain(|known| Arc::strong_count(&known.0) > 1);
             self.left = self.known.len();
         }
+
         self.known.insert(text.clone());
     }
 }

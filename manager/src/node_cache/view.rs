@@ -228,11 +228,13 @@ impl NodeView {
             texts.share(&mut taint.effect);
             taint.value.iter_mut().for_each(|value| texts.share(value));
         }
+
         for condition in &mut self.status.conditions {
             texts.share(&mut condition.kind);
             texts.share(&mut condition.status);
             texts.share(&mut condition.reason);
         }
+
         // A Node's name is often its host name, its DNS name and a label, too.
         texts.share(&mut self.metadata.name);
         for address in &mut self.status.addresses {
@@ -240,6 +242,7 @@ impl NodeView {
                 address.address = self.metadata.name.clone();
             }
         }
+
         self.spec.taints.shrink_to_fit();
         self.spec.pod_cidrs.shrink_to_fit();
         self.status.addresses.shrink_to_fit();

@@ -68,6 +68,7 @@ impl Trust {
         let Some((own, intermediates)) = peer.and_then(|peer| peer.0.split_first()) else {
             return Said::Nothing;
         };
+
         let verified = |verifier: &Verifier| verifier.verify_client_cert(own, intermediates, now).is_ok();
         let subject = outrigger_certs::subject(own);
         let name = subject.as_ref().ok().and_then(|subject| subject.common_name.clone());
@@ -81,6 +82,7 @@ impl Trust {
         let Some(clients) = &self.clients else {
             return Said::Nothing;
         };
+
         match (verified(clients), name, subject) {
             (true, Some(name), Ok(subject)) if !name.is_empty() => Said::User(User {
                 name,
@@ -123,6 +125,7 @@ impl Proxies {
                 extra.insert(unescaped(key), values(headers, name.as_str()).collect());
             }
         }
+
         extra
     }
 }
@@ -135,12 +138,14 @@ fn values<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = String
 /// Everyone who is known is in this group.
 fn authenticated(mut groups: Vec<String>) -> Vec<String> {
     const EVERYONE: &str = "system:authenticated";
+
     if !groups
         .iter()
         .any(|group| group == EVERYONE || group == "system:unauthenticated")
     {
         groups.push(EVERYONE.to_owned());
     }
+
     groups
 }
 
@@ -161,6 +166,7 @@ fn unescaped(key: &str) -> String {
             }
         }
     }
+
     String::from_utf8(out).unwrap_or_else(|_| key.to_owned())
 }
 

@@ -65,11 +65,13 @@ impl Authorities {
             let clients = from_file("--client-ca-file", path)?;
             self.change(|trust| trust.clients = Some(clients));
         }
+
         let flags = &self.settings.request_header;
         if let Some(path) = &flags.client_ca_file {
             let verifier = from_file("--requestheader-client-ca-file", path)?;
             self.change(|trust| trust.proxies = Some(proxies(verifier, flags)));
         }
+
         Ok(())
     }
 
@@ -99,9 +101,11 @@ impl Authorities {
         if flags.skip_lookup || all_by_flag {
             return;
         }
+
         let (namespace, name) = CONFIG_MAP;
         let api = Api::<ConfigMap>::namespaced(client, namespace);
         let mut seen = std::pin::pin!(watcher::watch_object(api, name).default_backoff());
+
         while let Some(event) = seen.next().await {
             match event {
                 Ok(Some(found)) => self.take_up(&found.data.unwrap_or_default()),
@@ -130,6 +134,7 @@ impl Authorities {
                 Err(reason) => unusable("client-ca-file", &reason),
             }
         }
+
         if self.settings.request_header.client_ca_file.is_none() {
             let found = read("requestheader-client-ca-file").and_then(|verifier| {
                 let settings = request_header(data)?;

@@ -102,6 +102,7 @@ impl Access {
         let Some(client) = &self.reviewer else {
             return Verdict::Forbidden;
         };
+
         let said = self
             .authorities
             .trust()
@@ -119,6 +120,7 @@ impl Access {
         if user.groups.iter().any(|group| group == MASTERS) {
             return Verdict::Allowed;
         }
+
         match self.allowed(client, &user, verb, path).await {
             Some(true) => Verdict::Allowed,
             Some(false) => Verdict::Forbidden,
@@ -132,6 +134,7 @@ impl Access {
         if let Some(known) = self.users.get(&key) {
             return Some(known);
         }
+
         let spec = TokenReviewSpec {
             token: Some(token.to_owned()),
             ..TokenReviewSpec::default()
@@ -148,6 +151,7 @@ impl Access {
             .filter(|_| status.authenticated == Some(true))
             .map(User::from);
         self.users.put(key, user.clone(), self.settings.token_cache_ttl);
+
         Some(user)
     }
 
@@ -156,6 +160,7 @@ impl Access {
         if let Some(known) = self.verdicts.get(&key) {
             return Some(known);
         }
+
         let spec = SubjectAccessReviewSpec {
             user: Some(user.name.clone()),
             uid: user.uid.clone(),
@@ -167,6 +172,7 @@ impl Access {
             }),
             ..SubjectAccessReviewSpec::default()
         };
+
         let review = SubjectAccessReview {
             spec,
             ..SubjectAccessReview::default()
@@ -180,7 +186,9 @@ impl Access {
         } else {
             self.settings.unauthorized_cache_ttl
         };
+
         self.verdicts.put(key, allowed, kept);
+
         Some(allowed)
     }
 }
@@ -264,9 +272,11 @@ impl<T: Clone> Cache<T> {
         if entries.len() >= KEPT {
             entries.retain(|_, (until, _)| *until > now);
         }
+
         if entries.len() >= KEPT {
             entries.clear();
         }
+
         entries.insert(key, (now + kept, value));
     }
 }

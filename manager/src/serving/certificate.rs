@@ -106,11 +106,13 @@ impl Certificates {
         let name = name.to_lowercase();
         let any = name.split_once('.').map(|(_, rest)| format!("*.{rest}"));
         let wanted = std::iter::once(&name).chain(&any);
+
         for wanted in wanted.clone() {
             if let Some((_, slot)) = self.named.iter().find(|(names, _)| names.contains(wanted)) {
                 return slot.key();
             }
         }
+
         let unnamed = self.named.iter().filter(|(names, _)| names.is_empty());
         let keys: Vec<Arc<CertifiedKey>> = unnamed.map(|(_, slot)| slot.key()).collect();
         for wanted in wanted {
@@ -123,6 +125,7 @@ impl Certificates {
                 return Arc::clone(key);
             }
         }
+
         self.main.key()
     }
 }
@@ -180,6 +183,7 @@ fn from_files(certificate: &Path, key: &Path) -> Result<(Vec<u8>, Arc<CertifiedK
     };
     let (chain_pem, key_pem) = (read(certificate)?, read(key)?);
     let certified = certified(&chain_pem, certificate, &key_pem, key)?;
+
     Ok(([chain_pem, key_pem].concat(), certified))
 }
 
@@ -210,6 +214,7 @@ fn certified(
     if chain.is_empty() {
         return Err(not_pem(chain_path, "certificate", "no block CERTIFICATE".into()));
     }
+
     let key =
         PrivateKeyDer::from_pem_slice(key_pem).map_err(|error| not_pem(key_path, "private key", error.to_string()))?;
     let certified = CertifiedKey::from_der(chain, key, &outrigger_certs::tls::provider());

@@ -17,6 +17,7 @@ pub(super) fn router<S: Clone + Send + Sync + 'static>(verbosity: Verbosity) -> 
     let no_profiles = || async { text(StatusCode::NOT_FOUND, NO_PROFILES.into()) };
     let index = || async { text(StatusCode::OK, "/debug/flags/v: PUT a number to change --v\n".into()) };
     let wrong = || async { text(StatusCode::NOT_ACCEPTABLE, "unsupported http method; use PUT\n".into()) };
+
     Router::new()
         .route("/debug/flags", get(index))
         .route("/debug/flags/v", put(set_verbosity).fallback(wrong))
@@ -32,6 +33,7 @@ async fn set_verbosity(State(verbosity): State<Verbosity>, body: String) -> Resp
         let message = format!("failed to set the verbosity to {wanted:?}: expected a whole number from 0 on\n");
         return text(StatusCode::BAD_REQUEST, message);
     };
+
     match verbosity.set(level) {
         Ok(()) => {
             tracing::info!(level, "a request changed the log verbosity");

@@ -96,8 +96,10 @@ impl Health {
                     }
                 }
             };
+
             let _ = writeln!(report.lines, "{line}");
         }
+
         report
     }
 

@@ -103,6 +103,7 @@ pub async fn bind_to(options: &Serving, address: SocketAddr) -> Result<Listening
     if options.http2 {
         config.alpn_protocols.insert(0, b"h2".to_vec());
     }
+
     let listener = outrigger_serving::listen(address, options.share_port)
         .map_err(|source| ServingError::Bind { address, source })?;
     Ok(Listening {
@@ -135,6 +136,7 @@ fn files(options: &Serving) -> Option<(PathBuf, PathBuf)> {
     if let (Some(certificate), Some(key)) = (&options.tls_cert_file, &options.tls_private_key_file) {
         return Some((certificate.clone(), key.clone()));
     }
+
     let folder = options.cert_dir.as_ref()?;
     let pair = (
         folder.join("cloud-controller-manager.crt"),

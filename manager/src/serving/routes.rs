@@ -85,6 +85,7 @@ async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) 
         peer: request.extensions().get(),
         headers: request.headers(),
     };
+
     match access.decide(&asked).await {
         Verdict::Allowed => next.run(request).await,
         Verdict::Unauthenticated => {
@@ -114,6 +115,7 @@ fn report(health: &Health, probe: Probe, path: &'static str, RawQuery(query): Ra
         .map(|(_, name)| name.to_owned())
         .collect();
     let report = health.report(probe, path, &excluded);
+
     match (report.healthy, parts().any(|(key, _)| key == "verbose")) {
         (true, false) => text(StatusCode::OK, "ok".into()),
         (true, true) => text(StatusCode::OK, format!("{}{path} check passed\n", report.lines)),
@@ -190,12 +192,14 @@ fn prefers_open_metrics(headers: &HeaderMap) -> bool {
         let weight = parameters
             .find_map(|parameter| parameter.strip_prefix("q="))
             .map_or(1.0, |weight| weight.parse().unwrap_or(0.0));
+
         match kind {
             "application/openmetrics-text" => open_metrics = open_metrics.max(weight),
             "text/plain" => plain = plain.max(weight),
             _ => {}
         }
     }
+
     open_metrics > 0.0 && open_metrics >= plain
 }
 

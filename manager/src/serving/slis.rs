@@ -62,11 +62,13 @@ impl Slis {
             r#type: path,
         };
         self.last.get_or_create(&labels).set(i64::from(passed));
+
         let labels = ResultLabels {
             name: name.to_owned(),
             r#type: path,
             status: if passed { "success" } else { "error" },
         };
+
         self.all.get_or_create(&labels).inc();
     }
 

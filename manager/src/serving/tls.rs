@@ -17,9 +17,11 @@ pub(super) fn provider(options: &Serving) -> Arc<CryptoProvider> {
             matches!(suite, SupportedCipherSuite::Tls13(_)) || options.tls_cipher_suites.contains(&suite.suite())
         });
     }
+
     if !options.tls_curves.is_empty() {
         let of_name = |name| ALL_KX_GROUPS.iter().copied().find(|group| group.name() == name);
         provider.kx_groups = options.tls_curves.iter().copied().filter_map(of_name).collect();
     }
+
     Arc::new(provider)
 }

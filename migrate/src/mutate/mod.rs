@@ -31,9 +31,11 @@ pub fn run(args: &MutateArgs, stdin: &mut dyn Read, out: &mut dyn Write, err: &m
     let operation = operation(args)?;
     let mut inputs = Inputs::new(stdin);
     let mut documents = Vec::new();
+
     for file in &args.filename {
         documents.extend(inputs.read(file)?);
     }
+
     let old = match &args.old {
         Some(file) => Old::new(file, inputs.read(file)?, args)?,
         None => Old::default(),
@@ -44,6 +46,7 @@ pub fn run(args: &MutateArgs, stdin: &mut dyn Read, out: &mut dyn Write, err: &m
     for found in &mut found {
         found.migration.spec.phase = args.phase.unwrap_or(found.migration.spec.phase);
     }
+
     let settings = Settings {
         operation,
         migrations: found.iter().map(|found| migration(args, found)).collect(),
@@ -53,9 +56,11 @@ pub fn run(args: &MutateArgs, stdin: &mut dyn Read, out: &mut dyn Write, err: &m
     };
     let namespaces = namespaces(&documents);
     let mut entries = Vec::new();
+
     for document in &documents {
         entries.push(entry(args, &settings, &namespaces, &old, document)?);
     }
+
     let report = Report { operation, entries };
     if report.entries.iter().any(|entry| entry.namespace_is_unknown) {
         notes.push(
@@ -63,8 +68,10 @@ pub fn run(args: &MutateArgs, stdin: &mut dyn Read, out: &mut dyn Write, err: &m
                 .to_owned(),
         );
     }
+
     notes.extend(not_sent(&report.entries));
     print(args, &report, &notes, out, err)?;
+
     let refused = report.count(Outcome::Refused) > 0;
     Ok(if refused { End::Refused } else { End::Success })
 }
@@ -74,6 +81,7 @@ fn not_sent(entries: &[Entry<'_>]) -> Option<String> {
     let would_change = |entry: &&Entry<'_>| matches!(entry.decision.outcome, Outcome::Changed | Outcome::Audited);
     let of_kube_system = |entry: &&Entry<'_>| entry.namespace.as_deref() == Some("kube-system");
     let count = entries.iter().filter(would_change).filter(of_kube_system).count();
+
     (count > 0).then(|| {
         format!(
             "note: {count} of these objects are in kube-system, which manifests/base does not send to the webhook: ConfigMaps and \
@@ -96,6 +104,7 @@ fn notes(args: &MutateArgs, found: &[Found]) -> Vec<String> {
     let mut notes = Vec::new();
     for found in found {
         notes.extend(migrations::problems(found));
+
         let (name, migration) = (&found.name, &found.migration);
         let (from, to) = (migration.spec.phase, args.phase.unwrap_or(migration.spec.phase));
         if !from.may_become(to) {
@@ -104,6 +113,7 @@ fn notes(args: &MutateArgs, found: &[Found]) -> Vec<String> {
             ));
         }
     }
+
     notes
 }
 
@@ -120,6 +130,7 @@ fn check_path(args: &MutateArgs, found: &[Found]) -> Result<(), Error> {
     if found.iter().any(|found| found.name == *path) {
         return Ok(());
     }
+
     Err(Error::Path {
         path: path.clone(),
         names: migrations::listed(found),
@@ -160,6 +171,7 @@ fn entry<'a>(
             expected,
         });
     }
+
     let labels = namespace.and_then(|name| {
         let others = || {
             args.namespace_labels
@@ -168,13 +180,16 @@ fn entry<'a>(
         };
         namespaces.get(name).cloned().or_else(others)
     });
+
     let stored = old.of(args, document)?;
     let decision = decide::decide(settings, document, stored, namespace, labels.as_ref());
     let mut after = document.object.clone();
+
     json_patch::patch(&mut after, &decision.patch).map_err(|source| Error::Patch {
         origin: document.origin.clone(),
         source,
     })?;
+
     let unmatched = decision.outcome == Outcome::Refused && !decision.audit_annotations.contains_key("migration");
     Ok(Entry {
         document,
@@ -198,9 +213,11 @@ fn print(
             source,
         })?;
     }
+
     for note in notes {
         writeln!(err, "{}", report::printable(note))?;
     }
+
     match args.output {
         Output::Text => out.write_all(text::write(report)?.as_bytes())?,
         Output::Json => {
@@ -217,7 +234,9 @@ fn print(
             }
         }
     }
+
     out.flush()?;
     writeln!(err, "{}", report.summary())?;
+
     Ok(())
 }

@@ -30,6 +30,7 @@ impl Old {
                 return Err(Error::TwiceInOld { origin, what, file });
             }
         }
+
         let file = Some(file.to_owned());
         Ok(Self { file, objects })
     }

@@ -47,6 +47,7 @@ pub(super) fn what(document: &Document, namespace: Option<&str>) -> String {
         (name, _) => name.to_owned(),
     };
     let namespace = namespace.map_or_else(String::new, |namespace| format!("{namespace}/"));
+
     printable(&format!("{} {namespace}{name}", document.kind))
 }
 
@@ -59,6 +60,7 @@ pub(super) fn printable(text: &str) -> String {
             false => printed.push(character),
         }
     }
+
     printed
 }
 
@@ -117,6 +119,7 @@ impl Report<'_> {
             .map(|(outcome, count)| format!("{count} {}", outcome.as_str()))
             .collect();
         let plural = if self.entries.len() == 1 { "" } else { "s" };
+
         format!("{} object{plural}: {}", self.entries.len(), parts.join(", "))
     }
 

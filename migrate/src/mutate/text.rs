@@ -25,6 +25,7 @@ fn one(entry: &Entry<'_>) -> Result<String, Failure> {
     for warning in &decision.warnings {
         line(&mut text, &format!("! {warning}"));
     }
+
     // A reason that is part of a warning is not repeated.
     let is_in_warning = |reason: &String| {
         decision
@@ -32,20 +33,25 @@ fn one(entry: &Entry<'_>) -> Result<String, Failure> {
             .iter()
             .any(|warning| warning.ends_with(reason.as_str()))
     };
+
     for reason in decision.reasons.iter().filter(|reason| !is_in_warning(reason)) {
         line(&mut text, &format!("- {reason}"));
     }
+
     if decision.patch.is_empty() {
         return Ok(text);
     }
+
     line(&mut text, "JSON patch:");
     for operation in &decision.patch {
         line(&mut text, &format!("  {}", serde_json::to_string(operation)?));
     }
+
     text.push_str(&diff::unified(
         &yaml::write(&entry.document.object)?,
         &yaml::write(&entry.after)?,
     ));
+
     Ok(text)
 }
 

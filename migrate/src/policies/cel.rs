@@ -44,6 +44,7 @@ pub(super) fn migrates_its_own_nodes() -> String {
     let elsewhere = PROFILES.into_iter().filter(|profile| profile.in_management_cluster());
     let elsewhere: Vec<String> = elsewhere.map(name).collect();
     let (label, own) = (text(NAMESPACE_NAME_LABEL), text(KUBE_SYSTEM));
+
     format!(
         "!params.spec.?targets.orValue([]).exists(target, target.profile in {profiles}\n  \
          && target.?namespaceSelector.?matchLabels[?{label}].orValue(\"\") != {own}\n  \
@@ -82,6 +83,7 @@ fn target(profile: Profile, namespaced: bool, own_namespace: &str) -> String {
     if needs_selector {
         all.push("(has(target.objectSelector) || has(target.namespaceSelector))".to_owned());
     }
+
     let object = selector("target.objectSelector", OBJECT_LABELS, needs_selector);
     all.push(format!("(!has(target.objectSelector) || {object})"));
     if namespaced {
@@ -92,6 +94,7 @@ fn target(profile: Profile, namespaced: bool, own_namespace: &str) -> String {
             "(has(target.namespaceSelector)\n      ? (!(request.namespace in {protected}) || {names})\n        && {namespace}\n      : !(request.namespace in {protected}))"
         ));
     }
+
     format!("({})", all.join("\n    && "))
 }
 
@@ -105,6 +108,7 @@ fn selector(selector: &str, labels: &str, needs_selector: bool) -> String {
     } else {
         String::new()
     };
+
     format!(
         r#"({not_empty}{by_label}.all(key, key in {labels} && {labels}[key] == {selector}.matchLabels[key])
       && {by_expression}.all(e,

@@ -40,6 +40,7 @@ pub fn run(args: &RenderArgs, stdin: &mut dyn Read, out: &mut dyn Write, err: &m
     for note in found.iter().flat_map(notes) {
         writeln!(err, "{note}")?;
     }
+
     let (mut end, mut text) = (End::Success, String::new());
     for row in ROWS {
         let Some(kind) = row.known() else { continue };
@@ -58,6 +59,7 @@ pub fn run(args: &RenderArgs, stdin: &mut dyn Read, out: &mut dyn Write, err: &m
                 }
             }
         }
+
         if bindings.len() > 1 {
             writeln!(
                 err,
@@ -65,6 +67,7 @@ pub fn run(args: &RenderArgs, stdin: &mut dyn Read, out: &mut dyn Write, err: &m
                 kind.plural
             )?;
         }
+
         if !bindings.is_empty() {
             for object in std::iter::once(policy(args, kind, row.rule)).chain(bindings) {
                 text.push_str("---\n");
@@ -72,14 +75,17 @@ pub fn run(args: &RenderArgs, stdin: &mut dyn Read, out: &mut dyn Write, err: &m
             }
         }
     }
+
     if text.is_empty() {
         writeln!(
             err,
             "nothing is rendered: see docs/policies.md for the kinds that policies can serve"
         )?;
     }
+
     out.write_all(text.as_bytes())?;
     out.flush()?;
+
     Ok(end)
 }
 
@@ -91,6 +97,7 @@ fn notes(found: &Found) -> Vec<String> {
             found.name
         ));
     }
+
     notes
 }
 
@@ -165,9 +172,11 @@ fn policy(args: &RenderArgs, kind: &Kind, rule: Rule) -> Value {
         "matchConditions": named(conditions),
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": mutation}}],
     });
+
     if !variables.is_empty() {
         spec["variables"] = named(variables);
     }
+
     json!({
         "apiVersion": api_version(args.api_version),
         "kind": "MutatingAdmissionPolicy",

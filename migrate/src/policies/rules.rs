@@ -88,6 +88,7 @@ impl Rule {
         let selected = cel::selected(kind.profiles, kind.namespaced, own_namespace);
         expressions.variables.push(("selected", selected));
         expressions.mutation = format!("!variables.selected ? []\n  : {}", expressions.mutation);
+
         expressions
     }
 }
@@ -100,6 +101,7 @@ fn taint() -> Expressions {
         cel::text(taints::UNINITIALIZED_VALUE),
         cel::text(taints::UNINITIALIZED_EFFECT)
     );
+
     Expressions {
         conditions: vec![
             ("in-force", cel::in_force(&["Migrate", "Complete"])),
@@ -134,6 +136,7 @@ fn tag(row: &Tags) -> Expressions {
         prefix = cel::text(tags::CLUSTER_PREFIX),
         legacy = cel::text(tags::LEGACY_CLUSTER),
     );
+
     Expressions {
         conditions: vec![
             ("in-force", cel::in_force(&["Prepare", "Migrate", "Complete"])),

@@ -17,12 +17,14 @@ impl CommandLine {
         if self.value(flag)?.as_deref() == Some(value) {
             return Ok(());
         }
+
         let located = self.locate()?;
         let tokens = self.tokens();
         let occurrences = self.occurrences(&tokens, located.flags_from, flag)?;
         let Some(last) = occurrences.last() else {
             return self.add(flag, value);
         };
+
         let own = |text: &str| text.to_owned();
         let written = self.written_tokens();
         let old = written.get(last.position..last.position + last.length);
@@ -42,7 +44,9 @@ impl CommandLine {
             let last_of = |tokens: Vec<String>| tokens.into_iter().skip(1).collect();
             Edit::replace(value_list, value_index, flag, last_of(was), last_of(now))
         };
+
         self.apply(edit);
+
         Ok(())
     }
 
@@ -54,6 +58,7 @@ impl CommandLine {
         if let Some(wrapped) = self.wrapped()? {
             return self.change_wrapped(wrapped, |inner| inner.remove(flag));
         }
+
         self.values(flag)?;
         loop {
             let located = self.locate()?;
@@ -70,6 +75,7 @@ impl CommandLine {
                     Edit::remove(list, index, flag, written.get(position).copied().unwrap_or_default())
                 })
                 .collect();
+
             for edit in edits {
                 self.apply(edit);
             }
@@ -86,6 +92,7 @@ impl CommandLine {
         let (list, index) = self.end(located.flags_from + length);
         let created = self.list(list).is_none();
         self.apply(Edit::add(list, index, flag, now, created));
+
         Ok(())
     }
 
@@ -95,6 +102,7 @@ impl CommandLine {
         let in_command = self.command.as_ref().map_or(0, Vec::len);
         let args_are_empty = self.args.as_ref().is_none_or(Vec::is_empty);
         let only_program = self.style == Style::Json;
+
         if !only_program && in_command > 0 && (position < in_command || (position == in_command && args_are_empty)) {
             (List::Command, position)
         } else {

@@ -11,9 +11,11 @@ impl CommandLine {
         let Ok(located) = line.locate_outside() else {
             return Vec::new();
         };
+
         let tokens = line.tokens();
         let words = tokens.get(located.flags_from..).unwrap_or_default().iter();
         let names = words.filter(|word| !word.starts_with('-'));
+
         names.map(|word| base_name(word).to_owned()).collect()
     }
 }
@@ -60,13 +62,16 @@ impl CommandLine {
         if !self.style.has_program() {
             return program(None, 0);
         }
+
         let tokens = self.tokens();
         let mut position = 0;
         let mut starter = None;
+
         loop {
             let Some(word) = tokens.get(position).filter(|word| !word.starts_with('-')) else {
                 return starter.map_or_else(|| program(None, position), Walked::Nothing);
             };
+
             let rest = tokens.get(position + 1..).unwrap_or_default();
             let skipped = match base_name(word) {
                 shell if SHELLS.contains(&shell) => return Walked::Shell(position + 1),
@@ -79,6 +84,7 @@ impl CommandLine {
                     None => return program(Some(other), position + 1),
                 },
             };
+
             starter = Some((*word).to_owned());
             position += 1 + skipped;
         }
@@ -165,6 +171,7 @@ impl Wrapper {
                 _ => break,
             };
         }
+
         length.min(rest.len())
     }
 }
@@ -190,6 +197,7 @@ fn settings_of_env(rest: &[&str]) -> usize {
             _ => break,
         };
     }
+
     length
 }
 

@@ -22,9 +22,11 @@ impl CommandLine {
         if let Some(wrapped) = self.wrapped()? {
             return wrapped.inner.values(flag);
         }
+
         let located = self.locate()?;
         let tokens = self.tokens();
         let occurrences = self.occurrences(&tokens, located.flags_from, flag)?;
+
         occurrences
             .into_iter()
             .map(|occurrence| literal(flag, occurrence.value.unwrap_or("true")))

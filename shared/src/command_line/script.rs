@@ -23,11 +23,13 @@ impl CommandLine {
         let Walked::Shell(position) = self.walk() else {
             return None;
         };
+
         let tokens = self.tokens();
         let text = tokens.get(position..).unwrap_or_default().join(" ");
         let ends =
             |character: char| character.is_whitespace() || matches!(character, ';' | '"' | '\'' | '(' | ')' | '\\');
         let words = text.split(ends).filter(|word| !word.is_empty()).take(MAX_WORDS);
+
         Some(Self::new(Style::Dashed, None, Some(words.map(str::to_owned).collect())))
     }
 
@@ -38,6 +40,7 @@ impl CommandLine {
         let Walked::Shell(position) = self.walk() else {
             return None;
         };
+
         let tokens = self.tokens();
         let rest = tokens.get(position..).unwrap_or_default();
         // `-c` and `-ec` of a shell, `-S` of env.
@@ -53,6 +56,7 @@ impl CommandLine {
             let file = file.unwrap_or("that it reads");
             return Some(format!("the script {} is not in the object", shortened(file)));
         }
+
         let text = rest.join(" ");
         if let Some(from) = text.find(['$', '`']) {
             let rest = text.get(from..).unwrap_or_default();
@@ -60,11 +64,13 @@ impl CommandLine {
             let word = rest.split(ends).next().unwrap_or_default();
             return Some(format!("the script uses {}", shortened(word)));
         }
+
         let ends = |character: char| character.is_whitespace() || matches!(character, ';' | '"' | '\'' | '&' | '|');
         let mut words = text.split(ends).filter(|word| !word.is_empty()).take(MAX_WORDS);
         if let Some(word) = words.find(|word| matches!(*word, "source" | "." | "eval")) {
             return Some(format!("the script uses `{word}`"));
         }
+
         let file = self.script()?.config_file()?;
         Some(format!("--{file} names a file with flags"))
     }

@@ -40,6 +40,7 @@ impl CommandLine {
         };
         let pairs: Option<Vec<_>> = pairs.into();
         let list = pairs.map(|pairs| pairs.into_iter().map(joined).collect::<Result<_, _>>());
+
         Self::of_list(Style::Pairs, list.transpose()?)
     }
 

@@ -38,6 +38,7 @@ impl<'a> Token<'a> {
         if name.is_empty() || name.starts_with(['-', '=']) {
             return None;
         }
+
         let (spelling, value) = match token.split_once('=') {
             Some((spelling, value)) => (spelling, Some(value)),
             None => (token, None),
@@ -65,6 +66,7 @@ impl CommandLine {
         let mut found = Vec::new();
         let mut position = from;
         let end = from + self.flags_end(tokens.get(from..).unwrap_or_default());
+
         while let Some(text) = tokens.get(position).filter(|_| position < end) {
             let before = position.checked_sub(1).filter(|before| *before >= from);
             variables::check(before.and_then(|before| tokens.get(before).copied()), text)?;
@@ -78,12 +80,14 @@ impl CommandLine {
                     item: (*text).to_owned(),
                 });
             }
+
             let (length, value) = match (flag.kind, token.value) {
                 (_, Some(value)) => (1, Some(value)),
                 (Kind::Boolean, None) => (1, None),
                 (Kind::Text, None) if self.style.item_is_flag() => return Err(no_value(flag)),
                 (Kind::Text, None) => (2, Some(value_token(tokens, position, flag)?)),
             };
+
             found.push(Occurrence {
                 position,
                 length,
@@ -92,6 +96,7 @@ impl CommandLine {
             });
             position += length;
         }
+
         Ok(found)
     }
 

@@ -19,12 +19,15 @@ impl CommandLine {
             .any(|edit| edit.now.is_empty() && !put_in(&edit.flag) && self.has(&edit.flag));
         let mut restored = self.clone();
         let done = !set_again && edits.iter().rev().all(|edit| restored.undo_edit(edit));
+
         if done {
             *self = restored;
             // Restored tokens may have variables.
             self.expand();
         }
+
         self.edits.clear();
+
         done
     }
 
@@ -54,6 +57,7 @@ impl CommandLine {
         if edit.created && tokens.is_empty() {
             *list = None;
         }
+
         true
     }
 
@@ -70,10 +74,12 @@ impl CommandLine {
         let Ok(located) = self.locate_outside() else {
             return false;
         };
+
         let tokens = self.tokens();
         let own = tokens.get(located.flags_from..).unwrap_or_default();
         let flags = own.get(..self.flags_end(own)).unwrap_or_default();
         let mut names = flags.iter().filter_map(|token| Token::parse(self.style, token));
+
         names.any(|token| token.name() == flag)
     }
 }

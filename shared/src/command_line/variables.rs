@@ -23,6 +23,7 @@ pub(super) fn environment(container: &Value) -> Environment {
             _ => known.remove(name),
         };
     }
+
     known
 }
 
@@ -49,7 +50,9 @@ fn expanded(token: &str, environment: &Environment) -> Option<String> {
         text.push_str(environment.get(name)?);
         rest = behind;
     }
+
     text.push_str(rest);
+
     Some(text)
 }
 
@@ -89,5 +92,6 @@ pub(super) fn check(before: Option<&str>, token: &str) -> Result<(), Unreadable>
             token: token.to_owned(),
         });
     }
+
     Ok(())
 }

@@ -56,11 +56,13 @@ impl CommandLine {
         if located.program.as_deref() != Some(PROBER) {
             return Ok(None);
         }
+
         let tokens = self.written_tokens();
         let mut found = None;
         if matches!(tokens.last(), Some(&("-command" | "--command"))) {
             return Err(unreadable("is missing; write it after -command"));
         }
+
         for position in located.flags_from..tokens.len() {
             let Some(place) = json_of(&tokens, position) else {
                 continue;
@@ -69,6 +71,7 @@ impl CommandLine {
                 return Err(unreadable("stands there twice; remove one"));
             }
         }
+
         found
             .map(|(position, prefix, text)| Wrapped::parse(position, prefix, text, &self.environment))
             .transpose()
@@ -116,6 +119,7 @@ impl Wrapped {
                 text.len()
             )));
         }
+
         let document: Document = serde_json::from_str(text).map_err(|error| {
             unreadable(format!(
                 "is no object with \"command\" and \"args\" ({error}); correct it"
@@ -129,6 +133,7 @@ impl Wrapped {
         if tokens > MAX_TOKENS {
             return Err(Unreadable::TooLong { tokens });
         }
+
         // The kubelet expands the whole text, so a value that JSON would escape is not known here.
         let plain = |value: &str| serde_json::Value::from(value).to_string().len() == value.len() + 2;
         let mut inner = CommandLine::new(style, Some(command), document.args);
@@ -138,6 +143,7 @@ impl Wrapped {
         if inner.locate_outside()?.program.as_deref() == Some(PROBER) {
             return Err(unreadable("starts another http-prober; start the component itself"));
         }
+
         let mut wrapped = Self {
             inner,
             position,
@@ -147,9 +153,11 @@ impl Wrapped {
                 args_first: false,
             },
         };
+
         wrapped.layout = wrapped.layout_of(text).ok_or_else(|| {
             unreadable("is written in a way that could not be restored; write it compactly, as json.Marshal of Go does")
         })?;
+
         Ok(wrapped)
     }
 
@@ -171,12 +179,15 @@ impl Wrapped {
             array(words, comma)
         };
         let mut fields = vec![format!("\"command\"{colon}{command}")];
+
         if let Some(args) = &self.inner.args {
             fields.push(format!("\"args\"{colon}{}", array(args, comma)));
         }
+
         if layout.args_first {
             fields.reverse();
         }
+
         format!("{{{}}}", fields.join(comma))
     }
 }
@@ -199,6 +210,7 @@ fn string(text: &str) -> String {
             other => escaped.push(other),
         }
     }
+
     escaped
 }
 

@@ -19,6 +19,7 @@ pub(super) fn decode(text: &str) -> Result<LeaderMigrationConfiguration, Vec<Pro
     };
     let mut walk = Walk::default();
     let config = walk.document(&document);
+
     if walk.problems.is_empty() {
         Ok(config)
     } else {
@@ -30,6 +31,7 @@ fn syntax(text: &str, error: &serde_saphyr::Error) -> Problem {
     if text.trim().is_empty() {
         return Problem::Empty;
     }
+
     let bare_wildcard = text.lines().any(|line| {
         let line = line.split(" #").next().unwrap_or_default();
         line.trim_end().ends_with(": *")
@@ -45,6 +47,7 @@ fn syntax(text: &str, error: &serde_saphyr::Error) -> Problem {
         .next()
         .unwrap_or_default()
         .to_owned();
+
     Problem::Syntax {
         message,
         hint: if bare_wildcard { WILDCARD_HINT } else { "" },
@@ -76,6 +79,7 @@ impl Walk {
     fn document(&mut self, document: &Map<String, Value>) -> LeaderMigrationConfiguration {
         let version = self.header(document);
         self.resource_lock(document, version);
+
         let leader_name = self.required(document, "leaderName", "leaderName", "name the migration lease");
         let controller_leaders = self.controller_leaders(document.get("controllerLeaders"));
         self.unknown_fields(
@@ -83,6 +87,7 @@ impl Walk {
             "",
             &["apiVersion", "kind", "leaderName", "resourceLock", "controllerLeaders"],
         );
+
         LeaderMigrationConfiguration {
             leader_name,
             controller_leaders,
@@ -97,6 +102,7 @@ impl Walk {
                 kind: text("kind").to_owned(),
             });
         }
+
         let version = document.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         let known = version
             .strip_prefix(GROUP)
@@ -107,6 +113,7 @@ impl Walk {
                 version: version.to_owned(),
             });
         }
+
         known
     }
 
@@ -152,6 +159,7 @@ impl Walk {
             self.problems.push(wrong_type(path, "a mapping", entry));
             return None;
         };
+
         let name = self.required(
             entry,
             "name",
@@ -164,7 +172,9 @@ impl Walk {
             &format!("{path}.component"),
             "write kube-controller-manager, cloud-controller-manager or \"*\"",
         );
+
         self.unknown_fields(entry, &format!("{path}."), &["name", "component"]);
+
         Some(ControllerLeader { name, component })
     }
 

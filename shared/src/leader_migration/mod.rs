@@ -153,10 +153,12 @@ impl LeaderMigrationConfiguration {
                 });
             }
         }
+
         let omitted = Controller::SHARED
             .into_iter()
             .filter(|shared| self.component_of(*shared).is_none());
         warnings.extend(omitted.map(|controller| Warning::Omitted { controller }));
+
         warnings
     }
 

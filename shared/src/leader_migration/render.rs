@@ -48,17 +48,20 @@ impl LeaderMigrationConfiguration {
             if later.iter().any(|later| is_same(&later.name, &entry.name)) {
                 continue;
             }
+
             let name = match Controller::parse(&entry.name) {
                 Some(controller) => controller.name_in_kube_controller_manager(version),
                 None => Some(entry.name.as_str()),
             };
             controller_leaders.extend(name.map(|name| leader(name, &entry.component)));
         }
+
         let omitted = Controller::SHARED
             .into_iter()
             .filter(|shared| self.component_of(*shared).is_none());
         let names = omitted.filter_map(|controller| controller.name_in_kube_controller_manager(version));
         controller_leaders.extend(names.map(|name| leader(name, ANY_COMPONENT)));
+
         Ok(File {
             api_version,
             has_lock,
@@ -83,6 +86,7 @@ impl LeaderMigrationConfiguration {
         let node_ipam = self
             .component_of(Controller::NodeIpam)
             .map(|component| leader(Controller::NodeIpam.canonical_name(), component));
+
         File {
             api_version: "v1",
             has_lock: false,
@@ -116,9 +120,11 @@ impl File {
             self.api_version,
             quoted(&self.config.leader_name)
         );
+
         if self.has_lock {
             text.push_str("resourceLock: leases\n");
         }
+
         text.push_str("controllerLeaders:\n");
         for entry in &self.config.controller_leaders {
             // Writing to a String cannot fail.
@@ -129,6 +135,7 @@ impl File {
                 quoted(&entry.component)
             );
         }
+
         text
     }
 
@@ -141,9 +148,11 @@ impl File {
             "leaderName": self.config.leader_name,
             "controllerLeaders": self.config.controller_leaders,
         });
+
         if self.has_lock {
             file["resourceLock"] = json!("leases");
         }
+
         file.to_string()
     }
 }

@@ -98,6 +98,7 @@ impl CloudProviderMigrationSpec {
         if self.cluster_id.is_empty() {
             problems.push(Problem::ClusterIdEmpty);
         }
+
         if let Some(Err(error)) = self
             .kubernetes_version
             .as_ref()
@@ -105,12 +106,15 @@ impl CloudProviderMigrationSpec {
         {
             problems.push(error.into());
         }
+
         problems.extend(self.leader_name_problem());
         problems.extend(self.controller_leaders_problems());
         for (index, target) in self.targets.iter().enumerate() {
             target_problems(index, target, &mut problems);
         }
+
         problems.extend(self.nodes_problem());
+
         problems
     }
 
@@ -135,6 +139,7 @@ impl CloudProviderMigrationSpec {
         if name.len() > 253 || !name.split('.').all(is_word) {
             return Some(Problem::LeaderName(name.clone()));
         }
+
         let main = [self.kube_controller_manager_lease.as_str(), "cloud-controller-manager"];
         main.contains(&name.as_str())
             .then(|| Problem::LeaderNameTaken(name.clone()))
@@ -147,6 +152,7 @@ impl CloudProviderMigrationSpec {
         let Some(config) = &self.leader_migration else {
             return Vec::new();
         };
+
         let warnings = config.warnings().into_iter();
         let mut problems: Vec<Problem> = warnings
             .filter(|warning| !matches!(warning, Warning::Omitted { .. }))
@@ -159,6 +165,7 @@ impl CloudProviderMigrationSpec {
                 "cloud-controller-manager" => Some(("cloud-controller-manager", "in phase Prepare")),
                 _ => None,
             };
+
             if let (Some(controller), Some((component, when))) = (controller, side) {
                 problems.push(Problem::OneSided {
                     index,
@@ -168,6 +175,7 @@ impl CloudProviderMigrationSpec {
                 });
             }
         }
+
         problems
     }
 }
@@ -184,6 +192,7 @@ fn target_problems(index: usize, target: &Target, problems: &mut Vec<Problem>) {
             profile: profile.clone(),
         });
     }
+
     for (field, selector) in selectors {
         let Some(selector) = selector else { continue };
         if target.profile.needs_selector() && is_empty(selector) {
@@ -193,6 +202,7 @@ fn target_problems(index: usize, target: &Target, problems: &mut Vec<Problem>) {
                 profile: profile.clone(),
             });
         }
+
         if let Err(error) = Selector::try_from(selector.clone()) {
             problems.push(Problem::InvalidSelector {
                 index,

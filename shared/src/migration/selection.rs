@@ -48,10 +48,12 @@ impl Target {
         if needs_selector && self.namespace_selector.is_none() && self.object_selector.is_none() {
             return Selected::No;
         }
+
         let object = self.object_selector.as_ref();
         if object.is_some_and(|selector| !matches(selector, candidate.labels, needs_selector)) {
             return Selected::No;
         }
+
         match candidate.namespace {
             // A namespaceSelector says nothing about a cluster-scoped object, so for such a profile it chooses none.
             None if needs_selector && object.is_none() => Selected::No,
@@ -77,8 +79,10 @@ impl Target {
                     && expression.operator == "In"
                     && expression.values.as_deref() == Some(&[KUBE_SYSTEM.to_owned()])
             });
+
             label || expression
         });
+
         self.profile.in_management_cluster() && !is_own
     }
 
@@ -102,6 +106,7 @@ impl Target {
         if is_protected && !names_namespace(selector, namespace) {
             return Selected::No;
         }
+
         match labels {
             Some(labels) if matches(selector, labels, needs_selector) => Selected::Yes,
             Some(_) => Selected::No,
@@ -136,5 +141,6 @@ fn names_namespace(selector: &LabelSelector, namespace: &str) -> bool {
             && expression.operator == "In"
             && expression.values.iter().flatten().any(|value| value == namespace)
     });
+
     by_label.is_some_and(|name| name == namespace) || by_expression
 }

@@ -39,10 +39,12 @@ pub(super) fn prepare(line: &CommandLine, circumstances: &Circumstances) -> Resu
     if Provider::of(line)? != Provider::Aws {
         return Ok(Vec::new());
     }
+
     let version = circumstances.version.ok_or(Refusal::VersionUnknown)?;
     if version < KubernetesVersion::v1(22) && circumstances.downtime {
         return Ok(Vec::new());
     }
+
     match version.minor {
         ..20 => return Err(Refusal::TooOld(version)),
         20 => return Err(Refusal::NoLeaderMigration(version)),
@@ -50,6 +52,7 @@ pub(super) fn prepare(line: &CommandLine, circumstances: &Circumstances) -> Resu
         22..=26 => {}
         _ => return Err(Refusal::ProviderGone(version)),
     }
+
     if line.boolean(flag::LEADER_ELECT)? == Some(false) {
         return if circumstances.downtime {
             Ok(Vec::new())
@@ -62,8 +65,10 @@ pub(super) fn prepare(line: &CommandLine, circumstances: &Circumstances) -> Resu
     }
 
     const WHY: &str = "the cloud controllers go under the migration lease";
+
     let mut changes = vec![Change::Set(flag::ENABLE_LEADER_MIGRATION, "true".into(), WHY)];
     changes.extend(circumstances.own_configuration.file(line)?);
+
     Ok(changes)
 }
 
@@ -74,21 +79,26 @@ pub(super) fn external(line: &CommandLine, circumstances: &Circumstances) -> Res
     if let Some(other) = plugin.filter(|plugin| !plugin.is_empty() && plugin != AWS) {
         return Err(Refusal::ForeignVolumePlugin(other));
     }
+
     let becomes_external = becomes_external(provider, circumstances);
     let mut changes = Vec::new();
     if becomes_external {
         const WHY: &str = "the cloud controllers run in the cloud-controller-manager";
         changes.push(Change::Set(flag::CLOUD_PROVIDER, EXTERNAL.into(), WHY));
     }
+
     const IDLE: &str = "an external kube-controller-manager would hold the migration lease for nothing";
+
     changes
         .extend([flag::ENABLE_LEADER_MIGRATION, flag::LEADER_MIGRATION_CONFIG].map(|flag| Change::Remove(flag, IDLE)));
     changes.extend(volumes(line, provider, becomes_external, circumstances.version)?);
+
     // Without the range it allocates none, so node IPAM does not start.
     let allocates = line.boolean(flag::ALLOCATE_NODE_CIDRS)? == Some(true);
     if becomes_external || allocates {
         changes.extend(circumstances.node_ipam.change(line)?);
     }
+
     Ok(changes)
 }
 
@@ -110,6 +120,7 @@ fn volumes(
     if !becomes_external && !has_config && !has(flag::EXTERNAL_CLOUD_VOLUME_PLUGIN)? {
         return Ok(Vec::new());
     }
+
     let version = version.ok_or(Refusal::VersionUnknown)?;
     if version < OLDEST {
         return Err(Refusal::TooOld(version));
@@ -119,12 +130,15 @@ fn volumes(
         let plugin = Change::Set(flag::EXTERNAL_CLOUD_VOLUME_PLUGIN, AWS.into(), WHY);
         return Ok(Some(plugin).filter(|_| provider == Provider::Aws).into_iter().collect());
     }
+
     const CSI: &str = "EBS volumes are CSI's in this version";
     const UNREAD: &str = "nothing in the process reads it any more";
+
     let mut changes = vec![Change::Remove(flag::EXTERNAL_CLOUD_VOLUME_PLUGIN, CSI)];
     if becomes_external || has_config {
         changes.push(Change::Remove(flag::CLOUD_CONFIG, UNREAD));
     }
+
     Ok(changes)
 }
 

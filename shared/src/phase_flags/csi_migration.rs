@@ -42,6 +42,7 @@ pub fn volumes_warning(
         external kubelet of this version mounts no in-tree EBS volume";
     const UNKNOWN: &str = "set spec.kubernetesVersion of the migration: up to 1.22 an external kubelet mounts no in-tree EBS volume \
         without the EBS CSI driver and the gate CSIMigrationAWS=true";
+
     if circumstances.version.is_none() {
         let is_concerned = component == Component::Kubelet
             && matches!(circumstances.phase, Phase::Prepare | Phase::Migrate)
@@ -49,6 +50,7 @@ pub fn volumes_warning(
             && feature_gate(line, "CSIMigrationAWS")? != Some(true);
         return Ok(is_concerned.then_some(UNKNOWN));
     }
+
     let concerns = match component {
         Component::Kubelet => circumstances.phase == Phase::Prepare,
         Component::KubeControllerManager => matches!(circumstances.phase, Phase::Prepare | Phase::Migrate),
@@ -57,6 +59,7 @@ pub fn volumes_warning(
     let Some(version) = circumstances.version.filter(|_| concerns) else {
         return Ok(None);
     };
+
     let is_concerned = is_in_tree(line)? && !csi_migration_is_on(line, version)?;
     Ok(is_concerned.then_some(FIRST))
 }

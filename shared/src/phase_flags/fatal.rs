@@ -22,6 +22,7 @@ pub fn fatal(
     let provider = line.value(flag::CLOUD_PROVIDER)?.unwrap_or_default();
     let is_named = |flag: Flag| line.value(flag).map(|value| value.is_some());
     let mut flags = Vec::new();
+
     match (component, version.minor) {
         (Component::KubeApiserver, 33..) => {
             for flag in [flag::CLOUD_PROVIDER, flag::CLOUD_CONFIG] {
@@ -47,6 +48,7 @@ pub fn fatal(
         }
         _ => {}
     }
+
     Ok((!flags.is_empty()).then(|| {
         let flags = flags.join(" and ");
         format!("remove {flags} from {component}: version {version} does not start with it")

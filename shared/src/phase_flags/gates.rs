@@ -13,6 +13,7 @@ pub(super) fn feature_gate(line: &CommandLine, gate: &str) -> Result<Option<bool
     let mut ours = settings
         .filter_map(|setting| setting.split_once('='))
         .filter(|(name, _)| name.trim() == gate);
+
     Ok(ours
         .next_back()
         .and_then(|(_, value)| crate::command_line::read_boolean(value.trim())))

@@ -17,6 +17,7 @@ pub fn other_lease(component: Component, line: &CommandLine, expected: &str) -> 
     if component != Component::KubeControllerManager || line.script().is_some() {
         return Ok(None);
     }
+
     let value = |name| line.value(Flag::text(name));
     let name = value("leader-elect-resource-name")?;
     let name = name.unwrap_or_else(|| DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned());
@@ -25,6 +26,7 @@ pub fn other_lease(component: Component, line: &CommandLine, expected: &str) -> 
             "set spec.kubeControllerManagerLease: {name}, its --leader-elect-resource-name; of {expected} no evidence for Prepared comes"
         )));
     }
+
     let namespace = value("leader-elect-resource-namespace")?.filter(|namespace| namespace != NAMESPACE);
     Ok(namespace.map(|namespace| {
         format!(

@@ -47,9 +47,11 @@ impl NodeIpam {
     /// The change that takes node IPAM out of a kube-controller-manager; none where it does not run it.
     pub(super) fn change(self, line: &CommandLine) -> Result<Option<Change>, Refusal> {
         const WHY: &str = "spec.leaderMigration gives node IPAM to the cloud-controller-manager";
+
         let Self::Moves { default_controllers } = self else {
             return Ok(None);
         };
+
         let values = line.values(flag::CONTROLLERS)?;
         let Some((last, before)) = values.split_last() else {
             const UNKNOWN: &str =
@@ -66,6 +68,7 @@ impl NodeIpam {
                 "its --controllers is written several times: make it one, with -nodeipam",
             ));
         }
+
         let kept = last.split(',').filter(|item| !item.is_empty() && !is_node_ipam(item));
         let items: Vec<&str> = kept.chain([WITHOUT]).collect();
         Ok(Some(Change::Set(flag::CONTROLLERS, items.join(",").into(), WHY)))

@@ -49,6 +49,7 @@ impl OwnConfiguration {
     pub(super) fn file(self, line: &CommandLine) -> Result<Option<Change>, Refusal> {
         const BROUGHT: &str = "spec.leaderMigration as a file, which the Pod template brings";
         const REPLACED: &str = "spec.leaderMigration as a file, in place of the owner's, of which nothing is known";
+
         let owners = line.value(flag::LEADER_MIGRATION_CONFIG)?;
         let set = |why| {
             Some(Change::Set(
@@ -57,6 +58,7 @@ impl OwnConfiguration {
                 why,
             ))
         };
+
         match (self, owners.filter(|path| !path.is_empty())) {
             (Self::None, _) | (Self::ByHand, Some(_)) => Ok(None),
             (Self::ByHand, None) => Err(Refusal::OwnConfiguration),

@@ -20,6 +20,7 @@ pub(super) fn in_script(
     if untouched {
         return Ok(Vec::new());
     }
+
     let circumstances = &Circumstances {
         own_configuration: circumstances.own_configuration.where_nothing_is_changed(),
         ..*circumstances
@@ -36,15 +37,18 @@ pub(super) fn in_script(
             return Ok(Vec::new());
         }
     }
+
     if let Some(hides) = hides {
         let advice = advice_for_the_process(component, script, needed, circumstances);
         return Err(Refusal::Hidden { hides, advice });
     }
+
     let advice = match needed {
         Ok(changes) if changes.is_empty() => "nothing seems to be missing".to_owned(),
         Ok(changes) => format!("there, {}", in_words(&changes)),
         Err(refusal) => refusal.to_string(),
     };
+
     Err(Refusal::Script {
         found: found(script),
         advice,

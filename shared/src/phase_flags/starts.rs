@@ -27,18 +27,21 @@ pub fn gates_warning(line: &CommandLine, circumstances: &Circumstances) -> Resul
     let Some(version) = circumstances.version.filter(|_| circumstances.phase > Phase::InTree) else {
         return Ok(None);
     };
+
     let mut gates = Vec::new();
     for gate in REMOVED {
         if is_removed_gate(gate, version) && feature_gate(line, gate)?.is_some() {
             gates.push(gate);
         }
     }
+
     if !gates.is_empty() {
         return Ok(Some(format!(
             "remove {} from --feature-gates: {version} does not know it and does not start",
             gates.join(", ")
         )));
     }
+
     let is_locked = matches!(version.minor, 25 | 26) && feature_gate(line, "CSIMigrationAWS")? == Some(false);
     Ok(is_locked.then(|| {
         format!("install the EBS CSI driver and remove CSIMigrationAWS=false: {version} does not start with it")
@@ -56,14 +59,17 @@ pub fn is_named_by_host(
     circumstances: &Circumstances,
 ) -> Result<bool, Unreadable> {
     const HOSTNAME_OVERRIDE: Flag = Flag::text("hostname-override");
+
     if component != Component::Kubelet || circumstances.phase == Phase::InTree {
         return Ok(false);
     }
+
     let was_external = line.value(flag::CLOUD_PROVIDER)?.as_deref() == Some(EXTERNAL);
     let is_named = match line.value(HOSTNAME_OVERRIDE) {
         // A name that only the machine knows is a name.
         Err(Unreadable::Variable { .. }) => true,
         value => value?.is_some_and(|name| !name.is_empty()),
     };
+
     Ok(!was_external && !is_named)
 }

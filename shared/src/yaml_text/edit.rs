@@ -20,6 +20,7 @@ impl YamlText {
         if self.get(document, path).and_then(Value::as_str) == Some(new) {
             return Ok(());
         }
+
         let by_hand = format!("set it to {}", render::text(new, ScalarStyle::Plain));
         let refused = |why| self.refusal(document, path, why, &by_hand);
         let root = self.roots.get(document).ok_or_else(|| refused("is not there"))?;
@@ -30,6 +31,7 @@ impl YamlText {
         let Kind::Scalar(style) = node.kind else {
             return Err(refused("is no text"));
         };
+
         let written = render::text(new, style);
         let text = if node.is_void() {
             self.fill(node, &written)
@@ -41,6 +43,7 @@ impl YamlText {
             }
             self.spliced(node.start, node.end, &written)
         };
+
         let text = text.ok_or_else(|| refused(OTHERWISE))?;
         let mut intended = self.documents.clone();
         let is_put = intended
@@ -50,6 +53,7 @@ impl YamlText {
         if !is_put {
             return Err(refusal);
         }
+
         self.commit(text, &intended, || refusal)
     }
 
@@ -65,6 +69,7 @@ impl YamlText {
         let Some((key, deeper)) = path.get(depth..).and_then(<[&str]>::split_first) else {
             return Err(refused("is there"));
         };
+
         let value = deeper.iter().rev().fold(new.clone(), |value, key| {
             Value::Object(Map::from_iter([((*key).to_owned(), value)]))
         });
@@ -82,6 +87,7 @@ impl YamlText {
             Kind::Alias => return Err(refused("is below an alias of an anchor")),
             _ => return Err(refused("has no map above it")),
         };
+
         let text = text.ok_or_else(|| refused(OTHERWISE))?;
         let mut intended = self.documents.clone();
         let is_put = intended
@@ -91,6 +97,7 @@ impl YamlText {
         if !is_put {
             return Err(refusal);
         }
+
         self.commit(text, &intended, || refusal)
     }
 
@@ -114,6 +121,7 @@ impl YamlText {
         if depth < path.len() {
             return Err(refused("is not there"));
         }
+
         let like = items.last().map_or(ScalarStyle::Plain, style_of);
         let text = match items.last() {
             None => self.within(holder, &format!("[{}]", render::flow(new, like))),
@@ -131,7 +139,9 @@ impl YamlText {
         let Some(Value::Array(list)) = list else {
             return Err(refusal);
         };
+
         list.push(new.clone());
+
         self.commit(text, &intended, || refusal)
     }
 
@@ -156,6 +166,7 @@ impl YamlText {
         if depth < above.len() {
             return None;
         }
+
         let (index, parts, flow, empty): (usize, Vec<(usize, usize)>, bool, &str) = match &holder.kind {
             Kind::Map { entries, flow } => {
                 let index = entries.iter().position(|entry| entry.name.as_deref() == Some(*last))?;
@@ -172,6 +183,7 @@ impl YamlText {
             }
             Kind::Scalar(_) | Kind::Alias => return None,
         };
+
         let (start, end) = *parts.get(index)?;
         if flow {
             let (from, to) = match (
@@ -182,9 +194,11 @@ impl YamlText {
                 (None, Some((_, previous))) => (*previous, end),
                 (None, None) => (start, end),
             };
+
             let is_one_line = !self.text.get(from..to)?.contains('\n');
             return is_one_line.then(|| self.spliced(from, to, ""))?;
         }
+
         let (first, end) = (self.line_of(start), self.line_of(end));
         let is_own = self.text.get(first.0..start)?.trim_matches(' ').is_empty();
         if !is_own {
@@ -193,11 +207,13 @@ impl YamlText {
         if parts.len() > 1 {
             return Some(self.without_lines(first.0, end.1));
         }
+
         // The last one: the map or list stays, empty, behind its own key.
         let (above_key, _) = self.line_of(first.0.checked_sub(1)?);
         let head = self.text.get(above_key..first.0)?.trim_end();
         let head_end = above_key + head.len();
         let emptied = head.ends_with(':').then(|| self.without_lines(first.0, end.1))?;
+
         Some(format!(
             "{} {empty}{}",
             emptied.get(..head_end)?,
@@ -214,6 +230,7 @@ impl YamlText {
                 render::flow(value, like)
             )
         };
+
         match entries {
             [] => self.within(holder, &format!("{{{}}}", on_one_line())),
             [.., last] if flow => {
@@ -246,6 +263,7 @@ impl YamlText {
             Some(place) => void.start + place + 1,
             None => self.text.get(..void.start)?.ends_with(':').then_some(void.start)?,
         };
+
         self.spliced(at, at, &format!(" {written}"))
     }
 
@@ -297,6 +315,7 @@ impl YamlText {
         let place = self.roots.get(document).map_or(0, |root| walk(root, path).0.start);
         let before = self.text.get(..place).unwrap_or_default();
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+
         Refusal::Place {
             at: format!("{} (line {line})", path.join(".")),
             why,
@@ -320,6 +339,7 @@ pub(super) fn walk<'a>(root: &'a Node, path: &[&str]) -> (&'a Node, usize) {
             None => return (here, depth),
         }
     }
+
     (here, path.len())
 }
 

@@ -26,6 +26,7 @@ pub(super) fn between(before: &str, after: &str) -> Option<LineEdit> {
     if before == after {
         return None;
     }
+
     let old: Vec<&str> = before.split('\n').collect();
     let new: Vec<&str> = after.split('\n').collect();
     let same = |pair: &(&&str, &&str)| pair.0 == pair.1;
@@ -39,6 +40,7 @@ pub(super) fn between(before: &str, after: &str) -> Option<LineEdit> {
     };
     let (was, now) = (own(&old), own(&new));
     let line_before = front.checked_sub(1).and_then(|line| old.get(line));
+
     Some(LineEdit {
         at: front,
         after: line_before.filter(|_| now.is_empty()).map(|line| (*line).to_owned()),
@@ -57,8 +59,10 @@ pub fn undo(text: &str, edits: &[LineEdit]) -> Option<String> {
         let was = edit.was.iter().map(String::as_str);
         lines.splice(at..at + edit.now.len(), was);
     }
+
     let restored = lines.join("\n");
     YamlText::parse(&restored).ok()?;
+
     Some(restored)
 }
 
@@ -69,6 +73,7 @@ fn place(lines: &[&str], edit: &LineEdit) -> Option<usize> {
         let found = lines.windows(edit.now.len()).enumerate();
         return nearest(&mut found.filter(|(_, window)| *window == edit.now).map(|(place, _)| place));
     }
+
     let place = match &edit.after {
         None => (edit.at == 0).then_some(0),
         Some(before) => {

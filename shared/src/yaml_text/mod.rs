@@ -66,6 +66,7 @@ impl YamlText {
         if text.len() > MAX_BYTES {
             return Err(Refusal::TooLong(text.len()));
         }
+
         let roots = tree::documents(text)?;
         let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
             // The decoder draws a picture of the place over several lines; the first says it all.
@@ -75,6 +76,7 @@ impl YamlText {
         if roots.len() != documents.len() {
             return Err(Refusal::Syntax("its documents cannot be told apart".to_owned()));
         }
+
         Ok(Self {
             text: text.to_owned(),
             documents,
@@ -116,10 +118,12 @@ impl YamlText {
         if read.documents != intended {
             return Err(refused());
         }
+
         self.edits.extend(lines::between(&self.text, &text));
         self.text = read.text;
         self.documents = read.documents;
         self.roots = read.roots;
+
         Ok(())
     }
 }
@@ -146,9 +150,11 @@ fn put(value: &mut Value, path: &[&str], new: Value) -> bool {
         *value = new;
         return true;
     };
+
     if value.is_null() {
         *value = Value::Object(Map::new());
     }
+
     match value {
         Value::Object(fields) => put(fields.entry((*key).to_owned()).or_insert(Value::Null), rest, new),
         Value::Array(_) => child_mut(value, key).is_some_and(|next| put(next, rest, new)),

@@ -25,6 +25,7 @@ impl YamlText {
         if inner.edits.is_empty() {
             return Ok(result);
         }
+
         let root = self.roots.get(document).ok_or_else(|| refused("is not there"))?;
         let (node, _) = walk(root, path);
         match node.kind {
@@ -33,14 +34,17 @@ impl YamlText {
                 let text = text.ok_or_else(|| refused("has an indentation that is not understood"))?;
                 let refusal = refused("is written in a way that no edit can change safely");
                 let mut intended = self.documents.clone();
+
                 if let Some(value) = intended.get_mut(document) {
                     put(value, path, Value::from(inner.text));
                 }
+
                 self.commit(text, &intended, || refusal)?;
             }
             Kind::Scalar(ScalarStyle::Folded) => return Err(refused("is a folded text (>)").into()),
             _ => self.set(document, path, &inner.text)?,
         }
+
         Ok(result)
     }
 
@@ -54,16 +58,19 @@ impl YamlText {
         let indent = first.len() - first.trim_start_matches(' ').len();
         let ending = if first.ends_with('\r') { "\r" } else { "" };
         let mut lines: Vec<String> = self.text.split('\n').map(str::to_owned).collect();
+
         for edit in edits {
             let from = before + 1 + edit.at;
             let to = from + edit.was.len();
             lines.get(from..to)?;
+
             let now = edit.now.iter().map(|line| match line.as_str() {
                 "" => ending.to_owned(),
                 line => format!("{:indent$}{line}{ending}", ""),
             });
             lines.splice(from..to, now);
         }
+
         Some(lines.join("\n"))
     }
 }

@@ -42,6 +42,7 @@ pub(super) fn entry(indent: usize, key: &str, value: &Value, like: ScalarStyle) 
         Value::Array(items) if !items.is_empty() => items.iter().flat_map(|value| item(indent, value, like)).collect(),
         other => return vec![format!("{key} {}", flow(other, like))],
     };
+
     lines.insert(0, key);
     lines
 }
@@ -55,6 +56,7 @@ pub(super) fn item(indent: usize, value: &Value, like: ScalarStyle) -> Vec<Strin
     if let Some(first) = lines.first_mut() {
         *first = format!("{:indent$}- {}", "", first.trim_start());
     }
+
     lines
 }
 
@@ -66,6 +68,7 @@ fn entries(indent: usize, fields: &Map<String, Value>, like: ScalarStyle) -> Vec
 /// Whether no reader takes the bare word for anything but this text: YAML 1.1 reads `yes`, `on` and `1:20` as no texts.
 fn is_plain(value: &str) -> bool {
     const WORDS: [&str; 10] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n", "nan"];
+
     let name = value.strip_prefix("--").unwrap_or(value);
     let begins = name
         .chars()
@@ -74,5 +77,6 @@ fn is_plain(value: &str) -> bool {
     let inside = name
         .chars()
         .all(|each| each.is_ascii_alphanumeric() || "-_./=+".contains(each));
+
     begins && inside && !WORDS.contains(&value.to_ascii_lowercase().as_str())
 }

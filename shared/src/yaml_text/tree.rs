@@ -60,6 +60,7 @@ pub(super) fn documents(text: &str) -> Result<Vec<Node>, Refusal> {
         })?;
         builder.take(event, span, text)?;
     }
+
     Ok(builder.roots)
 }
 
@@ -83,6 +84,7 @@ impl Builder {
         let unplaced = || Refusal::Syntax("its parts cannot be placed".to_owned());
         let start = span.start.byte_offset().ok_or_else(unplaced)?;
         let end = span.end.byte_offset().ok_or_else(unplaced)?;
+
         match event {
             Event::Scalar(value, style, anchor, tag) => {
                 let node = Node {
@@ -117,6 +119,7 @@ impl Builder {
             }
             _ => {}
         }
+
         Ok(())
     }
 
@@ -124,6 +127,7 @@ impl Builder {
         if self.open.len() >= MAX_DEPTH {
             return Err(Refusal::TooDeep);
         }
+
         self.open.push(Open {
             is_map,
             flow: style == StructureStyle::Flow,
@@ -131,6 +135,7 @@ impl Builder {
             is_marked,
             nodes: Vec::new(),
         });
+
         Ok(())
     }
 
@@ -158,6 +163,7 @@ impl Open {
             let items = self.nodes.into_iter().map(|(node, _)| node).collect();
             Kind::List { flow, items }
         };
+
         Node {
             kind,
             start: self.start,

@@ -68,6 +68,7 @@ impl ListFormat {
         if self == Self::Map {
             return map_without_merged(found.as_object()?, edits);
         }
+
         let list = found.as_array().filter(|_| self == Self::Named)?;
         let is = |element: &Value, pair: &str| {
             pair.split_once('=') == text(element, "name").zip(text(element, "value").or(Some("")))
@@ -77,6 +78,7 @@ impl ListFormat {
             let same_name = |other: &&Value| text(other, "name") == text(element, "name") && *other != element;
             list.iter().any(|other| same_name(&other))
         });
+
         is_merged.then(|| list.iter().filter(|element| !ours(element)).cloned().collect())
     }
 
@@ -95,6 +97,7 @@ impl ListFormat {
             (Self::Map, found) => CommandLine::of_pairs(entries(found).ok_or_else(unfit)?),
             (Self::Named, found) => CommandLine::of_pairs(named(found).ok_or_else(unfit)?),
         };
+
         line.map_err(|reason| Unfit::List { at: at(), reason })
     }
 
@@ -128,6 +131,7 @@ fn element(left: &mut Vec<&Value>, name: &str, value: &str) -> Value {
             fields.insert("value".to_owned(), json!(value));
         }
     }
+
     element
 }
 
@@ -185,8 +189,10 @@ fn map_without_merged(found: &serde_json::Map<String, Value>, edits: &[Edit]) ->
     if left_over.is_empty() || !edits.iter().any(is_back) {
         return None;
     }
+
     let mut own = found.clone();
     own.retain(|name, _| !left_over.iter().any(|edit| edit.flag == *name));
+
     Some(Value::Object(own))
 }
 

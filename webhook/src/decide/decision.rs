@@ -108,6 +108,7 @@ impl Decision {
             }
             warnings.push(warning);
         }
+
         let audits = migration.spec.mode == Mode::Audit && !patch.is_empty();
         if audits {
             patch.clear();
@@ -115,8 +116,10 @@ impl Decision {
             warnings.extend(requests);
             reasons.push("spec.mode is Audit, so nothing is changed".to_owned());
         }
+
         // The full text of shortened warnings.
         reasons.extend(whole);
+
         let outcome = match (audits, patch.is_empty(), refused) {
             (true, ..) => Outcome::Audited,
             (_, false, _) => Outcome::Changed,
@@ -130,9 +133,11 @@ impl Decision {
             ("rule".to_owned(), rule),
             ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
         ]);
+
         if !reasons.is_empty() {
             audit_annotations.insert("reasons".to_owned(), reasons.join("; "));
         }
+
         Self {
             outcome,
             patch,

@@ -89,6 +89,7 @@ impl Document {
             let _kept: Option<()> = take_back(&mut value, group);
             last = rest;
         }
+
         Self {
             value,
             ..Self::default()
@@ -114,7 +115,9 @@ impl Document {
         if was.as_ref() == Some(&new) {
             return Ok(());
         }
+
         self.open(path);
+
         let parents = write(&mut self.value, path, new.clone())?;
         self.entries.push(Entry::Field {
             at: path.pointer().to_string(),
@@ -123,6 +126,7 @@ impl Document {
             parents,
         });
         self.reasons.push(why.into());
+
         Ok(())
     }
 
@@ -136,6 +140,7 @@ impl Document {
             let Some(null) = self.value.pointer_mut(&at).filter(|value| value.is_null()) else {
                 continue;
             };
+
             *null = json!({});
             self.entries.push(Entry::Field {
                 at,
@@ -152,6 +157,7 @@ impl Document {
     /// When a value on the way is not an object, or the field is not a list; nothing is changed then.
     pub fn push(&mut self, path: &Path, new: Value, why: impl Into<String>) -> Result<(), NotAnObject> {
         self.open(path);
+
         let parents = append(&mut self.value, path, new.clone())?;
         self.entries.push(Entry::Element {
             at: path.pointer().to_string(),
@@ -159,6 +165,7 @@ impl Document {
             parents,
         });
         self.reasons.push(why.into());
+
         Ok(())
     }
 
@@ -219,6 +226,7 @@ impl Document {
         if line.edits().is_empty() {
             return Ok(());
         }
+
         let found = self.get(path);
         let written = shape.write(found, line);
         let as_it_stands = self.value.pointer(path.pointer().as_str());
@@ -227,7 +235,9 @@ impl Document {
             let reasons: Vec<String> = reasons.into_iter().collect();
             return self.set(path, written, reasons.join("; "));
         }
+
         self.open(path);
+
         let emptied = line.items().is_some_and(<[String]>::is_empty);
         let parents = if emptied {
             take(&mut self.value, path);
@@ -240,6 +250,7 @@ impl Document {
         } else {
             write(&mut self.value, path, written)?
         };
+
         self.entries
             .extend(line.edits().iter().enumerate().map(|(number, edit)| Entry::Arguments {
                 at: path.pointer().to_string(),
@@ -248,7 +259,9 @@ impl Document {
                 emptied,
                 edit: edit.clone(),
             }));
+
         self.reasons.extend(reasons);
+
         Ok(())
     }
 
@@ -265,12 +278,14 @@ impl Document {
         if text.edits().is_empty() {
             return Ok(());
         }
+
         write(&mut self.value, path, json!(text.text()))?;
         self.entries.push(Entry::Text {
             at: path.pointer().to_string(),
             lines: text.edits().to_vec(),
         });
         self.reasons.extend(reasons);
+
         Ok(())
     }
 
@@ -301,6 +316,7 @@ fn take_back(value: &mut Value, group: &[Entry]) -> Option<()> {
             if list.is_empty() && *parents > 0 {
                 put(value, at, None, parents - 1)?;
             }
+
             Some(())
         }
         [Entry::Text { at, lines }] => {
@@ -329,12 +345,14 @@ fn take_back(value: &mut Value, group: &[Entry]) -> Option<()> {
             if let Some(own) = found.as_ref().and_then(|found| shape.without_merged(found, &edits)) {
                 return put(value, at, Some(own), 0);
             }
+
             let found = found.or_else(|| emptied.then(|| shape.empty()));
             let mut line = shape.read(found.as_ref(), &path).ok()?;
             let written = line.undo(&edits).then(|| {
                 line.items()?;
                 Some(shape.write(found.as_ref(), &line))
             })?;
+
             put(value, at, written, *parents)
         }
         _ => None,

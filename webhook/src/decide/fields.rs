@@ -16,7 +16,9 @@ pub(super) fn write(value: &mut Value, path: &Path, new: Value) -> Result<usize,
         *value = new;
         return Ok(0);
     };
+
     reach(value, path, parents.len())?;
+
     let mut made = 0;
     let mut here = value;
     for key in parents {
@@ -34,6 +36,7 @@ pub(super) fn write(value: &mut Value, path: &Path, new: Value) -> Result<usize,
         }
         .ok_or_else(|| not_an_object(path, parents.len()))?;
     }
+
     match here {
         Value::Object(fields) => drop(fields.insert((*last).to_owned(), new)),
         Value::Array(list) => {
@@ -42,6 +45,7 @@ pub(super) fn write(value: &mut Value, path: &Path, new: Value) -> Result<usize,
         }
         _ => return Err(not_an_object(path, parents.len())),
     }
+
     Ok(made)
 }
 
@@ -59,6 +63,7 @@ fn reach(value: &Value, path: &Path, depth: usize) -> Result<(), NotAnObject> {
         };
         here = next.ok_or_else(|| not_an_object(path, number))?;
     }
+
     if here.is_object() || here.is_array() {
         Ok(())
     } else {

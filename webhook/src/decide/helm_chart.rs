@@ -75,6 +75,7 @@ fn is_managers(object: &Value) -> bool {
             if !text("/spec/chartContent").is_empty() && text("/metadata/name") == CHART {
                 return true;
             }
+
             // A name in a repository, an oci:// reference, or an archive's URL.
             let chart = text("/spec/chart").trim_end_matches('/');
             let last = chart.rsplit('/').next().unwrap_or(chart);
@@ -96,11 +97,13 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     if !is_guarded(situation) {
         return Ok(());
     }
+
     let object = document.whole().clone();
     let values = Values::of(&object)?;
     let location = values.location(&object)?;
     let situation = values.situation(situation);
     let content = Path::new(&CONTENT);
+
     match location {
         FlagsLocation::Elsewhere | FlagsLocation::Missing => {}
         FlagsLocation::Content => {
@@ -118,6 +121,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
                 },
                 &situation,
             )?;
+
             document.set_text(&content, &text, reasons)?;
         }
         FlagsLocation::Values if values.map.get("args").is_none_or(Value::is_null) => {
@@ -129,6 +133,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
             provisioner_object::arguments(document, &Path::new(&ARGS), ListFormat::Dashed, manager, &situation)?;
         }
     }
+
     let shortcoming = values.shortcoming(location, &situation)?;
     shortcoming.map_or(Ok(()), |shortcoming| Err(Obstacle::ManagerNames(shortcoming)))
 }
@@ -140,11 +145,14 @@ fn in_text(text: &mut YamlText, place: ListPath<'_>, situation: &Situation<'_>) 
         let manager = Component::CloudControllerManager;
         return yaml_arguments::arguments(text, place, ListFormat::Dashed, manager, situation);
     }
+
     let (args, reasons) = defaults(situation)?;
     if text.get(document, path).is_some() {
         text.remove(document, path)?;
     }
+
     text.insert(document, path, &json!(args))?;
+
     Ok(reasons)
 }
 
@@ -159,6 +167,7 @@ fn defaults(situation: &Situation<'_>) -> Result<(Vec<String>, Vec<String>), Obs
     let mut line = CommandLine::dashed(args).map_err(|reason| because(reason.into()))?;
     let mut reasons = provisioner_object::flags(&mut line, manager, situation, None)?;
     reasons.push("the chart's own args are written out, since a list in the values replaces them".to_owned());
+
     Ok((line.items().unwrap_or_default().to_vec(), reasons))
 }
 
@@ -175,13 +184,17 @@ pub(super) fn in_manifest(document: &mut Document, path: &Path, situation: &Situ
     if !text.contains(CHART) {
         return Ok(());
     }
+
     let named = |obstacle: Obstacle| Obstacle::Other(format!("{}: {obstacle}", path.pointer()));
     let mut text = YamlText::parse(text).map_err(|refusal| named(refusal.into()))?;
     let mut reasons = Vec::new();
+
     for number in 0..text.documents().len() {
         reasons.extend(chart_in_text(&mut text, number, situation).map_err(named)?);
     }
+
     document.set_text(path, &text, reasons)?;
+
     Ok(())
 }
 
@@ -189,12 +202,14 @@ fn chart_in_text(text: &mut YamlText, number: usize, situation: &Situation<'_>) 
     let Some(object) = text.documents().get(number).filter(|object| is_chart(object)).cloned() else {
         return Ok(Vec::new());
     };
+
     let values = Values::of(&object)?;
     let location = values.location(&object)?;
     let situation = values.situation(situation);
     if values.shortcoming(location, &situation)?.is_some() {
         return Ok(Vec::new());
     }
+
     match location {
         FlagsLocation::Elsewhere | FlagsLocation::Missing => Ok(Vec::new()),
         FlagsLocation::Content => text.nested(number, &CONTENT, |inner| {
@@ -227,12 +242,14 @@ pub(super) fn manifest_warnings(text: &str, situation: &Situation<'_>) -> Vec<St
     let Ok(text) = YamlText::parse(text) else {
         return Vec::new();
     };
+
     let charts = text.documents().iter().filter(|object| is_chart(object));
     let of_chart = |chart| {
         warnings(chart, situation)
             .into_iter()
             .chain(unguarded(chart, situation))
     };
+
     charts.flat_map(of_chart).collect()
 }
 

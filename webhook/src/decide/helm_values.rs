@@ -41,6 +41,7 @@ impl Values {
                         "spec.valuesContent has several documents; make it one".to_owned(),
                     ));
                 }
+
                 documents.pop().unwrap_or_default()
             }
             _ => Value::Null,
@@ -64,6 +65,7 @@ impl Values {
                 "spec.set has {key:?}, which changes args after all other values; move it to args in spec.valuesContent"
             )));
         }
+
         let has_args = |values: &Value| values.get("args").is_some_and(|args| !args.is_null());
         match (has_args(&self.content), has_args(&self.map)) {
             (true, true) => Err(Obstacle::Other(
@@ -96,6 +98,7 @@ impl Values {
         if location == FlagsLocation::Elsewhere {
             return Ok(None);
         }
+
         let manager = Component::CloudControllerManager;
         // The default flags of the chart are not about leader migration.
         let line = ListFormat::Dashed.read(self.get("/args"), &Path::new(&["args"]))?;

@@ -15,12 +15,15 @@ pub(super) fn warnings(object: &Value, _: &Situation<'_>) -> Vec<String> {
     let Ok(values) = Values::of(object) else {
         return Vec::new();
     };
+
     let is_config = object.get("kind").and_then(Value::as_str) == Some("HelmChartConfig");
     let mut warnings = Vec::new();
     if !is_config {
         warnings.extend(placement(&values));
     }
+
     warnings.extend(flags(&values, is_config));
+
     warnings
 }
 
@@ -35,6 +38,7 @@ fn placement(values: &Values) -> Vec<String> {
             "the chart's nodeSelector fits no node of RKE2; set nodeSelector: {{{CONTROL_PLANE}: \"true\"}} in the values"
         ));
     }
+
     let tolerations = values.get("/tolerations").and_then(Value::as_array);
     for taint in [UNINITIALIZED, CONTROL_PLANE] {
         let tolerates = |toleration: &Value| match toleration.get("key").and_then(Value::as_str) {
@@ -47,12 +51,14 @@ fn placement(values: &Values) -> Vec<String> {
             ));
         }
     }
+
     if values.get("/hostNetworking") != Some(&Value::Bool(true)) {
         warnings.push(
             "the chart's Pods wait for a network that waits for them on new nodes; set hostNetworking: true in the values"
                 .to_owned(),
         );
     }
+
     warnings
 }
 
@@ -61,6 +67,7 @@ fn flags(values: &Values, is_config: bool) -> Vec<String> {
     if is_config && args.is_none() {
         return Vec::new();
     }
+
     let read = ListFormat::Dashed.read(args, &Path::new(&["args"]));
     // An unreadable list is reported as an obstacle.
     let Ok(line) = read else { return Vec::new() };
@@ -72,5 +79,6 @@ fn flags(values: &Values, is_config: bool) -> Vec<String> {
                 .to_owned(),
         );
     }
+
     warnings
 }

@@ -16,11 +16,14 @@ const GROUP: &str = "hypershift.openshift.io/";
 pub(super) fn workload(input: &Input<'_>, migration: &Migration<'_>, pod: &Value) -> Option<Draft> {
     const REASON: &str = "HyperShift's control-plane-operator writes this object and takes back what others change; it hands over to \
         its own cloud-controller-manager, so take this namespace out of spec.targets";
+
     if migration.spec.phase == Phase::InTree || !is_written_by_hypershift(input.object, pod) {
         return None;
     }
+
     let mut draft = Draft::default();
     draft.refuse(format!("nothing is changed: {REASON}"));
+
     Some(draft)
 }
 
@@ -35,6 +38,7 @@ fn is_written_by_hypershift(object: &Value, pod: &Value) -> bool {
         let labels = object.pointer("/metadata/labels");
         labels.is_some_and(|labels| labels.get(format!("{GROUP}{name}")).is_some())
     };
+
     owners.into_iter().flatten().any(is_hosted)
         || has_label(object, "managed-by")
         || has_label(pod, "control-plane-component")

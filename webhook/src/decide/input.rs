@@ -139,6 +139,7 @@ fn differ(old: Option<&Value>, new: Option<&Value>, besides: &[&str]) -> bool {
     let (Some(Value::Object(old)), Some(Value::Object(new))) = (old, new) else {
         return old != new;
     };
+
     let counts = |name: &String| !besides.contains(&name.as_str());
     let number = |fields: &serde_json::Map<String, Value>| fields.keys().filter(|name| counts(name)).count();
     number(old) != number(new)

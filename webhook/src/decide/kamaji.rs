@@ -115,6 +115,7 @@ fn tenant(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
              again",
         );
     }
+
     draft
 }
 

@@ -106,6 +106,7 @@ fn is_external(object: &Value) -> bool {
     let Some(Ok((text, document))) = text.map(read) else {
         return false;
     };
+
     let place = ListPath {
         document,
         path: &CONTROLLER_MANAGER,
@@ -140,12 +141,14 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
             )));
         }
     };
+
     let manager = ListPath {
         document: number,
         path: &CONTROLLER_MANAGER,
     };
     let line = yaml_arguments::read(&text, manager, shape)?;
     provisioner_object::warn_of_flags(document, Component::KubeControllerManager, &line, &situation)?;
+
     let mut component = |path, component| {
         let place = ListPath { document: number, path };
         let line = yaml_arguments::read(&text, place, shape)?;
@@ -155,6 +158,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     let mut reasons = component(&CONTROLLER_MANAGER, Component::KubeControllerManager)?;
     reasons.extend(component(&API_SERVER, Component::KubeApiserver)?);
     document.set_text(&path, &text, reasons)?;
+
     Ok(())
 }
 
@@ -186,7 +190,9 @@ fn kubelet_warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
         .map(|field| {
             format!("data.kubelet has {field}, which is no field of KubeletConfiguration; remove it and start the kubelet with --cloud-provider=external (nodeRegistration.kubeletExtraArgs)")
         });
+
     warnings.extend(unknown);
+
     warnings
 }
 
@@ -196,6 +202,7 @@ fn kubelet_settings(text: &YamlText, situation: &Situation<'_>) -> Vec<String> {
     if situation.migration.spec.phase == Phase::InTree {
         return warnings;
     }
+
     for document in text.documents() {
         let id = document.get("providerID").and_then(Value::as_str).unwrap_or_default();
         if !id.is_empty() {
@@ -203,11 +210,13 @@ fn kubelet_settings(text: &YamlText, situation: &Situation<'_>) -> Vec<String> {
                 "remove providerID {id:?} from data.kubelet: every Node would have the provider ID of one instance"
             ));
         }
+
         let gates = document.get("featureGates").and_then(Value::as_object);
         for (gate, setting) in gates.into_iter().flatten() {
             warnings.extend(gate_warning(gate, setting, situation));
         }
     }
+
     warnings
 }
 

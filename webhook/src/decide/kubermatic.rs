@@ -46,6 +46,7 @@ const fn of_group(group: &'static str) -> Kind {
 pub(super) fn workload(input: &Input<'_>, migration: &Migration<'_>, pod: &Value) -> Option<Draft> {
     const REASON: &str = "Kubermatic writes this object, and its reconcile would stop at a change before it starts its \
         cloud-controller-manager; select its Cluster with profile Kubermatic";
+
     if matching::selects(input, migration, Profile::Kubermatic) {
         return Some(Draft {
             reasons: vec![
@@ -57,8 +58,10 @@ pub(super) fn workload(input: &Input<'_>, migration: &Migration<'_>, pod: &Value
     if migration.spec.phase == Phase::InTree || !is_written_by_kubermatic(input, pod) {
         return None;
     }
+
     let mut draft = Draft::default();
     draft.refuse(format!("nothing is changed: {REASON}"));
+
     Some(draft)
 }
 
@@ -86,6 +89,7 @@ fn is_written_by_kubermatic(input: &Input<'_>, pod: &Value) -> bool {
     let id = input.namespace.and_then(|name| name.strip_prefix("cluster-"));
     let label = pod.pointer("/metadata/labels/cluster").and_then(Value::as_str);
     let is_user_cluster = id.is_some() && id == label;
+
     owners.into_iter().flatten().any(is_cluster)
         || containers.into_iter().flatten().any(is_probed)
         || is_user_cluster && (has_label(input.object) || has_label(pod))
@@ -110,6 +114,7 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     if !input.may_act(&["/spec"], &[]) {
         return unchanged("the update does not change /spec");
     }
+
     let spec = migration.spec;
     if let Err(reason) = refuse_other_clouds(input.object) {
         let mut draft = unchanged("phase InTree leaves the cluster as it is");
@@ -125,12 +130,14 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     if is_on(input.object) {
         return unchanged("spec.features.externalCloudProvider is on");
     }
+
     let was_on = input.old_object.is_some_and(is_on);
     if !was_on && let Err(reason) = may_turn_on(input.object, migration) {
         let mut draft = Draft::default();
         draft.refuse(reason);
         return draft;
     }
+
     turn_on(input, migration).unwrap_or_else(|error| {
         let mut draft = Draft::default();
         draft.refuse(format!("spec.features.externalCloudProvider is not turned on: {error}"));
@@ -151,6 +158,7 @@ fn before_migrate(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     };
     let recorded = |object: &Value| annotation(object, annotations::EXTERNAL).is_some();
     let was_on = input.old_object.is_some_and(|old| is_on(old) || recorded(old));
+
     if is_on(input.object) || was_on {
         draft.warnings.push(format!(
             "the cluster stays external in phase {phase}: Kubermatic refuses to take spec.features.externalCloudProvider back; \
@@ -159,6 +167,7 @@ fn before_migrate(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     } else if phase == Phase::Prepare && !migration.spec.downtime {
         draft.warnings.push(WITHOUT_LEADER_MIGRATION.to_owned());
     }
+
     draft
 }
 
@@ -177,6 +186,7 @@ fn may_turn_on(object: &Value, migration: &Migration<'_>) -> Result<(), String> 
     if !migration.spec.downtime {
         return Err(WITHOUT_LEADER_MIGRATION.to_owned());
     }
+
     let own = object.pointer("/spec/version").and_then(Value::as_str);
     let version = own
         .and_then(|text| text.parse().ok())
@@ -194,6 +204,7 @@ fn may_turn_on(object: &Value, migration: &Migration<'_>) -> Result<(), String> 
         }
         Some(_) => {}
     }
+
     match kubermatic_version(object) {
         Some((major, minor)) if (major, minor) < FIRST_KUBERMATIC => Err(format!(
             "Kubermatic {major}.{minor} does not migrate clusters on AWS; upgrade it to {}.{} or later",
@@ -219,15 +230,18 @@ fn turn_on(input: &Input<'_>, migration: &Migration<'_>) -> Result<Draft, NotAnO
     let mut builder = Builder::default();
     let value = format!("{}/{}", migration.name, migration.spec.phase);
     let record = ["metadata", "annotations", annotations::EXTERNAL];
+
     if annotation(object, annotations::EXTERNAL).is_none() {
         builder.set(&Path::default(), object, &record, json!(value))?;
     }
+
     builder.set(
         &Path::default(),
         object,
         &["spec", "features", "externalCloudProvider"],
         json!(true),
     )?;
+
     let reason =
         "spec.features.externalCloudProvider is turned on: Kubermatic hands over to its cloud-controller-manager";
     let mut draft = Draft {
@@ -235,6 +249,7 @@ fn turn_on(input: &Input<'_>, migration: &Migration<'_>) -> Result<Draft, NotAnO
         reasons: vec![reason.to_owned()],
         ..Draft::default()
     };
+
     if input.old_object.is_some_and(is_on) {
         draft.reasons =
             vec!["spec.features.externalCloudProvider stays on: Kubermatic refuses to take it back".to_owned()];
@@ -250,5 +265,6 @@ fn turn_on(input: &Input<'_>, migration: &Migration<'_>) -> Result<Draft, NotAnO
                 .to_owned(),
         );
     }
+
     Ok(draft)
 }

@@ -82,6 +82,7 @@ pub(super) fn text_for_owner(spec: &CloudProviderMigrationSpec, version: Option<
     if let Some(problem) = spec.leader_name_problem() {
         return Some(problem.to_string());
     }
+
     let version = version?;
     let file = config.for_kube_controller_manager(version).ok()?;
     Some(format!(
@@ -113,6 +114,7 @@ pub(super) fn obstacle(pod: &Value, container: &Value) -> Option<String> {
     let Ok(mounts) = list(container.get("volumeMounts")) else {
         return Some("its volumeMounts is no list; correct it".to_owned());
     };
+
     let mount = mounts
         .iter()
         .filter(|mount| !is_our_mount(mount))
@@ -192,6 +194,7 @@ pub(super) fn change(
     let mut change = Change::default();
     let spec = root.child("spec");
     let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
+
     for (index, container) in containers.into_iter().flatten().enumerate() {
         let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
         let noted = made.iter().find_map(|made| match made {
@@ -206,11 +209,13 @@ pub(super) fn change(
         };
         let request = requests.get(&index).unwrap_or(&FileRequest::Nothing);
         let before = mounts.change(builder, request, noted);
+
         change.made.extend(before.map(|before| Addition::Mount {
             container: name.to_owned(),
             before,
         }));
     }
+
     let request = of_all(requests);
     let noted = made.iter().find_map(|made| match made {
         Addition::Volume { before } => Some(*before),
@@ -224,8 +229,10 @@ pub(super) fn change(
     };
     let before = volumes.change(builder, request, noted);
     change.made.extend(before.map(|before| Addition::Volume { before }));
+
     let noted = made.iter().find(|made| matches!(made, Addition::Annotation { .. }));
     annotation(pod, noted, request, &mut change);
+
     change
 }
 

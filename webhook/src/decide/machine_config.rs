@@ -161,8 +161,10 @@ impl<'a> MachineConfig<'a> {
                     Match::No => {}
                 }
             }
+
             all.append(&mut here);
         }
+
         all
     }
 
@@ -210,6 +212,7 @@ fn matches(selector: &Value, roles: Roles) -> Match {
         .into_iter()
         .flatten()
         .map(|expression| holds(expression, roles));
+
     labels.chain(expressions).min().unwrap_or(Match::Yes)
 }
 
@@ -218,6 +221,7 @@ fn holds(expression: &Value, roles: Roles) -> Match {
     let Some(has) = roles.has(text("key")) else {
         return Match::Perhaps;
     };
+
     let values = expression.get("values").and_then(Value::as_array);
     let listed = values.is_some_and(|values| values.iter().any(|value| value == "true"));
     match text("operator") {

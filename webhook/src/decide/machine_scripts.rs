@@ -70,22 +70,27 @@ fn warning(object: &Value, pointers: impl Iterator<Item = String>, phase: Phase)
     if phase == Phase::InTree {
         return None;
     }
+
     let mut places = Vec::new();
     for pointer in pointers {
         if let Some(value) = object.pointer(&pointer) {
             search(value, &pointer, phase, &mut places);
         }
     }
+
     if places.is_empty() {
         return None;
     }
+
     let more = places.len().saturating_sub(MAX_PLACES);
     let rest = if more == 0 {
         String::new()
     } else {
         format!(" and {more} more")
     };
+
     places.truncate(MAX_PLACES);
+
     Some(format!(
         "change cloud-provider by hand in {}{rest}, to external from Migrate on: it is outside of the argument lists, may win over \
          them and is not rewritten",
@@ -138,9 +143,11 @@ fn settings(text: &str) -> impl Iterator<Item = bool> + '_ {
         if !rest.starts_with(is_end) {
             return None;
         }
+
         let is_word = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_' | '$' | '{');
         let mut words = rest.split(|letter| !is_word(letter)).filter(|word| !word.is_empty());
         let value = words.find(|word| *word != "value");
+
         Some(value == Some("external"))
     })
 }

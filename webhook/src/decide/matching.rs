@@ -21,6 +21,7 @@ pub(super) fn find<'a>(input: &Input<'a>, profiles: &[Profile]) -> Match<'a> {
     let candidate = candidate(input, &labels);
     let mut unknown = false;
     let mut found: Vec<&'a Migration<'a>> = Vec::new();
+
     for migration in input.migrations.iter().filter(|migration| may_ask(input, migration)) {
         let targets = migration
             .spec
@@ -31,8 +32,10 @@ pub(super) fn find<'a>(input: &Input<'a>, profiles: &[Profile]) -> Match<'a> {
         if verdicts.contains(&Selected::Yes) {
             found.push(migration);
         }
+
         unknown |= verdicts.contains(&Selected::Unknown);
     }
+
     match (&found[..], input.namespace) {
         // An unknown one might be a second match.
         (_, Some(namespace)) if unknown => Match::NamespaceUnknown(namespace),

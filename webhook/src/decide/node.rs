@@ -52,6 +52,7 @@ fn tainted(node: &Value) -> Draft {
         }
         Err(error) => draft.refuse(format!("the Node gets no taint: {error}")),
     }
+
     draft
 }
 
@@ -60,6 +61,7 @@ fn obstacle(input: &Input<'_>, migration: &Migration<'_>) -> Option<&'static str
     if spec.phase < Phase::Migrate {
         return Some("Nodes are tainted from phase Migrate on");
     }
+
     let provider_id = input
         .object
         .pointer("/spec/providerID")
@@ -77,6 +79,7 @@ fn obstacle(input: &Input<'_>, migration: &Migration<'_>) -> Option<&'static str
     {
         return Some("the Node has the taint");
     }
+
     match (spec.node_taint, input.manager_fresh) {
         (NodeTaint::Always, _) | (NodeTaint::WhenManagerReady, Some(true)) => None,
         (NodeTaint::Never, _) => Some("spec.nodeTaint is Never"),
@@ -93,6 +96,7 @@ fn is_no_instance(node: &Value) -> bool {
         ("type", &["kwok", "virtual-kubelet"]),
         ("eks.amazonaws.com/compute-type", &["hybrid", "fargate"]),
     ];
+
     let labels = node.pointer("/metadata/labels");
     let is_labelled = |(key, values): &(&str, &[&str])| {
         let value = labels.and_then(|labels| labels.get(*key)?.as_str());
@@ -119,5 +123,6 @@ fn add_taint(node: &Value) -> Result<Builder, NotAnObject> {
     } else {
         builder.set(&Path::default(), node, &["spec", "taints"], json!([taint]))?;
     }
+
     Ok(builder)
 }

@@ -32,9 +32,11 @@ pub(super) fn effective_phase(
         },
         (_, form) => form.clone(),
     };
+
     let stored = old.and_then(|old| stored_form(old, component));
     let stays = has_left(component, &original, &current)
         || stored.is_some_and(|stored| has_left(component, &original, &stored));
+
     phase_flags::controller_manager_row(spec.phase, &waits, stays, *prepared, spec.downtime)
 }
 
@@ -54,9 +56,11 @@ fn stored_form(old: &Value, component: Component) -> Option<Form> {
     if component == Component::KubeControllerManager {
         return component::controller_manager_form(spec);
     }
+
     let findings = component::find(spec, old.pointer("/metadata/labels"));
     let finding = findings.iter().find(|finding| finding.component == component)?;
     let line = CommandLine::of_container(finding.container).ok()?;
+
     Some(Form::of_command_line(&line))
 }
 
@@ -71,13 +75,16 @@ pub(super) fn warnings(
     let spec = migration.spec;
     let row = circumstances.phase;
     let mut warnings = Vec::new();
+
     if row < Phase::Migrate {
         warnings.extend(phase_flags::fatal(component, original, circumstances.version)?);
     }
+
     if row == Phase::Prepare && !spec.downtime {
         let expected = spec.kube_controller_manager_lease.as_str();
         warnings.extend(phase_flags::other_lease(component, original, expected)?);
     }
+
     let mut warnings: Vec<String> = warnings
         .into_iter()
         .map(|warning| format!("container {name:?}: {warning}"))
@@ -87,6 +94,7 @@ pub(super) fn warnings(
             "container {name:?} gets the flags of {row}, as the migration is not Prepared yet; wait for that condition or set spec.downtime"
         ));
     }
+
     Ok(warnings)
 }
 
@@ -111,10 +119,12 @@ pub(super) fn fatal_in_tree(migration: &Migration<'_>, finding: &Finding<'_>) ->
     if finding.certainty != Certainty::Recognized {
         return None;
     }
+
     let line = CommandLine::of_container(finding.container).ok()?;
     let warning = phase_flags::fatal(finding.component, &line, version(migration, finding));
     // A command line that cannot be read is reported from Prepare on.
     let warning = warning.ok().flatten()?;
+
     Some(format!("container {:?}: {warning}", finding.name))
 }
 

@@ -78,15 +78,18 @@ pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Op
             return draft;
         }
     };
+
     let findings = findings(pod);
     let mut builder = Builder::default();
     let (mut after, mut requests) = (Undo::default(), BTreeMap::new());
+
     for finding in &findings {
         let edits = before.edits(finding.name);
         if migration.spec.phase == Phase::InTree && edits.is_empty() {
             draft.warnings.extend(pod_phase::fatal_in_tree(migration, finding));
             continue;
         }
+
         let context = ContainerContext {
             finding,
             all: &findings,
@@ -98,11 +101,13 @@ pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Op
             requests.insert(finding.index, FileRequest::AsItIs);
             continue;
         };
+
         write_lists(&mut builder, root, finding, &rewritten.line);
         after.note(finding.name, rewritten.edits);
         requests.insert(finding.index, rewritten.file);
         draft.reasons.extend(rewritten.reasons);
     }
+
     let file = leader_migration_file::change(&mut builder, root, pod, &before.made, &requests);
     after.made = file.made;
     draft.reasons.extend(file.reasons);
@@ -112,6 +117,7 @@ pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Op
         ));
         return draft;
     }
+
     draft.patch = builder.finish();
     if !draft.patch.is_empty() && draft.reasons.is_empty() {
         draft.reasons.push(format!(
@@ -119,6 +125,7 @@ pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Op
             annotations::UNDO
         ));
     }
+
     draft
 }
 
@@ -142,6 +149,7 @@ fn rewrite(
         draft.refuse(doubt);
         return None;
     }
+
     let result = CommandLine::of_container(finding.container)
         .map_err(Obstacle::from)
         .and_then(|current| to_phase(migration, context, current, edits, draft));
@@ -150,6 +158,7 @@ fn rewrite(
         if matches!(obstacle, Obstacle::ManagerNames(_)) {
             draft.reasons.push(leader_migration_file::for_manager(migration.spec));
         }
+
         let is_script = matches!(
             obstacle,
             Obstacle::Flags(Refusal::Script { .. } | Refusal::Hidden { .. })
@@ -160,6 +169,7 @@ fn rewrite(
             draft.reasons.extend(file);
         }
     };
+
     result.map_err(refuse).ok()
 }
 
@@ -206,17 +216,21 @@ fn to_phase(
     if let Some(fatal) = pod_phase::fatal_undoing(finding.component, &current, &line, &circumstances)? {
         return Err(Obstacle::Ends(warning::of_undoing(&fatal)));
     }
+
     let changes = phase_flags::changes(finding.component, &line, &circumstances)?;
     if let Some(shortcoming) = phase_flags::shortcoming(finding.component, &line, &circumstances)? {
         return Err(Obstacle::ManagerNames(shortcoming));
     }
+
     let warnings = pod_phase::warnings(migration, finding, &line, &circumstances)?;
     draft.warnings.extend(warnings);
+
     let told = what_to_see_to(finding.component, &line, &circumstances)?;
     let told = told
         .into_iter()
         .map(|text| format!("container {:?}: {text}", finding.name));
     draft.warnings.extend(told);
+
     let nothing_to_add = match finding.component {
         Component::KubeControllerManager => phase_flags::nothing_to_add(&line, &circumstances)?,
         _ => None,
@@ -224,11 +238,13 @@ fn to_phase(
     for change in &changes {
         change.apply(&mut line)?;
     }
+
     let file = file(migration, context, &line, &circumstances)?;
     if let FileRequest::Text(_) = file {
         let problems = migration.spec.controller_leaders_problems();
         draft.warnings.extend(problems.iter().map(ToString::to_string));
     }
+
     let reasons = if same_lists(&current, &line) {
         let why = nothing_to_add.map(|why| format!(": {why}")).unwrap_or_default();
         vec![format!("container {:?} has the form of {row}{why}", finding.name)]
@@ -242,6 +258,7 @@ fn to_phase(
             .map(|step| format!("container {:?}: {step}", finding.name))
             .collect()
     };
+
     let edits = line.edits().to_vec();
     Ok(Rewritten {
         line,
@@ -259,9 +276,11 @@ fn what_to_see_to(
 ) -> Result<Vec<String>, Unreadable> {
     const NAME: &str = "set --hostname-override to the private DNS name of the instance, unless the host has that name: an \
         external kubelet names its Node by the host";
+
     let volumes = phase_flags::volumes_warning(component, line, circumstances)?;
     let name = phase_flags::is_named_by_host(component, line, circumstances)?.then_some(NAME);
     let gates = phase_flags::gates_warning(line, circumstances)?;
+
     Ok(volumes
         .into_iter()
         .chain(name)
@@ -291,6 +310,7 @@ fn file(
     if let Some(obstacle) = leader_migration_file::obstacle(context.pod, context.finding.container) {
         return Err(Obstacle::File(obstacle));
     }
+
     Ok(FileRequest::Text(config.for_kube_controller_manager(version)?.yaml()))
 }
 

@@ -37,6 +37,7 @@ impl Undo {
         let Some(text) = annotation(pod, annotations::UNDO).and_then(Value::as_str) else {
             return Ok(Self::default());
         };
+
         let mut undo = Self::default();
         for entry in serde_json::from_str::<Vec<Value>>(text)? {
             if entry.get("made").is_some() {
@@ -45,6 +46,7 @@ impl Undo {
                 undo.flags.push(serde_json::from_value(entry)?);
             }
         }
+
         Ok(undo)
     }
 
@@ -93,10 +95,12 @@ pub(super) fn write(
         };
         changes.push((annotations::UNDO, text));
     }
+
     changes.extend(file.map(|value| (annotations::LEADER_MIGRATION, value)));
     if changes.is_empty() {
         return Ok(());
     }
+
     let now = pod.pointer("/metadata/annotations");
     let mut all = match now {
         Some(Value::Object(all)) => all.clone(),
@@ -108,6 +112,7 @@ pub(super) fn write(
             None => all.remove(key),
         };
     }
+
     let path = root.child("metadata").child("annotations");
     match now {
         Some(Value::Object(now)) if all.is_empty() && !now.is_empty() => builder.remove(&path, json!(now)),
@@ -116,5 +121,6 @@ pub(super) fn write(
         None | Some(Value::Null) => builder.set(root, pod, &["metadata", "annotations"], Value::Object(all))?,
         Some(_) => builder.set(root, pod, &["metadata", "annotations", annotations::UNDO], Value::Null)?,
     }
+
     Ok(())
 }

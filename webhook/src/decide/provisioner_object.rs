@@ -106,6 +106,7 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules)
         draft.reasons.push(input.why_not(rules.triggers));
         return draft;
     }
+
     let entries = match undo_entries(input.object) {
         Ok(entries) => entries,
         Err(error) => {
@@ -116,11 +117,13 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules)
             return draft;
         }
     };
+
     let situation = situation(input, migration, rules);
     if let Some(fatal) = fatal_undoing(input.object, &entries, rules, &situation) {
         draft.refuse(format!("nothing is changed: {}", warning::of_undoing(&fatal)));
         return draft;
     }
+
     if migration.spec.phase == Phase::InTree {
         draft
             .warnings
@@ -130,6 +133,7 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules)
             return draft;
         }
     }
+
     draft.warnings.extend((rules.warnings)(input.object, &situation));
     if situation.effective_phase != migration.spec.phase {
         draft.warnings.push(format!(
@@ -137,6 +141,7 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules)
             situation.effective_phase
         ));
     }
+
     match formed(input.object, &entries, rules, &situation) {
         Ok(formed) => {
             draft.patch = formed.patch;
@@ -148,6 +153,7 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules)
             draft.reasons.extend(file_to_bring(&obstacle, &situation));
         }
     }
+
     draft
 }
 
@@ -182,14 +188,17 @@ pub(super) fn keep_immutable(input: &Input<'_>, part: &Path) -> Option<Draft> {
     let mut value = input.object.clone();
     fields::write(&mut value, part, stored.clone()).ok()?;
     write_undo(&mut value, &noted).ok()?;
+
     let mut builder = Builder::default();
     builder.value(&Path::default(), input.object, &value);
+
     let patch = builder.finish();
     let why = if patch.is_empty() {
         "it is as it is stored"
     } else {
         "as it is stored, since this part cannot be changed after the creation"
     };
+
     Some(Draft {
         patch,
         reasons: vec![format!("{at}: {why}")],
@@ -224,11 +233,13 @@ fn formed(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situatio
     let stays_external =
         situation.effective_phase < Phase::Migrate && !entries.is_empty() && (rules.is_external)(document.whole());
     (rules.form)(&mut document, situation)?;
+
     let mut warnings = document.warnings();
     let fatal = document.fatal();
     if situation.effective_phase == Phase::Prepare {
         warnings.extend(fatal);
     }
+
     let notes = document.notes();
     if stays_external {
         warnings.push(format!(
@@ -236,19 +247,24 @@ fn formed(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situatio
             annotations::UNDO
         ));
     }
+
     let (mut value, entries, mut reasons) = document.finish();
     // Kubelets of several machines in one object have equal reasons.
     reasons.dedup();
     write_undo(&mut value, &entries)?;
+
     let mut builder = Builder::default();
     builder.value(&Path::default(), object, &value);
+
     let patch = builder.finish();
     if patch.is_empty() {
         reasons = vec![format!("the object has the form of {}", situation.effective_phase)];
     } else if reasons.is_empty() {
         reasons = vec!["original fields restored".to_owned()];
     }
+
     reasons.extend(notes);
+
     Ok(Draft {
         patch,
         warnings,
@@ -271,6 +287,7 @@ fn situation<'a>(input: &Input<'_>, migration: &'a Migration<'a>, rules: &Rules)
         .version
         .iter()
         .find_map(|pointer| input.object.pointer(pointer)?.as_str()?.parse().ok());
+
     Situation {
         migration,
         effective_phase: row,
@@ -311,8 +328,10 @@ pub(super) fn arguments_beside(
         situation,
     )?;
     note_warnings(document, &line, component, situation, provider);
+
     let reasons = flags(&mut line, component, situation, provider)?;
     document.set_arguments(path, shape, &line, reasons)?;
+
     Ok(())
 }
 
@@ -328,6 +347,7 @@ pub(super) fn note_warnings(
     if let Ok(Some(fatal)) = phase_flags::fatal(component, line, situation.version) {
         document.note_fatal(fatal);
     }
+
     let spec = situation.migration.spec;
     if situation.effective_phase == Phase::Prepare && !spec.downtime {
         let expected = spec.kube_controller_manager_lease.as_str();
@@ -335,6 +355,7 @@ pub(super) fn note_warnings(
             document.warn(other);
         }
     }
+
     if component == Component::KubeControllerManager
         && provider.is_none()
         && let Ok(Some(why)) = phase_flags::nothing_to_add(line, &situation.circumstances())
@@ -360,6 +381,7 @@ pub(super) fn flags(
     for change in &changes {
         change.apply(line).map_err(unreadable)?;
     }
+
     Ok(changes.iter().map(|change| format!("{component}: {change}")).collect())
 }
 
@@ -391,6 +413,7 @@ pub(super) fn warn_of_flags(
     if let Some(warning) = warning {
         document.warn(warning.to_owned());
     }
+
     // Below 1.27 these gates concern EBS volumes, which other warnings cover.
     let circumstances = situation.circumstances();
     if circumstances.version.is_some_and(|version| version.minor >= 27)
@@ -399,6 +422,7 @@ pub(super) fn warn_of_flags(
     {
         document.warn(format!("{component}: {warning}"));
     }
+
     Ok(())
 }
 
@@ -433,6 +457,7 @@ fn write_undo(value: &mut Value, entries: &[Entry]) -> Result<(), Obstacle> {
         take_undo(value);
         return Ok(());
     }
+
     let text = serde_json::to_string(entries).map_err(|error| Obstacle::Other(error.to_string()))?;
     fields::write(
         value,
@@ -449,6 +474,7 @@ fn take_undo(value: &mut Value) {
     else {
         return;
     };
+
     let was_there = all.remove(annotations::UNDO).is_some();
     let is_empty = all.is_empty();
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut)

@@ -111,6 +111,7 @@ fn whole_line(object: &Value, name: &str) -> Result<CommandLine, Obstacle> {
         .chain(array_items(object, name))
         .chain(own)
         .collect();
+
     CommandLine::bare(items).map_err(|reason| Obstacle::Other(reason.to_string()))
 }
 
@@ -123,6 +124,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     if situation.effective_phase == Phase::InTree {
         return Ok(());
     }
+
     let original = document.whole().clone();
     let provider = provider(&original)?;
     if provider.is_none() && situation.effective_phase >= Phase::Migrate {
@@ -132,15 +134,18 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
                 .to_owned(),
         ));
     }
+
     for (component, name) in SERVICES {
         arguments(document, &original, component, name, situation)?;
     }
+
     if provider == Some(AWS) && situation.effective_phase >= Phase::Migrate {
         let why = "cloudProvider.name: external-aws, as the cloud controllers run in the cloud-controller-manager";
         document.set(&provider_field("name"), json!("external-aws"), why)?;
         let why = "cloudProvider.useInstanceMetadataHostname: true, so that Nodes keep the names that AWS knows";
         document.set(&provider_field("useInstanceMetadataHostname"), json!(true), why)?;
     }
+
     Ok(())
 }
 
@@ -158,10 +163,12 @@ fn arguments(
     let whole = whole_line(original, name)?;
     provisioner_object::warn_of_flags(document, component, &whole, situation)?;
     provisioner_object::note_warnings(document, &whole, component, situation, provider(original)?);
+
     let changes = phase_flags::changes(component, &whole, &situation.circumstances()).map_err(because)?;
     let path = service(name, "extraArgs");
     let mut own = document.arguments(&path, ListFormat::Map)?;
     let mut reasons = Vec::new();
+
     for change in &changes {
         let before = own.edits().len();
         match change {
@@ -169,10 +176,12 @@ fn arguments(
                 if *flag == flag::CLOUD_PROVIDER && own.value(*flag).map_err(unreadable)?.is_none() => {}
             change => change.apply(&mut own).map_err(unreadable)?,
         }
+
         if own.edits().len() > before {
             reasons.push(format!("{component}: {change}"));
         }
     }
+
     let is_changed = |item: &String| {
         let name = item.split('=').next().unwrap_or_default().replace('_', "-");
         changes.iter().any(|change| change.flag().name == name)
@@ -183,7 +192,9 @@ fn arguments(
             situation.effective_phase
         )));
     }
+
     document.set_arguments(&path, ListFormat::Map, &own, reasons)?;
+
     Ok(())
 }
 
@@ -191,6 +202,7 @@ fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
     if situation.effective_phase == Phase::InTree {
         return Vec::new();
     }
+
     let services = ["kubeController", "kubeApi", "kubelet", "scheduler"];
     let is_set = |name: &str| {
         let path = service(name, "extraArgs");
@@ -200,6 +212,7 @@ fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
                 .iter()
                 .any(|item| turns_csi_migration_off(item))
     };
+
     let keys = services
         .iter()
         .filter(|name| is_set(name))
@@ -207,6 +220,7 @@ fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
         .collect();
     let mut warnings: Vec<String> = csi_migration_off(keys).into_iter().collect();
     warnings.extend(names(object, situation));
+
     let is_switched = situation.effective_phase >= Phase::Migrate && !is_external(object);
     if is_switched && provider(object).is_ok_and(|provider| provider == Some(AWS)) {
         warnings.push(
@@ -215,6 +229,7 @@ fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
                 .to_owned(),
         );
     }
+
     warnings
 }
 
@@ -224,7 +239,9 @@ fn names(object: &Value, situation: &Situation<'_>) -> Vec<String> {
     if situation.effective_phase == Phase::InTree || is_external(object) {
         return Vec::new();
     }
+
     const OVERRIDE: Flag = Flag::text("hostname-override");
+
     let mut warnings = Vec::new();
     let kubelet = whole_line(object, "kubelet");
     if kubelet.is_ok_and(|line| !matches!(line.value(OVERRIDE), Ok(None))) {
@@ -234,6 +251,7 @@ fn names(object: &Value, situation: &Situation<'_>) -> Vec<String> {
                 .to_owned(),
         );
     }
+
     let nodes = object
         .pointer(CONFIG)
         .and_then(|config| config.get("nodes")?.as_array());
@@ -243,6 +261,7 @@ fn names(object: &Value, situation: &Situation<'_>) -> Vec<String> {
         (!is_of_instance).then(|| format!("nodes[{index}]"))
     });
     let named: Vec<String> = named.collect();
+
     if !named.is_empty() {
         let more = named.len().saturating_sub(3);
         let rest = if more == 0 {
@@ -251,9 +270,11 @@ fn names(object: &Value, situation: &Situation<'_>) -> Vec<String> {
             format!(" and {more} more")
         };
         let named = named.into_iter().take(3).collect::<Vec<_>>().join(", ");
+
         warnings.push(format!(
             "set hostnameOverride of {named}{rest} to the private DNS name of the instance: an external kubelet names its Node by it"
         ));
     }
+
     warnings
 }

@@ -164,6 +164,7 @@ impl<'a> Cluster<'a> {
         let items = provider
             .into_iter()
             .chain(own.items().unwrap_or_default().iter().cloned());
+
         CommandLine::bare(items.collect::<Vec<_>>()).map_err(|reason| target.because(reason.into()))
     }
 
@@ -219,6 +220,7 @@ impl<'a> Cluster<'a> {
         if is_named || self.is_disabled() || lists?.contains(&true) {
             return Ok(());
         }
+
         Err(Obstacle::Other(format!(
             "no cloud provider is named, so the Nodes have provider IDs of the embedded cloud controller, which never change; \
              set {DISABLE}: true and replace the Nodes"
@@ -260,6 +262,7 @@ impl ComponentList {
         for place in places {
             let whole = cluster.whole_line(place, self)?;
             provisioner_object::warn_of_flags(document, self.component, &whole, situation)?;
+
             let place = place.unwrap_or(Section::Global);
             let path = place.path().child(self.key);
             let mut own = document.arguments(&path, ListFormat::Bare)?;
@@ -270,18 +273,22 @@ impl ComponentList {
                 phase_flags::changes(self.component, &whole, &situation.circumstances())
             };
             let changes = changes.map_err(|reason| self.because(reason))?;
+
             for change in &changes {
                 let unreadable = |reason: Unreadable| self.because(reason.into());
                 change.apply(&mut own).map_err(unreadable)?;
             }
+
             if own.edits().is_empty() {
                 continue;
             }
+
             let reasons = changes
                 .iter()
                 .map(|change| format!("{} in {place}: {change}", self.component));
             document.set_arguments(&path, ListFormat::Bare, &own, reasons)?;
         }
+
         Ok(())
     }
 }
@@ -321,11 +328,14 @@ fn providers(object: &Value, version: KubernetesVersion) -> Providers {
                 .value(flag::CLOUD_PROVIDER)
                 .ok()?
         };
+
         places
             .map(|place| (target.component, provider(place)))
             .collect::<Vec<_>>()
     };
+
     let targets = [&KUBE_CONTROLLER_MANAGER, &KUBE_APISERVER, &KUBELET];
+
     Providers {
         is_named_aws: cluster.name(control_plane) == Some(AWS),
         given: targets.into_iter().flat_map(of_target).collect(),
@@ -341,9 +351,11 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     if situation.effective_phase == Phase::InTree {
         return Ok(());
     }
+
     let original = document.whole().clone();
     let cluster = Cluster::of(&original, situation.version);
     cluster.refuse_other_clouds()?;
+
     let situation = &Situation {
         named_elsewhere: cluster.names(control_plane).iter().any(Option::is_some),
         ..*situation
@@ -353,17 +365,21 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     if cluster.may_be_in_tree() {
         helm_chart::in_manifest(document, &Path::new(&ADDITIONAL_MANIFEST), situation)?;
     }
+
     if situation.effective_phase == Phase::Prepare {
         return KUBE_CONTROLLER_MANAGER.write(document, &cluster, situation);
     }
+
     cluster.refuse_embedded()?;
     for target in [&KUBE_CONTROLLER_MANAGER, &KUBE_APISERVER, &KUBELET] {
         target.write(document, &cluster, situation)?;
     }
+
     // An external cluster is configured by its operator.
     if !cluster.is_external() {
         disable_cloud_controller(document, &cluster)?;
     }
+
     if cluster.name_changes() {
         for place in cluster.config.counting(NAME, Roles::any).into_iter().flatten() {
             if cluster.config.value(place, NAME).is_some_and(|name| name == AWS) {
@@ -372,6 +388,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
             }
         }
     }
+
     Ok(())
 }
 

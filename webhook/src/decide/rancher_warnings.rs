@@ -17,6 +17,7 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
     if situation.effective_phase == Phase::InTree {
         return Vec::new();
     }
+
     let cluster = Cluster::of(object, situation.version);
     let was_external = is_external(object);
     let mut warnings: Vec<String> = cluster
@@ -26,6 +27,7 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
         .enumerate()
         .filter_map(without_effect)
         .collect();
+
     warnings.extend(replaced_lists(&cluster.config, &roles(object)));
     if was_external && !cluster.is_disabled() {
         warnings.push(
@@ -34,7 +36,9 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
                 .to_owned(),
         );
     }
+
     warnings.extend(csi_migration_off(gated_keys(&cluster.config)));
+
     let manifest = object
         .pointer("/spec/rkeConfig/additionalManifest")
         .and_then(Value::as_str);
@@ -48,6 +52,7 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
         effective_phase: row,
         ..*situation
     };
+
     warnings.extend(helm_chart::manifest_warnings(
         manifest.unwrap_or_default(),
         &situation_of_chart,
@@ -56,6 +61,7 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
     if !was_external && has_form(object, situation) {
         warnings.extend(before_the_switch(&cluster, situation.effective_phase));
     }
+
     warnings
 }
 
@@ -79,12 +85,14 @@ fn before_the_switch(cluster: &Cluster<'_>, row: Phase) -> Vec<String> {
              private DNS name of its instance, or register the machine with --node-name"
         ));
     }
+
     if row == Phase::Migrate {
         warnings.push(
             "Rancher does not uncordon Nodes of RKE2 and K3s that were cordoned by hand; uncordon them when their machines are done"
                 .to_owned(),
         );
     }
+
     warnings
 }
 
@@ -92,6 +100,7 @@ fn before_the_switch(cluster: &Cluster<'_>, row: Phase) -> Vec<String> {
 pub(super) fn csi_migration_off(mut keys: Vec<String>) -> Option<String> {
     keys.sort();
     keys.dedup();
+
     let verb = if keys.len() == 1 { "sets" } else { "set" };
     (!keys.is_empty()).then(|| {
         format!(
@@ -113,13 +122,16 @@ pub(super) fn turns_csi_migration_off(item: &str) -> bool {
 fn shortened(mut names: Vec<String>) -> String {
     names.sort();
     names.dedup();
+
     let more = names.len().saturating_sub(MAX_KEYS);
     names.truncate(MAX_KEYS);
+
     let rest = if more == 0 {
         String::new()
     } else {
         format!(" and {more} more")
     };
+
     names.join(", ") + &rest
 }
 
@@ -140,6 +152,7 @@ fn without_effect((index, entry): (usize, &Value)) -> Option<String> {
             "{keys} {verb} beside config in {place}, where {they} no effect; indent {them} below config"
         ));
     }
+
     let is_missing = entry.get("config").is_none_or(Value::is_null);
     is_missing.then(|| format!("config of {place} is null, so the entry does nothing; fill it or remove the entry"))
 }
@@ -168,6 +181,7 @@ fn replaced_lists(config: &MachineConfig<'_>, roles: &[Roles]) -> Vec<String> {
             }
         }
     }
+
     warnings
 }
 
@@ -189,6 +203,7 @@ fn gated_keys(config: &MachineConfig<'_>) -> Vec<String> {
             }
         }
     }
+
     keys
 }
 
@@ -203,6 +218,7 @@ fn roles(object: &Value) -> Vec<Roles> {
             worker: has("workerRole"),
         }
     };
+
     match pools {
         Some(pools) if !pools.is_empty() => pools.iter().map(of_pool).collect(),
         _ => Roles::all().collect(),

@@ -82,6 +82,7 @@ pub(super) fn api_server_changes(
     situation: &Situation<'_>,
 ) -> Result<Vec<Change>, Refusal> {
     const OVERRIDE: &str = "RKE2 gives it aws from cloud-provider-name, with which it does not start in this version";
+
     let is_checked = situation
         .version
         .is_some_and(|version| version.minor >= *CHECKED.start());
@@ -97,6 +98,7 @@ pub(super) fn api_server_changes(
     if !needs_override {
         return phase_flags::changes(Component::KubeApiserver, own, &circumstances);
     }
+
     let is_written = own.value(flag::CLOUD_PROVIDER)?.as_deref() == Some(EXTERNAL);
     let change = Change::Set(flag::CLOUD_PROVIDER, EXTERNAL.into(), OVERRIDE);
     Ok(if is_written { Vec::new() } else { vec![change] })
@@ -145,12 +147,14 @@ impl Providers {
                 names(&ending)
             ));
         }
+
         if phase < Phase::Migrate && self.is_only_a_name(version) {
             warnings.push(format!(
                 "in {version} cloud-provider-name aws only names Nodes, and nothing runs the cloud controllers; stay on 1.26, or \
                  give kube-controller-manager and kubelet cloud-provider=external beside a cloud-controller-manager"
             ));
         }
+
         warnings
     }
 }
@@ -165,10 +169,12 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules,
     if !input.may_act(rules.triggers, rules.besides) {
         return draft;
     }
+
     let mut stored = input.object.clone();
     if json_patch::patch(&mut stored, &draft.patch).is_err() {
         stored.clone_from(input.object);
     }
+
     let own = rules
         .version
         .iter()
@@ -190,6 +196,7 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules,
     let is_stored = migration.spec.mode != Mode::Audit && ended.is_empty();
     let providers = if is_stored { after } else { before };
     draft.warnings.extend(providers.warnings(version, migration.spec.phase));
+
     draft
 }
 

@@ -72,6 +72,7 @@ pub fn validate(input: &Input<'_>) -> Validation {
     if (input.group, input.kind) == ("outrigger.dev", "CloudProviderMigration") {
         return validate_migration(input);
     }
+
     // A forged tag must not pass because the same update removes the labels that the target selects.
     let before = input.old_object.map(|object| Input { object, ..*input });
     let found = |profiles: &[Profile]| match (matching::find(input, profiles), &before) {
@@ -89,6 +90,7 @@ pub fn validate(input: &Input<'_>) -> Validation {
             findings.iter().map(violation).collect()
         })
     });
+
     let completion = is_completion_set(input).then(|| {
         validation_of(found(&[Profile::Kubermatic]), |_| {
             vec![Violation {
@@ -101,6 +103,7 @@ pub fn validate(input: &Input<'_>) -> Validation {
             }]
         })
     });
+
     // The worse result wins.
     [tags, completion]
         .into_iter()
@@ -147,10 +150,12 @@ impl Validation {
             ("migration".to_owned(), migration.to_owned()),
             ("decision".to_owned(), outcome.as_str().to_owned()),
         ]);
+
         if !violations.is_empty() {
             let all: Vec<&str> = violations.iter().map(|violation| violation.text.as_str()).collect();
             audit_annotations.insert("reasons".to_owned(), all.join("; "));
         }
+
         Self {
             outcome,
             message: if denied {
@@ -187,6 +192,7 @@ fn validate_migration(input: &Input<'_>) -> Validation {
     let Some(old) = input.old_object.filter(|old| in_tree(input.object) && !in_tree(old)) else {
         return Validation::default();
     };
+
     let owned = owned_controllers(old);
     let violation = Violation {
         text: format!(
@@ -196,9 +202,11 @@ fn validate_migration(input: &Input<'_>) -> Validation {
         ),
         refuses: true,
     };
+
     let violations = if owned.is_empty() { Vec::new() } else { vec![violation] };
     let audits = input.object.pointer("/spec/mode").and_then(Value::as_str) == Some("Audit");
     let mode = if audits { Mode::Audit } else { Mode::Enforce };
+
     Validation::of(&violations, input.name, mode)
 }
 
@@ -211,5 +219,6 @@ fn owned_controllers(object: &Value) -> Vec<&str> {
         let shared = Controller::parse(name).is_some_and(|controller| Controller::SHARED.contains(&controller));
         (shared && row.get("owner") == party.as_ref()).then_some(name)
     });
+
     ours.collect()
 }

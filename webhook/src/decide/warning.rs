@@ -29,6 +29,7 @@ fn fitted(prefix: &str, text: &str) -> String {
     if text.chars().count() <= room {
         return format!("{prefix}{text}");
     }
+
     match text.rsplit_once("; ") {
         Some((what, remedy)) if remedy.chars().count() + 3 < room => {
             shortened(&format!("{prefix}{remedy} ({what}"), MAX - 1) + ")"

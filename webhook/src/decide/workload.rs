@@ -46,10 +46,12 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
             ..Draft::default()
         };
     }
+
     let of_operator = kubermatic::workload(input, migration, object);
     if let Some(draft) = of_operator.or_else(|| hypershift::workload(input, migration, object)) {
         return draft;
     }
+
     let old = input.old_object.and_then(template);
     pod_spec::draft(migration, &Path::new(&["spec", "template"]), object, old)
 }

@@ -49,6 +49,7 @@ fn write(text: &mut YamlText, place: ListPath<'_>, shape: ListFormat, edit: &Edi
     let kept = edit.was.len().min(edit.now.len());
     let (replaced, added) = edit.now.split_at(kept);
     let dropped = edit.was.get(kept..).unwrap_or_default();
+
     for (offset, (was, now)) in edit.was.iter().zip(replaced).enumerate() {
         let index = (edit.index + offset).to_string();
         match shape {
@@ -57,11 +58,13 @@ fn write(text: &mut YamlText, place: ListPath<'_>, shape: ListFormat, edit: &Edi
             ListFormat::Bare | ListFormat::Dashed => text.set(document, &below(path, &[&index]), now)?,
         }
     }
+
     for was in dropped {
         let index = (edit.index + kept).to_string();
         let key = if shape == ListFormat::Map { name(was) } else { &index };
         text.remove(document, &below(path, &[key]))?;
     }
+
     for now in added {
         let item = match shape {
             ListFormat::Map => {
@@ -76,6 +79,7 @@ fn write(text: &mut YamlText, place: ListPath<'_>, shape: ListFormat, edit: &Edi
             _ => text.insert(document, path, &json!([item]))?,
         }
     }
+
     Ok(())
 }
 

@@ -29,6 +29,7 @@ pub fn compare(compare: &Comparison<'_>, object: &Value) -> Option<Finding> {
     if ends || has_ended {
         return None;
     }
+
     let namespace = text("/metadata/namespace");
     let labels = namespace.and_then(|name| compare.namespaces.cached(name));
     let decision = as_if_written(compare, object, namespace, labels.as_deref());
@@ -43,6 +44,7 @@ pub fn compare(compare: &Comparison<'_>, object: &Value) -> Option<Finding> {
         .audit_annotations
         .get("migration")
         .is_some_and(|name| name != compare.migration);
+
     (!of_another).then(|| Finding {
         deviation,
         api_version: text("/apiVersion").unwrap_or_default().to_owned(),

@@ -55,6 +55,7 @@ impl Scope {
                 }
             }
         }
+
         found
     }
 
@@ -73,6 +74,7 @@ impl Scope {
             .object_selector
             .clone()
             .and_then(|selector| Selector::try_from(selector).ok());
+
         Self {
             namespaces: by_namespace.then_some(chosen),
             labels: selector
@@ -141,6 +143,7 @@ async fn in_version(
             .map(|name| Api::namespaced_with(client.clone(), name, &resource))
             .collect(),
     };
+
     for api in apis {
         let mut parameters = ListParams::default().limit(PAGE);
         parameters.label_selector.clone_from(&scope.labels);
@@ -153,12 +156,14 @@ async fn in_version(
                 object["kind"] = Value::from(kind.kind);
                 take(&object);
             }
+
             parameters.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
             if parameters.continue_token.is_none() {
                 break;
             }
         }
     }
+
     Ok(())
 }
 

@@ -57,6 +57,7 @@ impl Check {
             let (Some(known), true) = (self.migrations.known(), self.namespaces.listed()) else {
                 continue;
             };
+
             pause = self.every;
             if stop
                 .run_until_cancelled(self.pass(&known, &mut events_sent))
@@ -72,6 +73,7 @@ impl Check {
         let all: Vec<Migration<'_>> = known.iter().map(Migration::from).collect();
         let namespaces = self.namespaces.all();
         let mut counts = HashMap::new();
+
         for migration in known.iter() {
             let summary = self.check(migration, &all, &namespaces, &mut counts).await;
             tracing::debug!(
@@ -83,6 +85,7 @@ impl Check {
             report::condition(&self.client, migration, &summary, Timestamp::now()).await;
             self.send_events(migration, &summary, events_sent).await;
         }
+
         events_sent.retain(|_, at| at.elapsed() < EVENT_INTERVAL);
         self.metrics.missed(&counts);
     }
@@ -110,6 +113,7 @@ impl Check {
                 if !seen.insert(uid.unwrap_or_default().to_owned()) {
                     return;
                 }
+
                 summary.checked += 1;
                 if let Some(finding) = compare::compare(&compare, object) {
                     *counts.entry((kind.kind, finding.deviation)).or_default() += 1;
@@ -120,11 +124,13 @@ impl Check {
                 }
             })
             .await;
+
             match result {
                 ListResult::All | ListResult::NotServed => {}
                 ListResult::Failed(reason) => summary.unread.push(reason),
             }
         }
+
         summary
     }
 

@@ -29,6 +29,7 @@ fn verdict(migration: &CloudProviderMigration, summary: &Summary) -> (&'static s
              example with annotation outrigger.dev/apply={name}/{phase}, when they may roll.",
             names.collect::<Vec<_>>().join(", ")
         );
+
         return ("False", "Missed", message);
     }
     if !summary.unread.is_empty() {
@@ -38,6 +39,7 @@ fn verdict(migration: &CloudProviderMigration, summary: &Summary) -> (&'static s
         );
         return ("Unknown", "NotReadable", message);
     }
+
     let message = format!("{} objects looked at, all have the form of {phase}", summary.checked);
     ("True", "AllApplied", message)
 }
@@ -65,6 +67,7 @@ pub(super) async fn condition(client: &Client, migration: &CloudProviderMigratio
     if known.conditions.contains(&condition) {
         return;
     }
+
     let body = json!({
         "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
         "metadata": {"name": migration.name_any()},
@@ -73,6 +76,7 @@ pub(super) async fn condition(client: &Client, migration: &CloudProviderMigratio
     let kind = kube::api::ApiResource::erase::<CloudProviderMigration>(&());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
     let parameters = PatchParams::apply(MANAGER).force();
+
     if let Err(error) = api
         .patch_status(&migration.name_any(), &parameters, &Patch::Apply(body))
         .await
@@ -113,6 +117,7 @@ pub(super) async fn event(
         Err(kube::Error::Api(status)) if status.code == StatusCode::CONFLICT.as_u16() => Ok(()),
         answer => answer.map(drop),
     };
+
     if let Err(error) = written {
         tracing::warn!(%error, object = title(finding), "cannot write Event");
     }

@@ -59,6 +59,7 @@ impl Freshness {
             *state = LeaseState::Absent;
             return;
         };
+
         *state = match &*state {
             LeaseState::Nothing => LeaseState::Held(observation),
             LeaseState::Held(before) | LeaseState::Renewed(before) if before.same_record(&observation) => return,
@@ -75,6 +76,7 @@ impl Observation {
             .ok()
             .filter(|seconds| *seconds > 0)?;
         let renewed = spec.renew_time.as_ref().map(|time| time.0);
+
         Some(Self {
             holder,
             renewed,

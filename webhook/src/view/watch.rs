@@ -70,10 +70,12 @@ where
             else {
                 return;
             };
+
             self.failed(&error, &mut failure);
             if stop.run_until_cancelled(tokio::time::sleep(backoff)).await.is_none() {
                 return;
             }
+
             backoff = (backoff * 2).min(MAX_BACKOFF);
         }
     }
@@ -100,6 +102,7 @@ where
                 Ok(Event::Delete(object)) => self.index.delete(&object),
             }
         }
+
         None
     }
 
@@ -112,16 +115,20 @@ where
 
     fn failed(&self, error: &Option<Error>, failure: &mut Option<Failure>) {
         self.metrics.watch(self.watched, false);
+
         let now = error.as_ref().map_or(Failure::Other, Failure::of);
         if now == Failure::NotServed {
             self.index.absent()
         } else {
             self.index.broken()
         }
+
         if *failure == Some(now) {
             return;
         }
+
         *failure = Some(now);
+
         let error = error.as_ref().map(ToString::to_string);
         let (watch, cluster) = (self.watched.as_str(), &self.cluster);
         match now {

@@ -39,11 +39,13 @@ impl Memory {
                 if terminated.is_empty() {
                     return Ok(Reply::Moto(moto.ask(ec2, &query).await));
                 }
+
                 let blackholes = |answer: &mut Element| {
                     if let Some(tables) = answer.find_mut("routeTableSet") {
                         blackholes(tables, &terminated);
                     }
                 };
+
                 corrected(moto, ec2, &query, blackholes).await
             }
             "CreateTags" => tags::create(moto, &query).await,
@@ -80,6 +82,7 @@ impl Memory {
         if query.action != "RegisterTargets" {
             return None;
         }
+
         let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = query.parameters.iter().filter(|(key, _)| key.ends_with(".Id"));
         let refused: BTreeSet<&str> = wanted.map(|(_, id)| id).filter(|id| stopped.contains(*id)).collect();
@@ -89,6 +92,7 @@ impl Memory {
             .collect::<Vec<_>>()
             .join(", ");
         let message = format!("The following targets are not in a running state and cannot be registered: {named}");
+
         (!refused.is_empty()).then_some(Reply::Refused("InvalidTarget", message))
     }
 
@@ -121,6 +125,7 @@ fn without_attachment_status(query: &Query) -> Query {
         .filters()
         .into_iter()
         .filter(|(name, _)| *name != ATTACHMENT_STATUS);
+
     for (index, (name, values)) in kept.enumerate() {
         let number = index + 1;
         pairs.push((format!("Filter.{number}.Name"), name.to_owned()));
@@ -129,6 +134,7 @@ fn without_attachment_status(query: &Query) -> Query {
             numbered.map(|(index, value)| (format!("Filter.{number}.Value.{}", index + 1), (*value).to_owned())),
         );
     }
+
     Query {
         parameters: pairs.into_iter().collect(),
         ..query.clone()

@@ -74,11 +74,13 @@ impl Memory {
         let Some(list) = answer.find_mut("LoadBalancerDescriptions") else {
             return;
         };
+
         for balancer in &mut list.children {
             let name = balancer.value("LoadBalancerName").to_owned();
             known.complete_listeners(&name, balancer);
             known.complete_backends(&name, balancer);
             each_once(balancer);
+
             let target = balancer.at(&["HealthCheck", "Target"]);
             if target.is_none_or(|target| target.text.is_empty()) {
                 let check = default_health_check(balancer);
@@ -105,6 +107,7 @@ impl Known {
         let Some(listeners) = balancer.child_mut("ListenerDescriptions") else {
             return;
         };
+
         let listeners = listeners.children.iter_mut();
         for listener in listeners.filter_map(|member| member.child_mut("Listener")) {
             let key = (name.to_owned(), listener.value("LoadBalancerPort").to_owned());
@@ -118,6 +121,7 @@ impl Known {
         let here = self.backends.iter().filter(|((balancer, _), _)| balancer == name);
         let mut backends = Vec::new();
         let mut any = false;
+
         for ((_, port), policies) in here {
             any = true;
             if !policies.is_empty() {
@@ -129,6 +133,7 @@ impl Known {
                 backends.push(Element::parent("member", fields));
             }
         }
+
         if any {
             set(balancer, Element::parent("BackendServerDescriptions", backends));
         }
@@ -144,15 +149,18 @@ async fn delete_listeners<U: Upstream>(moto: &U, query: &Query) -> Result<Reply,
             Err(refused) => return Ok(refused),
         }
     }
+
     Ok(reply.unwrap_or_else(|| Reply::Refused("ValidationError", "no port".to_owned())))
 }
 
 fn one_port_each(query: &Query) -> Vec<Query> {
     const PORTS: &str = "LoadBalancerPorts.member";
+
     let ports = query.parameters.list(PORTS);
     if ports.len() < 2 {
         return vec![query.clone()];
     }
+
     let others = || {
         let others = query.parameters.iter().filter(|(key, _)| !key.starts_with(PORTS));
         others.map(own)
@@ -162,6 +170,7 @@ fn one_port_each(query: &Query) -> Vec<Query> {
         parameters: others().chain([only(port)]).collect(),
         ..query.clone()
     };
+
     ports.iter().map(single).collect()
 }
 

@@ -14,11 +14,13 @@ const ASKED: &str = "Subnets.member";
 pub(super) async fn attach<U: Upstream>(moto: &U, asked: &Query) -> Result<Reply, XmlError> {
     let mut subnets = attached(moto, asked).await?;
     subnets.extend(asked.parameters.list(ASKED).into_iter().map(str::to_owned));
+
     let zones = zones(moto, &subnets).await?;
     if zones.iter().collect::<BTreeSet<_>>().len() < zones.len() {
         let message = "a load balancer stands in one subnet of a zone only".to_owned();
         return Ok(Reply::Refused(REFUSAL, message));
     }
+
     Ok(Reply::Moto(moto.ask(&Service::Elb, asked).await))
 }
 
@@ -31,6 +33,7 @@ pub(super) async fn detach<U: Upstream>(moto: &U, asked: &Query) -> Result<Reply
         let message = "a load balancer has to stay in one subnet at least".to_owned();
         return Ok(Reply::Refused(REFUSAL, message));
     }
+
     Ok(Reply::Moto(moto.ask(&Service::Elb, asked).await))
 }
 

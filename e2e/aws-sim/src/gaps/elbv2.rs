@@ -80,6 +80,7 @@ impl Memory {
             self.listeners()
                 .retain(|arn, kept| Some(arn.as_str()) != listener && Some(kept.balancer.as_str()) != balancer);
         }
+
         Ok(Reply::Moto(response))
     }
 
@@ -95,10 +96,12 @@ impl Memory {
             let message = "A listener already exists on this port for this load balancer".to_owned();
             return Ok(Reply::Refused("DuplicateListener", message));
         }
+
         let protocol = query.parameters.get("Protocol").unwrap_or_default();
         if let Some(refused) = unfit(moto, protocol, query).await? {
             return Ok(refused);
         }
+
         corrected(moto, V2, query, |answer| {
             if let [made] = answer.items("Listeners") {
                 let listener = Listener {
@@ -120,6 +123,7 @@ impl Memory {
             Err(refused) => return Ok(refused),
         };
         self.complete_listeners(&mut live);
+
         let there = live.items("Listeners").first().cloned().unwrap_or_default();
         let wanted = query.parameters.get("Protocol");
         let protocol = wanted.unwrap_or_else(|| there.value("Protocol")).to_owned();
@@ -138,16 +142,19 @@ impl Memory {
         if let Some(refused) = unfit(moto, &protocol, query).await? {
             return Ok(refused);
         }
+
         corrected(moto, V2, &without(query, &["Protocol", "Certificates"]), |answer| {
             let mut listeners = self.listeners();
             let listener = listeners.entry(arn.to_owned()).or_default();
             there.value("LoadBalancerArn").clone_into(&mut listener.balancer);
             listener.protocol = Some(protocol);
             listener.certificates = Some(certificates);
+
             let groups = groups_of(query);
             if !groups.is_empty() {
                 listener.groups = groups;
             }
+
             drop(listeners);
             self.complete_listeners(answer);
         })
@@ -159,6 +166,7 @@ impl Memory {
         let Some(list) = answer.find_mut("Listeners") else {
             return;
         };
+
         for listener in &mut list.children {
             if let Some(known) = known.get(listener.value("ListenerArn")) {
                 if let Some(protocol) = &known.protocol {
@@ -171,6 +179,7 @@ impl Memory {
                     set(listener, Element::parent("Certificates", members));
                 }
             }
+
             let tls = listener.value("Protocol") == "TLS";
             listener.children.retain(|field| tls || field.name != "SslPolicy");
         }
@@ -181,6 +190,7 @@ impl Memory {
         let Some(balancer) = asked.parameters.get("LoadBalancerArn") else {
             return corrected(moto, V2, asked, |answer| self.complete_groups(answer)).await;
         };
+
         let live = match listeners(moto, "LoadBalancerArn", balancer).await? {
             Ok(live) => live,
             Err(refused) => return Ok(refused),
@@ -191,12 +201,14 @@ impl Memory {
         if arns.is_empty() {
             return Ok(Reply::from(&no_target_groups()));
         }
+
         let numbered = arns.iter().enumerate();
         let parameters = numbered.map(|(index, arn)| (format!("TargetGroupArns.member.{}", index + 1), arn.clone()));
         let by_arn = Query {
             parameters: parameters.collect(),
             ..asked.clone()
         };
+
         corrected(moto, V2, &by_arn, |answer| {
             each_group(answer, |group| set(group, balancers_element([balancer.to_owned()])));
         })
@@ -237,6 +249,7 @@ fn forwards_to(listener: &Element) -> Vec<String> {
         let groups = groups.map_or(&[][..], |list| &list.children);
         groups.iter().map(|group| group.value("TargetGroupArn").to_owned())
     });
+
     direct.chain(weighted).filter(|arn| !arn.is_empty()).collect()
 }
 
@@ -257,6 +270,7 @@ async fn unfit<U: Upstream>(moto: &U, protocol: &str, asked: &Query) -> Result<O
     let Some(group) = answer.items("TargetGroups").first() else {
         return Ok(None); // moto says what is wrong
     };
+
     let target = group.value("Protocol");
     let fits = match protocol {
         "TCP" => ["TCP", "TCP_UDP"].contains(&target),
@@ -264,6 +278,7 @@ async fn unfit<U: Upstream>(moto: &U, protocol: &str, asked: &Query) -> Result<O
         "TLS" => ["TCP", "TLS"].contains(&target),
         _ => true,
     };
+
     Ok((!fits).then(|| {
         let message = format!("Listener protocol '{protocol}' does not fit a target group with protocol '{target}'");
         Reply::Refused("InvalidConfigurationRequest", message)
@@ -283,6 +298,7 @@ async fn create_load_balancer<U: Upstream>(moto: &U, asked: &Query) -> Result<Re
             return Ok(Reply::Refused("DuplicateLoadBalancerName", message));
         }
     }
+
     let kept: Query = match asked.parameters.get("SecurityGroups") {
         Some("") => without(asked, &["SecurityGroups"]), // an empty list on the wire
         _ => asked.clone(),
@@ -300,6 +316,7 @@ fn same_balancer(asked: &Query, there: &Element) -> bool {
     let mut subnets: Vec<&str> = zones.iter().map(|zone| zone.value("SubnetId")).collect();
     wanted.sort_unstable();
     subnets.sort_unstable();
+
     asked.parameters.get("Type").unwrap_or("application") == there.value("Type")
         && scheme == there.value("Scheme")
         && wanted == subnets
@@ -354,6 +371,7 @@ async fn create_target_group<U: Upstream>(moto: &U, asked: &Query) -> Result<Rep
             return Ok(Reply::from(&renamed(answer, "Describe", "Create")));
         }
     }
+
     Ok(Reply::Moto(moto.ask(V2, asked).await))
 }
 
@@ -365,6 +383,7 @@ fn renamed(mut answer: Element, from: &str, to: &str) -> Element {
             element.name = format!("{to}{}", rest.replacen("sRes", "Res", 1));
         }
     };
+
     answer.children.iter_mut().for_each(rename);
     rename(&mut answer);
     answer

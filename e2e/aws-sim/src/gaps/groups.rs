@@ -27,6 +27,7 @@ pub(super) async fn authorize<U: Upstream>(moto: &U, asked: &Query) -> Result<Re
         let message = "The maximum number of rules per security group has been reached.".to_owned();
         return Ok(Reply::Refused("RulesPerSecurityGroupLimitExceeded", message));
     }
+
     Ok(Reply::Moto(moto.ask(&Service::Ec2, asked).await))
 }
 
@@ -40,6 +41,7 @@ async fn rules<U: Upstream>(moto: &U, id: &str) -> Result<usize, XmlError> {
         .children
         .iter()
         .flat_map(|permission| SOURCE_LISTS.map(|list| permission.child(list)));
+
     Ok(lists.flatten().map(|list| list.children.len()).sum())
 }
 
@@ -62,6 +64,7 @@ async fn user<U: Upstream>(moto: &U, id: &str) -> Result<Option<String>, XmlErro
     if let Some(group) = referring.map(|group| group.value("groupId")).find(|group| *group != id) {
         return Ok(Some(group.to_owned()));
     }
+
     let sources = [
         (Service::Elb, "LoadBalancerDescriptions"),
         (Service::ElbV2, "LoadBalancers"),
@@ -74,6 +77,7 @@ async fn user<U: Upstream>(moto: &U, id: &str) -> Result<Option<String>, XmlErro
             return Ok(Some(balancer.value("LoadBalancerName").to_owned()));
         }
     }
+
     Ok(None)
 }
 

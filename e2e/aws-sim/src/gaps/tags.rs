@@ -24,17 +24,20 @@ async fn unknown<U: Upstream>(moto: &U, asked: &Query) -> Result<Vec<String>, Xm
     if ids.is_empty() {
         return Ok(Vec::new());
     }
+
     let keys: Vec<String> = (1..=ids.len())
         .map(|number| format!("Filter.1.Value.{number}"))
         .collect();
     let mut filter = vec![("Filter.1.Name", "instance-id")];
     filter.extend(keys.iter().map(String::as_str).zip(ids.iter().copied()));
+
     let answer = read(moto, &Service::Ec2, &query(&Service::Ec2, "DescribeInstances", &filter)).await?;
     let answer = answer.unwrap_or_default();
     let reservations = answer.items("reservationSet").iter();
     let instances = reservations.flat_map(|reservation| reservation.items("instancesSet"));
     let known: BTreeSet<&str> = instances.map(|instance| instance.value("instanceId")).collect();
     ids.retain(|id| !known.contains(id));
+
     Ok(ids.into_iter().map(str::to_owned).collect())
 }
 

@@ -85,6 +85,7 @@ impl Condition {
             "Null" if set == Set::Single && !if_exists => (Test::Null, false),
             _ => return Err(PolicyError::Operator(operator.to_owned())),
         };
+
         let is_known = |known: &&str| match known.strip_suffix('/') {
             Some(family) => key
                 .split_once('/')
@@ -97,6 +98,7 @@ impl Condition {
         if let Some(variable) = values.iter().find(|value| value.contains("${")) {
             return Err(PolicyError::Variable(variable.clone()));
         }
+
         Ok(Self {
             set,
             test,
@@ -116,6 +118,7 @@ impl Condition {
             // A negated operator holds for a key that is not there, and so does ForAllValues.
             return self.if_exists || self.negated || self.set == Set::All;
         };
+
         let fits = |value: &String| self.values.iter().any(|wanted| self.fits(wanted, value)) != self.negated;
         match self.set {
             Set::Single | Set::Any => there.iter().any(fits),

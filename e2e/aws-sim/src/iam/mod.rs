@@ -81,13 +81,16 @@ fn keys(service: &Service, needed: &Needed, resource: &Tags) -> Keys {
         keys.add(&format!("aws:ResourceTag/{key}"), value);
         keys.add(&format!("{}:ResourceTag/{key}", service.scope()), value);
     }
+
     for (key, value) in &needed.request {
         keys.add(&format!("aws:RequestTag/{key}"), value);
         keys.add("aws:TagKeys", key);
     }
+
     if let Some(action) = &needed.create_action {
         keys.add(&format!("{}:CreateAction", service.scope()), action);
     }
+
     keys
 }
 
@@ -114,6 +117,7 @@ fn denial(service: &Service, request: &Request, verdict: Verdict) -> Denial {
             message: format!("You are not authorized to perform this operation. {message}"),
         };
     }
+
     Denial {
         status: 403,
         code: "AccessDenied",
@@ -131,6 +135,7 @@ async fn tags_of<U: Upstream>(moto: &U, of: &TagsOf) -> Tags {
         TagsOf::Classic(name) => (Service::Elb, vec![("LoadBalancerNames.member.1", name.as_str())]),
         TagsOf::Network(arn) => (Service::ElbV2, vec![("ResourceArns.member.1", arn.as_str())]),
     };
+
     let query = Query {
         action: "DescribeTags".to_owned(),
         version: service.api_version().to_owned(),
@@ -140,6 +145,7 @@ async fn tags_of<U: Upstream>(moto: &U, of: &TagsOf) -> Tags {
     let Ok(answer) = Element::parse(&String::from_utf8_lossy(response.body())) else {
         return Tags::new();
     };
+
     let (list, key, value) = match service {
         Service::Ec2 => ("tagSet", "key", "value"),
         _ => ("Tags", "Key", "Value"),

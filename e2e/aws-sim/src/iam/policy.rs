@@ -125,6 +125,7 @@ impl Policy {
         if document.version != "2012-10-17" {
             return Err(PolicyError::Version(document.version));
         }
+
         let statements = document.statement.into_vec().into_iter().enumerate();
         let statements = statements.map(|(index, raw)| statement(index, raw));
         Ok(Self(statements.collect::<Result<_, _>>()?))
@@ -166,12 +167,14 @@ fn statement(index: usize, raw: RawStatement) -> Result<Statement, PolicyError> 
     if let Some(variable) = resources.iter().find(|resource| resource.contains("${")) {
         return Err(PolicyError::Variable(variable.clone()));
     }
+
     let mut conditions = Vec::new();
     for (operator, keys) in raw.condition {
         for (key, values) in keys {
             conditions.push(Condition::parse(&operator, &key, values.into_vec())?);
         }
     }
+
     Ok(Statement {
         allows: matches!(raw.effect, Effect::Allow),
         all_but,
@@ -202,6 +205,7 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let (mut p, mut t) = (0, 0);
     // Where the last `*` stands, and the first character that it does not stand for yet.
     let mut star: Option<(usize, usize)> = None;
+
     while t < text.len() {
         match pattern.get(p) {
             Some('*') => {
@@ -220,6 +224,7 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
             }
         }
     }
+
     pattern.get(p..).is_some_and(|rest| rest.iter().all(|c| *c == '*'))
 }
 

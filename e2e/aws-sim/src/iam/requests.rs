@@ -61,9 +61,11 @@ pub(super) fn needed(service: &Service, query: &Query) -> Vec<Needed> {
         Service::ElbV2 => network(query),
         Service::Sts | Service::Other(_) => Vec::new(),
     };
+
     if needed.is_empty() {
         needed.push(of(service, query, Resource::Any));
     }
+
     needed
 }
 
@@ -114,8 +116,10 @@ fn classic(query: &Query) -> Vec<Needed> {
         let arn = arn(parameters.get("LoadBalancerName").unwrap_or_default());
         return created(service, query, arn, request, "elasticloadbalancing:AddTags");
     }
+
     let mut names = parameters.list("LoadBalancerNames.member");
     names.extend(parameters.get("LoadBalancerName"));
+
     let names = names.into_iter().map(|name| Needed {
         request: request.clone(),
         ..of(
@@ -127,6 +131,7 @@ fn classic(query: &Query) -> Vec<Needed> {
             },
         )
     });
+
     names.collect()
 }
 
@@ -140,6 +145,7 @@ fn network(query: &Query) -> Vec<Needed> {
     };
     let name = parameters.get("Name").unwrap_or_default();
     let add_tags = "elasticloadbalancing:AddTags";
+
     match query.action.as_str() {
         "CreateLoadBalancer" => {
             let arn = elb_arn(&format!("loadbalancer/net/{name}/*"));
@@ -162,6 +168,7 @@ fn network(query: &Query) -> Vec<Needed> {
             let mut arns = parameters.list("ResourceArns.member");
             let keys = ["ListenerArn", "TargetGroupArn", "LoadBalancerArn"];
             arns.extend(keys.iter().find_map(|key| parameters.get(key)));
+
             let needed = arns.into_iter().map(|arn| Needed {
                 request: request.clone(),
                 ..of(service, query, there(arn))
@@ -188,6 +195,7 @@ fn created(service: &Service, query: &Query, arn: String, tags: Tags, tagging: &
     if tags.is_empty() {
         return vec![creation];
     }
+
     let tagging = Needed {
         action: tagging.to_owned(),
         resource: Resource::New {
@@ -197,6 +205,7 @@ fn created(service: &Service, query: &Query, arn: String, tags: Tags, tagging: &
         request: tags,
         create_action: Some(query.action.clone()),
     };
+
     vec![creation, tagging]
 }
 

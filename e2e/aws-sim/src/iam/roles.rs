@@ -38,18 +38,21 @@ pub fn all() -> Result<Vec<Role>> {
         let path = folder().join(file);
         let context = || path.display().to_string();
         let text = std::fs::read_to_string(&path).with_context(context)?;
+
         roles.push(Role {
             name,
             policy: Arc::new(Policy::parse(&text).with_context(context)?),
             legacy_tags,
         });
     }
+
     let actions = documented_actions()?;
     roles.push(Role {
         name: DOCUMENTED,
         policy: Arc::new(Policy::allowing(actions.iter().map(String::as_str))),
         legacy_tags: false,
     });
+
     Ok(roles)
 }
 
@@ -69,6 +72,7 @@ pub fn documented_actions() -> Result<Vec<String>> {
     if actions.is_empty() {
         bail!("docs/aws-permissions.md: the table names no action");
     }
+
     Ok(actions)
 }
 

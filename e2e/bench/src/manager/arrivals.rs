@@ -53,6 +53,7 @@ impl Arrivals {
         struct List {
             metadata: SeenMetadata,
         }
+
         let list: List = client.request(get("/api/v1/nodes?limit=1")?).await?;
         let (sender, count) = watch::channel(0);
         let shared = Arc::new(Shared {
@@ -68,6 +69,7 @@ impl Arrivals {
                 *lock(&own.reason) = ended.map_or_else(|error| format!("{error:#}"), |()| "it ended".to_owned());
             }
         });
+
         Ok(Self { shared, count, task })
     }
 
@@ -120,7 +122,9 @@ impl Shared {
                 }
                 WatchEvent::Error(status) => bail!("{}", status.message),
             };
+
             *version = node.metadata.resource_version.clone();
+
             let arrived = match self.wanted {
                 Wanted::Initialized => !gone && node.is_initialized(),
                 Wanted::Gone => gone,
@@ -131,6 +135,7 @@ impl Shared {
                 count.send_replace(times.len());
             }
         }
+
         Ok(())
     }
 }

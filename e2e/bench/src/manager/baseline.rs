@@ -33,9 +33,11 @@ pub async fn measure(cluster: &Cluster, cloud: &Cloud, machines: &Machines) -> R
     let mut arrivals = Arrivals::watch(&cluster.admin, Wanted::Initialized).await?;
     let (mark, before) = (cloud.proxy.mark(), cluster.requests().await?);
     let begin = Instant::now();
+
     for chunk in instances.chunks(IDS) {
         describe(cloud, chunk).await?;
     }
+
     stream::iter(instances)
         .map(|instance| initialize(cluster, instance))
         .buffer_unordered(AT_ONCE)
@@ -45,6 +47,7 @@ pub async fn measure(cluster: &Cluster, cloud: &Cloud, machines: &Machines) -> R
         arrivals.reach(instances.len(), begin + PATIENCE).await?,
         "the baseline's own Nodes are not initialized"
     );
+
     let (first, last) = arrivals.span().context("no Node")?;
     Ok(Work {
         who: Who::Baseline,
@@ -70,6 +73,7 @@ pub async fn describe(cloud: &Cloud, instances: &[Instance]) -> Result<Duration>
     for (number, instance) in instances.iter().enumerate() {
         form.append_pair(&format!("InstanceId.{}", number + 1), &instance.id);
     }
+
     let key = cloud.caller(Who::Baseline.name()).access_key_id;
     let authorization = format!(
         "AWS4-HMAC-SHA256 Credential={key}/20260101/{}/ec2/aws4_request, SignedHeaders=host, Signature=00",
@@ -81,17 +85,20 @@ pub async fn describe(cloud: &Cloud, instances: &[Instance]) -> Result<Duration>
         CONTENT_TYPE,
         HeaderValue::from_static("application/x-www-form-urlencoded"),
     );
+
     let begin = Instant::now();
     let answer = LoopbackClient::default()
         .post(cloud.proxy.url(), headers, form.finish().into())
         .await?;
     let took = begin.elapsed();
+
     ensure!(
         answer.status().is_success(),
         "the baseline's describe: {} {}",
         answer.status(),
         String::from_utf8_lossy(answer.body())
     );
+
     Ok(took)
 }
 
@@ -106,6 +113,7 @@ async fn initialize(cluster: &Cluster, instance: &Instance) -> Result<()> {
             json!({"op": "add", "path": path, "value": value})
         })
         .collect();
+
     operations.push(json!({"op": "add", "path": "/spec/providerID", "value": instance.provider_id()}));
     operations.push(json!({"op": "remove", "path": "/spec/taints/0"}));
     cluster
@@ -116,5 +124,6 @@ async fn initialize(cluster: &Cluster, instance: &Instance) -> Result<()> {
         .admin
         .request_text(patch(name, "", media, &Value::from(operations))?)
         .await?;
+
     Ok(())
 }

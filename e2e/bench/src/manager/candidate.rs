@@ -93,9 +93,11 @@ impl Programs {
         if candidate == Candidate::Tuned {
             launch = launch.arguments(tuning.iter().copied());
         }
+
         for (name, value) in cloud.caller(candidate.name()).environment(cloud.proxy.url()) {
             launch = launch.environment(name, value);
         }
+
         Ok(Process::start(&launch, folder)?)
     }
 }

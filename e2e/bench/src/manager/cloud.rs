@@ -57,6 +57,7 @@ impl Cloud {
             account.subnets[0].zone, account.vpc_id, account.subnets[0].id, account.route_table_id
         );
         std::fs::write(&config, text).with_context(|| config.display().to_string())?;
+
         Ok(Self {
             proxy,
             config,
@@ -110,6 +111,7 @@ impl Cloud {
             let refused = |outcome: &outrigger_aws_sim::Outcome| outcome.answer == Answer::Throttle;
             throttled += usize::from(call.outcome.as_ref().is_some_and(refused));
         }
+
         AwsCalls { by_action, throttled }
     }
 }

@@ -40,9 +40,11 @@ impl Cluster {
     /// When one does not start.
     pub async fn build(tools: &Tools, folder: &Path, range: &str) -> Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+
         let etcd = Etcd::start(tools, folder).await?;
         let mut options = ApiServerOptions::new("bench", Version::V1_36, range);
         options.extra_arguments = ["--audit-policy-file=", "--audit-log-path="].map(str::to_owned).into();
+
         let server = ApiServer::start(tools, folder, &etcd, &options).await?;
         Ok(Self {
             admin: server.client(&User::admin(), "outrigger-bench").await?,
@@ -90,6 +92,7 @@ impl Cluster {
         struct List {
             items: Vec<Seen>,
         }
+
         let list: List = self.admin.request(get("/api/v1/nodes")?).await?;
         ensure!(
             list.items.len() == instances.len(),
@@ -97,11 +100,13 @@ impl Cluster {
             list.items.len(),
             instances.len()
         );
+
         let nodes: std::collections::BTreeMap<_, _> = list
             .items
             .iter()
             .map(|node| (node.metadata.name.as_str(), node))
             .collect();
+
         for instance in instances {
             let name = instance.private_dns_name.as_str();
             let node = nodes.get(name).with_context(|| format!("Node {name} is missing"))?;
@@ -109,6 +114,7 @@ impl Cluster {
                 anyhow::bail!("Node {name}: {fault}");
             }
         }
+
         Ok(())
     }
 

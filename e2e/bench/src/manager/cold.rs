@@ -37,6 +37,7 @@ pub async fn measure(
     let mut arrivals = Arrivals::watch(&cluster.admin, Wanted::Initialized).await?;
     let (mark, before) = (cloud.proxy.mark(), cluster.requests().await?);
     cloud.proxy.set_limits(limited);
+
     let begin = Instant::now();
     let process = programs.start(candidate, cloud, &cluster.kubeconfig, &cluster.folder)?;
     let complete = arrivals.reach(nodes, begin + patience(candidate, nodes)).await?;
@@ -45,11 +46,13 @@ pub async fn measure(
         quiet(cluster, &process).await?;
         cluster.verify(&machines.instances).await?;
     }
+
     let usage = Usage::of(process.pid())?;
     let requests = cluster.requests().await?.since(&before).counted();
     let aws = cloud.calls(mark, candidate.name());
     cloud.proxy.set_limits(false);
     process.stop(GRACE).await?;
+
     let (first, last) = arrivals
         .span()
         .with_context(|| format!("{} initialized no Node:\n{}", candidate.name(), process.log_tail()))?;
@@ -83,13 +86,16 @@ async fn quiet(cluster: &Cluster, process: &Process) -> Result<()> {
     while Instant::now() < deadline {
         sleep(QUIET).await;
         alive(process)?;
+
         let now = cluster.requests().await?.counted();
         // The lists and watches of other clients come and go.
         if now.of("POST events") == last.of("POST events") && now.of("PATCH nodes") == last.of("PATCH nodes") {
             return Ok(());
         }
+
         last = now;
     }
+
     Ok(())
 }
 

@@ -41,11 +41,13 @@ pub fn addresses(instance: &Instance) -> Value {
     if let Some((ip, _)) = &instance.public {
         addresses.push(json!({"type": "ExternalIP", "address": ip}));
     }
+
     addresses.push(json!({"type": "InternalDNS", "address": name}));
     addresses.push(json!({"type": "Hostname", "address": name}));
     if let Some((_, dns)) = &instance.public {
         addresses.push(json!({"type": "ExternalDNS", "address": dns}));
     }
+
     addresses.into()
 }
 
@@ -90,6 +92,7 @@ fn base(instance: &Instance) -> Value {
             json!({"names": [digest, format!("{repository}:v1.{number}.0")], "sizeBytes": 40_000_000 + number})
         })
         .collect();
+
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": name, "labels": labels, "annotations": annotations},
@@ -115,6 +118,7 @@ fn conditions(now: Timestamp, ready: &str) -> Value {
             "lastHeartbeatTime": now, "lastTransitionTime": "2026-01-01T00:00:00Z",
         })
     };
+
     json!([
         condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
         condition("DiskPressure", "False", "KubeletHasNoDiskPressure"),
@@ -197,6 +201,7 @@ impl Seen {
         if self.spec.provider_id != instance.provider_id() {
             return Some(format!("provider ID {:?}", self.spec.provider_id));
         }
+
         let wrong = labels(instance).into_iter().find(|(label, value)| {
             let own = self.metadata.labels.get(*label);
             // The zone's ID is the simulation's business.
@@ -208,6 +213,7 @@ impl Seen {
                 self.metadata.labels.get(label)
             ));
         }
+
         let own = |kind: &str| self.status.addresses.iter().any(|address| address.kind == kind);
         let missing = ["InternalIP", "InternalDNS", "Hostname"]
             .into_iter()

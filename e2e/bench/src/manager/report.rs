@@ -23,6 +23,7 @@ pub fn manager(results: &Results, machine: &str) -> String {
             number(Some(took.as_secs_f64()))
         );
     }
+
     text.push('\n');
     aims(&mut text, results);
     cold(&mut text, results);
@@ -32,6 +33,7 @@ pub fn manager(results: &Results, machine: &str) -> String {
     for failure in &results.failures {
         let _ = writeln!(text, "FAILED: {failure}");
     }
+
     text
 }
 
@@ -58,6 +60,7 @@ fn aims(text: &mut String, results: &Results) {
         let Some(ours) = results.cold(OURS, nodes, false) else {
             continue;
         };
+
         let of = |name: &str| format!("{nodes} Nodes, cold start: {name}");
         list.push(aim(of("time"), seconds, Some(ours.last.as_secs_f64()), " s"));
         list.push(aim(of("time ÷ floor"), 1.2, over_baseline(results, ours), ""));
@@ -65,10 +68,13 @@ fn aims(text: &mut String, results: &Results) {
         if nodes == 1000 {
             list.push(aim(of("processor time"), 1.5, processor(ours), " s"));
         }
+
         list.push(aim(of("peak memory"), memory, peak(ours), " MiB"));
+
         let limited = results.cold(OURS, nodes, true).map(|work| count(work.aws.throttled));
         list.push(aim(of("calls throttled at AWS's limits"), 0.0, limited, ""));
     }
+
     if let Some(steady) = results
         .steady
         .iter()
@@ -78,6 +84,7 @@ fn aims(text: &mut String, results: &Results) {
         list.push(aim(name("describes"), 0.1, Some(describes(steady)), "/s"));
         list.push(aim(name("processor"), 1.0, Some(share(steady)), " % of one"));
     }
+
     let _ = writeln!(text, "| aim | at most | Outrigger | verdict |\n|---|---:|---:|---|");
     for Aim {
         name,
@@ -97,6 +104,7 @@ fn aims(text: &mut String, results: &Results) {
         };
         let _ = writeln!(text, "| {name} | {limit}{unit} | {shown}{unit} | {verdict} |");
     }
+
     text.push('\n');
 }
 
@@ -105,6 +113,7 @@ fn cold(text: &mut String, results: &Results) {
         "| cold start of | by | seconds | first Node | ÷ floor | Outrigger ÷ this | AWS calls | throttled | processor s | peak MiB | of it files | API requests |\n\
          |---:|---|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|\n",
     );
+
     for work in &results.cold {
         let ours = results
             .cold(OURS, work.nodes, work.limited)
@@ -128,6 +137,7 @@ fn cold(text: &mut String, results: &Results) {
             work.requests.total(),
         );
     }
+
     text.push('\n');
 }
 
@@ -135,10 +145,12 @@ fn steady(text: &mut String, results: &Results) {
     if results.steady.is_empty() {
         return;
     }
+
     text.push_str(
         "| steady state of | by | settled after s | AWS calls until then | measured s | heartbeats | AWS calls | describes/s | processor % | MiB | API requests |\n\
          |---:|---|---:|---|---:|---:|---|---:|---:|---:|---:|\n",
     );
+
     for steady in &results.steady {
         let _ = writeln!(
             text,
@@ -156,6 +168,7 @@ fn steady(text: &mut String, results: &Results) {
             steady.requests.total(),
         );
     }
+
     text.push('\n');
 }
 
@@ -163,10 +176,12 @@ fn leaving(text: &mut String, results: &Results) {
     if results.leaving.is_empty() {
         return;
     }
+
     text.push_str(
         "| Nodes that leave | by | deleted | first after s | last after s | AWS calls | processor s | API requests |\n\
          |---:|---|---:|---:|---:|---|---:|---:|\n",
     );
+
     for work in &results.leaving {
         let _ = writeln!(
             text,
@@ -181,6 +196,7 @@ fn leaving(text: &mut String, results: &Results) {
             work.requests.total(),
         );
     }
+
     text.push('\n');
 }
 
@@ -197,6 +213,7 @@ fn growth(text: &mut String, results: &Results) {
     if larger.is_empty() {
         return;
     }
+
     text.push_str("| Outrigger, Nodes | peak MiB | KiB for each Node more | processor ms a Node | seconds for 1,000 Nodes |\n|---:|---:|---:|---:|---:|\n");
     for work in larger {
         let nodes = count(work.nodes);
@@ -213,6 +230,7 @@ fn growth(text: &mut String, results: &Results) {
             number(Some(work.last.as_secs_f64() * 1000.0 / nodes)),
         );
     }
+
     text.push('\n');
 }
 

@@ -32,6 +32,7 @@ impl Requests {
             let Some((labels, value)) = line.rsplit_once("} ") else {
                 continue;
             };
+
             let of = |name: &str| {
                 let labels = labels.split(',').filter_map(|label| label.split_once('='));
                 let mut found = labels.filter(|(key, _)| *key == name);
@@ -42,6 +43,7 @@ impl Requests {
             if resource.is_empty() {
                 continue;
             }
+
             let what = if subresource.is_empty() {
                 format!("{verb} {resource}")
             } else {
@@ -54,8 +56,10 @@ impl Requests {
                 reason = "a count of requests"
             )]
             let count = value.trim().parse::<f64>().unwrap_or_default() as u64;
+
             *counts.entry(what).or_default() += count;
         }
+
         Self(counts)
     }
 

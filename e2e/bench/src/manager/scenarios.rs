@@ -99,9 +99,11 @@ impl<P: Fn(&str)> Bench<'_, P> {
         for nodes in &extent.sizes {
             self.cold(extent, &mut cloud, *nodes, false, &mut results).await?;
         }
+
         for nodes in &extent.limited {
             self.cold(extent, &mut cloud, *nodes, true, &mut results).await?;
         }
+
         if let Some((nodes, options)) = extent.steady {
             for candidate in &extent.candidates {
                 let measured = self.steady(&cloud, *candidate, nodes, options).await;
@@ -114,6 +116,7 @@ impl<P: Fn(&str)> Bench<'_, P> {
                 }
             }
         }
+
         Ok(results)
     }
 
@@ -129,6 +132,7 @@ impl<P: Fn(&str)> Bench<'_, P> {
         if nodes == MOTO_INSTANCES && results.moto_describe.is_none() {
             results.moto_describe = Some(baseline::describe(cloud, &machines.instances).await?);
         }
+
         let managers = Candidate::ALL
             .into_iter()
             .filter(|who| extent.takes_part(*who, nodes, limited));
@@ -155,6 +159,7 @@ impl<P: Fn(&str)> Bench<'_, P> {
                 }
             }
         }
+
         Ok(())
     }
 

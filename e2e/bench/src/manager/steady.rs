@@ -67,12 +67,15 @@ pub async fn measure(
     let since = Instant::now();
     sleep(options.window).await;
     alive(&process)?;
+
     let later = Usage::of(process.pid())?;
     let sent = heartbeats.sent() - sent;
     let mut asked = cluster.requests().await?.since(&requests).counted();
+
     if let Some(count) = asked.0.get_mut("PATCH nodes/status") {
         *count = count.saturating_sub(sent);
     }
+
     let steady = Steady {
         candidate,
         nodes: machines.instances.len(),
@@ -86,9 +89,12 @@ pub async fn measure(
         usage: later,
         heartbeats: sent,
     };
+
     drop(heartbeats);
+
     let left = leave(cluster, cloud, machines, candidate, &process, options.leaving).await?;
     process.stop(GRACE).await?;
+
     Ok((steady, left))
 }
 
@@ -105,6 +111,7 @@ async fn settle(cloud: &Cloud, process: &Process, candidate: Candidate, begin: u
             return Ok(true);
         }
     }
+
     Ok(false)
 }
 
@@ -125,17 +132,21 @@ async fn leave(
     let mut gone = Arrivals::watch(&cluster.admin, Wanted::Gone).await?;
     let (mark, before, usage) = (cloud.proxy.mark(), cluster.requests().await?, Usage::of(process.pid())?);
     fleet.terminate(going.iter().map(|instance| instance.id.as_str()));
+
     let begin = Instant::now();
     let silent = going.iter().map(|instance| heartbeat(instance, "Unknown"));
     cluster.send_all(silent).await?;
     gone.reach(count, begin + LEAVING).await?;
     alive(process)?;
+
     let later = Usage::of(process.pid())?;
     let mut requests = cluster.requests().await?.since(&before).counted();
     if let Some(own) = requests.0.get_mut("PATCH nodes/status") {
         *own = own.saturating_sub(count as u64);
     }
+
     requests.0.retain(|_, count| *count > 0);
+
     let span = gone.span();
     Ok(Work {
         who: Who::Manager(candidate),
@@ -178,12 +189,14 @@ impl Heartbeats {
                 let Ok(request) = heartbeat(instance, "True") else {
                     return;
                 };
+
                 match client.request_text(request).await {
                     Ok(_) => _ = count.fetch_add(1, Ordering::Relaxed),
                     Err(error) => tracing::warn!(%error, "a heartbeat failed"),
                 }
             }
         });
+
         Self { sent, task }
     }
 

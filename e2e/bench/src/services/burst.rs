@@ -26,15 +26,19 @@ pub async fn measure(
     services: usize,
 ) -> Result<Burst> {
     environment.create(Kind::Classic, services).await?;
+
     let mark = environment.cloud.proxy.mark();
     environment.cloud.proxy.set_limits(true);
+
     let begin = Instant::now();
     let process = start(programs, candidate, environment)?;
     let deadline = begin + START + EACH * u32::try_from(services)?;
     environment.all_addressed(services, &process, deadline).await?;
+
     let last = begin.elapsed();
     let asked = Asked::of(&environment.cloud.proxy.calls_since(mark));
     process.stop(GRACE).await?;
+
     Ok(Burst {
         candidate,
         services,

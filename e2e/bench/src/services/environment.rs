@@ -69,12 +69,14 @@ impl Asked {
             } else {
                 asked.reads += 1;
             }
+
             let refused = call
                 .outcome
                 .as_ref()
                 .is_some_and(|outcome| outcome.answer == Answer::Throttle);
             asked.throttled += usize::from(refused);
         }
+
         asked
     }
 }
@@ -151,6 +153,7 @@ impl Environment {
             .uri(format!("{SERVICES}/{name}"))
             .header("content-type", "application/merge-patch+json")
             .body(body.to_string().into_bytes())?;
+
         self.cluster.admin.request_text(request).await?;
         Ok(())
     }
@@ -164,9 +167,11 @@ impl Environment {
         struct List {
             items: Vec<Seen>,
         }
+
         let list: List = self.cluster.admin.request(get(SERVICES)?).await?;
         let done = |service: &&Seen| !service.status.load_balancer.ingress.is_empty();
         let wanted = list.items.iter().filter(|service| service.spec.kind == "LoadBalancer");
+
         Ok(wanted.filter(done).count())
     }
 
@@ -180,6 +185,7 @@ impl Environment {
             if done == count {
                 return Ok(());
             }
+
             alive(process)?;
             ensure!(
                 Instant::now() < deadline,
@@ -209,9 +215,11 @@ impl Environment {
             if calls.len() != count {
                 (count, since) = (calls.len(), Instant::now());
             }
+
             if count >= least && since.elapsed() >= quiet {
                 return Ok(calls);
             }
+
             alive(process)?;
             ensure!(
                 Instant::now() < deadline,
@@ -243,8 +251,10 @@ fn service(kind: Kind, name: &str) -> Value {
             "ports": [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}],
         },
     });
+
     if kind == Kind::Network {
         service["metadata"]["annotations"] = json!({"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"});
     }
+
     service
 }

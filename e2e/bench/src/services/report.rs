@@ -20,6 +20,7 @@ pub fn services(results: &Results, machine: &str) -> String {
     for failure in &results.failures {
         let _ = writeln!(text, "FAILED: {failure}");
     }
+
     text
 }
 
@@ -27,10 +28,12 @@ fn unchanged(text: &mut String, rows: &[Unchanged]) {
     if rows.is_empty() {
         return;
     }
+
     text.push_str(
         "| one look at an unchanged load balancer | by | reads | writes | calls of all looks |\n\
          |---|---|---:|---:|---|\n",
     );
+
     for row in rows {
         let each = |count: usize| number(Some(ratio(count, row.looks)));
         let _ = writeln!(
@@ -43,6 +46,7 @@ fn unchanged(text: &mut String, rows: &[Unchanged]) {
             calls(&row.asked),
         );
     }
+
     text.push('\n');
 }
 
@@ -50,10 +54,12 @@ fn restarts(text: &mut String, rows: &[Restart]) {
     if rows.is_empty() {
         return;
     }
+
     text.push_str(
         "| start beside load balancers | by | seconds to the last call | AWS calls | Outrigger ÷ this | reads | writes | processor s | peak MiB | calls |\n\
          |---|---|---:|---:|---:|---:|---:|---:|---:|---|\n",
     );
+
     let total = |row: &Restart| row.asked.reads + row.asked.writes;
     let ours = rows.iter().find(|row| row.candidate == Candidate::Outrigger).map(total);
     for row in rows {
@@ -75,6 +81,7 @@ fn restarts(text: &mut String, rows: &[Restart]) {
             calls(&row.asked),
         );
     }
+
     text.push('\n');
 }
 
@@ -82,10 +89,12 @@ fn bursts(text: &mut String, rows: &[Burst]) {
     if rows.is_empty() {
         return;
     }
+
     text.push_str(
         "| new Services, classic | by | seconds to the last address | AWS calls | reads | writes | throttled |\n\
          |---:|---|---:|---:|---:|---:|---:|\n",
     );
+
     for row in rows {
         let _ = writeln!(
             text,
@@ -99,6 +108,7 @@ fn bursts(text: &mut String, rows: &[Burst]) {
             row.asked.throttled,
         );
     }
+
     text.push('\n');
 }
 

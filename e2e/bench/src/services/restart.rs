@@ -25,12 +25,14 @@ const GRACE: Duration = Duration::from_secs(10);
 pub async fn prepare(environment: &Environment, programs: &Programs, classic: usize, network: usize) -> Result<()> {
     environment.create(Kind::Classic, classic).await?;
     environment.create(Kind::Network, network).await?;
+
     let count = classic + network;
     let process = start(programs, Candidate::Tuned, environment)?;
     environment
         .all_addressed(count, &process, Instant::now() + patience(count))
         .await?;
     process.stop(GRACE).await?;
+
     Ok(())
 }
 
@@ -47,16 +49,19 @@ pub async fn measure(
 ) -> Result<Restart> {
     let count = classic + network;
     environment.free_leases().await?;
+
     let (mark, begin) = (environment.cloud.proxy.mark(), Timestamp::now());
     let process = start(programs, candidate, environment)?;
     let calls = environment.quiet(mark, count, QUIET, &process, patience(count)).await?;
     let usage = Usage::of(process.pid())?;
     process.stop(GRACE).await?;
+
     let addressed = environment.addressed().await?;
     ensure!(
         addressed == count,
         "only {addressed} of {count} Services have an address"
     );
+
     let last = calls.last().context("no call of AWS")?;
     Ok(Restart {
         candidate,

@@ -82,6 +82,7 @@ impl<P: Fn(&str)> Bench<'_, P> {
                 self.take(looks, &mut results.failures, |looks| results.unchanged.extend(looks));
             }
         }
+
         if extent.classic + extent.network > 0 {
             let title = format!(
                 "{} classic and {} network load balancers",
@@ -90,16 +91,19 @@ impl<P: Fn(&str)> Bench<'_, P> {
             let restarts = self.restarts(extent, &mut results).await.context(title);
             self.take(restarts, &mut results.failures, |()| {});
         }
+
         if extent.new > 0 {
             (self.progress)(&format!(
                 "{} new Services, all at the same time: AWS's rates are what takes long",
                 extent.new
             ));
+
             let one = |who: &Candidate| self.burst(*who, extent.new);
             for burst in join_all(extent.candidates.iter().map(one)).await {
                 self.take(burst, &mut results.failures, |burst| results.bursts.push(burst));
             }
         }
+
         results
     }
 
@@ -126,6 +130,7 @@ impl<P: Fn(&str)> Bench<'_, P> {
         (self.progress)(&format!(
             "making {classic} classic and {network} network load balancers"
         ));
+
         let environment = self.environment(restart::CONFIG).await?;
         restart::prepare(&environment, &self.programs, classic, network).await?;
         for candidate in &extent.candidates {
@@ -135,6 +140,7 @@ impl<P: Fn(&str)> Bench<'_, P> {
             (self.progress)(&format!("  {:.1} s", measured.last.as_secs_f64()));
             results.restarts.push(measured);
         }
+
         Ok(())
     }
 

@@ -31,12 +31,14 @@ pub async fn measure(
     for kind in kinds {
         environment.create(*kind, 1).await?;
     }
+
     let mark = environment.cloud.proxy.mark();
     let process = start(programs, candidate, environment)?;
     environment
         .all_addressed(kinds.len(), &process, Instant::now() + PATIENCE)
         .await?;
     environment.quiet(mark, 1, QUIET, &process, PATIENCE).await?;
+
     let mut measured = Vec::new();
     for kind in kinds {
         let asked = poke(environment, &process, *kind, LOOKS).await?;
@@ -47,7 +49,9 @@ pub async fn measure(
             asked,
         });
     }
+
     process.stop(GRACE).await?;
+
     Ok(measured)
 }
 
@@ -60,5 +64,6 @@ async fn poke(environment: &Environment, process: &Process, kind: Kind, looks: u
         environment.poke(&format!("{}-0", kind.name()), value).await?;
         environment.quiet(mark, 1, QUIET, process, PATIENCE).await?;
     }
+
     Ok(Asked::of(&environment.cloud.proxy.calls_since(first)))
 }

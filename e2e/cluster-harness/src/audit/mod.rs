@@ -84,6 +84,7 @@ impl AuditLog {
         let mut position = self.state.lock().await;
         let appended = self.read_from(position.bytes).await?;
         position.bytes += appended.len() as u64;
+
         let new = position.lines.push(&appended);
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         match new {
@@ -99,6 +100,7 @@ impl AuditLog {
                 });
             }
         }
+
         Ok(events.clone())
     }
 
@@ -120,9 +122,12 @@ impl AuditLog {
                 length,
             });
         }
+
         file.seek(io::SeekFrom::Start(read)).await.map_err(failed)?;
+
         let mut appended = Vec::new();
         file.read_to_end(&mut appended).await.map_err(failed)?;
+
         Ok(appended)
     }
 }
@@ -140,9 +145,11 @@ impl Lines {
         let Some(end) = self.partial.iter().rposition(|byte| *byte == b'\n') else {
             return Ok(Vec::new());
         };
+
         let rest = self.partial.split_off(end + 1);
         let complete = std::mem::replace(&mut self.partial, rest);
         let mut events = Vec::new();
+
         for line in complete.split(|byte| *byte == b'\n') {
             if line.is_empty() {
                 continue;
@@ -150,6 +157,7 @@ impl Lines {
             self.complete += 1;
             events.push(serde_json::from_slice(line).map_err(|source| (self.complete, source))?);
         }
+
         Ok(events)
     }
 }

@@ -94,8 +94,10 @@ impl ApiServer {
     ) -> Result<Self, ClusterError> {
         let home = run.join(&options.name);
         folder(&home)?;
+
         let authority = Authority::new(&format!("{}-ca", options.name))?;
         write_secrets(&home, &authority, first_address(&options.service_range)?)?;
+
         let program = tools.path(options.version.api_server())?.to_owned();
         let admin = Admin::new(&authority)?;
         let (launch, process, url) = with_free_ports(|| async {
@@ -107,7 +109,9 @@ impl ApiServer {
             Ok((launch, process, url))
         })
         .await?;
+
         let name = options.name.clone();
+
         Ok(Self {
             name,
             version: options.version,
@@ -247,6 +251,7 @@ impl Admin {
             }
             Ok(())
         };
+
         Ok(process
             .ready("be ready, with its namespaces", Duration::from_secs(180), probe)
             .await?)
@@ -263,10 +268,12 @@ async fn client(content: &serde_json::Value, user: &User, user_agent: &str) -> R
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
         .await
         .map_err(|error| failed(error.to_string()))?;
+
     config.headers.push((
         http::header::USER_AGENT,
         http::HeaderValue::from_str(user_agent).map_err(|error| failed(error.to_string()))?,
     ));
+
     Client::try_from(config).map_err(|error| failed(error.to_string()))
 }
 
@@ -282,6 +289,7 @@ fn write_secrets(home: &Path, authority: &Authority, service_ip: Ipv4Addr) -> Re
     write(&home.join("serving.key"), serving.key)?;
     write(&home.join("service-account.key"), private)?;
     write(&home.join("service-account.pub"), public)?;
+
     write(&home.join("audit-policy.yaml"), audit_policy::POLICY)
 }
 
@@ -314,6 +322,7 @@ fn arguments(home: &Path, etcd: &str, port: u16, options: &ApiServerOptions) -> 
         "--audit-log-format=json".to_owned(),
         "--audit-log-mode=blocking".to_owned(),
     ];
+
     arguments.extend(options.extra_arguments.iter().cloned());
     arguments
 }
@@ -330,6 +339,7 @@ fn first_address(range: &str) -> Result<Ipv4Addr, ClusterError> {
             reason: "not a range of loopback addresses".to_owned(),
         });
     }
+
     Ok(Ipv4Addr::from(u32::from(network) | 1))
 }
 

@@ -82,6 +82,7 @@ impl Authority {
             KeyUsagePurpose::CrlSign,
             KeyUsagePurpose::DigitalSignature,
         ];
+
         let key = KeyPair::generate().map_err(failed)?;
         let certificate = params.self_signed(&key).map_err(failed)?.pem();
         Ok(Self {
@@ -112,10 +113,13 @@ impl Authority {
                 subject: name.to_owned(),
                 source,
             })?;
+
         for address in [Ipv4Addr::LOCALHOST, service_ip] {
             params.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(address)));
         }
+
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+
         self.issue(name, params)
     }
 
@@ -140,6 +144,7 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
+
         let key = KeyPair::generate().map_err(failed)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?.pem();
         Ok(Credentials {

@@ -29,6 +29,7 @@ impl ManagementControllerManager {
             &self.certificate_folder,
             self.port,
         );
+
         arguments.extend([
             format!("--controllers={WORKLOAD_CONTROLLERS}"),
             "--leader-elect=false".to_owned(),
@@ -67,6 +68,7 @@ impl TenantControllerManager {
             &self.certificate_folder,
             self.port,
         );
+
         arguments.extend([
             "--cloud-provider=aws".to_owned(),
             format!("--cloud-config={}", self.cloud_config.display()),
@@ -77,9 +79,11 @@ impl TenantControllerManager {
             // as everywhere where the manager is no admin.
             "--use-service-account-credentials=true".to_owned(),
         ]);
+
         if self.leader_migration {
             arguments.push("--enable-leader-migration".to_owned());
         }
+
         arguments
     }
 }

@@ -46,6 +46,7 @@ impl Etcd {
             "--unsafe-no-fsync=true".to_owned(),
             "--log-level=warn".to_owned(),
         ]);
+
         let process = Process::start(&launch, home)?;
         let etcd = Self {
             process,
@@ -53,7 +54,9 @@ impl Etcd {
             home: home.to_owned(),
             url,
         };
+
         etcd.wait_healthy().await?;
+
         Ok(etcd)
     }
 

@@ -78,6 +78,7 @@ impl Kubelet {
         let client = client(cluster, node_user)?;
         let node = register(&client, &spec).await?;
         let name = spec.name().to_owned();
+
         Ok(Self {
             name,
             task: tokio::spawn(beat(client, spec, node)),
@@ -113,6 +114,7 @@ pub async fn config(kubeconfig: &Path) -> Result<kube::Config, KubeletError> {
     };
     let file = kube::config::Kubeconfig::read_from(kubeconfig).map_err(failed)?;
     let options = kube::config::KubeConfigOptions::default();
+
     kube::Config::from_custom_kubeconfig(file, &options)
         .await
         .map_err(failed)
@@ -131,6 +133,7 @@ pub(crate) fn client(cluster: &kube::Config, node: Option<&str>) -> Result<Clien
         ));
         headers.push((HeaderName::from_static("impersonate-group"), "system:nodes".into()));
     }
+
     client_with(cluster, headers)
 }
 
@@ -145,6 +148,7 @@ pub fn client_with(cluster: &kube::Config, headers: Vec<(HeaderName, String)>) -
         config.headers.retain(|(present, _)| *present != name);
         config.headers.push((name, parsed));
     }
+
     let server = config.cluster_url.to_string();
     Client::try_from(config).map_err(|source| KubeletError::Client {
         server,
@@ -168,6 +172,7 @@ pub async fn let_nodes_in(cluster: &kube::Config) -> Result<(), KubeletError> {
     });
     let binding = serde_json::from_value(binding).map_err(|error| failed(kube::Error::SerdeError(error)))?;
     let bindings = Api::<ClusterRoleBinding>::all(client(cluster, None)?);
+
     match bindings.create(&PostParams::default(), &binding).await {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         created => created.map(drop).map_err(failed),
@@ -182,6 +187,7 @@ async fn register(client: &Client, spec: &NodeSpec) -> Result<Node, KubeletError
     let api = Api::<Node>::all(client.clone());
     let object = serde_json::from_value(spec.object(Timestamp::now()))
         .map_err(|error| failed(kube::Error::SerdeError(error)))?;
+
     match api.create(&PostParams::default(), &object).await {
         Err(kube::Error::Api(status)) if status.code == 409 => api.get(spec.name()).await.map_err(failed),
         created => created.map_err(failed),
@@ -193,6 +199,7 @@ async fn beat(client: Client, spec: NodeSpec, node: Node) {
     let leases = Api::<Lease>::namespaced(client, LEASE_NAMESPACE);
     let owner = node.metadata.uid.unwrap_or_default();
     let ready_since = Timestamp::now();
+
     loop {
         let beaten = async {
             renew(&leases, &spec, &owner).await?;
@@ -208,6 +215,7 @@ async fn beat(client: Client, spec: NodeSpec, node: Node) {
                 RETRY.min(spec.every)
             }
         };
+
         tokio::time::sleep(pause).await;
     }
 }

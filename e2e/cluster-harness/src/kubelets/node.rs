@@ -72,6 +72,7 @@ impl NodeSpec {
         addresses.extend(instance.public.as_ref().map(|(ip, _)| ("ExternalIP", ip.clone())));
         addresses.extend([("Hostname", name.clone()), ("InternalDNS", name.clone())]);
         addresses.extend(instance.public.as_ref().map(|(_, dns)| ("ExternalDNS", dns.clone())));
+
         let mut node = Self::base(name, addresses, true);
         node.provider_id = Some(format!("aws:///{}/{}", instance.zone, instance.id));
         for (label, value) in [
@@ -84,6 +85,7 @@ impl NodeSpec {
         ] {
             node.labels.insert(label.into(), value.clone());
         }
+
         node
     }
 
@@ -94,10 +96,12 @@ impl NodeSpec {
         let name = &instance.private_dns_name;
         let addresses = vec![("InternalIP", instance.private_ip.clone()), ("Hostname", name.clone())];
         let mut node = Self::base(name, addresses, false);
+
         node.annotations.insert(
             "alpha.kubernetes.io/provided-node-ip".into(),
             instance.private_ip.clone(),
         );
+
         node
     }
 
@@ -182,6 +186,7 @@ impl NodeSpec {
             addresses.push(json!({"$patch": "replace"}));
             fields.insert("addresses".into(), addresses.into());
         }
+
         json!({"status": status})
     }
 

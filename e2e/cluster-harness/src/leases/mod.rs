@@ -83,6 +83,7 @@ impl Recorder {
                 tokio::spawn(record(api, name, Arc::clone(&log)))
             })
             .collect();
+
         Self { log, tasks }
     }
 
@@ -115,6 +116,7 @@ impl Recorder {
                 }
             }
         };
+
         tokio::time::timeout(limit, wait).await.unwrap_or(None)
     }
 }
@@ -132,6 +134,7 @@ async fn record(api: Api<LeaseObject>, name: LeaseName, log: Arc<Log>) {
     let mut last_version: Option<String> = None;
     let mut listed = false;
     let mut stream = std::pin::pin!(watcher(api, config));
+
     loop {
         let event = match stream.try_next().await {
             Ok(Some(event)) => event,
@@ -142,6 +145,7 @@ async fn record(api: Api<LeaseObject>, name: LeaseName, log: Arc<Log>) {
                 continue;
             }
         };
+
         let (now, since) = (Timestamp::now(), log.started.elapsed());
         match event {
             watcher::Event::Init => listed = false,

@@ -21,6 +21,7 @@ pub(super) async fn bind(api: &Api<Pod>, pod: &Pod, node: &str) {
     let Some(name) = pod.metadata.name.as_deref() else {
         return;
     };
+
     let binding = json!({
         "apiVersion": "v1",
         "kind": "Binding",
@@ -57,6 +58,7 @@ pub(super) async fn confirm_deletion(api: &Api<Pod>, pod: &Pod) {
     let Some(name) = pod.metadata.name.as_deref() else {
         return;
     };
+
     let preconditions = Preconditions {
         uid: pod.metadata.uid.clone(),
         resource_version: None,
@@ -66,6 +68,7 @@ pub(super) async fn confirm_deletion(api: &Api<Pod>, pod: &Pod) {
         preconditions: Some(preconditions),
         ..DeleteParams::default()
     };
+
     until_done("confirm the deletion of", name, || async {
         api.delete(name, &parameters).await
     })

@@ -49,6 +49,7 @@ impl Backoff {
         if ran >= STABLE {
             self.crashes = 0;
         }
+
         self.crashes += 1;
         match self.crashes {
             0 | 1 => Duration::ZERO,

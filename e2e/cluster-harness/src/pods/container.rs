@@ -37,6 +37,7 @@ impl Runner {
                 self.set(|state| (state.doing, state.ready) = (Doing::Terminated(ended), false));
                 return;
             }
+
             let ran = Duration::try_from(ended.finished.duration_since(ended.started)).unwrap_or(Duration::ZERO);
             let wait = backoff.next(ran);
             let reason = if failure.is_some() {
@@ -46,11 +47,13 @@ impl Runner {
             };
             let what = failure.unwrap_or_else(|| format!("{} after {ran:.1?}", ended.exit));
             let message = format!("{what}; starts again in {wait:?}");
+
             self.set(|state| {
                 state.doing = Doing::Waiting { reason, message };
                 (state.ready, state.last, state.restarts) = (false, Some(ended), state.restarts + 1);
             });
             self.identity.restarts += 1;
+
             let stopped = tokio::time::timeout(wait, self.stop.wait_for(Option::is_some))
                 .await
                 .is_ok();
@@ -96,20 +99,25 @@ impl Runner {
         let name = self.identity.process();
         let key = self.identity.access_key();
         (self.shared.config.on_access_key)(&key.id, &name);
+
         let mut launch = Launch::new(&name, &self.plan.program)
             .arguments(self.plan.argv.iter().skip(1).cloned())
             .environment("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .environment("HOME", self.shared.config.folder.display().to_string())
             .environment("HOSTNAME", &self.identity.pod);
+
         for (variable, value) in &self.plan.environment {
             launch = launch.environment(variable, value);
         }
+
         launch = launch
             .environment("AWS_ACCESS_KEY_ID", &key.id)
             .environment("AWS_SECRET_ACCESS_KEY", &key.secret);
+
         if let Some(directory) = &self.plan.directory {
             launch = launch.directory(directory);
         }
+
         let process = Arc::new(Process::start(&launch, &self.shared.config.folder).map_err(|error| error.to_string())?);
         self.shared.processes.started(self.span(&name, &process), &process);
         self.set(|state| {
@@ -120,6 +128,7 @@ impl Runner {
                 false,
             )
         });
+
         Ok((name, process))
     }
 
@@ -153,6 +162,7 @@ impl Runner {
             () = self.plan.readiness.watch(ready) => Duration::ZERO,
             grace = self.stop.wait_for(Option::is_some) => grace.ok().and_then(|grace| *grace).unwrap_or(Duration::ZERO),
         };
+
         match process.stop(grace).await {
             Ok(exit) => exit,
             Err(error) => {

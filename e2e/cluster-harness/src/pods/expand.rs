@@ -13,6 +13,7 @@ pub(super) fn expand(text: &str, variables: &BTreeMap<String, String>) -> String
             rest = escaped;
             continue;
         }
+
         let reference = after.strip_prefix('(').and_then(|after| after.split_once(')'));
         rest = match reference {
             Some((name, behind)) => {
@@ -32,7 +33,9 @@ pub(super) fn expand(text: &str, variables: &BTreeMap<String, String>) -> String
             }
         };
     }
+
     expanded.push_str(rest);
+
     expanded
 }
 

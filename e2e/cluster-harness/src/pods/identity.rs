@@ -40,6 +40,7 @@ impl ProcessIdentity {
         } else {
             String::new()
         };
+
         format!("{}{again}{container}{restart}", self.pod)
     }
 
@@ -52,6 +53,7 @@ impl ProcessIdentity {
             self.index % 100,
             self.restarts % 10_000
         );
+
         AccessKey {
             secret: format!("secret-of-{id}"),
             id,

@@ -91,6 +91,7 @@ impl Shared {
             uids.push(uid);
             uids.len() - 1
         });
+
         index + 1
     }
 }
@@ -111,10 +112,12 @@ impl PodRunner {
         });
         let shutdown = watch::channel(None).0;
         let mut tasks = JoinSet::new();
+
         for namespace in &shared.config.namespaces {
             let api = kube::Api::namespaced(client.clone(), namespace);
             tasks.spawn(watching::run(Arc::clone(&shared), api, shutdown.subscribe()));
         }
+
         Ok(Self {
             shared,
             tasks,
@@ -164,6 +167,7 @@ impl PodRunner {
                 tracing::error!(%error, "a task of the pod runner failed");
             }
         }
+
         self.node.stop();
         self.spans()
     }

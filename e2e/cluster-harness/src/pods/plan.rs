@@ -40,11 +40,13 @@ pub fn check_pod(pod: &Pod) -> Result<(), Refusal> {
             init.name
         )));
     }
+
     for volume in spec.volumes.iter().flatten() {
         if volume.host_path.is_none() {
             return Err(Refusal::config(refused_volume(volume)));
         }
     }
+
     Ok(())
 }
 
@@ -74,6 +76,7 @@ pub fn plan(pod: &Pod, container: &Container, images: &ImageTable) -> Result<Con
         message: format!("image {name}: this node's table of images has no binary for it: add one"),
     })?;
     check_mounts(pod, container)?;
+
     let mut environment = environment(pod, container)?;
     let argv = argv(container, &image.component, &environment);
     let word = argv.first().map(String::as_str).unwrap_or_default();
@@ -86,7 +89,9 @@ pub fn plan(pod: &Pod, container: &Container, images: &ImageTable) -> Result<Con
             ),
         });
     }
+
     environment.extend(image.environment.clone());
+
     Ok(ContainerPlan {
         container: container.name.clone(),
         component: image.component.clone(),
@@ -122,6 +127,7 @@ fn check_mounts(pod: &Pod, container: &Container) -> Result<(), Refusal> {
             )));
         }
     }
+
     Ok(())
 }
 
@@ -131,6 +137,7 @@ fn environment(pod: &Pod, container: &Container) -> Result<BTreeMap<String, Stri
             "envFrom: ConfigMaps and Secrets are not read here: write the variables as values",
         ));
     }
+
     let mut environment = BTreeMap::new();
     for variable in container.env.iter().flatten() {
         let value = match (&variable.value, &variable.value_from) {
@@ -139,6 +146,7 @@ fn environment(pod: &Pod, container: &Container) -> Result<BTreeMap<String, Stri
         };
         environment.insert(variable.name.clone(), value);
     }
+
     Ok(environment)
 }
 
@@ -165,6 +173,7 @@ fn field(pod: &Pod, variable: &EnvVar) -> Result<String, Refusal> {
             )));
         }
     };
+
     Ok(value.unwrap_or_default())
 }
 

@@ -22,6 +22,7 @@ impl Readiness {
 impl HttpProbe {
     async fn watch(&self, ready: impl Fn(bool)) {
         tokio::time::sleep(self.initial_delay).await;
+
         let (mut good, mut bad) = (0, 0);
         loop {
             match tokio::time::timeout(self.timeout, self.get()).await {
@@ -36,17 +37,20 @@ impl HttpProbe {
                     (good, bad) = (0, bad + 1);
                 }
             }
+
             if good >= self.successes {
                 ready(true);
             } else if bad >= self.failures {
                 ready(false);
             }
+
             // A process that has just started is asked often, so that a test need not wait a whole period for it.
             let pause = if good == 0 {
                 self.period.min(Duration::from_millis(250))
             } else {
                 self.period
             };
+
             tokio::time::sleep(pause).await;
         }
     }

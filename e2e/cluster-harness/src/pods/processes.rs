@@ -28,14 +28,17 @@ impl Processes {
         let exit = Exit::of(ended);
         let mut table = self.lock();
         table.running.remove(process);
+
         let open = table
             .spans
             .iter_mut()
             .rev()
             .find(|span| span.process == process && span.ended.is_none());
+
         if let Some(span) = open {
             (span.ended, span.exit) = (Some(ended.at), Some(exit));
         }
+
         exit
     }
 
@@ -48,6 +51,7 @@ impl Processes {
                 (span.ended, span.exit) = (Some(exit.at), Some(Exit::of(&exit)));
             }
         }
+
         spans
     }
 

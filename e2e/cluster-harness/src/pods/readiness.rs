@@ -45,6 +45,7 @@ impl Readiness {
                 "readinessProbe: only httpGet works here: use it or remove the probe",
             ));
         };
+
         let port = match &get.port {
             IntOrString::Int(port) => u16::try_from(*port).ok(),
             IntOrString::String(name) => named_port(container, name),
@@ -59,6 +60,7 @@ impl Readiness {
             .scheme
             .as_deref()
             .is_some_and(|scheme| scheme.eq_ignore_ascii_case("HTTPS"));
+
         Ok(Self::Http(HttpProbe {
             scheme: if https { "https" } else { "http" },
             port,

@@ -93,6 +93,7 @@ impl StatusWriter {
             .zip(states)
             .map(|(c, state)| container_status(c, state))
             .collect();
+
         json!({
             "metadata": {"uid": pod.metadata.uid},
             "status": {
@@ -112,14 +113,17 @@ impl StatusWriter {
         if entry.0 != holds {
             *entry = (holds, now);
         }
+
         let mut condition = json!({
             "type": kind,
             "status": if holds { "True" } else { "False" },
             "lastTransitionTime": seconds(entry.1),
         });
+
         if let (false, Some(fields)) = (holds, condition.as_object_mut()) {
             fields.insert("reason".into(), reason.into());
         }
+
         condition
     }
 }
@@ -130,6 +134,7 @@ fn phase(states: &[ContainerState]) -> &'static str {
         .iter()
         .all(|state| matches!(state.doing, Doing::Terminated(ended) if ended.exit == Exit::Code(0)));
     let started = |state: &ContainerState| state.last.is_some() || !matches!(state.doing, Doing::Waiting { .. });
+
     match (all_over, clean) {
         (true, true) => "Succeeded",
         (true, false) => "Failed",

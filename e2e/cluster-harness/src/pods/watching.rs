@@ -40,6 +40,7 @@ pub(super) async fn run(shared: Arc<Shared>, api: Api<Pod>, mut shutdown: watch:
         listed: BTreeSet::new(),
         tasks: JoinSet::new(),
     };
+
     let grace = loop {
         let event = tokio::select! {
             grace = ended(&mut shutdown) => break grace,
@@ -53,11 +54,14 @@ pub(super) async fn run(shared: Arc<Shared>, api: Api<Pod>, mut shutdown: watch:
                 tokio::time::sleep(PAUSE).await;
             }
         }
+
         pods.sweep();
     };
+
     for worker in pods.workers.values() {
         worker.send_replace(Update::Shutdown(grace));
     }
+
     // What else is under way are bindings; nobody needs them any more.
     while !pods.workers.is_empty() && pods.tasks.join_next().await.is_some() {
         pods.sweep();
@@ -118,6 +122,7 @@ impl Pods {
         if gated || pod.metadata.deletion_timestamp.is_some() || !self.binding.insert(uid) {
             return;
         }
+
         let (shared, api) = (Arc::clone(&self.shared), self.api.clone());
         self.tasks
             .spawn(async move { api::bind(&api, &pod, &shared.config.node).await });
@@ -128,10 +133,12 @@ impl Pods {
             worker.send_replace(Update::Present(pod));
             return;
         }
+
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         if matches!(phase, Some("Succeeded" | "Failed")) {
             return;
         }
+
         let (sender, receiver) = watch::channel(Update::Present(Arc::clone(&pod)));
         self.workers.insert(uid, sender);
         self.tasks

@@ -55,6 +55,7 @@ pub(super) async fn run(shared: Arc<Shared>, api: Api<Pod>, pod: Arc<Pod>, mut u
         if let Some(end) = End::of(&updates.borrow_and_update()) {
             break end;
         }
+
         tokio::select! {
             // The senders live in this function and in the runner; when the runner is gone this task is aborted.
             _ = changes.changed() => {}
@@ -62,12 +63,14 @@ pub(super) async fn run(shared: Arc<Shared>, api: Api<Pod>, pod: Arc<Pod>, mut u
             () = tokio::time::sleep(RETRY), if !posted => {}
         }
     };
+
     stop.send_replace(Some(end.grace(&pod)));
     while let Some(joined) = containers.join_next().await {
         if let Err(error) = joined {
             tracing::error!(%error, "a container's task failed");
         }
     }
+
     if matches!(end, End::Deleted(_)) {
         let last = states.borrow().clone();
         if !last.is_empty() && !status.post(&api, &pod, &last).await {
@@ -126,10 +129,12 @@ impl Posted {
         if patch == self.last {
             return true;
         }
+
         let done = api::post_status(api, pod, &patch).await;
         if done {
             self.last = patch;
         }
+
         done
     }
 }
@@ -153,6 +158,7 @@ fn start(
                 .and_then(|()| plan::plan(pod, container, &shared.config.images))
         })
         .collect();
+
     states.send_replace(
         plans
             .iter()
@@ -162,10 +168,12 @@ fn start(
             })
             .collect(),
     );
+
     for (index, plan) in plans.into_iter().enumerate() {
         let Ok(plan) = plan.inspect_err(|refusal| tracing::warn!(pod = ?pod.metadata.name, %refusal, "not run")) else {
             continue;
         };
+
         let runner = Runner {
             shared: Arc::clone(shared),
             identity: ProcessIdentity {
@@ -183,8 +191,10 @@ fn start(
             states: states.clone(),
             stop: stop.subscribe(),
         };
+
         tasks.spawn(runner.run());
     }
+
     tasks
 }
 
@@ -198,6 +208,7 @@ fn prepare_volumes(pod: &Pod) -> Result<(), Refusal> {
             })?;
         }
     }
+
     Ok(())
 }
 
@@ -216,5 +227,6 @@ fn prepare(source: &HostPathVolumeSource) -> Result<(), String> {
         Some(kind @ ("Directory" | "File")) => return Err(format!("is no {kind}")),
         Some(other) => return Err(format!("type {other} is not checked here: use Directory or File")),
     };
+
     made.map_err(|error| error.to_string())
 }

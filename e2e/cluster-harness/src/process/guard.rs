@@ -35,6 +35,7 @@ pub(super) fn ready() -> Result<(), Error> {
             .stderr(Stdio::null());
         *guard = Some(command.process_group(0).spawn()?);
     }
+
     Ok(())
 }
 

@@ -210,13 +210,16 @@ impl Process {
         if let Some(directory) = &launch.directory {
             command.current_dir(directory);
         }
+
         guard::ready().map_err(ProcessError::Guard)?;
+
         let mut child = command.spawn().map_err(failed)?;
         let pid = child
             .id()
             .and_then(|pid| i32::try_from(pid).ok())
             .ok_or_else(|| failed(Errno::ESRCH.into()))?;
         guard::add(pid).map_err(ProcessError::Guard)?;
+
         let (sender, exit) = watch::channel(None);
         tokio::spawn(async move {
             let status = child.wait().await.ok();
@@ -226,6 +229,7 @@ impl Process {
             }));
             guard::remove(pid);
         });
+
         Ok(Self {
             name: launch.name.clone(),
             pid,
@@ -296,11 +300,13 @@ impl Process {
             if let Some(exit) = self.exit() {
                 return Err(self.ended_early(what, &exit));
             }
+
             match tokio::time::timeout_at(deadline, probe()).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(not_yet)) => reason = not_yet,
                 Err(_) => {}
             }
+
             if Instant::now() >= deadline {
                 return Err(ProcessError::NotReady {
                     name: self.name.clone(),
@@ -310,6 +316,7 @@ impl Process {
                     log: self.log_end(),
                 });
             }
+
             tokio::time::sleep(PROBE_INTERVAL).await;
         }
     }

@@ -46,7 +46,9 @@ pub(super) fn answer(account: &Account, query: &Query) -> Result<Element, Refusa
             message: fault.message.clone(),
         });
     }
+
     check_filters(query)?;
+
     let content = match query.action.as_str() {
         "DescribeInstances" => instances::describe(account, query),
         "DescribeInstanceTopology" => instances::topology(account, query),
@@ -57,10 +59,12 @@ pub(super) fn answer(account: &Account, query: &Query) -> Result<Element, Refusa
             format!("The action {unknown} is not valid for this web service."),
         )),
     }?;
+
     let mut response = Element::parent(&format!("{}Response", query.action), []);
     response.attributes.push(("xmlns".to_owned(), NAMESPACE.to_owned()));
     response.children.push(Element::text("requestId", REQUEST_ID));
     response.children.extend(content);
+
     Ok(response)
 }
 

@@ -27,9 +27,12 @@ pub(super) fn describe(account: &Account, query: &Query) -> Answered {
             "The parameter instancesSet cannot be used with the parameter maxResults",
         ));
     }
+
     check_ids(account, &ids)?;
+
     let filters = query.parameters.filters();
     check_names(&filters, &FILTERS)?;
+
     let asked = |instance: &&Instance| ids.is_empty() || ids.contains(&instance.instance_id.as_str());
     let found: Vec<&Instance> = account
         .instances
@@ -37,6 +40,7 @@ pub(super) fn describe(account: &Account, query: &Query) -> Answered {
         .filter(asked)
         .filter(|instance| matches(instance, &filters))
         .collect();
+
     page(&query.parameters, &found)
 }
 
@@ -51,6 +55,7 @@ fn check_ids(account: &Account, ids: &[&str]) -> Result<(), Refusal> {
             format!("Invalid {plural}: \"{}\"", quoted(&malformed)),
         ));
     }
+
     let exists = |id: &str| account.instances.iter().any(|instance| instance.instance_id == id);
     let missing: Vec<&str> = ids.iter().copied().filter(|id| !exists(id)).collect();
     match missing.len() {
@@ -120,9 +125,11 @@ fn page(parameters: &Parameters, found: &[&Instance]) -> Answered {
         ])
     });
     let mut answer = vec![Element::parent("reservationSet", reservations)];
+
     if shown.len() < rest.len() {
         answer.push(Element::text("nextToken", (start + shown.len()).to_string()));
     }
+
     Ok(answer)
 }
 
@@ -137,6 +144,7 @@ fn element(instance: &Instance) -> Element {
         // Long before any Node was made.
         Element::text("launchTime", "2020-01-01T00:00:00.000Z"),
     ]);
+
     let state = instance.state.as_ref().map(|state| {
         let code = code_of(state).to_string();
         Element::parent(
@@ -152,6 +160,7 @@ fn element(instance: &Instance) -> Element {
         .tags
         .iter()
         .map(|(key, value)| item([Element::text("key", key), Element::text("value", value)]));
+
     element.children.extend(
         [
             optional("instanceType", instance.instance_type.as_ref()),
@@ -165,6 +174,7 @@ fn element(instance: &Instance) -> Element {
         .into_iter()
         .flatten(),
     );
+
     element
 }
 
@@ -190,6 +200,7 @@ fn interfaces(instance: &Instance) -> Vec<Element> {
             ipv6_addresses: Vec::new(),
         }])
     };
+
     let interfaces = instance.network_interfaces.clone().or_else(default);
     interfaces.unwrap_or_default().iter().map(interface).collect()
 }
@@ -212,10 +223,12 @@ fn interface(from: &AttachedInterface) -> Element {
         Element::parent("privateIpAddressesSet", private),
         Element::parent("ipv6AddressesSet", ipv6),
     ]);
+
     element
         .children
         .extend(optional("privateIpAddress", from.private_ip_addresses.first()));
     element.children.extend(attachment);
+
     element
 }
 
@@ -228,7 +241,9 @@ pub(super) fn topology(account: &Account, query: &Query) -> Answered {
             format!("{} instance IDs; at most 100 are allowed", ids.len()),
         ));
     }
+
     check_ids(account, &ids)?;
+
     let with_topology = account.instances.iter().filter_map(|instance| {
         let asked = ids.is_empty() || ids.contains(&instance.instance_id.as_str());
         let nodes = account.topology.get(&instance.instance_id).filter(|_| asked)?;
@@ -239,10 +254,13 @@ pub(super) fn topology(account: &Account, query: &Query) -> Answered {
         ]);
         let zone = optional("availabilityZone", instance.availability_zone.as_ref());
         element.children.extend(zone);
+
         let kind = optional("instanceType", instance.instance_type.as_ref());
         element.children.extend(kind);
+
         Some(element)
     });
+
     Ok(vec![Element::parent("instanceSet", with_topology)])
 }
 

@@ -55,8 +55,10 @@ fn element(interface: &NetworkInterface) -> Element {
         Element::parent("privateIpAddressesSet", [primary]),
         Element::parent("ipv6AddressesSet", ipv6),
     ]);
+
     element
         .children
         .extend(optional("availabilityZone", interface.availability_zone.as_ref()));
+
     element
 }

@@ -53,6 +53,7 @@ impl ScriptedEc2 {
                 tracing::warn!(%error, "the scripted EC2 ended");
             }
         });
+
         Ok(Self { url, shared, server })
     }
 
@@ -85,6 +86,7 @@ async fn handle(State(shared): State<Arc<Shared>>, form: Bytes) -> Response {
             Service::Ec2.error_body(denial.status, denial.code, &denial.message, REQUEST_ID),
         );
     }
+
     let (status, body) = match answer(&shared.account, &query) {
         Ok(answer) => (200, answer.document()),
         Err(refusal) => {
@@ -96,6 +98,7 @@ async fn handle(State(shared): State<Arc<Shared>>, form: Bytes) -> Response {
             (refusal.status, body)
         }
     };
+
     respond(status, body)
 }
 

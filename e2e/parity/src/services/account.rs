@@ -44,8 +44,10 @@ async fn read_once(proxy: &Proxy, names: &mut Names) -> Result<Account> {
     let mut account = Account::new();
     reader.groups(names, &mut account).await?;
     reader.classic(names, &mut account).await?;
+
     let tags = reader.network(names, &mut account).await?;
     reader.target_groups(names, &mut account, tags).await?;
+
     let named = account.into_iter().map(|(object, fields)| {
         let named = |(field, value): (String, Value)| {
             let value = in_order(&field, names.name(&value));
@@ -54,6 +56,7 @@ async fn read_once(proxy: &Proxy, names: &mut Names) -> Result<Account> {
         let fields = fields.into_iter().filter(|(_, value)| !says_nothing(value)).map(named);
         (names.named(&object), fields.collect())
     });
+
     Ok(named.collect())
 }
 
@@ -88,6 +91,7 @@ pub(super) fn besides(account: Account, before: &Account) -> Account {
     let new = account
         .into_iter()
         .filter(|(object, fields)| before.get(object) != Some(fields));
+
     new.chain(gone).collect()
 }
 
@@ -107,6 +111,7 @@ impl Reader<'_> {
             let name = names.named(item.value("groupName"));
             names.learn(item.value("groupId"), format!("sg:{name}"));
         }
+
         for item in items {
             let group = json!({
                 "description": item.value("groupDescription"),
@@ -115,6 +120,7 @@ impl Reader<'_> {
             });
             account.insert(format!("security group {}", item.value("groupName")), fields(group));
         }
+
         Ok(())
     }
 
@@ -130,6 +136,7 @@ impl Reader<'_> {
                 .ask(elb, "DescribeTags", &[("LoadBalancerNames.member.1", name)])
                 .await?;
             let mut balancer = classic(item);
+
             balancer.insert(
                 "attributes".into(),
                 json!(flat(attributes.find("LoadBalancerAttributes"))),
@@ -138,6 +145,7 @@ impl Reader<'_> {
             balancer.insert("tags".into(), json!(pairs(tags.items("Tags"), "Key", "Value")));
             account.insert(format!("classic load balancer {}", names.named(name)), balancer);
         }
+
         Ok(())
     }
 
@@ -147,25 +155,31 @@ impl Reader<'_> {
         let balancers = self.ask(v2, "DescribeLoadBalancers", &[PAGE]).await?;
         let groups = self.ask(v2, "DescribeTargetGroups", &[]).await?;
         let mut arns: Vec<String> = Vec::new();
+
         for group in groups.items("TargetGroups") {
             let arn = group.value("TargetGroupArn");
             names.learn(arn, group.value("TargetGroupName"));
             arns.push(arn.to_owned());
         }
+
         let mut found = Vec::new();
         for item in balancers.items("LoadBalancers") {
             let arn = item.value("LoadBalancerArn");
             arns.push(arn.to_owned());
+
             let of = [("LoadBalancerArn", arn)];
             let attributes = self.ask(v2, "DescribeLoadBalancerAttributes", &of).await?;
             let listeners = self.ask(v2, "DescribeListeners", &of).await?;
+
             for listener in listeners.items("Listeners") {
                 let arn = listener.value("ListenerArn");
                 names.learn(arn, format!("listener {}", listener.value("Port")));
                 arns.push(arn.to_owned());
             }
+
             found.push((item.clone(), attributes, listeners));
         }
+
         let tags = self.tags(&arns).await?;
         for (item, attributes, listeners) in found {
             let name = names.named(item.value("LoadBalancerName"));
@@ -174,11 +188,13 @@ impl Reader<'_> {
                 format!("network load balancer {name}"),
                 network(&item, &attributes, &tags),
             );
+
             for listener in listeners.items("Listeners") {
                 let object = format!("listener {} of {name}", listener.value("Port"));
                 account.insert(object, listener_fields(listener, &tags));
             }
         }
+
         Ok(tags)
     }
 
@@ -186,6 +202,7 @@ impl Reader<'_> {
         if arns.is_empty() {
             return Ok(BTreeMap::new());
         }
+
         let numbered: Vec<(String, &String)> = arns
             .iter()
             .enumerate()
@@ -200,6 +217,7 @@ impl Reader<'_> {
                 json!(pairs(list(item, "Tags"), "Key", "Value")),
             )
         });
+
         Ok(tags.collect())
     }
 
@@ -224,8 +242,10 @@ impl Reader<'_> {
                 "targets": sorted(health.items("TargetHealthDescriptions").iter().map(target)),
                 "tags": tags.get(arn),
             });
+
             account.insert(format!("target group {}", item.value("TargetGroupName")), fields(group));
         }
+
         Ok(())
     }
 }
@@ -235,6 +255,7 @@ fn classic(item: &Element) -> Fields {
     let number = |name: &str| check.value(name).to_owned();
     let instances = list(item, "Instances").iter();
     let backends = list(item, "BackendServerDescriptions").iter();
+
     fields(json!({
         "dnsName": item.value("DNSName"),
         "scheme": item.value("Scheme"),
@@ -261,13 +282,16 @@ fn classic_listener(item: &Element) -> String {
         of("InstancePort")
     );
     let certificate = of("SSLCertificateId");
+
     if !certificate.is_empty() {
         line.push_str(&format!(" certificate {certificate}"));
     }
+
     let policies = texts(item, "PolicyNames");
     if !policies.is_empty() {
         line.push_str(&format!(" policies {}", policies.join(",")));
     }
+
     line
 }
 
@@ -346,6 +370,7 @@ fn ingress(group: &Element) -> Vec<String> {
             lines.extend(sources.map(|item| writes::source(&rule, item.value(field), item.value("description"))));
         }
     }
+
     sorted(lines)
 }
 
@@ -359,6 +384,7 @@ fn flat(element: Option<&Element>) -> BTreeMap<String, String> {
                 (path, "") => format!("{path}.{}", child.name),
                 (path, key) => format!("{path}.{key}"),
             };
+
             match (key, child.children.is_empty()) {
                 ("", false) => walk(child, &path, out),
                 ("", true) if child.text.is_empty() => {}
@@ -367,10 +393,12 @@ fn flat(element: Option<&Element>) -> BTreeMap<String, String> {
             }
         }
     }
+
     let mut out = BTreeMap::new();
     if let Some(element) = element {
         walk(element, "", &mut out);
     }
+
     out
 }
 

@@ -57,9 +57,11 @@ impl Case {
         if metadata["name"].is_null() {
             metadata["name"] = json!(self.name);
         }
+
         if manifest["spec"]["type"].is_null() {
             manifest["spec"]["type"] = json!("LoadBalancer");
         }
+
         manifest
     }
 }
@@ -226,9 +228,11 @@ pub fn load(folder: &Path) -> Result<Vec<Case>> {
         check(&case).with_context(|| path.display().to_string())?;
         cases.push(case);
     }
+
     if cases.is_empty() {
         bail!("{}: no case in here; a case is a file *.yaml", folder.display());
     }
+
     Ok(cases)
 }
 
@@ -237,6 +241,7 @@ fn check(case: &Case) -> Result<()> {
     if case.steps.first().map(|step| step.action) != Some(Action::Create) {
         bail!("steps: the first has to be `do: create`");
     }
+
     for (label, step) in labels.iter().zip(&case.steps) {
         match step.action {
             Action::Update if !step.patch.is_object() => bail!("step {label}: an update needs `patch`, an object"),
@@ -244,6 +249,7 @@ fn check(case: &Case) -> Result<()> {
             Action::Create | Action::NoOp | Action::Update | Action::Nodes | Action::Delete => {}
         }
     }
+
     for difference in &case.differs {
         if !labels.contains(&difference.step) {
             bail!(
@@ -252,6 +258,7 @@ fn check(case: &Case) -> Result<()> {
             );
         }
     }
+
     Ok(())
 }
 

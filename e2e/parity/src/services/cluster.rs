@@ -50,6 +50,7 @@ impl Cluster {
         for name in NODES {
             cluster.add(name, environment).await?;
         }
+
         Ok(cluster)
     }
 
@@ -58,12 +59,14 @@ impl Cluster {
         for name in &change.add {
             self.add(name, environment).await?;
         }
+
         for name in &change.remove {
             self.nodes
                 .delete(name, &DeleteParams::default())
                 .await
                 .with_context(|| format!("node {name}"))?;
         }
+
         for (name, patch) in &change.patch {
             let patch = &environment.names.resolve(patch);
             let status = json!({"status": patch["status"]});
@@ -80,6 +83,7 @@ impl Cluster {
                 patched.with_context(|| format!("status of node {name}"))?;
             }
         }
+
         Ok(())
     }
 
@@ -93,17 +97,20 @@ impl Cluster {
         };
         let there = self.nodes.list(&ListParams::default()).await?.items;
         let there: Vec<String> = there.into_iter().filter_map(|node| node.metadata.name).collect();
+
         for name in there
             .iter()
             .filter(|name| touched(name) || !NODES.contains(&name.as_str()))
         {
             self.nodes.delete(name, &DeleteParams::default()).await?;
         }
+
         for name in NODES {
             if touched(name) || !there.iter().any(|present| present == name) {
                 self.add(name, environment).await?;
             }
         }
+
         Ok(())
     }
 
@@ -124,11 +131,14 @@ impl Cluster {
                 "addresses": [{"type": "InternalIP", "address": address}],
             },
         });
+
         let node: Node = serde_json::from_value(node)?;
+
         self.nodes
             .create(&PostParams::default(), &node)
             .await
             .with_context(|| format!("node {name}"))?;
+
         Ok(())
     }
 
@@ -147,12 +157,14 @@ impl Cluster {
                 Err(error) => return Err(error).with_context(|| format!("namespace {namespace}")),
             }
         }
+
         let services: Api<Service> = Api::namespaced(self.client.clone(), &namespace);
         let service: Service = serde_json::from_value(manifest.clone()).context("service")?;
         let made = services
             .create(&PostParams::default(), &service)
             .await
             .context("creating the Service")?;
+
         Ok(Subject {
             services,
             events: Api::namespaced(self.client.clone(), &namespace),
@@ -207,11 +219,14 @@ impl Subject {
         if self.read().await?.is_some() {
             self.delete().await?;
         }
+
         if self.read().await?.is_some() {
             self.update(&json!({"metadata": {"finalizers": null}})).await?;
         }
+
         let all = DeleteParams::default();
         self.events.delete_collection(&all, &ListParams::default()).await?;
+
         Ok(())
     }
 
@@ -225,11 +240,13 @@ impl Subject {
         let Some(service) = self.read().await? else {
             return Ok(None);
         };
+
         let status = service.status.and_then(|status| status.load_balancer);
         let ingress = status.and_then(|status| status.ingress).unwrap_or_default();
         let ingress = ingress
             .iter()
             .map(|ingress| Ok(names.name(&serde_json::to_value(ingress)?)));
+
         Ok(Some(ServiceState {
             finalizers: service.metadata.finalizers.unwrap_or_default(),
             ingress: ingress.collect::<Result<_>>()?,
@@ -243,6 +260,7 @@ impl Subject {
             if event.involved_object.uid.as_deref() != Some(&self.uid) {
                 continue;
             }
+
             let series = event.series.as_ref().and_then(|series| series.count);
             let count = series.or(event.count).unwrap_or(1).max(1);
             let source = event.source.as_ref().and_then(|source| source.component.clone());
@@ -250,14 +268,17 @@ impl Subject {
             if component == ADDRESS_REPAIR {
                 continue;
             }
+
             let event = Event {
                 kind: event.type_.unwrap_or_default(),
                 reason: event.reason.unwrap_or_default(),
                 component,
                 message: event.message.unwrap_or_default(),
             };
+
             *said.entry(event).or_default() += count;
         }
+
         Ok(said)
     }
 }

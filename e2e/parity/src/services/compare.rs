@@ -112,11 +112,13 @@ pub fn without_cluster_uid(mut outcome: Outcome) -> Outcome {
             };
         }
     }
+
     for fields in outcome.aws.values_mut().flatten() {
         if let Some(Value::Object(tags)) = fields.get_mut("tags") {
             tags.remove(CLUSTER_UID);
         }
     }
+
     outcome
 }
 
@@ -128,6 +130,7 @@ pub fn problems(case: &Case, ours: &[Outcome], topics: &BTreeSet<String>) -> Vec
         problems.push(Problem::of_case("nothing is recorded: run `make parity-record`"));
         return problems;
     };
+
     let labels = case.labels();
     let steps: Vec<&String> = recorded.iter().map(|outcome| &outcome.step).collect();
     if steps != labels.iter().collect::<Vec<_>>() {
@@ -135,9 +138,11 @@ pub fn problems(case: &Case, ours: &[Outcome], topics: &BTreeSet<String>) -> Vec
         problems.push(Problem::of_case(what));
         return problems;
     }
+
     for index in 0..labels.len() {
         problems.extend(problems_of_step(case, ours, index));
     }
+
     problems
 }
 
@@ -147,10 +152,12 @@ pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<Prob
     let (Some(there), Some(here)) = (recorded.get(index), ours.get(index)) else {
         return vec![Problem::of_case(format!("step {}: there is no outcome", index + 1))];
     };
+
     let mut pairs = aws_fields(&accounts(recorded), &accounts(ours), index);
     pairs.push(("events".to_owned(), events(there), events(here)));
     pairs.push(("service".to_owned(), json!(there.service), json!(here.service)));
     pairs.push(("writes".to_owned(), json!(there.writes), json!(here.writes)));
+
     let label = &there.step;
     let of_step = case.differs.iter().filter(|difference| difference.step == *label);
     let allowed: BTreeMap<&str, &Difference> = of_step
@@ -164,6 +171,7 @@ pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<Prob
     };
     let nothing_made = recorded.iter().take(index + 1).all(|outcome| outcome.writes.is_empty());
     let mut problems = Vec::new();
+
     for (field, there_value, here_value) in &pairs {
         let equal = match field.as_str() {
             "writes" => same_writes(there, here),
@@ -173,12 +181,14 @@ pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<Prob
         let problem = judge(equal, allowed.get(field.as_str()).copied(), there_value, here_value);
         problems.extend(problem.map(|what| found(field, here_value.clone(), what)));
     }
+
     for field in allowed.keys() {
         if *field != "reads" && pairs.iter().all(|(known, _, _)| known != field) {
             let what = "the case says that it differs, and neither side has it";
             problems.push(found(field, Value::Null, what.to_owned()));
         }
     }
+
     let ensured = there.events.iter().any(|event| event.reason == "EnsuredLoadBalancer");
     // What somebody has changed by hand is put right, which is no sync without effect.
     let no_op = case
@@ -186,10 +196,12 @@ pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<Prob
         .get(index)
         .is_some_and(|step| step.action == Action::NoOp && step.calls.is_empty());
     let unchanged = no_op && ensured && there.aws.is_empty();
+
     if unchanged && here.reads > there.reads && !allowed.contains_key("reads") {
         let what = format!("v1.37.0 has {}, ours {}", there.reads, here.reads);
         problems.push(found("reads", json!(here.reads), what));
     }
+
     problems
 }
 
@@ -227,12 +239,14 @@ fn same_writes(recorded: &Outcome, ours: &Outcome) -> bool {
     if !recorded.writes.iter().any(deletes) {
         return is_way(&recorded.writes, &ours.writes);
     }
+
     let place = |line: &String| DELETION.iter().position(|known| *known == action(line));
     let sorted = |lines: &[String]| {
         let mut lines: Vec<String> = lines.iter().filter(|line| !may_be_left_out(line)).cloned().collect();
         lines.sort();
         lines
     };
+
     sorted(&recorded.writes) == sorted(&ours.writes) && ours.writes.is_sorted_by_key(place)
 }
 
@@ -245,6 +259,7 @@ fn is_way(recorded: &[String], ours: &[String]) -> bool {
             return false;
         }
     }
+
     ours.next().is_none()
 }
 
@@ -310,6 +325,7 @@ fn aws_fields(recorded: &[Account], ours: &[Account], index: usize) -> Vec<(Stri
         });
         fields.collect()
     };
+
     let before = index.checked_sub(1);
     let (there, here) = (flat(recorded, Some(index)), flat(ours, Some(index)));
     let (there_before, here_before) = (flat(recorded, before), flat(ours, before));
@@ -323,6 +339,7 @@ fn aws_fields(recorded: &[Account], ours: &[Account], index: usize) -> Vec<(Stri
         let of = |map: &Map<String, Value>| map.get(*name).cloned().unwrap_or_default();
         ((*name).clone(), of(&there), of(&here))
     };
+
     names.iter().filter(|name| !told(name)).map(field).collect()
 }
 

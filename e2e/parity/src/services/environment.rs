@@ -59,9 +59,11 @@ impl Environment {
         for (subnet, letter) in account.subnets.iter().zip(["a", "b"]) {
             names.learn(&subnet.id, format!("subnet-{letter}"));
         }
+
         for (number, instance) in account.instances.iter().enumerate() {
             names.learn(&instance.id, format!("node-{}", number + 1));
         }
+
         let mut environment = Self {
             proxy,
             account,
@@ -71,14 +73,17 @@ impl Environment {
             legacy_tags,
             moto,
         };
+
         if legacy_tags {
             environment
                 .account
                 .tag_all(&environment.moto, (LEGACY_TAG, CLUSTER_ID))
                 .await?;
         }
+
         environment.group(SHARED_GROUP, &[]).await?;
         environment.baseline = account::read(&environment.proxy, &mut environment.names).await?;
+
         Ok(environment)
     }
 
@@ -96,6 +101,7 @@ impl Environment {
             tables: Vec::new(),
             tags: Vec::new(),
         };
+
         self.subnets(&wanted.subnets, &mut case).await?;
         for group in &wanted.groups {
             let tags: Vec<(&str, &str)> = group
@@ -106,10 +112,12 @@ impl Environment {
             let id = self.group(&group.name, &tags).await?;
             case.names.learn(&id, format!("sg:{}", group.name));
         }
+
         for address in &wanted.addresses {
             let made = self.ec2("AllocateAddress", &[("Domain", "vpc")]).await?;
             case.names.learn(&text(&made, "allocationId")?, address.clone());
         }
+
         for (resource, tags) in &wanted.tags {
             let id = case
                 .names
@@ -121,9 +129,11 @@ impl Environment {
                 case.tags.push((id.clone(), key.clone(), before));
             }
         }
+
         for call in &wanted.calls {
             self.by_hand(call, &case.names).await?;
         }
+
         Ok(case)
     }
 
@@ -135,9 +145,11 @@ impl Environment {
             "elbv2" => Service::ElbV2,
             other => anyhow::bail!("calls: there is no service {other:?}; use ec2, elb or elbv2"),
         };
+
         if call.action == "StopInstances" {
             self.stopped.store(true, Ordering::Relaxed);
         }
+
         let parameters = call
             .parameters
             .iter()
@@ -160,6 +172,7 @@ impl Environment {
             let answer = self.ec2("CreateSubnet", &parameters).await?;
             made.push((zone, text(&answer, "subnetId")?));
         }
+
         case.subnets = made.iter().map(|(_, id)| id.clone()).collect();
         made.sort();
         for subnet in wanted {
@@ -172,10 +185,12 @@ impl Environment {
             for (key, value) in &subnet.tags {
                 self.tag(&id, key, Some(value)).await?;
             }
+
             if subnet.private || subnet.public {
                 case.tables.extend(self.own_table(&id, subnet.public).await?);
             }
         }
+
         Ok(())
     }
 
@@ -191,8 +206,10 @@ impl Environment {
                 ("DestinationCidrBlock", "0.0.0.0/0"),
                 ("GatewayId", &gateway),
             ];
+
             self.ec2("CreateRoute", &route).await?;
         }
+
         let parameters = [("RouteTableId", table.as_str()), ("SubnetId", subnet)];
         let made = self.ec2("AssociateRouteTable", &parameters).await?;
         Ok([text(&made, "associationId")?, table])
@@ -206,13 +223,16 @@ impl Environment {
         ];
         let made = self.ec2("CreateSecurityGroup", &parameters).await?;
         let id = text(&made, "groupId")?;
+
         for (key, value) in tags {
             self.tag(&id, key, Some(value)).await?;
         }
+
         let own = format!("kubernetes.io/cluster/{CLUSTER_ID}");
         if self.legacy_tags && tags.iter().any(|(key, _)| *key == own) {
             self.tag(&id, LEGACY_TAG, Some(CLUSTER_ID)).await?;
         }
+
         Ok(id)
     }
 
@@ -223,10 +243,12 @@ impl Environment {
         let before = there.items("tagSet").iter().find(|tag| tag.value("key") == key);
         let before = before.map(|tag| tag.value("value").to_owned());
         let on = [("ResourceId.1", id), ("Tag.1.Key", key)];
+
         match value {
             Some(value) => self.ec2("CreateTags", &[on[0], on[1], ("Tag.1.Value", value)]).await?,
             None => self.ec2("DeleteTags", &on).await?,
         };
+
         Ok(before)
     }
 
@@ -241,14 +263,17 @@ impl Environment {
                 self.ec2("DeleteRouteTable", &[("RouteTableId", table)]).await?;
             }
         }
+
         for id in &case.subnets {
             self.ec2("DeleteSubnet", &[("SubnetId", id)]).await?;
         }
+
         for (id, key, before) in case.tags.iter().rev() {
             if !case.subnets.contains(id) {
                 self.tag(id, key, before.as_deref()).await?;
             }
         }
+
         self.start_instances().await
     }
 
@@ -257,6 +282,7 @@ impl Environment {
         if !self.stopped.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
+
         let instances = self.account.instances.iter().zip(1..);
         let parameters: Parameters = instances
             .map(|(instance, number)| (format!("InstanceId.{number}"), instance.id.clone()))
@@ -275,6 +301,7 @@ impl Environment {
             self.through("DeleteLoadBalancer", &Service::Elb, ("LoadBalancerName", name))
                 .await?;
         }
+
         let v2 = &Service::ElbV2;
         for balancer in self
             .call(v2, "DescribeLoadBalancers", &[])
@@ -284,10 +311,12 @@ impl Environment {
             let arn = balancer.value("LoadBalancerArn");
             self.through("DeleteLoadBalancer", v2, ("LoadBalancerArn", arn)).await?;
         }
+
         for group in self.call(v2, "DescribeTargetGroups", &[]).await?.items("TargetGroups") {
             let arn = group.value("TargetGroupArn");
             self.through("DeleteTargetGroup", v2, ("TargetGroupArn", arn)).await?;
         }
+
         Ok(())
     }
 
@@ -303,11 +332,13 @@ impl Environment {
             if group.value("groupName") == "default" {
                 continue; // the VPC's own, with a rule of its own
             }
+
             let object = format!("security group {}", group.value("groupName"));
             if !self.baseline.contains_key(&object) {
                 self.ec2("DeleteSecurityGroup", &[("GroupId", id)]).await?;
                 continue;
             }
+
             let rules = [("Filter.1.Name", "group-id"), ("Filter.1.Value.1", id)];
             let rules = self.ec2("DescribeSecurityGroupRules", &rules).await?;
             for rule in rules.items("securityGroupRuleSet") {
@@ -320,6 +351,7 @@ impl Environment {
                 }
             }
         }
+
         Ok(())
     }
 

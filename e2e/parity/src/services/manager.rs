@@ -31,19 +31,23 @@ pub(super) fn start(
         let id = || CLUSTER_ID.to_owned();
         config.entry(LEGACY_TAG_KEY.to_owned()).or_insert_with(id);
     }
+
     let launch = subject.launch(tools, folder, kubeconfig, &render(&config, &environment.names))?;
     let cluster_name = format!("--cluster-name={CLUSTER_NAME}");
     let mut launch = launch.arguments(["--controllers=service-lb-controller", &cluster_name, "-v=2"]);
+
     if subject == Subject::Ours {
         // With less of AWS's budget its reads are paced so far apart that it seems to be at rest. The search for leftovers
         // comes minutes after the start, and its reads would count as those of whichever step is under way.
         launch = launch.arguments(["--aws-api-budget-share=1", "--load-balancer-sweep=off"]);
     }
+
     let caller = Caller::new("manager");
     environment.proxy.add_caller(&caller);
     for (name, value) in caller.environment(environment.proxy.url()) {
         launch = launch.environment(name, value);
     }
+
     Ok((Process::start(&launch, folder)?, caller))
 }
 
@@ -55,10 +59,13 @@ fn render(config: &BTreeMap<String, String>, names: &Names) -> String {
         ("VPC".to_owned(), id("vpc")),
         ("SubnetID".to_owned(), id("subnet-a")),
     ]);
+
     if !config.contains_key(LEGACY_TAG_KEY) {
         keys.insert("KubernetesClusterID".to_owned(), CLUSTER_ID.to_owned());
     }
+
     keys.extend(config.iter().map(|(key, value)| (key.clone(), names.resolved(value))));
+
     let lines = keys.iter().map(|(key, value)| format!("{key} = {value}\n"));
     format!("[Global]\n{}", lines.collect::<String>())
 }

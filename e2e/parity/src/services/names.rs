@@ -23,6 +23,7 @@ impl Names {
         if id.is_empty() || self.pairs.iter().any(|(known, _)| known == id) {
             return;
         }
+
         let name = format!("<{}>", name.into());
         self.ids.insert(name.clone(), id.to_owned());
         self.pairs.push((id.to_owned(), name));
@@ -39,6 +40,7 @@ impl Names {
     pub fn learn_service_as(&mut self, which: &str, cluster_name: &str, namespace: &str, name: &str, uid: &str) {
         let load_balancer: String = format!("a{}", uid.replace('-', "")).chars().take(32).collect();
         self.learn(&load_balancer, format!("lb{which}"));
+
         let short = |text: &str| -> String { text.chars().filter(char::is_ascii_alphanumeric).take(8).collect() };
         let hash = Sha256::digest(format!("{cluster_name}{name}{namespace}{uid}"));
         let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -70,7 +72,9 @@ impl Names {
             .iter()
             .filter(|(name, _)| text.contains(name.as_str()))
             .collect();
+
         ids.sort_by_key(|(name, _)| std::cmp::Reverse(name.len())); // names contain names
+
         let replaced = |text: String, (name, id): (&String, &String)| text.replace(name.as_str(), id);
         ids.into_iter().fold(text.to_owned(), replaced)
     }
@@ -109,12 +113,15 @@ fn without_numbers(text: &str) -> String {
             word.push(character);
             continue;
         }
+
         let number = word.len() >= 16 && word.chars().any(|digit| digit.is_ascii_digit());
         out.push_str(if number { "#" } else { &word });
         word.clear();
         out.push(character);
     }
+
     out.pop();
+
     uuids(&out)
 }
 
@@ -132,6 +139,7 @@ fn without_request_ids(text: &str) -> String {
 /// `#` for every UUID.
 fn uuids(text: &str) -> String {
     const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
+
     let is_uuid = |word: &str| {
         let parts: Vec<&str> = word.split('-').collect();
         parts.len() == GROUPS.len()
@@ -140,6 +148,7 @@ fn uuids(text: &str) -> String {
                 .zip(GROUPS)
                 .all(|(part, length)| part.len() == length && part.chars().all(|digit| digit.is_ascii_hexdigit()))
     };
+
     let words = text.split_inclusive([' ', ',', ':', '/', '"', '\n']);
     let replaced = words.map(|word| {
         let bare = word.trim_end_matches([' ', ',', ':', '/', '"', '\n']);
@@ -148,6 +157,7 @@ fn uuids(text: &str) -> String {
             false => word.to_owned(),
         }
     });
+
     replaced.collect()
 }
 

@@ -105,6 +105,7 @@ pub fn change(before: &Account, after: &Account) -> Change {
             change.insert(object.clone(), Some(changed));
         }
     }
+
     change
 }
 
@@ -124,6 +125,7 @@ pub fn accounts(outcomes: &[Outcome]) -> Vec<Account> {
         }
         after.push(account.clone());
     }
+
     after
 }
 

@@ -110,6 +110,7 @@ pub async fn run_without_an_action(subject: Subject, role: &Role, cases: &[Case]
 async fn run_workers(subject: Subject, permissions: &Permissions, cases: &[Case], folder: &Path) -> Result<Ran> {
     let mut wanted = subject.tools();
     wanted.push(Tool::MotoPython);
+
     let tools = Tools::load(&wanted).await?;
     let etcd = Etcd::start(&tools, folder).await?;
     let workers = workers(cases);
@@ -124,11 +125,14 @@ async fn run_workers(subject: Subject, permissions: &Permissions, cases: &[Case]
             anyhow::Ok(ran)
         }
     });
+
     let mut all = Ran::default();
+
     for ran in try_join_all(workers).await? {
         all.outcomes.extend(ran.outcomes);
         all.failed.extend(ran.failed);
     }
+
     Ok(all)
 }
 
@@ -138,6 +142,7 @@ fn workers(cases: &[Case]) -> Vec<Vec<Vec<Case>>> {
     let share = (cases.len() + START * (groups.len() + WORKERS)).div_ceil(WORKERS);
     let mut workers: Vec<Vec<Vec<Case>>> = vec![Vec::new()];
     let mut load = 0;
+
     for group in groups {
         let mut rest = &group[..];
         while !rest.is_empty() {
@@ -145,6 +150,7 @@ fn workers(cases: &[Case]) -> Vec<Vec<Vec<Case>>> {
                 workers.push(Vec::new());
                 load = 0;
             }
+
             let room = if workers.len() < WORKERS {
                 share.saturating_sub(load + START)
             } else {
@@ -155,9 +161,11 @@ fn workers(cases: &[Case]) -> Vec<Vec<Vec<Case>>> {
             if let Some(worker) = workers.last_mut() {
                 worker.push(now.to_vec());
             }
+
             rest = later;
         }
     }
+
     workers
 }
 
@@ -224,6 +232,7 @@ impl<'a> Worker<'a> {
         let legacy_tags = permissions.role().is_some_and(|role| role.legacy_tags);
         let environment = Environment::start(tools, &folder, legacy_tags).await?;
         let cluster = Cluster::start(api.client(&User::admin(), "parity").await?, &environment).await?;
+
         Ok(Self {
             subject,
             permissions: permissions.clone(),
@@ -243,6 +252,7 @@ impl<'a> Worker<'a> {
         let Some(first) = cases.first() else {
             return Ok(());
         };
+
         let started = manager::start(
             self.subject,
             self.tools,
@@ -251,6 +261,7 @@ impl<'a> Worker<'a> {
             &self.environment,
             &first.config,
         )?;
+
         let running = Running {
             process: started.0,
             caller: started.1,
@@ -261,6 +272,7 @@ impl<'a> Worker<'a> {
         if !matches!(self.permissions, Permissions::Lacking(_)) {
             self.warm_up(&running).await.context("the first Service of a manager")?;
         }
+
         self.environment.clear(clean).await?;
         for case in cases {
             match self.case(&running, case).await {
@@ -268,8 +280,10 @@ impl<'a> Worker<'a> {
                 Err(error) => ran.failed.push(format!("case {}: {error:#}", case.name)),
             }
         }
+
         self.environment.proxy.set_policy(None);
         running.process.stop(Duration::from_secs(5)).await?;
+
         Ok(())
     }
 
@@ -280,6 +294,7 @@ impl<'a> Worker<'a> {
         let service = self.cluster.create(&manifest).await?;
         let start = Instant::now();
         let mut deleted = false;
+
         loop {
             running.alive()?;
             match service.state(&self.environment.names).await? {
@@ -292,12 +307,14 @@ impl<'a> Worker<'a> {
                 Some(_) => tokio::time::sleep(LOOK).await,
             }
         }
+
         service.remove().await
     }
 
     async fn case(&self, running: &Running, case: &Case) -> Result<Vec<Outcome>> {
         let prepared = self.environment.prepare(&case.aws).await?;
         self.cluster.change(&case.nodes, &self.environment).await?;
+
         let done = match self.begin(case, &prepared).await {
             Ok((mut progress, mark)) => {
                 let done = self.steps(running, &mut progress, mark).await;
@@ -306,10 +323,12 @@ impl<'a> Worker<'a> {
             }
             Err(error) => Err(error),
         };
+
         let changes: Vec<&Nodes> = case.steps.iter().map(|step| &step.nodes).chain([&case.nodes]).collect();
         self.cluster.restore(&changes, &self.environment).await?;
         tokio::time::sleep(QUIET).await;
         self.environment.clear(prepared).await?;
+
         done
     }
 
@@ -321,6 +340,7 @@ impl<'a> Worker<'a> {
         let manifest = names.resolve(&case.manifest());
         let service = self.cluster.create(&manifest).await?;
         names.learn_service(CLUSTER_NAME, &service.namespace, service.name(), &service.uid);
+
         let progress = Progress {
             case,
             service,
@@ -329,12 +349,14 @@ impl<'a> Worker<'a> {
             said: Said::new(),
             outcomes: Vec::new(),
         };
+
         Ok((progress, mark))
     }
 
     /// Looks at what came of the creation, and goes on from there.
     async fn steps(&self, running: &Running, progress: &mut Progress<'_>, mark: u64) -> Result<()> {
         self.settle(running, progress, mark).await?;
+
         let case = progress.case;
         for (step, label) in case.steps.iter().zip(case.labels()).skip(1) {
             for call in &step.calls {
@@ -345,6 +367,7 @@ impl<'a> Worker<'a> {
             performed.with_context(|| format!("step {label}"))?;
             self.settle(running, progress, mark).await?;
         }
+
         Ok(())
     }
 
@@ -381,9 +404,11 @@ impl<'a> Worker<'a> {
         let start = Instant::now();
         let mut moved = start;
         let mut last = None;
+
         loop {
             tokio::time::sleep(LOOK).await;
             running.alive()?;
+
             let calls = running.calls(self.environment.proxy.calls_since(mark));
             let said = progress.service.said().await?;
             let state = progress.service.state(&progress.names).await?;
@@ -403,6 +428,7 @@ impl<'a> Worker<'a> {
             if busy || look.quiet < QUIET {
                 continue;
             }
+
             let over = match self.subject {
                 Subject::Incumbent => look.incumbent_is_done(),
                 Subject::Ours => look.elapsed >= least && (look.ended || !ends || look.elapsed > UNSAID),
@@ -410,8 +436,10 @@ impl<'a> Worker<'a> {
             if !over {
                 continue;
             }
+
             let outcome = self.outcome(&label, progress, &calls, &said, state).await?;
             progress.outcomes.push(outcome);
+
             let index = progress.outcomes.len() - 1;
             let equal = || {
                 let problems = compare::problems_of_step(progress.case, &progress.outcomes, index);
@@ -429,6 +457,7 @@ impl<'a> Worker<'a> {
                 progress.said = said;
                 return Ok(());
             }
+
             progress.outcomes.pop();
         }
     }
@@ -455,6 +484,7 @@ impl<'a> Worker<'a> {
         let account = account::besides(account, &progress.before);
         let last = super::outcome::accounts(&progress.outcomes).pop().unwrap_or_default();
         let (writes, reads): (Vec<&Call>, Vec<&Call>) = calls.iter().partition(|call| call.is_write());
+
         Ok(compare::without_cluster_uid(Outcome {
             step: label.to_owned(),
             events: named(new_events(said, &progress.said), &progress.names),
@@ -525,6 +555,7 @@ fn named(events: Vec<Event>, names: &Names) -> Vec<Event> {
     let mut events: Vec<Event> = events.into_iter().map(named).collect();
     events.sort();
     events.dedup();
+
     events
 }
 

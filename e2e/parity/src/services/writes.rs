@@ -34,15 +34,18 @@ pub(super) fn line(call: &Call, names: &Names) -> String {
     let Tree::Map(fields) = tree(&call.parameters, names) else {
         return line;
     };
+
     for (key, value) in &fields {
         if let Some(value) = rendered(key, value) {
             let _ = write!(line, " {key}={value}"); // writing into a String cannot fail
         }
     }
+
     let refused = call.outcome.as_ref().and_then(|outcome| outcome.error_code.as_ref());
     if let Some(code) = refused {
         let _ = write!(line, " -> {code}");
     }
+
     line
 }
 
@@ -55,6 +58,7 @@ fn tree(parameters: &Parameters, names: &Names) -> Tree {
         let path: Vec<&str> = key.split('.').filter(|part| *part != "member").collect();
         put(&mut root, &path, &names.named(value));
     }
+
     root
 }
 
@@ -63,6 +67,7 @@ fn put(tree: &mut Tree, path: &[&str], value: &str) {
         *tree = Tree::Leaf(value.to_owned());
         return;
     };
+
     let child = match first.parse::<u32>() {
         Ok(number) => {
             if !matches!(tree, Tree::List(_)) {
@@ -78,6 +83,7 @@ fn put(tree: &mut Tree, path: &[&str], value: &str) {
                 .or_insert_with(|| Tree::Map(BTreeMap::new()))
         }
     };
+
     put(child, rest, value);
 }
 
@@ -105,6 +111,7 @@ fn rendered(key: &str, value: &Tree) -> Option<String> {
             if UNORDERED.contains(&key) {
                 items.sort();
             }
+
             Some(format!("[{}]", items.join(" ")))
         }
     }
@@ -119,6 +126,7 @@ fn pair(item: &Tree) -> Option<String> {
     };
     let key = leaf("Key").or_else(|| leaf("AttributeName"))?;
     let value = leaf("Value").or_else(|| leaf("AttributeValue")).unwrap_or_default();
+
     Some(format!("{key}={}", quoted(value)))
 }
 
@@ -127,6 +135,7 @@ fn rules(permission: &Tree) -> Vec<String> {
     let Tree::Map(fields) = permission else {
         return Vec::new();
     };
+
     let text = |fields: &BTreeMap<String, Tree>, name: &str| match fields.get(name) {
         Some(Tree::Leaf(text)) => text.clone(),
         _ => String::new(),
@@ -143,6 +152,7 @@ fn rules(permission: &Tree) -> Vec<String> {
         ("PrefixListIds", "PrefixListId"),
     ];
     let mut rules = Vec::new();
+
     for (list, field) in sources {
         let Some(Tree::List(items)) = fields.get(list) else {
             continue;
@@ -153,6 +163,7 @@ fn rules(permission: &Tree) -> Vec<String> {
             }
         }
     }
+
     rules
 }
 

@@ -36,6 +36,7 @@ pub async fn incumbent(run: &Path, own_names: bool, progress: &Progress) -> Resu
     } else {
         "The incumbent v1.37.0, with --enable-leader-migration and its default configuration"
     });
+
     let mut stage = Stage::build(run, 3, &[Tool::AwsCloudControllerManager], progress).await?;
     let before = guarded_old_world(&mut stage, progress).await?;
     let load = super::migrate::start_load(&stage).await?;
@@ -44,9 +45,11 @@ pub async fn incumbent(run: &Path, own_names: bool, progress: &Progress) -> Resu
     take_over(&stage, &before, progress).await?;
     stage.snapshot().await?;
     load.stop();
+
     let mut rules = Rules::new(incumbents_rules(own_names));
     rules.unchanged = stage.load_balancers().await?.into_keys().collect();
     rules.route_note = "by leases; it does not run with --configure-cloud-routes=false".into();
+
     Ok(outrigger_timeline::analyse(&stage.record().await?, &rules))
 }
 
@@ -55,6 +58,7 @@ async fn guarded_old_world(stage: &mut Stage, progress: &Progress) -> Result<Str
     for index in 0..2 {
         stage.join_in_tree(index).await?;
     }
+
     // The rights that the published guide has the operator grant, for both sides.
     stage.install_tenant(progress).await?;
     stage.deploy_old_manager(&["--enable-leader-migration"]).await?;
@@ -67,12 +71,14 @@ async fn guarded_old_world(stage: &mut Stage, progress: &Progress) -> Result<Str
             |_| true,
         )
         .await?;
+
     let holder = stage
         .wait_holder(Lease::M, None, Duration::from_secs(60), progress)
         .await?;
     stage.create_load_balancer_service("web", 80).await?;
     stage.create_load_balancer_service("api", 443).await?;
     stage.wait_load_balancers(&["web", "api"], 2, progress).await?;
+
     Ok(holder)
 }
 
@@ -89,6 +95,7 @@ async fn beside(stage: &Stage, own_names: bool, progress: &Progress) -> Result<(
         .await?;
     progress.say("both managers run, as in the documented migration");
     tokio::time::sleep(QUIET).await;
+
     Ok(())
 }
 
@@ -123,6 +130,7 @@ fn arguments(stage: &Stage, own_names: bool) -> Result<Vec<String>> {
             .replace("elasticloadbalancing", "Elastic Load Balancing")
             .replace("= ec2", "= EC2"),
     )?;
+
     let mut arguments = vec![
         "--cloud-provider=aws".to_owned(),
         format!("--cloud-config={}", cloud_config.display()),
@@ -136,10 +144,12 @@ fn arguments(stage: &Stage, own_names: bool) -> Result<Vec<String>> {
         "--configure-cloud-routes=false".to_owned(),
         "--secure-port=0".to_owned(),
     ];
+
     if own_names {
         let path = stage.run.join("leader-migration.yaml");
         std::fs::write(&path, OWN_NAMES)?;
         arguments.push(format!("--leader-migration-config={}", path.display()));
     }
+
     Ok(arguments)
 }

@@ -32,8 +32,10 @@ const QUIET: Duration = Duration::from_secs(8);
 /// When a step does not come about; what is missing is in the message.
 pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
     progress.step("The stage: two real control planes on this machine");
+
     let mut stage = Stage::build(run, 3, &[], progress).await?;
     old_world(&mut stage, progress).await?;
+
     let load = start_load(&stage).await?;
     let nodes_before = stage.node_identities().await?;
     stage.snapshot().await?;
@@ -43,11 +45,13 @@ pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
     take_over(&stage, progress).await?;
     tokio::time::sleep(QUIET).await;
     stage.snapshot().await?;
+
     let nodes_after = stage.node_identities().await?;
     ensure!(
         nodes_before == nodes_after,
         "labels, addresses or provider IDs of old Nodes changed:\n{nodes_before:#?}\n{nodes_after:#?}"
     );
+
     let writes = stage.node_writes_by("outrigger-manager").await?;
     ensure!(
         writes.is_empty(),
@@ -61,6 +65,7 @@ pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
     complete(&stage, progress).await?;
     stage.snapshot().await?;
     load.stop();
+
     let report = outrigger_timeline::analyse(&stage.record().await?, &rules(&stage, unchanged));
     Ok(Outcome {
         stage,
@@ -75,6 +80,7 @@ async fn old_world(stage: &mut Stage, progress: &Progress) -> Result<()> {
     for index in 0..2 {
         stage.join_in_tree(index).await?;
     }
+
     stage.deploy_old_manager(&[]).await?;
     stage
         .wait_rolled(
@@ -85,11 +91,13 @@ async fn old_world(stage: &mut Stage, progress: &Progress) -> Result<()> {
             |_| true,
         )
         .await?;
+
     stage
         .wait_holder(Lease::K, None, Duration::from_secs(60), progress)
         .await?;
     stage.create_load_balancer_service("web", 80).await?;
     stage.create_load_balancer_service("api", 443).await?;
+
     stage.wait_load_balancers(&["web", "api"], 2, progress).await
 }
 
@@ -105,6 +113,7 @@ pub async fn start_load(stage: &Stage) -> Result<Load> {
         service: "web".into(),
         node,
     };
+
     Ok(Load::start(&cluster, target, Duration::from_secs(2))?)
 }
 
@@ -129,6 +138,7 @@ async fn install(stage: &mut Stage, progress: &Progress) -> Result<()> {
         "somebody took the migration lease in phase InTree"
     );
     progress.say("it initializes Nodes under its own lease, and leaves the migration lease alone, although it is free");
+
     Ok(())
 }
 
@@ -136,11 +146,13 @@ async fn install(stage: &mut Stage, progress: &Progress) -> Result<()> {
 async fn prepare(stage: &Stage, progress: &Progress) -> Result<()> {
     progress.step("Prepare: the old manager is rolled with --enable-leader-migration");
     stage.set_phase("Prepare").await?;
+
     let stored = stage.apply_phase("Prepare").await?;
     progress.say(&format!(
         "the API server stored: ... {}",
         stored.iter().skip(8).cloned().collect::<Vec<_>>().join(" ")
     ));
+
     let guarded = |argv: &[String]| argv.iter().any(|flag| flag.starts_with("--enable-leader-migration"));
     stage
         .wait_rolled(
@@ -151,6 +163,7 @@ async fn prepare(stage: &Stage, progress: &Progress) -> Result<()> {
             guarded,
         )
         .await?;
+
     let holder = stage
         .wait_holder(Lease::M, None, Duration::from_secs(60), progress)
         .await?;
@@ -159,16 +172,19 @@ async fn prepare(stage: &Stage, progress: &Progress) -> Result<()> {
         .wait_condition("Prepared", Duration::from_secs(60), progress)
         .await?;
     tokio::time::sleep(QUIET).await;
+
     Ok(())
 }
 
 /// The old manager becomes external; ours takes the migration lease once it has run out.
 async fn take_over(stage: &Stage, progress: &Progress) -> Result<()> {
     progress.step("Migrate: the old manager is rolled with --cloud-provider=external, ours takes over");
+
     let before = stage.holder(Lease::M);
     stage.set_phase("Migrate").await?;
     stage.apply_phase("Migrate").await?;
     stage.wait_handed_over(before.as_deref(), ROLL, progress).await?;
+
     stage
         .wait_condition("ControlPlaneMigrated", Duration::from_secs(60), progress)
         .await
@@ -184,9 +200,11 @@ async fn new_work(stage: &mut Stage, progress: &Progress) -> Result<()> {
     progress.step("New work: a Node joins, a Service is created");
     stage.mark(NEW_WORK_BEGINS);
     stage.join_external(2).await?;
+
     let name = stage.world.instances[2].private_dns_name.clone();
     let provider_id = stage.world.instances[2].provider_id();
     let seen = &*stage;
+
     progress
         .wait(
             "the new Node joined with the taint, and is initialized",
@@ -195,6 +213,7 @@ async fn new_work(stage: &mut Stage, progress: &Progress) -> Result<()> {
                 let node = seen.node(&name).await?.unwrap_or_default();
                 let tainted = node["spec"]["taints"].to_string().contains("uninitialized");
                 let ready = !tainted && node["spec"]["providerID"] == provider_id.as_str();
+
                 Ok(if ready {
                     Ok(())
                 } else {
@@ -203,6 +222,7 @@ async fn new_work(stage: &mut Stage, progress: &Progress) -> Result<()> {
             },
         )
         .await?;
+
     let tainted = seen.node_was_tainted(&name).await?;
     ensure!(
         tainted,
@@ -210,12 +230,14 @@ async fn new_work(stage: &mut Stage, progress: &Progress) -> Result<()> {
     );
     progress.say("it joined with the taint from the webhook");
     stage.create_load_balancer_service("new", 8080).await?;
+
     stage.wait_load_balancers(&["web", "api", "new"], 3, progress).await
 }
 
 async fn complete(stage: &Stage, progress: &Progress) -> Result<()> {
     progress.step("Complete");
     stage.set_phase("Complete").await?;
+
     let api = stage.migrations();
     let status = progress
         .wait(
@@ -229,6 +251,7 @@ async fn complete(stage: &Stage, progress: &Progress) -> Result<()> {
             },
         )
         .await?;
+
     for row in &status.controllers {
         let (owner, lease) = (row.owner.map(|owner| owner.to_string()), row.lease.as_deref());
         progress.say(&format!(
@@ -238,12 +261,14 @@ async fn complete(stage: &Stage, progress: &Progress) -> Result<()> {
             lease.unwrap_or_default()
         ));
     }
+
     for condition in status.conditions {
         progress.say(&format!(
             "{:22} {:6} {}",
             condition.type_, condition.status, condition.message
         ));
     }
+
     Ok(())
 }
 

@@ -75,6 +75,7 @@ async fn run(services: Api<Service>, nodes: Api<Node>, target: LoadTarget, every
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     for count in 1_u64.. {
         ticks.tick().await;
+
         let patch = Patch::Merge(json!({"metadata": {"annotations": {ANNOTATION: count.to_string()}}}));
         let parameters = PatchParams::default();
         let service = services
@@ -82,6 +83,7 @@ async fn run(services: Api<Service>, nodes: Api<Node>, target: LoadTarget, every
             .await
             .map(drop);
         let node = nodes.patch_metadata(&target.node, &parameters, &patch).await.map(drop);
+
         match service.and(node) {
             Ok(()) => {
                 changes.fetch_add(1, Ordering::Relaxed);

@@ -18,14 +18,17 @@ pub(super) fn answered(body: &[u8], response: &Response) -> Value {
     let text = serde_json::to_vec(response).expect("an answer is JSON");
     let answer: Value = serde_json::from_slice(&text).expect("an answer is JSON that can be read");
     assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
+
     let answer = answer["response"].clone();
     assert_eq!(answer["uid"], json!(uid(body)), "the answer has another UID");
     assert_eq!(answer["allowed"], json!(true));
+
     let warnings = answer["warnings"].as_array().map_or(&[][..], Vec::as_slice);
     for warning in warnings {
         let length = warning.as_str().expect("a warning is a text").chars().count();
         assert!(length <= 256, "a warning has {length} characters");
     }
+
     answer
 }
 
@@ -51,6 +54,7 @@ pub(super) fn decided(situation: &Situation, request: &Request, object: &Value) 
         decision.outcome,
         decision.patch
     );
+
     if matches!(decision.outcome, Outcome::Refused | Outcome::Audited) {
         assert!(
             !decision.warnings.is_empty(),
@@ -58,10 +62,12 @@ pub(super) fn decided(situation: &Situation, request: &Request, object: &Value) 
             decision.outcome
         );
     }
+
     assert!(
         decision.patch.is_empty() || !decision.reasons.is_empty(),
         "a change without a reason"
     );
+
     let patched = patched(object, &decision);
     let again = situation.decide(request, &patched, old);
     assert!(
@@ -70,6 +76,7 @@ pub(super) fn decided(situation: &Situation, request: &Request, object: &Value) 
         json!(decision.patch),
         json!(again.patch)
     );
+
     decision
 }
 
@@ -85,15 +92,18 @@ pub(super) fn patched(object: &Value, decision: &Decision) -> Value {
 pub(super) fn unknown_fields_live_on(situation: &Situation, request: &Request, object: &Value) {
     const PLACES: [&str; 5] = ["", "/metadata", "/spec", "/spec/template", "/spec/template/spec"];
     const NAME: &str = "fuzzUnknown";
+
     let mark = json!({"keep": [1, null, {"x": ""}]});
     let mut marked = object.clone();
     let mut places = Vec::new();
+
     for place in PLACES {
         if let Some(fields) = marked.pointer_mut(place).and_then(Value::as_object_mut) {
             fields.insert(NAME.to_owned(), mark.clone());
             places.push(format!("{place}/{NAME}"));
         }
     }
+
     let decision = situation.decide(request, &marked, request.old_object.as_ref());
     let after = patched(&marked, &decision);
     for place in places {
@@ -133,6 +143,7 @@ pub(super) fn there_and_back(situation: &Situation, request: &Request, object: &
     if has_undo(object) || !is_undone(request) || has_twins(object) {
         return;
     }
+
     let created = Request {
         operation: review::Operation::Create,
         old_object: None,
@@ -147,7 +158,9 @@ pub(super) fn there_and_back(situation: &Situation, request: &Request, object: &
         Phase::Prepare,
         Phase::InTree,
     ];
+
     let mut here = object.clone();
+
     for phase in way {
         let decision = decided(&situation.at(phase), &created, &here);
         if is_kept_from_an_original_that_does_not_start(&decision) {
@@ -158,8 +171,10 @@ pub(super) fn there_and_back(situation: &Situation, request: &Request, object: &
             );
             return;
         }
+
         here = patched(&here, &decision);
     }
+
     // A tag that an instance has is not taken back either.
     let same = settled(&here) == settled(object) || without_tags(settled(&here)) == without_tags(settled(object));
     assert!(
@@ -182,20 +197,24 @@ fn settled(object: &Value) -> Value {
     if object.pointer("/spec/template/spec/containers").is_some() || object.pointer("/spec/containers").is_some() {
         without_nulls(&mut object);
     }
+
     for place in ["", "/spec/template"] {
         let Some(fields) = object.pointer_mut(place).and_then(Value::as_object_mut) else {
             continue;
         };
+
         let nothing = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value == &json!({}));
         if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut)
             && nothing(metadata.get("annotations"))
         {
             metadata.remove("annotations");
         }
+
         if nothing(fields.get("metadata")) {
             fields.remove("metadata");
         }
     }
+
     object
 }
 
@@ -231,6 +250,7 @@ fn without_tags(value: Value) -> Option<Value> {
             if fields.values().any(|value| value.as_str().is_some_and(is_tag)) {
                 return None;
             }
+
             let kept: Map<String, Value> = fields
                 .into_iter()
                 .filter(|(key, _)| !is_tag(key))
@@ -260,6 +280,7 @@ fn uid(body: &[u8]) -> String {
     struct Inner {
         uid: String,
     }
+
     serde_json::from_slice::<Outer>(body)
         .expect("what is answered has a UID")
         .request

@@ -47,10 +47,12 @@ fn reviewed(situation: &Situation, body: &[u8], review: Review) {
         checks::answered(body, &reply.allow(Verdict::default()));
         return;
     };
+
     if object.is_object() && matches!(request.operation, Operation::Create | Operation::Update) {
         let decision = checks::decided(situation, &request, object);
         checks::unknown_fields_live_on(situation, &request, object);
         checks::there_and_back(situation, &request, object);
+
         let verdict = Verdict {
             patch: decision.patch.clone(),
             warnings: decision.warnings,

@@ -121,6 +121,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .iter()
         .filter_map(|seed| with_undo(seed, &mut undo_kinds))
         .collect();
+
     [seeds, with_undo].concat()
 }
 
@@ -130,6 +131,7 @@ fn with_undo(seed: &[u8], kinds: &mut HashSet<String>) -> Option<Vec<u8>> {
     let Ok(Incoming::Review(review)) = review::parse(body, &MemoryBudget::unshared(MEMORY)) else {
         return None;
     };
+
     let request = &review.request;
     let decision = Situation::read(situation).decide(request, request.object.as_ref()?, request.old_object.as_ref());
     let mut body: Value = serde_json::from_slice(body).ok()?;
@@ -181,9 +183,11 @@ fn real_input(object: &Value, kind: &Kind) -> Vec<u8> {
     if kind.namespaced && object["metadata"].is_object() {
         object["metadata"]["namespace"] = json!(NAMESPACE);
     }
+
     if object["metadata"].is_object() {
         object["metadata"]["labels"]["fuzz"] = json!("yes");
     }
+
     let target = |profile: &Profile| json!({"profile": profile, "objectSelector": {"matchLabels": {"fuzz": "yes"}}});
     let targets: Vec<Value> = kind.profiles.iter().map(target).collect();
     input(&json!({
@@ -203,6 +207,7 @@ fn input(case: &Value) -> Vec<u8> {
         old_object = fields.remove("oldObject").unwrap_or_default();
         operation = fields.remove("operation").unwrap_or_default();
     }
+
     let (group, version, kind) = type_of(&object);
     let plural = kinds_of(&object).next().map_or("unknown", |row| row.plural);
     let body = json!({
@@ -219,10 +224,13 @@ fn input(case: &Value) -> Vec<u8> {
             "oldObject": old_object,
         }
     });
+
     let mut body = body;
+
     if let Some(request) = body["request"].as_object_mut() {
         // An API server omits empty fields.
         request.retain(|_, value| !value.is_null());
     }
+
     format!("{situation}\n{body}").into_bytes()
 }

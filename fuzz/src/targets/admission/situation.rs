@@ -31,6 +31,7 @@ impl Situation {
             ))
         };
         let migrations = line.get("migrations").and_then(Value::as_object);
+
         Self {
             migrations: migrations.into_iter().flatten().filter_map(migration).collect(),
             namespace_labels: line

@@ -33,23 +33,28 @@ pub fn run(data: &[u8]) {
     let Ok(input) = serde_json::from_slice::<Value>(data) else {
         return;
     };
+
     let shape = input["shape"].as_str().unwrap_or_default();
     let line = match read(shape, &input["line"]) {
         None => return,
         Some(Err(unreadable)) => return drop(unreadable.to_string()),
         Some(Ok(line)) => line,
     };
+
     for flag in FLAGS {
         check_against_model(shape, &line, flag);
     }
+
     check_foreign_edits(&line, &input["edits"]);
     if model::begins_late(&line) {
         return;
     }
+
     let mut changed = line.clone();
     for step in input["steps"].as_array().into_iter().flatten().take(8) {
         apply(&mut changed, step);
     }
+
     check_undo(&line, changed);
 }
 
@@ -106,6 +111,7 @@ fn apply(line: &mut CommandLine, step: &Value) {
         assert_eq!(lists(line), before.0, "an unreadable list was changed: {unreadable}");
         return;
     }
+
     let flag = FLAGS[index];
     assert_eq!(
         line.value(flag).ok(),
@@ -114,6 +120,7 @@ fn apply(line: &mut CommandLine, step: &Value) {
         flag.name,
         lists(line)
     );
+
     let after = all_values(line);
     // A flag without its value has none to keep.
     for other in (0..FLAGS.len()).filter(|other| *other != index && before.1[*other].is_ok()) {
@@ -125,6 +132,7 @@ fn apply(line: &mut CommandLine, step: &Value) {
             lists(line)
         );
     }
+
     let written = line.edits().len();
     let again = match wanted {
         Some(value) => line.set(flag, &value),
@@ -143,6 +151,7 @@ fn check_undo(original: &CommandLine, mut changed: CommandLine) {
         assert_eq!(lists(&changed), lists(original), "a change without an edit");
         return;
     }
+
     assert!(
         changed.undo(&edits),
         "nothing else changed the list, but it cannot be undone: {text} in {:?}",
@@ -155,6 +164,7 @@ fn check_foreign_edits(line: &CommandLine, edits: &Value) {
     let Ok(edits) = serde_json::from_value::<Vec<Edit>>(edits.clone()) else {
         return;
     };
+
     let mut undone = line.clone();
     if undone.undo(&edits) {
         all_values(&undone).clear();
@@ -275,6 +285,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ("bare", json!(null)),
         ("pairs", json!(pairs)),
     ];
+
     let inputs = lines.map(|(shape, line)| json!({"shape": shape, "line": line, "steps": steps, "edits": edits}));
+
     inputs.iter().map(|input| input.to_string().into_bytes()).collect()
 }

@@ -33,10 +33,12 @@ fn with_dashes(words: &[&str], flag: Flag) -> Option<Vec<String>> {
     let end = words.iter().position(|word| *word == "--").unwrap_or(words.len());
     let mut found = Vec::new();
     let mut skip = false;
+
     for (index, word) in words[..end].iter().enumerate() {
         if std::mem::take(&mut skip) {
             continue;
         }
+
         let dashes = word.len() - word.trim_start_matches('-').len();
         let (name, value) = match word.find('=') {
             Some(at) => (&word[..at], Some(&word[at + 1..])),
@@ -45,6 +47,7 @@ fn with_dashes(words: &[&str], flag: Flag) -> Option<Vec<String>> {
         if !(1..=2).contains(&dashes) || name.trim_start_matches('-').replace('_', "-") != flag.name {
             continue;
         }
+
         match (value, flag.kind) {
             (Some(value), _) => found.push(value.to_owned()),
             (None, Kind::Boolean) => found.push("true".to_owned()),
@@ -55,6 +58,7 @@ fn with_dashes(words: &[&str], flag: Flag) -> Option<Vec<String>> {
             }
         }
     }
+
     Some(found)
 }
 
@@ -72,6 +76,7 @@ fn without_program(shape: &str, words: &[&str], flag: Flag) -> Option<Vec<String
         if dashes > 2 || name.is_empty() {
             continue;
         }
+
         let plain = if shape == "bare" {
             name.trim_end_matches(['-', '+'])
         } else {
@@ -83,12 +88,14 @@ fn without_program(shape: &str, words: &[&str], flag: Flag) -> Option<Vec<String
         if shape == "bare" && name.ends_with('-') {
             return None;
         }
+
         match (value, flag.kind) {
             (Some(value), _) => found.push(value.to_owned()),
             (None, Kind::Boolean) => found.push("true".to_owned()),
             (None, Kind::Text) => return None,
         }
     }
+
     Some(found)
 }
 

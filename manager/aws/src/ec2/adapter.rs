@@ -54,6 +54,7 @@ impl Ec2 for SdkEc2 {
 
     async fn subnets_page(&self, filters: &[Filter], token: Option<String>) -> Result<Page<Subnet>, Error> {
         need_filters("DescribeSubnets", filters)?;
+
         let answer = self
             .client
             .describe_subnets()
@@ -62,11 +63,13 @@ impl Ec2 for SdkEc2 {
             .send()
             .await
             .map_err(|error| failed("DescribeSubnets", error))?;
+
         let items = answer
             .subnets
             .unwrap_or_default()
             .into_iter()
             .filter_map(convert::subnet);
+
         Ok(Page::new(items.collect(), answer.next_token))
     }
 
@@ -76,6 +79,7 @@ impl Ec2 for SdkEc2 {
         token: Option<String>,
     ) -> Result<Page<SecurityGroup>, Error> {
         need_filters("DescribeSecurityGroups", filters)?;
+
         let answer = self
             .client
             .describe_security_groups()
@@ -84,11 +88,13 @@ impl Ec2 for SdkEc2 {
             .send()
             .await
             .map_err(|error| failed("DescribeSecurityGroups", error))?;
+
         let items = answer
             .security_groups
             .unwrap_or_default()
             .into_iter()
             .filter_map(convert::security_group);
+
         Ok(Page::new(items.collect(), answer.next_token))
     }
 
@@ -107,6 +113,7 @@ impl Ec2 for SdkEc2 {
             .send()
             .await
             .map_err(|error| failed("CreateSecurityGroup", error))?;
+
         answer
             .group_id
             .filter(|id| !id.is_empty())
@@ -120,6 +127,7 @@ impl Ec2 for SdkEc2 {
             .authorize_security_group_ingress()
             .group_id(group_id)
             .set_ip_permissions(Some(rules));
+
         call.send()
             .await
             .map(drop)
@@ -133,6 +141,7 @@ impl Ec2 for SdkEc2 {
             .revoke_security_group_ingress()
             .group_id(group_id)
             .set_ip_permissions(Some(rules));
+
         call.send()
             .await
             .map(drop)
@@ -166,6 +175,7 @@ impl Ec2 for SdkEc2 {
 
     async fn route_tables_page(&self, filters: &[Filter], token: Option<String>) -> Result<Page<RouteTable>, Error> {
         need_filters("DescribeRouteTables", filters)?;
+
         let answer = self
             .client
             .describe_route_tables()
@@ -174,11 +184,13 @@ impl Ec2 for SdkEc2 {
             .send()
             .await
             .map_err(|error| failed("DescribeRouteTables", error))?;
+
         let items = answer
             .route_tables
             .unwrap_or_default()
             .into_iter()
             .map(convert::route_table);
+
         Ok(Page::new(items.collect(), answer.next_token))
     }
 

@@ -173,6 +173,7 @@ fn permission(from: sdk::IpPermission) -> IpPermission {
     let ipv6 = from.ipv6_ranges.unwrap_or_default().into_iter();
     let groups = from.user_id_group_pairs.unwrap_or_default().into_iter();
     let lists = from.prefix_list_ids.unwrap_or_default().into_iter();
+
     IpPermission {
         protocol: from.ip_protocol.unwrap_or_default(),
         from_port: from.from_port,
@@ -222,6 +223,7 @@ fn sdk_permission(rule: &IpPermission) -> sdk::IpPermission {
         .prefix_lists
         .iter()
         .map(|id| sdk::PrefixListId::builder().prefix_list_id(id).build());
+
     sdk::IpPermission::builder()
         .ip_protocol(&rule.protocol)
         .set_from_port(rule.from_port)

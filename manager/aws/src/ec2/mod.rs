@@ -257,6 +257,7 @@ pub trait Ec2: Send + Sync {
                 next: page.next,
             })
         };
+
         page::all("DescribeInstances", read).await
     }
 

@@ -38,6 +38,7 @@ impl SdkEc2 {
             .send()
             .await
             .map_err(|error| failed("DescribeInstances", error))?;
+
         let instances = convert::instances(answer.reservations).collect();
         Ok(Page::new(instances, answer.next_token))
     }
@@ -53,6 +54,7 @@ impl SdkEc2 {
             .send()
             .await
             .map_err(|error| failed("DescribeInstances", error))?;
+
         Ok(convert::instances(answer.reservations).collect())
     }
 

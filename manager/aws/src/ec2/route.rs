@@ -45,6 +45,7 @@ pub(super) fn route(from: &sdk::Route) -> Route {
         from.egress_only_internet_gateway_id(),
         from.odb_network_arn(),
     ];
+
     let target = if let Some(id) = text(from.instance_id()) {
         RouteTarget::Instance(InstanceId::new(id))
     } else if let Some(other) = others.into_iter().find_map(text) {
@@ -54,6 +55,7 @@ pub(super) fn route(from: &sdk::Route) -> Route {
     } else {
         RouteTarget::Unknown
     };
+
     Route {
         destination: text(from.destination_cidr_block()),
         target,

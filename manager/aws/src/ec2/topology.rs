@@ -23,6 +23,7 @@ pub(super) async fn describe(
         .await
         .map_err(|error| failed(ACTION, error))?;
     let items = answer.instances.unwrap_or_default().into_iter().filter_map(convert);
+
     Ok(Page::new(items.collect(), answer.next_token))
 }
 

@@ -50,12 +50,14 @@ fn named(operation: &'static str, names: &[String], found: LoadBalancerDescripti
 impl Elb for SdkElb {
     async fn describe_once(&self, names: &[String]) -> Result<Vec<LoadBalancer>, Error> {
         const OPERATION: &str = "DescribeLoadBalancers";
+
         let call = self
             .client
             .describe_load_balancers()
             .set_load_balancer_names(Some(names.to_vec()));
         let answer = call.send().await.map_err(|error| failed(OPERATION, error))?;
         let found = answer.load_balancer_descriptions.unwrap_or_default().into_iter();
+
         found.map(|found| named(OPERATION, names, found)).collect()
     }
 
@@ -70,6 +72,7 @@ impl Elb for SdkElb {
 
     async fn create(&self, wanted: &NewLoadBalancer) -> Result<String, Error> {
         const OPERATION: &str = "CreateLoadBalancer";
+
         let answer = self
             .client
             .create_load_balancer()
@@ -84,6 +87,7 @@ impl Elb for SdkElb {
             .send()
             .await
             .map_err(|error| failed(OPERATION, error))?;
+
         Ok(answer.dns_name.unwrap_or_default())
     }
 
@@ -108,23 +112,27 @@ impl Elb for SdkElb {
 
     async fn modify_attributes(&self, name: &str, attributes: &Attributes) -> Result<(), Error> {
         const OPERATION: &str = "ModifyLoadBalancerAttributes";
+
         let attributes = convert::sdk_attributes(attributes).map_err(unbuilt(OPERATION))?;
         let call = self
             .client
             .modify_load_balancer_attributes()
             .load_balancer_name(name)
             .load_balancer_attributes(attributes);
+
         call.send().await.map(drop).map_err(|error| failed(OPERATION, error))
     }
 
     async fn configure_health_check(&self, name: &str, check: &HealthCheck) -> Result<(), Error> {
         const OPERATION: &str = "ConfigureHealthCheck";
+
         let check = convert::sdk_health_check(check).map_err(unbuilt(OPERATION))?;
         let call = self
             .client
             .configure_health_check()
             .load_balancer_name(name)
             .health_check(check);
+
         call.send().await.map(drop).map_err(|error| failed(OPERATION, error))
     }
 
@@ -154,12 +162,14 @@ impl Elb for SdkElb {
 
     async fn create_listeners(&self, name: &str, listeners: &[Listener]) -> Result<(), Error> {
         const OPERATION: &str = "CreateLoadBalancerListeners";
+
         let listeners = convert::sdk_listeners(listeners).map_err(unbuilt(OPERATION))?;
         let call = self
             .client
             .create_load_balancer_listeners()
             .load_balancer_name(name)
             .set_listeners(Some(listeners));
+
         call.send().await.map(drop).map_err(|error| failed(OPERATION, error))
     }
 
@@ -220,12 +230,14 @@ impl Elb for SdkElb {
 
     async fn tags_once(&self, names: &[String]) -> Result<Vec<(String, Tags)>, Error> {
         const OPERATION: &str = "DescribeTags";
+
         let call = self
             .client
             .describe_tags()
             .set_load_balancer_names(Some(names.to_vec()));
         let answer = call.send().await.map_err(|error| failed(OPERATION, error))?;
         let described = answer.tag_descriptions.unwrap_or_default().into_iter();
+
         described
             .map(|of_one| {
                 let name = of_one.load_balancer_name.or_else(|| only(names));
@@ -249,6 +261,7 @@ impl Elb for SdkElb {
             .policy_name(&policy.name)
             .policy_type_name(&policy.type_name)
             .set_policy_attributes(Some(attributes.collect()));
+
         call.send()
             .await
             .map(drop)

@@ -153,6 +153,7 @@ pub(super) fn sdk_attributes(attributes: &Attributes) -> Result<sdk::LoadBalance
             .set_s3_bucket_prefix(log.prefix.clone())
             .build()
     });
+
     let draining = attributes.connection_draining.map(|enabled| {
         sdk::ConnectionDraining::builder()
             .enabled(enabled)
@@ -163,6 +164,7 @@ pub(super) fn sdk_attributes(attributes: &Attributes) -> Result<sdk::LoadBalance
         .idle_timeout
         .map(|idle| sdk::ConnectionSettings::builder().idle_timeout(idle).build())
         .transpose()?;
+
     Ok(sdk::LoadBalancerAttributes::builder()
         .set_cross_zone_load_balancing(cross_zone)
         .set_access_log(access_log)

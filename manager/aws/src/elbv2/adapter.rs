@@ -60,6 +60,7 @@ impl Elbv2 for SdkElbv2 {
 
     async fn create_load_balancer(&self, new: &NewNetworkLoadBalancer) -> Result<NetworkLoadBalancer, Error> {
         const OPERATION: &str = "CreateLoadBalancer";
+
         let groups = Some(new.security_groups.clone()).filter(|groups| !groups.is_empty());
         let answer = self
             .client
@@ -73,6 +74,7 @@ impl Elbv2 for SdkElbv2 {
             .send()
             .await
             .map_err(|error| failed(OPERATION, error))?;
+
         convert::network(OPERATION, made(OPERATION, answer.load_balancers)?)
     }
 
@@ -147,6 +149,7 @@ impl Elbv2 for SdkElbv2 {
         tags: &Tags,
     ) -> Result<String, Error> {
         const OPERATION: &str = "CreateListener";
+
         let answer = self
             .client
             .create_listener()
@@ -160,6 +163,7 @@ impl Elbv2 for SdkElbv2 {
             .send()
             .await
             .map_err(|error| failed(OPERATION, error))?;
+
         Ok(convert::listener(OPERATION, made(OPERATION, answer.listeners)?)?.arn)
     }
 
@@ -173,6 +177,7 @@ impl Elbv2 for SdkElbv2 {
             .set_default_actions(convert::sdk_forward(listener))
             .set_ssl_policy(listener.ssl_policy.clone())
             .set_certificates(convert::sdk_certificates(listener));
+
         let modified = call.send().await.map(drop);
         modified.map_err(|error| failed("ModifyListener", error))
     }

@@ -16,6 +16,7 @@ impl SdkElbv2 {
         token: Option<String>,
     ) -> Result<Page<TargetGroup>, Error> {
         const OPERATION: &str = "DescribeTargetGroups";
+
         let call = self.client.describe_target_groups().set_marker(token);
         let call = match query {
             TargetGroupQuery::All => call,
@@ -25,11 +26,13 @@ impl SdkElbv2 {
         let answer = call.send().await.map_err(|error| failed(OPERATION, error))?;
         let found = answer.target_groups.unwrap_or_default().into_iter();
         let found: Result<_, _> = found.map(|found| convert::target_group(OPERATION, found)).collect();
+
         Ok(Page::new(found?, answer.next_marker))
     }
 
     pub(super) async fn send_create_target_group(&self, new: &NewTargetGroup) -> Result<String, Error> {
         const OPERATION: &str = "CreateTargetGroup";
+
         let check = &new.health_check;
         let answer = self
             .client
@@ -50,6 +53,7 @@ impl SdkElbv2 {
             .send()
             .await
             .map_err(|error| failed(OPERATION, error))?;
+
         Ok(convert::target_group(OPERATION, made(OPERATION, answer.target_groups)?)?.arn)
     }
 
@@ -62,6 +66,7 @@ impl SdkElbv2 {
             .set_health_check_path(change.path.clone())
             .set_healthy_threshold_count(change.healthy_threshold)
             .set_unhealthy_threshold_count(change.unhealthy_threshold);
+
         let modified = call.send().await.map(drop);
         modified.map_err(|error| failed("ModifyTargetGroup", error))
     }

@@ -37,6 +37,7 @@ fn api(action: &str) -> Option<&'static str> {
     if action.contains("LoadBalancer") || ["ConfigureHealthCheck", "AddTags", "DescribeTags"].contains(&action) {
         return Some("elb");
     }
+
     let network = ["Listener", "Target", "SetSecurityGroups"];
     network.iter().any(|part| action.contains(part)).then_some("elbv2")
 }
@@ -83,11 +84,13 @@ impl Buckets {
                 return Err(Error::answered(action, code, "Rate exceeded"));
             }
         }
+
         for (name, ..) in &buckets {
             if let Some((left, _)) = self.left.get_mut(name) {
                 *left -= 1.0;
             }
         }
+
         Ok(())
     }
 }

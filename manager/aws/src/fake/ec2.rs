@@ -30,6 +30,7 @@ fn check(action: &'static str, filters: &[Filter]) -> Result<(), Error> {
             "a filter needs 1 to 200 values",
         ));
     }
+
     Ok(())
 }
 
@@ -81,6 +82,7 @@ fn select<T: Clone>(
         }
         selected.push(item);
     }
+
     Ok(selected)
 }
 
@@ -105,6 +107,7 @@ fn change_tags(
         let message = format!("The ID '{id}' is not valid");
         return Err(Error::answered(action, "InvalidID", message));
     }
+
     let missing: Vec<&str> = resources
         .iter()
         .filter(|id| id.starts_with("i-") && !world.instances.contains_key(&InstanceId::new(id.as_str())))
@@ -117,15 +120,18 @@ fn change_tags(
         };
         return Err(Error::answered(action, "InvalidInstanceID.NotFound", message));
     }
+
     for resource in resources.iter().filter(|id| !id.starts_with("i-")) {
         group_mut(world, action, resource)?;
     }
+
     for resource in resources {
         match world.instances.get_mut(&InstanceId::new(resource.as_str())) {
             Some(instance) => change(&mut instance.tags),
             None => change(&mut group_mut(world, action, resource)?.tags),
         }
     }
+
     Ok(())
 }
 
@@ -170,11 +176,13 @@ fn acceptable(world: &World, rules: &[IpPermission]) -> Result<(), Error> {
         if let Some(range) = rule.ranges.iter().find(|range| !is_ipv4_network(&range.cidr)) {
             return refuse("InvalidParameterValue", &range.cidr);
         }
+
         let sources = rule.groups.iter().filter_map(|pair| pair.group_id.as_ref());
         if let Some(missing) = sources.clone().find(|id| !world.security_groups.contains_key(*id)) {
             return refuse("InvalidGroup.NotFound", missing);
         }
     }
+
     Ok(())
 }
 
@@ -194,6 +202,7 @@ fn describe_rules(rules: &[IpPermission]) -> String {
             .unwrap_or_default();
         texts.push(format!("{}/{port}<-{source}", rule.protocol));
     }
+
     texts.join(" ")
 }
 
@@ -251,7 +260,9 @@ impl Ec2 for FakeAws {
                     "the name is taken",
                 ));
             }
+
             world.groups_made += 1;
+
             let id = format!("sg-new{}", world.groups_made);
             let made = SecurityGroup {
                 id: id.clone(),
@@ -261,7 +272,9 @@ impl Ec2 for FakeAws {
                 ingress: Vec::new(),
                 tags: group.tags.clone(),
             };
+
             world.security_groups.insert(id.clone(), made);
+
             Ok(id)
         })
     }
@@ -270,6 +283,7 @@ impl Ec2 for FakeAws {
         const ACTION: &str = "AuthorizeSecurityGroupIngress";
         self.write(ACTION, format!("{group_id} {}", describe_rules(rules)), |world| {
             acceptable(world, rules)?;
+
             let group = group_mut(world, ACTION, group_id)?;
             let (old, new) = (split(&group.ingress), split(rules));
             if (1..new.len()).any(|at| new[..at].iter().any(|other| same(&new[at], other))) {
@@ -283,7 +297,9 @@ impl Ec2 for FakeAws {
                     "the rule exists",
                 ));
             }
+
             group.ingress = old.into_iter().chain(new).collect();
+
             Ok(())
         })
     }
@@ -296,8 +312,10 @@ impl Ec2 for FakeAws {
             if gone.iter().any(|rule| !old.iter().any(|other| same(rule, other))) {
                 return Err(Error::answered(ACTION, "InvalidPermission.NotFound", "no such rule"));
             }
+
             old.retain(|other| !gone.iter().any(|rule| same(rule, other)));
             group.ingress = old;
+
             Ok(())
         })
     }
@@ -334,11 +352,13 @@ impl Ec2 for FakeAws {
         token: Option<String>,
     ) -> Result<Page<(InstanceId, Vec<String>)>, Error> {
         const ACTION: &str = "DescribeInstanceTopology";
+
         let names: Vec<&str> = ids.iter().map(InstanceId::as_str).collect();
         let found = self.read(ACTION, names.join(","), |world| {
             if ids.len() > MAX_TOPOLOGY_IDS {
                 return Err(Error::answered(ACTION, "InvalidParameterValue", "at most 100 IDs"));
             }
+
             let unknown: Vec<&str> = names
                 .iter()
                 .copied()
@@ -348,11 +368,13 @@ impl Ec2 for FakeAws {
                 let message = format!("The instance IDs '{}' do not exist", unknown.join(", "));
                 return Err(Error::answered(ACTION, "InvalidInstanceID.NotFound", message));
             }
+
             let known = ids
                 .iter()
                 .filter_map(|id| Some((id.clone(), world.topology.get(id)?.clone())));
             Ok(known.collect())
         })?;
+
         Ok(self.page(found, token.as_deref()))
     }
 

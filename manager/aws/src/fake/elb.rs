@@ -54,6 +54,7 @@ fn one_per_zone(world: &World, action: &'static str, subnets: &BTreeSet<String>)
             return Err(refused(action, "two subnets in one zone"));
         }
     }
+
     Ok(())
 }
 
@@ -116,11 +117,13 @@ impl Elb for FakeAws {
         self.write(ACTION, wanted.name.clone(), |world| {
             one_per_zone(world, ACTION, &wanted.subnets.iter().cloned().collect())?;
             elb_validation::listeners(ACTION, &wanted.listeners)?;
+
             let new = make(world, wanted);
             // Without any it gets the VPC's default group.
             if !wanted.security_groups.is_empty() {
                 elb_validation::groups(world, ACTION, &wanted.security_groups, new.vpc_id.as_ref())?;
             }
+
             if let Some(old) = world.load_balancers.get(&wanted.name) {
                 let same = old.described.listeners == new.listeners && old.described.subnets == new.subnets;
                 let taken = || Error::answered(ACTION, "DuplicateLoadBalancerName", wanted.name.clone());
@@ -130,13 +133,16 @@ impl Elb for FakeAws {
                     Err(taken())
                 };
             }
+
             let dns_name = new.dns_name.clone();
             let made = FakeLoadBalancer {
                 described: new,
                 attributes: new_attributes(),
                 tags: wanted.tags.clone(),
             };
+
             world.load_balancers.insert(wanted.name.clone(), made);
+
             Ok(dns_name)
         })
     }
@@ -169,6 +175,7 @@ impl Elb for FakeAws {
             now.connection_draining = wanted.connection_draining.or(now.connection_draining);
             now.connection_draining_timeout = wanted.connection_draining_timeout.or(now.connection_draining_timeout);
             now.idle_timeout = wanted.idle_timeout.or(now.idle_timeout);
+
             Ok(())
         })
     }
@@ -221,14 +228,17 @@ impl Elb for FakeAws {
                     "the port has another listener",
                 ));
             }
+
             now.retain(|old| !listeners.contains(old));
             now.extend(listeners.iter().cloned());
+
             Ok(())
         })
     }
 
     async fn delete_listeners(&self, name: &str, ports: &[i32]) -> Result<(), Error> {
         const ACTION: &str = "DeleteLoadBalancerListeners";
+
         let texts: Vec<String> = ports.iter().map(i32::to_string).collect();
         self.write(ACTION, format!("{name} {}", texts.join(",")), |world| {
             let now = &mut found(world, ACTION, name)?.described;
@@ -309,11 +319,13 @@ impl Elb for FakeAws {
                 if policies.iter().any(|policy| !now.policies.contains(policy)) {
                     return Err(Error::answered(ACTION, "PolicyNotFound", "no such policy"));
                 }
+
                 now.backend_policies.remove(&instance_port);
                 if !policies.is_empty() {
                     now.backend_policies
                         .insert(instance_port, policies.iter().cloned().collect());
                 }
+
                 Ok(())
             },
         )
@@ -333,7 +345,9 @@ impl Elb for FakeAws {
                     format!("no listener on {port}"),
                 ));
             }
+
             now.listener_policies.insert(port, policies.iter().cloned().collect());
+
             Ok(())
         })
     }

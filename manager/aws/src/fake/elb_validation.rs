@@ -23,6 +23,7 @@ pub(super) fn listeners(action: &'static str, listeners: &[Listener]) -> Validat
     if listeners.is_empty() {
         return invalid(action, "no listener".to_owned());
     }
+
     let mut ports = BTreeSet::new();
     for listener in listeners {
         let port = listener.port;
@@ -35,6 +36,7 @@ pub(super) fn listeners(action: &'static str, listeners: &[Listener]) -> Validat
         if !ports.insert(port) {
             return invalid(action, format!("listener {port} stands there twice"));
         }
+
         let layer = |protocol: &str| match protocol {
             "http" | "https" => Some(7),
             "tcp" | "ssl" => Some(4),
@@ -44,6 +46,7 @@ pub(super) fn listeners(action: &'static str, listeners: &[Listener]) -> Validat
         if front.is_none() || front != layer(&listener.instance_protocol) {
             return unfit(action, format!("listener {port}: the protocols are not of one layer"));
         }
+
         let encrypted = matches!(listener.protocol.as_str(), "https" | "ssl");
         if encrypted != listener.certificate.is_some() {
             return unfit(
@@ -52,6 +55,7 @@ pub(super) fn listeners(action: &'static str, listeners: &[Listener]) -> Validat
             );
         }
     }
+
     Ok(())
 }
 
@@ -70,6 +74,7 @@ pub(super) fn health_check(action: &'static str, check: &HealthCheck) -> Validat
     if check.timeout >= check.interval {
         return invalid(action, "the time-out must be smaller than the interval".to_owned());
     }
+
     let (protocol, place) = check.target.split_once(':').unwrap_or_default();
     let (port, path) = place.find('/').map_or((place, ""), |at| place.split_at(at));
     let formed = match protocol {
@@ -78,6 +83,7 @@ pub(super) fn health_check(action: &'static str, check: &HealthCheck) -> Validat
         _ => false,
     };
     let numbered = port.parse::<u16>().is_ok_and(|port| port > 0);
+
     if formed && numbered {
         Ok(())
     } else {
@@ -93,6 +99,7 @@ pub(super) fn attributes(action: &'static str, attributes: &Attributes) -> Valid
     {
         return invalid(action, "the idle time-out is 1 to 4000 s".to_owned());
     }
+
     let draining = attributes.connection_draining_timeout;
     if draining.is_some_and(|seconds| !(1..=3600).contains(&seconds)) {
         return invalid(action, "the draining time-out is 1 to 3600 s".to_owned());
@@ -106,6 +113,7 @@ pub(super) fn attributes(action: &'static str, attributes: &Attributes) -> Valid
     if log.enabled && log.bucket.is_none() {
         return unfit(action, "logs need a bucket".to_owned());
     }
+
     Ok(())
 }
 
@@ -114,6 +122,7 @@ pub(super) fn groups(world: &World, action: &'static str, groups: &[String], vpc
     if groups.is_empty() {
         return invalid(action, "no security group".to_owned());
     }
+
     for id in groups {
         let Some(group) = world.security_groups.get(id) else {
             return Err(Error::answered(action, "InvalidSecurityGroup", id.clone()));
@@ -122,12 +131,14 @@ pub(super) fn groups(world: &World, action: &'static str, groups: &[String], vpc
             return unfit(action, format!("security group {id} is of another VPC"));
         }
     }
+
     Ok(())
 }
 
 /// Instances to be registered: EC2 must know them, and they must not be on their way out.
 pub(super) fn instances(world: &World, action: &'static str, instances: &[InstanceId]) -> Validation {
     use crate::ec2::InstanceState::{ShuttingDown, Terminated};
+
     for id in instances {
         let living = world
             .instances
@@ -137,5 +148,6 @@ pub(super) fn instances(world: &World, action: &'static str, instances: &[Instan
             return Err(Error::answered(action, "InvalidInstance", id.to_string()));
         }
     }
+
     Ok(())
 }

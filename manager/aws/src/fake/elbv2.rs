@@ -38,6 +38,7 @@ fn check(world: &World, action: &'static str, new: &NewNetworkLoadBalancer) -> R
     if new.subnets.is_empty() {
         return Err(super::network::invalid(action, "At least one subnet must be specified"));
     }
+
     let mut zones = BTreeSet::new();
     for mapping in &new.subnets {
         let subnet = &mapping.subnet_id;
@@ -52,6 +53,7 @@ fn check(world: &World, action: &'static str, new: &NewNetworkLoadBalancer) -> R
             return Err(refused(action, "private addresses are for internal load balancers"));
         }
     }
+
     groups_exist(world, action, &new.security_groups)
 }
 
@@ -64,7 +66,9 @@ fn groups_exist(world: &World, action: &'static str, groups: &[String]) -> Resul
 
 fn create(world: &mut World, new: &NewNetworkLoadBalancer) -> Result<NetworkLoadBalancer, Error> {
     const ACTION: &str = "CreateLoadBalancer";
+
     check(world, ACTION, new)?;
+
     let scheme = if new.internal { "internal" } else { "internet-facing" };
     if let Some(old) = world.network.named(&new.name) {
         let (described, groups) = (&old.described, |ids: &[String]| {
@@ -78,12 +82,14 @@ fn create(world: &mut World, new: &NewNetworkLoadBalancer) -> Result<NetworkLoad
             "A load balancer with the same name '{}' exists, but with different settings",
             new.name
         );
+
         return if same {
             Ok(described.clone())
         } else {
             Err(Error::answered(ACTION, "DuplicateLoadBalancerName", message))
         };
     }
+
     let subnets: BTreeSet<String> = new.subnets.iter().map(|mapping| mapping.subnet_id.clone()).collect();
     let vpc_id = world
         .subnets
@@ -102,6 +108,7 @@ fn create(world: &mut World, new: &NewNetworkLoadBalancer) -> Result<NetworkLoad
         subnets,
         security_groups: new.security_groups.clone(),
     };
+
     let made = FakeNetworkLoadBalancer {
         described: described.clone(),
         kind: "network".to_owned(),
@@ -110,7 +117,9 @@ fn create(world: &mut World, new: &NewNetworkLoadBalancer) -> Result<NetworkLoad
         tags: new.tags.clone(),
         provisioning,
     };
+
     world.network.load_balancers.insert(arn, made);
+
     Ok(described)
 }
 
@@ -123,14 +132,18 @@ fn delete(network: &mut Network, arn: &str) -> Result<(), Error> {
         let message = format!("Load balancer '{arn}' cannot be deleted because deletion protection is enabled");
         return Err(Error::answered("DeleteLoadBalancer", "OperationNotPermitted", message));
     }
+
     network.load_balancers.remove(arn);
     network.listeners.retain(|_, listener| listener.load_balancer != arn);
+
     Ok(())
 }
 
 fn set_groups(world: &mut World, arn: &str, groups: &[String]) -> Result<(), Error> {
     const ACTION: &str = "SetSecurityGroups";
+
     groups_exist(world, ACTION, groups)?;
+
     let now = &mut world.network.balancer(ACTION, arn)?.described.security_groups;
     if now.is_empty() {
         return Err(refused(
@@ -141,12 +154,15 @@ fn set_groups(world: &mut World, arn: &str, groups: &[String]) -> Result<(), Err
     if groups.is_empty() {
         return Err(refused(ACTION, "at least one security group must stay"));
     }
+
     *now = groups.to_vec();
+
     Ok(())
 }
 
 fn create_listener(network: &mut Network, arn: &str, wanted: &ListenerSettings, tags: &Tags) -> Result<String, Error> {
     const ACTION: &str = "CreateListener";
+
     let settings = network.checked(ACTION, arn, None, wanted)?;
     let balancer = short(arn).trim_start_matches("loadbalancer/");
     let own = network.new_arn(&format!("listener/{balancer}/{}", wanted.port));
@@ -155,7 +171,9 @@ fn create_listener(network: &mut Network, arn: &str, wanted: &ListenerSettings, 
         settings,
         tags: tags.clone(),
     };
+
     network.listeners.insert(own.clone(), made);
+
     Ok(own)
 }
 
@@ -168,6 +186,7 @@ impl Elbv2 for FakeAws {
             if let Some(name) = names.iter().find(|name| world.network.named(name).is_none()) {
                 return Err(Network::no_name(ACTION, "LoadBalancerNotFound", name));
             }
+
             let found = world.network.load_balancers.values_mut();
             let mut seen = Vec::new();
             for balancer in found.filter(|lb| names.contains(&lb.described.name)) {
@@ -177,6 +196,7 @@ impl Elbv2 for FakeAws {
                 }
                 seen.push(Network::look(balancer));
             }
+
             Ok(seen)
         })
     }
@@ -236,9 +256,11 @@ impl Elbv2 for FakeAws {
             for arn in arns {
                 world.network.tags_of("AddTags", arn)?;
             }
+
             for arn in arns {
                 world.network.tags_of("AddTags", arn)?.extend(tags.clone());
             }
+
             Ok(())
         })
     }
@@ -246,12 +268,14 @@ impl Elbv2 for FakeAws {
     async fn listeners_page(&self, load_balancer_arn: &str, token: Option<String>) -> Result<Page<Listener>, Error> {
         let found = self.watch("DescribeListeners", short(load_balancer_arn).to_owned(), |world| {
             world.network.balancer("DescribeListeners", load_balancer_arn)?;
+
             let all = world.network.listeners.iter();
             let own = all.filter(|(_, listener)| listener.load_balancer == load_balancer_arn);
             let described = own.map(|(arn, listener)| Listener {
                 arn: arn.clone(),
                 settings: listener.settings.clone(),
             });
+
             Ok(described.collect())
         })?;
         Ok(self.page(found, token.as_deref()))

@@ -41,6 +41,7 @@ impl FakeAws {
     pub(super) fn private_dns_names(&self, names: &[String]) -> Result<Vec<Instance>, Error> {
         self.read(DESCRIBE, names.join(","), |world| {
             check(DESCRIBE, names)?;
+
             let living = world
                 .instances
                 .values()
@@ -63,6 +64,7 @@ impl FakeAws {
             if let Some(id) = ids.iter().find(|id| !well_formed(id)) {
                 return refuse("InvalidInstanceID.Malformed", format!("Invalid id: \"{id}\""));
             }
+
             let missing: Vec<&InstanceId> = ids.iter().filter(|id| !world.instances.contains_key(id)).collect();
             match missing.as_slice() {
                 [] => Ok(ids.iter().filter_map(|id| world.instances.get(id)).cloned().collect()),
@@ -81,6 +83,7 @@ impl FakeAws {
     pub(super) fn private_ips(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<Instance>, Error> {
         self.read(DESCRIBE, format!("ip {}", ips.join(",")), |world| {
             check(DESCRIBE, ips)?;
+
             let living = world
                 .instances
                 .values()

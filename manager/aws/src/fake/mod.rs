@@ -212,12 +212,14 @@ impl FakeAws {
     ) -> Result<T, Error> {
         let mut inner = self.inner();
         inner.admit(action, about, true)?;
+
         let before = inner.witness.is_some().then(|| inner.world.clone());
         let answer = effect(&mut inner.world);
         inner.testify(before.filter(|_| answer.is_ok()));
         if let Some((_, hook)) = inner.hook.take_if(|(of, _)| *of == action) {
             hook();
         }
+
         if let Some(left) = inner.writes_left.as_mut() {
             *left = left.saturating_sub(1);
             if *left == 0 {
@@ -225,6 +227,7 @@ impl FakeAws {
                 return Err(Error::unanswered(action, "the caller died"));
             }
         }
+
         answer
     }
 }
@@ -250,6 +253,7 @@ impl Inner {
         if self.dead {
             return Err(Error::unanswered(action, "the caller is dead"));
         }
+
         let admitted = match &mut self.buckets {
             Some(buckets) => buckets.admit(action, &about),
             None => self.allowed(action),
@@ -259,6 +263,7 @@ impl Inner {
         if let Some(error) = self.permanent.get(action) {
             return Err(error.clone());
         }
+
         match self.faults.get_mut(action).and_then(VecDeque::pop_front).flatten() {
             Some(error) => Err(error),
             None => Ok(()),

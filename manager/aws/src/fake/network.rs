@@ -203,6 +203,7 @@ impl Network {
                 format!("port {} is not within 1 and 65535", wanted.port),
             ));
         }
+
         let taken = |(arn, other): (&String, &FakeListener)| {
             other.load_balancer == load_balancer_arn
                 && other.settings.port == wanted.port
@@ -215,6 +216,7 @@ impl Network {
             );
             return Err(Error::answered(action, "DuplicateListener", message));
         }
+
         let old = own_arn
             .and_then(|arn| self.listeners.get(arn))
             .map(|old| old.settings.clone());
@@ -225,6 +227,7 @@ impl Network {
         else {
             return Err(invalid(action, "a default action is needed"));
         };
+
         let group_protocol = self.group(action, &group_arn)?.described.protocol.clone();
         let fits: &[&str] = match wanted.protocol.as_str() {
             "TCP" => &["TCP", "TCP_UDP"],
@@ -245,6 +248,7 @@ impl Network {
         if self.users_of(&group_arn).iter().any(|user| user != load_balancer_arn) {
             return Err(Error::answered(action, "TargetGroupAssociationLimit", group_arn));
         }
+
         let (certificate, ssl_policy) = secured(action, wanted, old.as_ref())?;
         Ok(ListenerSettings {
             target_group_arn: Some(group_arn),
@@ -270,10 +274,12 @@ fn secured(
             )),
         };
     }
+
     let certificate = wanted.certificate.clone().or_else(|| old?.certificate.clone());
     if certificate.is_none() {
         return Err(invalid(action, "A certificate must be specified for TLS listeners"));
     }
+
     let policy = wanted.ssl_policy.clone().or_else(|| old?.ssl_policy.clone());
     match policy {
         Some(policy) if !policy.starts_with("ELBSecurityPolicy-") => {
@@ -345,14 +351,18 @@ pub(super) fn set(action: &'static str, now: &mut Attributes, wanted: &Attribute
     if let Some(key) = wanted.keys().find(|key| !now.contains_key(*key)) {
         return Err(invalid(action, format!("attribute key '{key}' is not recognized")));
     }
+
     let mut new = now.clone();
     new.extend(wanted.clone());
+
     let logs = new
         .get("access_logs.s3.enabled")
         .is_some_and(|enabled| enabled == "true");
     if logs && new.get("access_logs.s3.bucket").is_none_or(String::is_empty) {
         return Err(refused(action, "access logs need a bucket"));
     }
+
     *now = new;
+
     Ok(())
 }

@@ -41,7 +41,9 @@ fn is_to(route: &Route, cidr: &str) -> bool {
 
 pub(super) fn create(world: &mut World, id: &str, cidr: &str, to: &InstanceId) -> Result<(), Error> {
     const ACTION: &str = "CreateRoute";
+
     instance(world, ACTION, to)?;
+
     let most = world.most_routes;
     let routes = &mut table(world, ACTION, id)?.routes;
     if routes.iter().any(|route| is_to(route, cidr)) {
@@ -52,11 +54,13 @@ pub(super) fn create(world: &mut World, id: &str, cidr: &str, to: &InstanceId) -
         let message = format!("route table {id} has reached its limit");
         return Err(Error::answered(ACTION, "RouteLimitExceeded", message));
     }
+
     routes.push(Route {
         destination: Some(cidr.to_owned()),
         target: RouteTarget::Instance(to.clone()),
         blackhole: false,
     });
+
     Ok(())
 }
 
@@ -76,12 +80,15 @@ fn existing<'w>(
 
 pub(super) fn replace(world: &mut World, id: &str, cidr: &str, to: &InstanceId) -> Result<(), Error> {
     const ACTION: &str = "ReplaceRoute";
+
     instance(world, ACTION, to)?;
+
     let (routes, place) = existing(world, ACTION, id, cidr)?;
     if let Some(route) = routes.get_mut(place) {
         route.target = RouteTarget::Instance(to.clone());
         route.blackhole = false;
     }
+
     Ok(())
 }
 

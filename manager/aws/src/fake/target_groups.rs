@@ -26,23 +26,28 @@ fn check(action: &'static str, check: &TargetHealthCheck) -> Result<(), Error> {
             format!("health check protocol '{}' is not known", check.protocol),
         ));
     }
+
     if check.port != "traffic-port" {
         let port = check.port.parse().unwrap_or_default();
         within("health check port", port, 1, 65535)?;
     }
+
     if check.protocol == "TCP" && check.path.is_some() {
         return Err(refused(action, "a health check of TCP has no path"));
     }
     if check.path.as_ref().is_some_and(|path| !path.starts_with('/')) {
         return Err(invalid(action, "a health check path begins with /"));
     }
+
     within("health check interval", check.interval, 5, 300)?;
     within("healthy threshold", check.healthy_threshold, 2, 10)?;
+
     within("unhealthy threshold", check.unhealthy_threshold, 2, 10)
 }
 
 pub(super) fn describe(network: &mut Network, query: TargetGroupQuery<'_>) -> Result<Vec<TargetGroup>, Error> {
     const ACTION: &str = "DescribeTargetGroups";
+
     let all = |network: &Network| -> Vec<TargetGroup> {
         let groups = network.target_groups.values();
         groups.map(|group| network.describe_group(group)).collect()
@@ -69,10 +74,12 @@ pub(super) fn describe(network: &mut Network, query: TargetGroupQuery<'_>) -> Re
 /// Makes a target group, or finds the one that was made with the same settings.
 pub(super) fn create(network: &mut Network, new: &NewTargetGroup) -> Result<String, Error> {
     const ACTION: &str = "CreateTargetGroup";
+
     let mut health_check = new.health_check.clone();
     if health_check.protocol != "TCP" {
         health_check.path.get_or_insert_with(|| "/".to_owned());
     }
+
     check(ACTION, &health_check)?;
     if new.name.is_empty() || new.name.len() > 32 || !(1..=65535).contains(&new.port) {
         return Err(invalid(ACTION, "name or port is not valid"));
@@ -80,6 +87,7 @@ pub(super) fn create(network: &mut Network, new: &NewTargetGroup) -> Result<Stri
     if !["TCP", "UDP", "TLS", "TCP_UDP"].contains(&new.protocol.as_str()) {
         return Err(invalid(ACTION, format!("protocol '{}' is not known", new.protocol)));
     }
+
     let wanted = TargetGroup {
         arn: String::new(),
         name: new.name.clone(),
@@ -100,12 +108,14 @@ pub(super) fn create(network: &mut Network, new: &NewTargetGroup) -> Result<Stri
             "A target group with the same name '{}' exists, but with different settings",
             new.name
         );
+
         return if same {
             Ok(arn)
         } else {
             Err(Error::answered(ACTION, "DuplicateTargetGroupName", message))
         };
     }
+
     let arn = network.new_arn(&format!("targetgroup/{}", new.name));
     let made = FakeTargetGroup {
         described: TargetGroup {
@@ -116,13 +126,16 @@ pub(super) fn create(network: &mut Network, new: &NewTargetGroup) -> Result<Stri
         tags: new.tags.clone(),
         ..FakeTargetGroup::default()
     };
+
     network.target_groups.insert(arn.clone(), made);
+
     Ok(arn)
 }
 
 /// Changes a health check.
 pub(super) fn modify(network: &mut Network, arn: &str, change: &HealthCheckChange) -> Result<(), Error> {
     const ACTION: &str = "ModifyTargetGroup";
+
     let now = &mut network.group(ACTION, arn)?.described.health_check;
     let new = TargetHealthCheck {
         protocol: now.protocol.clone(),
@@ -132,14 +145,17 @@ pub(super) fn modify(network: &mut Network, arn: &str, change: &HealthCheckChang
         healthy_threshold: change.healthy_threshold.unwrap_or(now.healthy_threshold),
         unhealthy_threshold: change.unhealthy_threshold.unwrap_or(now.unhealthy_threshold),
     };
+
     check(ACTION, &new)?;
     *now = new;
+
     Ok(())
 }
 
 /// Deletes a target group that no listener uses.
 pub(super) fn delete(world: &mut World, arn: &str) -> Result<(), Error> {
     const ACTION: &str = "DeleteTargetGroup";
+
     if !world.network.target_groups.contains_key(arn) {
         return Ok(());
     }
@@ -147,7 +163,9 @@ pub(super) fn delete(world: &mut World, arn: &str) -> Result<(), Error> {
         let message = format!("Target group '{arn}' is currently in use by a listener or a rule");
         return Err(Error::answered(ACTION, "ResourceInUse", message));
     }
+
     world.network.target_groups.remove(arn);
+
     Ok(())
 }
 
@@ -165,7 +183,9 @@ fn in_one_call(action: &'static str, targets: &[Target]) -> Result<(), Error> {
 /// Adds targets, all or none.
 pub(super) fn register(world: &mut World, arn: &str, targets: &[Target]) -> Result<(), Error> {
     const ACTION: &str = "RegisterTargets";
+
     in_one_call(ACTION, targets)?;
+
     let running = |id: &InstanceId| match world.instances.get(id) {
         None => false,
         Some(instance) => matches!(instance.state, None | Some(InstanceState::Running)),
@@ -177,6 +197,7 @@ pub(super) fn register(world: &mut World, arn: &str, targets: &[Target]) -> Resu
         let message = format!("The following targets are not in a running state: {stopped}");
         return Err(Error::answered(ACTION, "InvalidTarget", message));
     }
+
     let most = world.network.most_targets;
     let group = world.network.group(ACTION, arn)?;
     let all: std::collections::BTreeSet<Target> = group.targets.iter().chain(targets).cloned().collect();
@@ -187,23 +208,29 @@ pub(super) fn register(world: &mut World, arn: &str, targets: &[Target]) -> Resu
         );
         return Err(Error::answered(ACTION, "TooManyTargets", message));
     }
+
     group.draining.retain(|target, _| !targets.contains(target));
     group.targets = all;
+
     Ok(())
 }
 
 /// Takes targets away; where a listener uses the group they drain for a while.
 pub(super) fn deregister(world: &mut World, arn: &str, targets: &[Target]) -> Result<(), Error> {
     const ACTION: &str = "DeregisterTargets";
+
     in_one_call(ACTION, targets)?;
+
     let used = !world.network.users_of(arn).is_empty();
     let looks = if used { world.network.drain_looks } else { 0 };
     let group = world.network.group(ACTION, arn)?;
+
     for target in targets {
         if group.targets.remove(target) && looks > 0 {
             group.draining.insert(target.clone(), looks);
         }
     }
+
     Ok(())
 }
 
@@ -225,10 +252,12 @@ pub(super) fn health(network: &mut Network, arn: &str) -> Result<Vec<TargetHealt
     let leaving = group.draining.keys();
     let leaving = leaving.map(|target| one(target, "draining", Some("Target.DeregistrationInProgress")));
     let seen = staying.chain(leaving).collect();
+
     group.draining.retain(|_, looks| {
         *looks = looks.saturating_sub(1);
         *looks > 0
     });
+
     Ok(seen)
 }
 

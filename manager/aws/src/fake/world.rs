@@ -81,6 +81,7 @@ pub(super) fn split(rules: &[IpPermission]) -> Vec<IpPermission> {
             to_port: rule.to_port,
             ..IpPermission::default()
         };
+
         single.extend(rule.ranges.iter().map(|range| IpPermission {
             ranges: vec![range.clone()],
             ..bare()
@@ -98,6 +99,7 @@ pub(super) fn split(rules: &[IpPermission]) -> Vec<IpPermission> {
             ..bare()
         }));
     }
+
     single
 }
 
@@ -117,6 +119,7 @@ pub(super) fn join(rules: &[IpPermission]) -> Vec<IpPermission> {
             joined.push(rule.clone());
         }
     }
+
     joined
 }
 

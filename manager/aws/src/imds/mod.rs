@@ -87,6 +87,7 @@ impl Metadata {
             Some(mode) if mode.eq_ignore_ascii_case("ipv6") => "http://[fd00:ec2::254]",
             _ => "http://169.254.169.254",
         };
+
         Self {
             address: endpoint.clone().unwrap_or_else(|| usual.to_owned()),
             endpoint,
@@ -111,6 +112,7 @@ impl Metadata {
         if !self.address.starts_with("http://") && !self.address.starts_with("https://") {
             return Err(MetadataError::Address(self.address.clone()));
         }
+
         let answered = tokio::time::timeout(PATIENCE, self.ask()).await;
         answered.unwrap_or_else(|_| Err(MetadataError::Silent(self.address.clone())))
     }
@@ -131,6 +133,7 @@ impl Metadata {
             )?,
             None => (None, None),
         };
+
         Ok(OwnInstance {
             region,
             zone,
@@ -150,11 +153,13 @@ impl Metadata {
             .connect_timeout(2 * PATIENCE)
             .read_timeout(2 * PATIENCE)
             .max_attempts(2);
+
         if let Some(endpoint) = &self.endpoint {
             builder = builder
                 .endpoint(endpoint)
                 .map_err(|_| MetadataError::Address(endpoint.clone()))?;
         }
+
         Ok(builder.build())
     }
 

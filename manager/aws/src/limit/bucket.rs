@@ -44,6 +44,7 @@ impl Bucket {
         if now < self.counted {
             return Err(self.counted);
         }
+
         let new = (now - self.counted).as_secs_f64() * self.size.refill_rate;
         self.tokens = f64::min(self.tokens + new, self.size.capacity);
         self.counted = now;
@@ -52,6 +53,7 @@ impl Bucket {
             self.tokens = f64::max(self.tokens - 1.0, 0.0);
             return Ok(());
         }
+
         // At least a millisecond, the grain of timers.
         let missing = Duration::from_secs_f64((1.0 - self.tokens) / self.size.refill_rate);
         Err(now + missing.max(Duration::from_millis(1)))
@@ -75,11 +77,14 @@ impl Bucket {
         if self.throttled.is_some_and(|throttled| sent < throttled) {
             return None;
         }
+
         self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+
         let pause = self.pause.mul_f64(1.0 - random / 2.0);
         self.tokens = 1.0;
         self.counted = now + pause;
         self.throttled = Some(now);
+
         Some(pause)
     }
 
@@ -88,12 +93,15 @@ impl Bucket {
         if self.throttled.is_none_or(|throttled| sent < throttled) {
             return false;
         }
+
         self.pause /= 2;
         if self.pause >= FIRST_PAUSE {
             return false;
         }
+
         self.pause = Duration::ZERO;
         self.throttled = None;
+
         true
     }
 

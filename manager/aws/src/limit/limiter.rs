@@ -77,11 +77,13 @@ impl Limiter {
             let mut changed = pin!(self.changed.notified());
             // From here on no change is missed.
             changed.as_mut().enable();
+
             let next = {
                 let mut state = self.state();
                 let first = state.waiting.first() == Some(&place.at);
                 first.then(|| state.bucket.take(Instant::now()))
             };
+
             match next {
                 Some(Ok(())) => return,
                 Some(Err(at)) => tokio::select! {

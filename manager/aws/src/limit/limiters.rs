@@ -70,6 +70,7 @@ impl Limiters {
             for (limiter, position) in throttling.iter().chain(&others) {
                 limiter.acquire(*position).await;
             }
+
             let sent = Instant::now();
             let answer = call().await;
 
@@ -80,6 +81,7 @@ impl Limiters {
                     _ => limiter.answered(sent),
                 }
             }
+
             match answer {
                 Err(error) if error.kind() == Kind::Throttled && retries.throttled(Instant::now()) => {}
                 answer => return answer,

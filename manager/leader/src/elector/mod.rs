@@ -145,6 +145,7 @@ impl<L: Leases> Elector<L> {
                         );
                         last_error = text;
                     }
+
                     tokio::time::sleep(self.timing.retry_period).await;
                 }
             }
@@ -169,6 +170,7 @@ impl<L: Leases> Elector<L> {
             Next::Create => self.take(self.leases.new_object(), true).await,
             Next::Take(lease) => self.take(*lease, false).await,
         };
+
         match taken {
             // Another process was faster. Read the Lease, since the watch may lag behind. If it has not changed, the
             // conflict has another reason, which an immediate retry would not solve.
@@ -233,6 +235,7 @@ impl<L: Leases> Elector<L> {
                 }
             }
         }
+
         Ok(())
     }
 
@@ -244,12 +247,15 @@ impl<L: Leases> Elector<L> {
         } else {
             Record::of(&lease).held_by(&self.identity, duration, now)
         };
+
         record.write_to(&mut lease);
+
         let stored = if create {
             self.leases.create(lease).await?
         } else {
             self.leases.replace(lease).await?
         };
+
         Ok(Held { lease: stored, renewed })
     }
 
@@ -274,6 +280,7 @@ impl<L: Leases> Elector<L> {
         loop {
             let deadline = held.renewed + self.timing.renew_deadline;
             self.grant(held, grantor);
+
             let due = (attempt + self.timing.retry_period).min(deadline);
             tokio::select! {
                 biased;
@@ -288,11 +295,13 @@ impl<L: Leases> Elector<L> {
                 },
                 () = sleep_until(due) => {}
             }
+
             attempt = Instant::now();
             if attempt >= deadline {
                 grantor.revoke();
                 return Err(Lost::Deadline);
             }
+
             match self.renew(held).await {
                 Ok(()) => {
                     for stored in waiting.drain(..) {
@@ -336,10 +345,12 @@ impl<L: Leases> Elector<L> {
         let Some(mut lease) = self.leases.get().await.map_err(Renewal::Failed)? else {
             return Err(Renewal::Lost(Lost::Gone));
         };
+
         let holder = Record::of(&lease).holder;
         if holder != self.identity {
             return Err(Renewal::Lost(Lost::Taken(holder)));
         }
+
         let ours = held.lease.metadata.annotations.as_ref();
         let all = lease.metadata.annotations.get_or_insert_default();
         for key in &self.own_annotations {
@@ -348,7 +359,9 @@ impl<L: Leases> Elector<L> {
                 None => drop(all.remove(key)),
             }
         }
+
         *held = self.take(lease, false).await.map_err(Renewal::Failed)?;
+
         Ok(())
     }
 

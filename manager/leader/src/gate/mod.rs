@@ -85,6 +85,7 @@ pub fn decide(inputs: &Inputs) -> Decision {
         } else {
             LeaseAction::StandBy(format!("{why}: roll it in phase Prepare"))
         };
+
         return Decision {
             latch: None,
             action,
@@ -106,6 +107,7 @@ pub fn decide(inputs: &Inputs) -> Decision {
             warnings,
         };
     };
+
     let (latch, action) = match spec.phase {
         Phase::InTree => (
             None,
@@ -114,6 +116,7 @@ pub fn decide(inputs: &Inputs) -> Decision {
         Phase::Prepare => prepare(inputs, &spec, latch, &mut warnings),
         Phase::Migrate | Phase::Complete => migrate(inputs, &spec, latch, &mut warnings),
     };
+
     Decision {
         latch,
         action,
@@ -153,6 +156,7 @@ fn followed(inputs: &Inputs) -> (Option<MigrationSpec>, Vec<String>) {
             vec!["the CloudProviderMigration cannot be read: following the phase of the latch".into()],
         );
     };
+
     let mut spec = spec.clone();
     let mut warnings = Vec::new();
     if let Some(last) = latch.map(|latch| latch.phase)
@@ -165,12 +169,14 @@ fn followed(inputs: &Inputs) -> (Option<MigrationSpec>, Vec<String>) {
         ));
         spec.phase = last;
     }
+
     if spec.phase == Phase::InTree && inputs.holding {
         warnings.push(
             "phase InTree is not accepted while this manager holds the migration lease: acting as in Prepare".into(),
         );
         spec.phase = Phase::Prepare;
     }
+
     (Some(spec), warnings)
 }
 
@@ -198,6 +204,7 @@ fn prepare(
         };
         return (gathered(inputs, spec, warnings).ok(), action);
     };
+
     let stepped_back = latch.phase != Phase::Prepare;
     let next = Latch {
         phase: Phase::Prepare,
@@ -222,6 +229,7 @@ fn prepare(
             idle,
         );
     }
+
     let action = match (inputs.holding, stepped_back || inputs.main_holder_changed) {
         (true, true) => LeaseAction::Release("rollback: offering the migration lease to the old manager".into()),
         _ => LeaseAction::CompeteAfterYield,
@@ -252,6 +260,7 @@ fn migrate(
     if spec.downtime || spec.phase == Phase::Complete {
         return (None, without_latch(inputs, spec));
     }
+
     match gathered(inputs, spec, warnings) {
         Ok(latch) => (
             Some(latch),
@@ -299,6 +308,7 @@ fn without_latch(inputs: &Inputs, spec: &MigrationSpec) -> LeaseAction {
             "the migration lease was renewed within its duration: another process holds it".into(),
         );
     }
+
     LeaseAction::Compete
 }
 

@@ -56,6 +56,7 @@ pub async fn run(
     let mut last_main_holder = None;
     let mut yield_until = Instant::now() + YIELD;
     let mut last_logged = None;
+
     while !stop.is_cancelled() {
         let inputs = observe(&config, &mut sources, latch.clone(), &mut last_main_holder);
         let decision = gate::decide(&inputs);
@@ -64,6 +65,7 @@ pub async fn run(
             // The new holder of K gets the time to acquire M, too.
             yield_until = Instant::now() + YIELD;
         }
+
         let open = match decision.action {
             LeaseAction::Compete => true,
             LeaseAction::CompeteAfterYield => inputs.holding || Instant::now() >= yield_until,
@@ -74,19 +76,23 @@ pub async fn run(
         if !open {
             set_gate(false);
         }
+
         let stored_now = decision.latch != latch;
         if stored_now && !store(&annotation_changes, decision.latch.as_ref()).await {
             return;
         }
+
         if open {
             set_gate(true);
         }
+
         latch.clone_from(&decision.latch);
         reports.send_replace(Some(Report {
             decision: decision.clone(),
             latch: latch.clone(),
             inputs: inputs.clone(),
         }));
+
         if inputs.holding && !open {
             // Another task stops the controllers and releases the lease. Decide again only after that.
             let released = sources.holding.wait_for(|holding| !holding);
@@ -120,10 +126,13 @@ fn observe(
         (Some(new), Some(old)) => new != old,
         _ => false,
     };
+
     if let Some(named) = main.named_holder() {
         *last_main_holder = Some(named.to_owned());
     }
+
     drop(main);
+
     let migration = sources.migration.borrow_and_update();
     let migration_holder = migration.live_holder(now).map(str::to_owned);
     let idle = migration.synced
@@ -132,6 +141,7 @@ fn observe(
             .observation
             .as_ref()
             .is_none_or(|seen| seen.was_idle_for(config.lease_duration, now));
+
     Inputs {
         spec,
         latch,
@@ -165,9 +175,11 @@ fn log_changes(decision: &Decision, last: &mut Option<(LeaseAction, Vec<String>)
             }
         }
     }
+
     for warning in decision.warnings.iter().filter(|warning| !warnings.contains(warning)) {
         tracing::warn!("{warning}");
     }
+
     *last = Some((decision.action.clone(), decision.warnings.clone()));
 }
 
@@ -202,6 +214,7 @@ async fn wait(sources: &mut Sources, yield_until: Instant, config: &Config, stop
     let next = next
         .unwrap_or(now + Duration::from_secs(5))
         .min(now + Duration::from_secs(5));
+
     tokio::select! {
         () = stop.cancelled() => true,
         () = sleep_until(next) => true,

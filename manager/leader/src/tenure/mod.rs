@@ -71,8 +71,10 @@ impl<L: Leases + Sync + 'static> Tenure<L> {
     ) -> Self {
         let (grantor, permit) = Permit::pair();
         elector.grant(&held, &grantor);
+
         let (stop_renewing, stop_controllers) = (CancellationToken::new(), CancellationToken::new());
         tracing::info!(lease, "holding the lease; starting its controllers");
+
         Self {
             lease: lease.to_owned(),
             timing: elector.timing(),
@@ -124,7 +126,9 @@ impl<L: Leases + Sync + 'static> Tenure<L> {
                 return Err(Ended::Stuck { lease: self.lease, after: self.timing.renew_deadline });
             }
         }
+
         self.stop_renewing.cancel();
+
         let (elector, held, grantor, result) = (&mut self.renewing).await?;
         if let Err(cause) = result {
             return Err(Ended::Lost {
@@ -132,7 +136,9 @@ impl<L: Leases + Sync + 'static> Tenure<L> {
                 cause,
             });
         }
+
         self.release(&elector, held, &grantor).await;
+
         Ok(elector)
     }
 
@@ -146,6 +152,7 @@ impl<L: Leases + Sync + 'static> Tenure<L> {
             );
             return;
         }
+
         match elector.release(held, grantor).await {
             Ok(()) => tracing::info!(lease, "released the lease"),
             Err(LeaseError::Conflict) => {
@@ -165,6 +172,7 @@ impl<L: Leases + Sync + 'static> Tenure<L> {
             }
             cause = current.source();
         }
+
         tracing::error!(lease = self.lease, %error, "a controller failed while it was stopping");
     }
 

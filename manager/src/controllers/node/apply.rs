@@ -19,11 +19,14 @@ pub(super) async fn initialize(deps: &Deps, node: &NodeView, plan: &Plan) -> Res
     if !plan.status.is_empty() {
         node_write::patch(&deps.client, &deps.permit, node.name(), Part::Status, &plan.status).await?;
     }
+
     node_write::patch(&deps.client, &deps.permit, node.name(), Part::Node, &plan.node).await?;
+
     let created = node.metadata.creation_timestamp.as_ref().map(|time| time.0);
     if let Some(created) = created {
         deps.metrics.taint_removal_delay.observe(seconds_since(created));
     }
+
     let about = about_node(node);
     deps.events.record(
         &deps.permit,
@@ -32,9 +35,11 @@ pub(super) async fn initialize(deps: &Deps, node: &NodeView, plan: &Plan) -> Res
         "Synced",
         "Node synced successfully",
     );
+
     if let Some(created) = created {
         deps.metrics.initial_sync_delay.observe(seconds_since(created));
     }
+
     Ok(())
 }
 
@@ -81,6 +86,7 @@ pub(super) fn report_denied(deps: &Deps, node: &NodeView, label: &str, error: &o
         operation = error.operation(),
         "call denied; the Node has no label {label}"
     );
+
     let about = about_node(node);
     deps.events
         .record(&deps.permit, &about, EventType::Warning, "LabelUnavailable", &message);
@@ -108,7 +114,9 @@ pub(super) fn report_incomplete(deps: &Deps, node: &NodeView, notes: &[String]) 
          kubelets are external",
         notes.join("; ")
     );
+
     tracing::warn!(node = node.name(), "{message}");
+
     let about = about_node(node);
     deps.events
         .record(&deps.permit, &about, EventType::Warning, "LabelsContested", &message);
@@ -125,5 +133,6 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
         }
         source = cause.source();
     }
+
     text
 }

@@ -67,6 +67,7 @@ pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToke
     let mut state = State::default();
     let mut window_ends: Option<Instant> = None;
     let mut result = Ok(());
+
     while result.is_ok() {
         tokio::select! {
             biased;
@@ -87,14 +88,17 @@ pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToke
             }
         }
     }
+
     if result.is_err() {
         stop.cancel();
     }
+
     while running.next().await.is_some() {}
     while let Ok(outcome) = outcomes.try_recv() {
         let settled = state.settle(deps, outcome);
         result = result.and(settled);
     }
+
     result
 }
 
@@ -121,6 +125,7 @@ impl State {
         let now = Instant::now();
         let queue = shared.deps.metrics.queue(QUEUE);
         let mut tainted = Vec::new();
+
         for name in names {
             if self.busy.contains(&name) {
                 // It is retried after its present outcome is known.
@@ -146,6 +151,7 @@ impl State {
                 Some(_) => self.retries.forget(&name),
             }
         }
+
         for group in tainted.chunks(MAX_FILTER_VALUES) {
             running.push(initialize_group(shared, group.to_vec(), done.clone()).boxed());
         }
@@ -168,6 +174,7 @@ impl State {
             self.settle(deps, outcome)?;
             next = outcomes.try_recv().ok();
         }
+
         deps.metrics.nodes_waiting.clear();
         for (reason, count) in self.retries.by_reason() {
             deps.metrics
@@ -175,6 +182,7 @@ impl State {
                 .get_or_create(&ReasonLabel { reason })
                 .set(count);
         }
+
         Ok(())
     }
 
@@ -182,6 +190,7 @@ impl State {
     fn settle(&mut self, deps: &Deps, (node, outcome): Outcome) -> Result<(), Error> {
         let now = Instant::now();
         self.busy.remove(node.name());
+
         let waiting = match outcome {
             Ok(()) => {
                 self.retries.settled(node.name(), node.uid(), now);
@@ -194,15 +203,19 @@ impl State {
             Err(Waiting::Write(WriteError::NotLeader(lost))) => return Err(lost.into()),
             Err(waiting) => waiting,
         };
+
         deps.metrics.queue(QUEUE).retry();
+
         let reason = waiting.reason();
         let report = self.retries.failed(node.name(), node.uid(), reason, now);
         if report.log {
             self.summary.add(reason, node.name(), || apply::chain(&waiting));
         }
+
         if report.event {
             apply::report_waiting(deps, &node, &waiting);
         }
+
         Ok(())
     }
 }
@@ -221,6 +234,7 @@ async fn initialize_group(shared: &Shared<'_>, nodes: Vec<Arc<NodeView>>, done: 
     let Some((seen, (zones, failed))) = shared.stop.run_until_cancelled(question).await else {
         return;
     };
+
     let tell = |outcome: Outcome| {
         // The receiver lives until this group has ended.
         let _ = done.send(outcome);
@@ -256,8 +270,10 @@ async fn initialize_one(
         },
         wanted => wanted?,
     };
+
     let addresses = addresses::first_addresses(&node, &host, &deps.place.families)?;
     let plan = plan::initialize(&node, &wanted, &addresses);
+
     apply::initialize(deps, &node, &plan).await.map_err(Waiting::Write)
 }
 
@@ -265,6 +281,7 @@ async fn repair(shared: &Shared<'_>, node: Arc<NodeView>, done: Outcomes) {
     let (Ok(_slot), false) = (shared.repair_slots.acquire().await, shared.stop.is_cancelled()) else {
         return;
     };
+
     let _working = shared.deps.metrics.queue(QUEUE).start(node.name());
     let operations = plan::repair_labels(&node);
     let written = apply::patch(shared.deps, &node, Part::Node, &operations).await;

@@ -41,6 +41,7 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
         () = stop.cancelled() => return Ok(()),
         () = deps.nodes.ready() => {}
     }
+
     let zone_ids = ZoneIds::default();
     // The first flow that ends stops the others; wait for all.
     let all = stop.child_token();
@@ -49,6 +50,7 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
         async { stop_after(Box::pin(refresh::run(&deps, &zone_ids, &all)).await, &all) },
         async { stop_after(Box::pin(topology::run(&deps, &all)).await, &all) },
     );
+
     initialized.and(refreshed).and(labelled)
 }
 

@@ -78,6 +78,7 @@ impl ZoneIds {
         if !needed {
             return (Arc::clone(&known), None);
         }
+
         match priority.run(ec2.availability_zones()).await {
             Ok(zones) => {
                 let ids = zones.into_iter().filter_map(|zone| Some((zone.name, zone.id?)));

@@ -84,9 +84,11 @@ pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToke
                 incomplete(deps, names, &mut state)
             }
         };
+
         for group in nodes.chunks(GROUP) {
             pass(deps, zone_ids, group.to_vec(), &mut state, stop).await?;
         }
+
         deps.metrics
             .address_rewrites_stopped
             .set(i64::try_from(state.rewrites.stopped()).unwrap_or(i64::MAX));
@@ -101,6 +103,7 @@ fn all(deps: &Deps, state: &mut State) -> Vec<Arc<NodeView>> {
     state.tried.clear();
     count_kinds(deps, &nodes);
     nodes.retain(|node| !node.has_taint(taints::UNINITIALIZED));
+
     nodes
 }
 
@@ -140,6 +143,7 @@ async fn pass(
     let Some((seen, zones)) = stop.run_until_cancelled(question).await else {
         return Ok(());
     };
+
     let external = *deps.kubelets_external.borrow();
     let mut writes = Vec::new();
     for (node, host) in seen {
@@ -153,11 +157,13 @@ async fn pass(
             Err(waiting) => summary.add(waiting.reason(), node.name(), || apply::chain(&waiting)),
         }
     }
+
     // One after the other: the first holds only for a Node as it was seen.
     let (completions, addresses) = writes.into_iter().partition(|write: &Write| write.part == Part::Node);
     write_all(deps, completions, state, &mut summary, stop).await?;
     write_all(deps, addresses, state, &mut summary, stop).await?;
     summary.log("Nodes are not refreshed", Instant::now());
+
     Ok(())
 }
 
@@ -171,10 +177,12 @@ async fn zones(
     if !*deps.kubelets_external.borrow() {
         return Arc::default();
     }
+
     let (zones, failed) = zone_ids.covering(deps.ec2.as_ref(), Priority::Refresh, seen).await;
     if let Some(error) = failed {
         summary.add("Zones", "any", || error.to_string());
     }
+
     zones
 }
 
@@ -191,12 +199,14 @@ fn completion(
         state.completions.is_complete(node);
         return Ok(None);
     }
+
     let known = host.zone().is_some_and(|zone| zones.contains_key(zone));
     let wanted = desired::desired(node, host, &deps.place, known.then_some(zones))?;
     let completion = complete(node, &wanted);
     if completion.operations.is_empty() {
         return Ok(None);
     }
+
     match state.completions.decide(node, external) {
         CompletionAction::Write => Ok(Some(Write {
             node: Arc::clone(node),
@@ -255,6 +265,7 @@ async fn write_all(
         .buffer_unordered(deps.refreshes.max(1))
         .collect()
         .await;
+
     for (write, written) in done {
         match (written, write.part) {
             (Ok(()), Part::Status) => state.rewrites.written(&write.node),
@@ -270,5 +281,6 @@ async fn write_all(
             }
         }
     }
+
     Ok(())
 }

@@ -68,14 +68,17 @@ impl RetryQueue {
             reason: "",
             reported: None,
         };
+
         let entry = self.nodes.entry(name.to_owned()).or_insert_with(fresh);
         if entry.uid != uid {
             *entry = fresh();
         }
+
         let log = entry.reason != reason;
         if log {
             entry.failures = 0; // the former reason is over: its backoff must not delay a conflict
         }
+
         let first = if reason == "Conflict" {
             CONFLICT_BACKOFF
         } else {
@@ -89,10 +92,12 @@ impl RetryQueue {
         entry.failures += 1;
         entry.due = now + backoff;
         entry.reason = reason;
+
         let event = now.duration_since(entry.since) >= EVENT_AFTER && entry.reported != Some(reason);
         if event {
             entry.reported = Some(reason);
         }
+
         Report { log, event }
     }
 

@@ -63,6 +63,7 @@ impl CidrSet {
         if prefix > cluster.max_prefix_len() {
             return None;
         }
+
         let count = 1u32 << bits;
         Some(Self {
             cluster,
@@ -95,11 +96,13 @@ impl CidrSet {
         if range.addr().is_ipv4() != self.cluster.addr().is_ipv4() {
             return None;
         }
+
         let (low, high) = (number(self.cluster.network()), number(self.cluster.broadcast()));
         let (first, last) = (number(range.network()).max(low), number(range.broadcast()).min(high));
         if first > last {
             return None;
         }
+
         let shift = u32::from(self.cluster.max_prefix_len() - self.prefix);
         let place = |address: u128| u32::try_from((address - low).checked_shr(shift).unwrap_or(0)).ok();
         Some(Span {
@@ -112,6 +115,7 @@ impl CidrSet {
         if self.taken == self.count {
             return None;
         }
+
         let skipped = (0..self.count).find(|step| !self.is_used(self.wrapped(*step)))?;
         let place = self.wrapped(skipped);
         let range = self.range(place)?;
@@ -121,6 +125,7 @@ impl CidrSet {
         };
         self.occupy(span);
         self.next = (place + 1) % self.count;
+
         Some(Taken { span, range, skipped })
     }
 
@@ -154,6 +159,7 @@ impl CidrSet {
                 changed += 1;
             }
         }
+
         changed
     }
 
@@ -175,6 +181,7 @@ impl CidrSet {
             IpNet::V4(_) => IpAddr::V4(Ipv4Addr::from(u32::try_from(address).ok()?)),
             IpNet::V6(_) => IpAddr::V6(Ipv6Addr::from(address)),
         };
+
         IpNet::new(address, self.prefix).ok()
     }
 }

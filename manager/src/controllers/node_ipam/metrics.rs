@@ -45,6 +45,7 @@ impl IpamMetrics {
             tries: Family::new_with_constructor(tries),
             problems: Family::default(),
         };
+
         metrics.with_registry(|r| {
             r.family(
                 "node_ipam_controller_cidrset_cidrs_allocations",
@@ -84,6 +85,7 @@ impl IpamMetrics {
                 own.problems.clone(),
             );
         });
+
         own
     }
 
@@ -105,6 +107,7 @@ impl IpamMetrics {
             let usage = f64::from(cidr_set.taken()) / f64::from(cidr_set.count());
             self.usage.get_or_create(&label).set(usage);
         }
+
         for (reason, count) in allocator.problems() {
             self.problems.get_or_create(&ReasonLabel { reason }).set(*count);
         }

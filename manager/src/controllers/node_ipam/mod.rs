@@ -58,8 +58,10 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
         () = stop.cancelled() => return Ok(()),
         () = first_list(&mut worker, &deps) => {}
     }
+
     let result = until_stopped(&mut worker, &deps, &stop).await;
     worker.finish().await;
+
     result
 }
 
@@ -107,6 +109,7 @@ async fn until_stopped(worker: &mut Worker, deps: &Deps, stop: &CancellationToke
     again.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         worker.start_writes();
+
         let (due, needs_list) = (worker.next_due(), worker.needs_list());
         tokio::select! {
             () = stop.cancelled() => return Ok(()),

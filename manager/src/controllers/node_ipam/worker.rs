@@ -86,6 +86,7 @@ impl Worker {
                 None => self.forget(name),
             }
         }
+
         self.update(released);
     }
 
@@ -165,6 +166,7 @@ impl Worker {
             // It has CIDRs that the cache does not show yet, or is gone.
             _ => {}
         }
+
         self.known.remove(name);
     }
 
@@ -188,7 +190,9 @@ impl Worker {
             Err(WriteError::NotLeader(lost)) => return Err(lost.into()),
             Err(error) => self.failed(&node, &error),
         }
+
         self.update(false);
+
         Ok(())
     }
 
@@ -198,6 +202,7 @@ impl Worker {
             let (node, error) = (node.name(), error as &dyn std::error::Error);
             tracing::warn!(node, failures, error, "failed to write the CIDRs; retrying");
         }
+
         if failures == EVENT_AFTER_FAILURES {
             apply::record_status(&self.deps, node, "CIDRAssignmentFailed");
         }

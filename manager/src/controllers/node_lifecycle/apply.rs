@@ -79,6 +79,7 @@ async fn delete(
         deps.events
             .record(&deps.permit, &about, EventType::Normal, "DeletingNode", &message);
     }
+
     let this_very_node = Preconditions {
         uid: Some(node.uid().to_owned()),
         resource_version: None,
@@ -89,6 +90,7 @@ async fn delete(
     };
     let nodes = Api::<Node>::all(deps.client.clone());
     let deleted = write(&deps.permit, nodes.delete(node.name(), &parameters)).await?;
+
     match deleted.map_err(WriteError::from) {
         Ok(_) => {
             history.deleted(reason, Instant::now());
@@ -114,6 +116,7 @@ pub(super) fn report_breaker(deps: &Deps, opened: Opened, all: usize) {
         go_duration(breaker.hold),
         go_duration(breaker.window)
     );
+
     tracing::error!(deferred, all, limit, "{message}");
     deps.events.record(
         &deps.permit,

@@ -33,6 +33,7 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
         () = stop.cancelled() => return Ok(()),
         () = deps.nodes.ready() => {}
     }
+
     let mut state = State::default();
     let mut ticks = tokio::time::interval(deps.monitor_period.max(Duration::from_millis(100)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -66,17 +67,21 @@ async fn pass(deps: &Deps, state: &mut State, stop: &CancellationToken) -> Resul
     deps.metrics
         .deletion_breaker_open
         .set(i64::from(state.history.is_open()));
+
     if let Some(opened) = plan.opened {
         apply::report_breaker(deps, opened, observed.len());
     }
+
     for action in &plan.actions {
         if stop.is_cancelled() {
             return Ok(());
         }
         apply::apply(deps, action, &mut state.history, &mut state.announced).await?;
     }
+
     state
         .announced
         .retain(|uid| observed.iter().any(|seen| seen.node.uid() == uid));
+
     Ok(())
 }

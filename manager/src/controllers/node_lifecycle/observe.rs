@@ -33,9 +33,11 @@ impl Failures {
                 );
             }
         }
+
         for cause in self.0.keys().filter(|cause| !now.contains_key(*cause)) {
             tracing::info!(cause, "AWS answers again");
         }
+
         self.0 = now;
     }
 }
@@ -53,7 +55,9 @@ pub(super) async fn nodes(deps: &Deps, history: &History, reported: &mut Failure
             finding: None,
         })
         .collect();
+
     let mut failures = BTreeMap::new();
+
     if !troubled.is_empty() {
         let answers = deps.instances.describe(troubled, Priority::Lifecycle, MAX_AGE).await;
         for (node, answer) in answers {
@@ -65,9 +69,12 @@ pub(super) async fn nodes(deps: &Deps, history: &History, reported: &mut Failure
                 finding: Some(finding),
             });
         }
+
         confirm(deps, history, &mut seen, &mut failures).await;
     }
+
     reported.update(failures);
+
     seen
 }
 
@@ -111,6 +118,7 @@ async fn confirm(deps: &Deps, history: &History, seen: &mut [ObservedNode], fail
     if candidates.is_empty() {
         return;
     }
+
     let ids: BTreeSet<InstanceId> = candidates.iter().map(|(_, id)| id.clone()).collect();
     let ids: Vec<InstanceId> = ids.into_iter().collect();
     let absent = match deps.instances.confirm_absent(&ids, Priority::Lifecycle).await {
@@ -120,6 +128,7 @@ async fn confirm(deps: &Deps, history: &History, seen: &mut [ObservedNode], fail
             return;
         }
     };
+
     for (place, id) in candidates {
         if absent.contains(&id)
             && let Some(seen) = seen.get_mut(place)

@@ -177,6 +177,7 @@ pub fn plan(seen: &[ObservedNode], history: &mut History, breaker: &DeletionBrea
     let mut deletions: Vec<(Arc<NodeView>, Reason)> = Vec::new();
     for ObservedNode { node, finding, age } in seen {
         record(node, finding.as_ref(), history, now);
+
         let tainted = node.has_taint(taints::SHUTDOWN);
         match finding {
             None if tainted => plan.actions.push(Action::RemoveShutdownTaint(Arc::clone(node))),
@@ -188,12 +189,15 @@ pub fn plan(seen: &[ObservedNode], history: &mut History, breaker: &DeletionBrea
     }
 
     deletions.sort_by(|a, b| a.0.name().cmp(b.0.name()));
+
     let (absent, terminated): (Vec<_>, Vec<_>) = deletions.into_iter().partition(|(_, reason)| reason.is_absence());
     let (allowed, opened) = allowed(absent.len(), seen.len(), history, breaker, now);
     plan.opened = opened;
+
     let deletions = terminated.into_iter().chain(absent.into_iter().take(allowed));
     plan.actions
         .extend(deletions.map(|(node, reason)| Action::Delete(node, reason)));
+
     plan
 }
 
@@ -230,6 +234,7 @@ fn reason_to_delete(
     let absent_for = now.duration_since(gone.since);
     let target = Target::of(node);
     let id_known = target.id().is_some() || history.ids.contains_key(node.uid());
+
     match finding {
         Finding::Terminated => Some(Reason::Terminated),
         _ if age < MIN_AGE => None,
@@ -252,6 +257,7 @@ fn allowed(
     now: Instant,
 ) -> (usize, Option<Opened>) {
     history.deleted.retain(|at| now.duration_since(*at) < breaker.window);
+
     let recent = history.deleted.len();
     let limit = breaker.limit(present + recent);
     if absent == 0 || recent + absent <= limit {
@@ -270,5 +276,6 @@ fn allowed(
         deferred: absent - allowed,
         limit,
     };
+
     (allowed, is_new.then_some(opened))
 }

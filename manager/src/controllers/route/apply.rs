@@ -85,18 +85,23 @@ pub(super) async fn apply(
         throttled: AtomicBool::new(false),
         full: Mutex::default(),
     };
+
     lock(&reports.denials).begin_pass(Instant::now());
+
     let deletions = stream::iter(plan.deletions).map(Ok);
     deletions
         .try_for_each_concurrent(MAX_CONCURRENT_WRITES, |deletion| writes.delete(deletion))
         .await?;
+
     let instances = writes.instances(&plan.node_plans, members).await;
     let node_plans = stream::iter(&plan.node_plans).map(Ok);
     node_plans
         .try_for_each_concurrent(MAX_CONCURRENT_WRITES, |work| writes.node(work, members, &instances))
         .await?;
+
     let present: HashSet<&str> = members.iter().map(|member| member.node.uid()).collect();
     lock(&reports.events).retain(&present);
+
     Ok(Outcome {
         changed: writes.changed.load(Ordering::Relaxed),
         failed: lock(&writes.failures).log(),
@@ -109,6 +114,7 @@ pub(super) fn report_denied(deps: &Deps, reports: &Reports, resource: &str, erro
     let message = lock(&reports.denials).add(action, resource, error, Instant::now());
     if let Some(message) = message {
         tracing::warn!(action, resource, "{message}");
+
         let (events, permit) = (&deps.events, &deps.permit);
         events.record(
             permit,
@@ -136,7 +142,9 @@ impl Writes<'_> {
         if let Some(error) = lock(&self.reports.denials).get(action, resource) {
             return Ok(Err(error));
         }
+
         tracing::info!(action, resource, about, "changing routes");
+
         let answer = Priority::Initialize.run(write(&self.deps.permit, action, call)).await?;
         match &answer {
             Ok(()) => self.changed.store(true, Ordering::Relaxed),
@@ -144,6 +152,7 @@ impl Writes<'_> {
             Err(error) if error.kind() == Kind::AccessDenied => report_denied(self.deps, self.reports, resource, error),
             Err(_) => {}
         }
+
         Ok(answer)
     }
 
@@ -151,9 +160,11 @@ impl Writes<'_> {
         if self.is_ending() {
             return Ok(());
         }
+
         let Deletion { table, cidr, why } = deletion;
         let cidr = cidr.to_string();
         let call = self.deps.ec2.delete_route(&table, &cidr);
+
         match self
             .send("DeleteRoute", &table, &format!("{cidr}: {why}"), call)
             .await?
@@ -163,6 +174,7 @@ impl Writes<'_> {
             Err(error) if error.code() == Some("InvalidRoute.NotFound") => {}
             Err(error) => self.failed(&error, &format!("{cidr} of {table}")),
         }
+
         Ok(())
     }
 
@@ -180,6 +192,7 @@ impl Writes<'_> {
         if nodes.is_empty() || self.is_ending() {
             return HashMap::new();
         }
+
         let answers = self.deps.instances.describe(nodes, Priority::Initialize, MAX_AGE).await;
         answers
             .into_iter()
@@ -199,6 +212,7 @@ impl Writes<'_> {
         if self.stop.is_cancelled() {
             return Ok(());
         }
+
         match self.carry_out(work, node, instances).await? {
             Done::Later => Ok(()),
             Done::NoRange => self.condition(node, false).await,
@@ -222,6 +236,7 @@ impl Writes<'_> {
         if work.has_no_range {
             return Ok(Done::NoRange);
         }
+
         let made = match instances.get(node.uid()) {
             _ if work.steps.is_empty() => Done::Routed,
             Some(Answer::Found(instance)) => self.routes(&work.steps, instance).await?,
@@ -232,6 +247,7 @@ impl Writes<'_> {
             }
             _ => Done::Later,
         };
+
         Ok(match (made, &work.waits) {
             (Done::Routed, _) if !work.obstacles.is_empty() => Done::Unrouted(work.obstacles.join("; ")),
             (Done::Routed, Some(why)) => {
@@ -257,6 +273,7 @@ impl Writes<'_> {
         if self.stop.is_cancelled() {
             return Ok(());
         }
+
         match condition::set(self.deps, node, routed).await {
             Ok(written) => _ = self.changed.fetch_or(written, Ordering::Relaxed),
             Err(WriteError::NotLeader(lost)) => return Err(lost),
@@ -265,6 +282,7 @@ impl Writes<'_> {
                 lock(&self.failures).add("the condition NetworkUnavailable could not be written", &example);
             }
         }
+
         Ok(())
     }
 
@@ -282,18 +300,21 @@ impl Writes<'_> {
                 &self.deps.cluster_id,
             )));
         }
+
         let mut missing: Vec<String> = Vec::new();
         let open = |step: &&Step| self.unavailable(step).map(|why| missing.push(why)).is_none();
         let steps: Vec<&Step> = steps.iter().filter(open).collect();
         if self.is_ending() {
             return Ok(Done::Later);
         }
+
         if !steps.is_empty() && instance.source_dest_check != Some(false) {
             let (id, call) = (&instance.id, self.deps.ec2.disable_source_dest_check(&instance.id));
             if let Err(error) = self.send("ModifyInstanceAttribute", "", id.as_str(), call).await? {
                 return Ok(self.interpret(&error, instance, ""));
             }
         }
+
         for step in steps {
             if self.is_ending() {
                 return Ok(Done::Later);
@@ -305,7 +326,9 @@ impl Writes<'_> {
                 }
             }
         }
+
         missing.dedup();
+
         Ok(match missing.as_slice() {
             [] => Done::Routed,
             missing => Done::Unrouted(missing.join("; ")),
@@ -321,10 +344,12 @@ impl Writes<'_> {
                 Err(error) if error.kind() == Kind::AccessDenied => {}
                 answer => return Ok(answer),
             }
+
             if let Err(error) = self.delete_existing(table, &cidr).await? {
                 return Ok(Err(error));
             }
         }
+
         let call = ec2.create_route(table, &cidr, id);
         self.send("CreateRoute", table, &about, call).await
     }
@@ -335,6 +360,7 @@ impl Writes<'_> {
         if let Some(error) = lock(&self.reports.denials).get("CreateRoute", table) {
             return Ok(Err(error));
         }
+
         let (call, about) = (
             self.deps.ec2.delete_route(table, cidr),
             format!("{cidr}: to create it again"),
@@ -350,10 +376,12 @@ impl Writes<'_> {
         if let Some(why) = lock(&self.full).get(&step.table) {
             return Some(why.clone());
         }
+
         let denials = lock(&self.reports.denials);
         if step.replaces && denials.get(REPLACE, &step.table).is_none() {
             return None;
         }
+
         let denied = denials.get("CreateRoute", &step.table)?;
         Some(failures::explain(&denied, &step.table))
     }
@@ -372,6 +400,7 @@ impl Writes<'_> {
             _ if failures::is_full(error) => _ = lock(&self.full).insert(table.to_owned(), why.clone()),
             _ => {}
         }
+
         Done::Unrouted(why)
     }
 }

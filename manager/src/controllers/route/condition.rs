@@ -22,6 +22,7 @@ pub(super) fn patch(node: &NodeView, routed: bool, now: Timestamp) -> Option<Val
     if present.is_some_and(|present| present.status == status && present.reason == reason) {
         return None;
     }
+
     let seconds = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
     let mut condition = json!({
         "type": TYPE, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": seconds,
@@ -29,6 +30,7 @@ pub(super) fn patch(node: &NodeView, routed: bool, now: Timestamp) -> Option<Val
     if present.is_none_or(|present| present.status != status) {
         condition["lastTransitionTime"] = seconds.into();
     }
+
     Some(json!({"metadata": {"uid": node.uid()}, "status": {"conditions": [condition]}}))
 }
 

@@ -64,10 +64,13 @@ impl Confirmations {
                 (key, since)
             })
             .collect();
+
         self.since = seen;
+
         let alive = unwanted.iter().filter(|route| !route.blackhole).count();
         let many = alive > MAX_UNCONDITIONAL && alive * 100 > present * MANY_PERCENT;
         let mut confirmed = Confirmed::default();
+
         for route in unwanted {
             let age = self
                 .since
@@ -82,10 +85,13 @@ impl Confirmations {
                 confirmed.deletions.push(route.deletion);
                 continue;
             }
+
             confirmed.deferred += usize::from(age >= MIN_AGE);
+
             let left = needed - age;
             confirmed.retry_after = Some(confirmed.retry_after.map_or(left, |retry_after| retry_after.min(left)));
         }
+
         confirmed
     }
 }

@@ -39,6 +39,7 @@ impl Denials {
     /// Records a denial. Returns the message of its Event, one per action, repeated as by [`EventDedup`].
     pub(super) fn add(&mut self, action: &'static str, resource: &str, error: &Error, now: Instant) -> Option<String> {
         self.by_call.insert((action, resource.to_owned()), (error.clone(), now));
+
         let explained = failures::explain(error, resource);
         let message = if action == REPLACE {
             format!(
@@ -47,6 +48,7 @@ impl Denials {
         } else {
             explained
         };
+
         self.events.is_new(action, "", now).then_some(message)
     }
 }

@@ -74,6 +74,7 @@ pub(super) fn explain(error: &Error, table: &str) -> String {
     if error.kind() == Kind::AccessDenied {
         return aws_errors::denied_ec2(error);
     }
+
     aws_errors::answer(error)
 }
 

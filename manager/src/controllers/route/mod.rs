@@ -54,10 +54,12 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
         () = stop.cancelled() => return Ok(()),
         () = deps.nodes.ready() => {}
     }
+
     let mut state = State::default();
     let changed = node_changes::reader(&deps.nodes);
     let mut ticks = tokio::time::interval(deps.period.max(Duration::from_secs(1)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+
     let mut unreadable = false;
     loop {
         let retry_after = state.retry_after.unwrap_or_else(Instant::now);
@@ -70,6 +72,7 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
         };
         let passed = pass(&deps, &mut state, &stop).await?;
         unreadable = passed.is_err();
+
         let outcome = match passed {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -77,17 +80,20 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
                     error = &error as &dyn std::error::Error,
                     "cannot read the routes; nothing is changed"
                 );
+
                 if let ObserveError::Aws(error) = &error
                     && error.kind() == Kind::AccessDenied
                 {
                     apply::report_denied(&deps, &state.reports, "", error);
                 }
+
                 Outcome {
                     changed: false,
                     failed: true,
                 }
             }
         };
+
         count(&deps, outcome, trigger);
     }
 }
@@ -99,6 +105,7 @@ async fn pass(
     stop: &CancellationToken,
 ) -> Result<Result<Outcome, ObserveError>, NotLeader> {
     state.retry_after = None;
+
     let observed = tokio::select! {
         () = stop.cancelled() => return Ok(Ok(Outcome::default())),
         observed = observe::observe(deps, &mut state.membership) => observed,
@@ -116,10 +123,12 @@ async fn pass(
             "mass loss: deferring the deletion of many routes for a minute. Check that all Nodes exist"
         );
     }
+
     deps.metrics
         .routes
         .deferred
         .set(i64::try_from(plan.deferred).unwrap_or(i64::MAX));
+
     let outcome = apply::apply(deps, plan, &observed.members, &state.reports, stop).await?;
     Ok(Ok(outcome))
 }

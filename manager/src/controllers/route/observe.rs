@@ -35,9 +35,11 @@ pub(super) async fn observe(deps: &Deps, membership: &mut Membership) -> Result<
     let mut members = members(deps, membership).await;
     let targets = targets(deps, &tables);
     let failures = membership.refresh(deps, &members, &targets).await;
+
     for member in &mut members {
         membership.check(deps, member, &failures);
     }
+
     let former = targets
         .into_iter()
         .filter(|id| membership.get(id) == Some(true))
@@ -58,17 +60,20 @@ async fn tables(deps: &Deps) -> Result<Vec<RouteTable>, ObserveError> {
         }
         return Ok(tables);
     }
+
     let mut tables = deps.ec2.route_tables(&deps.vpc_id).await?;
     tables.retain(|table| {
         let tags = table.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         tags::belongs_to(&deps.cluster_id, tags)
     });
+
     if tables.is_empty() {
         return Err(ObserveError::NoTaggedTable {
             vpc: deps.vpc_id.clone(),
             cluster: deps.cluster_id.clone(),
         });
     }
+
     Ok(tables)
 }
 
@@ -81,6 +86,7 @@ async fn members(deps: &Deps, membership: &mut Membership) -> Vec<Member> {
         .cloned()
         .collect();
     let mut named: HashMap<String, NodeHost> = HashMap::new();
+
     if !by_name.is_empty() {
         let answers = deps
             .instances
@@ -94,6 +100,7 @@ async fn members(deps: &Deps, membership: &mut Membership) -> Vec<Member> {
             named.insert(node.name().to_owned(), host);
         }
     }
+
     nodes
         .into_iter()
         .map(|node| {
@@ -105,6 +112,7 @@ async fn members(deps: &Deps, membership: &mut Membership) -> Vec<Member> {
                     .unwrap_or_else(|| NodeHost::Unknown("the Node has no provider ID yet".to_owned())),
                 Target::Fargate(_) | Target::Foreign(_) => NodeHost::NotOnEc2,
             };
+
             Member {
                 cidrs: ipv4(&node),
                 node,
@@ -169,6 +177,7 @@ impl Membership {
         let nodes: HashSet<&InstanceId> = nodes.collect();
         let concerned: HashSet<&InstanceId> = nodes.iter().copied().chain(targets).collect();
         self.0.retain(|id, _| concerned.contains(id));
+
         let now = Instant::now();
         let is_fresh = |id: &InstanceId| {
             let is_untagged_node = self.get(id) == Some(false) && nodes.contains(id);
@@ -178,8 +187,10 @@ impl Membership {
                 MEMBERSHIP_MAX_AGE
             };
             let known = self.0.get(id);
+
             known.is_some_and(|(_, at)| now.duration_since(*at) < longest)
         };
+
         let unknown: Vec<InstanceId> = concerned.into_iter().filter(|id| !is_fresh(id)).cloned().collect();
         if unknown.is_empty() {
             return HashMap::new();
@@ -201,6 +212,7 @@ impl Membership {
                 }
             }
         }
+
         failures
     }
 

@@ -58,6 +58,7 @@ pub fn action(service: &Service) -> ServiceAction {
     if has_finalizer(service) && (deleting || kind != Some("LoadBalancer")) {
         return ServiceAction::Delete;
     }
+
     if wants(service) && !deleting {
         ServiceAction::Ensure
     } else {

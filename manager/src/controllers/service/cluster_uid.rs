@@ -19,6 +19,7 @@ pub(super) async fn read(client: &Client) -> Option<String> {
         if attempt > 0 {
             tokio::time::sleep(BACKOFF).await;
         }
+
         let namespaces = Api::<Namespace>::all(client.clone());
         match tokio::time::timeout(TIMEOUT, namespaces.get_metadata(NAMESPACE)).await {
             Ok(Ok(namespace)) => return namespace.metadata.uid,
@@ -30,6 +31,7 @@ pub(super) async fn read(client: &Client) -> Option<String> {
             Err(_) => error = format!("no answer within {} s", TIMEOUT.as_secs()),
         }
     }
+
     tracing::warn!(
         error,
         "cannot read the UID of namespace kube-system: new AWS resources get no tag outrigger.dev/cluster-uid, and the sweep \

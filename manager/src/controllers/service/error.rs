@@ -214,6 +214,7 @@ impl Error {
             }
             reason = current.source();
         }
+
         text
     }
 }

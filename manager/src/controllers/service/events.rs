@@ -124,6 +124,7 @@ fn repairs<'a>(steps: impl Iterator<Item = &'a Planned>) -> Option<String> {
     } else {
         String::new()
     };
+
     (!all.is_empty()).then(|| format!("Repaired load balancer, which was changed at AWS: {named}{more}"))
 }
 
@@ -134,6 +135,7 @@ fn refusals(refused: &[RejectedTarget]) -> Option<String> {
     for RejectedTarget { instance, action, why } in refused {
         by_words.entry((action, why)).or_default().insert(instance.to_string());
     }
+
     let one = |((action, why), instances): (&(&str, &str), &BTreeSet<String>)| {
         let instances: Vec<String> = instances.iter().cloned().collect();
         format!("{action} of {}: {why}", some_of(&instances))
@@ -197,11 +199,13 @@ pub(super) async fn report_done(context: &Context, service: &Service, plan: &Pla
         emit(context, service, EventType::Normal, "EnsuredLoadBalancer", message).await;
         return;
     }
+
     let unasked = |planned: &&Planned| reason == Reason::Resync || !follows_nodes(&planned.step);
     if plan.steps.iter().any(|planned| !unasked(&planned)) && !no_nodes {
         let message = "Updated load balancer with new hosts";
         emit(context, service, EventType::Normal, "UpdatedLoadBalancer", message).await;
     }
+
     if let Some(message) = repairs(plan.steps.iter().filter(unasked)) {
         emit(context, service, EventType::Normal, "RepairedLoadBalancer", &message).await;
     }
@@ -212,6 +216,7 @@ pub(super) async fn report_fullness(context: &Context, service: &Service, fullne
     if fullness.is_empty() {
         return;
     }
+
     let before = context.states.update(uid(service), |state| {
         std::mem::replace(&mut state.fullness_reported, fullness.clone())
     });
@@ -237,6 +242,7 @@ pub(super) async fn report_refused(context: &Context, service: &Service, refused
     let Some(message) = refusals(refused) else {
         return;
     };
+
     let news = context.states.update(uid(service), |state| {
         state.is_news("TargetsRefused", &message, Instant::now())
     });
@@ -255,6 +261,7 @@ pub(super) async fn report_scheme(context: &Context, service: &Service, desired:
     let Some(scheme) = scheme.filter(|_| differs && !reported) else {
         return;
     };
+
     let message = format!(
         "Annotation service.beta.kubernetes.io/aws-load-balancer-internal has no effect on a load balancer that exists: \
          this one stays {scheme}. For another scheme, delete the Service and create it again"
@@ -268,11 +275,13 @@ pub(super) async fn report_unread_tags(context: &Context, service: &Service) {
     let Some(denial) = context.aws.tag_reads.denial.take_unreported() else {
         return;
     };
+
     let message = format!(
         "The controller's role may not read tags of load balancers, here and for other Services: missing or changed tags \
          are not repaired, and orphaned resources are kept. All else is done. Allow \
          elasticloadbalancing:DescribeTags to change that: {denial}"
     );
+
     emit(context, service, EventType::Warning, "TagsUnreadable", &message).await;
 }
 
@@ -281,6 +290,7 @@ pub(super) async fn report_unlisted_zones(context: &Context, service: &Service) 
     let Some(denial) = context.aws.zones.denial.take_unreported() else {
         return;
     };
+
     let message = format!(
         "The controller's role may not list zones, here and for other Services: whether a subnet is in a local or \
          wavelength zone is derived from the zone's name. Allow ec2:DescribeAvailabilityZones to change that: {denial}"
@@ -316,6 +326,7 @@ pub(super) async fn report_failure(context: &Context, service: &Service, failure
             && state.is_news(reason, &message, Instant::now());
         (pause, is_news)
     });
+
     tracing::warn!(error = %message, ?pause, "sync or deletion failed");
     if is_news {
         emit(context, service, EventType::Warning, reason, &message).await;

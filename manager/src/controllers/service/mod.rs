@@ -120,6 +120,7 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
         () = stop.cancelled() => return Ok(()),
         uid = cluster_uid::read(&deps.cluster) => deps.settings.cluster_uid = uid,
     }
+
     let services = Api::<Service>::all(deps.client.clone());
     let controller = Controller::new(services, watcher::Config::default());
     let listed = controller.store();
@@ -139,6 +140,7 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
     });
     let services = listed.clone();
     workers.context.aws.shared.prefetch_for(move || services.state());
+
     let running = controller
         .with_config(Config::default().concurrency(MAX_WAITING))
         .reconcile_all_on(nodes)
@@ -149,12 +151,15 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
                 tracing::warn!(%error, "watch of Services failed; restarting it");
             }
         });
+
     let vanished = orphaned_services::watch(&workers.context, &listed, &stop);
     let sweep = sweep::watch(&workers.context, &sweep, &listed, &stop);
+
     tokio::select! {
         _ = futures::future::join3(running, vanished, sweep) => {}
         () = stopped_before(listed.clone(), stop.clone()) => {}
     }
+
     Ok(())
 }
 
@@ -208,6 +213,7 @@ async fn reconcile(service: Arc<Service>, workers: Arc<Workers>) -> Result<Actio
     let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
     let key = format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default());
     workers.queue.add(&key);
+
     let of_service = ObjectRef::from_obj(&*service);
     let seen = SpecFingerprint::of(&service);
     let requested = || {
@@ -230,6 +236,7 @@ async fn reconcile(service: Arc<Service>, workers: Arc<Workers>) -> Result<Actio
             }
         }
     };
+
     let permit = tokio::select! {
         biased;
         () = workers.stop.cancelled() => None,
@@ -240,12 +247,14 @@ async fn reconcile(service: Arc<Service>, workers: Arc<Workers>) -> Result<Actio
         workers.queue.forget(&key);
         return Ok(Action::await_change());
     };
+
     let _working = workers.queue.start(&key);
     let span = tracing::info_span!("reconcile", controller = "service", namespace, name);
     // Boxed, so that queued Services take little memory.
     let next = Box::pin(reconcile::reconcile(&workers.context, &service))
         .instrument(span)
         .await?;
+
     Ok(match next {
         Next::OnChange => Action::await_change(),
         Next::After(time) => Action::requeue(time),

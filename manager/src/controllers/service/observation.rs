@@ -74,6 +74,7 @@ pub(super) async fn observe(context: &Context, pass: &Pass<'_>, search: Search) 
             return observation;
         }
     }
+
     observe_with(context, &Reader::fresh(&context.aws), pass, search).await
 }
 
@@ -96,6 +97,7 @@ async fn observe_with(
             if let Some(existing) = &mut observed.load_balancer {
                 existing.tags = std::mem::take(&mut existing.tags).or_set(&state.tags_set);
             }
+
             let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
             let candidates = &with_held(context, candidates, registered, seen_gone);
             let plan = plan::classic::plan(plan::classic::PlanInput {
@@ -108,6 +110,7 @@ async fn observe_with(
             let scheme = observed.scheme().map(str::to_owned);
             let identity = observed.load_balancer.as_ref().map(LoadBalancerIdentity::classic);
             let groups = observed.groups.into_values().chain(observed.own_group);
+
             Ok(Observation {
                 plan,
                 identity,
@@ -132,6 +135,7 @@ async fn observe_with(
                 candidates,
                 seen_gone,
             })?;
+
             Ok(Observation {
                 plan,
                 hostname: observed.address(),

@@ -67,6 +67,7 @@ pub(super) async fn check_owner(
     let (Some(identity), Some(own)) = (identity, &context.settings.cluster_uid) else {
         return Ok(());
     };
+
     let known = context.states.of(uid(service)).owned.as_ref() == Some(&identity.dns_name);
     if identity.tags.is_none() && (known || plan.steps.is_empty()) {
         return Ok(());
@@ -94,7 +95,9 @@ pub(super) async fn check_owner(
             own: own.clone(),
         }));
     }
+
     remember_owned(context, service, &identity.dns_name);
+
     Ok(())
 }
 

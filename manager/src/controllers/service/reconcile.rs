@@ -50,11 +50,14 @@ pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Err
         }
         ServiceAction::Delete => release::clean_up(context, service).await,
     };
+
     if let Err(failure) = &result {
         events::report_failure(context, service, failure).await;
     }
+
     events::report_unread_tags(context, service).await;
     events::report_unlisted_zones(context, service).await;
+
     result.map_err(|failure| *failure.error)
 }
 
@@ -71,12 +74,14 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     if Annotations::of(service).kind() == Kind::External {
         return leave_to_other_controller(context, service, fingerprint, &state).await;
     }
+
     let desired = desired(service, &context.settings);
     if Annotations::of(service).kind() == Kind::Network {
         for port in network::ports::without_node_port(service) {
             tracing::warn!(port, "port has no node port and so no listener");
         }
     }
+
     let labels = desired.as_ref().map(|desired| desired.node_labels().clone());
     let nodes = context.nodes.snapshot();
     let candidates = candidates(&nodes, &labels.unwrap_or_default());
@@ -87,6 +92,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     if let Some(rest) = next_if_unchanged(context, service, &state, reason, now) {
         return Ok(rest);
     }
+
     orphaned_services::delete_earlier(context, service).await?;
     context
         .states
@@ -95,8 +101,10 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     if add_finalizer(context, service).await.during(events::ADD_FINALIZER)? == Found::Gone {
         return Ok(Next::OnChange);
     }
+
     let eligible = targets::eligible(&nodes);
     events::report_no_nodes(context, service, eligible.is_empty(), reason).await;
+
     let names = || eligible.iter().map(|node| node.name().to_owned()).collect();
     let desired = desired.during(events::ENSURE)?;
     let going = &state.confirmed_gone(now) | &targets::excluded(&nodes);
@@ -107,6 +115,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     {
         return Ok(later);
     }
+
     let pass = Pass {
         service,
         desired: &desired,
@@ -116,10 +125,12 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
         due: until_resync(context, service, &state, now).is_some_and(|left| left.is_zero()),
         no_nodes: eligible.is_empty(),
     };
+
     let ended = sync_load_balancer(context, &pass, state.search(has_finalizer(service)), now).await;
     if !context.creation_queues.has(uid(service)) {
         context.creation_queues.done(uid(service));
     }
+
     if context.states.of(uid(service)).name.is_empty() {
         // The Service was deleted meanwhile and its state dropped. Restore the state, so that the new resources are
         // deleted as orphaned.
@@ -128,6 +139,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
             .states
             .begin(uid(service), &namespaced_name(service), fingerprint);
     }
+
     ended.map_err(|failure| failure.after_node_change(reason, names))
 }
 
@@ -143,6 +155,7 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
     {
         return Ok(later);
     }
+
     // Recorded before the writes: a full target group needs the confirmed loss, and a failed step must not prevent the
     // confirmation.
     context.states.update(uid(service), |state| {
@@ -151,13 +164,16 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
         state.given_names.extend(observation.given_names.iter().cloned());
     });
     events::report_scheme(context, service, desired, observation.scheme.as_deref()).await;
+
     let made = execute(context, pass, &observation).await.during(events::ENSURE)?;
     if let Some(dns_name) = &made.dns_name {
         ownership::remember_owned(context, service, dns_name);
     }
+
     if let Some(refused) = observation.plan.refused.clone() {
         return Err(Error::Environment(refused)).during(events::ENSURE);
     }
+
     let refused = made.refused.into_iter().map(|refused| refused.instance).collect();
     let hostname = made.dns_name.or(observation.hostname).unwrap_or_default();
     if write_address(context, service, &hostname)
@@ -170,18 +186,22 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
     if let Some(denied) = observation.denied {
         return Err(Error::Aws(denied)).during(events::ENSURE);
     }
+
     context.states.update(uid(service), |state| {
         state.tags_set = desired.annotated_tags();
         state.given_names.clone_from(&observation.given_names);
     });
+
     let settled = Settled {
         targets: likely_targets(pass.candidates, &observation.plan.targets),
         at: now,
         hostname,
     };
+
     if observation.is_full {
         context.states.update(uid(service), |state| state.last_full = Some(now));
     }
+
     Ok(settle(context, service, settled, observation.plan, &refused))
 }
 
@@ -199,6 +219,7 @@ fn next_if_unchanged(
         let wait = STORE_LAG.checked_sub(now.saturating_duration_since(settled.at))?;
         return (!wait.is_zero()).then_some(Next::After(wait));
     }
+
     match until_resync(context, service, state, now) {
         None => Some(Next::OnChange),
         Some(left) => (!left.is_zero()).then_some(Next::After(left)),
@@ -238,8 +259,10 @@ async fn leave_to_other_controller(
         .begin(uid(service), &namespaced_name(service), fingerprint);
     events::report_begin(context, service, reason).await;
     add_finalizer(context, service).await.during(events::ADD_FINALIZER)?;
+
     let nodes = context.nodes.snapshot();
     events::report_no_nodes(context, service, targets::eligible(&nodes).is_empty(), reason).await;
+
     Ok(Next::OnChange)
 }
 
@@ -258,17 +281,20 @@ async fn execute(context: &Context, pass: &Pass<'_>, observation: &Observation) 
     let fullness = quota::check(plan, &observation.groups, context.settings.rules_quota)?;
     events::report_fullness(context, service, fullness).await;
     events::report_writes(context, service, plan, reason).await;
+
     let began = Instant::now();
     let made = apply(plan, &Executor::new(context, service, pass.desired.name())).await;
     if plan.changes_targets_only() || (reason == Reason::NodesChanged && !plan.steps.is_empty()) {
         let done = plan.refused.is_none() && made.as_ref().is_ok_and(|made| made.refused.is_empty());
         context.node_sync.ended(began, done);
     }
+
     let made = made?;
     events::report_refused(context, service, &made.refused).await;
     if plan.refused.is_none() {
         events::report_done(context, service, plan, reason, no_nodes || !made.refused.is_empty()).await;
     }
+
     Ok(made)
 }
 
@@ -296,6 +322,7 @@ fn settle(context: &Context, service: &Service, settled: Settled, plan: Plan, re
         let service = uid(service);
         tracing::warn!(service, targets = ?unconfirmed, "mass loss of targets; confirming it before deregistration");
     }
+
     let losing = !unconfirmed.is_empty();
     // A target without a candidate is kept until all Nodes are known.
     let held = targets.difference(&settled.targets).any(|id| !unconfirmed.contains(id));
@@ -307,13 +334,16 @@ fn settle(context: &Context, service: &Service, settled: Settled, plan: Plan, re
     let relies_on_shared_rules = plan.uses_shared_rules && (made || (relied && context.deleting.try_lock().is_err()));
     let unchosen = !plan.unchosen_subnets.is_empty();
     let open = relies_on_shared_rules || losing || held || unchosen || settled.hostname.is_empty() || missing;
+
     context.states.update(uid(service), |state| {
         if !losing {
             state.clear_gone();
         }
+
         if !unchosen {
             state.clear_unchosen();
         }
+
         state.relies_on_shared_rules = relies_on_shared_rules;
         state.waiting = losing || held || !refused.is_empty();
         if open {
@@ -325,8 +355,10 @@ fn settle(context: &Context, service: &Service, settled: Settled, plan: Plan, re
                 (false, false) => state.requeue_after(),
             });
         }
+
         let now = settled.at;
         state.settle(settled, targets);
+
         until_resync(context, service, state, now).map_or(Next::OnChange, Next::After)
     })
 }

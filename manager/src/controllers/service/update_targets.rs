@@ -50,18 +50,21 @@ pub(super) async fn update_targets(context: &Context, service: &Service, failure
     let Some(kind) = hostname::kind_in_status(service).filter(|_| lasts(failure)) else {
         return;
     };
+
     let began = Instant::now();
     let done = try_update(context, service, kind, began).await;
     if let Err(error) = &done {
         let error = error.chain();
         tracing::warn!(error, "cannot update the targets of a failed Service");
     }
+
     let Ok((plan, all)) = done else {
         return context.node_sync.ended(began, false);
     };
     if plan.steps.is_empty() {
         return;
     }
+
     context.node_sync.ended(began, all);
     if all && !plan.targets.is_empty() {
         let message = "Updated load balancer with new hosts";
@@ -88,6 +91,7 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
             seen_gone,
         });
         let identity = observed.load_balancer.as_ref().map(LoadBalancerIdentity::classic);
+
         (plan, identity.map(LoadBalancerIdentity::without_tags))
     } else {
         let observed = &inventory::network::observe_targets(&reader, &name, &candidates).await?;
@@ -97,15 +101,19 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
             observed,
             seen_gone,
         });
+
         (plan, observed.load_balancer.as_ref().map(LoadBalancerIdentity::network))
     };
+
     ownership::check_owner(context, service, identity.as_ref(), &plan).await?;
     context.states.update(uid(service), |state| {
         // A loss from a full observation may be in target groups that are not observed here.
         state.note_gone(&plan.unconfirmed, &plan.targets, now);
         state.targets.clone_from(&plan.targets);
     });
+
     let made = apply(&plan, &Executor::new(context, service, &name)).await?;
     events::report_refused(context, service, &made.refused).await;
+
     Ok((plan, made.refused.is_empty()))
 }

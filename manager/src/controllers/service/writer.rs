@@ -60,6 +60,7 @@ impl Writer for ApiWriter {
         let name = service.metadata.name.as_deref().unwrap_or_default();
         let api = Api::<Service>::namespaced(self.client.clone(), namespace);
         tracing::info!(namespace, name, operation, "writing to the API server");
+
         let (parameters, patch) = (PatchParams::default(), Patch::Strategic(patch));
         match write(&self.permit, api.patch_status(name, &parameters, &patch)).await? {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(Found::Gone),
@@ -76,6 +77,7 @@ impl Writer for ApiWriter {
             namespace: metadata.namespace.clone(),
             uid: metadata.uid.clone().unwrap_or_default(),
         };
+
         self.recorder.record(&self.permit, &about, kind, reason, message);
     }
 }

@@ -58,6 +58,7 @@ pub(super) async fn apply(deps: &Deps, batch: Batch) -> Result<Applied, NotLeade
             results.extend(open.drain(..).map(|id| (id, TagResult::Done)));
             break;
         };
+
         let bad = match BadId::of(&error) {
             Some(kind) => bad_ones(deps, kind, &error, &open, round).await,
             None => Vec::new(),
@@ -66,13 +67,16 @@ pub(super) async fn apply(deps: &Deps, batch: Batch) -> Result<Applied, NotLeade
         if bad.is_empty() {
             results.extend(open.drain(..).map(|id| (id, TagResult::Failed(Arc::clone(&error)))));
         }
+
         open.retain(|id| !bad.iter().any(|(other, _)| other == id));
         results.extend(bad);
         last = Some(error);
     }
+
     if let Some(error) = last {
         results.extend(open.into_iter().map(|id| (id, TagResult::Failed(Arc::clone(&error)))));
     }
+
     let action = batch.action;
     Ok(Applied { action, results })
 }
@@ -90,6 +94,7 @@ async fn in_cluster(deps: &Deps, ids: Vec<InstanceId>) -> (Vec<InstanceId>, Vec<
             _ => others.push((id, TagResult::Missing)),
         }
     }
+
     (members, others)
 }
 
@@ -153,6 +158,7 @@ async fn bad_ones(
             .filter(|id| !named.contains(id) && matches!(answers.get(*id), Some(Answer::Absent)));
         bad.extend(absent.map(|id| (id.clone(), TagResult::Missing)));
     }
+
     bad
 }
 

@@ -31,6 +31,7 @@ impl TaggingMetrics {
             misspelt_delay: Histogram::new(node_delay_bounds()),
             delay: Histogram::new(node_delay_bounds()),
         };
+
         metrics.with_registry(|r| {
             r.family(
                 "cloudprovider_aws_tagging_controller_work_item_errors",
@@ -49,6 +50,7 @@ impl TaggingMetrics {
                 own.delay.clone(),
             );
         });
+
         own
     }
 

@@ -52,9 +52,11 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
         () = stop.cancelled() => return Ok(()),
         () = deps.nodes.ready() => {}
     }
+
     let mut worker = Worker::new(deps.clone());
     let result = until_stopped(&mut worker, &deps, &stop).await;
     worker.finish().await;
+
     result
 }
 
@@ -89,6 +91,7 @@ async fn until_stopped(worker: &mut Worker, deps: &Deps, stop: &CancellationToke
                 }
             }
         }
+
         worker.start_calls();
     }
 }

@@ -100,6 +100,7 @@ impl Worker {
             self.work.gone(name);
             return;
         };
+
         let instance = instance(&node);
         self.work.observe(ObservedNode {
             name,
@@ -114,10 +115,12 @@ impl Worker {
         if let Some(end) = self.backoff_all.next_due(now) {
             return Some(end);
         }
+
         let retry = self.work.next_due(now);
         if !self.work.has_work(now) || self.in_flight.len() >= self.deps.calls_at_once {
             return retry;
         }
+
         let rate_limiter = self
             .rate_limiter
             .as_ref()
@@ -132,6 +135,7 @@ impl Worker {
             if self.is_refused && !self.in_flight.is_empty() {
                 return;
             }
+
             let most = if self.deps.batching { MAX_BATCH } else { 1 };
             let most = self
                 .rate_limiter
@@ -140,9 +144,11 @@ impl Worker {
             let Some(batch) = (most > 0).then(|| self.work.take(most, now)).flatten() else {
                 return;
             };
+
             if let Some(rate_limiter) = &mut self.rate_limiter {
                 rate_limiter.take(u32::try_from(batch.instances.len()).unwrap_or(u32::MAX));
             }
+
             let working: Vec<Working> = batch.instances.iter().map(|id| self.queue.start(id.as_str())).collect();
             let (deps, names) = (self.deps.clone(), self.names(&batch.instances));
             self.in_flight.spawn(async move {
@@ -168,6 +174,7 @@ impl Worker {
         let (applied, labelled) = outcome.map_err(Error::Task)?;
         let Applied { action, results } = applied?;
         let mut refused = Vec::new();
+
         for (id, result) in results {
             match (result, action) {
                 (TagResult::Done, _) => {
@@ -195,8 +202,10 @@ impl Worker {
                 (TagResult::Failed(error), _) => self.failed(&id, &error),
             }
         }
+
         refused.extend(self.work.give_up(Instant::now()));
         log_abandoned(&refused);
+
         labelled
             .into_iter()
             .try_for_each(|(node, written)| self.labelled(&node, written))
@@ -218,6 +227,7 @@ impl Worker {
             Some(Duration::try_from(now.duration_since(created)).unwrap_or_default())
         };
         let youngest = self.work.nodes_of(id).iter().filter_map(age).min().unwrap_or_default();
+
         Instant::now() + GRACE.saturating_sub(youngest)
     }
 
@@ -235,6 +245,7 @@ impl Worker {
         } else if self.work.failed(id, now) == INCUMBENT_TRIES {
             self.deps.counts.exhausted();
         }
+
         let cause = format!(
             "{} {:?} {}",
             error.operation(),
@@ -246,6 +257,7 @@ impl Worker {
             tracing::warn!(instance = %id, %error, "failed to tag the instance; retrying");
             self.logged.insert(cause, now);
         }
+
         if error.kind() == Kind::AccessDenied {
             self.report_denied(id, error);
         }
@@ -256,6 +268,7 @@ impl Worker {
         if !self.reported.is_new(error.operation(), "", Instant::now()) {
             return;
         }
+
         let message = format!(
             "The tags of --tags cannot be brought up to date for instance {id} of Node {}, and for others: {}",
             self.work.node_of(id).unwrap_or("(unknown)"),
@@ -293,12 +306,14 @@ impl Worker {
             Err(WriteError::NotLeader(lost)) => return Err(lost.into()),
             Err(error) => {
                 self.deps.counts.failed();
+
                 let failure = &error as &dyn std::error::Error;
                 tracing::warn!(
                     node = node.name(),
                     error = failure,
                     "tagged the instance, but failed to label the Node; retrying"
                 );
+
                 if let Some(id) = instance(node) {
                     self.work.repair(&id);
                     self.work.failed(&id, Instant::now());
@@ -321,11 +336,13 @@ impl Worker {
             .instances
             .by_id(&awaited, Priority::Background, MISSING_AGE)
             .await;
+
         for id in &awaited {
             if matches!(answers.get(id), Some(Answer::Found(found)) if self.deps.instances.in_cluster(found)) {
                 self.work.repair(id);
             }
         }
+
         log_abandoned(&self.work.give_up(Instant::now()));
     }
 
@@ -338,6 +355,7 @@ impl Worker {
         let age = since_write.min(period / DRIFT_AGE);
         let answers = self.deps.instances.by_id(&settled, Priority::Background, age).await;
         let mut lost = 0;
+
         for id in &settled {
             let Some(Answer::Found(found)) = answers.get(id) else {
                 continue;
@@ -345,16 +363,19 @@ impl Worker {
             if !self.deps.instances.in_cluster(found) {
                 continue;
             }
+
             let has_all = self
                 .deps
                 .tags
                 .iter()
                 .all(|(key, value)| found.tags.get(key) == Some(value));
+
             if !has_all || self.work.is_abandoned(id) {
                 lost += 1;
                 self.work.repair(id);
             }
         }
+
         if lost > 0 {
             tracing::warn!(instances = lost, "repairing lost tags");
         }
@@ -379,6 +400,7 @@ async fn label_done(
     else {
         return Vec::new();
     };
+
     let is_done = |id: &InstanceId| {
         results
             .iter()
@@ -390,6 +412,7 @@ async fn label_done(
         .flat_map(|(_, names)| names);
     let nodes = nodes.filter_map(|name| deps.nodes.node(&name));
     let unlabelled = nodes.filter(|node| node.label(label::LABEL) != Some(deps.label.as_str()));
+
     apply::set_labels(deps, unlabelled.collect()).await
 }
 

@@ -32,6 +32,7 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
             ..Draft::default()
         };
     }
+
     let mut draft = Draft {
         reasons: vec!["a ClusterClass is not changed".to_owned()],
         ..Draft::default()
@@ -50,10 +51,12 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
         };
         let name = patch.get("name").and_then(Value::as_str).unwrap_or_default();
         let name: String = name.chars().take(40).collect();
+
         draft.warnings.push(format!(
             "inline patch {name:?} {problem}, and is not rewritten; make it follow the phase, external from Migrate on"
         ));
     }
+
     draft
 }
 
@@ -91,10 +94,12 @@ fn provider(patch: &Value) -> Option<Setting> {
         let value = patch.get("value").and_then(Value::as_str).or(template);
         return Some(setting(value.unwrap_or_default()));
     }
+
     let is_list = keys.iter().any(|key| matches!(*key, "extraArgs" | "kubeletExtraArgs"));
     if !is_list && !HOLDERS.contains(&last) {
         return None;
     }
+
     let template = patch.pointer("/valueFrom/template").and_then(Value::as_str);
     template
         .and_then(in_text)
@@ -140,8 +145,10 @@ fn in_text(text: &str) -> Option<Setting> {
     if rest.starts_with('-') {
         return in_text(rest);
     }
+
     let is_word = |letter: char| letter.is_alphanumeric() || letter == '-';
     let mut words = rest.split(|letter| !is_word(letter)).filter(|word| !word.is_empty());
     let value = words.find(|word| *word != "value")?;
+
     Some(setting(value))
 }

@@ -53,6 +53,7 @@ pub(super) fn template(input: &Input<'_>, migration: &Migration<'_>, rules: &Rul
                 .to_owned(),
         );
     }
+
     draft
 }
 
@@ -83,6 +84,7 @@ pub(super) fn config(input: &Input<'_>, migration: &Migration<'_>, control_plane
     if is_owned_by(&["Machine"]) || input.operation == Operation::Update && is_owned_by(&["MachineSet"]) {
         return unchanged("a machine reads its configuration once, when it is made".to_owned());
     }
+
     provisioner_object::draft(input, migration, rules)
 }
 
@@ -92,6 +94,7 @@ pub(super) fn fixed_template(input: &Input<'_>, migration: &Migration<'_>, kind:
     if input.operation != Operation::Update {
         return provisioner_object::draft(input, migration, rules);
     }
+
     let reason =
         format!("spec.template.spec of this kind cannot be changed; the {kind} that is made from it gets the phase");
     let warnings = if input.asks_for_phase() {
@@ -105,6 +108,7 @@ pub(super) fn fixed_template(input: &Input<'_>, migration: &Migration<'_>, kind:
         ..Draft::default()
     });
     draft.warnings.extend(warnings);
+
     draft
 }
 
@@ -115,6 +119,7 @@ pub(super) fn refuse_other_clouds(document: &Document, kubelets: &[(Path, ListFo
         &["machineTemplate", "spec", "infrastructureRef", "kind"],
         &["infrastructureRef", "kind"],
     ];
+
     for prefix in [&["spec"][..], &["spec", "template", "spec"]] {
         for reference in REFERENCES {
             let path = join(prefix, reference);
@@ -127,12 +132,14 @@ pub(super) fn refuse_other_clouds(document: &Document, kubelets: &[(Path, ListFo
             }
         }
     }
+
     for kubelet in kubelets {
         let ids = values(document.whole(), kubelet, Flag::text("provider-id"));
         if let Some(id) = ids.iter().find(|id| id.contains("://") && !id.starts_with("aws://")) {
             return Err(other_cloud(&kubelet.0, &format!("provider-id={id}")));
         }
     }
+
     Ok(())
 }
 

@@ -122,6 +122,7 @@ impl Kubeadm {
         } else {
             self.kubelet("joinConfiguration")
         };
+
         provisioner_object::is_external(object, &path, ListFormat::Map)
     }
 
@@ -129,6 +130,7 @@ impl Kubeadm {
         if situation.effective_phase == Phase::InTree {
             return Ok(());
         }
+
         let situation = &Situation {
             controllers: Some(provisioner_object::KUBEADM_CONTROLLERS),
             ..*situation
@@ -137,11 +139,13 @@ impl Kubeadm {
         let of = |kind: Component| lists.iter().filter(move |(component, _)| *component == kind);
         let kubelets: Vec<_> = of(Component::Kubelet).map(|(_, list)| list.clone()).collect();
         refuse_other_clouds(document, &kubelets)?;
+
         let all: Vec<_> = lists.iter().map(|(_, list)| list.clone()).collect();
         let cloud_configs = obsolete_settings::cloud_configs(document, &all);
         self.warn_of_names(document, &lists, situation)?;
         for (component, (path, shape)) in &lists {
             provisioner_object::arguments(document, path, *shape, *component, situation)?;
+
             let items = document.get(path).and_then(Value::as_array).map_or(0, Vec::len);
             if items > MAX_ITEMS {
                 return Err(Obstacle::Other(format!(
@@ -150,11 +154,13 @@ impl Kubeadm {
                 )));
             }
         }
+
         if situation.effective_phase >= Phase::Migrate {
             let gates = self.with_scheduler(all.clone(), document);
             obsolete_settings::warn_of_gates(document, &gates, situation.version);
             obsolete_settings::warn_of_cloud_configs(document, self.prefix, &cloud_configs, &all);
         }
+
         Ok(())
     }
 
@@ -164,18 +170,22 @@ impl Kubeadm {
         let has = |field: &str| document.get(&join(self.prefix, &[field])).is_some();
         let mut lists = Vec::new();
         let mut add = |component, path| lists.push((component, (path, shape)));
+
         if self.is_control_plane || has("clusterConfiguration") {
             add(Component::KubeControllerManager, self.component("controllerManager"));
             add(Component::KubeApiserver, self.component("apiServer"));
         }
+
         // The first control-plane machine may have no joinConfiguration, and a worker has only that.
         let is_first = has("initConfiguration") || has("clusterConfiguration");
         if self.is_control_plane || is_first {
             add(Component::Kubelet, self.kubelet("initConfiguration"));
         }
+
         if self.is_control_plane || !is_first || has("joinConfiguration") {
             add(Component::Kubelet, self.kubelet("joinConfiguration"));
         }
+
         lists
     }
 
@@ -192,15 +202,18 @@ impl Kubeadm {
             let Some((component, (_, shape))) = lists.iter().find(|(_, (other, _))| *other == path) else {
                 continue;
             };
+
             let line = document.arguments(&path, shape.of(document.get(&path)))?;
             let by_host = phase_flags::is_named_by_host(*component, &line, &situation.circumstances());
             let by_host = by_host.map_err(|reason| Obstacle::of_flags(*component, reason.into()))?;
             let name = document.get(&join(self.prefix, &[configuration, "nodeRegistration", "name"]));
             let is_named = name.and_then(Value::as_str).is_some_and(|name| !name.is_empty());
+
             if by_host && !is_named {
                 unnamed.push(configuration);
             }
         }
+
         if !unnamed.is_empty() {
             document.warn(format!(
                 "set nodeRegistration.name in {} to the private DNS name of the instance, unless the host has that name: an \
@@ -208,6 +221,7 @@ impl Kubeadm {
                 unnamed.join(", ")
             ));
         }
+
         Ok(())
     }
 

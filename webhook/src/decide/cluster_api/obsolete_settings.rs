@@ -29,6 +29,7 @@ pub(super) fn warn_of_cloud_configs(
     let read = cloud_configs(document, lists);
     let unread = |path: &str| before.iter().any(|one| one == path) && !read.iter().any(|one| one == path);
     let mut left = Vec::new();
+
     for (place, fields) in [
         (
             &["clusterConfiguration", "apiServer", "extraVolumes"][..],
@@ -49,6 +50,7 @@ pub(super) fn warn_of_cloud_configs(
             left.push(place.join("."));
         }
     }
+
     if !left.is_empty() {
         document.warn(format!(
             "no component reads the cloud config any more, but {} still bring it; remove it there once the phase is Complete",
@@ -61,6 +63,7 @@ pub(super) fn warn_of_cloud_configs(
 /// not start with it; later versions do not know the gate.
 pub(super) fn warn_of_gates(document: &mut Document, lists: &[(Path, ListFormat)], version: Option<KubernetesVersion>) {
     const GATE: &str = "CSIMigrationAWS";
+
     let is_off = |list: &&(Path, ListFormat)| {
         let gates = values(document.whole(), list, flag::FEATURE_GATES);
         let settings = gates.iter().flat_map(|gates| gates.split(','));
@@ -70,8 +73,11 @@ pub(super) fn warn_of_gates(document: &mut Document, lists: &[(Path, ListFormat)
         });
         ours.next_back().flatten() == Some(false)
     };
+
     let is_off: Vec<String> = lists.iter().filter(is_off).map(|(path, _)| holder(path)).collect();
+
     const FIX: &str = "install the EBS CSI driver, then remove the gate";
+
     let what = match version.map(|version| version.minor) {
         // In-tree kubelets are refused, or no component knows the gate.
         Some(..=22 | 27..) => return,
@@ -79,6 +85,7 @@ pub(super) fn warn_of_gates(document: &mut Document, lists: &[(Path, ListFormat)
         Some(_) => "a component with it does not start in this version",
         None => "from 1.23 on EBS volumes may not attach, from 1.25 on the component does not start",
     };
+
     if !is_off.is_empty() {
         document.warn(format!("{GATE}=false in {}: {what}; {FIX}", is_off.join(", ")));
     }
@@ -93,5 +100,6 @@ fn holder(path: &Path) -> String {
     let place = place.unwrap_or_default();
     let holder = keys.get(place.saturating_sub(1)).copied().unwrap_or_default();
     let above = keys.get(place.saturating_sub(2)).copied().unwrap_or_default();
+
     if holder == "nodeRegistration" { above } else { holder }.to_owned()
 }

@@ -133,12 +133,14 @@ fn providers(object: &Value, version: KubernetesVersion, prefix: &[&str]) -> Pro
         (Component::KubeApiserver, extra_args(prefix, "kubeAPIServer")),
         (Component::Kubelet, kubelet(prefix)),
     ];
+
     let name = name_of(object, prefix);
     let given = |(component, path): (Component, Path)| {
         let own = values(object, &(path, ListFormat::Bare), flag::CLOUD_PROVIDER).pop();
         let named = || rke2_provider::passed(name, component, Some(version)).map(str::to_owned);
         (component, own.or_else(named))
     };
+
     Providers {
         is_named_aws: name == Some(AWS),
         given: lists.into_iter().map(given).collect(),
@@ -149,7 +151,9 @@ fn control_plane(document: &mut Document, situation: &Situation<'_>, prefix: &[&
     if situation.effective_phase == Phase::InTree {
         return Ok(());
     }
+
     refuse_other_clouds(document, &[(kubelet(prefix), ListFormat::Bare)])?;
+
     let was_external = is_external(document.whole(), prefix);
     let name = named_provider(document, prefix)?;
     controller_manager(document, situation, prefix, name)?;
@@ -158,13 +162,17 @@ fn control_plane(document: &mut Document, situation: &Situation<'_>, prefix: &[&
     if situation.effective_phase < Phase::Migrate {
         return Ok(());
     }
+
     // Any name disables RKE2's own controller.
     if !was_external || name.is_none() {
         disable_own_controller(document, prefix)?;
     }
+
     warn_of_config_map(document, prefix);
+
     let given = name.filter(|name| was_external && *name == EXTERNAL);
     kubelet_arguments(document, situation, prefix, given)?;
+
     let lists = [
         &extra_args(prefix, "kubeControllerManager"),
         &extra_args(prefix, "kubeAPIServer"),
@@ -173,6 +181,7 @@ fn control_plane(document: &mut Document, situation: &Situation<'_>, prefix: &[&
     ];
     let lists = lists.map(|path| (path.clone(), ListFormat::Bare));
     obsolete_settings::warn_of_gates(document, &lists, situation.version);
+
     Ok(())
 }
 
@@ -196,6 +205,7 @@ fn controller_manager(
             provider_name(prefix).pointer()
         )));
     }
+
     let situation = &Situation {
         named_elsewhere: name.is_some(),
         ..*situation
@@ -211,7 +221,9 @@ fn controller_manager(
     } else {
         None
     };
+
     provisioner_object::arguments_beside(document, &list, ListFormat::Bare, component, situation, given)?;
+
     let is_overridden = by_arguments.as_deref() == Some(EXTERNAL);
     if situation.effective_phase >= Phase::Migrate && name == Some(AWS) && follows && !is_overridden {
         let why = "RKE2 gives it to kube-controller-manager and kubelet";
@@ -222,6 +234,7 @@ fn controller_manager(
         )?;
         warn_of_names(document, prefix);
     }
+
     Ok(())
 }
 
@@ -238,11 +251,14 @@ fn api_server(
     let passed = rke2_provider::passed(name, component, situation.version);
     let because = |reason| Obstacle::of_flags(component, reason);
     let changes = rke2_provider::api_server_changes(&own, passed, situation).map_err(because)?;
+
     for change in &changes {
         change.apply(&mut own).map_err(|reason| because(reason.into()))?;
     }
+
     let reasons = changes.iter().map(|change| format!("{component}: {change}"));
     document.set_arguments(&path, ListFormat::Bare, &own, reasons)?;
+
     Ok(())
 }
 
@@ -278,6 +294,7 @@ fn disable_own_controller(document: &mut Document, prefix: &[&str]) -> Result<()
             "cloudController disabled: RKE2's own would give Nodes provider IDs of its own",
         )?;
     }
+
     Ok(())
 }
 
@@ -302,6 +319,7 @@ fn check_kubelet(
     let given = rke2_provider::passed(name, component, situation.version);
     let whole = provisioner_object::with_provider(&own, component, given)?;
     provisioner_object::warn_of_flags(document, component, &whole, situation)?;
+
     let changes = phase_flags::changes(component, &whole, &situation.circumstances());
     changes
         .map(drop)

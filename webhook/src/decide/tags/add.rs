@@ -52,16 +52,19 @@ pub(super) fn draft(
 
 fn add(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Result<(Builder, String), NotAdded> {
     may_act(input, migration, row)?;
+
     let target = target(row, input.object)?;
     let key = tags::cluster_key(&migration.spec.cluster_id);
     let value = migration.spec.ownership.as_str();
     check_clusters(&target, &key, migration, row)?;
     in_one_list(&target)?;
     check_limits(&target, &key, value)?;
+
     let mut builder = Builder::default();
     target
         .write(&mut builder, input.object, &key, value)
         .map_err(|error| NotAdded::Possible(format!("no cluster tag is added: {error}")))?;
+
     let what = resources(row);
     let reason = format!("tag {key}={value} added, by which a cloud-controller-manager knows the cluster's {what}");
     Ok((builder, reason))
@@ -85,6 +88,7 @@ fn may_act(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -
             When::CreateAndUpdate => format!("the update does not change {}", shown(add.triggers)),
         });
     }
+
     match owner(input.object, add.not_owned_by) {
         Some(owner) => not(format!(
             "its {owner} compares it with its own template, where the tag belongs"
@@ -153,6 +157,7 @@ fn target<'a>(row: &'static TagRow, object: &'a Value) -> Result<Target<'a>, Not
                 .ok_or_else(|| NotAdded::Needed("the kind has no place for the tag".to_owned()))?;
             let at = Path::parse(path.pointer).unwrap_or_default();
             check_parent(object, &at)?;
+
             let found = object.pointer(path.pointer);
             let places = findings::places(row, object).into_iter();
             Ok(Target {
@@ -175,6 +180,7 @@ fn check_parent(object: &Value, at: &Path) -> Result<(), NotAdded> {
     if found.is_some_and(Value::is_object) {
         return Ok(());
     }
+
     let name = parent.last().copied().unwrap_or("object");
     Err(NotAdded::Needed(format!("there is no {name} to hold tags")))
 }
@@ -182,10 +188,12 @@ fn check_parent(object: &Value, at: &Path) -> Result<(), NotAdded> {
 fn in_launch_template<'a>(row: &'static TagRow, list: &'static str, object: &'a Value) -> Result<Target<'a>, NotAdded> {
     let at = Path::parse(list).unwrap_or_default();
     check_parent(object, &at)?;
+
     let nested = row.paths.iter().find(|path| path.pointer.strip_prefix(list).is_some());
     let Some(TagPath { shape, .. }) = nested else {
         return Err(NotAdded::Needed("the kind has no place for the tag".to_owned()));
     };
+
     let found = object.pointer(list).filter(|found| !found.is_null());
     let elements = match found {
         None => &[],
@@ -196,6 +204,7 @@ fn in_launch_template<'a>(row: &'static TagRow, list: &'static str, object: &'a 
             )));
         }
     };
+
     let is_instance = |element: &Value| element.get(RESOURCE_TYPE).and_then(Value::as_str) == Some(INSTANCE);
     let place = elements.iter().position(is_instance);
     let tags = place.and_then(|index| elements.get(index)?.get("tags"));
@@ -203,6 +212,7 @@ fn in_launch_template<'a>(row: &'static TagRow, list: &'static str, object: &'a 
         Some(_) => tags.and_then(Value::as_array).map(Vec::len),
         None => found.map(|_| elements.len()),
     };
+
     Ok(Target {
         shape: *shape,
         tags: shape.read(tags),
@@ -220,6 +230,7 @@ fn check_clusters(target: &Target<'_>, own: &str, migration: &Migration<'_>, row
         let warning = format!("{at} {problem}, so no cluster tag is added; correct it");
         return Err(NotAdded::Because(warning, String::new()));
     }
+
     let same = target.same.iter().flat_map(|place| place.tags().pairs);
     let all: Vec<(String, String)> = target.tags.pairs.iter().cloned().chain(same).collect();
     let foreign = all.iter().find(|(key, value)| {
@@ -227,6 +238,7 @@ fn check_clusters(target: &Target<'_>, own: &str, migration: &Migration<'_>, row
         let other_legacy = key == tags::LEGACY_CLUSTER && *value != migration.spec.cluster_id;
         other_key || other_legacy
     });
+
     match foreign {
         Some((key, value)) if row.shareable && value == tags::SHARED => Err(NotAdded::Because(
             format!(
@@ -252,6 +264,7 @@ fn present(target: &Target<'_>, own: &str) -> NotAdded {
     if !stays.any(|key| key == own) {
         return NotAdded::Needed("the cluster tag is there".to_owned());
     }
+
     NotAdded::Because(
         format!(
             "the instances of the group do not get tag {own:?}, so they are strangers to the cluster; set its propagateAtLaunch: true"
@@ -267,6 +280,7 @@ fn in_one_list(target: &Target<'_>) -> Result<(), NotAdded> {
     let Some(other) = other.filter(|_| is_new) else {
         return Ok(());
     };
+
     let (at, own) = (other.path.pointer, target.at.pointer());
     Err(NotAdded::Possible(format!(
         "a list at {own} would replace that at {at}, so no cluster tag is added; add it to {at} with propagation at launch"
@@ -287,6 +301,7 @@ fn check_limits(target: &Target<'_>, key: &str, value: &str) -> Result<(), NotAd
             limits::TAGS
         )));
     }
+
     Ok(())
 }
 
@@ -303,6 +318,7 @@ impl Target<'_> {
             }
             return Ok(());
         }
+
         match (self.shape.element(key, value), self.length) {
             (Some(element), Some(length)) => builder.add(&self.at.index(length), element),
             (Some(_), None) => self.set(builder, object, &keys, only)?,
@@ -311,6 +327,7 @@ impl Target<'_> {
                 self.set(builder, object, &keys, json!(value))?;
             }
         }
+
         Ok(())
     }
 

@@ -101,6 +101,7 @@ fn program(container: &Value) -> Option<Program> {
         .into_iter()
         .filter_map(|list| container.get(list)?.as_array());
     let is_node = words.flatten().any(|word| word.as_str() == Some("node"));
+
     match image {
         "aws-ebs-csi-driver" if !is_node => Some(Program::EbsController),
         "cloud-controller-manager" | "aws-cloud-controller-manager" | "outrigger-manager" => {
@@ -114,6 +115,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     if situation.effective_phase == Phase::InTree {
         return Ok(());
     }
+
     let list = Path::new(&TEMPLATE);
     let count = document.get(&list).and_then(Value::as_array).map_or(0, Vec::len);
     for index in 0..count {
@@ -122,6 +124,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         if program(container) != Some(Program::EbsController) || values(container, CLUSTER_ID)?.is_some() {
             continue;
         }
+
         // The arguments are in one of the two lists; the new one is appended there.
         let own = match (container.get("args"), container.get("command")) {
             (None | Some(Value::Null), Some(Value::Array(command))) if command.len() > 1 => "command",
@@ -132,12 +135,14 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         let id = &situation.migration.spec.cluster_id;
         line.set(CLUSTER_ID, id)
             .map_err(|reason| Obstacle::Other(format!("the EBS driver's arguments: {reason}")))?;
+
         let reason = format!(
             "--{}={id} added, so that the EBS driver tags the cluster's volumes",
             CLUSTER_ID.name
         );
         document.set_arguments(&path, ListFormat::Dashed, &line, [reason])?;
     }
+
     Ok(())
 }
 
@@ -167,16 +172,19 @@ fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
             None => continue,
         };
         let id = &situation.migration.spec.cluster_id;
+
         if let (EXTRA_TAGS, Some(other)) = (tags_flag, value(CLUSTER_ID).filter(|other| other != id)) {
             warnings.push(format!(
                 "container {name:?} has --{}={other}, which names another cluster than {id}; correct it or spec.targets",
                 CLUSTER_ID.name
             ));
         }
+
         if let Some(text) = value(tags_flag) {
             warnings.extend(of_tags(&text, tags_flag, situation));
         }
     }
+
     warnings
 }
 
@@ -201,6 +209,7 @@ fn of_tags(text: &str, flag: Flag, situation: &Situation<'_>) -> Vec<String> {
         reserver: Reserver::Nobody,
         shareable: false,
     };
+
     let path = TagPath {
         pointer: flag.name,
         shape: TagFormat::EqualsText,
@@ -209,5 +218,6 @@ fn of_tags(text: &str, flag: Flag, situation: &Situation<'_>) -> Vec<String> {
     let tags = path.shape.read(Some(&Value::String(text.to_owned())));
     let mut findings = forged(&tags.pairs, situation.migration, &row, &path);
     findings.extend(limits::findings(&path, &tags));
+
     findings.iter().map(|finding| format!("--{finding}")).collect()
 }

@@ -34,6 +34,7 @@ pub(super) fn places<'a>(row: &'static TagRow, object: &'a Value) -> Vec<TagFiel
         let keys: Vec<&str> = keys.keys().collect();
         walk(object, &keys, &mut |value| places.push(TagField { path, value }));
     }
+
     places
 }
 
@@ -77,5 +78,6 @@ pub(crate) fn new_findings(input: &Input<'_>, migration: &Migration<'_>, row: &'
             }
         }
     }
+
     findings
 }

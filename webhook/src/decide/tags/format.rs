@@ -80,6 +80,7 @@ impl TagFormat {
             (Self::List { .. } | Self::GroupList, _) => tags.problem = Some("is not a list"),
             (Self::CommaText | Self::EqualsText, _) => tags.problem = Some("is not a text"),
         }
+
         tags
     }
 
@@ -142,6 +143,7 @@ fn comma_text(words: &str) -> Tags {
     if words.is_empty() {
         return tags;
     }
+
     let mut words = words.split(',');
     while let Some(key) = words.next() {
         let value = words.next();
@@ -150,6 +152,7 @@ fn comma_text(words: &str) -> Tags {
         }
         tags.pairs.push((key.to_owned(), value.unwrap_or_default().to_owned()));
     }
+
     tags
 }
 
@@ -159,13 +162,16 @@ fn equals_text(words: &str) -> Tags {
         let mut parts = item.split('=').map(str::trim);
         let key = parts.next().unwrap_or_default();
         let value = parts.next().unwrap_or_default();
+
         if parts.next().is_some() {
             tags.problem = Some("has a value with a second \"=\", where it is cut off");
         }
+
         if !key.is_empty() {
             tags.pairs.push((key.to_owned(), value.to_owned()));
         }
     }
+
     tags
 }
 

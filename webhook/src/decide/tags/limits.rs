@@ -36,6 +36,7 @@ pub(super) fn unfit(key: &str, value: &str, shape: TagFormat) -> Option<String> 
     if key.trim() != key || value.trim() != value {
         return Some("begins or ends with a space, which counts in AWS but is not shown there; remove it".to_owned());
     }
+
     None
 }
 
@@ -56,10 +57,12 @@ pub(super) fn findings(path: &TagPath, tags: &Tags) -> Vec<Finding> {
         .iter()
         .filter_map(|(key, value)| unfit(key, value, path.shape).map(|text| finding(key, value, text)));
     let mut findings: Vec<Finding> = each.collect();
+
     findings.extend(
         tags.problem
             .map(|problem| finding("", "", format!("{problem}; correct it"))),
     );
+
     if tags.pairs.len() > TAGS {
         let count = tags.pairs.len();
         findings.push(finding(
@@ -68,6 +71,7 @@ pub(super) fn findings(path: &TagPath, tags: &Tags) -> Vec<Finding> {
             format!("has {count} tags and AWS takes {TAGS}; remove some"),
         ));
     }
+
     findings
 }
 

@@ -68,6 +68,7 @@ const fn kinds() -> [Kind; count()] {
         }
         family += 1;
     }
+
     all
 }
 
@@ -121,10 +122,12 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
         draft.reasons.push(text.clone());
         draft.warnings.push(text);
     }
+
     draft.warnings.extend(beside_tags(input, migration));
     if (row.group, row.kind) == MACHINE && machine::is_marked_anew(input) {
         draft.warnings.extend(machine::completion(input, migration));
     }
+
     draft
 }
 
@@ -132,11 +135,13 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
 fn beside_tags(input: &Input<'_>, migration: &Migration<'_>) -> Vec<String> {
     const IN_TREE: &str = "install the EBS CSI driver before Migrate: without the in-tree provider, volumes of kubernetes.io/aws-ebs \
         are made and mounted by CSI migration alone";
+
     let phase = migration.spec.phase;
     let is_new = input.operation == Operation::Create || input.asks_for_phase() || input.changes("/spec", &[]);
     if phase == Phase::InTree || !is_new || input.is_being_deleted() {
         return Vec::new();
     }
+
     let class = is_in_tree_class(input.object).then(|| IN_TREE.to_owned());
     class
         .into_iter()

@@ -142,6 +142,7 @@ pub fn forged(tags: &[(String, String)], migration: &Migration<'_>, row: &TagRow
             problem,
         })
     };
+
     tags.iter().filter_map(finding).collect()
 }
 
@@ -160,10 +161,12 @@ fn problem(key: &str, value: &str, cluster: &str, row: &TagRow, path: &TagPath) 
     if SUBNET_ROLES.contains(&key) {
         return (path.role != Role::Subnets && !row.is_subnet()).then_some(Problem::SubnetRole);
     }
+
     let is_legitimate = row.reserver == Reserver::Kubermatic && key == SYSTEM_CLUSTER && value == cluster;
     if is_legitimate || key == DISCOVERY {
         return None;
     }
+
     let owner = RESERVED.iter().find(|(pattern, _)| covers(pattern, key));
     owner.map(|(_, whose)| Problem::Reserved { whose })
 }

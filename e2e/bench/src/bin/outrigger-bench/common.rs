@@ -41,9 +41,11 @@ pub(super) fn run(
     if !passed || keeping.logs {
         say(&format!("logs: {}", folder.keep().display()));
     }
+
     if let Some(file) = keeping.document.as_ref().filter(|_| passed) {
         write(file, section, &table)?;
     }
+
     Ok(passed)
 }
 

@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         Some((what, options)) if what == "services" => services::run(options),
         _ => usage(),
     };
+
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

@@ -40,6 +40,7 @@ fn wish(arguments: &[String]) -> Result<Wish> {
             _ => bail!("{option:?}; usage: {USAGE}"),
         }
     }
+
     Ok(wish)
 }
 
@@ -64,6 +65,7 @@ fn sizes(list: &str) -> Result<Vec<usize>> {
             _ => bail!("{text:?} is no number of Nodes from 1 to 15000"),
         })
         .collect::<Result<Vec<usize>>>()?;
+
     sizes.sort_unstable();
     Ok(sizes)
 }
@@ -90,5 +92,6 @@ async fn measure(extent: &Extent, folder: &Path) -> Result<Results> {
         programs: common::programs(&tools)?,
         progress: common::say,
     };
+
     bench.run(extent).await
 }

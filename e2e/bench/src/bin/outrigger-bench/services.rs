@@ -27,6 +27,7 @@ fn wish(arguments: &[String]) -> Result<Wish> {
         extent.kinds = vec![Kind::Classic];
         extent = extent.with_services(500);
     }
+
     let mut wish = Wish {
         extent,
         keeping: Keeping::default(),
@@ -45,6 +46,7 @@ fn wish(arguments: &[String]) -> Result<Wish> {
             _ => bail!("{option:?}; usage: {USAGE}"),
         }
     }
+
     Ok(wish)
 }
 
@@ -77,5 +79,6 @@ async fn measure(extent: &Extent, folder: &Path) -> Result<Results> {
         programs: common::programs(&tools)?,
         progress: common::say,
     };
+
     Ok(bench.run(extent).await)
 }

@@ -35,14 +35,17 @@ fn wish(arguments: &[String]) -> Result<Wish> {
             _ => bail!("{option:?}; usage: {USAGE}"),
         }
     }
+
     if rounds == 0 || seconds == 0 {
         bail!("--rounds and --seconds are 1 or more");
     }
+
     let extent = Extent {
         rounds,
         saturated: Duration::from_secs(seconds),
         paced: Duration::from_secs(5 * seconds),
     };
+
     Ok(Wish { extent, write })
 }
 
@@ -61,11 +64,13 @@ pub(super) fn run(arguments: &[String]) -> Result<bool> {
     };
     let table = report::webhook(&samples, wish.extent, &machine);
     write!(std::io::stdout(), "{table}")?;
+
     // A run with failed requests is no result.
     let passed = samples.failures.is_empty();
     if let Some(file) = wish.write.as_ref().filter(|_| passed) {
         common::write(file, "webhook", &table)?;
     }
+
     Ok(passed)
 }
 
@@ -73,6 +78,7 @@ async fn measure(wish: &Wish, placement: Placement, folder: &Path) -> Result<out
     let [etcd, api_server] = Environment::TOOLS;
     let tools = Tools::load(&[etcd, api_server, Tool::WebhookGo]).await?;
     common::say("starting etcd and kube-apiserver");
+
     let ours = common::own_program("outrigger-webhook")?;
     let both = Match {
         programs: [
@@ -83,5 +89,6 @@ async fn measure(wish: &Wish, placement: Placement, folder: &Path) -> Result<out
         placement,
         reviews: Reviews::default(),
     };
+
     both.run(wish.extent, common::say).await
 }

@@ -289,9 +289,11 @@ pub(super) fn drawn(rng: &mut Rng, is_network: bool, odd: usize) -> (Vec<(&'stat
         let fewer = rng.below(suffixes.len()) + 1;
         suffixes = rng.some(&suffixes, fewer.max(2));
     }
+
     for _ in 0..rng.below(4) {
         suffixes.extend(KNOWN.get(rng.below(KNOWN.len())).map(|known| known.suffix));
     }
+
     let mut values: Vec<(&'static str, &'static str)> = Vec::new();
     let mut good = true;
     for known in KNOWN.iter().filter(|known| suffixes.contains(&known.suffix)) {
@@ -303,5 +305,6 @@ pub(super) fn drawn(rng: &mut Rng, is_network: bool, odd: usize) -> (Vec<(&'stat
         good &= is_good && known.is_for(is_network);
         values.push((known.suffix, value));
     }
+
     (values, good)
 }

@@ -35,6 +35,7 @@ fn classic(rng: &mut Rng, port: &Port) -> Value {
         ),
         _ => ("DeleteLoadBalancer", json!({})),
     };
+
     parameters["LoadBalancerName"] = json!("<lb>");
     json!({"service": "elb", "action": action, "parameters": parameters})
 }
@@ -55,5 +56,6 @@ fn network(rng: &mut Rng, port: &Port) -> Value {
         ),
         _ => ("DeleteLoadBalancer", json!({"LoadBalancerArn": balancer})),
     };
+
     json!({"service": "elbv2", "action": action, "parameters": parameters})
 }

@@ -36,6 +36,7 @@ pub(super) fn aws(rng: &mut Rng, text: &str) -> Value {
         let subnets = names.into_iter().take(count).map(subnet).collect::<Vec<_>>();
         aws.insert("subnets".into(), json!(subnets));
     }
+
     if text.contains("<sg:extra>") {
         let tags = match rng.below(10) {
             0 => json!({CLUSTER: "shared"}),
@@ -45,9 +46,11 @@ pub(super) fn aws(rng: &mut Rng, text: &str) -> Value {
         };
         aws.insert("groups".into(), json!([{"name": "extra", "tags": tags}]));
     }
+
     if text.contains("<eip-") {
         aws.insert("addresses".into(), json!(["eip-1", "eip-2"]));
     }
+
     if rng.chance(8) {
         let subnet = rng.pick(&["subnet-a", "subnet-b"]);
         aws.insert("tags".into(), json!({subnet: subnet_tags(rng)}));
@@ -55,6 +58,7 @@ pub(super) fn aws(rng: &mut Rng, text: &str) -> Value {
         // The only group of each Node, which is taken without a tag too.
         aws.insert("tags".into(), json!({"sg:parity-nodes": {CLUSTER: null}}));
     }
+
     Value::Object(aws)
 }
 

@@ -13,13 +13,16 @@ impl Draft {
         if self.kept {
             metadata.insert("finalizers".into(), json!(["example.com/kept", "example.com/other"]));
         }
+
         if !self.annotations.is_empty() {
             metadata.insert("annotations".into(), json!(self.annotations));
         }
+
         let mut spec = self.spec();
         if let Some(spec) = spec.as_object_mut() {
             spec.retain(|_, value| !value.is_null());
         }
+
         json!({"metadata": metadata, "spec": spec})
     }
 
@@ -29,18 +32,22 @@ impl Draft {
             before.annotations.keys().map(|key| (key, None)).collect();
         annotations.extend(self.annotations.iter().map(|(key, value)| (key, Some(value))));
         annotations.retain(|key, value| before.annotations.get(*key) != *value);
+
         let (old, new) = (before.spec(), self.spec());
         let back = self.wanted && !before.wanted;
         let fields = new.as_object().into_iter().flatten();
         let spec = fields.filter(|(key, value)| back || old.get(*key) != Some(*value));
         let spec: Map<String, Value> = spec.map(|(key, value)| (key.clone(), value.clone())).collect();
         let mut patch = Map::new();
+
         if !annotations.is_empty() {
             patch.insert("metadata".into(), json!({"annotations": annotations}));
         }
+
         if !spec.is_empty() {
             patch.insert("spec".into(), Value::Object(spec));
         }
+
         Value::Object(patch)
     }
 
@@ -53,6 +60,7 @@ impl Draft {
             spec["type"] = json!("ClusterIP");
             return spec;
         }
+
         let port = |port: &Port| {
             let mut port_of = json!({"name": port.name, "port": port.port, "protocol": port.protocol});
             if port.node_port != 0 {
@@ -69,6 +77,7 @@ impl Draft {
         spec["sessionAffinity"] = json!(self.sticky.then_some("ClientIP"));
         spec["externalTrafficPolicy"] = json!(if self.local { "Local" } else { "Cluster" });
         spec["healthCheckNodePort"] = json!(self.local.then_some(32213));
+
         spec
     }
 }

@@ -50,6 +50,7 @@ fn case(seed: u64, number: usize) -> Value {
     let steps = steps::drawn(&mut rng, &mut draft, plain, &mut crowd);
     let text = format!("{service}{}", json!(steps));
     let aws = environment::aws(&mut rng, &text);
+
     json!({
         "about": format!("Drawn at random: seed {seed}, number {number}."),
         "config": config,

@@ -28,22 +28,27 @@ pub(super) fn before(rng: &mut Rng, text: &str, crowd: &mut Crowd) -> Value {
         patch.insert("node-1".into(), labelled(&json!({"role": "edge"})));
         patch.insert("node-2".into(), labelled(&json!({"role": "edge", "tier": "x"})));
     }
+
     if rng.chance(10) {
         patch.insert("node-3".into(), excluded(rng));
     }
+
     if rng.chance(4) {
         patch.insert("node-4".into(), tainted(true));
     }
+
     if rng.chance(6) {
         crowd.unready = true;
         patch.insert("node-5".into(), ready(rng.pick(&["False", "Unknown"])));
     }
+
     let mut nodes = json!({"patch": patch});
     if rng.chance(4) {
         let other = rng.pick(&WITHOUT_INSTANCE);
         crowd.other = Some(other);
         nodes["add"] = json!([other]);
     }
+
     nodes
 }
 
@@ -92,13 +97,16 @@ fn without_instance(rng: &mut Rng, crowd: &mut Crowd) -> Value {
     if crowd.extra {
         return json!({"patch": {"node-6": excluded(rng)}});
     }
+
     crowd.other = None;
+
     json!({"remove": [other]})
 }
 
 fn stopped(crowd: &mut Crowd) -> Value {
     crowd.stopped = !crowd.stopped;
     crowd.ever_stopped = true;
+
     let action = if crowd.stopped {
         "StopInstances"
     } else {

@@ -89,40 +89,50 @@ impl Draft {
             good: true,
             wanted: true,
         };
+
         draft.kind(rng);
         draft.annotate(rng);
         for _ in 0..rng.pick(&[1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5]) {
             draft.port(rng);
         }
+
         let udp = network && rng.chance(25);
         for port in &mut draft.ports {
             port.protocol = if udp { UDP } else { TCP };
         }
+
         if draft.odd && rng.chance(8) {
             draft.mix(rng);
         }
+
         if draft.odd && rng.chance(6) {
             draft.sticky = true;
             draft.good = false;
         }
+
         if draft.odd && rng.chance(4) {
             draft.addressed = true;
             draft.good = false;
         }
+
         if draft.ports.len() > 1 && rng.chance(5) {
             draft.ports[0].node_port = 0;
             draft.good = false;
         }
+
         if rng.chance(30) {
             draft.ranged(rng);
         }
+
         draft.good &= !draft.class;
+
         draft
     }
 
     /// Ports of different protocols, one of them on the same number as another.
     fn mix(&mut self, rng: &mut Rng) {
         self.good = false;
+
         let first = self.ports[0];
         let other = if first.protocol == UDP { TCP } else { UDP };
         match rng.below(3) {
@@ -148,6 +158,7 @@ impl Draft {
                 kept.push(*port);
             }
         }
+
         self.ports = kept;
     }
 
@@ -162,7 +173,9 @@ impl Draft {
             (false, true) => rng.pick(&["", "elb", "NLB", "nlb ", "external", "nlb-ip", "none", "none", "none"]),
             (false, false) => rng.pick(&["none", "none", "none", "elb"]),
         };
+
         self.good &= !["external", "nlb-ip"].contains(&value);
+
         let key = format!("{PREFIX}{TYPE}");
         if value == "none" {
             self.annotations.remove(&key);
@@ -188,6 +201,7 @@ impl Draft {
         let (port, name) = rng.pick(&free);
         let node_port = self.free_node_port(rng);
         let protocol = self.ports.first().map_or(TCP, |first| first.protocol);
+
         if self.ports.len() < MOST_PORTS && port != 0 && node_port != 0 {
             self.ports.push(Port {
                 name,
@@ -213,10 +227,12 @@ impl Draft {
             let many = rng.pick(&[12, 30, 70]); // a group has room for 60 rules
             self.ranges = (0..many).map(|number| format!("10.{number}.0.0/16")).collect();
         }
+
         if self.odd && rng.chance(8) {
             self.ranges.push("2001:db8::/32".to_owned());
             self.good = false;
         }
+
         if rng.chance(30) {
             let annotation = rng.pick(&["10.0.0.0/8", "192.0.2.0/24, 198.51.100.0/24", " ", " 10.0.0.0/8 ", ""]);
             self.annotations.insert(RANGES.to_owned(), annotation.to_owned());

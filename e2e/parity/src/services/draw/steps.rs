@@ -21,6 +21,7 @@ pub(super) fn drawn(rng: &mut Rng, draft: &mut Draft, plain: bool, crowd: &mut C
         };
         steps.extend(step);
     }
+
     steps.push(json!({"do": "delete"}));
     steps
 }
@@ -32,6 +33,7 @@ fn update(rng: &mut Rng, draft: &mut Draft) -> Option<Value> {
         change(rng, draft);
         draft.without_doubles();
     }
+
     let patch = draft.patch(&before);
     let changed = patch.as_object().is_some_and(|patch| !patch.is_empty());
     changed.then(|| json!({"do": "update", "patch": patch}))

@@ -21,6 +21,7 @@ pub fn addresses(node: &NodeView, host: &Host, families: &[IpFamily]) -> Result<
     if addresses.is_empty() {
         return Ok(addresses);
     }
+
     if !addresses.iter().any(|address| address.kind == AddressType::Hostname) {
         let own = node
             .status
@@ -29,6 +30,7 @@ pub fn addresses(node: &NodeView, host: &Host, families: &[IpFamily]) -> Result<
             .filter(|address| address.kind == AddressType::Hostname);
         addresses.extend(own.cloned());
     }
+
     prefer_the_kubelets(node, addresses).map(by_type)
 }
 
@@ -41,6 +43,7 @@ fn by_type(mut addresses: Vec<Address>) -> Vec<Address> {
             kinds.push(address.kind.clone());
         }
     }
+
     addresses.sort_by_key(|address| kinds.iter().position(|kind| *kind == address.kind));
     addresses
 }
@@ -70,7 +73,9 @@ fn of_instance(instance: &Instance, families: &[IpFamily]) -> Result<Vec<Address
         .iter()
         .filter(|interface| interface.status.as_deref() == Some("in-use"))
         .collect();
+
     interfaces.sort_by_key(|interface| interface.device_index.unwrap_or(i32::MAX));
+
     let mut addresses = Vec::new();
     for family in families {
         match family {
@@ -82,6 +87,7 @@ fn of_instance(instance: &Instance, families: &[IpFamily]) -> Result<Vec<Address
             }
         }
     }
+
     Ok(addresses)
 }
 
@@ -91,16 +97,20 @@ fn v4(instance: &Instance, interfaces: &[&NetworkInterface], addresses: &mut Vec
     for text in interfaces.iter().flat_map(|interface| &interface.private_ips) {
         addresses.push(ip_address(AddressType::InternalIp, text)?);
     }
+
     if let Some(text) = some(&instance.public_ip) {
         addresses.push(ip_address(AddressType::ExternalIp, text)?);
     }
+
     if let Some(name) = some(&instance.private_dns_name) {
         addresses.push(name_address(AddressType::InternalDns, name));
         addresses.push(name_address(AddressType::Hostname, name));
     }
+
     if let Some(name) = some(&instance.public_dns_name) {
         addresses.push(name_address(AddressType::ExternalDns, name));
     }
+
     Ok(())
 }
 
@@ -115,9 +125,11 @@ fn of_fargate(interface: &FargateEni, families: &[IpFamily]) -> Result<Vec<Addre
         };
         let Some(text) = text else { continue };
         addresses.push(ip_address(AddressType::InternalIp, text)?);
+
         let name = some(&interface.private_dns_name).map(|name| name_address(AddressType::InternalDns, name));
         addresses.extend(name.filter(|name| !addresses.contains(name)));
     }
+
     Ok(addresses)
 }
 
@@ -141,6 +153,7 @@ fn parse(text: &str) -> Option<IpAddr> {
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Some(ip.to_canonical());
     }
+
     let octets: Vec<u8> = text
         .split('.')
         .map(|octet| octet.parse().ok().filter(|_| !octet.starts_with('+')))
@@ -173,6 +186,7 @@ fn prefer_the_kubelets(node: &NodeView, addresses: Vec<Address>) -> Result<Vec<A
     let Some(text) = node.annotation(PROVIDED_NODE_IP) else {
         return Ok(addresses);
     };
+
     let mut chosen: Vec<Address> = Vec::new();
     for ip in provided_ips(text)? {
         let equal: Vec<Address> = addresses
@@ -187,10 +201,13 @@ fn prefer_the_kubelets(node: &NodeView, addresses: Vec<Address>) -> Result<Vec<A
                 have: addresses,
             });
         }
+
         chosen.extend(equal);
     }
+
     let kinds: BTreeSet<AddressType> = chosen.iter().map(|address| address.kind.clone()).collect();
     chosen.extend(addresses.into_iter().filter(|address| !kinds.contains(&address.kind)));
+
     Ok(chosen)
 }
 

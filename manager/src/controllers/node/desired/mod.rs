@@ -55,6 +55,7 @@ pub fn desired(
             .ok_or_else(|| Waiting::UnknownZone(zone.to_owned()))?;
         additional.insert(ZONE_ID.to_owned(), id.clone());
     }
+
     Ok(Desired {
         provider_id: host.provider_id(zone),
         instance_type: host.instance_type().map(str::to_owned),

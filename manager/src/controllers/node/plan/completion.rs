@@ -24,6 +24,7 @@ pub fn lacks_something(node: &NodeView, kubelets_external: bool) -> bool {
     if node.has_taint(taints::UNINITIALIZED) {
         return false;
     }
+
     let lacks = |keys: [&str; 2]| keys.into_iter().any(|key| node.label(key).is_none());
     let fargate = matches!(
         node.provider_id().map(ProviderId::parse),
@@ -44,6 +45,7 @@ pub fn complete(node: &NodeView, desired: &Desired) -> Completion {
     let id = provider_id(node, desired, &mut notes);
     let mut labels: Vec<(String, String)> = Vec::new();
     let mut kept = Vec::new();
+
     for (keys, value) in pairs(desired) {
         let differs = keys
             .into_iter()
@@ -57,20 +59,25 @@ pub fn complete(node: &NodeView, desired: &Desired) -> Completion {
             ),
         }
     }
+
     let free = desired.additional.iter().filter(|(key, _)| node.label(key).is_none());
     labels.extend(free.map(|(key, value)| (key.clone(), value.clone())));
     if id.is_none() && labels.is_empty() {
         return Completion::default();
     }
+
     notes.extend(labels.iter().map(|(key, value)| format!("label {key}={value}")));
     notes.extend(kept);
+
     let mut operations = vec![
         node_patch::test_uid(node),
         // JSON patch cannot test for absence, so the Node must be unchanged.
         json!({"op": "test", "path": "/metadata/resourceVersion", "value": node.metadata.resource_version}),
     ];
+
     operations.extend(id);
     operations.extend(node_patch::set_labels(node, &labels));
+
     Completion { operations, notes }
 }
 

@@ -39,12 +39,15 @@ pub fn initialize(node: &NodeView, desired: &Desired, wanted: &[Address]) -> Pla
     if !status.is_empty() {
         notes.push("addresses".to_owned());
     }
+
     let mut operations = vec![node_patch::test_uid(node)];
     operations.extend(provider_id(node, desired, &mut notes));
+
     let labels = labels(node, desired, &mut notes);
     operations.extend(node_patch::set_labels(node, &labels));
     operations.extend(node_patch::remove_taints(node, taints::UNINITIALIZED));
     notes.push("taint off".to_owned());
+
     Plan {
         status,
         node: operations,
@@ -70,6 +73,7 @@ fn labels(node: &NodeView, desired: &Desired, notes: &mut Vec<String>) -> Vec<(S
                 .map(|key| (key.to_owned(), value.to_owned())),
         );
     }
+
     for (key, value) in &desired.additional {
         match node.label(key) {
             _ if is_kubernetes_own(key) => notes.push(format!("label {key} dropped: the name is Kubernetes' own")),
@@ -78,7 +82,9 @@ fn labels(node: &NodeView, desired: &Desired, notes: &mut Vec<String>) -> Vec<(S
             Some(_) => {}
         }
     }
+
     notes.extend(changed.iter().map(|(key, value)| format!("label {key}={value}")));
+
     changed
 }
 
@@ -111,11 +117,14 @@ pub fn addresses(node: &NodeView, wanted: &[Address]) -> Vec<Value> {
     if wanted.is_empty() || set(wanted) == set(&node.status.addresses) {
         return Vec::new();
     }
+
     let mut operations = vec![node_patch::test_uid(node)];
     if !node.status.addresses.is_empty() {
         operations.push(json!({"op": "test", "path": "/status/addresses", "value": node.status.addresses}));
     }
+
     operations.push(json!({"op": "add", "path": "/status/addresses", "value": wanted}));
+
     operations
 }
 
@@ -137,12 +146,15 @@ pub fn repair_labels(node: &NodeView) -> Vec<Value> {
             wanted.push((new.to_owned(), value.to_owned()));
         }
     }
+
     if wanted.is_empty() {
         return Vec::new();
     }
+
     let mut operations = vec![node_patch::test_uid(node)];
     operations.extend(tests);
     operations.extend(node_patch::set_labels(node, &wanted));
+
     operations
 }
 

@@ -45,6 +45,7 @@ impl AddressRewrites {
             self.nodes.remove(node.uid());
             return AddressAction::Keep;
         }
+
         let memory = self.nodes.entry(node.uid().to_owned()).or_insert_with(|| Rewrite {
             count: 0,
             last: Vec::new(),
@@ -56,11 +57,14 @@ impl AddressRewrites {
                 last: wanted.to_vec(),
             };
         }
+
         if memory.count < MAX_REWRITES || kubelets_external {
             return AddressAction::Write(patch);
         }
+
         let first = memory.count == MAX_REWRITES;
         memory.count = MAX_REWRITES + 1;
+
         AddressAction::Stop { first }
     }
 

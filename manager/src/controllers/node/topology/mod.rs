@@ -93,23 +93,28 @@ async fn step(
         .filter_map(|node| candidate(node, external))
         .filter(|candidate| state.may_ask(candidate, now))
         .collect();
+
     // Whoever is not asked for now, is by a change of its Node or by the next look at all.
     *open = candidates.iter().map(|one| one.node.name().to_owned()).collect();
+
     let asked = state.choose(&candidates, now);
     if asked.is_empty() {
         return Ok(());
     }
+
     let ids: Vec<InstanceId> = asked.iter().map(|one| one.id.clone()).collect();
     let question = Priority::Background.run(deps.ec2.instance_topology(&ids));
     let Some(answer) = stop.run_until_cancelled(question).await else {
         return Ok(());
     };
+
     match answer {
         Ok(found) => {
             for (candidate, labels) in state.answered(asked, found, Instant::now()) {
                 if stop.is_cancelled() {
                     return Ok(());
                 }
+
                 let node = Arc::clone(&candidate.node);
                 open.remove(node.name());
                 if let Err(error) = write(deps, &node, &labels).await? {
@@ -140,6 +145,7 @@ async fn step(
             }
         },
     }
+
     Ok(())
 }
 
@@ -147,6 +153,7 @@ async fn write(deps: &Deps, node: &NodeView, labels: &[(String, String)]) -> Res
     if labels.is_empty() {
         return Ok(Ok(()));
     }
+
     let mut operations = vec![node_patch::test_uid(node)];
     operations.extend(node_patch::set_labels(node, labels));
     match apply::patch(deps, node, Part::Node, &operations).await {

@@ -119,6 +119,7 @@ impl State {
                 samples.entry(&candidate.kind).or_insert(candidate);
             }
         }
+
         sure.into_iter()
             .chain(samples.into_values())
             .take(self.batch)
@@ -141,6 +142,7 @@ impl State {
         self.failures = 0;
         self.batch = MAX_TOPOLOGY_IDS;
         self.said = None;
+
         let found: HashMap<InstanceId, Vec<String>> = found.into_iter().collect();
         let mut wanted = Vec::new();
         for candidate in asked {
@@ -159,6 +161,7 @@ impl State {
                 }
             }
         }
+
         wanted
     }
 
@@ -173,14 +176,18 @@ impl State {
             self.set_aside(asked, error.message(), now);
             return Report::Nothing;
         }
+
         let pause = Duration::from_secs(1 << self.failures.min(10)).min(LONGEST);
         self.failures += 1;
         self.not_before = now + pause.max(BETWEEN);
+
         let why = error.code().map_or_else(|| error.message().to_owned(), str::to_owned);
         if self.said.as_ref() == Some(&why) {
             return Report::Nothing;
         }
+
         self.said = Some(why);
+
         Report::Failing(error.to_string())
     }
 
@@ -194,12 +201,14 @@ impl State {
             self.batch = asked.len() / 2;
             return;
         }
+
         let named: Vec<InstanceId> = named.map(|one| one.id.clone()).collect();
         let blamed = if named.is_empty() {
             asked.iter().map(|one| one.id.clone()).collect()
         } else {
             named
         };
+
         for id in blamed {
             self.instances.insert(id, now + LATER);
         }

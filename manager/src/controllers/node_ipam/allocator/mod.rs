@@ -102,6 +102,7 @@ impl Allocator {
             problems: BTreeMap::new(),
             uncached: 0,
         };
+
         let places = excluded
             .iter()
             .flat_map(|range| allocator.places(range))
@@ -110,6 +111,7 @@ impl Allocator {
             allocator.occupy(set, span);
             allocator.excluded.push((set, span));
         }
+
         allocator
     }
 
@@ -136,6 +138,7 @@ impl Allocator {
         if node.ranges.is_empty() || self.is_settled(node) {
             return None;
         }
+
         let old = self.remove(node.name, node.uid);
         let mut held = Allocation {
             uid: node.uid.to_owned(),
@@ -145,15 +148,18 @@ impl Allocator {
             cached: old.as_ref().is_some_and(|held| held.cached),
             since: old.map_or(self.lists, |held| held.since),
         };
+
         for text in node.ranges {
             let Ok(range) = text.parse::<IpNet>() else {
                 held.problem.get_or_insert(Problem::Unreadable(text.clone()));
                 continue;
             };
+
             let places = self.places(&range);
             if places.is_empty() {
                 held.problem.get_or_insert(Problem::OutOfRange(text.clone()));
             }
+
             for (set, span) in places {
                 if let Some(other) = self.other_holder(set, span) {
                     self.has_overlaps = true;
@@ -163,8 +169,10 @@ impl Allocator {
                 held.places.push((set, span));
             }
         }
+
         let problem = held.problem.clone();
         self.insert(node.name, held);
+
         problem
     }
 
@@ -173,6 +181,7 @@ impl Allocator {
         let Some(held) = self.holders.get_mut(name) else {
             return false;
         };
+
         let mut gone = Vec::new();
         for allocation in held {
             if Some(allocation.uid.as_str()) == uid {
@@ -182,7 +191,9 @@ impl Allocator {
                 gone.push(allocation.uid.clone());
             }
         }
+
         gone.iter().for_each(|uid| drop(self.remove(name, uid)));
+
         !gone.is_empty()
     }
 
@@ -199,6 +210,7 @@ impl Allocator {
             };
             return Ok(Some(again).filter(|again| !again.ranges.is_empty()));
         }
+
         let mut taken = Vec::new();
         for set in 0..self.sets.len() {
             match self.take_next(set) {
@@ -212,6 +224,7 @@ impl Allocator {
                 }
             }
         }
+
         let ranges: Vec<IpNet> = taken.iter().map(|next| next.range).collect();
         let held = Allocation {
             uid: uid.to_owned(),
@@ -222,7 +235,9 @@ impl Allocator {
             cached: true,
             since: self.lists,
         };
+
         self.insert(name, held);
+
         let skipped = taken.iter().map(|next| next.skipped).collect();
         Ok(Some(Reservation { ranges, skipped }))
     }
@@ -243,6 +258,7 @@ impl Allocator {
             .filter(|(_, held)| held.since < list && !uids.contains(held.uid.as_str()))
             .map(|(name, held)| (name.clone(), held.uid.clone()))
             .collect();
+
         gone.iter().for_each(|(name, uid)| drop(self.remove(name, uid)));
         !gone.is_empty()
     }
@@ -275,10 +291,12 @@ impl Allocator {
         let Some(held) = held.find(|held| held.uid == node.uid) else {
             return false;
         };
+
         let chosen = held.chosen.iter().map(ToString::to_string);
         if chosen.eq(node.ranges.iter().cloned()) {
             held.chosen.clear();
         }
+
         held.chosen.is_empty()
     }
 
@@ -286,14 +304,17 @@ impl Allocator {
         let held = self.holders.get_mut(name)?;
         let place = held.iter().position(|held| held.uid == uid)?;
         let removed = held.swap_remove(place);
+
         if held.is_empty() {
             self.holders.remove(name);
         }
+
         self.count(&removed, -1);
         self.uncached -= usize::from(!removed.cached);
         for (set, span) in &removed.places {
             self.release(*set, *span);
         }
+
         Some(removed)
     }
 
@@ -323,6 +344,7 @@ impl Allocator {
             let others = self.holders.values().flatten();
             kept.extend(others.flat_map(|held| common(&held.places, set, span)));
         }
+
         if let (Some(cidr_set), Some(changes)) = (self.sets.get_mut(set), self.changes.get_mut(set)) {
             let released = cidr_set.release(span);
             let again: u32 = kept.into_iter().map(|span| cidr_set.occupy(span)).sum();

@@ -92,6 +92,7 @@ pub fn plan(observed: &Observed, cluster: Ipv4Net, confirmations: &mut Confirmat
     let view = View::of(observed, cluster);
     let mut node_plans: BTreeMap<usize, NodePlan> = BTreeMap::new();
     let (mut unwanted, mut present) = (Vec::new(), 0);
+
     for table in &observed.tables {
         let routes = by_destination(table);
         for (cidr, claim) in &view.claims {
@@ -100,6 +101,7 @@ pub fn plan(observed: &Observed, cluster: Ipv4Net, confirmations: &mut Confirmat
                 .or_insert_with(|| NodePlan::of(claim.winner));
             view.wanted(table, *cidr, routes.get(cidr).copied(), claim.winner, work);
         }
+
         for (cidr, route) in routes {
             present += usize::from(concerns(cluster, cidr) && view.targets_cluster(route));
             unwanted.extend(view.unwanted(cidr, route).map(|why| UnwantedRoute {
@@ -113,6 +115,7 @@ pub fn plan(observed: &Observed, cluster: Ipv4Net, confirmations: &mut Confirmat
             }));
         }
     }
+
     for (cidr, claim) in &view.claims {
         let winner = view.name(claim.winner);
         for loser in &claim.losers {
@@ -122,10 +125,12 @@ pub fn plan(observed: &Observed, cluster: Ipv4Net, confirmations: &mut Confirmat
             ));
         }
     }
+
     for member in view.targets_without_range() {
         let work = node_plans.entry(member).or_insert_with(|| NodePlan::of(member));
         work.has_no_range = true;
     }
+
     let confirmed = confirmations.confirm(unwanted, present, now);
     Plan {
         deletions: confirmed.deletions,
@@ -185,7 +190,9 @@ impl<'a> View<'a> {
             claims: HashMap::new(),
             spared: HashSet::new(),
         };
+
         view.divide();
+
         view
     }
 
@@ -202,6 +209,7 @@ impl<'a> View<'a> {
                 claimants.entry(*cidr).or_default().push(place);
             }
         }
+
         for (cidr, mut places) in claimants {
             if places.len() > 1 {
                 places.sort_by_cached_key(|place| {
@@ -215,6 +223,7 @@ impl<'a> View<'a> {
                     )
                 });
             }
+
             let mut places = places.into_iter();
             if let Some(winner) = places.next() {
                 let losers = places.collect();
@@ -238,6 +247,7 @@ impl<'a> View<'a> {
             .tables
             .iter()
             .filter_map(|table| by_destination(table).remove(&cidr));
+
         routes.filter(|route| leads_there(route)).count() > 0
     }
 
@@ -254,11 +264,13 @@ impl<'a> View<'a> {
         let Some(member) = self.observed.members.get(member) else {
             return;
         };
+
         let step = |replaces| Step {
             table: table.id.clone(),
             cidr,
             replaces,
         };
+
         match (&member.host, present) {
             (NodeHost::Instance(id), Some(route)) if route.target == RouteTarget::Instance(id.clone()) => {}
             (NodeHost::Instance(_), None) => work.steps.push(step(false)),
@@ -318,6 +330,7 @@ impl<'a> View<'a> {
                 found.push(*place);
             }
         }
+
         found
     }
 }

@@ -66,6 +66,7 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Erro
     let (mut made, mut held) = (Created::default(), None);
     let mut omitted: Vec<&Step> = Vec::new();
     let mut steps: Vec<&Planned> = plan.steps.iter().rev().collect();
+
     while let Some(planned) = steps.pop() {
         let (action, step) = (planned.step.action(), &planned.step);
         if omitted.iter().any(|omitted| step.depends_on(omitted)) {
@@ -83,6 +84,7 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Erro
         if step.creates_balancer() {
             executor.creation_queues.done(executor.uid);
         }
+
         let done = executor.step(step, &mut made).await;
         executor.shared.written(executor.load_balancer, step);
         if is(&done, Kind::QuotaExceeded) && revoke_first::revoke_after_refusal(planned, &mut steps) {
@@ -121,6 +123,7 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Erro
             }
         }
     }
+
     held.map_or(Ok(made), Err)
 }
 
@@ -201,30 +204,36 @@ impl Executor<'_> {
     /// Then each rule is added alone.
     async fn authorize(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
         const ACTION: &str = "AuthorizeSecurityGroupIngress";
+
         let all = self.write(ACTION, self.ec2.authorize_ingress(group, rules)).await;
         if !is(&all, Kind::AlreadyExists) {
             return all;
         }
+
         for rule in security_groups::one_source_each(rules) {
             let one = self.write(ACTION, self.ec2.authorize_ingress(group, &[rule])).await;
             done_if(one, Kind::AlreadyExists)?;
         }
+
         Ok(())
     }
 
     /// Revokes rules one by one if some are gone already.
     async fn revoke(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
         const ACTION: &str = "RevokeSecurityGroupIngress";
+
         let all = self.write(ACTION, self.ec2.revoke_ingress(group, rules)).await;
         if !is(&all, Kind::NotFound) {
             return all;
         }
+
         for rule in security_groups::one_source_each(rules) {
             done_if(
                 self.write(ACTION, self.ec2.revoke_ingress(group, &[rule])).await,
                 Kind::NotFound,
             )?;
         }
+
         Ok(())
     }
 
@@ -235,6 +244,7 @@ impl Executor<'_> {
         if matches!(revoked, Err(Error::NotLeader(_))) || is(&revoked, Kind::AccessDenied) {
             return revoked;
         }
+
         let mut pauses = HAND_OVER_BACKOFF.iter();
         loop {
             let back = self.authorize(group, to).await;

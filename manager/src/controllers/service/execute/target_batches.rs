@@ -82,6 +82,7 @@ impl<T: Instance + Clone> Calls<T> {
         let Some(why) = refusal(error) else {
             return answer;
         };
+
         let alone = batch.len() == 1;
         let (named, others): (Vec<T>, Vec<T>) = batch
             .into_iter()
@@ -96,7 +97,9 @@ impl<T: Instance + Clone> Calls<T> {
             }));
             self.todo.extend((!others.is_empty()).then_some(others));
         }
+
         self.last = answer.err();
+
         Ok(())
     }
 

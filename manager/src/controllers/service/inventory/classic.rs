@@ -31,12 +31,14 @@ pub async fn observe(
         own_group,
         ..Observed::default()
     };
+
     observed.vpc = vpc(reader, &desired.subnets, settings, &observed.attached()).await?;
     observed.instances = reader.instances.look_up(&ids(candidates)).await?;
     if !settings.disable_security_group_ingress {
         observed.groups = groups_by_id(reader, of_instances(&observed.instances)).await?;
         observed.referencing = referencing(reader, sources(desired, observed.own_group.as_ref())).await?;
     }
+
     Ok(observed)
 }
 
@@ -53,6 +55,7 @@ pub async fn observe_targets(
     let Some(described) = reader.elb.describe(name).await? else {
         return Ok(Observed::default());
     };
+
     let mut observed = Observed {
         load_balancer: Some(Existing {
             described,
@@ -60,11 +63,13 @@ pub async fn observe_targets(
         }),
         ..Observed::default()
     };
+
     observed.instances = reader.instances.look_up(&ids(candidates)).await?;
     if !settings.disable_security_group_ingress {
         observed.own_group = group_by_name(reader, &settings.vpc_id, &names::security_group(name)).await?;
         observed.groups = groups_by_id(reader, of_instances(&observed.instances)).await?;
     }
+
     Ok(observed)
 }
 
@@ -90,6 +95,7 @@ pub async fn owned_resources(aws: &Aws, service: &Service, settings: &Settings) 
         annotations.list("extra-security-groups"),
     ];
     let listed = lists.into_iter().flatten().flatten().collect();
+
     Ok(OwnedResources {
         load_balancer,
         tags,
@@ -113,6 +119,7 @@ async fn existing(reader: &Reader<'_>, name: &str) -> Result<Option<Existing>, E
     let Some((described, tags)) = classic_load_balancer(reader, name).await? else {
         return Ok(None);
     };
+
     let attributes = match reader.reads_attributes() {
         true => reader.optional(reader.elb.attributes(name).await)?,
         false => None,

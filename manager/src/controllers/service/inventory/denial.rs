@@ -41,6 +41,7 @@ impl Denial {
         if !matches!(*state, State::Unreported(_)) {
             return None;
         }
+
         match std::mem::replace(&mut *state, State::Reported) {
             State::Unreported(message) => Some(message),
             State::Allowed | State::Reported => None,

@@ -65,10 +65,12 @@ impl Freshness {
         if answered.is_after(self.began) {
             return true;
         }
+
         let serves = self.cached && answered.age(self.began) < max_age;
         if serves {
             older.store(true, Ordering::Relaxed);
         }
+
         serves
     }
 }

@@ -69,6 +69,7 @@ pub async fn classic_load_balancer(
             let of_it = tags.as_mut().map(|tags| tags.remove(&found.name).unwrap_or_default());
             (found.name.clone(), (found, KnownTags::of(of_it)))
         });
+
         Ok(with_tags.collect::<HashMap<_, _>>())
     };
     if let Some(ahead) = reader.shared.classic.take(name, reader.freshness(), all, many).await {
@@ -77,6 +78,7 @@ pub async fn classic_load_balancer(
     let Some(described) = reader.elb.describe(name).await? else {
         return Ok(None);
     };
+
     let tags = reader.tag_reads.allowed(reader.elb.describe_tags(name).await)?;
     Ok(Some((described, KnownTags::of(tags))))
 }
@@ -102,11 +104,13 @@ pub async fn network_load_balancer(
             let of_it = tags.as_mut().map(|tags| tags.remove(&found.arn).unwrap_or_default());
             (found.name.clone(), (found, of_it))
         });
+
         Ok(with_tags.collect::<HashMap<_, _>>())
     };
     if let Some(ahead) = reader.shared.network.take(name, reader.freshness(), all, many).await {
         return Ok(ahead);
     }
+
     let found = reader.elbv2.load_balancers(&[name.to_owned()]).await?;
     let found = found.into_iter().find(|balancer| balancer.name == name);
     Ok(found.map(|balancer| (balancer, None)))
@@ -134,6 +138,7 @@ pub async fn groups_where(
         .await?;
     let groups = found.values().flat_map(|groups| groups.iter());
     let wanted = groups.filter(|group| wanted(group));
+
     Ok(wanted.map(|group| (group.id.clone(), group.clone())).collect())
 }
 
@@ -151,11 +156,14 @@ pub async fn group_by_name(reader: &Reader<'_>, vpc_id: &str, name: &str) -> Res
         let named = groups
             .into_iter()
             .filter_map(|group| Some((group.name.clone()?, Some(Arc::new(group)))));
+
         Ok(each(names, named.collect()))
     };
+
     let key = BTreeSet::from([name.to_owned()]);
     let ahead = || reader.shared.groups_to_prefetch();
     let mut found = reader.shared.named.of(&key, reader.freshness(), ahead, ask).await?;
+
     Ok(found.remove(name).flatten().map(Arc::unwrap_or_clone))
 }
 
@@ -179,8 +187,10 @@ pub async fn groups_by_id(
                     .map(|group| (group.id.clone(), Some(Arc::new(group)))),
             );
         }
+
         Ok(each(ids, found))
     };
+
     let found = reader
         .shared
         .groups
@@ -189,6 +199,7 @@ pub async fn groups_by_id(
     let listed = found
         .into_iter()
         .filter_map(|(id, group)| Some((id, Arc::unwrap_or_clone(group?))));
+
     Ok(listed.collect())
 }
 
@@ -208,8 +219,10 @@ pub async fn referencing(reader: &Reader<'_>, sources: BTreeSet<String>) -> Resu
                 by_source.entry(source.clone()).or_default().push(Arc::clone(&group));
             }
         }
+
         Ok(each(sources, by_source))
     };
+
     let ahead = || reader.shared.sources_to_prefetch();
     let found = reader
         .shared
@@ -218,6 +231,7 @@ pub async fn referencing(reader: &Reader<'_>, sources: BTreeSet<String>) -> Resu
         .await?;
     let groups = found.into_values().flatten();
     let once: BTreeMap<String, Arc<SecurityGroup>> = groups.map(|group| (group.id.clone(), group)).collect();
+
     Ok(once.into_values().map(Arc::unwrap_or_clone).collect())
 }
 
@@ -256,6 +270,7 @@ pub async fn subnets_of_vpc(reader: &Reader<'_>, settings: &Settings) -> Result<
         .subnets
         .of(&key, reader.freshness(), BTreeSet::new, ask)
         .await?;
+
     Ok(subnets.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default())
 }
 
@@ -274,6 +289,7 @@ async fn discovered(reader: &Reader<'_>, settings: &Settings) -> Result<Vpc, Err
     let mut tables = tables.await?;
     let route_tables = tables.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default();
     let zones = reader.zones.covering(reader.ec2.as_ref(), &subnets).await?;
+
     Ok(Vpc {
         subnets,
         route_tables,
@@ -292,6 +308,7 @@ async fn listed(
     if !by_id.is_empty() {
         found = reader.ec2.subnets(&[Filter::new("subnet-id", by_id)]).await?;
     }
+
     if !names.is_empty() {
         let of_vpc = Filter::new("vpc-id", [&settings.vpc_id]);
         let named = [Filter::new("tag:Name", names.iter().cloned()), of_vpc];
@@ -300,6 +317,7 @@ async fn listed(
         let known: BTreeSet<String> = found.iter().map(|subnet| subnet.id.clone()).collect();
         found.extend(more.into_iter().filter(|subnet| !known.contains(&subnet.id)));
     }
+
     Ok(Vpc {
         subnets: found,
         named: of_names,

@@ -43,13 +43,16 @@ pub async fn observe(
         load_balancer,
         ..Observed::default()
     };
+
     observed.vpc = vpc(reader, &desired.subnets, settings, &observed.attached()).await?;
     if desired.groups != Groups::Kept {
         observed.own_group = group_by_name(reader, &settings.vpc_id, &desired.own_group.name).await?;
     }
+
     if let (Groups::Given(_), Some(own)) = (&desired.groups, &observed.own_group) {
         observed.referencing = referencing(reader, BTreeSet::from([own.id.clone()])).await?;
     }
+
     let ids: BTreeSet<InstanceId> = candidates.iter().map(|candidate| candidate.id.clone()).collect();
     observed.instances = reader.instances.look_up(&ids).await?;
     if !settings.disable_security_group_ingress {
@@ -60,6 +63,7 @@ pub async fn observe(
                 .groups
                 .extend(groups_with_rules_of(reader, settings, &desired.name).await?);
         }
+
         let unneeded = unneeded_checks(desired, &observed.stands_in(), &observed);
         let search = match reader.freshness().is_cached() {
             true => Search::Earlier,
@@ -68,8 +72,10 @@ pub async fn observe(
         if reader.freshness().is_cached() && !unneeded.is_empty() {
             reader.freshness().note_older_balancer();
         }
+
         observed.other_users = other_users(reader, settings, &desired.name, &unneeded, search).await?;
     }
+
     Ok(observed)
 }
 
@@ -83,6 +89,7 @@ pub async fn observe_targets(reader: &Reader<'_>, name: &str, candidates: &[Cand
     let Some(described) = found.into_iter().find(|balancer| balancer.name == name) else {
         return Ok(Observed::default());
     };
+
     let mut groups = Vec::new();
     for used in elb.target_groups(&described.arn).await? {
         if used.target_type.as_deref().is_none_or(|kind| kind == TARGET_TYPE) {
@@ -93,6 +100,7 @@ pub async fn observe_targets(reader: &Reader<'_>, name: &str, candidates: &[Cand
             });
         }
     }
+
     let load_balancer = Existing {
         described,
         groups,
@@ -140,16 +148,19 @@ pub async fn owned_resources(
         balancer: None,
         gone: owned.load_balancer.is_none().then_some(owned.name.as_str()),
     };
+
     if let Some(arn) = &owned.load_balancer {
         let tags = aws.tag_reads.allowed(aws.elbv2.tags(std::slice::from_ref(arn)).await)?;
         owned.tags = tags.map(|mut tags| tags.remove(arn).unwrap_or_default());
     }
+
     // Target groups of another cluster's load balancer belong to that cluster.
     let other = other_owner(owned.tags.as_ref(), settings);
     if let Some(arn) = owned.load_balancer.as_ref().filter(|_| other.is_none()) {
         owned.target_groups = aws.elbv2.target_groups(arn).await?;
         owned.target_groups.retain(|group| group_owner.names.has(&group.name));
     }
+
     owned.target_groups.extend(unused(aws, group_owner, Search::Now).await?);
     if !settings.disable_security_group_ingress {
         let instances = aws.instances.look_up(nodes).await?;
@@ -157,15 +168,19 @@ pub async fn owned_resources(
         owned
             .groups
             .extend(groups_with_rules_of(&reader, settings, &owned.name).await?);
+
         let checks = checks_of(owned.groups.values(), &owned.name);
         // All target groups were listed a moment ago.
         owned.other_users = other_users(&reader, settings, &owned.name, &checks, Search::Earlier).await?;
     }
+
     let own = security_group(&settings.cluster_name, owner);
     owned.own_group = group_by_name(&reader, &settings.vpc_id, &own).await?;
+
     let sources = owned.own_group.iter().map(|group| group.id.clone()).collect();
     owned.referencing = referencing(&reader, sources).await?;
     owned.listed = Annotations::of(service).list("security-groups").unwrap_or_default();
+
     Ok(owned)
 }
 
@@ -174,12 +189,14 @@ async fn existing(reader: &Reader<'_>, desired: &Desired, search: Search) -> Res
     let Some((described, tags)) = network_load_balancer(reader, &desired.name).await? else {
         return Ok(None);
     };
+
     let listeners = elb.listeners(&described.arn).await?;
     let used = used(reader, &described.arn, &listeners, search).await?;
     let attributes = match reader.reads_attributes() {
         true => reader.optional(elb.attributes(&described.arn).await)?,
         false => None,
     };
+
     Ok(Some(Existing {
         attributes,
         tags,
@@ -206,6 +223,7 @@ async fn used(
     } else {
         aws.elbv2.target_groups(arn).await?
     };
+
     let forwarded = listeners.iter().filter_map(|l| l.settings.target_group_arn.as_deref());
     let untold: BTreeSet<&str> = forwarded
         .filter(|arn| !groups.iter().any(|group| group.arn == *arn))
@@ -215,10 +233,12 @@ async fn used(
         .filter_map(|arn| target_group_of(arn))
         .map(str::to_owned)
         .collect();
+
     if !names.is_empty() {
         let more = aws.elbv2.target_groups_named(&names).await?;
         groups.extend(more.into_iter().filter(|group| untold.contains(group.arn.as_str())));
     }
+
     Ok(groups)
 }
 
@@ -233,9 +253,11 @@ async fn spare(
     let unserved = desired.ports.iter().filter(|port| !served(port));
     let names: Vec<String> = unserved.map(|port| port.target_group.name.clone()).collect();
     let mut found = Vec::new();
+
     if !names.is_empty() {
         found = reader.elbv2.target_groups_named(&names).await?;
     }
+
     if search != Search::Named {
         let group_owner = GroupOwner {
             names: &desired.target_groups,
@@ -248,8 +270,10 @@ async fn spare(
         };
         found.extend(unused(reader, group_owner, search).await?);
     }
+
     let mut seen: BTreeSet<String> = existing.map(Existing::group_arns).unwrap_or_default();
     found.retain(|group| seen.insert(group.arn.clone()));
+
     describe_fully(reader, desired, found).await
 }
 
@@ -257,6 +281,7 @@ async fn describe_fully(reader: &Reader<'_>, desired: &Desired, groups: Vec<Targ
     let elb = reader.elbv2.as_ref();
     let wanted = desired.target_group_attributes.is_some() && reader.reads_attributes();
     let mut full = Vec::with_capacity(groups.len());
+
     for described in groups {
         let health = elb.target_health(&described.arn).await?;
         let attributes = match wanted {
@@ -269,6 +294,7 @@ async fn describe_fully(reader: &Reader<'_>, desired: &Desired, groups: Vec<Targ
             attributes,
         });
     }
+
     Ok(full)
 }
 

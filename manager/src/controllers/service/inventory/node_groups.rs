@@ -27,9 +27,11 @@ pub async fn node_groups(
         let legacy = Filter::new(key, [&settings.cluster_id]);
         found.extend(groups_where(reader, legacy, |_| true).await?);
     }
+
     let of_instances = instances.values().flat_map(|instance| &instance.security_groups);
     let others: BTreeSet<String> = of_instances.filter(|id| !found.contains_key(*id)).cloned().collect();
     found.extend(groups_by_id(reader, others).await?);
+
     Ok(found)
 }
 
@@ -50,5 +52,6 @@ pub async fn groups_with_rules_of(
         let orphaned = texts.contains(&MTU_RULE) && !texts.iter().any(|text| text.contains(CLIENT_RULE));
         orphaned || texts.iter().any(|text| ours.iter().any(|own| own == text))
     };
+
     groups_where(reader, Filter::new("vpc-id", [&settings.vpc_id]), is_wanted).await
 }

@@ -55,6 +55,7 @@ impl NodeInstances {
                 Answer::Absent | Answer::Ambiguous(_) | Answer::Fargate(_) | Answer::Foreign(_) => {}
             }
         }
+
         Ok(found)
     }
 

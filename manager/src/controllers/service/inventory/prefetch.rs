@@ -93,6 +93,7 @@ impl<T> Prefetch<T> {
         if !expected {
             return None;
         }
+
         let _turn = self.turn.lock().await;
         let batch = {
             let mut state = self.state();
@@ -101,13 +102,16 @@ impl<T> Prefetch<T> {
             {
                 return Some(described);
             }
+
             let batch = state.batch(name);
             if !state.is_waiting(name) || batch.len() == 1 {
                 state.remove_waiting(name);
                 return None;
             }
+
             batch
         };
+
         let asked = Stamp::now();
         let answer = ask(batch.clone()).await;
         let mut state = self.state();
@@ -121,10 +125,12 @@ impl<T> Prefetch<T> {
                 return None;
             }
         };
+
         for name in names {
             let of_name = described.remove(&name);
             state.ready.insert(name, (asked, of_name));
         }
+
         state.ready.remove(name).map(|(_, described)| described)
     }
 

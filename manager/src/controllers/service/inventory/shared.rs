@@ -72,6 +72,7 @@ impl Shared {
                 && Annotations::of(service).kind() == kind
                 && hostname::kind_in_status(service).is_some()
         });
+
         wanted
             .map(|service| names::load_balancer(service.metadata.uid.as_deref().unwrap_or_default()))
             .collect()

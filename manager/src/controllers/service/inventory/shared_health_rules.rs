@@ -29,17 +29,20 @@ pub async fn other_users(
     if checks.is_empty() {
         return Ok(OtherUsers::new());
     }
+
     let elb = reader.elbv2.as_ref();
     let all = reader.target_groups.all(elb, search).await?;
     let of_others = users(&all, checks, load_balancer);
     if of_others.is_empty() {
         return Ok(OtherUsers::new());
     }
+
     let arns: Vec<String> = of_others.keys().cloned().collect();
     let tags = reader.tag_reads.allowed(elb.tags(&arns).await)?;
     let mut balancers = elb.all_load_balancers().await?;
     balancers.retain(|balancer| balancer.vpc_id.as_ref() == Some(&settings.vpc_id));
     balancers.retain(|balancer| is_load_balancer(&balancer.name));
+
     // An extra rule does less harm than a missing one: if tags are unknown, every such load balancer of the VPC counts
     // as the cluster's.
     let of_cluster = |arn: &str| match &tags {
@@ -47,6 +50,7 @@ pub async fn other_users(
         None => true,
     };
     balancers.retain(|balancer| of_cluster(&balancer.arn));
+
     let subnets = subnets_of_vpc(reader, settings).await?;
     let mut other_users = OtherUsers::new();
     for balancer in &balancers {
@@ -59,6 +63,7 @@ pub async fn other_users(
             }
         }
     }
+
     Ok(other_users)
 }
 
@@ -74,6 +79,7 @@ fn users(all: &[TargetGroup], checks: &BTreeSet<Check>, but: &str) -> BTreeMap<S
         let Some(port) = port.filter(|port| ports.contains(port)) else {
             continue;
         };
+
         for arn in group
             .load_balancers
             .iter()
@@ -82,5 +88,6 @@ fn users(all: &[TargetGroup], checks: &BTreeSet<Check>, but: &str) -> BTreeMap<S
             users.entry(arn.clone()).or_default().insert(port);
         }
     }
+
     users
 }

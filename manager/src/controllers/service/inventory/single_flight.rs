@@ -54,20 +54,24 @@ impl<V: Clone> SingleFlight<V> {
         if found.len() == keys.len() {
             return Ok(found);
         }
+
         let _turn = self.turn.lock().await;
         let mut found = self.found(keys, freshness);
         let mut missing: BTreeSet<String> = keys.iter().filter(|key| !found.contains_key(*key)).cloned().collect();
         if missing.is_empty() {
             return Ok(found);
         }
+
         if freshness.is_cached() {
             missing.extend(ahead());
         }
+
         let asked = Stamp::now();
         let answers = ask(missing).await?;
         let of_keys = answers.iter().filter(|(key, _)| keys.contains(*key));
         found.extend(of_keys.map(|(key, value)| (key.clone(), value.clone())));
         self.keep(asked, answers);
+
         Ok(found)
     }
 

@@ -40,8 +40,10 @@ impl TargetGroupList {
         {
             return Ok(Arc::clone(groups));
         }
+
         let groups = Arc::new(elb.all_target_groups().await?);
         *last = Some((Instant::now(), Arc::clone(&groups)));
+
         Ok(groups)
     }
 }

@@ -56,6 +56,7 @@ pub async fn unused(aws: &Aws, group_owner: GroupOwner<'_>, search: Search) -> R
 
     let mut groups = elb.target_groups_named(&names).await?;
     groups.retain(|group| group.load_balancers.iter().all(|user| group_owner.is_gone(user)));
+
     let arns: Vec<String> = groups.iter().map(|group| group.arn.clone()).collect();
     if arns.is_empty() {
         return Ok(Vec::new());
@@ -64,7 +65,9 @@ pub async fn unused(aws: &Aws, group_owner: GroupOwner<'_>, search: Search) -> R
     let Some(tags) = aws.tag_reads.allowed(elb.tags(&arns).await)? else {
         return Ok(of_given_names(groups, group_owner));
     };
+
     groups.retain(|group| tags.get(&group.arn).is_some_and(|tags| group_owner.owns(tags)));
+
     Ok(groups)
 }
 
@@ -78,6 +81,7 @@ fn of_given_names(groups: Vec<TargetGroup>, group_owner: GroupOwner<'_>) -> Vec<
         let service = group_owner.service_tag;
         tracing::warn!(service, target_groups = ?names, "keeping unused target groups whose tags cannot be read");
     }
+
     given
 }
 

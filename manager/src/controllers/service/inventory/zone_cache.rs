@@ -50,6 +50,7 @@ impl ZoneCache {
         if unknown_zones(subnets, &known).is_empty() {
             return Ok(known);
         }
+
         let denied = self.denied_at().is_some_and(|at| at.elapsed() < DENIAL_BACKOFF);
         if denied {
             return Ok(with_names(known, subnets));
@@ -75,12 +76,14 @@ impl ZoneCache {
         if last.number > before {
             return Ok(last.zones);
         }
+
         let zones = ec2.availability_zones().await?;
         let number = before + 1;
         *self.last() = Listed {
             zones: zones.clone(),
             number,
         };
+
         Ok(zones)
     }
 }

@@ -22,8 +22,10 @@ pub(crate) async fn delete(context: &Context, service: &Service, _alone: &MutexG
     if Annotations::of(service).kind() == Kind::External {
         return Ok(false);
     }
+
     // Leadership may have ended while this waited for the lock; then nothing is read either.
     context.permit.check().during(events::CHECK_BEFORE_CLEANUP)?;
+
     let name = names::load_balancer(uid(service));
     let plan = plan_deletion(context, service).await;
     let plan = plan.during(events::CHECK_BEFORE_CLEANUP)?;
@@ -32,9 +34,11 @@ pub(crate) async fn delete(context: &Context, service: &Service, _alone: &MutexG
     if !plan.steps.is_empty() {
         context.states.update(uid(service), |state| state.had_resources = true);
     }
+
     apply(&plan, &Executor::new(context, service, &name))
         .await
         .during(events::DELETE)?;
+
     Ok(!plan.steps.is_empty())
 }
 
@@ -46,6 +50,7 @@ pub(crate) async fn plan_deletion(context: &Context, service: &Service) -> Resul
     let network = inventory::network::owned_resources(&context.aws, service, &context.settings, &nodes, given).await?;
     let mut plan = plan::network::plan_deletion(&network, &context.settings);
     let classic = inventory::classic::owned_resources(&context.aws, service, &context.settings).await?;
+
     for tags in [&network.tags, &classic.tags] {
         if let Some(owner) = other_owner(tags.as_ref(), &context.settings) {
             tracing::warn!(
@@ -55,7 +60,9 @@ pub(crate) async fn plan_deletion(context: &Context, service: &Service) -> Resul
             );
         }
     }
+
     plan.steps
         .extend(plan::classic::plan_deletion(&classic, &context.settings).steps);
+
     Ok(plan)
 }

@@ -43,6 +43,7 @@ pub(crate) async fn watch(context: &Context, services: &Store<Service>, stop: &C
         let service = services.get(&ObjectRef::new(name).within(namespace));
         service.is_some_and(|service| uid(&service) == of)
     };
+
     while stop.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_some() {
         // Every cluster has this Service. If it is missing, the list is incomplete.
         if services.get(&ObjectRef::new("kubernetes").within("default")).is_some() {
@@ -73,6 +74,7 @@ pub(crate) async fn delete_orphaned(
     missing.not_before.retain(|uid, _| gone.contains_key(uid));
     missing.kept.retain(|uid| gone.contains_key(uid));
     gone.retain(|uid, _| !missing.kept.contains(uid));
+
     let seen = std::mem::replace(&mut missing.seen, gone.keys().cloned().collect());
     let of = gone.len() + there.len();
     if is_mass_loss(gone.len(), of) {
@@ -85,12 +87,14 @@ pub(crate) async fn delete_orphaned(
         missing.kept.extend(gone.into_keys());
         return;
     }
+
     for (uid, name) in gone.iter().filter(|(uid, _)| seen.contains(*uid)) {
         let waits = missing.not_before.get(uid).is_some_and(|time| now < *time);
         // An earlier deletion of this loop may have taken minutes.
         if waits || exists(name, uid) {
             continue;
         }
+
         match delete_orphan(context, uid).await {
             Ok(()) => {}
             Err(failure) if matches!(*failure.error, Error::NotLeader(_)) => return,
@@ -118,6 +122,7 @@ pub(crate) async fn release_unmanaged(context: &Context, service: &Service) -> R
     delete_remembered(context, uid(service))
         .await
         .map_err(|(_, failure)| failure)?;
+
     if had_one && has_finalizer(service) {
         let release = match hostname::is_of(service, &names::load_balancer(uid(service))) {
             true => patches::release(service),
@@ -126,8 +131,10 @@ pub(crate) async fn release_unmanaged(context: &Context, service: &Service) -> R
         let released = context.writer.patch(service, "remove the finalizer", release).await;
         released.during(events::REMOVE_FINALIZER)?;
     }
+
     // Only now: the state says that the finalizer is this controller's.
     context.states.forget(uid(service));
+
     Ok(Next::OnChange)
 }
 
@@ -146,11 +153,13 @@ async fn delete_remembered(context: &Context, uid: &str) -> Result<(), (Service,
     if remains(&context.states.of(uid), uid).is_none() {
         return Ok(());
     }
+
     let alone = context.deleting.lock().await;
     // Check again: the previous holder of the lock may have deleted the same Service.
     let Some(remains) = remains(&context.states.of(uid), uid) else {
         return Ok(());
     };
+
     match delete(context, &remains, &alone).await {
         Ok(false) => Ok(()),
         Ok(true) => {

@@ -57,6 +57,7 @@ pub(crate) async fn clean_up(context: &Context, service: &Service) -> Result<Nex
     let (name, fingerprint) = (namespaced_name(service), SpecFingerprint::of(service));
     context.states.begin(uid(service), &name, fingerprint);
     context.creation_queues.done(uid(service));
+
     let complete = {
         let alone = context.deleting.lock().await;
         match delete(context, service, &alone).await {
@@ -71,13 +72,16 @@ pub(crate) async fn clean_up(context: &Context, service: &Service) -> Result<Nex
         context.states.forget(uid(service));
         return Ok(Next::OnChange);
     }
+
     let release = patches::release(service);
     let released = context.writer.patch(service, "remove the finalizer", release).await;
     released.during(events::REMOVE_FINALIZER)?;
     if complete {
         events::report_deleted(context, service).await;
     }
+
     context.states.forget(uid(service));
+
     Ok(Next::OnChange)
 }
 
@@ -114,6 +118,7 @@ pub(crate) async fn end_denied_deletion(
         steps.join(", "),
         failure.error.chain()
     );
+
     tracing::warn!(left = ?steps, "releasing a Service although AWS denies a part of its deletion");
     events::emit(
         context,
@@ -123,5 +128,6 @@ pub(crate) async fn end_denied_deletion(
         &message,
     )
     .await;
+
     Ok(false)
 }

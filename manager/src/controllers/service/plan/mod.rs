@@ -195,8 +195,10 @@ pub fn group_deletion(group: &str, referencing: &[SecurityGroup], settings: &Set
     if referencing.iter().filter(names).any(is_unmanaged) {
         return Vec::new();
     }
+
     let mut steps = references(referencing, group);
     steps.push(Planned::new(GroupStep::Delete(group.to_owned()), reason));
+
     steps
 }
 

@@ -41,22 +41,26 @@ pub fn steps(wanted: Wanted<'_>, actual: Option<&SecurityGroup>) -> Result<Steps
         steps.opened.push(Planned::new(open, "the group is new"));
         return Ok(steps);
     };
+
     let missing = security_groups::missing_tags(group, wanted.cluster_tags)?;
     if !missing.is_empty() {
         let reason = "the group lacks tags of the cluster: its creation was cut off";
         let tag = GroupStep::Tag(group.id.clone(), missing);
         steps.made.push(Planned::new(tag, reason));
     }
+
     let difference = security_groups::difference(wanted.ingress, &group.ingress);
     if !difference.add.is_empty() {
         let step = GroupStep::Authorize(GroupRef::Id(group.id.clone()), difference.add);
         let reason = "ports or client networks are missing";
         steps.opened.push(Planned::new(step, reason));
     }
+
     if !difference.remove.is_empty() {
         let step = GroupStep::Revoke(group.id.clone(), difference.remove);
         let reason = "the Service does not ask for these";
         steps.closed.push(Planned::new(step, reason));
     }
+
     Ok(steps)
 }

@@ -47,6 +47,7 @@ pub fn check(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Result<Vec<
         let Some((id, add, remove)) = change(&planned.step) else {
             continue;
         };
+
         let rules = counts
             .entry(id.clone())
             .or_insert_with(|| id.as_deref().map_or(0, |id| at_aws(groups, id)));
@@ -58,10 +59,12 @@ pub fn check(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Result<Vec<
                 quota: quota.rules,
             });
         }
+
         if add > 0 || near.contains_key(&id) {
             near.insert(id, *rules);
         }
     }
+
     let full = |(group, rules): (Option<String>, usize)| {
         (rules * 100 >= quota.rules * WARN_PERCENT).then_some(Fullness {
             group,
@@ -69,6 +72,7 @@ pub fn check(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Result<Vec<
             quota: quota.rules,
         })
     };
+
     Ok(near.into_iter().filter_map(full).collect())
 }
 

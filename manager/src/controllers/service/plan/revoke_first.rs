@@ -18,6 +18,7 @@ pub fn revoke_where_full(mut plan: Plan, groups: &[SecurityGroup], quota: Quota)
     if !quota.enforced {
         return plan;
     }
+
     for group in overfull(&plan, groups, quota) {
         let Some(first) = plan.steps.iter().position(|planned| adds(planned, &group)) else {
             continue;
@@ -27,6 +28,7 @@ pub fn revoke_where_full(mut plan: Plan, groups: &[SecurityGroup], quota: Quota)
             rest.into_iter().partition(|planned| removes(planned, &group));
         plan.steps.extend(closing.into_iter().chain(others));
     }
+
     plan
 }
 
@@ -36,6 +38,7 @@ pub fn revoke_after_refusal<'a>(refused: &'a Planned, left: &mut Vec<&'a Planned
     let Some((Some(group), 1.., _)) = change(&refused.step) else {
         return false;
     };
+
     let (closing, mut others): (Vec<&Planned>, Vec<&Planned>) = std::mem::take(left)
         .into_iter()
         .partition(|planned| removes(planned, &group));
@@ -43,8 +46,10 @@ pub fn revoke_after_refusal<'a>(refused: &'a Planned, left: &mut Vec<&'a Planned
     if found {
         others.push(refused);
     }
+
     others.extend(closing);
     *left = others;
+
     found
 }
 
@@ -56,12 +61,14 @@ fn overfull(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Vec<String> 
         let Some((Some(id), add, remove)) = change(&planned.step) else {
             continue;
         };
+
         let rules = counts.entry(id.clone()).or_insert_with(|| at_aws(groups, &id));
         *rules = (*rules + add).saturating_sub(remove);
         if add > 0 && *rules > quota.rules && !overfull.contains(&id) {
             overfull.push(id);
         }
     }
+
     overfull
 }
 

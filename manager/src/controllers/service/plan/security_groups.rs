@@ -54,6 +54,7 @@ pub fn ingress_of<'a>(ports: impl Iterator<Item = (&'a str, i32)>, networks: &BT
             })
             .collect()
     };
+
     let rule = |protocol: &str, from, to| IpPermission {
         protocol: protocol.to_owned(),
         from_port: Some(from),
@@ -67,6 +68,7 @@ pub fn ingress_of<'a>(ports: impl Iterator<Item = (&'a str, i32)>, networks: &BT
         .map(|(protocol, port)| rule(protocol, port, port))
         .collect();
     rules.push(rule("icmp", ICMP_UNREACHABLE.0, ICMP_UNREACHABLE.1));
+
     rules
 }
 
@@ -88,6 +90,7 @@ pub fn difference(wanted: &[IpPermission], actual: &[IpPermission]) -> Differenc
         .iter()
         .map(|(protocol, from, to, _)| (protocol.as_str(), *from, *to))
         .collect();
+
     for rule in actual {
         let beside = ports.contains(&(rule.protocol.as_str(), rule.from_port, rule.to_port));
         let mut foreign = rule.clone();
@@ -96,10 +99,12 @@ pub fn difference(wanted: &[IpPermission], actual: &[IpPermission]) -> Differenc
             foreign.ipv6_ranges.clear();
             foreign.prefix_lists.clear();
         }
+
         if !(foreign.ipv6_ranges.is_empty() && foreign.groups.is_empty() && foreign.prefix_lists.is_empty()) {
             remove.push(foreign);
         }
     }
+
     Difference { add: join(add), remove }
 }
 
@@ -122,6 +127,7 @@ fn join(rules: impl Iterator<Item = Rule>) -> Vec<IpPermission> {
             description: None,
         });
     }
+
     let rule = |((protocol, from_port, to_port), ranges)| IpPermission {
         protocol,
         from_port,
@@ -129,6 +135,7 @@ fn join(rules: impl Iterator<Item = Rule>) -> Vec<IpPermission> {
         ranges,
         ..IpPermission::default()
     };
+
     joined.into_iter().map(rule).collect()
 }
 
@@ -144,9 +151,11 @@ pub fn one_source_each(rules: &[IpPermission]) -> Vec<IpPermission> {
                 to_port: rule.to_port,
                 ..IpPermission::default()
             };
+
             fill(&mut one);
             one
         };
+
         single.extend(
             rule.ranges
                 .iter()
@@ -168,6 +177,7 @@ pub fn one_source_each(rules: &[IpPermission]) -> Vec<IpPermission> {
                 .map(|source| with(&|one| one.prefix_lists.push(source.clone()))),
         );
     }
+
     single
 }
 
@@ -236,6 +246,7 @@ pub fn of_targets(
         } else {
             ("with the cluster's tag", tagged)
         };
+
         match usable.as_slice() {
             [] => {}
             [only] => {
@@ -252,6 +263,7 @@ pub fn of_targets(
             }
         }
     }
+
     Ok(chosen)
 }
 
@@ -277,6 +289,7 @@ pub fn missing_tags(group: &SecurityGroup, of_cluster: &Tags) -> Result<Tags, En
             }
         }
     }
+
     Ok(missing)
 }
 

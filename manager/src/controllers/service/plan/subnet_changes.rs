@@ -36,6 +36,7 @@ pub fn subnet_changes(
     let beside = |id: &str, others: &[&str]| zone(id).is_some_and(|at| others.iter().any(|o| zone(o) == Some(at)));
     let (replacing, fresh): (Vec<&str>, Vec<&str>) = new.into_iter().partition(|id| beside(id, &old));
     let (mut replaced, mut last): (Vec<&str>, Vec<&str>) = old.into_iter().partition(|id| beside(id, &replacing));
+
     if !kept.is_empty() || !fresh.is_empty() {
         replaced.append(&mut last);
     } else if last.is_empty()
@@ -49,6 +50,7 @@ pub fn subnet_changes(
         }
         last.push(one);
     }
+
     let (then, at_last): (Vec<&str>, Vec<&str>) = replacing.into_iter().partition(|id| !beside(id, &last));
     let texts = |ids: Vec<&str>| ids.into_iter().map(str::to_owned).collect::<Vec<_>>();
     let subnet_changes = [
@@ -60,6 +62,7 @@ pub fn subnet_changes(
     ];
     let is_one =
         |step: &SubnetChange| !matches!(step, SubnetChange::Attach(ids) | SubnetChange::Detach(ids) if ids.is_empty());
+
     Ok(subnet_changes.into_iter().filter(is_one).collect())
 }
 

@@ -68,7 +68,9 @@ pub fn choose(
             subnet.id.clone(),
         )
     };
+
     let mut chosen: BTreeMap<&str, &Subnet> = BTreeMap::new();
+
     for subnet in usable(subnets, criteria) {
         let public = is_public(subnet, tables)?;
         let Some(zone) = subnet
@@ -78,11 +80,13 @@ pub fn choose(
         else {
             continue;
         };
+
         let best = chosen.entry(zone).or_insert(subnet);
         if rank(subnet) < rank(best) {
             *best = subnet;
         }
     }
+
     let ordinary = |zone: &str| {
         let known = zones
             .iter()
@@ -95,6 +99,7 @@ pub fn choose(
         .filter(|(zone, subnet)| ordinary(zone) || criteria.attached.contains(&subnet.id))
         .map(|(_, subnet)| subnet.clone())
         .collect();
+
     if chosen.is_empty() {
         Err(none(criteria))
     } else {
@@ -130,6 +135,7 @@ pub fn wanted(
             let listed = ids.len() + names.len();
             // A subnet listed by ID and by name counts twice, as in the in-tree provider, but is one.
             let found = vpc.subnets.iter().filter(by_id).count() + vpc.named.len();
+
             if found == listed {
                 Ok(vpc.subnets.iter().filter(wanted).cloned().collect())
             } else {
@@ -184,6 +190,7 @@ pub fn confirmed(
     };
     wanted.retain(|subnet| attached.contains(&subnet.id) || !beside(subnet));
     wanted.extend(kept);
+
     Confirmed { wanted, unconfirmed }
 }
 
@@ -213,6 +220,7 @@ fn usable<'a>(subnets: &'a [Subnet], criteria: SubnetCriteria<'_>) -> Vec<&'a Su
     if !ours.is_empty() {
         return ours;
     }
+
     subnets
         .iter()
         .filter(|subnet| criteria.own_subnet == Some(subnet.id.as_str()))
@@ -254,6 +262,7 @@ pub fn zone_by_name(name: &str) -> AvailabilityZone {
         Some(_) => Some("local-zone"),
         None => (rest.len() == 1).then_some(ORDINARY_ZONE),
     });
+
     AvailabilityZone {
         name: name.to_owned(),
         id: None,

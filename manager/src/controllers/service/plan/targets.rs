@@ -92,6 +92,7 @@ pub fn candidates(nodes: &[Arc<NodeView>], labels: &BTreeMap<String, String>) ->
             })
         })
         .collect();
+
     candidates.sort_by(|a, b| a.id.cmp(&b.id));
     candidates
 }
@@ -157,6 +158,7 @@ pub fn change(
             unconfirmed: BTreeSet::new(),
         };
     }
+
     let (remove, unconfirmed) = gone.into_iter().partition(|id| seen_before.contains(id));
     Change {
         add,

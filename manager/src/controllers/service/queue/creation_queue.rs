@@ -82,6 +82,7 @@ impl CreationQueue {
         let wait = |before: usize| wait(u32::try_from(before).unwrap_or(u32::MAX));
         let mut state = self.state();
         state.drop_expired(uid, now);
+
         let slot = state.slots.iter().position(|(other, _)| other == uid);
         let position = state.waiting.iter().position(|position| position.uid == uid);
         // A Service that had a slot but cannot use it yet stays first.
@@ -98,7 +99,9 @@ impl CreationQueue {
             }
             return Slot::Now;
         }
+
         state.slots.retain(|(other, _)| other != uid);
+
         let wait = wait.max(SHORTEST_WAIT);
         let known = position
             .and_then(|position| state.waiting.get(position))
@@ -109,10 +112,12 @@ impl CreationQueue {
             due: now + wait,
             reported,
         };
+
         match position.and_then(|position| state.waiting.get_mut(position)) {
             Some(position) => *position = new,
             None => state.waiting.insert(ahead, new),
         }
+
         let report = reported && !known;
         Slot::Later { wait, ahead, report }
     }

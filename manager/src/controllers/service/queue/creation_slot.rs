@@ -32,6 +32,7 @@ pub(crate) async fn wait_for_creation(context: &Context, service: &Service, desi
     let Slot::Later { wait, ahead, report } = slot else {
         return None;
     };
+
     // If the load balancer was deleted by hand, the Service counted as settled and would rest until the next resync.
     context.states.update(uid(service), ServiceState::wait);
     if report {
@@ -49,5 +50,6 @@ pub(crate) async fn wait_for_creation(context: &Context, service: &Service, desi
         )
         .await;
     }
+
     Some(Next::After(wait))
 }

@@ -49,6 +49,7 @@ impl Fingerprints {
             };
             different |= before != now;
         }
+
         different
     }
 }
@@ -59,8 +60,10 @@ fn print(node: &NodeView) -> u64 {
     node.metadata.labels.hash(&mut hasher);
     node.metadata.deletion_timestamp.is_some().hash(&mut hasher);
     node.is_ready().hash(&mut hasher);
+
     let taints: BTreeSet<&str> = node.spec.taints.iter().map(|taint| taint.key.as_str()).collect();
     taints.hash(&mut hasher);
+
     hasher.finish()
 }
 

@@ -33,8 +33,10 @@ impl NodeSync {
             self.metrics.service_node_sync_errors.inc();
             return;
         }
+
         let host = &self.metrics.service_host_update_latency;
         host.observe(began.elapsed().as_secs_f64());
+
         let changed = *self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         let since = changed.map_or(began, |changed| changed.min(began));
         self.metrics

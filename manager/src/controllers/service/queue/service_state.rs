@@ -203,7 +203,9 @@ impl ServiceState {
         if self.reported.get(kind).is_some_and(known) {
             return false;
         }
+
         self.reported.insert(kind, (now, message.to_owned()));
+
         true
     }
 
@@ -220,11 +222,13 @@ impl ServiceState {
 /// The text without the parts that differ for each request: its ID, and the encoded details of a denial.
 fn without_request_details(message: &str) -> String {
     const DETAILS: &str = "Encoded authorization failure message: ";
+
     let (mut text, mut rest) = (String::new(), message);
     while let Some((before, after)) = rest.split_once(" (request ") {
         text.push_str(before);
         rest = after.split_once(')').map_or("", |(_, after)| after);
     }
+
     text.push_str(rest);
     match text.split_once(DETAILS) {
         Some((before, after)) => {
@@ -286,6 +290,7 @@ impl ServiceStates {
         let Some(state) = all.by_uid.remove(uid) else {
             return;
         };
+
         if let Some(uids) = all.by_name.get_mut(&state.name) {
             uids.remove(uid);
             if uids.is_empty() {

@@ -13,6 +13,7 @@ pub fn same_kind(service: &Service, wanted: Kind) -> Result<(), Invalid> {
     let Some(first) = first(service) else {
         return Ok(());
     };
+
     let hostname = first.hostname.as_deref().unwrap_or_default();
     let fits = match wanted {
         Kind::Classic => is_classic(hostname),
@@ -22,6 +23,7 @@ pub fn same_kind(service: &Service, wanted: Kind) -> Result<(), Invalid> {
     if fits {
         return Ok(());
     }
+
     let wanted = if wanted == Kind::Classic { "classic" } else { "network" };
     Err(Invalid::TypeChanged {
         wanted,

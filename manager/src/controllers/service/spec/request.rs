@@ -39,6 +39,7 @@ pub fn refuse_affinity(service: &Service) -> Result<(), Invalid> {
             expected: "load balancers of AWS know no affinity here; expected None",
         });
     }
+
     Ok(())
 }
 
@@ -55,6 +56,7 @@ pub fn refuse_fixed_address(service: &Service) -> Result<(), Invalid> {
     if address.is_empty() {
         return Ok(());
     }
+
     let expected = "AWS chooses the addresses of a load balancer; leave the field empty";
     Err(Invalid::Field {
         field: "spec.loadBalancerIP",
@@ -74,6 +76,7 @@ pub fn subnets(annotations: Annotations<'_>) -> Result<Subnets, Invalid> {
     if listed.is_empty() {
         return Err(annotations.wrong("subnets", "expected a comma list of subnet IDs or Name tags"));
     }
+
     let (ids, names) = listed.into_iter().partition(|item| item.starts_with("subnet-"));
     Ok(Subnets::Listed { ids, names })
 }
@@ -98,6 +101,7 @@ pub fn user_tags(annotations: Annotations<'_>, cluster_id: &str) -> Result<BTree
             return wrong(expected);
         }
     }
+
     Ok(pairs)
 }
 

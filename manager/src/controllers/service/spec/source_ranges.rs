@@ -29,10 +29,12 @@ pub fn wanted(service: &Service) -> Result<BTreeSet<String>, Invalid> {
         };
         return listed.iter().map(parse).collect();
     }
+
     let annotation = Annotations::of(service).full(ANNOTATION).unwrap_or_default();
     if annotation.trim().is_empty() {
         return Ok(BTreeSet::from(["0.0.0.0/0".to_owned()]));
     }
+
     let parse = |text: &str| {
         network(text.trim()).ok_or_else(|| Invalid::Annotation {
             key: ANNOTATION.to_owned(),
@@ -40,6 +42,7 @@ pub fn wanted(service: &Service) -> Result<BTreeSet<String>, Invalid> {
             expected: "expected a comma list of IPv4 networks such as 10.0.0.0/8".to_owned(),
         })
     };
+
     annotation.split(',').map(parse).collect()
 }
 
@@ -51,15 +54,19 @@ fn network(text: &str) -> Option<String> {
     {
         return None;
     }
+
     let (address, length) = text.split_once('/')?;
     let mut octets = [0_u8; 4];
     let mut parts = address.split('.');
+
     for octet in &mut octets {
         *octet = parts.next()?.parse().ok()?;
     }
+
     if parts.next().is_some() {
         return None;
     }
+
     let length: u32 = length.parse().ok().filter(|length| *length <= 32)?;
     let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
     Some(format!(

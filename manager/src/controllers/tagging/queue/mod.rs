@@ -84,10 +84,13 @@ impl WorkQueue {
         if self.instances.get(node.name) != node.instance {
             self.gone(node.name);
         }
+
         let Some(instance) = node.instance else {
             return;
         };
+
         self.instances.insert(node.name.to_owned(), instance.clone());
+
         let nodes = self.nodes.entry(instance.clone()).or_default();
         nodes.insert(node.name.to_owned());
         match self.items.get(instance) {
@@ -106,13 +109,16 @@ impl WorkQueue {
         let Some(instance) = self.instances.remove(name) else {
             return;
         };
+
         if let Some(nodes) = self.nodes.get_mut(&instance) {
             nodes.remove(name);
             if !nodes.is_empty() {
                 return;
             }
         }
+
         self.nodes.remove(&instance);
+
         let was_missing = self.missing.remove(&instance).is_some();
         if self.abandoned.remove(&instance) || was_missing {
             self.drop_item(&instance);
@@ -158,6 +164,7 @@ impl WorkQueue {
                 self.ready.push_back(instance);
             }
         }
+
         let mut batch: Option<Batch> = None;
         let mut rest = VecDeque::new();
         while let Some(instance) = self.ready.pop_front() {
@@ -169,6 +176,7 @@ impl WorkQueue {
             else {
                 continue;
             };
+
             let batch = batch.get_or_insert_with(|| Batch {
                 action: item.action,
                 instances: Vec::new(),
@@ -178,14 +186,18 @@ impl WorkQueue {
             } else {
                 rest.push_back(instance);
             }
+
             if batch.instances.len() >= most {
                 break;
             }
         }
+
         rest.append(&mut self.ready);
         self.ready = rest;
+
         let batch = batch?;
         self.in_flight.extend(batch.instances.iter().cloned());
+
         Some(batch)
     }
 
@@ -262,10 +274,12 @@ impl WorkQueue {
             .filter(|(_, until)| **until <= now)
             .map(|(id, _)| id.clone())
             .collect();
+
         for instance in &late {
             self.missing.remove(instance);
             self.abandoned.insert(instance.clone());
         }
+
         late
     }
 

@@ -13,10 +13,12 @@ impl Both<'_> {
         let (Some(there), Some(step)) = (self.theirs.get(index), self.ours.get(index)) else {
             return Vec::new();
         };
+
         let mut found = Vec::new();
         if there.service != step.service {
             found.push(problem(step, "service", "is another one", json!(step.service)));
         }
+
         for (object, fields) in &account {
             for (name, value) in fields {
                 let field = format!("aws/{object}/{name}");
@@ -28,6 +30,7 @@ impl Both<'_> {
                 }
             }
         }
+
         let ends = self.ours.iter().take(index + 1).flat_map(|outcome| &outcome.events);
         let is_end = |event: &&Event| known::ENDS_WELL.contains(&event.reason.as_str());
         if ends
@@ -37,10 +40,12 @@ impl Both<'_> {
         {
             return found; // of what a failure left, ours finds more
         }
+
         let missing = theirs.keys().filter(|object| !account.contains_key(*object));
         for object in missing.filter(|object| !object.starts_with("target group ")) {
             found.push(problem(step, &format!("aws/{object}"), "ours has it not", Value::Null));
         }
+
         found
     }
 }

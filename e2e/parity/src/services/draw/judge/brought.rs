@@ -50,12 +50,15 @@ pub(super) fn both_accounts(theirs: &[Outcome], ours: &[Outcome], index: usize, 
         let Some(Value::Array(rules)) = fields.get_mut("ingress") else {
             return true;
         };
+
         let there = value(&theirs, &format!("aws/{object}/ingress")).unwrap_or_default();
         let there = there.as_array().cloned().unwrap_or_default();
         let brought = |rule: &Value| rule.as_str().is_some_and(|rule| BROUGHT.contains(&rule));
         rules.retain(|rule| !brought(rule) || there.contains(rule));
+
         !rules.is_empty() || theirs.contains_key(object)
     });
+
     (theirs, mine)
 }
 
@@ -66,6 +69,7 @@ impl Both<'_> {
         let (Some(last), true) = (self.ours.last(), deleted) else {
             return Vec::new();
         };
+
         let (theirs, account) = both_accounts(self.theirs, self.ours, self.ours.len() - 1, false);
         let left = account
             .into_iter()

@@ -25,12 +25,14 @@ impl Both<'_> {
         let (Some(there), Some(here)) = (self.theirs.get(index), self.ours.get(index)) else {
             return Vec::new();
         };
+
         let mut found = Vec::new();
         let (theirs, ours) = (failures(there), failures(here));
         if !ours.is_subset(&theirs) && !apart {
             let what = format!("fails otherwise than v1.37.0, which says {}, ours", json!(theirs));
             found.push(problem(here, "events", &what, json!(ours)));
         }
+
         if ours.is_empty() && !self.told_before(index) {
             found.push(problem(
                 here,
@@ -39,12 +41,15 @@ impl Both<'_> {
                 json!(here.events),
             ));
         }
+
         if there.service != here.service && !apart {
             found.push(problem(here, "service", "is another one", json!(here.service)));
         }
+
         if !apart {
             found.extend(self.made_by_nobody(index));
         }
+
         found
     }
 
@@ -62,6 +67,7 @@ impl Both<'_> {
         let Some(step) = self.ours.get(index) else {
             return found;
         };
+
         for (object, fields) in &ours {
             for (name, here) in fields {
                 let field = format!("aws/{object}/{name}");
@@ -72,6 +78,7 @@ impl Both<'_> {
                     || was.as_ref() == Some(here)
                     || good::alike(&field, there.as_ref(), Some(here))
                     || is_between(was.as_ref(), there.as_ref(), here);
+
                 if !explained {
                     let what = format!(
                         "is neither as it was ({}) nor as v1.37.0 leaves it ({})",
@@ -82,11 +89,13 @@ impl Both<'_> {
                 }
             }
         }
+
         let gone = before
             .keys()
             .filter(|object| !ours.contains_key(*object) && theirs.contains_key(*object));
         found
             .extend(gone.map(|object| problem(step, &format!("aws/{object}"), "only ours takes it away", Value::Null)));
+
         found
     }
 }

@@ -24,6 +24,7 @@ impl Both<'_> {
         let (theirs, mine) = self.accounts(index);
         let mut case = self.case.clone();
         case.recorded = Some(self.theirs.to_vec());
+
         let mut found = compare::problems_of_step(&case, self.ours, index);
         found.retain(|problem| match problem.field.as_str() {
             "writes" => !self.same_in_any_order(index),
@@ -40,6 +41,7 @@ impl Both<'_> {
             }
             _ => true,
         });
+
         found
     }
 
@@ -62,6 +64,7 @@ impl Both<'_> {
         if told != theirs.remove(UPDATED) && told != self.changes_targets(index) {
             return false;
         }
+
         theirs == ours
     }
 
@@ -82,16 +85,21 @@ impl Both<'_> {
                     || (again && AGAIN.contains(&action))
                     || (own && line.contains(OWN_GROUP) && action.contains("SecurityGroup") && action != APPLY)
                     || (rules && line.contains("GroupId=<sg:parity-nodes>"));
+
                 !does_not_count
             });
+
             let mut items: Vec<String> = lines.flat_map(|line| one_by_one(line)).collect();
             items.retain(|item| !is_about(item, &unlike));
             if !theirs {
                 without_visits(&mut items);
             }
+
             items.sort();
+
             items
         };
+
         items(self.theirs, true) == items(self.ours, false)
     }
 }
@@ -134,6 +142,7 @@ fn one_by_one(line: &str) -> Vec<String> {
         if call.starts_with("CreateLoadBalancer ") {
             continue; // one call, whose subnets have an order
         }
+
         let (items, rest) = rest.split_once(']').unwrap_or((rest, ""));
         let items = items.split(between).map(|item| item.trim_matches(['{', '}']));
         let counts = items.filter(|item| !BROUGHT.contains(item));
@@ -159,6 +168,7 @@ pub(super) fn alike(field: &str, theirs: Option<&Value>, ours: Option<&Value>) -
         };
         return kept(theirs).is_some() && kept(theirs) == kept(ours);
     }
+
     theirs == ours
 }
 

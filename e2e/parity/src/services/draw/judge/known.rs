@@ -76,9 +76,11 @@ pub fn topics() -> impl Iterator<Item = &'static str> {
         "rules of a managed group for TLS ports",
         "node rules: groups without the cluster's tag",
     ];
+
     let mended = MENDED.iter().map(|(_, topic)| *topic);
     let insisted = INSISTED.iter().map(|(_, topic)| *topic);
     let refused = REFUSED.iter().map(|(_, topic)| *topic);
+
     mended.chain(insisted).chain(refused).chain(relied_on)
 }
 

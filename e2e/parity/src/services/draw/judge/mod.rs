@@ -45,6 +45,7 @@ pub fn problems(case: &Case, ours: &[Outcome]) -> Vec<Problem> {
         let ours = Value::Null;
         let (step, field) = (String::new(), String::new());
         let what = "nothing is recorded".to_owned();
+
         return vec![Problem {
             step,
             field,
@@ -52,6 +53,7 @@ pub fn problems(case: &Case, ours: &[Outcome]) -> Vec<Problem> {
             what,
         }];
     };
+
     let (theirs, ours) = (
         normal::comparable(&normal::as_ec2_takes_it(recorded)),
         normal::comparable(ours),
@@ -63,6 +65,7 @@ pub fn problems(case: &Case, ours: &[Outcome]) -> Vec<Problem> {
     };
     let mut found = both.steps();
     found.extend(both.left_over());
+
     found
 }
 
@@ -71,6 +74,7 @@ impl Both<'_> {
         let mut found = Vec::new();
         let mut ends = (End::Good, End::Good);
         let mut apart = false;
+
         for (index, (there, here)) in self.theirs.iter().zip(self.ours).enumerate() {
             ends = (end(there, ends.0), end(here, ends.1));
             match ends {
@@ -89,11 +93,13 @@ impl Both<'_> {
                     found.extend(self.only_ours_fails(index));
                 }
             }
+
             if there.service.is_none() != here.service.is_none() {
                 let what = "is there, or is gone, on one side only";
                 found.push(problem(here, "service", what, json!(here.service)));
             }
         }
+
         found
     }
 

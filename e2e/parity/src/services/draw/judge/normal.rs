@@ -21,6 +21,7 @@ pub(super) fn comparable(outcomes: &[Outcome]) -> Vec<Outcome> {
             rules.sort_by_key(Value::to_string);
         }
     }
+
     outcomes
 }
 
@@ -40,6 +41,7 @@ pub(super) fn as_ec2_takes_it(outcomes: &[Outcome]) -> Vec<Outcome> {
             }
         }
     }
+
     outcomes
 }
 

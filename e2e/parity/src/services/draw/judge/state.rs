@@ -35,9 +35,11 @@ fn change_nodes(crowd: &mut Crowd, change: &Nodes) {
     for name in &change.add {
         crowd.insert(name.clone(), node(name));
     }
+
     for name in &change.remove {
         crowd.remove(name);
     }
+
     for (name, patch) in &change.patch {
         if let Some(node) = crowd.get_mut(name) {
             json_patch::merge(node, patch);
@@ -65,5 +67,6 @@ pub(super) fn stopped(case: &Case, index: usize) -> BTreeSet<String> {
             _ => {}
         }
     }
+
     stopped
 }

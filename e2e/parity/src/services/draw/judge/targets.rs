@@ -31,10 +31,12 @@ impl Both<'_> {
         let labels = pairs(labels.as_str().unwrap_or_default());
         let stopped = state::stopped(self.case, index);
         let (mut must, mut may) = (Instances::new(), Instances::new());
+
         for node in state::nodes(self.case, index).values() {
             let Some(instance) = instance(node).filter(|_| is_eligible(node) && has_labels(node, &labels)) else {
                 continue;
             };
+
             let was = before.contains(&instance);
             match (is_ready(node), was) {
                 _ if stopped.contains(&instance) => may.insert(instance),
@@ -45,6 +47,7 @@ impl Both<'_> {
                 (false, false) => false,
             };
         }
+
         (must, may)
     }
 

@@ -60,11 +60,13 @@ impl ExistingServices {
             existing
                 .prefixes
                 .insert(network_names::prefix(Owner { namespace, name, uid }));
+
             for list in ["security-groups", "extra-security-groups"] {
                 let listed = Annotations::of(service).list(list);
                 existing.listed.extend(listed.into_iter().flatten());
             }
         }
+
         existing
     }
 
@@ -161,10 +163,12 @@ pub fn findings(inventory: &Inventory, existing: &ExistingServices, settings: &S
         .filter(|finding| finding.kept.is_none())
         .map(|finding| finding.resource.clone())
         .collect();
+
     found.extend(judge.target_groups(&gone));
     found.extend(judge.rules(&gone));
     found.extend(judge.groups(&gone));
     found.sort();
+
     found
 }
 
@@ -233,6 +237,7 @@ impl Classifier<'_> {
             self.inventory.network.iter().filter_map(|(lb, tags)| {
                 resource(Resource::Network(lb.arn.clone()), &lb.name, lb.vpc_id.as_ref(), tags)
             });
+
         classic.chain(network).collect()
     }
 
@@ -248,6 +253,7 @@ impl Classifier<'_> {
             let resource = (unused && ours).then_some(OrphanedResource { what, of })?;
             Some(self.finding(resource, tags, Some(&group.arn)))
         };
+
         self.inventory.target_groups.iter().filter_map(resource).collect()
     }
 
@@ -266,6 +272,7 @@ impl Classifier<'_> {
             let frozen = self.settings.is_frozen(&group.id);
             !frozen && names::in_cluster(&group.tags, cluster_id) && !of_another(&group.tags, cluster_id)
         };
+
         for group in self.inventory.groups.iter().filter(ours) {
             for description in group.ingress.iter().flat_map(descriptions) {
                 let Some(load_balancer) = load_balancer_of(description) else {
@@ -277,6 +284,7 @@ impl Classifier<'_> {
                 }
             }
         }
+
         let orphaned_resources = found.into_iter().map(|(what, of)| OrphanedResource { what, of });
         orphaned_resources
             .map(|resource| Finding { resource, kept: None })
@@ -302,8 +310,10 @@ impl Classifier<'_> {
             let ours = is_owned(&group.tags, self.settings) && self.in_vpc(group.vpc_id.as_ref());
             let what = Resource::Group(group.id.clone());
             let resource = (free && ours).then_some(OrphanedResource { what, of })?;
+
             Some(self.finding(resource, &group.tags, None))
         };
+
         self.inventory.groups.iter().filter_map(resource).collect()
     }
 
@@ -316,6 +326,7 @@ impl Classifier<'_> {
             let gone = self.is_gone(load_balancer) && !self.existing.services.contains(service);
             return gone.then(|| service.to_owned());
         }
+
         let prefix = prefix(name)?;
         let gone = description == network_names::GROUP_DESCRIPTION && !self.existing.prefixes.contains(prefix);
         gone.then(|| name.to_owned())

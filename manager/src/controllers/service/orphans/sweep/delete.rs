@@ -69,6 +69,7 @@ async fn delete_resource(context: &Context, inventory: &Inventory, what: &Resour
         }
         Resource::Group(id) => delete_group(context, id).await?,
     }
+
     Ok(())
 }
 
@@ -77,12 +78,15 @@ async fn delete_rules(context: &Context, group: &SecurityGroup, description: &st
     let _alone = context.deleting.lock().await;
     let (kind, load_balancer) = description.split_once('=').unwrap_or_default();
     let mut checks = BTreeSet::new();
+
     if kind == HEALTH_RULE {
         checks = checks_of([group].into_iter(), load_balancer);
     }
+
     let (reader, settings) = (Reader::fresh(&context.aws), &context.settings);
     let other_users = other_users(&reader, settings, load_balancer, &checks, Search::Now).await?;
     let mut steps = Vec::new();
+
     for (other_user, checks) in shares(&other_users, checks.into_iter()) {
         let step = GroupStep::HandOver {
             group: group.id.clone(),
@@ -91,11 +95,13 @@ async fn delete_rules(context: &Context, group: &SecurityGroup, description: &st
         };
         steps.push(Planned::new(step, format!("{other_user} needs the rule")));
     }
+
     let rest = described(group, description, |check| !other_users.contains_key(check));
     if !rest.is_empty() {
         let step = GroupStep::Revoke(group.id.clone(), rest);
         steps.push(Planned::new(step, "it is left over"));
     }
+
     let plan = Plan {
         steps,
         ..Plan::default()
@@ -147,11 +153,13 @@ async fn delete_group(context: &Context, id: &str) -> Result<(), Error> {
     if steps.is_empty() || (steps.iter().any(revokes) && is_used(context, id).await?) {
         return Err(Error::GroupInUse { group: id.to_owned() });
     }
+
     for planned in steps {
         if let Step::Group(GroupStep::Revoke(group, rules)) = planned.step {
             revoke(context, &group, &rules).await?;
         }
     }
+
     let delete = context.aws.ec2.delete_security_group(id);
     match aws_write::write(&context.permit, "DeleteSecurityGroup", delete).await? {
         Err(error) if error.kind() == Kind::DependencyViolation => Err(Error::GroupInUse { group: id.to_owned() }),
@@ -170,6 +178,7 @@ fn described(group: &SecurityGroup, description: &str, wanted: impl Fn(&Check) -
             .filter(|range| check(rule, range).is_none_or(|check| wanted(&check)))
             .cloned()
             .collect();
+
         (!ranges.is_empty()).then(|| IpPermission {
             protocol: rule.protocol.clone(),
             from_port: rule.from_port,

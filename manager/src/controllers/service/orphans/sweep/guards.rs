@@ -93,12 +93,14 @@ pub fn hold(found: &[Finding], inventory: &Inventory, existing: &ExistingService
     if !inventory.foreign_instances.is_empty() {
         return Some(Hold::ForeignInstances(inventory.foreign_instances.clone()));
     }
+
     let is_balancer = |finding: &&Finding| matches!(finding.resource.what, Resource::Classic(_) | Resource::Network(_));
     let gone = found.iter().filter(is_balancer).count();
     let classic = inventory.classic.iter().map(|(lb, _)| &lb.name);
     let network = inventory.network.iter().map(|(lb, _)| &lb.name);
     let balancers = classic.chain(network);
     let existing = balancers.filter(|name| existing.has_load_balancer(name)).count();
+
     (gone > FEW && gone * 5 >= existing).then_some(Hold::MassLoss { gone, existing })
 }
 
@@ -132,11 +134,13 @@ pub fn other_uids(inventory: &Inventory, settings: &Settings) -> BTreeMap<String
     let groups = inventory.groups.iter().map(|group| &group.tags);
     let all = classic.chain(network).chain(target_groups).chain(groups);
     let mut counts = BTreeMap::new();
+
     for tags in all.filter(|tags| names::in_cluster(tags, &settings.cluster_id)) {
         if let Some(uid) = other_uid(tags, settings) {
             *counts.entry(uid.to_owned()).or_default() += 1;
         }
     }
+
     counts
 }
 

@@ -26,6 +26,7 @@ pub(super) async fn take(aws: &Aws, settings: &Settings) -> Result<Inventory, Er
         .map(|lb| lb.name.clone())
         .collect();
     let mut tags = unless_denied(aws, aws.elb.tags_of_many(&names).await)?;
+
     inventory.classic = all
         .into_iter()
         .map(|lb| {
@@ -33,9 +34,11 @@ pub(super) async fn take(aws: &Aws, settings: &Settings) -> Result<Inventory, Er
             (lb, of_it)
         })
         .collect();
+
     let all = aws.elbv2.all_load_balancers().await?;
     let named = all.iter().filter(|lb| is_load_balancer(&lb.name));
     let tags = tags_of(aws, named.map(|lb| lb.arn.clone()).collect()).await?;
+
     inventory.network = all
         .into_iter()
         .map(|lb| {
@@ -43,9 +46,11 @@ pub(super) async fn take(aws: &Aws, settings: &Settings) -> Result<Inventory, Er
             (lb, of_it)
         })
         .collect();
+
     let all = aws.elbv2.all_target_groups().await?;
     let named: Vec<_> = all.into_iter().filter(|group| prefix(&group.name).is_some()).collect();
     let tags = tags_of(aws, named.iter().map(|group| group.arn.clone()).collect()).await?;
+
     inventory.target_groups = named
         .into_iter()
         .map(|group| {
@@ -53,10 +58,12 @@ pub(super) async fn take(aws: &Aws, settings: &Settings) -> Result<Inventory, Er
             (group, of_it)
         })
         .collect();
+
     inventory.groups = aws
         .ec2
         .security_groups(&[Filter::new("vpc-id", [&settings.vpc_id])])
         .await?;
+
     Ok(inventory)
 }
 
@@ -76,6 +83,7 @@ pub(super) async fn add_foreign(
     for tag in cluster_filters(settings) {
         running.extend(aws.ec2.running_instances(&settings.vpc_id, &tag).await?);
     }
+
     let registered = registered(aws, inventory, found).await?;
     let nodes = context.nodes.snapshot();
     let nodes: BTreeSet<InstanceId> = nodes.iter().filter_map(|node| instance(node)).collect();
@@ -90,12 +98,14 @@ pub(super) async fn add_foreign(
     let living: BTreeSet<InstanceId> = living.map(|(id, _)| id).collect();
 
     inventory.foreign_instances = foreign_instances(&running, &nodes, now);
+
     // An address is not known to be a Node's.
     let is_foreign = |id: &&InstanceId| living.contains(*id) || !is_instance(id);
     for (of, targets) in registered {
         let foreign = targets.iter().filter(is_foreign).map(ToString::to_string).collect();
         inventory.foreign_targets.insert(of, foreign);
     }
+
     Ok(())
 }
 
@@ -135,12 +145,14 @@ async fn registered(
             Resource::TargetGroup(arn) => groups.push(arn.clone()),
             Resource::Rules(..) | Resource::Group(_) => {}
         }
+
         for group in groups {
             let targets = aws.elbv2.target_health(&group).await?.into_iter();
             let of = registered.entry(id.clone()).or_default();
             of.extend(targets.map(|health| health.target.id));
         }
     }
+
     Ok(registered)
 }
 

@@ -72,6 +72,7 @@ impl SweepMetrics {
                 own.orphaned_resources.clone(),
             );
         });
+
         own
     }
 
@@ -144,9 +145,11 @@ pub(crate) async fn watch(
     if settings.mode == Sweep::Off {
         return;
     }
+
     let (mut found, mut pause) = (LastSweep::default(), FIRST_AFTER.min(settings.period));
     while stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
         pause = settings.period;
+
         let existing = ExistingServices::of(services.state().iter().map(AsRef::as_ref));
         let sweep = sweep(context, settings, &existing, &mut found);
         match Priority::Background.run(sweep).await {
@@ -176,17 +179,20 @@ pub(crate) async fn sweep(
         found.before.clear();
         return Ok(());
     }
+
     let mut inventory = inventory::take(&context.aws, &context.settings).await?;
     let mut now = decide::findings(&inventory, existing, &context.settings);
     if !now.is_empty() {
         inventory::add_foreign(&mut inventory, &now, context, Timestamp::now()).await?;
         now = decide::findings(&inventory, existing, &context.settings);
     }
+
     let hold = guards::hold(&now, &inventory, existing);
 
     let orphaned_resources: Vec<&OrphanedResource> = now.iter().map(|finding| &finding.resource).collect();
     settings.metrics.tell(&orphaned_resources);
     report_other_clusters(&inventory, &context.settings);
+
     let verdicts: BTreeMap<OrphanedResource, String> = now
         .iter()
         .map(|finding| (finding.resource.clone(), verdict(finding, hold.as_ref(), settings.mode)))
@@ -206,6 +212,8 @@ pub(crate) async fn sweep(
         }
         None => {}
     }
+
     found.before = verdicts;
+
     Ok(())
 }

@@ -36,12 +36,14 @@ pub(super) fn placement(
         .cloned()
         .map(GroupRef::Id)
         .collect();
+
     if let Some(groups) = groups
         && now != groups.iter().cloned().collect()
     {
         let reason = format!("the load balancer has {} other or no security groups", now.len());
         steps.push(Planned::new(Step::ApplyGroups(groups.to_vec()), reason));
     }
+
     Ok(steps)
 }
 
@@ -69,17 +71,21 @@ fn missing_tags(desired: &Desired, actual: &KnownTags) -> Tags {
 pub(super) fn settings(desired: &Desired, existing: &Existing) -> Vec<Planned> {
     let (mut steps, renewed) = listeners(desired, existing);
     steps.extend(proxy_protocol(desired, existing, &renewed));
+
     let missing = missing_tags(desired, &existing.tags);
     if !missing.is_empty() {
         steps.push(Planned::new(Step::AddTags(missing), "tags are missing or differ"));
     }
+
     let actual = existing.attributes.as_ref();
     let differ = actual.map(|actual| attributes::differences(&desired.attributes, actual));
     if let Some(differ) = differ.filter(|differ| !differ.is_empty()) {
         let reason = format!("attributes differ: {}", differ.join(", "));
         steps.push(Planned::new(Step::ModifyAttributes(desired.attributes.clone()), reason));
     }
+
     steps.extend(tls_policy(desired, existing, &renewed));
+
     let checked = existing.described.health_check.as_ref();
     if !checked.is_some_and(|check| health_check::same(check, &desired.health_check)) {
         let now = existing
@@ -93,6 +99,7 @@ pub(super) fn settings(desired: &Desired, existing: &Existing) -> Vec<Planned> {
             reason,
         ));
     }
+
     steps
 }
 
@@ -116,18 +123,21 @@ fn listeners(desired: &Desired, existing: &Existing) -> (Vec<Planned>, BTreeSet<
     let create: Vec<Listener> = missing.cloned().collect();
     let renewed = create.iter().map(|listener| listener.port).collect();
     let mut steps = Vec::new();
+
     if !delete.is_empty() {
         steps.push(Planned::new(
             Step::DeleteListeners(delete),
             "no port of the Service asks for these listeners",
         ));
     }
+
     if !create.is_empty() {
         steps.push(Planned::new(
             Step::CreateListeners(create),
             "ports of the Service have no such listener",
         ));
     }
+
     (steps, renewed)
 }
 
@@ -145,6 +155,7 @@ fn proxy_protocol(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32
             "the proxy protocol is asked for",
         ));
     }
+
     for listener in &desired.listeners {
         let policies = lb.backend_policies.get(&listener.instance_port);
         let now = policies.cloned().unwrap_or_default();
@@ -153,18 +164,21 @@ fn proxy_protocol(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32
         if now.contains(PROXY_POLICY) == desired.proxy_protocol && !lost {
             continue;
         }
+
         let mut then = now;
         if desired.proxy_protocol {
             then.insert(PROXY_POLICY.to_owned());
         } else {
             then.remove(PROXY_POLICY);
         }
+
         let step = Step::SetBackendPolicies(listener.instance_port, then.into_iter().collect());
         steps.push(Planned::new(
             step,
             "the proxy protocol of this backend is not as asked for",
         ));
     }
+
     // A backend outlives its listener at AWS, and would keep the proxy protocol for the next one on its port.
     let unused = lb.backend_policies.iter().filter(|(port, policies)| {
         policies.contains(PROXY_POLICY)
@@ -173,11 +187,13 @@ fn proxy_protocol(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32
                 .iter()
                 .any(|listener| listener.instance_port == **port)
     });
+
     steps.extend(unused.map(|(port, policies)| {
         let others = policies.iter().filter(|policy| *policy != PROXY_POLICY);
         let step = Step::SetBackendPolicies(*port, others.cloned().collect());
         Planned::new(step, "no listener uses this backend any more")
     }));
+
     steps
 }
 
@@ -185,10 +201,12 @@ fn tls_policy(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32>) -
     let Some(reference) = desired.tls_policy.as_deref().filter(|reference| !reference.is_empty()) else {
         return Vec::new();
     };
+
     let lb = &existing.described;
     let name = format!("{TLS_POLICY_PREFIX}{reference}");
     let mut steps = Vec::new();
     let in_use = lb.listener_policies.values().any(|policies| policies.contains(&name));
+
     if !in_use && !lb.policies.contains(&name) {
         let policy = NewPolicy {
             name: name.clone(),
@@ -197,6 +215,7 @@ fn tls_policy(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32>) -
         };
         steps.push(Planned::new(Step::CreatePolicy(policy), "a TLS policy is asked for"));
     }
+
     for listener in desired
         .listeners
         .iter()
@@ -211,5 +230,6 @@ fn tls_policy(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32>) -
             steps.push(Planned::new(step, "this listener has another TLS policy"));
         }
     }
+
     steps
 }

@@ -19,6 +19,7 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> P
             "the Service does not want a load balancer any more",
         ));
     }
+
     if let Some(group) = owned_resources
         .own_group
         .as_ref()
@@ -32,6 +33,7 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> P
             reason,
         ));
     }
+
     Plan {
         steps,
         ..Plan::default()

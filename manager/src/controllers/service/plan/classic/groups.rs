@@ -26,6 +26,7 @@ pub(super) fn wanted(desired: &Desired, own: Option<&SecurityGroup>) -> Vec<Grou
     };
     let mut seen = BTreeSet::new();
     groups.retain(|group| seen.insert(group.clone()));
+
     groups
 }
 
@@ -34,6 +35,7 @@ pub(super) fn own(desired: &Desired, observed: &Observed) -> Result<Vec<Planned>
     if matches!(desired.groups, Groups::Given(_)) {
         return Ok(Vec::new());
     }
+
     let wanted = own_group::Wanted {
         new: &desired.own_group,
         cluster_tags: &desired.cluster_tags,
@@ -63,6 +65,7 @@ pub(super) fn of_nodes(
     let Some(source) = source.filter(|_| !settings.disable_security_group_ingress) else {
         return Ok(NodeRules::default());
     };
+
     let wanted = security_groups::of_targets(targets, &observed.instances, &observed.groups, &settings.cluster_id)?;
     let known = match source {
         GroupRef::Id(id) => Some(id.as_str()),
@@ -96,12 +99,14 @@ pub(super) fn of_nodes(
             && !wanted.contains(&group.id)
             && names::in_cluster(&group.tags, &settings.cluster_id)
     };
+
     let remove = observed.referencing.iter().filter(removable).filter_map(|group| {
         let mut rules = security_groups::rules_from(group, known?);
         rules.retain(|rule| rule.protocol == "-1");
         let step = GroupStep::Revoke(group.id.clone(), rules.clone());
         (!rules.is_empty()).then(|| Planned::new(step, "no target has this group any more"))
     });
+
     Ok(NodeRules {
         add: add.collect(),
         remove: remove.collect(),
@@ -119,6 +124,7 @@ pub(super) fn leftover(input: PlanInput<'_>) -> Vec<Planned> {
     let (Groups::Given(given), Some(own)) = (&desired.groups, &observed.own_group) else {
         return Vec::new();
     };
+
     let foreign = security_groups::missing_tags(own, &desired.cluster_tags).is_err();
     if foreign || !is_ours(own, given, settings) {
         return Vec::new();
@@ -127,6 +133,7 @@ pub(super) fn leftover(input: PlanInput<'_>) -> Vec<Planned> {
     if settings.disable_security_group_ingress {
         return Vec::new();
     }
+
     let reason = "the annotations give the load balancer other groups";
     group_deletion(&own.id, &observed.referencing, settings, reason)
 }

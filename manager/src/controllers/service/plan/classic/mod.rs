@@ -32,6 +32,7 @@ pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
     let Some(existing) = &input.observed.load_balancer else {
         return Plan::default();
     };
+
     // Rules that name a group of another owner are never revoked, so none is added before the spec is valid.
     let first = existing.described.security_groups.first();
     let own = input.observed.own_group.as_ref().map(|group| &group.id);
@@ -40,6 +41,7 @@ pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
     // If one Node cannot get a rule, the others become targets all the same. Rules are revoked when the spec is valid
     // again.
     let rules = groups::of_nodes(input, source.as_ref(), &targets.after).unwrap_or_default();
+
     Plan {
         steps: [rules.add, targets.steps].concat(),
         unconfirmed: targets.unconfirmed,
@@ -62,6 +64,7 @@ pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
     let rules = groups::of_nodes(input.targets_input(), groups.first(), &targets.after);
     let (rules, refused) = or_refused(rules);
     let mut steps = groups::own(desired, observed)?;
+
     if observed.load_balancer.is_some() {
         // Other groups would interrupt the traffic that the Nodes allow.
         let groups = refused.is_none().then_some(&*groups);
@@ -69,11 +72,13 @@ pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
     } else {
         steps.push(creation(input, &subnets.wanted, &groups));
     }
+
     steps.extend(balancer::settings(desired, &existing));
     if refused.is_none() {
         steps.extend([rules.add, targets.steps, rules.remove].concat());
         steps.extend(groups::leftover(input));
     }
+
     Ok(Plan {
         steps,
         unconfirmed: targets.unconfirmed,
@@ -95,6 +100,7 @@ fn placement(input: PlanInput<'_>) -> Result<Confirmed, Environment> {
     let attached = observed.attached();
     let internal = subnets::is_internal(observed.scheme(), desired.internal);
     let chosen = subnets::wanted(&desired.subnets, internal, settings, &attached, &observed.vpc)?;
+
     match desired.subnets {
         Subnets::Discover => {
             let before = &observed.unchosen_before;
@@ -117,6 +123,7 @@ fn creation(input: PlanInput<'_>, subnets: &[Subnet], groups: &[GroupRef]) -> Pl
         security_groups: Vec::new(),
         tags: names::creation_tags(&desired.tags, uid, names::MOST_CLASSIC_TAGS),
     };
+
     Planned::new(
         Step::CreateLoadBalancer {
             new,

@@ -24,6 +24,7 @@ pub(super) fn change(input: TargetsInput<'_>, existing: &Existing) -> TargetChan
     let change = targets::change(&wanted, registered, input.seen_gone);
     let after: BTreeSet<InstanceId> = wanted.union(&change.unconfirmed).cloned().collect();
     let mut steps = Vec::new();
+
     if !change.add.is_empty() {
         let reason = "these nodes are Ready and no targets";
         let step = Step::Register {
@@ -32,6 +33,7 @@ pub(super) fn change(input: TargetsInput<'_>, existing: &Existing) -> TargetChan
         };
         steps.push(Planned::new(step, reason));
     }
+
     if !change.remove.is_empty() {
         let reason = "these targets belong to no node that may be one";
         steps.push(Planned::new(
@@ -39,6 +41,7 @@ pub(super) fn change(input: TargetsInput<'_>, existing: &Existing) -> TargetChan
             reason,
         ));
     }
+
     TargetChange {
         steps,
         unconfirmed: change.unconfirmed,

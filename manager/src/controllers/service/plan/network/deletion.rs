@@ -19,13 +19,16 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> P
         let step = Step::DeleteLoadBalancer(arn.clone());
         steps.push(Planned::new(step, "the Service does not want a load balancer any more"));
     }
+
     for group in &owned_resources.target_groups {
         let step = Step::DeleteTargetGroup(group.arn.clone());
         steps.push(Planned::new(step, "it was made for the load balancer"));
     }
+
     if is_ours_to_delete && !settings.disable_security_group_ingress {
         steps.extend(node_rules::removal(owned_resources, settings));
     }
+
     let own = owned_resources.own_group.as_ref();
     if let Some(group) = own.filter(|group| is_ours(group, &owned_resources.listed, settings)) {
         let reason = "it was made for the load balancer";
@@ -36,6 +39,7 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> P
             reason,
         ));
     }
+
     Plan {
         steps,
         ..Plan::default()

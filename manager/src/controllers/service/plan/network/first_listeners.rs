@@ -17,6 +17,7 @@ pub(super) fn of_new(input: PlanInput<'_>, subnets: &[Subnet], goal: &Goal) -> R
     let vpc = subnets.iter().find_map(|subnet| subnet.vpc_id.as_deref());
     let vpc = vpc.unwrap_or(&input.settings.vpc_id);
     let mut steps = Vec::new();
+
     for port in &input.desired.ports {
         let group = match spare(input, port) {
             Some(group) => {
@@ -37,6 +38,7 @@ pub(super) fn of_new(input: PlanInput<'_>, subnets: &[Subnet], goal: &Goal) -> R
             "the load balancer is new",
         ));
     }
+
     let used: BTreeSet<&str> = input
         .desired
         .ports
@@ -48,11 +50,13 @@ pub(super) fn of_new(input: PlanInput<'_>, subnets: &[Subnet], goal: &Goal) -> R
         .spare
         .iter()
         .filter(|group| !used.contains(group.described.arn.as_str()));
+
     steps.extend(
         unused
             .filter(|group| is_free(group) && !is_wanted_name(input, group))
             .map(deletion),
     );
+
     Ok(steps)
 }
 

@@ -41,11 +41,13 @@ pub(super) fn own(input: PlanInput<'_>) -> Result<own_group::Steps, Environment>
     if desired.groups != Groups::Managed || !takes_groups(input) {
         return Ok(own_group::Steps::default());
     }
+
     let wanted = own_group::Wanted {
         new: &desired.own_group,
         cluster_tags: &desired.cluster_tags,
         ingress: &desired.ingress,
     };
+
     own_group::steps(wanted, input.observed.own_group.as_ref())
 }
 
@@ -56,6 +58,7 @@ pub(super) fn attachment(existing: &Existing, wanted: Vec<GroupRef>) -> Option<P
     if wanted.is_empty() || now == wanted.iter().cloned().collect() {
         return None;
     }
+
     let reason = format!("the load balancer has {} other security groups", now.len());
     Some(Planned::new(
         Step::SetSecurityGroups(described.arn.clone(), wanted),
@@ -74,10 +77,12 @@ pub(super) fn leftover(input: PlanInput<'_>) -> Vec<Planned> {
     let (Groups::Given(given), Some(own)) = (&desired.groups, &observed.own_group) else {
         return Vec::new();
     };
+
     let foreign = security_groups::missing_tags(own, &desired.cluster_tags).is_err();
     if foreign || !is_ours(own, given, settings) || !takes_groups(input) {
         return Vec::new();
     }
+
     let reason = "the annotations give the load balancer other groups";
     group_deletion(&own.id, &observed.referencing, settings, reason)
 }

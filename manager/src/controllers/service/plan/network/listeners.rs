@@ -63,20 +63,26 @@ pub(super) fn sync(
         .filter(|port| existing.listener_on(port.listener.port).is_none())
         .count();
     let full = existing.listeners.len() + additions > MOST_LISTENERS;
+
     if full {
         unwanted().for_each(|listener| sync.remove(listener));
     }
+
     let (blocked, free): (Vec<&Port>, Vec<&Port>) = ports.iter().partition(|port| sync.in_the_way(port).is_some());
     for port in free {
         sync.port(port)?;
     }
+
     if !full {
         unwanted().for_each(|listener| sync.remove(listener));
     }
+
     for port in blocked {
         sync.port(port)?;
     }
+
     sync.clear();
+
     Ok((sync.steps, sync.gone))
 }
 
@@ -99,6 +105,7 @@ impl<'a> Sync<'a> {
         let Some(listener) = existing.listener_on(port.listener.port) else {
             return PortChange::Add(self.usable(port));
         };
+
         let changeable = can_become(&listener.settings.protocol, &port.listener.protocol);
         match existing.serving(self.input.desired, port) {
             Some(group) if changeable => PortChange::Keep(listener, group),
@@ -170,6 +177,7 @@ impl<'a> Sync<'a> {
             );
             self.gone.insert(listener.arn.clone());
             self.delete(other);
+
             let group = self.group(port, usable)?;
             self.create(port, group, "the listener was deleted for its target group");
         } else {
@@ -178,6 +186,7 @@ impl<'a> Sync<'a> {
             self.gone.insert(listener.arn.clone());
             self.create(port, group, "the listener had another protocol");
         }
+
         self.release(listener);
         Ok(())
     }
@@ -189,15 +198,18 @@ impl<'a> Sync<'a> {
                 .extend(target_groups::upkeep(self.input, port, group, self.goal));
             return Ok(TargetGroupRef::Arn(group.described.arn.clone()));
         }
+
         if let Some(other) = in_the_way_of_new(self.input, port)? {
             self.delete(other);
         }
+
         let vpc = self.existing.described.vpc_id.as_deref();
         let vpc = vpc.unwrap_or(&self.input.settings.vpc_id);
         let reason = "no target group serves the port";
         self.steps.extend(target_groups::creation(port, vpc, self.goal, reason));
         self.steps
             .extend(target_groups::attributes_of_created(self.input, port));
+
         Ok(TargetGroupRef::Created(port.target_group.name.clone()))
     }
 

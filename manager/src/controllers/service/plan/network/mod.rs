@@ -39,6 +39,7 @@ pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
         .iter()
         .flat_map(|existing| &existing.groups);
     let steps = groups.filter_map(|group| targets::of_kept(&goal, group, group.described.port));
+
     Plan {
         steps: steps.collect(),
         unconfirmed: goal.unconfirmed,
@@ -71,6 +72,7 @@ pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
             steps.extend(target_groups::attributes_of_new(input));
             steps.extend([own.opened, own.closed, rules.add, rules.remove].concat());
             steps.extend(groups::leftover(input));
+
             (steps, targets, rules.uses_shared_rules, refused)
         }
         Some(existing) => {
@@ -82,12 +84,15 @@ pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
             steps.extend(groups::attachment(existing, groups));
             steps.extend(rules.add);
             steps.extend(listeners);
+
             let arn = BalancerRef::Arn(existing.described.arn.clone());
             steps.extend(balancer_attributes(input, arn));
             steps.extend([own.closed, rules.remove, groups::leftover(input)].concat());
+
             (steps, targets, rules.uses_shared_rules, refused)
         }
     };
+
     Ok(Plan {
         steps,
         unconfirmed: targets.unconfirmed,
@@ -114,6 +119,7 @@ fn placement(input: PlanInput<'_>) -> Result<Vec<Subnet>, Environment> {
         &observed.attached(),
         &observed.vpc,
     )?;
+
     if let Subnets::Listed { ids, names } = &desired.subnets {
         let of_name = |subnet: &Subnet| names.iter().position(|name| subnet.tags.get("Name") == Some(name));
         let of_id = |subnet: &Subnet| ids.iter().position(|id| *id == subnet.id);
@@ -121,6 +127,7 @@ fn placement(input: PlanInput<'_>) -> Result<Vec<Subnet>, Environment> {
         // Matches of wildcards come last.
         wanted.sort_by_key(|subnet| place(subnet).unwrap_or(usize::MAX));
     }
+
     Ok(wanted)
 }
 
@@ -141,6 +148,7 @@ fn creation(input: PlanInput<'_>, subnets: &[Subnet], groups: Vec<GroupRef>) -> 
         tags: names::creation_tags(&desired.tags, input.settings.cluster_uid.as_deref(), names::MOST_TAGS),
     };
     let step = Step::CreateLoadBalancer { new, groups };
+
     Ok(Planned::new(step, "AWS has no load balancer of this name"))
 }
 

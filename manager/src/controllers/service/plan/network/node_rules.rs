@@ -58,10 +58,12 @@ pub(super) fn of_nodes(
     if settings.disable_security_group_ingress {
         return Ok(NodeRules::default());
     }
+
     let open = security_groups::of_targets(targets, &observed.instances, &observed.groups, &settings.cluster_id)?;
     let all_described = targets.iter().all(|target| observed.instances.contains_key(target));
     let wanted = wanted(desired, subnets);
     let mut rules = NodeRules::default();
+
     for group in observed.groups.values().filter(|group| !settings.is_frozen(&group.id)) {
         if open.contains(&group.id) {
             rules.change(&desired.name, group, &wanted, &observed.other_users);
@@ -69,6 +71,7 @@ pub(super) fn of_nodes(
             rules.change(&desired.name, group, &none(), &observed.other_users);
         }
     }
+
     Ok(rules)
 }
 
@@ -81,6 +84,7 @@ pub(super) fn removal(owned_resources: &OwnedResources, settings: &Settings) -> 
         .filter(|group| !settings.is_frozen(&group.id))
     {
         rules.change(&owned_resources.name, group, &none(), &owned_resources.other_users);
+
         let checks = checks_of([group].into_iter(), &owned_resources.name);
         for (other_user, checks) in shares(&owned_resources.other_users, checks.into_iter()) {
             let step = GroupStep::HandOver {
@@ -93,6 +97,7 @@ pub(super) fn removal(owned_resources: &OwnedResources, settings: &Settings) -> 
                 .push(Planned::new(step, format!("{other_user} needs the rule")));
         }
     }
+
     rules.remove
 }
 
@@ -108,6 +113,7 @@ pub fn unneeded_checks(desired: &Desired, subnets: &[Subnet], observed: &Observe
     // If none is requested, existing rules stay.
     checks.retain(|check| health.as_ref().is_some_and(|health| !health.contains(&key_of(check))));
     checks.extend(checks_of(elsewhere.into_iter(), &desired.name));
+
     checks
 }
 
@@ -140,6 +146,7 @@ fn wanted(desired: &Desired, subnets: &[Subnet]) -> Wanted {
     let checked: BTreeSet<i32> = desired.ports.iter().filter_map(|port| port.health_port()).collect();
     let everyone = desired.networks.len() == 1 && desired.networks.contains(EVERYONE);
     let cidrs: BTreeSet<String> = subnets.iter().filter_map(|subnet| subnet.cidr_block.clone()).collect();
+
     Wanted {
         health: (udp || !everyone || ports != checked || ports.is_empty()).then(|| keys(PROTOCOL, &checked, &cidrs)),
         client: keys(if udp { "udp" } else { "tcp" }, &ports, &desired.networks),
@@ -161,6 +168,7 @@ impl NodeRules {
         let mut rules = described(group);
         let empty = BTreeSet::new();
         let all: BTreeSet<&Key> = wanted.health.iter().flatten().chain(&wanted.client).collect();
+
         if wanted.health.is_some() {
             let is_needed = |key: &Key| check_of(key).is_some_and(|check| other_users.contains_key(&check));
             self.remove(group, &mut rules, &health, |key| !all.contains(key) && !is_needed(key));
@@ -169,8 +177,10 @@ impl NodeRules {
             self.uses_shared_rules |= checks.filter_map(|key| rules.get(key)).any(of_another);
             self.add(group, &mut rules, &health, wanted.health.as_ref().unwrap_or(&empty));
         }
+
         self.remove(group, &mut rules, &client, |key| !all.contains(key));
         self.add(group, &mut rules, &client, &wanted.client);
+
         let of_clients = rules
             .iter()
             .filter(|(_, description)| description.contains(CLIENT_RULE));
@@ -193,6 +203,7 @@ impl NodeRules {
             .filter(|(key, text)| *text == description && unwanted(key))
             .map(|(key, _)| key.clone())
             .collect();
+
         rules.retain(|key, _| !gone.contains(key));
         if !gone.is_empty() {
             let step = GroupStep::Revoke(group.id.clone(), permissions(&gone, description));
@@ -229,6 +240,7 @@ fn described(group: &SecurityGroup) -> BTreeMap<Key, String> {
             rules.insert(key, range.description.clone().unwrap_or_default());
         }
     }
+
     rules
 }
 
@@ -241,6 +253,7 @@ fn permissions(keys: &BTreeSet<Key>, description: &str) -> Vec<IpPermission> {
             description: Some(description.to_owned()),
         });
     }
+
     let permission = |((protocol, from, to), ranges)| IpPermission {
         protocol,
         from_port: Some(from),
@@ -248,5 +261,6 @@ fn permissions(keys: &BTreeSet<Key>, description: &str) -> Vec<IpPermission> {
         ranges,
         ..IpPermission::default()
     };
+
     joined.into_iter().map(permission).collect()
 }

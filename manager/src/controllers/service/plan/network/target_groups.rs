@@ -20,6 +20,7 @@ pub(super) fn creation(port: &Port, vpc: &str, goal: &Goal, reason: &str) -> Vec
     let created = TargetGroupRef::Created(new.name.clone());
     let mut steps = vec![Planned::new(Step::CreateTargetGroup(new), reason)];
     steps.extend(targets::of_new(goal, created, port.target_group.port));
+
     steps
 }
 
@@ -47,8 +48,10 @@ pub(super) fn upkeep(input: PlanInput<'_>, port: &Port, group: &Group, goal: &Go
             "the health check is another one",
         ));
     }
+
     let of_group = TargetGroupRef::Arn(arn.clone());
     steps.extend(changed_attributes(input, of_group, group.attributes.as_ref()));
+
     steps
 }
 
@@ -73,6 +76,7 @@ fn health_check_change(wanted: &TargetHealthCheck, actual: &TargetHealthCheck) -
         healthy_threshold: number(wanted.healthy_threshold, actual.healthy_threshold),
         unhealthy_threshold: number(wanted.unhealthy_threshold, actual.unhealthy_threshold),
     };
+
     (change != HealthCheckChange::default()).then_some(change)
 }
 

@@ -36,6 +36,7 @@ impl Goal {
         let left = targets.filter(|(group, target)| !steps.iter().any(|planned| leaves(planned, group, target)));
         let left: BTreeSet<&InstanceId> = left.map(|(_, target)| &target.id).collect();
         self.after.retain(|id| !self.dead.contains(id) || left.contains(id));
+
         self
     }
 
@@ -60,6 +61,7 @@ pub(super) fn goal(input: TargetsInput<'_>) -> Goal {
     let wanted = targets::wanted(input.candidates, &registered, &input.observed.instances);
     let change = targets::change(&wanted, &registered, input.seen_gone);
     let dead = input.observed.instances.iter().filter(|(_, instance)| !instance.living);
+
     Goal {
         dead: dead.map(|(id, _)| id.clone()).collect(),
         after: wanted.union(&change.unconfirmed).cloned().collect(),
@@ -77,6 +79,7 @@ pub(super) fn of_new(goal: &Goal, group: TargetGroupRef, port: i32) -> Option<Pl
         remove: Vec::new(),
         needed: true,
     };
+
     (!add.is_empty()).then(|| Planned::new(step, "the target group is new"))
 }
 
@@ -98,6 +101,7 @@ pub(super) fn of_kept(goal: &Goal, group: &Group, port: i32) -> Option<Planned> 
         remove,
         needed: !group.targets.iter().any(stays),
     };
+
     Some(Planned::new(step, reason))
 }
 

@@ -26,6 +26,7 @@ pub fn wanted(annotations: Annotations<'_>) -> Result<Attributes, Invalid> {
     let draining_timeout = annotations.integer("connection-draining-timeout")?;
     let idle_timeout = annotations.integer("connection-idle-timeout")?;
     let cross_zone = annotations.flag("cross-zone-load-balancing-enabled")?;
+
     Ok(Attributes {
         cross_zone: Some(cross_zone.unwrap_or(false)),
         access_log: Some(AccessLog {
@@ -51,6 +52,7 @@ pub fn differences(wanted: &Attributes, actual: &Attributes) -> Vec<&'static str
             differ.push(name);
         }
     };
+
     compare(
         "cross-zone",
         met(wanted.cross_zone.as_ref(), actual.cross_zone.as_ref()),
@@ -63,18 +65,21 @@ pub fn differences(wanted: &Attributes, actual: &Attributes) -> Vec<&'static str
         "connection draining",
         met(wanted.connection_draining.as_ref(), actual.connection_draining.as_ref()),
     );
+
     let draining = wanted.connection_draining == Some(true);
     let timeouts = (
         wanted.connection_draining_timeout.as_ref(),
         actual.connection_draining_timeout.as_ref(),
     );
     compare("connection draining time-out", !draining || met(timeouts.0, timeouts.1));
+
     let default = AccessLog::default();
     let (log, now) = (
         wanted.access_log.as_ref().unwrap_or(&default),
         actual.access_log.as_ref().unwrap_or(&default),
     );
     compare("access log", log.enabled == now.enabled);
+
     let place = |log: &AccessLog| {
         (
             log.bucket.clone().unwrap_or_default(),
@@ -86,6 +91,7 @@ pub fn differences(wanted: &Attributes, actual: &Attributes) -> Vec<&'static str
         "access log details",
         !log.enabled || (place(log) == place(now) && interval(log) == interval(now)),
     );
+
     differ
 }
 

@@ -60,12 +60,15 @@ pub struct Desired {
 pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invalid> {
     let annotations = Annotations::of(service);
     preflight(annotations)?;
+
     let user_tags = request::user_tags(annotations, &settings.cluster_id)?;
     request::refuse_affinity(service)?;
+
     let ports = ports::checked(service)?;
     let networks = source_ranges::wanted(service)?;
     let listeners = ports::listeners(ports, annotations)?;
     request::refuse_fixed_address(service)?;
+
     let first = listeners.first().ok_or(Invalid::NotBuilt {
         what: "a load balancer without listeners",
     })?;
@@ -75,6 +78,7 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
     let health_check = health_check::wanted(service, annotations, &settings.health_probe, first)?;
     let name = names::load_balancer(service.metadata.uid.as_deref().unwrap_or_default());
     let cluster_tags = names::cluster_tags(&settings.cluster_id, settings.legacy_tags);
+
     Ok(Desired {
         internal: annotations.internal(),
         ingress: security_groups::ingress(ports, &networks),
@@ -106,10 +110,13 @@ fn groups(annotations: Annotations<'_>, settings: &Settings) -> Groups {
                 .cloned(),
         );
     }
+
     if given.is_empty() {
         return Groups::Own { extra };
     }
+
     given.extend(extra);
+
     Groups::Given(given)
 }
 
@@ -123,6 +130,7 @@ fn own_group(
     let (namespace, name) = names::namespaced(service);
     let mut tags = user_tags.clone();
     tags.extend(cluster_tags.clone());
+
     let tags = names::creation_tags(&tags, settings.cluster_uid.as_deref(), names::MOST_TAGS);
     NewSecurityGroup {
         name: names::security_group(load_balancer),

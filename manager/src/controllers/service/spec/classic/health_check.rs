@@ -52,18 +52,21 @@ pub fn wanted(
     if let Some(text) = annotations.get("healthcheck-protocol") {
         protocol = text.to_ascii_uppercase();
     }
+
     if annotations
         .get("healthcheck-port")
         .is_some_and(|text| text != TRAFFIC_PORT)
     {
         port = annotations.present_integer("healthcheck-port")?.unwrap_or(port);
     }
+
     if matches!(protocol.as_str(), "HTTP" | "HTTPS") {
         let chosen = annotations.filled("healthcheck-path").map(str::to_owned);
         path = chosen.unwrap_or(if path.is_empty() { "/".to_owned() } else { path });
     } else {
         path.clear();
     }
+
     Ok(HealthCheck {
         target: format!("{protocol}:{port}{path}"),
         interval: number(annotations, &INTERVAL)?,
@@ -89,6 +92,7 @@ pub fn same(a: &HealthCheck, b: &HealthCheck) -> bool {
             check.healthy_threshold,
         )
     };
+
     target(a) == target(b) && numbers(a) == numbers(b)
 }
 
@@ -110,12 +114,14 @@ fn base(
     if let HealthProbe::Shared { port, path } = probe {
         return ("HTTP".into(), *port, path.clone());
     }
+
     let backend = annotations.get("backend-protocol").map(str::to_ascii_lowercase);
     let protocol = if matches!(backend.as_deref(), Some("https" | "ssl")) {
         "SSL"
     } else {
         "TCP"
     };
+
     (protocol.into(), first.instance_port, String::new())
 }
 

@@ -38,6 +38,7 @@ pub fn checked(service: &Service) -> Result<&[ServicePort], Invalid> {
     if protocol(first) != "TCP" {
         return Err(wrong(protocol(first), "a classic load balancer carries TCP only"));
     }
+
     Ok(ports)
 }
 
@@ -59,6 +60,7 @@ pub fn listeners(ports: &[ServicePort], annotations: Annotations<'_>) -> Result<
             expected: "a classic load balancer reaches instances by node ports; set spec.allocateLoadBalancerNodePorts",
         });
     }
+
     Ok(listeners)
 }
 
@@ -79,6 +81,7 @@ fn listener(port: &ServicePort, node_port: i32, annotations: Annotations<'_>) ->
             return Err(annotations.wrong("backend-protocol", expected));
         }
     };
+
     Ok(Listener {
         port: port.port,
         protocol: front.to_owned(),
@@ -94,6 +97,7 @@ fn takes_certificate(port: &ServicePort, annotations: Annotations<'_>) -> bool {
     let Some(listed) = annotations.filled("ssl-ports").filter(|listed| *listed != "*") else {
         return true;
     };
+
     let name = port.name.as_deref().unwrap_or_default().to_lowercase();
     listed.split(',').any(|item| match item.parse::<i64>() {
         Ok(number) => number == i64::from(port.port),

@@ -26,6 +26,7 @@ pub fn wanted(annotations: Annotations<'_>) -> Result<Attributes, Invalid> {
     let cross_zone = annotations.flag("cross-zone-load-balancing-enabled")?.unwrap_or(false);
     let logs = annotations.flag("access-log-enabled")?.unwrap_or(false);
     let mut wanted = pairs(&[(CROSS_ZONE, &cross_zone.to_string()), (LOGS, &logs.to_string())]);
+
     if logs {
         let text = |suffix| annotations.get(suffix).unwrap_or_default();
         wanted.extend(pairs(&[
@@ -33,6 +34,7 @@ pub fn wanted(annotations: Annotations<'_>) -> Result<Attributes, Invalid> {
             (LOGS_PREFIX, text("access-log-s3-bucket-prefix")),
         ]));
     }
+
     Ok(wanted)
 }
 
@@ -67,6 +69,7 @@ pub fn of_target_groups(service: &Service) -> Result<Option<Attributes>, Invalid
     if annotations.get(TARGET_GROUPS).is_none() {
         return Ok(None);
     }
+
     let wanted = annotations.pairs(TARGET_GROUPS);
     let wrong = |text: String| Err(annotations.wrong(TARGET_GROUPS, text));
     for (key, value) in &wanted {
@@ -84,6 +87,7 @@ pub fn of_target_groups(service: &Service) -> Result<Option<Attributes>, Invalid
             return wrong(format!("{key} cannot be false with UDP ports"));
         }
     }
+
     Ok(Some(wanted))
 }
 

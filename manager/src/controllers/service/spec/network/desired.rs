@@ -70,9 +70,11 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
             "network load balancers take no extra security groups; list them in aws-load-balancer-security-groups";
         return Err(annotations.wrong("extra-security-groups", expected));
     }
+
     let user_tags = request::user_tags(annotations, &settings.cluster_id)?;
     let target_group_attributes = attributes::of_target_groups(service)?;
     request::refuse_affinity(service)?;
+
     let listed = ports::checked(service)?;
     let networks = source_ranges::wanted(service)?;
     let cluster_tags = cluster_tags(&settings.cluster_id, settings.legacy_tags);
@@ -80,10 +82,12 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
     let created = |tags: &Tags| creation_tags(tags, settings.cluster_uid.as_deref(), MOST_TAGS);
     let ports = ports::wanted(service, listed, settings, &created(&tags))?;
     request::refuse_fixed_address(service)?;
+
     let (namespace, name) = namespaced(service);
     let uid = service.metadata.uid.as_deref().unwrap_or_default();
     let owner = Owner { namespace, name, uid };
     let own_tags = created(&user_tags.into_iter().chain(cluster_tags.clone()).collect());
+
     Ok(Desired {
         name: super::super::names::load_balancer(uid),
         internal: annotations.internal(),
@@ -120,6 +124,7 @@ fn groups(annotations: Annotations<'_>, settings: &Settings) -> Groups {
     if !settings.nlb_security_groups_managed {
         return Groups::Kept;
     }
+
     let given = annotations.list("security-groups").unwrap_or_default();
     if given.is_empty() {
         Groups::Managed

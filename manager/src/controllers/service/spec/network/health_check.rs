@@ -34,6 +34,7 @@ pub fn wanted(
         check.port = port.to_string();
         check.path = Some(path.clone());
     }
+
     let number = |suffix, default| Ok(annotations.present_integer(suffix)?.unwrap_or(default));
     check.interval = number("healthcheck-interval", check.interval)?;
     // Read for its mistakes only: AWS's own time-out stays, as it always did.
@@ -52,6 +53,7 @@ pub fn wanted(
             expected: "externalTrafficPolicy Local needs a port where nodes answer health checks",
         });
     }
+
     Ok(check)
 }
 
@@ -91,6 +93,7 @@ fn annotate(check: &mut TargetHealthCheck, annotations: Annotations<'_>) -> Resu
     if let Some(protocol) = annotations.get("healthcheck-protocol") {
         check.protocol = protocol.to_uppercase();
     }
+
     match check.protocol.as_str() {
         TCP => check.path = None,
         HTTP | HTTPS => {
@@ -100,9 +103,11 @@ fn annotate(check: &mut TargetHealthCheck, annotations: Annotations<'_>) -> Resu
         }
         _ => return Err(annotations.wrong("healthcheck-protocol", "expected tcp, http or https")),
     }
+
     if let Some(port) = annotations.get("healthcheck-port") {
         check.port = port.to_owned();
     }
+
     Ok(())
 }
 

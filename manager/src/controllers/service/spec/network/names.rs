@@ -112,6 +112,7 @@ pub fn target_group(cluster_id: &str, owner: Owner<'_>, of: TargetGroupPort<'_>)
     ] {
         hash.update(part.as_bytes());
     }
+
     format!("{}{}", prefix(owner), digest(&hash.finalize(), HASH))
 }
 

@@ -58,6 +58,7 @@ pub fn checked(service: &Service) -> Result<&[ServicePort], Invalid> {
         let expected = "all ports of a load balancer must have the same protocol";
         return Err(wrong("mixed protocols", expected));
     }
+
     Ok(ports)
 }
 
@@ -80,11 +81,13 @@ pub fn wanted(
         let Some(node_port) = node_port(port) else {
             continue;
         };
+
         let check = health_check::wanted(service, annotations, &settings.health_probe)?;
         let (listener, protocol) = listener(port, annotations);
         let target_group = target_group(service, settings, &listener, (node_port, protocol), check, tags);
         made.push(Port { listener, target_group });
     }
+
     Ok(made)
 }
 
@@ -131,15 +134,18 @@ fn listener(port: &ServicePort, annotations: Annotations<'_>) -> (ListenerSettin
     if protocol(port) == UDP {
         return plain(UDP);
     }
+
     let certificate = annotations
         .filled("ssl-cert")
         .filter(|_| takes_certificate(port, annotations));
     let Some(certificate) = certificate else {
         return plain(TCP);
     };
+
     let (mut listener, _) = plain(TLS);
     listener.certificate = Some(certificate.to_owned());
     listener.ssl_policy = annotations.filled("ssl-negotiation-policy").map(str::to_owned);
+
     let encrypted = annotations.get("backend-protocol") == Some("ssl");
     (listener, if encrypted { TLS } else { TCP })
 }
@@ -150,6 +156,7 @@ fn takes_certificate(port: &ServicePort, annotations: Annotations<'_>) -> bool {
     let Some(listed) = annotations.filled("ssl-ports").filter(|listed| *listed != "*") else {
         return true;
     };
+
     let name = port.name.as_deref().unwrap_or_default();
     listed.split(',').any(|item| match item.parse::<i64>() {
         Ok(number) => number == i64::from(port.port),
@@ -177,6 +184,7 @@ fn target_group(
         protocol,
         health_check: &health_check,
     };
+
     NewTargetGroup {
         name: names::target_group(&settings.cluster_id, owner, of),
         port: node_port,
