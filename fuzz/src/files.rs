@@ -5,32 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::Target;
-
 #[must_use]
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// The inputs in `corpus/` for a target.
-///
-/// # Panics
-/// When a file cannot be read.
-#[must_use]
-pub fn corpus(target: &Target) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
-    files_below(&folder)
-        .iter()
-        .map(|file| fs::read(file).unwrap())
-        .collect()
-}
-
-/// The corpus and the target's own seeds.
-#[must_use]
-pub fn all_seeds(target: &Target) -> Vec<Vec<u8>> {
-    let mut seeds = corpus(target);
-    seeds.extend((target.seeds)());
-    seeds
 }
 
 /// Every file below a folder, in order; none if the folder does not exist.

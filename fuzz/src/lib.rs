@@ -19,5 +19,5 @@ pub mod quick;
 mod table;
 pub mod targets;
 
-pub use self::files::{all_seeds, corpus, repository};
-pub use self::table::{TARGETS, Target, find};
+pub use self::files::repository;
+pub use self::table::{TARGETS, Target, all_seeds, corpus, find};

@@ -1,5 +1,9 @@
 //! The table of targets.
 
+use std::fs;
+use std::path::Path;
+
+use crate::files::files_below;
 use crate::targets::{admission, cloud_config, command_line, leader_migration, pem, short_text, yaml_text};
 
 /// A parser of untrusted input.
@@ -39,4 +43,25 @@ pub const TARGETS: &[Target] = &[
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
+}
+
+/// The inputs in `corpus/` for a target.
+///
+/// # Panics
+/// When a file cannot be read.
+#[must_use]
+pub fn corpus(target: &Target) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
+    files_below(&folder)
+        .iter()
+        .map(|file| fs::read(file).unwrap())
+        .collect()
+}
+
+/// The corpus and the target's own seeds.
+#[must_use]
+pub fn all_seeds(target: &Target) -> Vec<Vec<u8>> {
+    let mut seeds = corpus(target);
+    seeds.extend((target.seeds)());
+    seeds
 }
