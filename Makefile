@@ -32,7 +32,7 @@ TARGETS ?= $(basename $(notdir $(wildcard fuzz/cargo-fuzz/fuzz_targets/*.rs)))
 BENCH ?= webhook manager services
 BENCH_OPTIONS ?=
 
-.PHONY: prune help demo demo-incumbent test test-long bench house fuzz fuzz-quick properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw iam
+.PHONY: prune help demo demo-incumbent test test-long bench house words fuzz fuzz-quick properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw iam
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -84,6 +84,9 @@ iam: check-languages tools-test binaries ## run all recorded cases under the IAM
 
 house: check-languages ## print the sizes of files and functions, and the import cycles
 	@cargo run --locked --quiet -p outrigger-structure
+
+words: check-languages ## print the comments and pages that break a rule of language
+	@cargo run --locked --quiet -p outrigger-structure -- words
 
 lint: check-languages ## formatting, clippy with warnings denied, cargo-deny
 	@cargo fmt --all --check

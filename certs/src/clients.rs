@@ -139,7 +139,7 @@ impl Clients {
         ticks.tick().await;
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
             let clients = Arc::clone(&self);
-            // What it found is counted and logged in there.
+            // `check` counts and logs the result.
             let look = tokio::task::spawn_blocking(move || clients.check().is_ok());
             if let Err(error) = look.await {
                 self.failures.fetch_add(1, Ordering::Relaxed);

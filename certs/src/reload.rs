@@ -132,7 +132,7 @@ impl Reloader {
         ticks.tick().await;
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
             let reloader = Arc::clone(&self);
-            // The files lie on a volume that may hang, so a look at them does not occupy a worker.
+            // The files lie on a volume that may hang, so reading them does not occupy a worker.
             let look = tokio::task::spawn_blocking(move || reloader.check(Timestamp::now()));
             if let Err(error) = look.await {
                 self.failures.fetch_add(1, Ordering::Relaxed);

@@ -113,7 +113,7 @@ pub enum Operation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// To read
+    /// Text for people
     Text,
     /// All details, with a version
     Json,

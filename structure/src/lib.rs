@@ -9,6 +9,7 @@ pub mod packages;
 pub mod rules;
 pub mod sizes;
 pub mod sources;
+pub mod words;
 
 pub use imports::Imports;
 pub use packages::Package;

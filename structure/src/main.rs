@@ -4,9 +4,9 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use outrigger_structure::sources::Sources;
-use outrigger_structure::{Imports, cycles, duplicates, packages, sizes, sources};
+use outrigger_structure::{Imports, cycles, duplicates, packages, sizes, sources, words};
 
 /// The service controller, and the file at which the pass for one Service begins.
 const SERVICE: &str = "manager/src/controllers/service";
@@ -14,7 +14,21 @@ const PASS: &str = "manager/src/controllers/service/reconcile.rs";
 
 fn main() -> Result<()> {
     let root = std::env::current_dir()?;
-    report(&root)
+    match std::env::args().nth(1).as_deref() {
+        None => report(&root),
+        Some("words") => report_words(&root),
+        Some(other) => bail!("unknown argument {other:?}: use none, or \"words\""),
+    }
+}
+
+/// Prints each place that breaks a rule of language.
+fn report_words(root: &Path) -> Result<()> {
+    let packages = packages::read(root)?;
+    let sources = sources::read(root, &packages)?;
+    for finding in words::all(root, &sources)? {
+        println!("{}:{}: {}", finding.file.display(), finding.line, finding.text);
+    }
+    Ok(())
 }
 
 fn report(root: &Path) -> Result<()> {

@@ -13,7 +13,7 @@ pub const MOST_FILES_OF_A_CYCLE: usize = 5;
 /// Modules of these names decide, and do nothing else.
 pub const DECIDING: [&str; 5] = ["decide", "desired", "gate", "plan", "timeline"];
 
-/// What a deciding module must not import: the network, files, processes, clocks and logs.
+/// Imports that a deciding module must not have: the network, files, processes, clocks and logs.
 const IO: [&[&str]; 15] = [
     &["axum"],
     &["hyper"],
@@ -43,7 +43,7 @@ const VALUES: [&[&str]; 3] = [
 pub struct Exception {
     /// The file, below the root of the project.
     pub file: &'static str,
-    /// What is excepted: the number of files of a cycle, or a path that is imported.
+    /// The exception: the number of files of a cycle, or a path that is imported.
     pub what: &'static str,
     pub reason: &'static str,
 }
@@ -119,7 +119,7 @@ pub fn purity(sources: &Sources, imports: &Imports, exceptions: &[Exception]) ->
     new.chain(old).collect()
 }
 
-/// What of [`IO`] a file imports.
+/// The paths of [`IO`] that a file imports.
 fn io_of(imports: &Imports, file: usize) -> impl Iterator<Item = String> {
     let paths = imports.external.get(&file).into_iter().flatten();
     let is_value =

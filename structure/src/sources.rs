@@ -27,7 +27,7 @@ pub struct Module {
     pub path: Vec<String>,
     /// The index of its file in [`Sources::files`].
     pub file: usize,
-    /// What its `use` items bind: a name, and the path as it is written.
+    /// The names that its `use` items bind, and the paths as they are written.
     pub bindings: BTreeMap<String, Vec<String>>,
     /// The paths of its `use` items that end with `*`.
     pub globs: Vec<Vec<String>>,

@@ -188,7 +188,7 @@ fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
-/// What one request may hold is counted in 32 bits.
+/// The bytes of one request are counted in 32 bits.
 fn bytes(text: &str) -> Result<usize, String> {
     let most = u32::MAX as usize;
     positive(text).and_then(|number| {

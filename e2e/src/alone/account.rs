@@ -1,4 +1,4 @@
-//! What AWS has of Services, with names for the IDs that AWS makes up, so that what was made anew looks like the first.
+//! The resources of Services at AWS. Names replace the IDs that AWS generates, so that two runs can be compared.
 
 use std::collections::BTreeSet;
 

@@ -12,7 +12,7 @@ use outrigger_stage::Binaries;
 
 use super::CLUSTER;
 
-/// What a manager is, what it reads, and where its log goes.
+/// The program of a manager, its configuration and its log.
 pub(super) struct Files<'a> {
     pub program: PathBuf,
     pub run: &'a Path,

@@ -24,7 +24,7 @@ pub use services::{Told, has_address};
 /// The cluster's ID in its AWS tags.
 pub const CLUSTER: &str = "prod";
 
-/// What distinguishes one from another.
+/// The differences between two of them.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The beginning of the run folder's name.

@@ -27,7 +27,7 @@ impl<T> Reading<T> {
 pub struct ControllerManager {
     /// `Pod namespace/name` or `Deployment namespace/name`.
     pub object: String,
-    /// What its command line says.
+    /// The form of its command line.
     pub form: Form,
     /// Whether its process runs, or may start without a further change.
     pub running: bool,
@@ -100,9 +100,9 @@ pub struct Facts {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assessment {
-    /// What is missing, each with what to do; empty when the evidence is complete.
+    /// The missing evidence, each item with its remedy. Empty when the evidence is complete.
     pub missing: Vec<String>,
-    /// What could not be checked.
+    /// The checks that were not possible.
     pub warnings: Vec<String>,
 }
 

@@ -35,7 +35,7 @@ pub enum Mode {
     Guarded(Box<Guard>),
 }
 
-/// What guards the migration lease.
+/// The guard of the migration lease.
 #[derive(Clone)]
 pub struct Guard {
     /// The migration lease's name.

@@ -253,7 +253,7 @@ pub(super) fn manifest_warnings(text: &str, situation: &Situation<'_>) -> Vec<St
     charts.flat_map(of_chart).collect()
 }
 
-/// Why a chart in a text of manifests is not changed. What cannot be read is reported as an obstacle.
+/// Why a chart in a text of manifests is not changed. Unreadable parts are reported as obstacles.
 fn unguarded(chart: &Value, situation: &Situation<'_>) -> Option<String> {
     let values = Values::of(chart).ok().filter(|_| is_guarded(situation))?;
     let location = values.location(chart).ok()?;

@@ -256,7 +256,7 @@ fn without_tags(value: Value) -> Option<Value> {
                 .filter(|(key, _)| !is_tag(key))
                 .filter_map(|(key, value)| Some((key, without_tags(value)?)))
                 .collect();
-            // What the tags are of says nothing without them.
+            // A resource type without tags says nothing.
             let says_nothing = kept.keys().all(|key| key == "resourceType");
             (!says_nothing).then_some(Value::Object(kept))
         }

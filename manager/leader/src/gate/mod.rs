@@ -16,7 +16,7 @@ use crate::latch::Latch;
 /// How long M stays free after a rollback step, so that an old manager, which polls, can acquire it.
 pub const YIELD: Duration = Duration::from_secs(10);
 
-/// What the gate needs of the `CloudProviderMigration`.
+/// The fields of the `CloudProviderMigration` that the gate reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigrationSpec {
     /// The object's UID.
@@ -46,7 +46,7 @@ pub struct Inputs {
     pub main_holder_changed: bool,
 }
 
-/// What to do about M.
+/// The next action on lease M.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseAction {
     /// Compete for it, or keep it.
@@ -65,7 +65,6 @@ pub enum LeaseAction {
 pub struct Decision {
     /// The latch to store on lease C. The action assumes the latch that C has now: a new latch is stored first.
     pub latch: Option<Latch>,
-    /// What to do about M.
     pub action: LeaseAction,
     /// The effective phase: that of the object, or the last known one.
     pub phase: Option<Phase>,

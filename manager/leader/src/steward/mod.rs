@@ -13,7 +13,7 @@ use crate::latch::{self, Latch};
 use crate::lease::View;
 use outrigger_shared::migration::Phase;
 
-/// What the steward reads. A task of its own keeps each part current.
+/// The inputs of the steward. A task of its own keeps each part current.
 pub struct Sources {
     /// The migration object's spec, with `spec.attestedPhase`.
     pub spec: watch::Receiver<Reading<(MigrationSpec, Option<Phase>)>>,

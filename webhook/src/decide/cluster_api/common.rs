@@ -88,7 +88,7 @@ pub(super) fn config(input: &Input<'_>, migration: &Migration<'_>, control_plane
     provisioner_object::draft(input, migration, rules)
 }
 
-/// An immutable template of control planes. What its creation added is kept, also when its owner applies the original
+/// An immutable template of control planes. Changes of its creation are kept, also when its owner applies the original
 /// manifest again.
 pub(super) fn fixed_template(input: &Input<'_>, migration: &Migration<'_>, kind: &str, rules: &Rules) -> Draft {
     if input.operation != Operation::Update {

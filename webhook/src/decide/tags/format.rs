@@ -41,7 +41,7 @@ const PROPAGATED: &str = "propagateAtLaunch";
 const SPECIFICATION: &str = "tagSpecification_";
 const DELETION: &str = "tagDeletion_";
 
-/// Keys and values in order. What cannot be read is reported separately, so that it hides no other tag.
+/// Keys and values in order. Unreadable tags are reported separately, so that they hide no other tag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tags {
     pub pairs: Vec<(String, String)>,
