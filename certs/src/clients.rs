@@ -143,7 +143,7 @@ impl Clients {
             let look = tokio::task::spawn_blocking(move || clients.check().is_ok());
             if let Err(error) = look.await {
                 self.failures.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(%error, "reading client CA certificates panicked");
+                tracing::error!(%error, "reading client CA certificates ended abnormally");
             }
         }
     }

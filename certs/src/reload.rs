@@ -136,7 +136,7 @@ impl Reloader {
             let look = tokio::task::spawn_blocking(move || reloader.check(Timestamp::now()));
             if let Err(error) = look.await {
                 self.failures.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(%error, "reading the serving certificate panicked");
+                tracing::error!(%error, "reading the serving certificate ended abnormally");
             }
         }
     }

@@ -17,10 +17,7 @@ use outrigger_stage::load::Load;
 use outrigger_stage::operator::{NEW_MANAGER, OLD_MANAGER};
 use outrigger_stage::{Progress, Stage};
 use outrigger_timeline::{Component, Controller, Report, Rules};
-use tokio::sync::Mutex;
 
-/// One stage at a time: each is two control planes.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 const ROLL: Duration = Duration::from_secs(120);
 /// After a kill both leases run out together, 15 s after the last renewal that was seen; the rest is a busy machine. Were M
 /// watched only once C is held, it would take 30 s.
@@ -38,7 +35,6 @@ fn run_folder() -> RunFolder {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_loses_nothing_and_survives_the_death_of_its_manager() {
-    let _alone = ONE_AT_A_TIME.lock().await;
     let run = run_folder();
     let outcome = demo::migrate(run.path(), &Progress::loud())
         .await
@@ -213,7 +209,6 @@ async fn small_old_world(run: &RunFolder, progress: &Progress) -> (Stage, Load) 
 /// migration. If this were green, the proof would prove nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_guards_the_timeline_goes_red() {
-    let _alone = ONE_AT_A_TIME.lock().await;
     let run = run_folder();
     let progress = Progress::loud();
     let (stage, load) = small_old_world(&run, &progress).await;
@@ -260,7 +255,6 @@ async fn without_the_guards_the_timeline_goes_red() {
 /// in that order, too; here the operator jumps straight to Migrate, and the evidence holds the manager back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hasty_operator_cannot_make_two_owners() {
-    let _alone = ONE_AT_A_TIME.lock().await;
     let run = run_folder();
     let progress = Progress::loud();
     let (mut stage, load) = small_old_world(&run, &progress).await;
@@ -327,7 +321,6 @@ async fn a_hasty_operator_cannot_make_two_owners() {
 /// with a file that names its own controllers they do not.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_incumbent_overlaps_with_its_default_configuration_and_not_with_its_own_names() {
-    let _alone = ONE_AT_A_TIME.lock().await;
     for (own_names, overlaps) in [(false, true), (true, false)] {
         let run = run_folder();
         let report = demo::incumbent(run.path(), own_names, &Progress::loud())

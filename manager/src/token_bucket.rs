@@ -1,4 +1,5 @@
-//! A token bucket: a burst, then a rate. Pure: the time is an argument.
+//! A token bucket: a burst, then a rate. Pure: the time is an argument. A bucket is used by `take` or by `reserve`, not
+//! by both.
 
 use std::time::Duration;
 

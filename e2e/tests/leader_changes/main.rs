@@ -100,7 +100,7 @@ impl std::fmt::Display for Tenures {
 }
 
 /// Every fifth leader is killed. Of three, one has no time to do more than begin, one goes as soon as it pauses, and one
-/// some time later; every twentieth stays long enough to look twice at a loss of many targets.
+/// some time later; every tenth stays long enough to look twice at a loss of many targets.
 async fn change_leaders(alone: &Alone, pair: &mut Pair, changes: usize) -> Tenures {
     let mut tenures = Tenures::default();
     for number in 1..=changes {
@@ -114,7 +114,7 @@ async fn change_leaders(alone: &Alone, pair: &mut Pair, changes: usize) -> Tenur
         }
         let (leader, spread) = (pair.leader().to_owned(), number as u64);
         match number {
-            _ if number % 20 == 0 => sleep(CONFIRMATION).await,
+            _ if number % 10 == 0 => sleep(CONFIRMATION).await,
             _ if number % 3 == 0 => sleep(Duration::from_millis((spread * 53) % 300)).await,
             _ if number % 3 == 1 => pause_of(alone, &leader, mark).await,
             _ => {

@@ -51,7 +51,7 @@ pub fn follow_migration(
                 tx.send_if_modified(|old| {
                     let changed = *old != reading;
                     if changed {
-                        tracing::error!(why, "cannot read the CloudProviderMigration; keeping current leases");
+                        tracing::error!(why, "cannot read the CloudProviderMigration; keeping current leases and following the phase of the latch");
                         *old = reading.clone();
                     }
                     changed

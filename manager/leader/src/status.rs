@@ -255,7 +255,7 @@ fn prepared(report: &Report) -> Row {
             name,
             Some(true),
             "EvidenceLatched",
-            "every readable kube-controller-manager has leader migration on".into(),
+            "every readable kube-controller-manager was observed with leader migration on".into(),
         );
     }
 

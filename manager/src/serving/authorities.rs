@@ -90,7 +90,7 @@ impl Authorities {
             match tokio::task::spawn_blocking(move || files.read_files()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::error!(%error, "keeping the old client CAs"),
-                Err(error) => tracing::error!(%error, "the reload of the client CAs panicked"),
+                Err(error) => tracing::error!(%error, "the reload of the client CAs ended abnormally"),
             }
         }
     }

@@ -35,7 +35,7 @@ impl Failures {
         }
 
         for cause in self.0.keys().filter(|cause| !now.contains_key(*cause)) {
-            tracing::info!(cause, "AWS answers again");
+            tracing::info!(cause, "this failure of AWS is over");
         }
 
         self.0 = now;

@@ -44,7 +44,7 @@ pub(super) struct Pass<'a> {
     pub desired: &'a Desired,
     /// Nodes that may be targets.
     pub candidates: &'a [Candidate],
-    /// Targets with a confirmed loss.
+    /// Targets with a confirmed loss, and those of excluded Nodes.
     pub going: &'a BTreeSet<InstanceId>,
     pub reason: Reason,
     /// Whether the next full observation is due.

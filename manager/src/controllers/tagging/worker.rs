@@ -64,9 +64,9 @@ pub(super) struct Worker {
 }
 
 /// `--tagging-controller-rate-limit` and `-burst-limit`. `None` without a limit: both must be above zero.
-fn rate_limiter(deps: &Deps) -> Option<TokenBucket> {
-    let has_limit = deps.rate_limit > 0.0 && deps.burst_limit > 0;
-    has_limit.then(|| TokenBucket::full(deps.rate_limit, deps.burst_limit.into(), Instant::now()))
+fn rate_limiter(rate: f64, burst: u32, now: Instant) -> Option<TokenBucket> {
+    let has_limit = rate > 0.0 && burst > 0;
+    has_limit.then(|| TokenBucket::full(rate, burst.into(), now))
 }
 
 /// The instance of a Node; `None` without a provider ID, or if it is not an instance's.
@@ -82,7 +82,7 @@ impl Worker {
         let queue = deps.metrics.queue(super::QUEUE);
         Self {
             work: WorkQueue::default(),
-            rate_limiter: rate_limiter(&deps),
+            rate_limiter: rate_limiter(deps.rate_limit, deps.burst_limit, Instant::now()),
             backoff_all: Backoff::new(BACKOFF.0, BACKOFF.1),
             is_refused: false,
             logged: HashMap::new(),
@@ -421,5 +421,18 @@ fn log_abandoned(ids: &[InstanceId]) {
     if let Some(first) = ids.first() {
         let instances = ids.len();
         tracing::warn!(instances, %first, "not tagging instances of Nodes: EC2 does not list them, or they do not have the cluster's tag");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_both_numbers_there_is_no_limit() {
+        let now = Instant::now();
+        assert!(rate_limiter(0.0, 3, now).is_none());
+        assert!(rate_limiter(2.0, 0, now).is_none());
+        assert!(rate_limiter(2.0, 3, now).is_some());
     }
 }

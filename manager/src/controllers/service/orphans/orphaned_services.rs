@@ -1,5 +1,5 @@
-//! Services that disappeared with their AWS resources: a user removed the finalizer by force, or a new Service has the
-//! same name. Their resources are deleted if this process has state of them; the sweep finds the others.
+//! Services that disappeared and left their AWS resources: a user removed the finalizer by force, or a new Service has
+//! the same name. Their resources are deleted if this process has state of them; the sweep finds the others.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -81,8 +81,8 @@ pub(crate) async fn delete_orphaned(
         tracing::error!(
             missing = gone.len(),
             of,
-            "mass loss: more than a fifth of the Services disappeared with their finalizers; keeping their AWS resources, the \
-             sweep finds them"
+            "mass loss: more than a fifth of the Services disappeared without a deletion; keeping their AWS resources (if the \
+             Services are really gone, the sweep finds them)"
         );
         missing.kept.extend(gone.into_keys());
         return;

@@ -25,7 +25,8 @@ const RECHECK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct WorkerPool {
     all: Semaphore,
-    /// Permits for background reconciliations, one less than workers.
+    /// Permits for background reconciliations: one less than workers, at least one. A holder of one waits for one of
+    /// `all` next, which no holder of `all` waits for: the order prevents a deadlock.
     background: Semaphore,
     /// One deletion at a time.
     deletion: Semaphore,
@@ -33,7 +34,7 @@ pub struct WorkerPool {
 
 /// A worker; it is released when this is dropped.
 #[derive(Debug)]
-#[must_use = "the turn ends when this is dropped"]
+#[must_use = "the worker is released when this is dropped"]
 pub struct WorkerPermit<'a> {
     _first: Option<SemaphorePermit<'a>>,
     _worker: Option<SemaphorePermit<'a>>,
