@@ -28,7 +28,8 @@ NEXTEST = $$(e2e/tools/cargo-program cargo-nextest 0.9.151 --no-default-features
 JUNIT := $(RUN)/nextest/default/junit.xml
 
 MINUTES ?= 4
-TARGETS ?= $(basename $(notdir $(wildcard fuzz/cargo-fuzz/fuzz_targets/*.rs)))
+FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/cargo-fuzz/fuzz_targets/*.rs)))
+TARGETS ?= $(FUZZ_TARGETS)
 BENCH ?= webhook manager services
 BENCH_OPTIONS ?=
 
@@ -54,11 +55,16 @@ test-long: check-languages tools-test binaries ## run the long campaigns in full
 		$(NEXTEST) run --locked --workspace --profile long $(addprefix --test ,$(or $(TESTS),crash leader_changes iam golden_api))
 
 FUZZ_SECONDS = $$((60 * $(MINUTES) / $(words $(TARGETS))))
-fuzz: check-languages ## run libFuzzer on all parsers for MINUTES=4 in total; TARGETS='admission pem' selects some (fuzz/README.md)
+fuzz: check-fuzz check-languages ## run libFuzzer on all parsers for MINUTES=4 in total; TARGETS='admission pem' selects some (fuzz/README.md)
 	@fuzz/cargo-fuzz/run $(FUZZ_SECONDS) '$(SEED)' $(TARGETS)
 
-fuzz-quick: check-languages ## the same with random changes of the seeds instead of libFuzzer: nothing is instrumented
+fuzz-quick: check-fuzz check-languages ## the same with random changes of the seeds instead of libFuzzer: nothing is instrumented
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(SEED) cargo test --locked --workspace --test fuzz_targets -- --test-threads=1 --nocapture --exact $(TARGETS)
+
+check-fuzz:
+	@[[ '$(MINUTES)' =~ ^[1-9][0-9]*$$ ]] || { echo "MINUTES='$(MINUTES)' is not a whole number of at least 1" >&2; exit 2; }
+	@[[ -n '$(strip $(TARGETS))' && -z '$(filter-out $(FUZZ_TARGETS),$(TARGETS))' ]] || \
+		{ echo "TARGETS='$(TARGETS)' has to name some of: $(FUZZ_TARGETS)" >&2; exit 2; }
 
 # Slightly optimized, because the same code runs very often. Its outputs are in the same target folder as the others.
 QUICK := --config 'profile.dev.package.outrigger-manager.opt-level=1' --config 'profile.dev.package.outrigger-aws.opt-level=1'

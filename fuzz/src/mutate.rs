@@ -29,7 +29,10 @@ const ODD: [&str; 18] = [
 #[must_use]
 pub fn mutate(rng: &mut Rng, input: &[u8], other: &[u8], words: &[&str]) -> Vec<u8> {
     let mut lines: Vec<Vec<u8>> = input.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
-    let line = rng.usize(..lines.len());
+    let at = rng.usize(..=input.len());
+    // A long line has more to change than a short one.
+    let line = input[..at].iter().filter(|byte| **byte == b'\n').count();
+
     match serde_json::from_slice(&lines[line]) {
         Ok(mut value @ (Value::Array(_) | Value::Object(_))) if rng.u8(..32) > 0 => {
             let donor = other
@@ -44,7 +47,8 @@ pub fn mutate(rng: &mut Rng, input: &[u8], other: &[u8], words: &[&str]) -> Vec<
     }
 }
 
-fn change_json(rng: &mut Rng, value: &mut Value, donor: &mut Value, words: &[&str]) {
+/// One change of a random value inside of `value`.
+pub(crate) fn change_json(rng: &mut Rng, value: &mut Value, donor: &mut Value, words: &[&str]) {
     let copy = place(rng, donor).clone();
     let place = place(rng, value);
     match (rng.u8(..8), place) {
@@ -67,24 +71,61 @@ fn change_json(rng: &mut Rng, value: &mut Value, donor: &mut Value, words: &[&st
     }
 }
 
-/// A random value inside of `value`, or `value` itself.
+/// A random value inside of `value`, or `value` itself. Of an admission request, mostly one inside of its object.
 fn place<'a>(rng: &mut Rng, value: &'a mut Value) -> &'a mut Value {
-    let mut place = value;
-    loop {
-        let children: usize = place.as_object().map_or(0, serde_json::Map::len) + place.as_array().map_or(0, Vec::len);
-        if children == 0 || rng.u8(..8) == 0 {
-            return place;
-        }
+    const OBJECT: &str = "/request/object";
+    let start = if value.pointer(OBJECT).is_some() && rng.u8(..4) > 0 {
+        value.pointer_mut(OBJECT).unwrap()
+    } else {
+        value
+    };
 
-        let index = rng.usize(..children);
-        place = match place {
-            Value::Object(fields) => fields.values_mut().nth(index).unwrap(),
-            list => &mut list[index],
-        };
+    let mut left = rng.usize(..count(start));
+    at(start, &mut left).unwrap()
+}
+
+/// The number of values in `value`, with itself.
+fn count(value: &Value) -> usize {
+    1 + match value {
+        Value::Object(fields) => fields.values().map(count).sum(),
+        Value::Array(list) => list.iter().map(count).sum(),
+        _ => 0,
     }
 }
 
-fn odd(rng: &mut Rng, words: &[&str]) -> Value {
+/// The value after `left` others; 0 is `value` itself.
+fn at<'a>(value: &'a mut Value, left: &mut usize) -> Option<&'a mut Value> {
+    if *left == 0 {
+        return Some(value);
+    }
+
+    *left -= 1;
+    match value {
+        Value::Object(fields) => fields.values_mut().find_map(|value| at(value, left)),
+        Value::Array(list) => list.iter_mut().find_map(|value| at(value, left)),
+        _ => None,
+    }
+}
+
+/// The paths of all values in `value`; its own path is empty.
+pub(crate) fn paths(value: &Value) -> Vec<Vec<String>> {
+    let children: Vec<(String, &Value)> = match value {
+        Value::Object(fields) => fields.iter().map(|(key, child)| (key.clone(), child)).collect(),
+        Value::Array(list) => (0..).map(|index: usize| index.to_string()).zip(list).collect(),
+        _ => Vec::new(),
+    };
+    let below = |(key, child): (String, &Value)| {
+        let join = move |path: Vec<String>| [vec![key.clone()], path].concat();
+        paths(child).into_iter().map(join)
+    };
+
+    let mut found = vec![Vec::new()];
+    found.extend(children.into_iter().flat_map(below));
+    found
+}
+
+/// A value that parsers seldom expect.
+pub(crate) fn odd(rng: &mut Rng, words: &[&str]) -> Value {
     let fixed = [
         json!(null),
         json!(true),

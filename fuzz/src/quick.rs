@@ -1,18 +1,22 @@
 //! Runs a target on stable Rust: corpus and seeds first, then random changes of them.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use crate::{Target, all_seeds, mutate, repository};
+use crate::{Target, all_seeds, repository};
 
 /// The webhook's worker threads have stacks of this size.
 const STACK: usize = 2 * 1024 * 1024;
 const MAX_INPUT: usize = 128 * 1024;
 /// Processor time for one input, in an unoptimised build. The slowest real objects take a hundredth of it.
 const MAX_TIME: Duration = Duration::from_secs(2);
+/// Time until an input that never ends stops the process. A busy machine is slow, so it is far above `MAX_TIME`.
+const MAX_WAIT: Duration = Duration::from_mins(1);
 
 /// When to stop. Corpus and seeds run in any case.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +41,12 @@ pub fn run(target: &'static Target, seed: u64, limit: Limit) -> u64 {
             seed,
             input_file: &input_file,
         };
+        let (begin, begun) = mpsc::channel();
+        let (name, file) = (target.name, input_file.clone());
+        std::thread::spawn(move || wait(&begun, MAX_WAIT, || stop_process(name, &file)));
         let execute = |input: &[u8]| {
             fs::write(&input_file, input).unwrap();
+            begin.send(()).unwrap();
             execute(target, input);
         };
         let seeds = all_seeds(target);
@@ -52,14 +60,7 @@ pub fn run(target: &'static Target, seed: u64, limit: Limit) -> u64 {
             Limit::Inputs(most) => inputs < most,
             Limit::Time(most) => start.elapsed() < most,
         } {
-            let mut input = rng.choice(&seeds).cloned().unwrap_or_default();
-            for _ in 0..rng.u8(1..5) {
-                let other = rng.choice(&seeds).map_or(&[][..], Vec::as_slice);
-                input = mutate::mutate(&mut rng, &input, other, target.words);
-            }
-
-            input.truncate(MAX_INPUT);
-            execute(&input);
+            execute(&changed(target, &seeds, &mut rng));
             inputs += 1;
         }
 
@@ -67,6 +68,51 @@ pub fn run(target: &'static Target, seed: u64, limit: Limit) -> u64 {
 
         inputs + u64::try_from(seeds.len()).unwrap()
     })
+}
+
+/// One of the seeds with some changes.
+#[must_use]
+pub fn changed(target: &Target, seeds: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
+    let mut input = rng.choice(seeds).cloned().unwrap_or_default();
+    for _ in 0..rng.u8(1..5) {
+        let other = rng.choice(seeds).map_or(&[][..], Vec::as_slice);
+        input = target.change(rng, &input, other);
+    }
+
+    input.truncate(MAX_INPUT);
+    input
+}
+
+/// Calls `late` if an input begins and no other follows within `limit`. Returns when all inputs have run.
+fn wait(begun: &Receiver<()>, limit: Duration, late: impl FnOnce()) {
+    if begun.recv().is_err() {
+        return;
+    }
+
+    loop {
+        match begun.recv_timeout(limit) {
+            Ok(()) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => return late(),
+        }
+    }
+}
+
+/// An endless loop cannot be stopped in any other way.
+fn stop_process(name: &str, file: &Path) {
+    // Tests capture what the macros print, and this one does not end.
+    let mut stderr = std::io::stderr();
+    let _ = writeln!(
+        stderr,
+        "the input runs for more than {MAX_WAIT:?}\n{}",
+        how_to_repeat(name, file)
+    );
+    std::process::exit(1);
+}
+
+fn how_to_repeat(name: &str, file: &Path) -> String {
+    let file = file.display();
+    format!("failing input: {file}\nrun it again:  cargo run -p outrigger-fuzz -- replay {name} {file}")
 }
 
 /// Runs one input.
@@ -103,8 +149,12 @@ pub fn processor_time() -> Duration {
     Duration::from_nanos(nanoseconds.unwrap_or_default())
 }
 
-/// Of this process, as several tests may run at once.
-fn input_file(target: &Target) -> PathBuf {
+/// The file with the input that runs, of this process, as several tests may run at once.
+///
+/// # Panics
+/// When its folder cannot be created.
+#[must_use]
+pub fn input_file(target: &Target) -> PathBuf {
     let folder = repository().join("target/fuzz/inputs");
     fs::create_dir_all(&folder).unwrap();
     folder.join(format!("{}-{}", target.name, std::process::id()))
@@ -120,9 +170,34 @@ struct ReportFailure<'a> {
 impl Drop for ReportFailure<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let (name, file) = (self.target.name, self.input_file.display());
-            eprintln!("failing input: {file} (seed {})", self.seed);
-            eprintln!("run it again:  cargo run -p outrigger-fuzz -- replay {name} {file}");
+            eprintln!(
+                "seed {}\n{}",
+                self.seed,
+                how_to_repeat(self.target.name, self.input_file)
+            );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_input_that_never_ends_is_noticed() {
+        let (begin, begun) = mpsc::channel();
+        begin.send(()).unwrap();
+
+        let mut late = false;
+        wait(&begun, Duration::from_millis(20), || late = true);
+        assert!(late);
+    }
+
+    #[test]
+    fn the_end_of_all_inputs_is_not_late() {
+        let (begin, begun) = mpsc::channel();
+        begin.send(()).unwrap();
+        drop(begin);
+        wait(&begun, MAX_WAIT, || panic!("all inputs have run"));
     }
 }

@@ -3,7 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use fastrand::Rng;
+
 use crate::files::files_below;
+use crate::mutate;
 use crate::targets::{admission, cloud_config, command_line, leader_migration, pem, short_text, yaml_text};
 
 /// A parser of untrusted input.
@@ -17,23 +20,44 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// Texts that mean something to the parser.
     pub words: &'static [&'static str],
+    /// A change that keeps the types of the input and its links between parts. An unreadable input stays as it is.
+    pub mutate: Option<fn(&mut Vec<u8>, &mut Rng)>,
+}
+
+impl Target {
+    /// One change of an input. `other` gives parts to copy.
+    #[must_use]
+    pub fn change(&self, rng: &mut Rng, input: &[u8], other: &[u8]) -> Vec<u8> {
+        match self.mutate {
+            Some(mutate) if rng.u8(..5) < 2 => {
+                let mut input = input.to_vec();
+                mutate(&mut input, rng);
+                input
+            }
+            _ => mutate::mutate(rng, input, other, self.words),
+        }
+    }
 }
 
 macro_rules! target {
     ($name:ident) => {
+        target!($name, None)
+    };
+    ($name:ident, $mutate:expr) => {
         Target {
             name: stringify!($name),
             run: $name::run,
             seeds: $name::seeds,
             words: $name::WORDS,
+            mutate: $mutate,
         }
     };
 }
 
 pub const TARGETS: &[Target] = &[
-    target!(admission),
-    target!(command_line),
-    target!(yaml_text),
+    target!(admission, Some(admission::mutate)),
+    target!(command_line, Some(command_line::mutate)),
+    target!(yaml_text, Some(yaml_text::mutate)),
     target!(cloud_config),
     target!(leader_migration),
     target!(pem),

@@ -6,7 +6,7 @@ pub use {fastrand, libfuzzer_sys, outrigger_fuzz};
 #[macro_export]
 macro_rules! program {
     ($name:ident) => {
-        use $crate::outrigger_fuzz::{mutate::mutate, targets::$name};
+        use $crate::outrigger_fuzz::{find, targets::$name};
         use $crate::{fastrand, libfuzzer_sys};
 
         libfuzzer_sys::fuzz_target!(|input: &[u8]| $name::run(input));
@@ -16,7 +16,8 @@ macro_rules! program {
             if rng.bool() {
                 return libfuzzer_sys::fuzzer_mutate(data, size, max_size);
             }
-            let mutated = mutate(&mut rng, &data[..size], &data[..size], $name::WORDS);
+            let target = find(stringify!($name)).unwrap();
+            let mutated = target.change(&mut rng, &data[..size], &data[..size]);
             let size = mutated.len().min(max_size);
             data[..size].copy_from_slice(&mutated[..size]);
             size

@@ -4,10 +4,12 @@
 //! then the text. Checks: no panic; an edit changes what it names and nothing else, or fails and changes nothing;
 //! undoing edits that went through JSON gives the text back byte for byte; foreign edits never panic.
 
+use fastrand::Rng;
 use outrigger_shared::yaml_text::{LineEdit, YamlText, undo};
 use serde_json::{Value, json};
 
 use crate::files::text;
+use crate::mutate::{odd, paths};
 
 /// Runs one input.
 ///
@@ -111,6 +113,40 @@ fn apply(yaml: &mut YamlText, step: &Value) {
             yaml.text()
         );
     }
+}
+
+/// Adds a step along keys that the text has, or replaces all steps by it.
+pub fn mutate(input: &mut Vec<u8>, rng: &mut Rng) {
+    let Some((steps, yaml)) = text(input).and_then(|text| text.split_once('\n')) else {
+        return;
+    };
+
+    let mut steps: Value = serde_json::from_str(steps).unwrap_or_default();
+    let step = step(rng, yaml);
+    match steps.as_array_mut() {
+        Some(steps) if rng.bool() && steps.len() < 6 => steps.push(step),
+        _ => steps = json!([step]),
+    }
+
+    *input = format!("{steps}\n{yaml}").into_bytes();
+}
+
+fn step(rng: &mut Rng, yaml: &str) -> Value {
+    let documents = YamlText::parse(yaml).map_or_else(|_| Vec::new(), |yaml| yaml.documents().to_vec());
+    let document = rng.usize(..documents.len().max(1));
+    let places = documents.get(document).map_or_else(|| vec![Vec::new()], paths);
+    let mut path = rng.choice(places).unwrap();
+    if rng.bool() {
+        path.push((*rng.choice(WORDS).unwrap()).to_owned());
+    }
+
+    let value = if rng.bool() {
+        json!(rng.choice(["external", "", "true", "1", "a: b", "x #y"]))
+    } else {
+        odd(rng, WORDS)
+    };
+    let verb = rng.choice(["set", "set", "insert", "push", "remove"]);
+    json!({"do": verb, "document": document, "path": path, "value": value})
 }
 
 pub const WORDS: &[&str] = &[

@@ -15,12 +15,14 @@
 //! sent.
 
 mod checks;
+mod mutation;
 mod seeds;
 mod situation;
 
 use outrigger_webhook::memory_budget::MemoryBudget;
 use outrigger_webhook::review::{self, Incoming, Operation, Review, Verdict};
 
+pub use self::mutation::mutate;
 pub use self::seeds::{WORDS, seeds};
 use self::situation::{MEMORY, Situation, split};
 

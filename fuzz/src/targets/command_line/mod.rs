@@ -10,6 +10,7 @@
 
 mod model;
 
+use fastrand::Rng;
 use outrigger_shared::command_line::{CommandLine, Edit, Flag, List, Unreadable};
 use serde_json::{Value, json};
 
@@ -171,6 +172,40 @@ fn check_foreign_edits(line: &CommandLine, edits: &Value) {
     } else {
         assert_eq!(lists(&undone), lists(line), "edits that were refused changed something");
     }
+}
+
+/// Inserts a step that sets or removes a known flag, or a word into the list.
+pub fn mutate(input: &mut Vec<u8>, rng: &mut Rng) {
+    let Ok(mut value @ Value::Object(_)) = serde_json::from_slice::<Value>(input) else {
+        return;
+    };
+
+    let (name, word) = (rng.choice(FLAGS).unwrap().name, rng.choice(WORDS));
+    let (list, new) = match rng.u8(..4) {
+        0 => (&mut value["steps"], json!({"remove": name})),
+        1 => (&mut value["steps"], json!({"set": name, "value": word})),
+        _ => {
+            let is_pairs = value["shape"] == "pairs";
+            let line = &mut value["line"];
+            let list = if line.is_object() {
+                &mut line[*rng.choice(&["command", "args"]).unwrap()]
+            } else {
+                line
+            };
+            let new = if is_pairs {
+                json!([word, rng.choice(WORDS)])
+            } else {
+                json!(word)
+            };
+            (list, new)
+        }
+    };
+    match list.as_array_mut() {
+        Some(list) => list.insert(rng.usize(..=list.len()), new),
+        None => *list = json!([new]),
+    }
+
+    *input = value.to_string().into_bytes();
 }
 
 pub const WORDS: &[&str] = &[
