@@ -34,7 +34,10 @@ pub fn free_port() -> Result<u16, ProcessError> {
 fn lock(port: u16) -> io::Result<Option<File>> {
     let folder = std::env::temp_dir().join("outrigger-ports");
     std::fs::create_dir_all(&folder)?;
-    let file = File::options().create(true).append(true).open(folder.join(port.to_string()))?;
+    let file = File::options()
+        .create(true)
+        .append(true)
+        .open(folder.join(port.to_string()))?;
 
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
