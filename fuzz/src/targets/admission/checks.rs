@@ -71,13 +71,23 @@ pub(super) fn decided(situation: &Situation, request: &Request, object: &Value) 
     let patched = patched(object, &decision);
     let again = situation.decide(request, &patched, old);
     assert!(
-        again.patch.is_empty() || has_twins(object),
+        again.patch.is_empty() || has_twins(object) || changes_version(object, &decision),
         "the patched object is changed again:\nfirst {}\nthen  {}",
         json!(decision.patch),
         json!(again.patch)
     );
 
     decision
+}
+
+/// Whether an undo annotation of the author changes the version that the rules read. The next decision may then differ:
+/// docs/known-issues.md lists it.
+fn changes_version(object: &Value, decision: &Decision) -> bool {
+    let is_version = |operation: &PatchOperation| {
+        let path = json!(operation)["path"].as_str().unwrap_or_default().to_lowercase();
+        path.ends_with("version")
+    };
+    has_undo(object) && decision.patch.iter().any(is_version)
 }
 
 pub(super) fn patched(object: &Value, decision: &Decision) -> Value {
