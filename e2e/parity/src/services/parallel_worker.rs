@@ -173,8 +173,9 @@ fn workers(cases: &[Case]) -> Vec<Vec<Vec<Case>>> {
 #[derive(Clone)]
 enum Permissions {
     All,
-    /// A Service is made and deleted before the cases.
+    /// Enough for a Service, which is created and deleted before the cases.
     Role(Role),
+    /// Perhaps too little for a Service, so none is created before the cases.
     Lacking(Role),
 }
 
