@@ -1,7 +1,7 @@
 //! The service controller: Services of type `LoadBalancer` and their load balancers, classic and network ones.
 //!
 //! ```text
-//! Services, Nodes ─watch─▶ work ─▶ desired (pure) ─▶ observe (AWS, reads) ─▶ plan (pure) ─▶ apply (AWS, writes)
+//! Services, Nodes ─watch─▶ queue ─▶ spec (pure) ─▶ inventory (AWS, reads) ─▶ plan (pure) ─▶ execute (AWS, writes)
 //!                                                                                            └▶ status, Events
 //! ```
 //!
@@ -133,10 +133,10 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
         context: context(deps, permit),
         stop: stop.clone(),
     });
-    let told = Arc::clone(&workers);
+    let notified = Arc::clone(&workers);
     let nodes = nodes.inspect(move |()| {
-        told.context.node_sync.nodes_changed();
-        told.context.aws.shared.nodes_changed();
+        notified.context.node_sync.nodes_changed();
+        notified.context.aws.shared.nodes_changed();
     });
     let services = listed.clone();
     workers.context.aws.shared.prefetch_for(move || services.state());
@@ -152,11 +152,11 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
             }
         });
 
-    let vanished = orphaned_services::watch(&workers.context, &listed, &stop);
+    let orphaned = orphaned_services::watch(&workers.context, &listed, &stop);
     let sweep = sweep::watch(&workers.context, &sweep, &listed, &stop);
 
     tokio::select! {
-        _ = futures::future::join3(running, vanished, sweep) => {}
+        _ = futures::future::join3(running, orphaned, sweep) => {}
         () = stopped_before(listed.clone(), stop.clone()) => {}
     }
 

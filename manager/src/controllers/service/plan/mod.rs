@@ -151,7 +151,11 @@ impl Step {
 
     #[must_use]
     pub fn creates_balancer(&self) -> bool {
-        self.action() == "CreateLoadBalancer"
+        matches!(
+            self,
+            Self::Classic(classic::Step::CreateLoadBalancer { .. })
+                | Self::Network(network::Step::CreateLoadBalancer { .. })
+        )
     }
 
     #[must_use]
