@@ -18,25 +18,25 @@
 //!   them;
 //! - an attached subnet in a local or wavelength zone stays attached.
 
-pub mod action;
+mod action;
 mod cluster_uid;
-pub mod context;
-pub mod error;
+mod context;
+mod error;
 mod events;
-pub mod execute;
-pub mod inventory;
-pub mod model;
+mod execute;
+mod inventory;
+mod model;
 mod observation;
 pub mod orphans;
 mod ownership;
-pub mod patches;
-pub mod plan;
-pub mod queue;
-pub mod reconcile;
+mod patches;
+mod plan;
+mod queue;
+mod reconcile;
 pub mod settings;
-pub mod spec;
+mod spec;
 mod update_targets;
-pub mod writer;
+mod writer;
 
 #[cfg(test)]
 mod tests;
