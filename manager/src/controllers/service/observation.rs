@@ -55,9 +55,7 @@ pub(super) struct Pass<'a> {
 
 /// Observes AWS and makes a plan. Without a change of the spec or a failure, shared answers are used first; if they
 /// lead to a write, AWS is read again.
-///
-/// # Errors
-/// A failed read, or a spec that cannot be met.
+/// Fails when a read fails, or the spec cannot be met.
 pub(super) async fn observe(context: &Context, pass: &Pass<'_>, search: Search) -> Result<Observation, Error> {
     // With so short a resync period, shared answers would hide drift.
     let often = context

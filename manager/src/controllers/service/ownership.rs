@@ -24,7 +24,6 @@ pub struct LoadBalancerIdentity {
 }
 
 impl LoadBalancerIdentity {
-    #[must_use]
     pub fn classic(existing: &model::classic::Existing) -> Self {
         Self {
             dns_name: existing.described.dns_name.clone(),
@@ -37,12 +36,10 @@ impl LoadBalancerIdentity {
     }
 
     /// The same, with tags that were not read.
-    #[must_use]
     pub fn without_tags(self) -> Self {
         Self { tags: None, ..self }
     }
 
-    #[must_use]
     pub fn network(existing: &model::network::Existing) -> Self {
         Self {
             dns_name: existing.described.dns_name.clone(),
@@ -54,10 +51,8 @@ impl LoadBalancerIdentity {
 
 /// Checks that a plan changes no load balancer of another cluster. Tags that the observation did not read are read
 /// here, once per load balancer and process.
-///
-/// # Errors
-/// [`Environment::ForeignLoadBalancer`], and a failed read. After a denied read the load balancer counts as this
-/// cluster's.
+/// Fails with [`Environment::ForeignLoadBalancer`], or when a read fails. After a denied read the load balancer counts
+/// as this cluster's.
 pub(super) async fn check_owner(
     context: &Context,
     service: &Service,

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::spec::names::FINALIZER;
 
 /// Adds the finalizer after the others, as a strategic merge patch: those stay. Without the order it would come first.
-#[must_use]
 pub fn add_finalizer(service: &Service) -> Value {
     let mut order = service.metadata.finalizers.clone().unwrap_or_default();
     order.push(FINALIZER.to_owned());
@@ -19,7 +18,6 @@ pub fn add_finalizer(service: &Service) -> Value {
 }
 
 /// Removes the finalizer and the load balancer's address, so that no released Service still has the address.
-#[must_use]
 pub fn release(service: &Service) -> Value {
     let mut patch = release_only(service);
     if !hostnames(service).is_empty() {
@@ -29,7 +27,6 @@ pub fn release(service: &Service) -> Value {
 }
 
 /// Removes the finalizer, and keeps the address of another controller.
-#[must_use]
 pub fn release_only(service: &Service) -> Value {
     json!({
         "metadata": {"uid": service.metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]},
@@ -37,7 +34,6 @@ pub fn release_only(service: &Service) -> Value {
 }
 
 /// Sets the load balancer's address.
-#[must_use]
 pub fn address(service: &Service, hostname: &str) -> Value {
     json!({
         "metadata": {"uid": service.metadata.uid},
@@ -46,7 +42,6 @@ pub fn address(service: &Service, hostname: &str) -> Value {
 }
 
 /// Whether the status has exactly this address.
-#[must_use]
 pub fn has_address(service: &Service, hostname: &str) -> bool {
     hostnames(service) == [Some(hostname)]
 }

@@ -35,9 +35,6 @@ use super::{observation, ownership, patches, update_targets};
 const STORE_LAG: Duration = Duration::from_secs(5);
 
 /// Reconciles a Service. A failure is reported by an Event and counts for [`retry_after`].
-///
-/// # Errors
-/// The reason why the Service is not in its desired state.
 pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Error> {
     let result = match action(service) {
         ServiceAction::Ignore => orphaned_services::release_unmanaged(context, service).await,
@@ -62,7 +59,6 @@ pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Err
 }
 
 /// The backoff after a failure.
-#[must_use]
 pub fn retry_after(context: &Context, service: &Service) -> Duration {
     context.states.of(uid(service)).retry_after()
 }

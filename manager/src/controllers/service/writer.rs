@@ -27,9 +27,7 @@ pub enum Found {
 #[async_trait]
 pub trait Writer: Send + Sync {
     /// Sends a strategic merge patch to the subresource `status`.
-    ///
-    /// # Errors
-    /// When the API server refuses; `operation` is for the message.
+    /// `operation` is for the error message.
     async fn patch(&self, service: &Service, operation: &'static str, patch: Value) -> Result<Found, Error>;
 
     async fn event(&self, service: &Service, kind: EventType, reason: &'static str, message: &str);
@@ -43,7 +41,6 @@ pub struct ApiWriter {
 
 impl ApiWriter {
     /// Writes while `permit` is valid.
-    #[must_use]
     pub fn new(client: Client, permit: Permit) -> Self {
         Self {
             recorder: Recorder::new(client.clone(), COMPONENT),

@@ -8,8 +8,6 @@ use super::target_batches::hand_over;
 use super::{Created, Executor, done_if, resolve_all};
 
 impl Executor<'_> {
-    /// # Errors
-    /// When AWS refuses, or the right to write has ended.
     pub(in super::super) async fn classic_step(&self, step: &Step, made: &mut Created) -> Result<(), Error> {
         let (action, name, elb) = (step.action(), self.load_balancer, self.elb);
         match step {

@@ -58,10 +58,8 @@ pub struct Created {
 
 /// Executes all steps. A group that is still in use, or an action that AWS denies, stops only the later steps that
 /// depend on it.
-///
-/// # Errors
-/// At the first step that fails for another reason, or when leadership has ended; the steps before it are done. If
-/// several steps failed, the error of the first denied one is returned.
+/// Fails at the first step that fails for another reason, or when leadership has ended; the steps before it are done.
+/// If several steps failed, the error of the first denied one is returned.
 pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Error> {
     let (mut made, mut held) = (Created::default(), None);
     let mut omitted: Vec<&Step> = Vec::new();
@@ -146,7 +144,6 @@ fn more_telling(held: Option<Error>, error: Error) -> Error {
 }
 
 impl<'a> Executor<'a> {
-    #[must_use]
     pub fn new(context: &'a Context, service: &'a Service, load_balancer: &'a str) -> Self {
         Self {
             ec2: context.aws.ec2.as_ref(),

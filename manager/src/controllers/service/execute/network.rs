@@ -11,8 +11,6 @@ use super::{Created, Executor, is, resolve_all};
 const TOO_MANY_TARGETS: &str = "TooManyTargets";
 
 impl Executor<'_> {
-    /// # Errors
-    /// When AWS refuses, or the right to write has ended.
     pub(in super::super) async fn network_step(&self, step: &Step, made: &mut Created) -> Result<(), Error> {
         let (action, elb) = (step.action(), self.elbv2);
         match step {

@@ -15,9 +15,6 @@ use super::super::spec::names::{self, uid};
 use super::{Aws, Reader, classic_load_balancer, group_by_name, groups_by_id, referencing, vpc};
 
 /// Reads the input of a plan.
-///
-/// # Errors
-/// The first call that failed.
 pub async fn observe(
     reader: &Reader<'_>,
     desired: &Desired,
@@ -43,9 +40,6 @@ pub async fn observe(
 }
 
 /// Reads the input of an update of targets.
-///
-/// # Errors
-/// The first call that failed.
 pub async fn observe_targets(
     reader: &Reader<'_>,
     name: &str,
@@ -74,9 +68,6 @@ pub async fn observe_targets(
 }
 
 /// The resources of a Service's classic load balancer.
-///
-/// # Errors
-/// The first call that failed.
 pub async fn owned_resources(aws: &Aws, service: &Service, settings: &Settings) -> Result<OwnedResources, Error> {
     let name = &names::load_balancer(uid(service));
     let load_balancer = aws.elb.describe(name).await?.is_some();

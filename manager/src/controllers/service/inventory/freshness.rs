@@ -29,7 +29,6 @@ impl Freshness {
     }
 
     /// Whether it accepts answers from before its start.
-    #[must_use]
     pub fn is_cached(&self) -> bool {
         self.cached
     }
@@ -40,13 +39,11 @@ impl Freshness {
     }
 
     /// Whether a description of the load balancer is from before the start.
-    #[must_use]
     pub fn used_older_balancer(&self) -> bool {
         self.used_older_balancer.load(Ordering::Relaxed)
     }
 
     /// Whether any answer is from before the start.
-    #[must_use]
     pub fn used_older(&self) -> bool {
         self.used_older_balancer() || self.used_older_shared.load(Ordering::Relaxed)
     }

@@ -53,9 +53,6 @@ pub use aws::Aws;
 pub use reader::Reader;
 
 /// A classic load balancer and its tags, as far as they may be read.
-///
-/// # Errors
-/// When a call failed.
 pub async fn classic_load_balancer(
     reader: &Reader<'_>,
     name: &str,
@@ -85,9 +82,7 @@ pub async fn classic_load_balancer(
 
 /// A network load balancer. With its tags where many are described at once, so that one more call serves all of them,
 /// and only after a start: that it belongs to this cluster is found out once.
-///
-/// # Errors
-/// When the call failed, or the name belongs to a load balancer of another type.
+/// Fails when the call failed, or the name belongs to a load balancer of another type.
 pub async fn network_load_balancer(
     reader: &Reader<'_>,
     name: &str,
@@ -117,9 +112,6 @@ pub async fn network_load_balancer(
 }
 
 /// The groups of the account that this filter finds, by a tag or by the VPC, as far as they are `wanted`.
-///
-/// # Errors
-/// When the call failed.
 pub async fn groups_where(
     reader: &Reader<'_>,
     filter: Filter,
@@ -143,9 +135,6 @@ pub async fn groups_where(
 }
 
 /// The group of this name in the VPC; names are unique there.
-///
-/// # Errors
-/// When the call failed.
 pub async fn group_by_name(reader: &Reader<'_>, vpc_id: &str, name: &str) -> Result<Option<SecurityGroup>, Error> {
     let ask = |names: BTreeSet<String>| async move {
         let filters = [
@@ -168,9 +157,6 @@ pub async fn group_by_name(reader: &Reader<'_>, vpc_id: &str, name: &str) -> Res
 }
 
 /// The groups of these IDs, as far as EC2 lists them.
-///
-/// # Errors
-/// When a call failed.
 pub async fn groups_by_id(
     reader: &Reader<'_>,
     ids: BTreeSet<String>,
@@ -204,9 +190,6 @@ pub async fn groups_by_id(
 }
 
 /// The groups with a rule that names one of `sources`, at most 200; no source: no call.
-///
-/// # Errors
-/// When the call failed.
 pub async fn referencing(reader: &Reader<'_>, sources: BTreeSet<String>) -> Result<Vec<SecurityGroup>, Error> {
     let ask = |sources: BTreeSet<String>| async move {
         let filter = Filter::new("ip-permission.group-id", sources.iter().cloned());
@@ -236,9 +219,6 @@ pub async fn referencing(reader: &Reader<'_>, sources: BTreeSet<String>) -> Resu
 }
 
 /// Reads what subnets are chosen from, for a load balancer that stands in `attached`.
-///
-/// # Errors
-/// The first call that failed.
 pub async fn vpc(
     reader: &Reader<'_>,
     wanted: &Subnets,
@@ -255,9 +235,6 @@ pub async fn vpc(
 }
 
 /// All subnets of the VPC.
-///
-/// # Errors
-/// When the call failed.
 pub async fn subnets_of_vpc(reader: &Reader<'_>, settings: &Settings) -> Result<Vec<Subnet>, Error> {
     let vpc_id = &settings.vpc_id;
     let key = BTreeSet::from([vpc_id.clone()]);

@@ -27,9 +27,6 @@ use super::{Aws, Reader, group_by_name, network_load_balancer, referencing, vpc}
 const LEAVING: &str = "Target.DeregistrationInProgress";
 
 /// Reads the input of a plan. `given`: exact names of the Service's target groups so far.
-///
-/// # Errors
-/// The first call that failed.
 pub async fn observe(
     reader: &Reader<'_>,
     desired: &Desired,
@@ -80,9 +77,6 @@ pub async fn observe(
 }
 
 /// Reads the input of an update of targets.
-///
-/// # Errors
-/// The first call that failed.
 pub async fn observe_targets(reader: &Reader<'_>, name: &str, candidates: &[Candidate]) -> Result<Observed, Error> {
     let elb = reader.elbv2.as_ref();
     let found = elb.load_balancers(&[name.to_owned()]).await?;
@@ -118,9 +112,6 @@ pub async fn observe_targets(reader: &Reader<'_>, name: &str, candidates: &[Cand
 ///
 /// Always searched for: the annotation may have changed, and after an interrupted deletion no load balancer leads to
 /// the rest. `given`: exact names of the Service's target groups so far.
-///
-/// # Errors
-/// The first call that failed.
 pub async fn owned_resources(
     aws: &Aws,
     service: &Service,

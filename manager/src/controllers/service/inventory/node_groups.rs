@@ -12,9 +12,6 @@ use super::super::spec::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rul
 use super::{Reader, groups_by_id, groups_where};
 
 /// The groups with the cluster's tag, and the groups of the instances.
-///
-/// # Errors
-/// When a call failed.
 pub async fn node_groups(
     reader: &Reader<'_>,
     settings: &Settings,
@@ -37,9 +34,6 @@ pub async fn node_groups(
 
 /// The groups of the VPC with a rule for this load balancer, or with an orphaned one. An untagged group is not found
 /// through its Nodes once they are gone.
-///
-/// # Errors
-/// When the call failed.
 pub async fn groups_with_rules_of(
     reader: &Reader<'_>,
     settings: &Settings,

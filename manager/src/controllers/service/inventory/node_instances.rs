@@ -24,15 +24,12 @@ pub struct NodeInstances {
 
 impl NodeInstances {
     /// `cluster_id` is in the tag of instances that may be targets.
-    #[must_use]
     pub fn new(store: Instances, cluster_id: String) -> Self {
         Self { store, cluster_id }
     }
 
     /// The instances of these IDs that EC2 lists.
-    ///
-    /// # Errors
-    /// When EC2 did not answer about one of them: an error is never taken for absence.
+    /// Fails when EC2 did not answer about one of them: an error is never taken for absence.
     pub async fn look_up(&self, ids: &BTreeSet<InstanceId>) -> Result<BTreeMap<InstanceId, NodeInstance>, Error> {
         let mut found = self.ask(ids.iter().cloned().collect(), MAX_AGE).await?;
         let doubtful = |id: &&InstanceId| !found.get(*id).is_some_and(|instance| instance.in_cluster);

@@ -18,14 +18,12 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Accepts answers that other Services were given up to [`MAX_AGE`](super::freshness::MAX_AGE) ago.
-    #[must_use]
     pub fn cached(aws: &'a Aws) -> Self {
         Self::new(aws, true)
     }
 
     /// The same after a change of Nodes: attributes, which take one call for each load balancer and target group, are
     /// not read.
-    #[must_use]
     pub fn for_targets(aws: &'a Aws) -> Self {
         Self {
             for_targets: true,
@@ -34,7 +32,6 @@ impl<'a> Reader<'a> {
     }
 
     /// Accepts only answers from now on.
-    #[must_use]
     pub fn fresh(aws: &'a Aws) -> Self {
         Self::new(aws, false)
     }
@@ -49,22 +46,17 @@ impl<'a> Reader<'a> {
     }
 
     /// The age limits, and whether an older answer was used.
-    #[must_use]
     pub fn freshness(&self) -> &Freshness {
         &self.freshness
     }
 
     /// Whether it reads attributes.
-    #[must_use]
     pub fn reads_attributes(&self) -> bool {
         !self.for_targets
     }
 
     /// The answer of a read that a plan can do without: `None` if AWS denies the action. The denial is kept for
     /// [`Reader::denied`].
-    ///
-    /// # Errors
-    /// When the read failed for any other reason.
     pub fn optional<T>(&self, answer: Result<T, Error>) -> Result<Option<T>, Error> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
@@ -78,7 +70,6 @@ impl<'a> Reader<'a> {
     }
 
     /// The first read that AWS denied and that the plan was made without.
-    #[must_use]
     pub fn denied(&self) -> Option<Error> {
         self.denied.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

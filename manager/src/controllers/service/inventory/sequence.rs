@@ -15,7 +15,6 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    #[must_use]
     pub fn now() -> Self {
         Self {
             number: LAST.fetch_add(1, Ordering::Relaxed),
@@ -23,13 +22,11 @@ impl Stamp {
         }
     }
 
-    #[must_use]
     pub fn is_after(&self, other: Self) -> bool {
         self.number > other.number
     }
 
     /// Time from this one to the other; zero if this one is later.
-    #[must_use]
     pub fn age(&self, other: Self) -> Duration {
         other.at.saturating_duration_since(self.at)
     }

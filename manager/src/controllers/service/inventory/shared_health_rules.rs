@@ -16,9 +16,7 @@ use super::{Reader, subnets_of_vpc};
 const TRAFFIC_PORT: &str = "traffic-port";
 
 /// The other load balancers of the cluster that need rules for these checks.
-///
-/// # Errors
-/// When a call failed. Without any check, or another load balancer that has its checks at such a port, few are made.
+/// Few calls are made without any check, or without another load balancer that has its checks at such a port.
 pub async fn other_users(
     reader: &Reader<'_>,
     settings: &Settings,

@@ -16,9 +16,6 @@ pub struct TagReads {
 
 impl TagReads {
     /// The tags that a read returned; `None` if AWS denied the read.
-    ///
-    /// # Errors
-    /// When the read failed for any other reason.
     pub fn allowed<T>(&self, answer: Result<T, Error>) -> Result<Option<T>, Error> {
         match answer {
             Ok(tags) => Ok(Some(tags)),

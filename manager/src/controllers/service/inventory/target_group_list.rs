@@ -29,9 +29,6 @@ pub struct TargetGroupList {
 
 impl TargetGroupList {
     /// All target groups. Concurrent callers share one call.
-    ///
-    /// # Errors
-    /// When the call failed.
     pub async fn all(&self, elb: &dyn Elbv2, search: Search) -> Result<Arc<Vec<TargetGroup>>, Error> {
         let mut last = self.last.lock().await;
         if let Some((at, groups)) = last.as_ref()

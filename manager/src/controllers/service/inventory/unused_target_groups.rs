@@ -39,9 +39,6 @@ pub struct GroupOwner<'a> {
 /// The Service's unused target groups, as AWS describes them now.
 ///
 /// If AWS denies reading tags, only exact known names count: Services with similar names share the prefix.
-///
-/// # Errors
-/// When a call failed.
 pub async fn unused(aws: &Aws, group_owner: GroupOwner<'_>, search: Search) -> Result<Vec<TargetGroup>, Error> {
     let elb = aws.elbv2.as_ref();
     let all = aws.target_groups.all(elb, search).await?;

@@ -42,9 +42,6 @@ impl ZoneCache {
 
     /// The zones of these subnets, among others. EC2 is called if one is unknown. If the role may not list zones,
     /// unknown ones are derived from their names.
-    ///
-    /// # Errors
-    /// When EC2 did not answer for another reason.
     pub async fn covering(&self, ec2: &dyn Ec2, subnets: &[Subnet]) -> Result<Vec<AvailabilityZone>, Error> {
         let known = self.last().zones.clone();
         if unknown_zones(subnets, &known).is_empty() {

@@ -41,13 +41,11 @@ pub struct Observed {
 
 impl Observed {
     /// The scheme of the load balancer, if it exists.
-    #[must_use]
     pub fn scheme(&self) -> Option<&str> {
         self.load_balancer.as_ref()?.described.scheme.as_deref()
     }
 
     /// The subnets that the load balancer stands in.
-    #[must_use]
     pub fn attached(&self) -> BTreeSet<String> {
         let subnets = self.load_balancer.as_ref().map(|existing| &existing.described.subnets);
         subnets.cloned().unwrap_or_default()

@@ -23,7 +23,6 @@ impl Default for KnownTags {
 
 impl KnownTags {
     /// `None`: AWS denied the read.
-    #[must_use]
     pub fn of(read: Option<Tags>) -> Self {
         match read {
             Some(tags) => Self::Read(tags),
@@ -32,7 +31,6 @@ impl KnownTags {
     }
 
     /// Adds the tags that this process has set, if the others are unknown.
-    #[must_use]
     pub fn or_set(self, by_this_process: &Tags) -> Self {
         match self {
             Self::Read(tags) => Self::Read(tags),

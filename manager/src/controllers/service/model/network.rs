@@ -41,7 +41,6 @@ pub struct Existing {
 
 impl Group {
     /// Whether a port can have it as it is: what cannot be changed later is as wanted.
-    #[must_use]
     pub fn serves(&self, port: &Port) -> bool {
         let (now, wanted) = (&self.described, &port.target_group);
         let check = (&now.health_check, &wanted.health_check);
@@ -53,7 +52,6 @@ impl Group {
     }
 
     /// The instances among its targets.
-    #[must_use]
     pub fn instances(&self) -> BTreeSet<InstanceId> {
         self.targets.iter().map(|target| target.id.clone()).collect()
     }
@@ -61,13 +59,11 @@ impl Group {
 
 impl Existing {
     /// The listener on a port; AWS allows one.
-    #[must_use]
     pub fn listener_on(&self, port: i32) -> Option<&Listener> {
         self.listeners.iter().find(|listener| listener.settings.port == port)
     }
 
     /// The target group that a listener forwards to.
-    #[must_use]
     pub fn group_behind(&self, listener: &Listener) -> Option<&Group> {
         let arn = listener.settings.target_group_arn.as_deref()?;
         self.groups.iter().find(|group| group.described.arn == arn)
@@ -75,7 +71,6 @@ impl Existing {
 
     /// The target group behind the port's listener, if it may stay. One that has the name of another port's group does
     /// not: that port needs it.
-    #[must_use]
     pub fn serving(&self, desired: &Desired, port: &Port) -> Option<&Group> {
         let group = self.group_behind(self.listener_on(port.listener.port)?)?;
         let of_another =
@@ -117,13 +112,11 @@ pub struct Observed {
 
 impl Observed {
     /// The scheme of the load balancer, if it exists.
-    #[must_use]
     pub fn scheme(&self) -> Option<&str> {
         self.load_balancer.as_ref()?.described.scheme.as_deref()
     }
 
     /// The subnets that the load balancer stands in.
-    #[must_use]
     pub fn attached(&self) -> BTreeSet<String> {
         let subnets = self.load_balancer.as_ref().map(|existing| &existing.described.subnets);
         subnets.cloned().unwrap_or_default()
@@ -131,7 +124,6 @@ impl Observed {
 
     /// The instances that are targets of the load balancer, or were until a change of listeners was cut off: their
     /// target groups are there, and nothing uses them.
-    #[must_use]
     pub fn registered(&self) -> BTreeSet<InstanceId> {
         self.target_groups().flat_map(Group::instances).collect()
     }
@@ -144,7 +136,6 @@ impl Observed {
     }
 
     /// The exact names of the target groups that are or will be the Service's.
-    #[must_use]
     pub fn given_names(&self, desired: &Desired) -> BTreeSet<String> {
         let wanted = desired.ports.iter().map(|port| &port.target_group.name);
         let used = self.load_balancer.iter().flat_map(|existing| &existing.groups);
@@ -156,7 +147,6 @@ impl Observed {
     }
 
     /// All security groups that were looked at.
-    #[must_use]
     pub fn security_groups(self) -> Vec<SecurityGroup> {
         let groups = self.groups.into_values().chain(self.own_group);
         groups.chain(self.referencing).collect()
@@ -164,7 +154,6 @@ impl Observed {
 
     /// The load balancer's address, while AWS says that it serves or soon will. In another state the Service keeps the
     /// address that it has.
-    #[must_use]
     pub fn address(&self) -> Option<String> {
         let described = &self.load_balancer.as_ref()?.described;
         let serves = matches!(described.state.as_deref(), None | Some("active" | "provisioning"));
@@ -172,7 +161,6 @@ impl Observed {
     }
 
     /// Descriptions of those subnets.
-    #[must_use]
     pub fn stands_in(&self) -> Vec<Subnet> {
         let attached = self.attached();
         let mut subnets = self.vpc.subnets.clone();

@@ -50,9 +50,7 @@ fn lasts(error: &Error) -> bool {
 }
 
 /// Deletes the load balancers of a Service and removes the finalizer.
-///
-/// # Errors
-/// When a write failed; the finalizer stays.
+/// If a write fails, the finalizer stays.
 pub(crate) async fn clean_up(context: &Context, service: &Service) -> Result<Next, Failure> {
     let (name, fingerprint) = (namespaced_name(service), SpecFingerprint::of(service));
     context.states.begin(uid(service), &name, fingerprint);
@@ -87,9 +85,7 @@ pub(crate) async fn clean_up(context: &Context, service: &Service) -> Result<Nex
 
 /// Ends a deletion that AWS denies for good, with an Event that names what is left at AWS. Returns whether nothing is
 /// left.
-///
-/// # Errors
-/// The failure itself, if the deletion is to be tried again.
+/// Returns the failure itself, if the deletion has to be retried.
 pub(crate) async fn end_denied_deletion(
     context: &Context,
     service: &Service,

@@ -20,7 +20,6 @@ pub type Check = (i32, String);
 pub type OtherUsers = BTreeMap<Check, String>;
 
 /// The checks that rules with the load balancer's description allow.
-#[must_use]
 pub fn checks_of<'a>(groups: impl Iterator<Item = &'a SecurityGroup>, load_balancer: &str) -> BTreeSet<Check> {
     let description = rule(HEALTH_RULE, load_balancer);
     let rules = groups.flat_map(|group| &group.ingress);
@@ -30,14 +29,12 @@ pub fn checks_of<'a>(groups: impl Iterator<Item = &'a SecurityGroup>, load_balan
 }
 
 /// The check that a rule allows from one network, if it has the form of a rule for health checks.
-#[must_use]
 pub fn check(rule: &IpPermission, range: &IpRange) -> Option<Check> {
     let one_port = rule.protocol == PROTOCOL && rule.from_port == rule.to_port;
     Some((rule.from_port.filter(|_| one_port)?, range.cidr.clone()))
 }
 
 /// The checks by their new load balancer, without those that nobody needs.
-#[must_use]
 pub fn shares(other_users: &OtherUsers, checks: impl Iterator<Item = Check>) -> BTreeMap<&String, BTreeSet<Check>> {
     let mut shares: BTreeMap<&String, BTreeSet<Check>> = BTreeMap::new();
     for check in checks {

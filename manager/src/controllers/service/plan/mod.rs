@@ -52,7 +52,6 @@ pub fn or_refused<T: Default>(found: Result<T, Environment>) -> (T, Option<Envir
 
 impl Plan {
     /// Whether the steps change nothing but targets.
-    #[must_use]
     pub fn changes_targets_only(&self) -> bool {
         !self.steps.is_empty() && self.steps.iter().all(|planned| planned.step.is_of_targets())
     }
@@ -98,7 +97,6 @@ pub struct Planned {
 }
 
 impl Planned {
-    #[must_use]
     pub fn new(step: impl Into<Step>, reason: impl Into<String>) -> Self {
         Self {
             step: step.into(),
@@ -126,7 +124,6 @@ impl From<network::Step> for Step {
 }
 
 impl Step {
-    #[must_use]
     pub fn action(&self) -> &'static str {
         match self {
             Self::Group(step) => step.action(),
@@ -136,7 +133,6 @@ impl Step {
     }
 
     /// The action that removes a resource, and that resource, for messages.
-    #[must_use]
     pub fn removes(&self) -> String {
         match self {
             Self::Group(GroupStep::Revoke(id, _) | GroupStep::HandOver { group: id, .. }) => {
@@ -149,7 +145,6 @@ impl Step {
         }
     }
 
-    #[must_use]
     pub fn creates_balancer(&self) -> bool {
         matches!(
             self,
@@ -158,7 +153,6 @@ impl Step {
         )
     }
 
-    #[must_use]
     pub fn deletes_balancer(&self) -> bool {
         matches!(
             self,
@@ -167,7 +161,6 @@ impl Step {
     }
 
     /// Whether it adds or removes targets.
-    #[must_use]
     pub fn is_of_targets(&self) -> bool {
         match self {
             Self::Group(_) => false,
@@ -178,7 +171,6 @@ impl Step {
 }
 
 impl GroupStep {
-    #[must_use]
     pub fn action(&self) -> &'static str {
         match self {
             Self::Create(_) => "CreateSecurityGroup",
@@ -192,7 +184,6 @@ impl GroupStep {
 
 /// Deletes a load balancer's own group, after all rules that name it: EC2 refuses the deletion before. If such a rule
 /// is not managed, the group stays; the sweep reports it.
-#[must_use]
 pub fn group_deletion(group: &str, referencing: &[SecurityGroup], settings: &Settings, reason: &str) -> Vec<Planned> {
     let names = |other: &&SecurityGroup| other.id != group && !rules_from(other, group).is_empty();
     let is_unmanaged = |other: &SecurityGroup| settings.disable_security_group_ingress || settings.is_frozen(&other.id);

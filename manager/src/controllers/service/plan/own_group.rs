@@ -28,9 +28,7 @@ pub struct Steps {
 }
 
 /// The steps from the existing group, if there is one, to the wanted one.
-///
-/// # Errors
-/// When the existing group belongs to another cluster.
+/// Fails when the existing group belongs to another cluster.
 pub fn steps(wanted: Wanted<'_>, actual: Option<&SecurityGroup>) -> Result<Steps, Environment> {
     let mut steps = Steps::default();
     let Some(group) = actual else {

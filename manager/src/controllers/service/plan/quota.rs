@@ -28,7 +28,6 @@ pub struct Fullness {
 }
 
 /// The number of rules as EC2 counts them.
-#[must_use]
 pub fn count(rules: &[IpPermission]) -> usize {
     let of_both = |rule: &IpPermission| rule.groups.len() + rule.prefix_lists.len();
     let ipv4: usize = rules.iter().map(|rule| rule.ranges.len() + of_both(rule)).sum();
@@ -37,9 +36,7 @@ pub fn count(rules: &[IpPermission]) -> usize {
 }
 
 /// Groups that are near the quota because the plan adds rules. A group that is not in `groups` counts as empty.
-///
-/// # Errors
-/// When the quota is enforced and a group would exceed it at any step of the plan.
+/// Fails when the quota is enforced and a group would exceed it at any step of the plan.
 pub fn check(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Result<Vec<Fullness>, Environment> {
     let mut counts: BTreeMap<Option<String>, usize> = BTreeMap::new();
     let mut near: BTreeMap<Option<String>, usize> = BTreeMap::new();

@@ -13,7 +13,6 @@ use super::quota::{at_aws, change};
 use super::{Plan, Planned};
 
 /// The same plan, with revocations first for groups that would exceed the quota.
-#[must_use]
 pub fn revoke_where_full(mut plan: Plan, groups: &[SecurityGroup], quota: Quota) -> Plan {
     if !quota.enforced {
         return plan;

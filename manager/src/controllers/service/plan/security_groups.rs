@@ -37,13 +37,11 @@ type Rule = (String, Option<i32>, Option<i32>, String);
 
 /// Ingress of a load balancer's own group: each port of the Service, also one without a node port, and path MTU
 /// discovery, from all client networks.
-#[must_use]
 pub fn ingress(ports: &[ServicePort], networks: &BTreeSet<String>) -> Vec<IpPermission> {
     ingress_of(ports.iter().map(|port| ("tcp", port.port)), networks)
 }
 
 /// Ingress for these protocols and ports, and path MTU discovery, from all client networks.
-#[must_use]
 pub fn ingress_of<'a>(ports: impl Iterator<Item = (&'a str, i32)>, networks: &BTreeSet<String>) -> Vec<IpPermission> {
     let ranges = || {
         networks
@@ -81,7 +79,6 @@ pub struct Difference {
 
 /// The changes from `actual` to `wanted` for a managed group. Descriptions do not count. Rules for IPv6 clients and
 /// prefix lists beside a wanted rule stay: a user has added them.
-#[must_use]
 pub fn difference(wanted: &[IpPermission], actual: &[IpPermission]) -> Difference {
     let (wanted, have) = (flat(wanted), flat(actual));
     let add = wanted.difference(&have).cloned();
@@ -140,7 +137,6 @@ fn join(rules: impl Iterator<Item = Rule>) -> Vec<IpPermission> {
 }
 
 /// The same rules with one source each.
-#[must_use]
 pub fn one_source_each(rules: &[IpPermission]) -> Vec<IpPermission> {
     let mut single = Vec::new();
     for rule in rules {
@@ -182,7 +178,6 @@ pub fn one_source_each(rules: &[IpPermission]) -> Vec<IpPermission> {
 }
 
 /// The rule that allows all traffic from a load balancer's group.
-#[must_use]
 pub fn all_from(source: &str) -> IpPermission {
     IpPermission {
         protocol: "-1".to_owned(),
@@ -195,14 +190,12 @@ pub fn all_from(source: &str) -> IpPermission {
 }
 
 /// Whether a group allows all traffic from `source`.
-#[must_use]
 pub fn lets_in_all_from(group: &SecurityGroup, source: &str) -> bool {
     let names = |rule: &IpPermission| rule.groups.iter().any(|pair| pair.group_id.as_deref() == Some(source));
     group.ingress.iter().any(|rule| rule.protocol == "-1" && names(rule))
 }
 
 /// The rules of a group that name `source`, with only that source.
-#[must_use]
 pub fn rules_from(group: &SecurityGroup, source: &str) -> Vec<IpPermission> {
     let of_source = |rule: &IpPermission| {
         let pair = rule
@@ -222,9 +215,7 @@ pub fn rules_from(group: &SecurityGroup, source: &str) -> Vec<IpPermission> {
 
 /// The group of each target that has to allow traffic from a load balancer: its only group with the cluster's tag, or
 /// its only group if none has one. A target without description or group has none.
-///
-/// # Errors
-/// When an instance has several such groups.
+/// Fails when an instance has several such groups.
 pub fn of_targets(
     targets: &BTreeSet<InstanceId>,
     instances: &BTreeMap<InstanceId, NodeInstance>,
@@ -268,9 +259,7 @@ pub fn of_targets(
 }
 
 /// Cluster tags that a managed group lacks.
-///
-/// # Errors
-/// When it has one with another value: it belongs to another owner.
+/// Fails when it has one with another value: it belongs to another owner.
 pub fn missing_tags(group: &SecurityGroup, of_cluster: &Tags) -> Result<Tags, Environment> {
     let mut missing = Tags::new();
     for (key, expected) in of_cluster {

@@ -17,9 +17,7 @@ pub enum SubnetChange {
 
 /// Changes from `actual` to `wanted`; `all` has the zones. First subnets in new zones are attached. Then the others are
 /// replaced zone by zone; if no other subnet would be attached meanwhile, one of the old ones stays until the end.
-///
-/// # Errors
-/// When the only subnet is replaced in the same zone: AWS allows neither order.
+/// Fails when the only subnet is replaced in the same zone: AWS allows neither order.
 pub fn subnet_changes(
     actual: &BTreeSet<String>,
     wanted: &[Subnet],

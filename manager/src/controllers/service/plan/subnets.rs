@@ -46,9 +46,7 @@ pub struct SubnetCriteria<'a> {
 
 /// Chooses one subnet in each zone. A role tag is a preference, never a condition; an internal load balancer takes
 /// public and private subnets alike.
-///
-/// # Errors
-/// When no subnet is suitable, or public and private ones cannot be told apart.
+/// Fails when no subnet is suitable, or public and private ones cannot be told apart.
 pub fn choose(
     subnets: &[Subnet],
     tables: &[RouteTable],
@@ -108,9 +106,7 @@ pub fn choose(
 }
 
 /// The listed subnets, or the chosen ones, of a load balancer with `attached` subnets.
-///
-/// # Errors
-/// When none is suitable, or not all that are listed were found.
+/// Fails when none is suitable, or not all that are listed were found.
 pub fn wanted(
     wanted: &Subnets,
     internal: bool,
@@ -147,7 +143,6 @@ pub fn wanted(
 
 /// Whether a load balancer is internal. An existing one keeps its scheme, which AWS never changes, and its subnets have
 /// to fit it.
-#[must_use]
 pub fn is_internal(scheme: Option<&str>, requested: bool) -> bool {
     scheme.map_or(requested, |scheme| scheme == INTERNAL)
 }
@@ -164,7 +159,6 @@ pub struct Confirmed {
 
 /// Keeps attached subnets that are not `chosen`, unless an earlier observation has not chosen them either. `all` has
 /// the zones.
-#[must_use]
 pub fn confirmed(
     chosen: Vec<Subnet>,
     attached: &BTreeSet<String>,
@@ -242,7 +236,6 @@ fn is_public(subnet: &Subnet, tables: &[RouteTable]) -> Result<bool, Environment
 }
 
 /// The zones of subnets that are not among the known ones.
-#[must_use]
 pub fn unknown_zones<'a>(subnets: &'a [Subnet], zones: &[AvailabilityZone]) -> BTreeSet<&'a str> {
     let known: BTreeSet<&str> = zones.iter().map(|zone| zone.name.as_str()).collect();
     let of_subnets = subnets.iter().filter_map(|subnet| subnet.availability_zone.as_deref());
@@ -254,7 +247,6 @@ pub fn unknown_zones<'a>(subnets: &'a [Subnet], zones: &[AvailabilityZone]) -> B
 ///
 /// <https://docs.aws.amazon.com/local-zones/latest/ug/available-local-zones.html>,
 /// <https://docs.aws.amazon.com/wavelength/latest/developerguide/available-wavelength-zones.html>
-#[must_use]
 pub fn zone_by_name(name: &str) -> AvailabilityZone {
     let beyond_region = region_of_zone(name).and_then(|region| name.strip_prefix(region));
     let zone_type = beyond_region.and_then(|rest| match rest.strip_prefix('-') {

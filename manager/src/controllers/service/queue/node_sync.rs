@@ -13,7 +13,6 @@ pub struct NodeSync {
 }
 
 impl NodeSync {
-    #[must_use]
     pub fn new(metrics: Metrics) -> Self {
         Self {
             metrics,

@@ -20,7 +20,6 @@ pub enum Reason {
 impl Reason {
     /// Whether to read AWS again: someone who changes a Service may have changed AWS too, and the cause of a failure
     /// may be fixed since.
-    #[must_use]
     pub fn needs_fresh_reads(self) -> bool {
         matches!(self, Self::SpecChanged | Self::Retry)
     }
@@ -28,7 +27,6 @@ impl Reason {
 
 /// `held`: the Service has the finalizer. `same_targets`: the same Nodes may be targets as at the last successful
 /// reconciliation.
-#[must_use]
 pub fn reason(state: &ServiceState, fingerprint: &SpecFingerprint, held: bool, same_targets: bool) -> Reason {
     match &state.fingerprint {
         None if held => Reason::Restart,

@@ -9,7 +9,6 @@ use std::time::Duration;
 const SPREAD_PERCENT: u64 = 10;
 
 /// Time between two full observations; `None`: never. It is always the same for one Service.
-#[must_use]
 pub fn after(period: Option<Duration>, uid: &str) -> Option<Duration> {
     let mut hasher = DefaultHasher::new();
     uid.hash(&mut hasher);

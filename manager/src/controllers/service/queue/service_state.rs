@@ -105,7 +105,6 @@ impl ServiceState {
     }
 
     /// Targets whose loss is confirmed.
-    #[must_use]
     pub fn confirmed_gone(&self, now: Instant) -> BTreeSet<InstanceId> {
         let old = |(_, at): &(&InstanceId, &Instant)| now.saturating_duration_since(**at) >= CONFIRMATION;
         self.seen_gone.iter().filter(old).map(|(id, _)| id.clone()).collect()
@@ -127,7 +126,6 @@ impl ServiceState {
     }
 
     /// Attached subnets that an earlier observation, long enough ago, has not chosen.
-    #[must_use]
     pub fn unchosen_subnets(&self, now: Instant) -> BTreeSet<String> {
         let old = |(_, at): &(&String, &Instant)| now.saturating_duration_since(**at) >= SUBNET_CONFIRMATION;
         self.unchosen_subnets
@@ -154,7 +152,6 @@ impl ServiceState {
     }
 
     /// How thoroughly to search for resources of an interrupted change, by an earlier process or by this one.
-    #[must_use]
     pub fn search(&self, was_held: bool) -> Search {
         match (self.failures, &self.settled) {
             (1.., _) => Search::Now,
@@ -171,13 +168,11 @@ impl ServiceState {
         self.retry_after()
     }
 
-    #[must_use]
     pub fn retry_after(&self) -> Duration {
         backoff(self.failures)
     }
 
     /// The delay after a reconciliation that left something open.
-    #[must_use]
     pub fn requeue_after(&self) -> Duration {
         backoff(self.open)
     }
@@ -249,7 +244,6 @@ impl ServiceStates {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    #[must_use]
     pub fn of(&self, uid: &str) -> ServiceState {
         self.all().by_uid.get(uid).cloned().unwrap_or_default()
     }
@@ -268,7 +262,6 @@ impl ServiceStates {
     }
 
     /// UIDs of earlier Services of this name that are gone, but whose resources may exist.
-    #[must_use]
     pub fn earlier(&self, name: &str, uid: &str) -> Vec<String> {
         let all = self.all();
         let uids = all.by_name.get(name).into_iter().flatten();
@@ -276,7 +269,6 @@ impl ServiceStates {
     }
 
     /// Names and UIDs of all known Services.
-    #[must_use]
     pub fn names(&self) -> Vec<(String, String)> {
         let all = self.all();
         let pairs = all.by_name.iter();

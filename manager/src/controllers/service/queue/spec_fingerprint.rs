@@ -24,7 +24,6 @@ pub struct SpecFingerprint {
 }
 
 impl SpecFingerprint {
-    #[must_use]
     pub fn of(service: &Service) -> Self {
         let spec = service.spec.clone().unwrap_or_default();
         Self {
@@ -42,7 +41,6 @@ impl SpecFingerprint {
     }
 
     /// A Service that is gone, with the fields that deleting its resources needs.
-    #[must_use]
     pub fn remains(&self, namespace: &str, name: &str, uid: &str) -> Service {
         Service {
             metadata: ObjectMeta {

@@ -42,7 +42,6 @@ pub struct WorkerPermit<'a> {
 
 impl WorkerPool {
     /// `workers` is at least 1. A single worker serves users and background.
-    #[must_use]
     pub fn new(workers: u16) -> Self {
         let workers = usize::from(workers.max(1));
         Self {
@@ -95,7 +94,6 @@ async fn acquire_while(waiting: &Semaphore, has_left: impl Fn() -> bool) -> Opti
 
 /// Whether a user waits for this Service: it is deleted, has no address yet, or has changed since the last
 /// reconciliation (before the first one: since it was queued, `seen`). An unmanaged Service takes no time.
-#[must_use]
 pub fn is_requested(service: &Service, state: &ServiceState, seen: &SpecFingerprint) -> bool {
     match action(service) {
         ServiceAction::Ignore | ServiceAction::Delete => true,

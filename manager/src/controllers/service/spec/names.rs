@@ -32,31 +32,26 @@ pub const TLS_POLICY_PREFIX: &str = "k8s-SSLNegotiationPolicy-";
 const LONGEST_NAME: usize = 32;
 
 /// The load balancer's name: `a`, then the Service's UID without dashes, cut to 32 characters.
-#[must_use]
 pub fn load_balancer(uid: &str) -> String {
     let name = uid.chars().filter(|c| *c != '-');
     std::iter::once('a').chain(name).take(LONGEST_NAME).collect()
 }
 
 /// Whether both providers give a load balancer such a name: it has 31 of the 32 digits of a UID.
-#[must_use]
 pub fn is_load_balancer(name: &str) -> bool {
     let digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
     name.len() == 32 && name.starts_with('a') && name.chars().all(digit)
 }
 
-#[must_use]
 pub fn security_group(load_balancer: &str) -> String {
     format!("k8s-elb-{load_balancer}")
 }
 
-#[must_use]
 pub fn security_group_description(load_balancer: &str, namespace: &str, name: &str) -> String {
     format!("Security group for Kubernetes ELB {load_balancer} ({namespace}/{name})")
 }
 
 /// The tags of the owning cluster; the legacy one only in clusters that use it.
-#[must_use]
 pub fn cluster_tags(cluster_id: &str, legacy: bool) -> Tags {
     let mut of_cluster = Tags::from([(tags::cluster_key(cluster_id), tags::OWNED.to_owned())]);
     if legacy {
@@ -66,7 +61,6 @@ pub fn cluster_tags(cluster_id: &str, legacy: bool) -> Tags {
 }
 
 /// Tags of a new resource: with the cluster's UID, if that is known and AWS allows one more tag.
-#[must_use]
 pub fn creation_tags(wanted: &Tags, cluster_uid: Option<&str>, most: usize) -> Tags {
     let mut tags = wanted.clone();
     if let Some(uid) = cluster_uid.filter(|_| tags.len() < most) {
@@ -76,7 +70,6 @@ pub fn creation_tags(wanted: &Tags, cluster_uid: Option<&str>, most: usize) -> T
 }
 
 /// Whether tags put a resource into the cluster.
-#[must_use]
 pub fn in_cluster(of_resource: &Tags, cluster_id: &str) -> bool {
     tags::belongs_to(
         cluster_id,
@@ -85,7 +78,6 @@ pub fn in_cluster(of_resource: &Tags, cluster_id: &str) -> bool {
 }
 
 /// Namespace and name.
-#[must_use]
 pub fn namespaced(service: &Service) -> (&str, &str) {
     let metadata = &service.metadata;
     (
@@ -94,13 +86,11 @@ pub fn namespaced(service: &Service) -> (&str, &str) {
     )
 }
 
-#[must_use]
 pub fn uid(service: &Service) -> &str {
     service.metadata.uid.as_deref().unwrap_or_default()
 }
 
 /// `namespace/name`.
-#[must_use]
 pub fn namespaced_name(service: &Service) -> String {
     let (namespace, name) = namespaced(service);
     format!("{namespace}/{name}")

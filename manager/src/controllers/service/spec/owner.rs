@@ -9,7 +9,6 @@ use super::super::settings::Settings;
 use super::names;
 
 /// The UID of another cluster in the tags; `None` if there is none, or this cluster's UID is unknown.
-#[must_use]
 pub fn other_uid<'a>(of_resource: &'a Tags, settings: &Settings) -> Option<&'a str> {
     let own = settings.cluster_uid.as_ref()?;
     let named = of_resource.get(names::CLUSTER_UID_TAG)?;
@@ -18,7 +17,6 @@ pub fn other_uid<'a>(of_resource: &'a Tags, settings: &Settings) -> Option<&'a s
 
 /// The UID or ID of the other cluster that a load balancer belongs to. Without known tags it counts as this cluster's,
 /// as in v1.37.0.
-#[must_use]
 pub fn other_owner<'a>(of_balancer: Option<&'a Tags>, settings: &Settings) -> Option<&'a str> {
     let of_balancer = of_balancer?;
     let pairs = of_balancer.iter().map(|(key, value)| (key.as_str(), value.as_str()));

@@ -23,9 +23,6 @@ pub enum Subnets {
 }
 
 /// Refuses session affinity, which AWS load balancers do not support here.
-///
-/// # Errors
-/// When `spec.sessionAffinity` is anything but `None`.
 pub fn refuse_affinity(service: &Service) -> Result<(), Invalid> {
     let affinity = service
         .spec
@@ -44,9 +41,6 @@ pub fn refuse_affinity(service: &Service) -> Result<(), Invalid> {
 }
 
 /// Refuses `spec.loadBalancerIP`.
-///
-/// # Errors
-/// When the field is set.
 pub fn refuse_fixed_address(service: &Service) -> Result<(), Invalid> {
     let address = service
         .spec
@@ -66,9 +60,7 @@ pub fn refuse_fixed_address(service: &Service) -> Result<(), Invalid> {
 }
 
 /// The subnets of annotation `subnets`, or discovery.
-///
-/// # Errors
-/// When the annotation is there and lists none.
+/// Fails when the annotation is there and lists none.
 pub fn subnets(annotations: Annotations<'_>) -> Result<Subnets, Invalid> {
     let Some(listed) = annotations.list("subnets") else {
         return Ok(Subnets::Discover);
@@ -82,10 +74,8 @@ pub fn subnets(annotations: Annotations<'_>) -> Result<Subnets, Invalid> {
 }
 
 /// The tags of annotation `additional-resource-tags`.
-///
-/// # Errors
-/// When a tag names another cluster: both would own the resource, and neither would delete it. Also when it is the tag
-/// with the cluster's UID.
+/// Fails when a tag names another cluster: both would own the resource, and neither would delete it. Also when it is
+/// the tag with the cluster's UID.
 pub fn user_tags(annotations: Annotations<'_>, cluster_id: &str) -> Result<BTreeMap<String, String>, Invalid> {
     let pairs = annotations.pairs("additional-resource-tags");
     let wrong = |expected: String| Err(annotations.wrong("additional-resource-tags", expected));
@@ -106,14 +96,12 @@ pub fn user_tags(annotations: Annotations<'_>, cluster_id: &str) -> Result<BTree
 }
 
 /// The tags of the annotation, without those with a key of the controller.
-#[must_use]
 pub fn annotated_tags(user_tags: BTreeMap<String, String>, cluster_tags: &Tags) -> Tags {
     let own = |key: &String| key == names::SERVICE_TAG || cluster_tags.contains_key(key);
     user_tags.into_iter().filter(|(key, _)| !own(key)).collect()
 }
 
 /// Tags of a Service's new resources. The controller's tags override the user's.
-#[must_use]
 pub fn tags(service: &Service, user_tags: &BTreeMap<String, String>, cluster_tags: &Tags) -> Tags {
     let (namespace, name) = names::namespaced(service);
     let mut tags = user_tags.clone();

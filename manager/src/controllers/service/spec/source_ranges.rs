@@ -11,9 +11,7 @@ use super::annotations::Annotations;
 const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
 /// `spec.loadBalancerSourceRanges`, else the annotation, else everyone; host bits cleared, duplicates merged.
-///
-/// # Errors
-/// When an entry is no IPv4 network: a classic load balancer in a VPC has no IPv6 addresses.
+/// Fails when an entry is no IPv4 network: a classic load balancer in a VPC has no IPv6 addresses.
 pub fn wanted(service: &Service) -> Result<BTreeSet<String>, Invalid> {
     let listed = service
         .spec

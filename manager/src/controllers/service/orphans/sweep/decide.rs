@@ -71,13 +71,11 @@ impl ExistingServices {
     }
 
     /// Whether an existing Service may own a load balancer of this name.
-    #[must_use]
     pub fn has_load_balancer(&self, name: &str) -> bool {
         self.load_balancers.contains(name)
     }
 
     /// Whether the list of Services is complete: every cluster has this Service.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         self.services.contains("default/kubernetes")
     }
@@ -116,7 +114,6 @@ impl Resource {
         "security-group",
     ];
 
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         let [classic, network, target_group, rule, group] = Self::KINDS;
         match self {
@@ -129,7 +126,6 @@ impl Resource {
     }
 
     /// Its ID for logs.
-    #[must_use]
     pub fn id(&self) -> String {
         match self {
             Self::Classic(id) | Self::Network(id) | Self::TargetGroup(id) | Self::Group(id) => id.clone(),
@@ -140,7 +136,6 @@ impl Resource {
 
 /// The prefix of a name such as `k8s-NAMESPACE-NAME-HASH`, as target groups and security groups of network load
 /// balancers have; `None` for any other name.
-#[must_use]
 pub fn prefix(name: &str) -> Option<&str> {
     let (start, hash) = name.rsplit_once('-')?;
     let digits = hash.len() == 10 && hash.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c));
@@ -149,7 +144,6 @@ pub fn prefix(name: &str) -> Option<&str> {
 }
 
 /// All orphaned resources, in the order of deletion.
-#[must_use]
 pub fn findings(inventory: &Inventory, existing: &ExistingServices, settings: &Settings) -> Vec<Finding> {
     let judge = Classifier {
         inventory,

@@ -20,8 +20,7 @@ use super::super::super::spec::network::names::HEALTH_RULE;
 use super::decide::{Inventory, OrphanedResource, Resource};
 use crate::aws_write;
 
-/// # Errors
-/// When leadership has ended.
+/// Fails when leadership has ended.
 pub(super) async fn delete_resources(
     context: &Context,
     inventory: &Inventory,

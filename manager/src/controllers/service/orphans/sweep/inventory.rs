@@ -15,8 +15,7 @@ use super::super::super::spec::names::is_load_balancer;
 use super::decide::{Inventory, Resource, prefix};
 use super::guards::{Finding, foreign_instances};
 
-/// # Errors
-/// The first call that failed: an incomplete list proves nothing.
+/// Fails with the first call that fails: an incomplete list proves nothing.
 pub(super) async fn take(aws: &Aws, settings: &Settings) -> Result<Inventory, Error> {
     let mut inventory = Inventory::default();
     let all = aws.elb.all().await?;
@@ -69,9 +68,6 @@ pub(super) async fn take(aws: &Aws, settings: &Settings) -> Result<Inventory, Er
 
 /// Reads possible other users: registered targets, and instances of the cluster. Both are compared with the Nodes read
 /// afterwards, since instances join all the time.
-///
-/// # Errors
-/// The first call that failed.
 pub(super) async fn add_foreign(
     inventory: &mut Inventory,
     found: &[Finding],

@@ -10,7 +10,6 @@ use super::super::{Plan, Planned, group_deletion};
 use super::Step;
 
 /// Deletes everything. After a crash at any step the plan is made again without the steps that are done.
-#[must_use]
 pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> Plan {
     let mut steps = Vec::new();
     if owned_resources.load_balancer && other_owner(owned_resources.tags.as_ref(), settings).is_none() {
@@ -42,7 +41,6 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> P
 
 /// Whether a group with a name of ours may be deleted: not the configured one, not listed by the Service, and not
 /// shared or another cluster's. A group without cluster tags is left by an interrupted creation.
-#[must_use]
 pub fn is_ours(group: &SecurityGroup, listed: &[String], settings: &Settings) -> bool {
     if settings.is_frozen(&group.id) || listed.contains(&group.id) || other_uid(&group.tags, settings).is_some() {
         return false;

@@ -27,7 +27,6 @@ pub use input::{PlanInput, TargetsInput};
 pub use step::Step;
 
 /// A plan that only updates targets, for a Service whose spec is refused.
-#[must_use]
 pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
     let Some(existing) = &input.observed.load_balancer else {
         return Plan::default();
@@ -52,9 +51,7 @@ pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
 
 /// The plan for a Service. If one Node cannot get a rule, all steps before the Nodes' rules are done, in the order of
 /// the in-tree provider: targets come after.
-///
-/// # Errors
-/// When AWS does not allow the spec; then there are no steps at all.
+/// Fails when AWS does not allow the spec; then there are no steps at all.
 pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
     let PlanInput { desired, observed, .. } = input;
     let groups = groups::wanted(desired, observed.own_group.as_ref());

@@ -9,7 +9,6 @@ use super::Step;
 use super::node_rules;
 
 /// Deletes everything. After a crash at any step the plan is made again without the steps that are done.
-#[must_use]
 pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> Plan {
     let mut steps = Vec::new();
     // Rules of the Nodes' groups are found by the load balancer's name, which another cluster's load balancer may have

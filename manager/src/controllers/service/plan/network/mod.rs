@@ -30,7 +30,6 @@ pub use step::{BalancerRef, Step, TargetGroupRef};
 
 /// A plan that only updates targets, for a Service whose spec is refused. Rules of the Nodes' groups depend on the spec
 /// and stay.
-#[must_use]
 pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
     let goal = targets::goal(input);
     let groups = input
@@ -51,9 +50,7 @@ pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
 /// A new load balancer is created in the order of the in-tree provider. On an existing one, rules are added before, and
 /// revoked after, all other steps, so that traffic is never interrupted. If one Node cannot get a rule, all steps but
 /// the Nodes' rules are done.
-///
-/// # Errors
-/// When AWS does not allow the spec; then there are no steps at all.
+/// Fails when AWS does not allow the spec; then there are no steps at all.
 pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
     let PlanInput { observed, .. } = input;
     let subnets = placement(input)?;

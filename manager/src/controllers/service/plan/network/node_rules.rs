@@ -103,7 +103,6 @@ pub(super) fn removal(owned_resources: &OwnedResources, settings: &Settings) -> 
 
 /// Health checks that rules allow for this load balancer, with `subnets`, and that it does not have any more: at all,
 /// or in a group without candidates.
-#[must_use]
 pub fn unneeded_checks(desired: &Desired, subnets: &[Subnet], observed: &Observed) -> BTreeSet<Check> {
     let health = wanted(desired, subnets).health;
     let instances = observed.instances.values();
@@ -118,7 +117,6 @@ pub fn unneeded_checks(desired: &Desired, subnets: &[Subnet], observed: &Observe
 }
 
 /// The rules that allow these checks for a load balancer.
-#[must_use]
 pub fn as_permissions(checks: &BTreeSet<Check>, load_balancer: &str) -> Vec<IpPermission> {
     let keys = checks.iter().map(key_of).collect();
     permissions(&keys, &rule(HEALTH_RULE, load_balancer))

@@ -14,9 +14,7 @@ const DRAINING_TIMEOUT: i32 = 300;
 const EMIT_INTERVAL: i32 = 60;
 
 /// What the annotations ask for. What AWS gives a new load balancer is the same without any annotation.
-///
-/// # Errors
-/// When an annotation is no boolean or no number.
+/// Fails when an annotation is no boolean or no number.
 pub fn wanted(annotations: Annotations<'_>) -> Result<Attributes, Invalid> {
     let text = |suffix| annotations.filled(suffix).map(str::to_owned);
     // In the in-tree provider's order, which decides which of several wrong values is told.
@@ -44,7 +42,6 @@ pub fn wanted(annotations: Annotations<'_>) -> Result<Attributes, Invalid> {
 /// The names of the wanted attributes that AWS does not have so. Fields that nobody asked for do not count: AWS
 /// answers with more than was ever set, and a comparison of the whole would find a difference for ever. The
 /// details of logs and of draining count only while these are on.
-#[must_use]
 pub fn differences(wanted: &Attributes, actual: &Attributes) -> Vec<&'static str> {
     let mut differ = Vec::new();
     let mut compare = |name, same: bool| {

@@ -39,9 +39,7 @@ const INTERVAL: Number = Number {
 const TRAFFIC_PORT: &str = "traffic-port";
 
 /// The health check of a Service whose first listener is `first`.
-///
-/// # Errors
-/// When an annotation is no number, or too small a one.
+/// Fails when an annotation is no number, or too small a one.
 pub fn wanted(
     service: &Service,
     annotations: Annotations<'_>,
@@ -78,7 +76,6 @@ pub fn wanted(
 
 /// Whether two checks are the same. The incumbent sends the protocol as the annotation spells it, and AWS knows it in
 /// any case; a load balancer that it has made is left as it is.
-#[must_use]
 pub fn same(a: &HealthCheck, b: &HealthCheck) -> bool {
     let target = |check: &HealthCheck| {
         let (protocol, rest) = check.target.split_once(':').unwrap_or((check.target.as_str(), ""));

@@ -12,9 +12,7 @@ fn protocol(port: &ServicePort) -> &str {
 }
 
 /// The ports, checked for what a classic load balancer can do: at least one, all TCP.
-///
-/// # Errors
-/// When there is none, or one is not TCP.
+/// Fails when there is none, or one is not TCP.
 pub fn checked(service: &Service) -> Result<&[ServicePort], Invalid> {
     let ports = service
         .spec
@@ -43,9 +41,7 @@ pub fn checked(service: &Service) -> Result<&[ServicePort], Invalid> {
 }
 
 /// The listeners for these ports. A port without a node port has none, since no instance would listen.
-///
-/// # Errors
-/// When an annotation has a value that makes no listener, or no port has a node port.
+/// Fails when an annotation has a value that makes no listener, or no port has a node port.
 pub fn listeners(ports: &[ServicePort], annotations: Annotations<'_>) -> Result<Vec<Listener>, Invalid> {
     let reachable = ports
         .iter()

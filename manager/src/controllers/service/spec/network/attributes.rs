@@ -19,9 +19,7 @@ const TARGET_GROUPS: &str = "target-group-attributes";
 
 /// The attributes that the annotations ask for; others are not touched. AWS takes no empty bucket, so bucket and prefix
 /// are asked for only while logs are on.
-///
-/// # Errors
-/// When an annotation is no boolean.
+/// Fails when an annotation is no boolean.
 pub fn wanted(annotations: Annotations<'_>) -> Result<Attributes, Invalid> {
     let cross_zone = annotations.flag("cross-zone-load-balancing-enabled")?.unwrap_or(false);
     let logs = annotations.flag("access-log-enabled")?.unwrap_or(false);
@@ -39,7 +37,6 @@ pub fn wanted(annotations: Annotations<'_>) -> Result<Attributes, Invalid> {
 }
 
 /// What AWS gives a new load balancer.
-#[must_use]
 pub fn of_new_balancer() -> Attributes {
     pairs(&[
         (CROSS_ZONE, "false"),
@@ -50,7 +47,6 @@ pub fn of_new_balancer() -> Attributes {
 }
 
 /// The wanted attributes that AWS does not have so. What AWS does not list counts as empty.
-#[must_use]
 pub fn differences(wanted: &Attributes, actual: &Attributes) -> Attributes {
     let differs = |(key, wanted): &(&String, &String)| {
         let actual = actual.get(*key).map(String::as_str).unwrap_or_default();
@@ -61,9 +57,8 @@ pub fn differences(wanted: &Attributes, actual: &Attributes) -> Attributes {
 
 /// The attributes of target groups that annotation `target-group-attributes` asks for; `None` when it is absent, and
 /// then nothing is touched.
-///
-/// # Errors
-/// When it names another attribute, or a value other than `true` and `false`, or would hide clients from UDP targets.
+/// Fails when it names another attribute, or a value other than `true` and `false`, or would hide clients from UDP
+/// targets.
 pub fn of_target_groups(service: &Service) -> Result<Option<Attributes>, Invalid> {
     let annotations = Annotations::of(service);
     if annotations.get(TARGET_GROUPS).is_none() {
@@ -98,14 +93,12 @@ fn has_udp(service: &Service) -> bool {
 }
 
 /// What AWS gives a new target group of instances. A wrong guess costs no more than a repair at the next look.
-#[must_use]
 pub fn of_new_target_group() -> Attributes {
     pairs(&[(PRESERVE_CLIENT_IP, "true"), (PROXY_PROTOCOL, "false")])
 }
 
 /// The wanted attributes that a target group does not have so. One that AWS does not list is one that this group
 /// cannot have.
-#[must_use]
 pub fn target_group_differences(wanted: &Attributes, actual: &Attributes) -> Attributes {
     let differs = |(key, wanted): &(&String, &String)| actual.get(*key).is_some_and(|actual| actual != *wanted);
     clone(wanted.iter().filter(differs))

@@ -61,8 +61,7 @@ pub struct Desired {
     pub node_labels: BTreeMap<String, String>,
 }
 
-/// # Errors
-/// The first error, in the order of the in-tree provider.
+/// Fails with the first error, in the order of the in-tree provider.
 pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invalid> {
     let annotations = Annotations::of(service);
     if annotations.get("extra-security-groups").is_some() {

@@ -18,9 +18,7 @@ const HTTPS: &str = "HTTPS";
 ///
 /// Where nodes are checked by one shared endpoint, the annotations for protocol, port and path have no effect; those
 /// for numbers have. A Service with `externalTrafficPolicy: Local` has its own endpoint on each node in any case.
-///
-/// # Errors
-/// When an annotation makes no health check, or the Service has no port for its own one.
+/// Fails when an annotation makes no health check, or the Service has no port for its own one.
 pub fn wanted(
     service: &Service,
     annotations: Annotations<'_>,

@@ -27,14 +27,12 @@ pub const HEALTH_RULE: &str = "kubernetes.io/rule/nlb/health";
 pub const MTU_RULE: &str = "kubernetes.io/rule/nlb/mtu";
 
 /// The name in a network load balancer's ARN: `….:loadbalancer/net/NAME/ID`.
-#[must_use]
 pub fn load_balancer_of(arn: &str) -> Option<&str> {
     let (_, rest) = arn.split_once(":loadbalancer/net/")?;
     rest.split('/').next()
 }
 
 /// The name in a target group's ARN: `….:targetgroup/NAME/ID`.
-#[must_use]
 pub fn target_group_of(arn: &str) -> Option<&str> {
     let (_, rest) = arn.split_once(":targetgroup/")?;
     rest.split('/').next()
@@ -63,7 +61,6 @@ pub struct TargetGroupPort<'a> {
 }
 
 /// What the names of all target groups, and of the security group, of a Service begin with.
-#[must_use]
 pub fn prefix(owner: Owner<'_>) -> String {
     format!("k8s-{}-{}-", short(owner.namespace), short(owner.name))
 }
@@ -79,7 +76,6 @@ pub struct TargetGroupNames {
 
 impl TargetGroupNames {
     /// Those of a Service.
-    #[must_use]
     pub fn of(owner: Owner<'_>) -> Self {
         let service = format!("{}/{}", owner.namespace, owner.name);
         Self {
@@ -89,14 +85,12 @@ impl TargetGroupNames {
     }
 
     /// Whether a target group of this name was made for the Service.
-    #[must_use]
     pub fn has(&self, name: &str) -> bool {
         name.starts_with(&self.today) || name.starts_with(&self.earlier)
     }
 }
 
 /// The name of a target group. It differs for all that cannot be changed on a target group that exists.
-#[must_use]
 pub fn target_group(cluster_id: &str, owner: Owner<'_>, of: TargetGroupPort<'_>) -> String {
     let mut hash = Sha1::new();
     for part in [
@@ -118,7 +112,6 @@ pub fn target_group(cluster_id: &str, owner: Owner<'_>, of: TargetGroupPort<'_>)
 
 /// The name of the security group that is made for a load balancer. The cluster's name is that of the command line,
 /// not the cluster ID of tags.
-#[must_use]
 pub fn security_group(cluster_name: &str, owner: Owner<'_>) -> String {
     let mut hash = Sha256::new();
     for part in [cluster_name, owner.name, owner.namespace, owner.uid] {
@@ -128,7 +121,6 @@ pub fn security_group(cluster_name: &str, owner: Owner<'_>) -> String {
 }
 
 /// The description of a rule of one load balancer.
-#[must_use]
 pub fn rule(kind: &str, load_balancer: &str) -> String {
     format!("{kind}={load_balancer}")
 }

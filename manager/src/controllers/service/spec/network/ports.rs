@@ -31,7 +31,6 @@ pub struct Port {
 
 impl Port {
     /// The port that health checks come in at on each node; `None` when it is no number, which the model excludes.
-    #[must_use]
     pub fn health_port(&self) -> Option<i32> {
         let check = &self.target_group.health_check;
         if check.port == health_check::TRAFFIC_PORT {
@@ -42,9 +41,7 @@ impl Port {
 }
 
 /// The ports, checked for what holds for all of them: at least one, all of one protocol.
-///
-/// # Errors
-/// When there is none, or protocols are mixed.
+/// Fails when there is none, or protocols are mixed.
 pub fn checked(service: &Service) -> Result<&[ServicePort], Invalid> {
     let ports = service
         .spec
@@ -63,9 +60,7 @@ pub fn checked(service: &Service) -> Result<&[ServicePort], Invalid> {
 }
 
 /// Listeners and target groups. A port without a node port has none, since no instance would listen.
-///
-/// # Errors
-/// When a protocol is neither TCP nor UDP, or an annotation makes no health check.
+/// Fails when a protocol is neither TCP nor UDP, or an annotation makes no health check.
 pub fn wanted(
     service: &Service,
     ports: &[ServicePort],
@@ -102,7 +97,6 @@ pub fn without_node_port(service: &Service) -> impl Iterator<Item = i32> {
 }
 
 /// The names of the target groups that the Service asks for; none for a Service that is refused.
-#[must_use]
 pub fn target_group_names(service: &Service, settings: &Settings) -> BTreeSet<String> {
     let wanted = checked(service).and_then(|ports| wanted(service, ports, settings, &Tags::new()));
     let names = wanted.into_iter().flatten().map(|port| port.target_group.name);
