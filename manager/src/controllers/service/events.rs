@@ -12,7 +12,7 @@ use super::execute::target_batches::RejectedTarget;
 use super::plan::quota::Fullness;
 use super::plan::subnets::is_internal;
 use super::plan::{Plan, Planned, Step};
-use super::queue::reason::Reason;
+use super::queue::service_state::Reason;
 use super::spec::desired::Desired;
 use super::spec::names::uid;
 use crate::events::EventType;

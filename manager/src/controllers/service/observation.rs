@@ -15,7 +15,7 @@ use super::inventory::target_group_list::Search;
 use super::ownership::LoadBalancerIdentity;
 use super::plan::Plan;
 use super::plan::targets::{self, Candidate};
-use super::queue::reason::Reason;
+use super::queue::service_state::Reason;
 use super::spec::desired::Desired;
 use super::spec::names::uid;
 use super::{inventory, plan};

@@ -1,6 +1,8 @@
 //! Reconciles one Service: desired, observe, plan, execute.
 
 use std::collections::BTreeSet;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
@@ -15,24 +17,30 @@ use super::execute::{Created, Executor, apply};
 use super::inventory::target_group_list::Search;
 use super::observation::{Observation, Pass};
 use super::orphans::{orphaned_services, release};
-use super::plan::Plan;
-use super::plan::quota;
 use super::plan::revoke_first::revoke_where_full;
 use super::plan::targets::{self, Candidate, candidates};
-use super::queue::creation_slot::makes_one;
-use super::queue::reason::{Reason, reason};
-use super::queue::service_state::{CONFIRMATION, SUBNET_CONFIRMATION, ServiceState, Settled};
-use super::queue::spec_fingerprint::SpecFingerprint;
-use super::queue::{creation_slot, resync};
+use super::plan::{Plan, quota};
+use super::queue::creation_queue::Slot;
+use super::queue::service_state::{
+    CONFIRMATION, Reason, SUBNET_CONFIRMATION, ServiceState, Settled, SpecFingerprint, reason,
+};
 use super::spec::annotations::{Annotations, Kind};
-use super::spec::desired::desired;
+use super::spec::desired::{Desired, desired};
 use super::spec::names::{namespaced_name, uid};
 use super::spec::network;
 use super::writer::Found;
 use super::{observation, ownership, patches, update_targets};
+use crate::events::EventType;
 
 /// For this time after a reconciliation the watch may not have delivered the address that it wrote.
 const STORE_LAG: Duration = Duration::from_secs(5);
+
+/// The period of one Service differs from the configured one by up to this percentage, so that all Services of a start
+/// are not resynced at once.
+const SPREAD_PERCENT: u64 = 10;
+
+/// The action whose limit new load balancers wait for.
+const CREATE: &str = "CreateLoadBalancer";
 
 /// Reconciles a Service. A failure is reported by an Event and counts for [`retry_after`].
 pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Error> {
@@ -107,7 +115,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     // A Service without our finalizer has no load balancer yet, so skip the AWS reads until a creation slot is free.
     let is_new = !has_finalizer(service);
     if (is_new || context.creation_queues.has(uid(service)))
-        && let Some(later) = creation_slot::wait_for_creation(context, service, &desired).await
+        && let Some(later) = wait_for_creation(context, service, &desired).await
     {
         return Ok(later);
     }
@@ -147,7 +155,7 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
     let owned = ownership::check_owner(context, service, observation.identity.as_ref(), &observation.plan).await;
     owned.during(events::ENSURE)?;
     if makes_one(&observation.plan)
-        && let Some(later) = creation_slot::wait_for_creation(context, service, desired).await
+        && let Some(later) = wait_for_creation(context, service, desired).await
     {
         return Ok(later);
     }
@@ -227,7 +235,7 @@ fn until_resync(context: &Context, service: &Service, state: &ServiceState, now:
     let Some(whole) = state.last_full else {
         return Some(Duration::ZERO);
     };
-    let after = resync::after(context.settings.resync_period, uid(service))?;
+    let after = resync_after(context.settings.resync_period, uid(service))?;
     Some(after.saturating_sub(now.saturating_duration_since(whole)))
 }
 
@@ -364,4 +372,71 @@ fn likely_targets(candidates: &[Candidate], targets: &BTreeSet<InstanceId>) -> B
         .iter()
         .filter(|candidate| candidate.ready || targets.contains(&candidate.id));
     likely.map(|candidate| candidate.id.clone()).collect()
+}
+
+fn makes_one(plan: &Plan) -> bool {
+    plan.steps.iter().any(|planned| planned.step.creates_balancer())
+}
+
+/// When to reconcile again, if no load balancer can be created for this Service now. A long wait is reported.
+pub(crate) async fn wait_for_creation(context: &Context, service: &Service, desired: &Desired) -> Option<Next> {
+    let wait = |ahead| match desired {
+        Desired::Classic(_) => context.aws.elb.expected_wait(CREATE, ahead),
+        Desired::Network(_) => context.aws.elbv2.expected_wait(CREATE, ahead),
+    };
+    let slot = context
+        .creation_queues
+        .of(desired)
+        .request(uid(service), wait, Instant::now());
+    let Slot::Later { wait, ahead, report } = slot else {
+        return None;
+    };
+
+    // If the load balancer was deleted by hand, the Service counted as settled and would rest until the next resync.
+    context.states.update(uid(service), ServiceState::wait);
+    if report {
+        let message = format!(
+            "Waiting to create load balancer: AWS limits how many an account may create (Services that \
+             come first: {ahead}); expected in about {} s",
+            wait.as_secs_f64().ceil()
+        );
+        events::emit(
+            context,
+            service,
+            EventType::Normal,
+            "WaitingToCreateLoadBalancer",
+            &message,
+        )
+        .await;
+    }
+
+    Some(Next::After(wait))
+}
+
+/// Time between two full observations; `None`: never. It is always the same for one Service.
+fn resync_after(period: Option<Duration>, uid: &str) -> Option<Duration> {
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    // In thousandths, from 900 to 1100.
+    let share = 1000 - SPREAD_PERCENT * 10 + hasher.finish() % (SPREAD_PERCENT * 20 + 1);
+    let share = u32::try_from(share).unwrap_or(1000);
+    period.map(|period| period.saturating_mul(share) / 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn services_are_spread_around_the_period_and_each_keeps_its_place() {
+        let period = Duration::from_secs(1800);
+        let times: BTreeSet<Duration> = (0..500)
+            .filter_map(|n| resync_after(Some(period), &format!("uid-{n}")))
+            .collect();
+        assert!(times.len() > 100, "{} different times", times.len());
+        assert!(times.first() >= Some(&(period * 9 / 10)) && times.last() <= Some(&(period * 11 / 10)));
+        assert_eq!(resync_after(Some(period), "a"), resync_after(Some(period), "a"));
+        assert_eq!(resync_after(None, "a"), None);
+    }
 }

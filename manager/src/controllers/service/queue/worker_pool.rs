@@ -12,8 +12,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::super::action::{ServiceAction, action};
 use super::super::spec::hostname;
-use super::service_state::ServiceState;
-use super::spec_fingerprint::SpecFingerprint;
+use super::service_state::{ServiceState, SpecFingerprint};
 
 /// Services that may be queued. Each costs a task of a few KiB. Beyond that, even a Service that a user changes waits
 /// outside of this queue.

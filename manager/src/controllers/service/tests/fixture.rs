@@ -20,7 +20,7 @@ use super::super::inventory::tag_reads::TagReads;
 use super::super::inventory::target_group_list::TargetGroupList;
 use super::super::inventory::zone_cache::ZoneCache;
 use super::super::queue::creation_queue::CreationQueues;
-use super::super::queue::node_sync::NodeSync;
+use super::super::queue::node_changes::NodeSync;
 use super::super::queue::service_state::ServiceStates;
 use super::super::settings::Settings;
 use super::super::spec::names;

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::super::orphans::orphaned_services::MissingServices;
-use super::super::queue::service_state::ServiceStates;
-use super::super::queue::spec_fingerprint::SpecFingerprint;
+use super::super::queue::service_state::{ServiceStates, SpecFingerprint};
 use super::fixture::{Answer, Fixture, LB, UID, world};
 use super::network::deletion::delete;
 
