@@ -6,7 +6,7 @@ use outrigger_aws::Tags;
 use super::context::Context;
 use super::error::{Environment, Error};
 use super::model;
-use super::model::known_tags::KnownTags;
+use super::model::classic::KnownTags;
 use super::plan::Plan;
 use super::spec::names;
 use super::spec::names::uid;

@@ -14,7 +14,7 @@ use super::context::Context;
 use super::error::Error;
 use super::events::{self, During, Failure};
 use super::execute::{Created, Executor, apply};
-use super::inventory::target_group_list::Search;
+use super::inventory::account::Search;
 use super::observation::{Observation, Pass};
 use super::orphans::{orphaned_services, release};
 use super::plan::revoke_first::revoke_where_full;

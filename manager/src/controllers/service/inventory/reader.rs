@@ -1,12 +1,12 @@
 //! Reading AWS on behalf of one Service.
 
 use std::ops::Deref;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use outrigger_aws::Error;
+use outrigger_aws::{Ec2, Elb, Elbv2, Error};
 
-use super::aws::Aws;
-use super::freshness::Freshness;
+use super::account::{NodeInstances, TagReads, TargetGroupList, ZoneCache};
+use super::shared::{Freshness, Shared};
 
 /// AWS with the age limits of one observation.
 pub struct Reader<'a> {
@@ -81,4 +81,25 @@ impl Deref for Reader<'_> {
     fn deref(&self) -> &Aws {
         self.aws
     }
+}
+
+/// AWS, and what is remembered of it between Services.
+pub struct Aws {
+    pub ec2: Arc<dyn Ec2>,
+    /// Classic load balancers.
+    pub elb: Arc<dyn Elb>,
+    /// Network load balancers.
+    pub elbv2: Arc<dyn Elbv2>,
+    /// All target groups, when they were last listed.
+    pub target_groups: TargetGroupList,
+    /// Instances of Nodes.
+    pub instances: NodeInstances,
+    /// Zones of the region.
+    pub zones: ZoneCache,
+    /// Whether tags of network load balancers are read to see whose they are: the UID of the cluster is known.
+    pub reads_owners: bool,
+    /// Whether tags of load balancers may be read.
+    pub tag_reads: TagReads,
+    /// What was said that serves several Services.
+    pub shared: Shared,
 }

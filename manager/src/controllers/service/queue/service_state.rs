@@ -11,7 +11,7 @@ use kube::api::ObjectMeta;
 use outrigger_aws::{InstanceId, Tags};
 use tokio::time::Instant;
 
-use super::super::inventory::target_group_list::Search;
+use super::super::inventory::account::Search;
 use super::super::plan::Plan;
 use super::super::plan::quota::Fullness;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::advance;
 
-use super::super::inventory::freshness::MAX_AGE;
+use super::super::inventory::shared::MAX_AGE;
 use super::fixture::LB;
 use super::reads::{counts, restarted, settled};
 

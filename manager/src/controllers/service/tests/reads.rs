@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::advance;
 
 use super::super::error::Error;
-use super::super::inventory::freshness::MAX_AGE;
+use super::super::inventory::shared::MAX_AGE;
 use super::super::patches;
 use super::super::spec::annotations::PREFIX;
 use super::super::spec::names;

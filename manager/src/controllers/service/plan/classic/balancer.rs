@@ -7,8 +7,7 @@ use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elb::{Listener, NewPolicy};
 
 use super::super::super::error::Environment;
-use super::super::super::model::classic::{Existing, Observed};
-use super::super::super::model::known_tags::KnownTags;
+use super::super::super::model::classic::{Existing, KnownTags, Observed};
 use super::super::super::spec::classic::desired::Desired;
 use super::super::super::spec::classic::{attributes, health_check};
 use super::super::super::spec::names::{PROXY_POLICY, TLS_POLICY_PREFIX};

@@ -13,14 +13,12 @@ use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elb::{AccessLog, Attributes, LoadBalancer, NewLoadBalancer};
 
 use super::super::error::Environment;
-use super::super::model::classic::Existing;
-use super::super::model::known_tags::KnownTags;
+use super::super::model::classic::{Existing, KnownTags};
 use super::super::spec::classic::desired::Desired;
 use super::super::spec::names;
 use super::super::spec::request::Subnets;
-use super::subnets;
 use super::subnets::Confirmed;
-use super::{GroupRef, Plan, Planned, or_refused};
+use super::{GroupRef, Plan, Planned, or_refused, subnets};
 
 pub use deletion::{is_ours, plan_deletion};
 pub use input::{PlanInput, TargetsInput};
