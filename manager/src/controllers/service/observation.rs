@@ -14,6 +14,7 @@ use super::inventory::account::Search;
 use super::inventory::shared::MAX_AGE;
 use super::ownership::LoadBalancerIdentity;
 use super::plan::Plan;
+use super::plan::input::PlanInput;
 use super::plan::targets::{self, Candidate};
 use super::queue::service_state::Reason;
 use super::spec::desired::Desired;
@@ -98,7 +99,7 @@ async fn observe_with(
 
             let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
             let candidates = &with_held(context, candidates, registered, seen_gone);
-            let plan = plan::classic::plan(plan::classic::PlanInput {
+            let plan = plan::classic::plan(PlanInput {
                 desired,
                 settings: &context.settings,
                 observed: &observed,
@@ -126,7 +127,7 @@ async fn observe_with(
                 inventory::network::observe(reader, desired, &context.settings, candidates, (search, given)).await?;
             let registered = observed.registered();
             let candidates = &with_held(context, candidates, Some(&registered), seen_gone);
-            let plan = plan::network::plan(plan::network::PlanInput {
+            let plan = plan::network::plan(PlanInput {
                 desired,
                 settings: &context.settings,
                 observed: &observed,

@@ -12,6 +12,7 @@ use super::execute::{Executor, apply};
 use super::inventory::Reader;
 use super::ownership::LoadBalancerIdentity;
 use super::plan::Plan;
+use super::plan::input::PlanInput;
 use super::plan::targets::{self, candidates};
 use super::spec::annotations::{Annotations, Kind};
 use super::spec::names::uid;
@@ -84,7 +85,8 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
     let (plan, identity) = if kind == Kind::Classic {
         let observed = &inventory::classic::observe_targets(&reader, &name, &context.settings, &candidates).await?;
         let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
-        let plan = plan::classic::plan_targets(plan::classic::TargetsInput {
+        let plan = plan::classic::plan_targets(PlanInput {
+            desired: (),
             settings: &context.settings,
             candidates: &observation::with_held(context, &candidates, registered, seen_gone),
             observed,
@@ -95,7 +97,8 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
         (plan, identity.map(LoadBalancerIdentity::without_tags))
     } else {
         let observed = &inventory::network::observe_targets(&reader, &name, &candidates).await?;
-        let plan = plan::network::plan_targets(plan::network::TargetsInput {
+        let plan = plan::network::plan_targets(PlanInput {
+            desired: (),
             settings: &context.settings,
             candidates: &observation::with_held(context, &candidates, Some(&observed.registered()), seen_gone),
             observed,

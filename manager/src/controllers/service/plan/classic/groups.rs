@@ -9,10 +9,10 @@ use super::super::super::error::Environment;
 use super::super::super::model::classic::Observed;
 use super::super::super::spec::classic::desired::{Desired, Groups};
 use super::super::super::spec::names;
+use super::super::input::ClassicInput;
 use super::super::{GroupRef, GroupStep, Planned, group_deletion};
 use super::super::{own_group, security_groups};
 use super::deletion::is_ours;
-use super::input::{PlanInput, TargetsInput};
 
 /// The load balancer's groups in order. Nodes allow traffic from the first.
 pub(super) fn wanted(desired: &Desired, own: Option<&SecurityGroup>) -> Vec<GroupRef> {
@@ -56,12 +56,12 @@ pub(super) struct NodeRules {
 ///
 /// Rules are revoked only in groups of the cluster, only in the form created here, and only if every target's groups
 /// are known.
-pub(super) fn of_nodes(
-    input: TargetsInput<'_>,
+pub(super) fn of_nodes<D>(
+    input: ClassicInput<'_, D>,
     source: Option<&GroupRef>,
     targets: &BTreeSet<InstanceId>,
 ) -> Result<NodeRules, Environment> {
-    let TargetsInput { settings, observed, .. } = input;
+    let ClassicInput { settings, observed, .. } = input;
     let Some(source) = source.filter(|_| !settings.disable_security_group_ingress) else {
         return Ok(NodeRules::default());
     };
@@ -114,8 +114,8 @@ pub(super) fn of_nodes(
 }
 
 /// The own group of a load balancer that uses given groups now.
-pub(super) fn leftover(input: PlanInput<'_>) -> Vec<Planned> {
-    let PlanInput {
+pub(super) fn leftover(input: ClassicInput<'_>) -> Vec<Planned> {
+    let ClassicInput {
         desired,
         settings,
         observed,

@@ -3,7 +3,6 @@
 mod balancer;
 mod deletion;
 mod groups;
-mod input;
 mod step;
 mod targets;
 
@@ -20,12 +19,12 @@ use super::super::spec::request::Subnets;
 use super::subnets::Confirmed;
 use super::{GroupRef, Plan, Planned, or_refused, subnets};
 
+use super::input::ClassicInput;
 pub use deletion::{is_ours, plan_deletion};
-pub use input::{PlanInput, TargetsInput};
 pub use step::Step;
 
 /// A plan that only updates targets, for a Service whose spec is refused.
-pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
+pub fn plan_targets(input: ClassicInput<'_, ()>) -> Plan {
     let Some(existing) = &input.observed.load_balancer else {
         return Plan::default();
     };
@@ -50,13 +49,13 @@ pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
 /// The plan for a Service. If one Node cannot get a rule, all steps before the Nodes' rules are done, in the order of
 /// the in-tree provider: targets come after.
 /// Fails when AWS does not allow the spec; then there are no steps at all.
-pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
-    let PlanInput { desired, observed, .. } = input;
+pub fn plan(input: ClassicInput<'_>) -> Result<Plan, Environment> {
+    let ClassicInput { desired, observed, .. } = input;
     let groups = groups::wanted(desired, observed.own_group.as_ref());
     let subnets = placement(input)?;
     let existing = observed.load_balancer.clone().unwrap_or_else(|| fresh(desired));
-    let targets = targets::change(input.targets_input(), &existing);
-    let rules = groups::of_nodes(input.targets_input(), groups.first(), &targets.after);
+    let targets = targets::change(input, &existing);
+    let rules = groups::of_nodes(input, groups.first(), &targets.after);
     let (rules, refused) = or_refused(rules);
     let mut steps = groups::own(desired, observed)?;
 
@@ -85,8 +84,8 @@ pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
 }
 
 /// The subnets for now.
-fn placement(input: PlanInput<'_>) -> Result<Confirmed, Environment> {
-    let PlanInput {
+fn placement(input: ClassicInput<'_>) -> Result<Confirmed, Environment> {
+    let ClassicInput {
         desired,
         settings,
         observed,
@@ -108,7 +107,7 @@ fn placement(input: PlanInput<'_>) -> Result<Confirmed, Environment> {
     }
 }
 
-fn creation(input: PlanInput<'_>, subnets: &[Subnet], groups: &[GroupRef]) -> Planned {
+fn creation(input: ClassicInput<'_>, subnets: &[Subnet], groups: &[GroupRef]) -> Planned {
     let (desired, uid) = (input.desired, input.settings.cluster_uid.as_deref());
     let new = NewLoadBalancer {
         name: desired.name.clone(),

@@ -6,9 +6,9 @@ use outrigger_aws::InstanceId;
 
 use super::super::super::model::classic::Existing;
 use super::super::Planned;
+use super::super::input::ClassicInput;
 use super::super::targets;
 use super::Step;
-use super::input::TargetsInput;
 
 /// Changes of targets: first added, then removed ones.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(super) struct TargetChange {
     pub after: BTreeSet<InstanceId>,
 }
 
-pub(super) fn change(input: TargetsInput<'_>, existing: &Existing) -> TargetChange {
+pub(super) fn change<D>(input: ClassicInput<'_, D>, existing: &Existing) -> TargetChange {
     let registered = &existing.described.instances;
     let wanted = targets::wanted(input.candidates, registered, &input.observed.instances);
     let change = targets::change(&wanted, registered, input.seen_gone);

@@ -7,13 +7,13 @@ use outrigger_aws::ec2::Subnet;
 use super::super::super::error::Environment;
 use super::super::super::spec::network::ports::Port;
 use super::super::Planned;
-use super::input::PlanInput;
+use super::super::input::NetworkInput;
 use super::target_groups;
 use super::target_groups::{deletion, in_the_way_of_new, is_free, is_wanted_name, spare};
 use super::targets::Goal;
 use super::{BalancerRef, Step, TargetGroupRef};
 
-pub(super) fn of_new(input: PlanInput<'_>, subnets: &[Subnet], goal: &Goal) -> Result<Vec<Planned>, Environment> {
+pub(super) fn of_new(input: NetworkInput<'_>, subnets: &[Subnet], goal: &Goal) -> Result<Vec<Planned>, Environment> {
     let vpc = subnets.iter().find_map(|subnet| subnet.vpc_id.as_deref());
     let vpc = vpc.unwrap_or(&input.settings.vpc_id);
     let mut steps = Vec::new();
@@ -61,7 +61,7 @@ pub(super) fn of_new(input: PlanInput<'_>, subnets: &[Subnet], goal: &Goal) -> R
 }
 
 pub(super) fn listener_creation(
-    input: PlanInput<'_>,
+    input: NetworkInput<'_>,
     balancer: BalancerRef,
     port: &Port,
     group: TargetGroupRef,

@@ -8,19 +8,19 @@ use super::super::super::error::Environment;
 use super::super::super::model::network::Existing;
 use super::super::super::spec::network::desired::Groups;
 use super::super::classic::is_ours;
+use super::super::input::NetworkInput;
 use super::super::{GroupRef, Planned, group_deletion};
 use super::super::{own_group, security_groups};
 use super::Step;
-use super::input::PlanInput;
 
 /// AWS allows no groups on a load balancer that was created without any.
-fn takes_groups(input: PlanInput<'_>) -> bool {
+fn takes_groups(input: NetworkInput<'_>) -> bool {
     let existing = input.observed.load_balancer.as_ref();
     existing.is_none_or(|existing| !existing.described.security_groups.is_empty())
 }
 
 /// The load balancer's groups in order; empty: it keeps its groups.
-pub(super) fn wanted(input: PlanInput<'_>) -> Vec<GroupRef> {
+pub(super) fn wanted(input: NetworkInput<'_>) -> Vec<GroupRef> {
     if !takes_groups(input) {
         return Vec::new();
     }
@@ -36,7 +36,7 @@ fn reference(own: Option<&SecurityGroup>) -> GroupRef {
 }
 
 /// The load balancer's own group, with tags and exactly the wanted ingress.
-pub(super) fn own(input: PlanInput<'_>) -> Result<own_group::Steps, Environment> {
+pub(super) fn own(input: NetworkInput<'_>) -> Result<own_group::Steps, Environment> {
     let desired = input.desired;
     if desired.groups != Groups::Managed || !takes_groups(input) {
         return Ok(own_group::Steps::default());
@@ -67,8 +67,8 @@ pub(super) fn attachment(existing: &Existing, wanted: Vec<GroupRef>) -> Option<P
 }
 
 /// The own group of a load balancer that uses given groups now.
-pub(super) fn leftover(input: PlanInput<'_>) -> Vec<Planned> {
-    let PlanInput {
+pub(super) fn leftover(input: NetworkInput<'_>) -> Vec<Planned> {
+    let NetworkInput {
         desired,
         settings,
         observed,

@@ -18,8 +18,8 @@ use super::super::super::error::Environment;
 use super::super::super::model::network::{Existing, Group};
 use super::super::super::spec::network::ports::{Port, TCP, TLS};
 use super::super::Planned;
+use super::super::input::NetworkInput;
 use super::first_listeners::listener_creation;
-use super::input::PlanInput;
 use super::target_groups;
 use super::target_groups::{deletion, in_the_way_of_new, is_free, spare};
 use super::targets::Goal;
@@ -39,7 +39,7 @@ enum PortChange<'a> {
 
 /// All listeners of an existing load balancer: the steps, and the ARNs that it does not have any more after them.
 pub(super) fn sync(
-    input: PlanInput<'_>,
+    input: NetworkInput<'_>,
     existing: &Existing,
     goal: &Goal,
 ) -> Result<(Vec<Planned>, BTreeSet<String>), Environment> {
@@ -87,7 +87,7 @@ pub(super) fn sync(
 }
 
 struct Sync<'a> {
-    input: PlanInput<'a>,
+    input: NetworkInput<'a>,
     existing: &'a Existing,
     goal: &'a Goal,
     /// ARNs of listeners and target groups that the steps so far delete, lead elsewhere or leave.

@@ -3,7 +3,6 @@
 mod deletion;
 mod first_listeners;
 mod groups;
-mod input;
 mod listeners;
 mod node_rules;
 mod step;
@@ -23,14 +22,14 @@ use super::super::spec::request::Subnets;
 use super::subnets;
 use super::{GroupRef, Plan, Planned, or_refused};
 
+use super::input::NetworkInput;
 pub use deletion::plan_deletion;
-pub use input::{PlanInput, TargetsInput};
 pub use node_rules::{as_permissions, unneeded_checks};
 pub use step::{BalancerRef, Step, TargetGroupRef};
 
 /// A plan that only updates targets, for a Service whose spec is refused. Rules of the Nodes' groups depend on the spec
 /// and stay.
-pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
+pub fn plan_targets(input: NetworkInput<'_, ()>) -> Plan {
     let goal = targets::goal(input);
     let groups = input
         .observed
@@ -51,10 +50,10 @@ pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
 /// revoked after, all other steps, so that traffic is never interrupted. If one Node cannot get a rule, all steps but
 /// the Nodes' rules are done.
 /// Fails when AWS does not allow the spec; then there are no steps at all.
-pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
-    let PlanInput { observed, .. } = input;
+pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
+    let NetworkInput { observed, .. } = input;
     let subnets = placement(input)?;
-    let targets = targets::goal(input.targets_input());
+    let targets = targets::goal(input);
     let own = groups::own(input)?;
     let groups = groups::wanted(input);
     let (steps, targets, uses_shared_rules, refused) = match &observed.load_balancer {
@@ -102,8 +101,8 @@ pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
 
 /// The subnets for a new load balancer. Those of an existing one cannot be changed, but a missing listed subnet is
 /// still reported, as in v1.37.0.
-fn placement(input: PlanInput<'_>) -> Result<Vec<Subnet>, Environment> {
-    let PlanInput {
+fn placement(input: NetworkInput<'_>) -> Result<Vec<Subnet>, Environment> {
+    let NetworkInput {
         desired,
         settings,
         observed,
@@ -128,7 +127,7 @@ fn placement(input: PlanInput<'_>) -> Result<Vec<Subnet>, Environment> {
     Ok(wanted)
 }
 
-fn creation(input: PlanInput<'_>, subnets: &[Subnet], groups: Vec<GroupRef>) -> Result<Planned, Environment> {
+fn creation(input: NetworkInput<'_>, subnets: &[Subnet], groups: Vec<GroupRef>) -> Result<Planned, Environment> {
     let desired = input.desired;
     let elastic = addresses("eip-allocations", desired.elastic_addresses.as_ref(), subnets)?;
     let private = addresses("private-ipv4-addresses", desired.private_addresses.as_ref(), subnets)?;
@@ -166,7 +165,7 @@ fn addresses(
     }
 }
 
-fn balancer_attributes(input: PlanInput<'_>, of: BalancerRef) -> Option<Planned> {
+fn balancer_attributes(input: NetworkInput<'_>, of: BalancerRef) -> Option<Planned> {
     let fresh = attributes::of_new_balancer();
     let existing: Option<&Existing> = input.observed.load_balancer.as_ref();
     let actual = existing.map_or(Some(&fresh), |existing| existing.attributes.as_ref())?;

@@ -15,9 +15,9 @@ use super::super::super::spec::network::desired::Desired;
 use super::super::super::spec::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
 use super::super::super::spec::network::ports::UDP;
 use super::super::health_rules::{Check, OtherUsers, PROTOCOL, checks_of, shares};
+use super::super::input::NetworkInput;
 use super::super::security_groups;
 use super::super::{GroupRef, GroupStep, Planned};
-use super::input::PlanInput;
 
 const EVERYONE: &str = "0.0.0.0/0";
 
@@ -45,11 +45,11 @@ struct Wanted {
 ///
 /// Rules of groups without targets are revoked only if every target's groups are known.
 pub(super) fn of_nodes(
-    input: PlanInput<'_>,
+    input: NetworkInput<'_>,
     subnets: &[Subnet],
     targets: &BTreeSet<InstanceId>,
 ) -> Result<NodeRules, Environment> {
-    let PlanInput {
+    let NetworkInput {
         desired,
         settings,
         observed,

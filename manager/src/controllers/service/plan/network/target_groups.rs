@@ -7,7 +7,7 @@ use super::super::super::model::network::Group;
 use super::super::super::spec::network::attributes;
 use super::super::super::spec::network::ports::Port;
 use super::super::Planned;
-use super::input::PlanInput;
+use super::super::input::NetworkInput;
 use super::targets::{self, Goal};
 use super::{Step, TargetGroupRef};
 
@@ -25,19 +25,19 @@ pub(super) fn creation(port: &Port, vpc: &str, goal: &Goal, reason: &str) -> Vec
 }
 
 /// The attributes of all groups of a new load balancer.
-pub(super) fn attributes_of_new(input: PlanInput<'_>) -> Vec<Planned> {
+pub(super) fn attributes_of_new(input: NetworkInput<'_>) -> Vec<Planned> {
     let made = input.desired.ports.iter().filter(|port| spare(input, port).is_none());
     made.filter_map(|port| attributes_of_created(input, port)).collect()
 }
 
 /// The attributes of a new group.
-pub(super) fn attributes_of_created(input: PlanInput<'_>, port: &Port) -> Option<Planned> {
+pub(super) fn attributes_of_created(input: NetworkInput<'_>, port: &Port) -> Option<Planned> {
     let created = TargetGroupRef::Created(port.target_group.name.clone());
     changed_attributes(input, created, Some(&attributes::of_new_target_group()))
 }
 
 /// Updates of a kept group: targets, health check, attributes.
-pub(super) fn upkeep(input: PlanInput<'_>, port: &Port, group: &Group, goal: &Goal) -> Vec<Planned> {
+pub(super) fn upkeep(input: NetworkInput<'_>, port: &Port, group: &Group, goal: &Goal) -> Vec<Planned> {
     let arn = &group.described.arn;
     let mut steps: Vec<Planned> = targets::of_kept(goal, group, port.target_group.port)
         .into_iter()
@@ -55,7 +55,7 @@ pub(super) fn upkeep(input: PlanInput<'_>, port: &Port, group: &Group, goal: &Go
     steps
 }
 
-fn changed_attributes(input: PlanInput<'_>, group: TargetGroupRef, actual: Option<&Attributes>) -> Option<Planned> {
+fn changed_attributes(input: NetworkInput<'_>, group: TargetGroupRef, actual: Option<&Attributes>) -> Option<Planned> {
     let wanted = input.desired.target_group_attributes.as_ref()?;
     let differences = attributes::target_group_differences(wanted, actual?);
     let names: Vec<&str> = differences.keys().map(String::as_str).collect();
@@ -81,7 +81,7 @@ fn health_check_change(wanted: &TargetHealthCheck, actual: &TargetHealthCheck) -
 }
 
 /// An unused target group that can serve a port.
-pub(super) fn spare<'a>(input: PlanInput<'a>, port: &Port) -> Option<&'a Group> {
+pub(super) fn spare<'a>(input: NetworkInput<'a>, port: &Port) -> Option<&'a Group> {
     let usable =
         |group: &&Group| group.described.name == port.target_group.name && is_free(group) && group.serves(port);
     input.observed.spare.iter().find(usable)
@@ -93,13 +93,13 @@ pub(super) fn is_free(group: &Group) -> bool {
 }
 
 /// Whether a target group has the name of one that the plan creates, so that it is deleted before.
-pub(super) fn is_wanted_name(input: PlanInput<'_>, group: &Group) -> bool {
+pub(super) fn is_wanted_name(input: NetworkInput<'_>, group: &Group) -> bool {
     let named = |port: &Port| port.target_group.name == group.described.name;
     input.desired.ports.iter().any(named)
 }
 
 /// An unused target group with the name of a new one, which cannot serve its port.
-pub(super) fn in_the_way_of_new<'a>(input: PlanInput<'a>, port: &Port) -> Result<Option<&'a Group>, Environment> {
+pub(super) fn in_the_way_of_new<'a>(input: NetworkInput<'a>, port: &Port) -> Result<Option<&'a Group>, Environment> {
     let named = |group: &&Group| group.described.name == port.target_group.name;
     match input.observed.spare.iter().find(named) {
         Some(group) if !is_free(group) => Err(Environment::TargetGroupTaken {

@@ -7,8 +7,8 @@ use outrigger_aws::elbv2::Target;
 
 use super::super::super::model::network::{Group, Observed};
 use super::super::super::plan::{self, Planned};
+use super::super::input::NetworkInput;
 use super::super::targets;
-use super::input::TargetsInput;
 use super::{Step, TargetGroupRef};
 
 /// The wanted targets. All target groups of a load balancer have the same instances.
@@ -56,7 +56,7 @@ fn leaves(planned: &Planned, group: &Group, target: &Target) -> bool {
     }
 }
 
-pub(super) fn goal(input: TargetsInput<'_>) -> Goal {
+pub(super) fn goal<D>(input: NetworkInput<'_, D>) -> Goal {
     let registered = input.observed.registered();
     let wanted = targets::wanted(input.candidates, &registered, &input.observed.instances);
     let change = targets::change(&wanted, &registered, input.seen_gone);
