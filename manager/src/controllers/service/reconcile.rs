@@ -17,7 +17,7 @@ use super::execute::{Created, Executor, apply};
 use super::inventory::account::Search;
 use super::observation::{Observation, Pass};
 use super::orphans::{orphaned_services, release};
-use super::plan::revoke_first::revoke_where_full;
+use super::plan::quota::revoke_where_full;
 use super::plan::targets::{self, Candidate, candidates};
 use super::plan::{Plan, quota};
 use super::queue::creation_queue::Slot;

@@ -16,9 +16,7 @@ use outrigger_leader::Permit;
 use super::context::Context;
 use super::error::Error;
 use super::inventory::shared::Shared;
-use super::plan::revoke_first;
-use super::plan::security_groups;
-use super::plan::{GroupRef, GroupStep, Plan, Planned, Step};
+use super::plan::{GroupRef, GroupStep, Plan, Planned, Step, quota, security_groups};
 use super::queue::creation_queue::CreationQueues;
 use super::spec::names::uid;
 use crate::aws_write;
@@ -85,7 +83,7 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Erro
 
         let done = executor.step(step, &mut made).await;
         executor.shared.written(executor.load_balancer, step);
-        if is(&done, Kind::QuotaExceeded) && revoke_first::revoke_after_refusal(planned, &mut steps) {
+        if is(&done, Kind::QuotaExceeded) && quota::revoke_after_refusal(planned, &mut steps) {
             tracing::info!(
                 action,
                 load_balancer = executor.load_balancer,

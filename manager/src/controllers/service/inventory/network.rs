@@ -7,8 +7,8 @@ use outrigger_aws::elbv2::{Listener, NetworkLoadBalancer, Target, TargetGroup, T
 use outrigger_aws::{Error, InstanceId, Tags};
 
 use super::super::model::network::{Existing, Group, Observed, OwnedResources};
-use super::super::plan::health_rules::checks_of;
 use super::super::plan::network::unneeded_checks;
+use super::super::plan::security_groups::checks_of;
 use super::super::plan::targets::Candidate;
 use super::super::settings::Settings;
 use super::super::spec::annotations::{Annotations, Kind};

@@ -6,7 +6,7 @@ use outrigger_aws::elbv2::TargetGroup;
 use outrigger_aws::{Error, Tags};
 
 use super::super::model::network::Existing;
-use super::super::plan::health_rules::{Check, OtherUsers};
+use super::super::plan::security_groups::{Check, OtherUsers};
 use super::super::settings::Settings;
 use super::super::spec::names::{SERVICE_TAG, in_cluster, is_load_balancer};
 use super::super::spec::network::names::{TargetGroupNames, load_balancer_of};

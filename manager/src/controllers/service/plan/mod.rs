@@ -5,14 +5,9 @@
 
 pub mod classic;
 mod dependencies;
-pub mod health_rules;
-pub mod input;
 pub mod network;
-pub mod own_group;
 pub mod quota;
-pub mod revoke_first;
 pub mod security_groups;
-pub mod subnet_changes;
 pub mod subnets;
 pub mod targets;
 
@@ -22,8 +17,13 @@ use outrigger_aws::ec2::{IpPermission, NewSecurityGroup, SecurityGroup};
 use outrigger_aws::{InstanceId, Tags};
 
 use super::error::Environment;
+use super::model::classic::Observed as ClassicObserved;
+use super::model::network::Observed as NetworkObserved;
 use super::settings::Settings;
+use super::spec::classic::desired::Desired as ClassicDesired;
+use super::spec::network::desired::Desired as NetworkDesired;
 use security_groups::rules_from;
+use targets::Candidate;
 
 pub use security_groups::GroupRef;
 
@@ -206,4 +206,77 @@ fn references(referencing: &[SecurityGroup], group: &str) -> Vec<Planned> {
         (!rules.is_empty()).then(|| Planned::new(step, "the rule names a group that is about to be deleted"))
     });
     revoke.collect()
+}
+
+/// The input of a plan. `D` is the desired state and `O` the observed one, each a reference. A plan for targets only has
+/// `()` as desired state.
+#[derive(Debug, Clone, Copy)]
+pub struct PlanInput<'a, D, O> {
+    pub desired: D,
+    pub settings: &'a Settings,
+    pub observed: O,
+    pub candidates: &'a [Candidate],
+    /// Targets with a confirmed loss.
+    pub seen_gone: &'a BTreeSet<InstanceId>,
+}
+
+pub type ClassicInput<'a, D = &'a ClassicDesired> = PlanInput<'a, D, &'a ClassicObserved>;
+
+pub type NetworkInput<'a, D = &'a NetworkDesired> = PlanInput<'a, D, &'a NetworkObserved>;
+
+/// A load balancer's own security group, as it should be.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnGroup<'a> {
+    /// The group to create.
+    pub new: &'a NewSecurityGroup,
+    /// Required tags.
+    pub cluster_tags: &'a Tags,
+    /// All ingress rules.
+    pub ingress: &'a [IpPermission],
+}
+
+#[derive(Debug, Default)]
+pub struct OwnGroupSteps {
+    /// Creation and tags.
+    pub made: Vec<Planned>,
+    /// Added rules.
+    pub opened: Vec<Planned>,
+    /// Revoked rules.
+    pub closed: Vec<Planned>,
+}
+
+/// The steps from the existing group, if there is one, to the wanted one.
+/// Fails when the existing group belongs to another cluster.
+pub fn own_group_steps(wanted: OwnGroup<'_>, actual: Option<&SecurityGroup>) -> Result<OwnGroupSteps, Environment> {
+    let mut steps = OwnGroupSteps::default();
+    let Some(group) = actual else {
+        let create = GroupStep::Create(wanted.new.clone());
+        let reason = "the VPC has no group of this name";
+        steps.made.push(Planned::new(create, reason));
+        let open = GroupStep::Authorize(GroupRef::Created, wanted.ingress.to_vec());
+        steps.opened.push(Planned::new(open, "the group is new"));
+        return Ok(steps);
+    };
+
+    let missing = security_groups::missing_tags(group, wanted.cluster_tags)?;
+    if !missing.is_empty() {
+        let reason = "the group lacks tags of the cluster: its creation was cut off";
+        let tag = GroupStep::Tag(group.id.clone(), missing);
+        steps.made.push(Planned::new(tag, reason));
+    }
+
+    let difference = security_groups::difference(wanted.ingress, &group.ingress);
+    if !difference.add.is_empty() {
+        let step = GroupStep::Authorize(GroupRef::Id(group.id.clone()), difference.add);
+        let reason = "ports or client networks are missing";
+        steps.opened.push(Planned::new(step, reason));
+    }
+
+    if !difference.remove.is_empty() {
+        let step = GroupStep::Revoke(group.id.clone(), difference.remove);
+        let reason = "the Service does not ask for these";
+        steps.closed.push(Planned::new(step, reason));
+    }
+
+    Ok(steps)
 }

@@ -11,7 +11,7 @@ use super::super::super::model::classic::{Existing, KnownTags, Observed};
 use super::super::super::spec::classic::desired::Desired;
 use super::super::super::spec::classic::{attributes, health_check};
 use super::super::super::spec::names::{PROXY_POLICY, TLS_POLICY_PREFIX};
-use super::super::subnet_changes::{self, SubnetChange};
+use super::super::subnets::{SubnetChange, subnet_changes};
 use super::super::{GroupRef, Planned};
 use super::Step;
 
@@ -22,7 +22,7 @@ pub(super) fn placement(
     wanted: &[Subnet],
     groups: Option<&[GroupRef]>,
 ) -> Result<Vec<Planned>, Environment> {
-    let moves = subnet_changes::subnet_changes(&existing.described.subnets, wanted, &observed.vpc.subnets)?;
+    let moves = subnet_changes(&existing.described.subnets, wanted, &observed.vpc.subnets)?;
     let of_subnets = moves.into_iter().map(|one| match one {
         SubnetChange::Attach(ids) => Planned::new(Step::AttachSubnets(ids), "the load balancer lacks these subnets"),
         SubnetChange::Detach(ids) => Planned::new(Step::DetachSubnets(ids), "these subnets are no longer chosen"),

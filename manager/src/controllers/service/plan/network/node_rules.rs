@@ -14,10 +14,8 @@ use super::super::super::settings::Settings;
 use super::super::super::spec::network::desired::Desired;
 use super::super::super::spec::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
 use super::super::super::spec::network::ports::UDP;
-use super::super::health_rules::{Check, OtherUsers, PROTOCOL, checks_of, shares};
-use super::super::input::NetworkInput;
-use super::super::security_groups;
-use super::super::{GroupRef, GroupStep, Planned};
+use super::super::security_groups::{Check, OtherUsers, PROTOCOL, checks_of, shares};
+use super::super::{GroupRef, GroupStep, NetworkInput, Planned, security_groups};
 
 const EVERYONE: &str = "0.0.0.0/0";
 
