@@ -28,8 +28,6 @@ mod inventory;
 mod model;
 mod observation;
 pub mod orphans;
-mod ownership;
-mod patches;
 mod plan;
 mod queue;
 mod reconcile;

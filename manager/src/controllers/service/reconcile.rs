@@ -16,7 +16,7 @@ use super::events::{self, During, Failure};
 use super::execute::{Created, Executor, apply};
 use super::inventory::account::Search;
 use super::observation::{Observation, Pass};
-use super::orphans::{orphaned_services, release};
+use super::orphans::{deletion, orphaned_services};
 use super::plan::quota::revoke_where_full;
 use super::plan::targets::{self, Candidate, candidates};
 use super::plan::{Plan, quota};
@@ -29,7 +29,7 @@ use super::spec::desired::{Desired, desired};
 use super::spec::names::{namespaced_name, uid};
 use super::spec::network;
 use super::writer::Found;
-use super::{observation, ownership, patches, update_targets};
+use super::{observation, update_targets, writer};
 use crate::events::EventType;
 
 /// For this time after a reconciliation the watch may not have delivered the address that it wrote.
@@ -53,7 +53,7 @@ pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Err
             }
             ensured
         }
-        ServiceAction::Delete => release::clean_up(context, service).await,
+        ServiceAction::Delete => deletion::clean_up(context, service).await,
     };
 
     if let Err(failure) = &result {
@@ -81,7 +81,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
 
     let desired = desired(service, &context.settings);
     if Annotations::of(service).kind() == Kind::Network {
-        for port in network::ports::without_node_port(service) {
+        for port in network::desired::without_node_port(service) {
             tracing::warn!(port, "port has no node port and so no listener");
         }
     }
@@ -152,7 +152,7 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
     let Pass { service, desired, .. } = *pass;
     let look = observation::observe(context, pass, search).await;
     let observation = look.during(events::ENSURE)?;
-    let owned = ownership::check_owner(context, service, observation.identity.as_ref(), &observation.plan).await;
+    let owned = observation::check_owner(context, service, observation.identity.as_ref(), &observation.plan).await;
     owned.during(events::ENSURE)?;
     if makes_one(&observation.plan)
         && let Some(later) = wait_for_creation(context, service, desired).await
@@ -171,7 +171,7 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
 
     let made = execute(context, pass, &observation).await.during(events::ENSURE)?;
     if let Some(dns_name) = &made.dns_name {
-        ownership::remember_owned(context, service, dns_name);
+        observation::remember_owned(context, service, dns_name);
     }
 
     if let Some(refused) = observation.plan.refused.clone() {
@@ -219,7 +219,7 @@ fn next_if_unchanged(
     now: Instant,
 ) -> Option<Next> {
     let settled = state.settled.as_ref().filter(|_| reason == Reason::Resync)?;
-    if !patches::has_address(service, &settled.hostname) {
+    if !writer::has_address(service, &settled.hostname) {
         let wait = STORE_LAG.checked_sub(now.saturating_duration_since(settled.at))?;
         return (!wait.is_zero()).then_some(Next::After(wait));
     }
@@ -246,7 +246,7 @@ async fn add_finalizer(context: &Context, service: &Service) -> Result<Found, Er
     }
     context
         .writer
-        .patch(service, "add the finalizer", patches::add_finalizer(service))
+        .patch(service, "add the finalizer", writer::add_finalizer(service))
         .await
 }
 
@@ -303,7 +303,7 @@ async fn execute(context: &Context, pass: &Pass<'_>, observation: &Observation) 
 }
 
 async fn write_address(context: &Context, service: &Service, hostname: &str) -> Result<Found, Error> {
-    if hostname.is_empty() || patches::has_address(service, hostname) {
+    if hostname.is_empty() || writer::has_address(service, hostname) {
         return Ok(Found::There);
     }
     context
@@ -311,7 +311,7 @@ async fn write_address(context: &Context, service: &Service, hostname: &str) -> 
         .patch(
             service,
             "write the load balancer's address",
-            patches::address(service, hostname),
+            writer::address(service, hostname),
         )
         .await
 }

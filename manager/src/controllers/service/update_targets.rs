@@ -10,13 +10,13 @@ use super::context::Context;
 use super::error::{Environment, Error};
 use super::execute::{Executor, apply};
 use super::inventory::Reader;
-use super::ownership::LoadBalancerIdentity;
+use super::observation::LoadBalancerIdentity;
 use super::plan::targets::{self, candidates};
 use super::plan::{Plan, PlanInput};
 use super::spec::annotations::{Annotations, Kind};
 use super::spec::names::uid;
 use super::spec::{hostname, names};
-use super::{events, inventory, observation, ownership, plan};
+use super::{events, inventory, observation, plan};
 use crate::events::EventType;
 
 /// Calls that change targets. If AWS refuses these, there is nothing else to try.
@@ -107,7 +107,7 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
         (plan, observed.load_balancer.as_ref().map(LoadBalancerIdentity::network))
     };
 
-    ownership::check_owner(context, service, identity.as_ref(), &plan).await?;
+    observation::check_owner(context, service, identity.as_ref(), &plan).await?;
     context.states.update(uid(service), |state| {
         // A loss from a full observation may be in target groups that are not observed here.
         state.note_gone(&plan.unconfirmed, &plan.targets, now);

@@ -1,7 +1,6 @@
 //! Executes a plan, step by step, while leadership lasts. It makes no decisions.
 
-mod classic;
-mod network;
+mod steps;
 pub mod target_batches;
 
 use std::collections::BTreeMap;

@@ -9,9 +9,8 @@ use outrigger_aws::{InstanceId, Tags};
 use super::super::plan::security_groups::OtherUsers;
 use super::super::plan::subnets::Vpc;
 use super::super::plan::targets::NodeInstance;
-use super::super::spec::network::desired::Desired;
+use super::super::spec::network::desired::{Desired, Port};
 use super::super::spec::network::names::TARGET_TYPE;
-use super::super::spec::network::ports::Port;
 
 /// A target group that exists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

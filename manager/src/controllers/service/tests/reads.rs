@@ -13,9 +13,9 @@ use tokio::time::advance;
 
 use super::super::error::Error;
 use super::super::inventory::shared::MAX_AGE;
-use super::super::patches;
 use super::super::spec::annotations::PREFIX;
 use super::super::spec::names;
+use super::super::writer;
 use super::super::writer::{Found, Writer};
 use super::fixture::{Fixture, HOST, LB, service, world};
 use crate::events::EventType;
@@ -59,7 +59,7 @@ fn numbered(number: usize) -> Service {
     let host = HOST.replace(LB, &names::load_balancer(&uid));
     service.metadata.uid = Some(uid);
     service.status = serde_json::from_value(json!({"loadBalancer": {"ingress": [{"hostname": host}]}})).unwrap();
-    assert!(patches::has_address(&service, &host));
+    assert!(writer::has_address(&service, &host));
     service
 }
 

@@ -12,8 +12,8 @@ use outrigger_shared::tags;
 use super::super::super::settings::Settings;
 use super::super::super::spec::annotations::Annotations;
 use super::super::super::spec::names;
+use super::super::super::spec::names::other_uid;
 use super::super::super::spec::network::names::{self as network_names, Owner};
-use super::super::super::spec::owner::other_uid;
 use super::guards::{Finding, Kept};
 
 /// Tags of the AWS Load Balancer Controller: a resource with one of them belongs to that controller.

@@ -9,7 +9,7 @@ use outrigger_aws::InstanceId;
 
 use super::super::super::settings::Settings;
 use super::super::super::spec::names;
-use super::super::super::spec::owner::other_uid;
+use super::super::super::spec::names::other_uid;
 use super::decide::{ExistingServices, Inventory, OrphanedResource, Resource};
 
 /// An orphaned resource, and the reason to keep it.

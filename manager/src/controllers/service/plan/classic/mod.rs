@@ -15,7 +15,7 @@ use super::super::model::classic::{Existing, KnownTags, Observed, OwnedResources
 use super::super::settings::Settings;
 use super::super::spec::classic::desired::{Desired, Groups};
 use super::super::spec::names;
-use super::super::spec::owner::{other_owner, other_uid};
+use super::super::spec::names::{other_owner, other_uid};
 use super::super::spec::request::Subnets;
 use super::subnets::Confirmed;
 use super::{

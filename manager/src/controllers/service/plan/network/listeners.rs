@@ -17,7 +17,8 @@ use outrigger_aws::elbv2::{Listener, ListenerSettings};
 
 use super::super::super::error::Environment;
 use super::super::super::model::network::{Existing, Group};
-use super::super::super::spec::network::ports::{Port, TCP, TLS};
+use super::super::super::spec::network::desired::Port;
+use super::super::super::spec::network::names::{TCP, TLS};
 use super::super::{NetworkInput, Planned};
 use super::target_groups::{Goal, deletion, in_the_way_of_new, is_free, is_wanted_name, spare};
 use super::{BalancerRef, Step, TargetGroupRef, target_groups};

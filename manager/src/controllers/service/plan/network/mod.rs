@@ -14,9 +14,9 @@ use super::super::error::Environment;
 use super::super::model::network::{Existing, OwnedResources};
 use super::super::settings::Settings;
 use super::super::spec::names;
+use super::super::spec::names::other_owner;
 use super::super::spec::network::attributes;
 use super::super::spec::network::desired::Groups;
-use super::super::spec::owner::other_owner;
 use super::super::spec::request::Subnets;
 use super::classic::is_ours;
 use super::{

@@ -12,8 +12,7 @@ use super::super::super::error::Environment;
 use super::super::super::model::network::{Observed, OwnedResources};
 use super::super::super::settings::Settings;
 use super::super::super::spec::network::desired::Desired;
-use super::super::super::spec::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
-use super::super::super::spec::network::ports::UDP;
+use super::super::super::spec::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, UDP, rule};
 use super::super::security_groups::{Check, OtherUsers, PROTOCOL, checks_of, shares};
 use super::super::{GroupRef, GroupStep, NetworkInput, Planned, security_groups};
 

@@ -8,7 +8,7 @@ use outrigger_aws::elbv2::{Attributes, HealthCheckChange, NewTargetGroup, Target
 use super::super::super::error::Environment;
 use super::super::super::model::network::{Group, Observed};
 use super::super::super::spec::network::attributes;
-use super::super::super::spec::network::ports::Port;
+use super::super::super::spec::network::desired::Port;
 use super::super::{NetworkInput, Planned, Step as PlanStep, targets};
 use super::{Step, TargetGroupRef};
 

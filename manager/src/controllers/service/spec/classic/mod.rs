@@ -3,6 +3,5 @@
 pub mod attributes;
 pub mod desired;
 pub mod health_check;
-pub mod ports;
 
 pub use desired::Desired;

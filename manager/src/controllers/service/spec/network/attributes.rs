@@ -5,7 +5,7 @@ use outrigger_aws::elbv2::Attributes;
 
 use super::super::super::error::Invalid;
 use super::super::annotations::Annotations;
-use super::ports::UDP;
+use super::names::UDP;
 
 const CROSS_ZONE: &str = "load_balancing.cross_zone.enabled";
 const LOGS: &str = "access_logs.s3.enabled";

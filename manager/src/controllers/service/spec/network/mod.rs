@@ -4,6 +4,5 @@ pub mod attributes;
 pub mod desired;
 pub mod health_check;
 pub mod names;
-pub mod ports;
 
 pub use desired::Desired;

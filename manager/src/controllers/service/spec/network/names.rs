@@ -6,6 +6,12 @@ use sha2::Sha256;
 
 use outrigger_aws::elbv2::TargetHealthCheck;
 
+/// Protocol of a listener without encryption, and of the targets behind most listeners.
+pub const TCP: &str = "TCP";
+/// Protocol of a listener with a certificate, and of targets that expect TLS.
+pub const TLS: &str = "TLS";
+pub const UDP: &str = "UDP";
+
 /// How many characters of a namespace or name, and of a hash, stand in a name.
 const PART: usize = 8;
 const HASH: usize = 10;
