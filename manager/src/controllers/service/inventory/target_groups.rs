@@ -10,6 +10,7 @@ use super::super::plan::security_groups::{Check, OtherUsers};
 use super::super::settings::Settings;
 use super::super::spec::names::{SERVICE_TAG, in_cluster, is_load_balancer, other_uid};
 use super::super::spec::network::names::{TargetGroupNames, load_balancer_of};
+use super::super::spec::request::TRAFFIC_PORT;
 use super::account::Search;
 use super::{Aws, Reader, subnets_of_vpc};
 
@@ -108,9 +109,6 @@ impl GroupOwner<'_> {
                 .any(|(key, value)| tags.get(key) == Some(value))
     }
 }
-
-/// Value of a health check's port that means the port of the traffic.
-const TRAFFIC_PORT: &str = "traffic-port";
 
 /// The other load balancers of the cluster that need rules for these checks.
 /// Few calls are made without any check, or without another load balancer that has its checks at such a port.

@@ -67,7 +67,6 @@ fn expected_integer(error: &ParseIntError) -> &'static str {
 }
 
 impl<'a> Annotations<'a> {
-    /// Those of a Service.
     pub fn of(service: &'a Service) -> Self {
         Self {
             all: service.metadata.annotations.as_ref(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Service, ServicePort};
 use outrigger_aws::Tags;
 use outrigger_shared::tags;
 
@@ -23,13 +23,66 @@ pub enum Subnets {
     },
 }
 
+/// Value of `healthcheck-port`, and of AWS's health checks, that means the port of the traffic.
+pub const TRAFFIC_PORT: &str = "traffic-port";
+
+/// The ports of a Service: at least one, all of one protocol.
+pub fn ports(service: &Service) -> Result<&[ServicePort], Invalid> {
+    let spec = service.spec.as_ref();
+    let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
+    let Some(first) = ports.first() else {
+        return Err(wrong_ports("", "a load balancer needs at least one port"));
+    };
+    if ports.iter().any(|port| protocol(port) != protocol(first)) {
+        let expected = "all ports of a load balancer must have the same protocol";
+        return Err(wrong_ports("mixed protocols", expected));
+    }
+
+    Ok(ports)
+}
+
+pub fn wrong_ports(value: &str, expected: &'static str) -> Invalid {
+    Invalid::Field {
+        field: "spec.ports",
+        value: value.to_owned(),
+        expected,
+    }
+}
+
+/// The protocol of a port; the API server defaults it to TCP.
+pub fn protocol(port: &ServicePort) -> &str {
+    port.protocol.as_deref().unwrap_or("TCP")
+}
+
+pub fn node_port(port: &ServicePort) -> Option<i32> {
+    port.node_port.filter(|node_port| *node_port != 0)
+}
+
+/// Whether the certificate is for a port with this name. Annotation `ssl-ports` lists numbers and names, not trimmed;
+/// absent, empty and `*` mean all ports. An empty item, as a comma at the end makes one, is the name of a port without a
+/// name.
+pub fn takes_certificate(port: &ServicePort, name: &str, annotations: Annotations<'_>) -> bool {
+    let Some(listed) = annotations.filled("ssl-ports").filter(|listed| *listed != "*") else {
+        return true;
+    };
+
+    listed.split(',').any(|item| match item.parse::<i64>() {
+        Ok(number) => number == i64::from(port.port),
+        Err(_) => name == item,
+    })
+}
+
+/// Whether the Service has `externalTrafficPolicy: Local`.
+pub fn is_local(service: &Service) -> bool {
+    let spec = service.spec.as_ref();
+    spec.and_then(|spec| spec.external_traffic_policy.as_deref()) == Some("Local")
+}
+
 /// Refuses session affinity, which AWS load balancers do not support here.
 pub fn refuse_affinity(service: &Service) -> Result<(), Invalid> {
-    let affinity = service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.session_affinity.as_deref())
-        .unwrap_or("None");
+    let spec = service.spec.as_ref();
+    let affinity = spec.and_then(|spec| spec.session_affinity.as_deref());
+    let affinity = affinity.unwrap_or("None");
     if affinity != "None" {
         return Err(Invalid::Field {
             field: "spec.sessionAffinity",
@@ -43,11 +96,9 @@ pub fn refuse_affinity(service: &Service) -> Result<(), Invalid> {
 
 /// Refuses `spec.loadBalancerIP`.
 pub fn refuse_fixed_address(service: &Service) -> Result<(), Invalid> {
-    let address = service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.load_balancer_ip.as_deref())
-        .unwrap_or_default();
+    let spec = service.spec.as_ref();
+    let address = spec.and_then(|spec| spec.load_balancer_ip.as_deref());
+    let address = address.unwrap_or_default();
     if address.is_empty() {
         return Ok(());
     }
@@ -116,10 +167,8 @@ const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ran
 /// The client networks that may reach a load balancer: `spec.loadBalancerSourceRanges`, else the annotation, else everyone; host bits cleared, duplicates merged.
 /// Fails when an entry is no IPv4 network: a classic load balancer in a VPC has no IPv6 addresses.
 pub fn source_ranges(service: &Service) -> Result<BTreeSet<String>, Invalid> {
-    let listed = service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.load_balancer_source_ranges.as_ref());
+    let spec = service.spec.as_ref();
+    let listed = spec.and_then(|spec| spec.load_balancer_source_ranges.as_ref());
     if let Some(listed) = listed.filter(|listed| !listed.is_empty()) {
         let parse = |text: &String| {
             network(text.trim()).ok_or_else(|| Invalid::Field {

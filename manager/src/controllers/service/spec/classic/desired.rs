@@ -157,46 +157,19 @@ fn preflight(annotations: Annotations<'_>) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// The protocol of a port; the API server defaults it to TCP.
-fn protocol(port: &ServicePort) -> &str {
-    port.protocol.as_deref().unwrap_or("TCP")
-}
-
-/// The ports, checked for what a classic load balancer can do: at least one, all TCP.
-/// Fails when there is none, or one is not TCP.
-pub fn checked(service: &Service) -> Result<&[ServicePort], Invalid> {
-    let ports = service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.ports.as_deref())
-        .unwrap_or_default();
-    let wrong = |value: &str, expected| Invalid::Field {
-        field: "spec.ports",
-        value: value.to_owned(),
-        expected,
-    };
-    let Some(first) = ports.first() else {
-        return Err(wrong("", "a load balancer needs at least one port"));
-    };
-    if ports.iter().any(|port| protocol(port) != protocol(first)) {
-        return Err(wrong(
-            "mixed protocols",
-            "all ports of a load balancer must have the same protocol",
-        ));
+/// The ports, which all have to be TCP.
+fn checked(service: &Service) -> Result<&[ServicePort], Invalid> {
+    let ports = request::ports(service)?;
+    match ports.iter().map(request::protocol).find(|protocol| *protocol != "TCP") {
+        Some(other) => Err(request::wrong_ports(other, "a classic load balancer carries TCP only")),
+        None => Ok(ports),
     }
-    if protocol(first) != "TCP" {
-        return Err(wrong(protocol(first), "a classic load balancer carries TCP only"));
-    }
-
-    Ok(ports)
 }
 
 /// The listeners for these ports. A port without a node port has none, since no instance would listen.
 /// Fails when an annotation has a value that makes no listener, or no port has a node port.
 pub fn listeners(ports: &[ServicePort], annotations: Annotations<'_>) -> Result<Vec<Listener>, Invalid> {
-    let reachable = ports
-        .iter()
-        .filter_map(|port| Some((port, port.node_port.filter(|node_port| *node_port != 0)?)));
+    let reachable = ports.iter().filter_map(|port| Some((port, request::node_port(port)?)));
     let listeners: Vec<Listener> = reachable
         .map(|(port, node_port)| listener(port, node_port, annotations))
         .collect::<Result<_, _>>()?;
@@ -213,9 +186,9 @@ pub fn listeners(ports: &[ServicePort], annotations: Annotations<'_>) -> Result<
 
 fn listener(port: &ServicePort, node_port: i32, annotations: Annotations<'_>) -> Result<Listener, Invalid> {
     let backend = annotations.filled("backend-protocol");
-    let certificate = annotations
-        .filled("ssl-cert")
-        .filter(|_| takes_certificate(port, annotations));
+    let name = port.name.as_deref().unwrap_or_default().to_lowercase();
+    let certificate = annotations.filled("ssl-cert");
+    let certificate = certificate.filter(|_| request::takes_certificate(port, &name, annotations));
     let (front, back) = match (certificate, backend) {
         (None, Some("http")) => ("http", "http"),
         (None, _) => ("tcp", "tcp"),
@@ -235,20 +208,6 @@ fn listener(port: &ServicePort, node_port: i32, annotations: Annotations<'_>) ->
         instance_port: node_port,
         instance_protocol: back.to_owned(),
         certificate: certificate.map(str::to_owned),
-    })
-}
-
-/// Whether the certificate is for this port: annotation `ssl-ports` lists numbers and names, not trimmed; absent,
-/// empty and `*` mean all ports. An empty item, as a comma at the end makes one, is the name of a port without a name.
-fn takes_certificate(port: &ServicePort, annotations: Annotations<'_>) -> bool {
-    let Some(listed) = annotations.filled("ssl-ports").filter(|listed| *listed != "*") else {
-        return true;
-    };
-
-    let name = port.name.as_deref().unwrap_or_default().to_lowercase();
-    listed.split(',').any(|item| match item.parse::<i64>() {
-        Ok(number) => number == i64::from(port.port),
-        Err(_) => name == item,
     })
 }
 

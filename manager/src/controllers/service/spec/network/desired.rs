@@ -12,7 +12,7 @@ use super::super::super::plan::security_groups;
 use super::super::super::settings::Settings;
 use super::super::annotations::Annotations;
 use super::super::names::{MOST_TAGS, cluster_tags, creation_tags, namespaced};
-use super::super::request::{self, Subnets};
+use super::super::request::{self, Subnets, TRAFFIC_PORT, node_port, protocol, takes_certificate, wrong_ports};
 use super::names::{self, Owner, TCP, TLS, TargetGroupNames, TargetGroupPort, UDP};
 use super::{attributes, health_check};
 
@@ -72,7 +72,7 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
     let target_group_attributes = attributes::of_target_groups(service)?;
     request::refuse_affinity(service)?;
 
-    let listed = checked(service)?;
+    let listed = request::ports(service)?;
     let networks = request::source_ranges(service)?;
     let cluster_tags = cluster_tags(&settings.cluster_id, settings.legacy_tags);
     let tags = request::tags(service, &user_tags, &cluster_tags);
@@ -147,7 +147,6 @@ fn ingress(ports: &[Port], networks: &BTreeSet<String>) -> Vec<IpPermission> {
 pub struct Port {
     /// The listener; its target group is the one below.
     pub listener: ListenerSettings,
-    /// The target group, as it would be made.
     pub target_group: NewTargetGroup,
 }
 
@@ -155,30 +154,11 @@ impl Port {
     /// The port that health checks come in at on each node; `None` when it is no number, which the model excludes.
     pub fn health_port(&self) -> Option<i32> {
         let check = &self.target_group.health_check;
-        if check.port == health_check::TRAFFIC_PORT {
+        if check.port == TRAFFIC_PORT {
             return Some(self.target_group.port);
         }
         check.port.parse().ok()
     }
-}
-
-/// The ports, checked for what holds for all of them: at least one, all of one protocol.
-/// Fails when there is none, or protocols are mixed.
-pub fn checked(service: &Service) -> Result<&[ServicePort], Invalid> {
-    let ports = service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.ports.as_deref())
-        .unwrap_or_default();
-    let Some(first) = ports.first() else {
-        return Err(wrong("", "a load balancer needs at least one port"));
-    };
-    if ports.iter().any(|port| protocol(port) != protocol(first)) {
-        let expected = "all ports of a load balancer must have the same protocol";
-        return Err(wrong("mixed protocols", expected));
-    }
-
-    Ok(ports)
 }
 
 /// Listeners and target groups. A port without a node port has none, since no instance would listen.
@@ -193,7 +173,10 @@ pub fn wanted_ports(
     let mut made = Vec::new();
     for port in ports {
         if !matches!(protocol(port), TCP | UDP) {
-            return Err(wrong(protocol(port), "a network load balancer carries TCP or UDP"));
+            return Err(wrong_ports(
+                protocol(port),
+                "a network load balancer carries TCP or UDP",
+            ));
         }
         let Some(node_port) = node_port(port) else {
             continue;
@@ -208,33 +191,17 @@ pub fn wanted_ports(
     Ok(made)
 }
 
-fn node_port(port: &ServicePort) -> Option<i32> {
-    port.node_port.filter(|node_port| *node_port != 0)
-}
-
 /// Ports without a node port.
 pub fn without_node_port(service: &Service) -> impl Iterator<Item = i32> {
-    let ports = checked(service).unwrap_or_default().iter();
+    let ports = request::ports(service).unwrap_or_default().iter();
     ports.filter(|port| node_port(port).is_none()).map(|port| port.port)
 }
 
 /// The names of the target groups that the Service asks for; none for a Service that is refused.
 pub fn target_group_names(service: &Service, settings: &Settings) -> BTreeSet<String> {
-    let wanted = checked(service).and_then(|ports| wanted_ports(service, ports, settings, &Tags::new()));
+    let wanted = request::ports(service).and_then(|ports| wanted_ports(service, ports, settings, &Tags::new()));
     let names = wanted.into_iter().flatten().map(|port| port.target_group.name);
     names.collect()
-}
-
-fn protocol(port: &ServicePort) -> &str {
-    port.protocol.as_deref().unwrap_or(TCP)
-}
-
-fn wrong(value: &str, expected: &'static str) -> Invalid {
-    Invalid::Field {
-        field: "spec.ports",
-        value: value.to_owned(),
-        expected,
-    }
 }
 
 /// The listener, and the protocol towards its targets.
@@ -251,9 +218,10 @@ fn listener(port: &ServicePort, annotations: Annotations<'_>) -> (ListenerSettin
         return plain(UDP);
     }
 
-    let certificate = annotations
-        .filled("ssl-cert")
-        .filter(|_| takes_certificate(port, annotations));
+    // Other than for classic load balancers, in lower and upper case.
+    let name = port.name.as_deref().unwrap_or_default();
+    let certificate = annotations.filled("ssl-cert");
+    let certificate = certificate.filter(|_| takes_certificate(port, name, annotations));
     let Some(certificate) = certificate else {
         return plain(TCP);
     };
@@ -264,20 +232,6 @@ fn listener(port: &ServicePort, annotations: Annotations<'_>) -> (ListenerSettin
 
     let encrypted = annotations.get("backend-protocol") == Some("ssl");
     (listener, if encrypted { TLS } else { TCP })
-}
-
-/// Whether the certificate is for this port. Annotation `ssl-ports` lists numbers and names, neither trimmed nor, other
-/// than for classic load balancers, in lower case; absent, empty and `*` mean all ports.
-fn takes_certificate(port: &ServicePort, annotations: Annotations<'_>) -> bool {
-    let Some(listed) = annotations.filled("ssl-ports").filter(|listed| *listed != "*") else {
-        return true;
-    };
-
-    let name = port.name.as_deref().unwrap_or_default();
-    listed.split(',').any(|item| match item.parse::<i64>() {
-        Ok(number) => number == i64::from(port.port),
-        Err(_) => name == item,
-    })
 }
 
 fn target_group(
@@ -331,7 +285,7 @@ mod tests {
     }
 
     fn read(service: &Service) -> Result<Vec<String>, Invalid> {
-        let made = wanted_ports(service, checked(service)?, &Settings::default(), &Tags::new())?;
+        let made = wanted_ports(service, request::ports(service)?, &Settings::default(), &Tags::new())?;
         let text = |port: &Port| {
             let certificate = port.listener.certificate.as_deref().unwrap_or("-");
             let policy = port.listener.ssl_policy.as_deref().unwrap_or("-");
@@ -421,7 +375,7 @@ mod tests {
     fn health_checks_come_in_at_the_node_port_or_the_port_of_the_check() {
         let port = |annotations: &[(&str, &str)]| {
             let service = service(annotations, "TCP", "", 30443);
-            let ports = checked(&service).unwrap();
+            let ports = request::ports(&service).unwrap();
             wanted_ports(&service, ports, &Settings::default(), &Tags::new()).unwrap()[0].health_port()
         };
         assert_eq!(port(&[]), Some(30443));

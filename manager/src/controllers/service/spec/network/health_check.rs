@@ -6,9 +6,7 @@ use outrigger_aws::elbv2::TargetHealthCheck;
 use super::super::super::error::Invalid;
 use super::super::super::settings::HealthProbe;
 use super::super::annotations::Annotations;
-
-/// The port that means that of the traffic.
-pub const TRAFFIC_PORT: &str = "traffic-port";
+use super::super::request::{TRAFFIC_PORT, is_local};
 
 const TCP: &str = "TCP";
 const HTTP: &str = "HTTP";
@@ -53,14 +51,6 @@ pub fn wanted(
     }
 
     Ok(check)
-}
-
-fn is_local(service: &Service) -> bool {
-    let policy = service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.external_traffic_policy.as_deref());
-    policy == Some("Local")
 }
 
 fn default_check() -> TargetHealthCheck {

@@ -47,7 +47,6 @@ pub fn target_group_of(arn: &str) -> Option<&str> {
 /// The Service that a name is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner<'a> {
-    /// Its namespace.
     pub namespace: &'a str,
     pub name: &'a str,
     pub uid: &'a str,
@@ -56,9 +55,7 @@ pub struct Owner<'a> {
 /// A port as a target group's name tells it apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TargetGroupPort<'a> {
-    /// The Service's port.
     pub port: i32,
-    /// The node port.
     pub node_port: i32,
     /// Protocol towards the targets.
     pub protocol: &'a str,
@@ -81,7 +78,6 @@ pub struct TargetGroupNames {
 }
 
 impl TargetGroupNames {
-    /// Those of a Service.
     pub fn of(owner: Owner<'_>) -> Self {
         let service = format!("{}/{}", owner.namespace, owner.name);
         Self {
