@@ -26,11 +26,10 @@ use super::queue::service_state::{
 };
 use super::spec::annotations::{Annotations, Kind};
 use super::spec::desired::{Desired, desired};
-use super::spec::names::{namespaced_name, uid};
+use super::spec::names::uid;
 use super::spec::network;
 use super::writer::Found;
 use super::{observation, update_targets, writer};
-use crate::events::EventType;
 
 /// For this time after a reconciliation the watch may not have delivered the address that it wrote.
 const STORE_LAG: Duration = Duration::from_secs(5);
@@ -73,10 +72,9 @@ pub fn retry_after(context: &Context, service: &Service) -> Duration {
 
 async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     let now = Instant::now();
-    let fingerprint = SpecFingerprint::of(service);
     let state = context.states.of(uid(service));
     if Annotations::of(service).kind() == Kind::External {
-        return leave_to_other_controller(context, service, fingerprint, &state).await;
+        return leave_to_other_controller(context, service, &state).await;
     }
 
     let desired = desired(service, &context.settings);
@@ -92,15 +90,18 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     let likely = likely_targets(&candidates, &state.targets);
     let settled = state.settled.as_ref();
     let same_targets = settled.is_some_and(|settled| settled.targets == likely);
-    let reason = reason(&state, &fingerprint, has_finalizer(service), same_targets);
+    let reason = reason(
+        &state,
+        &SpecFingerprint::of(service),
+        has_finalizer(service),
+        same_targets,
+    );
     if let Some(rest) = next_if_unchanged(context, service, &state, reason, now) {
         return Ok(rest);
     }
 
     orphaned_services::delete_earlier(context, service).await?;
-    context
-        .states
-        .begin(uid(service), &namespaced_name(service), fingerprint);
+    context.states.begin(service);
     events::report_begin(context, service, reason).await;
     if add_finalizer(context, service).await.during(events::ADD_FINALIZER)? == Found::Gone {
         return Ok(Next::OnChange);
@@ -138,10 +139,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     if context.states.of(uid(service)).name.is_empty() {
         // The Service was deleted meanwhile and its state dropped. Restore the state, so that the new resources are
         // deleted as orphaned.
-        let fingerprint = SpecFingerprint::of(service);
-        context
-            .states
-            .begin(uid(service), &namespaced_name(service), fingerprint);
+        context.states.begin(service);
     }
 
     ended.map_err(|failure| failure.after_node_change(reason, names))
@@ -254,13 +252,10 @@ async fn add_finalizer(context: &Context, service: &Service) -> Result<Found, Er
 async fn leave_to_other_controller(
     context: &Context,
     service: &Service,
-    fingerprint: SpecFingerprint,
     state: &ServiceState,
 ) -> Result<Next, Failure> {
-    let reason = reason(state, &fingerprint, has_finalizer(service), true);
-    context
-        .states
-        .begin(uid(service), &namespaced_name(service), fingerprint);
+    let reason = reason(state, &SpecFingerprint::of(service), has_finalizer(service), true);
+    context.states.begin(service);
     events::report_begin(context, service, reason).await;
     add_finalizer(context, service).await.during(events::ADD_FINALIZER)?;
 
@@ -400,14 +395,7 @@ pub(crate) async fn wait_for_creation(context: &Context, service: &Service, desi
              come first: {ahead}); expected in about {} s",
             wait.as_secs_f64().ceil()
         );
-        events::emit(
-            context,
-            service,
-            EventType::Normal,
-            "WaitingToCreateLoadBalancer",
-            &message,
-        )
-        .await;
+        events::emit(context, service, "WaitingToCreateLoadBalancer", &message).await;
     }
 
     Some(Next::After(wait))

@@ -17,7 +17,6 @@ use super::spec::annotations::{Annotations, Kind};
 use super::spec::names::uid;
 use super::spec::{hostname, names};
 use super::{events, inventory, observation, plan};
-use crate::events::EventType;
 
 /// Calls that change targets. If AWS refuses these, there is nothing else to try.
 const OF_TARGETS: [&str; 4] = [
@@ -68,7 +67,7 @@ pub(super) async fn update_targets(context: &Context, service: &Service, failure
     context.node_sync.ended(began, all);
     if all && !plan.targets.is_empty() {
         let message = "Updated load balancer with new hosts";
-        events::emit(context, service, EventType::Normal, "UpdatedLoadBalancer", message).await;
+        events::emit(context, service, "UpdatedLoadBalancer", message).await;
     }
 }
 

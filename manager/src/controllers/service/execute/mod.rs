@@ -41,7 +41,6 @@ pub struct Executor<'a> {
 /// Resources that a plan has created.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Created {
-    /// The ID of the group that was made.
     pub group: Option<String>,
     /// The DNS name of the load balancer that was made.
     pub dns_name: Option<String>,

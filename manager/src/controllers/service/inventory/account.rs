@@ -66,7 +66,6 @@ impl Denial {
 /// the tags unknown.
 #[derive(Debug, Default)]
 pub struct TagReads {
-    /// The first denial.
     pub denial: Denial,
 }
 
@@ -92,7 +91,6 @@ const DENIAL_BACKOFF: Duration = Duration::from_secs(1800);
 /// The region's zones, cached for the life of the process: they change rarely. There are none before the first [`ZoneCache::covering`].
 #[derive(Debug, Default)]
 pub struct ZoneCache {
-    /// The first denial.
     pub denial: Denial,
     denied_at: Mutex<Option<Instant>>,
     last: Mutex<Listed>,

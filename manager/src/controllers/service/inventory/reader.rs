@@ -92,9 +92,7 @@ pub struct Aws {
     pub elbv2: Arc<dyn Elbv2>,
     /// All target groups, when they were last listed.
     pub target_groups: TargetGroupList,
-    /// Instances of Nodes.
     pub instances: NodeInstances,
-    /// Zones of the region.
     pub zones: ZoneCache,
     /// Whether tags of network load balancers are read to see whose they are: the UID of the cluster is known.
     pub reads_owners: bool,

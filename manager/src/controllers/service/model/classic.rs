@@ -12,9 +12,7 @@ use super::super::plan::targets::NodeInstance;
 /// A load balancer that exists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Existing {
-    /// Its description.
     pub described: LoadBalancer,
-    /// Its attributes, if they were read.
     pub attributes: Option<Attributes>,
     pub tags: KnownTags,
 }
@@ -54,7 +52,6 @@ impl Observed {
 /// What is left of a Service at AWS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OwnedResources {
-    /// Whether its load balancer exists.
     pub load_balancer: bool,
     /// That load balancer's tags; `None`: they are not known.
     pub tags: Option<Tags>,

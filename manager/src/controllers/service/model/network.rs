@@ -15,7 +15,6 @@ use super::super::spec::network::names::TARGET_TYPE;
 /// A target group that exists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Group {
-    /// Its description.
     pub described: TargetGroup,
     /// Its targets, without those that are on their way out.
     pub targets: BTreeSet<Target>,
@@ -26,15 +25,10 @@ pub struct Group {
 /// A load balancer that exists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Existing {
-    /// Its description.
     pub described: NetworkLoadBalancer,
-    /// Its attributes, if they were read.
     pub attributes: Option<Attributes>,
-    /// Its tags, if they were read.
     pub tags: Option<Tags>,
-    /// Its listeners.
     pub listeners: Vec<Listener>,
-    /// The target groups that it uses.
     pub groups: Vec<Group>,
 }
 
@@ -171,7 +165,6 @@ impl Observed {
 /// What is left of a Service at AWS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OwnedResources {
-    /// Its load balancer's name.
     pub name: String,
     /// Its load balancer's ARN, if it exists.
     pub load_balancer: Option<String>,

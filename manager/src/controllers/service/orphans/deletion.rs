@@ -18,12 +18,11 @@ use super::super::events::{self, During, Failure};
 use super::super::execute::{Executor, apply};
 use super::super::plan::Plan;
 use super::super::plan::targets::candidates;
-use super::super::queue::service_state::{ServiceState, SpecFingerprint};
+use super::super::queue::service_state::ServiceState;
 use super::super::spec::annotations::{Annotations, Kind};
 use super::super::spec::hostname;
 use super::super::spec::names::{self, namespaced_name, other_owner, uid};
 use super::super::{inventory, plan, writer};
-use crate::events::EventType;
 
 /// Deletes the AWS resources of a Service. Returns whether there were any.
 pub(crate) async fn delete(context: &Context, service: &Service, _alone: &MutexGuard<'_, ()>) -> Result<bool, Failure> {
@@ -106,8 +105,7 @@ fn lasts(error: &Error) -> bool {
 /// Deletes the load balancers of a Service and removes the finalizer.
 /// If a write fails, the finalizer stays.
 pub(crate) async fn clean_up(context: &Context, service: &Service) -> Result<Next, Failure> {
-    let (name, fingerprint) = (namespaced_name(service), SpecFingerprint::of(service));
-    context.states.begin(uid(service), &name, fingerprint);
+    context.states.begin(service);
     context.creation_queues.done(uid(service));
 
     let complete = {
@@ -170,14 +168,7 @@ pub(crate) async fn end_denied_deletion(
     );
 
     tracing::warn!(left = ?steps, "releasing a Service although AWS denies a part of its deletion");
-    events::emit(
-        context,
-        service,
-        EventType::Warning,
-        "DeleteLoadBalancerIncomplete",
-        &message,
-    )
-    .await;
+    events::warn(context, service, "DeleteLoadBalancerIncomplete", &message).await;
 
     Ok(false)
 }

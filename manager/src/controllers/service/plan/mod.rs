@@ -67,16 +67,15 @@ pub enum Step {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupStep {
-    /// Create the load balancer's own group.
     Create(NewSecurityGroup),
-    /// Tag a group.
     Tag(String, Tags),
-    /// Add ingress rules to a group.
     Authorize(GroupRef, Vec<IpPermission>),
-    /// Revoke ingress rules of a group.
     Revoke(String, Vec<IpPermission>),
     /// Allow all traffic from the load balancer's group to a Node's group.
-    LetIn { node_group: String, from: GroupRef },
+    LetIn {
+        node_group: String,
+        from: GroupRef,
+    },
     /// Replace the descriptions of ingress rules, whose load balancer is deleted while others need them. EC2 identifies
     /// a rule by what it allows, so it is revoked and added again. It is one step, so that no other step comes between.
     HandOver {
@@ -85,7 +84,6 @@ pub enum GroupStep {
         /// The same rules with the new descriptions.
         to: Vec<IpPermission>,
     },
-    /// Delete a group.
     Delete(String),
 }
 
@@ -227,11 +225,9 @@ pub type NetworkInput<'a, D = &'a NetworkDesired> = PlanInput<'a, D, &'a Network
 /// A load balancer's own security group, as it should be.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnGroup<'a> {
-    /// The group to create.
     pub new: &'a NewSecurityGroup,
     /// Required tags.
     pub cluster_tags: &'a Tags,
-    /// All ingress rules.
     pub ingress: &'a [IpPermission],
 }
 

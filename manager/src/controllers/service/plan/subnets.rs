@@ -266,9 +266,7 @@ pub fn zone_by_name(name: &str) -> AvailabilityZone {
 /// in all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubnetChange {
-    /// Attach these.
     Attach(Vec<String>),
-    /// Detach these.
     Detach(Vec<String>),
 }
 

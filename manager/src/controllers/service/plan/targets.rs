@@ -124,9 +124,7 @@ pub fn wanted(
 /// Changes of targets, with the removals that have to wait.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Change {
-    /// To be registered.
     pub add: BTreeSet<InstanceId>,
-    /// To be deregistered now.
     pub remove: BTreeSet<InstanceId>,
     /// To be deregistered if the next look says so again.
     pub unconfirmed: BTreeSet<InstanceId>,

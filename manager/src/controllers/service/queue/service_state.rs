@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::super::inventory::account::Search;
 use super::super::plan::Plan;
 use super::super::plan::quota::Fullness;
+use super::super::spec::names::{namespaced_name, uid};
 
 /// First backoff after a failure; it doubles with each further one, as in Kubernetes' service controller.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
@@ -253,13 +254,14 @@ impl ServiceStates {
         change(self.all().by_uid.entry(uid.to_owned()).or_default())
     }
 
-    /// Records the start of a reconciliation. `name` is `namespace/name`.
-    pub fn begin(&self, uid: &str, name: &str, fingerprint: SpecFingerprint) {
+    /// Records the start of a reconciliation.
+    pub fn begin(&self, service: &Service) {
+        let (uid, name) = (uid(service).to_owned(), namespaced_name(service));
         let mut all = self.all();
-        all.by_name.entry(name.to_owned()).or_default().insert(uid.to_owned());
-        let state = all.by_uid.entry(uid.to_owned()).or_default();
-        name.clone_into(&mut state.name);
-        state.fingerprint = Some(fingerprint);
+        all.by_name.entry(name.clone()).or_default().insert(uid.clone());
+        let state = all.by_uid.entry(uid).or_default();
+        state.name = name;
+        state.fingerprint = Some(SpecFingerprint::of(service));
     }
 
     /// UIDs of earlier Services of this name that are gone, but whose resources may exist.
@@ -452,8 +454,9 @@ mod tests {
     #[test]
     fn an_earlier_service_of_the_same_name_is_known_until_it_is_forgotten() {
         let states = ServiceStates::default();
-        states.begin("u1", "default/web", SpecFingerprint::default());
-        states.begin("u2", "default/web", SpecFingerprint::default());
+        let gone = SpecFingerprint::default();
+        states.begin(&gone.remains("default", "web", "u1"));
+        states.begin(&gone.remains("default", "web", "u2"));
         assert_eq!(states.earlier("default/web", "u2"), ["u1"]);
         assert_eq!(states.names().len(), 2);
         states.forget("u1");

@@ -198,11 +198,8 @@ async fn a_failed_release_is_counted_once() {
 
 fn with_others(states: &ServiceStates, number: usize) {
     for n in 0..number {
-        states.begin(
-            &format!("u{n}"),
-            &format!("default/other-{n}"),
-            SpecFingerprint::default(),
-        );
+        let name = format!("other-{n}");
+        states.begin(&SpecFingerprint::default().remains("default", &name, &format!("u{n}")));
     }
 }
 
