@@ -31,51 +31,32 @@ pub struct Vpc {
     pub zones: Vec<AvailabilityZone>,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct SubnetCriteria<'a> {
-    /// For the error.
-    pub vpc_id: &'a str,
-    pub cluster_id: &'a str,
-    pub internal: bool,
-    /// The manager's own subnet, used if no other belongs to the cluster.
-    pub own_subnet: Option<&'a str>,
-    /// Attached subnets. One in a local or wavelength zone stays: the in-tree provider chose it, and a migration must
-    /// change nothing.
-    pub attached: &'a BTreeSet<String>,
-}
-
 /// Chooses one subnet in each zone. A role tag is a preference, never a condition; an internal load balancer takes
 /// public and private subnets alike.
 /// Fails when no subnet is suitable, or public and private ones cannot be told apart.
-pub fn choose(
-    subnets: &[Subnet],
-    tables: &[RouteTable],
-    zones: &[AvailabilityZone],
-    criteria: SubnetCriteria<'_>,
+fn choose(
+    vpc: &Vpc,
+    internal: bool,
+    settings: &Settings,
+    attached: &BTreeSet<String>,
 ) -> Result<Vec<Subnet>, Environment> {
-    let role = if criteria.internal {
+    let role = if internal {
         "kubernetes.io/role/internal-elb"
     } else {
         "kubernetes.io/role/elb"
     };
     let rank = |subnet: &Subnet| {
         let no_role = !subnet.tags.contains_key(role);
-        (
-            no_role,
-            !names::in_cluster(&subnet.tags, criteria.cluster_id),
-            subnet.id.clone(),
-        )
+        let no_cluster = !names::in_cluster(&subnet.tags, &settings.cluster_id);
+        (no_role, no_cluster, subnet.id.clone())
     };
 
     let mut chosen: BTreeMap<&str, &Subnet> = BTreeMap::new();
 
-    for subnet in usable(subnets, criteria) {
-        let public = is_public(subnet, tables)?;
-        let Some(zone) = subnet
-            .availability_zone
-            .as_deref()
-            .filter(|_| public || criteria.internal)
-        else {
+    for subnet in usable(&vpc.subnets, settings) {
+        let public = is_public(subnet, &vpc.route_tables)?;
+        let zone = subnet.availability_zone.as_deref();
+        let Some(zone) = zone.filter(|_| public || internal) else {
             continue;
         };
 
@@ -86,20 +67,20 @@ pub fn choose(
     }
 
     let ordinary = |zone: &str| {
-        let known = zones
-            .iter()
-            .find(|known| known.name == zone)
-            .and_then(|known| known.zone_type.as_deref());
-        known.is_none_or(|kind| kind == ORDINARY_ZONE)
+        let known = vpc.zones.iter().find(|known| known.name == zone);
+        let kind = known.and_then(|known| known.zone_type.as_deref());
+        kind.is_none_or(|kind| kind == ORDINARY_ZONE)
     };
+    // An attached subnet in a local or wavelength zone stays: the in-tree provider chose it, and a migration must change
+    // nothing.
     let chosen: Vec<Subnet> = chosen
         .into_iter()
-        .filter(|(zone, subnet)| ordinary(zone) || criteria.attached.contains(&subnet.id))
+        .filter(|(zone, subnet)| ordinary(zone) || attached.contains(&subnet.id))
         .map(|(_, subnet)| subnet.clone())
         .collect();
 
     if chosen.is_empty() {
-        Err(none(criteria))
+        Err(none(internal, settings))
     } else {
         Ok(chosen)
     }
@@ -115,16 +96,7 @@ pub fn wanted(
     vpc: &Vpc,
 ) -> Result<Vec<Subnet>, Environment> {
     match wanted {
-        Subnets::Discover => {
-            let criteria = SubnetCriteria {
-                vpc_id: &settings.vpc_id,
-                cluster_id: &settings.cluster_id,
-                internal,
-                own_subnet: settings.own_subnet_id.as_deref(),
-                attached,
-            };
-            choose(&vpc.subnets, &vpc.route_tables, &vpc.zones, criteria)
-        }
+        Subnets::Discover => choose(vpc, internal, settings, attached),
         Subnets::Listed { ids, names } => {
             let by_id = |subnet: &&Subnet| ids.contains(&subnet.id);
             let wanted = |subnet: &&Subnet| by_id(subnet) || vpc.named.contains(&subnet.id);
@@ -188,37 +160,31 @@ pub fn confirmed(
     Confirmed { wanted, unconfirmed }
 }
 
-fn none(criteria: SubnetCriteria<'_>) -> Environment {
+fn none(internal: bool, settings: &Settings) -> Environment {
+    let (scheme, public) = match internal {
+        true => ("an internal", ""),
+        false => ("an internet-facing", "give them a route to an internet gateway, "),
+    };
     Environment::NoSubnets {
-        vpc: criteria.vpc_id.to_owned(),
-        scheme: if criteria.internal {
-            "an internal"
-        } else {
-            "an internet-facing"
-        },
-        cluster: criteria.cluster_id.to_owned(),
-        public: if criteria.internal {
-            ""
-        } else {
-            "give them a route to an internet gateway, "
-        },
+        vpc: settings.vpc_id.clone(),
+        scheme,
+        cluster: settings.cluster_id.clone(),
+        public,
     }
 }
 
 /// The subnets of the cluster and of no cluster; if there are none, the manager's own.
-fn usable<'a>(subnets: &'a [Subnet], criteria: SubnetCriteria<'_>) -> Vec<&'a Subnet> {
+fn usable<'a>(subnets: &'a [Subnet], settings: &Settings) -> Vec<&'a Subnet> {
     let ours: Vec<&Subnet> = subnets
         .iter()
-        .filter(|subnet| names::in_cluster(&subnet.tags, criteria.cluster_id) || of_no_cluster(&subnet.tags))
+        .filter(|subnet| names::in_cluster(&subnet.tags, &settings.cluster_id) || of_no_cluster(&subnet.tags))
         .collect();
     if !ours.is_empty() {
         return ours;
     }
 
-    subnets
-        .iter()
-        .filter(|subnet| criteria.own_subnet == Some(subnet.id.as_str()))
-        .collect()
+    let own = settings.own_subnet_id.as_ref();
+    subnets.iter().filter(|subnet| own == Some(&subnet.id)).collect()
 }
 
 fn of_no_cluster(of_subnet: &Tags) -> bool {
@@ -368,14 +334,19 @@ mod tests {
             zone_type: Some(kind.into()),
         });
         let attached = attached.iter().map(|id| (*id).to_owned()).collect();
-        let criteria = SubnetCriteria {
-            vpc_id: "vpc-1",
-            cluster_id: "prod",
-            internal,
-            own_subnet: Some("own"),
-            attached: &attached,
+        let settings = Settings {
+            vpc_id: "vpc-1".into(),
+            cluster_id: "prod".into(),
+            own_subnet_id: Some("own".into()),
+            ..Settings::default()
         };
-        choose(subnets, &tables(private), &zones, criteria).map(|s| s.into_iter().map(|s| s.id).collect())
+        let vpc = Vpc {
+            subnets: subnets.to_vec(),
+            route_tables: tables(private),
+            zones: zones.into(),
+            named: BTreeSet::new(),
+        };
+        choose(&vpc, internal, &settings, &attached).map(|s| s.into_iter().map(|s| s.id).collect())
     }
 
     const PROD: &str = "kubernetes.io/cluster/prod";
