@@ -15,12 +15,14 @@ use std::collections::BTreeSet;
 
 use outrigger_aws::ec2::{IpPermission, NewSecurityGroup, SecurityGroup};
 use outrigger_aws::{InstanceId, Tags};
+use outrigger_shared::tags;
 
 use super::error::Environment;
 use super::model::classic::Observed as ClassicObserved;
 use super::model::network::Observed as NetworkObserved;
 use super::settings::Settings;
 use super::spec::classic::desired::Desired as ClassicDesired;
+use super::spec::names::other_uid;
 use super::spec::network::desired::Desired as NetworkDesired;
 use security_groups::rules_from;
 use targets::Candidate;
@@ -178,6 +180,46 @@ impl GroupStep {
             Self::Delete(_) => "DeleteSecurityGroup",
         }
     }
+}
+
+/// Deletes the own group of a load balancer that is deleted.
+fn own_group_deletion(
+    group: &SecurityGroup,
+    listed: &[String],
+    referencing: &[SecurityGroup],
+    settings: &Settings,
+) -> Vec<Planned> {
+    if !is_ours(group, listed, settings) {
+        return Vec::new();
+    }
+    group_deletion(&group.id, referencing, settings, "it was made for the load balancer")
+}
+
+/// Deletes the own group of a load balancer to which the annotations give other groups.
+fn unused_group_deletion(
+    own: &SecurityGroup,
+    (given, of_cluster): (&[String], &Tags),
+    referencing: &[SecurityGroup],
+    settings: &Settings,
+) -> Vec<Planned> {
+    let foreign = security_groups::missing_tags(own, of_cluster).is_err();
+    if foreign || !is_ours(own, given, settings) {
+        return Vec::new();
+    }
+
+    let reason = "the annotations give the load balancer other groups";
+    group_deletion(&own.id, referencing, settings, reason)
+}
+
+/// Whether a group with a name of ours may be deleted: not the configured one, not listed by the Service, and not
+/// shared or another cluster's. A group without cluster tags is left by an interrupted creation.
+fn is_ours(group: &SecurityGroup, listed: &[String], settings: &Settings) -> bool {
+    if settings.is_frozen(&group.id) || listed.contains(&group.id) || other_uid(&group.tags, settings).is_some() {
+        return false;
+    }
+    let pairs = || group.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let untagged = !pairs().any(|(key, _)| tags::cluster_of_key(key).is_some() || key == tags::LEGACY_CLUSTER);
+    untagged || tags::owned_by(&settings.cluster_id, pairs())
 }
 
 /// Deletes a load balancer's own group, after all rules that name it: EC2 refuses the deletion before. If such a rule

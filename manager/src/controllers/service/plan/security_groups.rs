@@ -35,7 +35,7 @@ impl fmt::Display for GroupRef {
 const ICMP_UNREACHABLE: (i32, i32) = (3, 4);
 
 /// Protocol, ports and network, by which EC2 compares rules.
-type Rule = (String, Option<i32>, Option<i32>, String);
+pub type Rule = (String, Option<i32>, Option<i32>, String);
 
 /// Ingress of a load balancer's own group: each port of the Service, also one without a node port, and path MTU
 /// discovery, from all client networks.
@@ -84,7 +84,7 @@ pub struct Difference {
 pub fn difference(wanted: &[IpPermission], actual: &[IpPermission]) -> Difference {
     let (wanted, have) = (flat(wanted), flat(actual));
     let add = wanted.difference(&have).cloned();
-    let mut remove: Vec<IpPermission> = join(have.difference(&wanted).cloned());
+    let mut remove: Vec<IpPermission> = join(have.difference(&wanted).cloned(), None);
     let ports: BTreeSet<_> = wanted
         .iter()
         .map(|(protocol, from, to, _)| (protocol.as_str(), *from, *to))
@@ -104,7 +104,10 @@ pub fn difference(wanted: &[IpPermission], actual: &[IpPermission]) -> Differenc
         }
     }
 
-    Difference { add: join(add), remove }
+    Difference {
+        add: join(add, None),
+        remove,
+    }
 }
 
 fn flat(rules: &[IpPermission]) -> BTreeSet<Rule> {
@@ -118,12 +121,13 @@ fn flat(rules: &[IpPermission]) -> BTreeSet<Rule> {
     rules.iter().flat_map(each).collect()
 }
 
-fn join(rules: impl Iterator<Item = Rule>) -> Vec<IpPermission> {
+/// Rules with one permission for each protocol and ports.
+pub fn join(rules: impl Iterator<Item = Rule>, description: Option<&str>) -> Vec<IpPermission> {
     let mut joined: BTreeMap<(String, Option<i32>, Option<i32>), Vec<IpRange>> = BTreeMap::new();
     for (protocol, from, to, cidr) in rules {
         joined.entry((protocol, from, to)).or_default().push(IpRange {
             cidr,
-            description: None,
+            description: description.map(str::to_owned),
         });
     }
 
@@ -138,42 +142,38 @@ fn join(rules: impl Iterator<Item = Rule>) -> Vec<IpPermission> {
     joined.into_iter().map(rule).collect()
 }
 
+/// A rule without its sources.
+pub fn without_sources(rule: &IpPermission) -> IpPermission {
+    IpPermission {
+        protocol: rule.protocol.clone(),
+        from_port: rule.from_port,
+        to_port: rule.to_port,
+        ..IpPermission::default()
+    }
+}
+
 /// The same rules with one source each.
 pub fn one_source_each(rules: &[IpPermission]) -> Vec<IpPermission> {
     let mut single = Vec::new();
     for rule in rules {
-        let with = |fill: &dyn Fn(&mut IpPermission)| {
-            let mut one = IpPermission {
-                protocol: rule.protocol.clone(),
-                from_port: rule.from_port,
-                to_port: rule.to_port,
-                ..IpPermission::default()
-            };
-
+        let mut push = |fill: &dyn Fn(&mut IpPermission)| {
+            let mut one = without_sources(rule);
             fill(&mut one);
-            one
+            single.push(one);
         };
 
-        single.extend(
-            rule.ranges
-                .iter()
-                .map(|source| with(&|one| one.ranges.push(source.clone()))),
-        );
-        single.extend(
-            rule.ipv6_ranges
-                .iter()
-                .map(|source| with(&|one| one.ipv6_ranges.push(source.clone()))),
-        );
-        single.extend(
-            rule.groups
-                .iter()
-                .map(|source| with(&|one| one.groups.push(source.clone()))),
-        );
-        single.extend(
-            rule.prefix_lists
-                .iter()
-                .map(|source| with(&|one| one.prefix_lists.push(source.clone()))),
-        );
+        for source in &rule.ranges {
+            push(&|one| one.ranges.push(source.clone()));
+        }
+        for source in &rule.ipv6_ranges {
+            push(&|one| one.ipv6_ranges.push(source.clone()));
+        }
+        for source in &rule.groups {
+            push(&|one| one.groups.push(source.clone()));
+        }
+        for source in &rule.prefix_lists {
+            push(&|one| one.prefix_lists.push(source.clone()));
+        }
     }
 
     single
@@ -200,16 +200,11 @@ pub fn lets_in_all_from(group: &SecurityGroup, source: &str) -> bool {
 /// The rules of a group that name `source`, with only that source.
 pub fn rules_from(group: &SecurityGroup, source: &str) -> Vec<IpPermission> {
     let of_source = |rule: &IpPermission| {
-        let pair = rule
-            .groups
-            .iter()
-            .find(|pair| pair.group_id.as_deref() == Some(source))?;
+        let mut pairs = rule.groups.iter();
+        let pair = pairs.find(|pair| pair.group_id.as_deref() == Some(source))?;
         Some(IpPermission {
-            protocol: rule.protocol.clone(),
-            from_port: rule.from_port,
-            to_port: rule.to_port,
             groups: vec![pair.clone()],
-            ..IpPermission::default()
+            ..without_sources(rule)
         })
     };
     group.ingress.iter().filter_map(of_source).collect()
@@ -226,14 +221,9 @@ pub fn of_targets(
 ) -> Result<BTreeSet<String>, Environment> {
     let mut chosen = BTreeSet::new();
     for (id, instance) in instances.iter().filter(|(id, _)| targets.contains(*id)) {
-        let described: Vec<&SecurityGroup> = instance
-            .security_groups
-            .iter()
-            .filter_map(|id| groups.get(id))
-            .collect();
-        let (tagged, untagged): (Vec<_>, Vec<_>) = described
-            .into_iter()
-            .partition(|group| names::in_cluster(&group.tags, cluster_id));
+        let described = instance.security_groups.iter().filter_map(|id| groups.get(id));
+        let (tagged, untagged): (Vec<&SecurityGroup>, Vec<_>) =
+            described.partition(|group| names::in_cluster(&group.tags, cluster_id));
         let (which, usable) = if tagged.is_empty() {
             ("and none with the cluster's tag", untagged)
         } else {

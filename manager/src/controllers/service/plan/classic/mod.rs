@@ -8,19 +8,18 @@ use std::collections::BTreeSet;
 use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::{SecurityGroup, Subnet};
 use outrigger_aws::elb::{AccessLog, Attributes, LoadBalancer, NewLoadBalancer};
-use outrigger_shared::tags;
 
 use super::super::error::Environment;
 use super::super::model::classic::{Existing, KnownTags, Observed, OwnedResources};
 use super::super::settings::Settings;
 use super::super::spec::classic::desired::{Desired, Groups};
 use super::super::spec::names;
-use super::super::spec::names::{other_owner, other_uid};
+use super::super::spec::names::other_owner;
 use super::super::spec::request::Subnets;
 use super::subnets::Confirmed;
 use super::{
-    ClassicInput, GroupRef, GroupStep, OwnGroup, Plan, Planned, group_deletion, or_refused, own_group_steps,
-    security_groups, subnets, targets,
+    ClassicInput, GroupRef, GroupStep, OwnGroup, Plan, Planned, or_refused, own_group_deletion, own_group_steps,
+    security_groups, subnets, targets, unused_group_deletion,
 };
 
 pub use step::Step;
@@ -298,17 +297,13 @@ pub(super) fn leftover_group(input: ClassicInput<'_>) -> Vec<Planned> {
         return Vec::new();
     };
 
-    let foreign = security_groups::missing_tags(own, &desired.cluster_tags).is_err();
-    if foreign || !is_ours(own, given, settings) {
-        return Vec::new();
-    }
     // If the Nodes' groups are not managed, a rule there may name the group, and EC2 would refuse each deletion.
     if settings.disable_security_group_ingress {
         return Vec::new();
     }
 
-    let reason = "the annotations give the load balancer other groups";
-    group_deletion(&own.id, &observed.referencing, settings, reason)
+    let of_cluster = &desired.cluster_tags;
+    unused_group_deletion(own, (given, of_cluster), &observed.referencing, settings)
 }
 
 /// Deletes everything. After a crash at any step the plan is made again without the steps that are done.
@@ -321,35 +316,17 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> P
         ));
     }
 
-    if let Some(group) = owned_resources
-        .own_group
-        .as_ref()
-        .filter(|group| is_ours(group, &owned_resources.listed, settings))
-    {
-        let reason = "it was made for the load balancer";
-        steps.extend(group_deletion(
-            &group.id,
-            &owned_resources.referencing,
-            settings,
-            reason,
-        ));
+    if let Some(group) = &owned_resources.own_group {
+        let OwnedResources {
+            listed, referencing, ..
+        } = owned_resources;
+        steps.extend(own_group_deletion(group, listed, referencing, settings));
     }
 
     Plan {
         steps,
         ..Plan::default()
     }
-}
-
-/// Whether a group with a name of ours may be deleted: not the configured one, not listed by the Service, and not
-/// shared or another cluster's. A group without cluster tags is left by an interrupted creation.
-pub fn is_ours(group: &SecurityGroup, listed: &[String], settings: &Settings) -> bool {
-    if settings.is_frozen(&group.id) || listed.contains(&group.id) || other_uid(&group.tags, settings).is_some() {
-        return false;
-    }
-    let pairs = || group.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    let untagged = !pairs().any(|(key, _)| tags::cluster_of_key(key).is_some() || key == tags::LEGACY_CLUSTER);
-    untagged || tags::owned_by(&settings.cluster_id, pairs())
 }
 
 #[cfg(test)]

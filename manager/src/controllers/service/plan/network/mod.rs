@@ -18,13 +18,12 @@ use super::super::spec::names::other_owner;
 use super::super::spec::network::attributes;
 use super::super::spec::network::desired::Groups;
 use super::super::spec::request::Subnets;
-use super::classic::is_ours;
 use super::{
-    GroupRef, NetworkInput, OwnGroup, OwnGroupSteps, Plan, Planned, group_deletion, or_refused, own_group_steps,
-    security_groups, subnets,
+    GroupRef, NetworkInput, OwnGroup, OwnGroupSteps, Plan, Planned, or_refused, own_group_deletion, own_group_steps,
+    subnets, unused_group_deletion,
 };
 
-pub use node_rules::as_permissions;
+pub use node_rules::hand_over;
 pub use node_rules::unneeded_checks;
 pub use step::BalancerRef;
 pub use step::Step;
@@ -243,13 +242,12 @@ pub(super) fn leftover_group(input: NetworkInput<'_>) -> Vec<Planned> {
         return Vec::new();
     };
 
-    let foreign = security_groups::missing_tags(own, &desired.cluster_tags).is_err();
-    if foreign || !is_ours(own, given, settings) || !takes_groups(input) {
+    if !takes_groups(input) {
         return Vec::new();
     }
 
-    let reason = "the annotations give the load balancer other groups";
-    group_deletion(&own.id, &observed.referencing, settings, reason)
+    let of_cluster = &desired.cluster_tags;
+    unused_group_deletion(own, (given, of_cluster), &observed.referencing, settings)
 }
 
 /// Deletes everything. After a crash at any step the plan is made again without the steps that are done.
@@ -272,15 +270,11 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> P
         steps.extend(node_rules::removal(owned_resources, settings));
     }
 
-    let own = owned_resources.own_group.as_ref();
-    if let Some(group) = own.filter(|group| is_ours(group, &owned_resources.listed, settings)) {
-        let reason = "it was made for the load balancer";
-        steps.extend(group_deletion(
-            &group.id,
-            &owned_resources.referencing,
-            settings,
-            reason,
-        ));
+    if let Some(group) = &owned_resources.own_group {
+        let OwnedResources {
+            listed, referencing, ..
+        } = owned_resources;
+        steps.extend(own_group_deletion(group, listed, referencing, settings));
     }
 
     Plan {
