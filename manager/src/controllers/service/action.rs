@@ -1,4 +1,4 @@
-//! What the controller does for a Service.
+//! Decides whether a Service is ignored, ensured or deleted.
 
 use std::time::Duration;
 

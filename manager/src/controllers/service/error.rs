@@ -59,7 +59,7 @@ pub enum Invalid {
     NotBuilt { what: &'static str },
 }
 
-/// What at AWS prevents the spec, and how to fix it.
+/// A condition at AWS that prevents the spec, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Environment {
     #[error(

@@ -230,7 +230,7 @@ pub(super) async fn report_fullness(context: &Context, service: &Service, fullne
     }
 }
 
-/// Reports refused targets, if they have changed.
+/// Logs refused targets. Emits an Event if the message is new, or was last emitted long ago.
 pub(super) async fn report_refused(context: &Context, service: &Service, refused: &[RejectedTarget]) {
     let Some(message) = refusals(refused) else {
         return;

@@ -207,8 +207,9 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
     Ok(settle(context, service, settled, observation.plan, &refused))
 }
 
-/// The next reconciliation, if there is nothing to do now: the spec is unchanged, the last observation is recent, and
-/// the status has the address.
+/// The next reconciliation, if there is nothing to do now: spec and targets are unchanged, nothing is open, and the
+/// next full observation is not due. If the status lacks the address, the watch may not have delivered it yet; that is
+/// checked again [`STORE_LAG`] after the last reconciliation.
 fn next_if_unchanged(
     context: &Context,
     service: &Service,
@@ -311,9 +312,11 @@ async fn write_address(context: &Context, service: &Service, hostname: &str) -> 
         .await
 }
 
-/// Records the result and returns when to reconcile next. That is soon if a loss of targets or an unchosen subnet is
-/// unconfirmed, EC2 does not list a Ready Node's instance yet, AWS has refused a target, the address is unknown, or a
-/// deletion may remove a rule that this load balancer relies on.
+/// Records the result and returns when to reconcile next. That is soon if something is open: a loss of targets or an
+/// unchosen subnet is unconfirmed; a target without a candidate is kept until all Nodes are known; a Ready Node is no
+/// target, because EC2 does not list its instance, the instance is terminating or lacks the cluster's tag, or AWS has
+/// refused it; the address is unknown; or the load balancer relies on a rule of another one, and it has just been
+/// changed or a deletion is under way.
 fn settle(context: &Context, service: &Service, settled: Settled, plan: Plan, refused: &BTreeSet<InstanceId>) -> Next {
     let only_targets = plan.changes_targets_only();
     let (unconfirmed, targets) = (plan.unconfirmed, &plan.targets - refused);

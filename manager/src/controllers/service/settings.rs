@@ -23,7 +23,8 @@ pub struct Settings {
     /// Whether a network load balancer gets security groups (`NLBSecurityGroupMode=Managed`).
     pub nlb_security_groups_managed: bool,
     pub health_probe: HealthProbe,
-    /// Time between two searches for drift of an unchanged Service (`--load-balancer-resync-period`); `None`: never.
+    /// Time between two full observations of an unchanged Service, which find drift (`--load-balancer-resync-period`).
+    /// The period of each Service differs from it by up to 10 %. `None`: never.
     pub resync_period: Option<Duration>,
     /// `--security-group-rules-quota`.
     pub rules_quota: Quota,

@@ -27,8 +27,8 @@ pub enum Found {
 /// The writes to a Service; a trait for tests.
 #[async_trait]
 pub trait Writer: Send + Sync {
-    /// Sends a strategic merge patch to the subresource `status`.
-    /// `operation` is for the error message.
+    /// Sends a strategic merge patch to the subresource `status`. A Service that is gone is no error: it needs no
+    /// patch. `operation` is for the error message.
     async fn patch(&self, service: &Service, operation: &'static str, patch: Value) -> Result<Found, Error>;
 
     async fn event(&self, service: &Service, kind: EventType, reason: &'static str, message: &str);

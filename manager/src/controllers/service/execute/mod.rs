@@ -42,11 +42,11 @@ pub struct Executor<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Created {
     pub group: Option<String>,
-    /// The DNS name of the load balancer that was made.
+    /// The DNS name of the created load balancer.
     pub dns_name: Option<String>,
-    /// The ARN of the network load balancer that was made.
+    /// The ARN of the created network load balancer.
     pub load_balancer: Option<String>,
-    /// The ARNs of target groups that were made, by name.
+    /// The ARNs of created target groups, by name.
     pub target_groups: BTreeMap<String, String>,
     /// Targets that AWS did not register or deregister.
     pub refused: Vec<RejectedTarget>,

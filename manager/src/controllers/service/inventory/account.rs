@@ -1,4 +1,4 @@
-//! What the process remembers of the account: denied reads, zones, target groups, instances of Nodes.
+//! Caches for the life of the process: denied reads, zones, target groups, instances of Nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -83,7 +83,7 @@ impl Deref for Reader<'_> {
     }
 }
 
-/// AWS, and what is remembered of it between Services.
+/// The clients of AWS, and what Services share of its answers.
 pub struct Aws {
     pub ec2: Arc<dyn Ec2>,
     /// Classic load balancers.
@@ -98,6 +98,6 @@ pub struct Aws {
     pub reads_owners: bool,
     /// Whether tags of load balancers may be read.
     pub tag_reads: TagReads,
-    /// What was said that serves several Services.
+    /// Answers that serve several Services.
     pub shared: Shared,
 }

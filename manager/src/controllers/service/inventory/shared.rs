@@ -27,9 +27,9 @@ pub struct Shared {
     pub(super) route_tables: SingleFlight<Arc<Vec<RouteTable>>>,
     pub(super) named: SingleFlight<Option<Arc<SecurityGroup>>>,
     pub(super) groups: SingleFlight<Option<Arc<SecurityGroup>>>,
-    /// Those with a rule that names a group, by that group's ID.
+    /// Groups with a rule that names a group, by that group's ID.
     pub(super) referencing: SingleFlight<Vec<Arc<SecurityGroup>>>,
-    /// Those that a filter finds, by the filter.
+    /// Groups by the filter that finds them.
     pub(super) found: SingleFlight<Arc<Vec<SecurityGroup>>>,
     /// Classic load balancers with their tags.
     pub(super) classic: Prefetch<(LoadBalancer, KnownTags)>,
@@ -46,7 +46,8 @@ impl Shared {
     }
 
     /// Records the end of a write, successful or not. A write to any security group invalidates all answers about
-    /// groups.
+    /// groups: which other answers it changes, by a rule that names a group or by a filter, would have to be guessed. A
+    /// failed write may have had an effect.
     pub fn written(&self, load_balancer: &str, step: &Step) {
         self.classic.forget(load_balancer);
         self.network.forget(load_balancer);

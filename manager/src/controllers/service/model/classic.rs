@@ -17,14 +17,14 @@ pub struct Existing {
     pub tags: KnownTags,
 }
 
-/// What AWS has for one Service.
+/// The AWS resources of one Service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Observed {
     /// The load balancer of the Service's name.
     pub load_balancer: Option<Existing>,
-    /// The group that was made for it.
+    /// The group that was created for it.
     pub own_group: Option<SecurityGroup>,
-    /// What its subnets are chosen from.
+    /// The VPC, whose subnets are chosen from.
     pub vpc: Vpc,
     /// The instances of the candidates, as far as EC2 lists them.
     pub instances: BTreeMap<InstanceId, NodeInstance>,
@@ -49,17 +49,17 @@ impl Observed {
     }
 }
 
-/// What is left of a Service at AWS.
+/// The AWS resources of a Service that is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OwnedResources {
     pub load_balancer: bool,
     /// That load balancer's tags; `None`: they are not known.
     pub tags: Option<Tags>,
-    /// The group that was made for it, found by name: also when the load balancer is gone or never came to be.
+    /// The group that was created for it, found by name: also when the load balancer is gone or was never created.
     pub own_group: Option<SecurityGroup>,
     /// Groups with a rule that names that group.
     pub referencing: Vec<SecurityGroup>,
-    /// Groups that the Service's annotations list; they are someone else's.
+    /// Groups that the Service's annotations list; they have other owners.
     pub listed: Vec<String>,
 }
 

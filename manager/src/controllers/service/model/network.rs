@@ -16,9 +16,9 @@ use super::super::spec::network::names::TARGET_TYPE;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Group {
     pub described: TargetGroup,
-    /// Its targets, without those that are on their way out.
+    /// Its targets, without those that are being deregistered.
     pub targets: BTreeSet<Target>,
-    /// Its attributes, if they were read; they are not where nobody asks for any.
+    /// Its attributes, if they were read: only if the Service requests any.
     pub attributes: Option<Attributes>,
 }
 
@@ -33,7 +33,7 @@ pub struct Existing {
 }
 
 impl Group {
-    /// Whether a port can have it as it is: what cannot be changed later is as wanted.
+    /// Whether it can serve a port: the properties that AWS never changes are as wanted.
     pub fn serves(&self, port: &Port) -> bool {
         let (now, wanted) = (&self.described, &port.target_group);
         let check = (&now.health_check, &wanted.health_check);
@@ -62,7 +62,7 @@ impl Existing {
         self.groups.iter().find(|group| group.described.arn == arn)
     }
 
-    /// The target group behind the port's listener, if it may stay. One that has the name of another port's group does
+    /// The target group behind the port's listener, if it may stay. A group with the name of another port's group may
     /// not: that port needs it.
     pub fn serving(&self, desired: &Desired, port: &Port) -> Option<&Group> {
         let group = self.group_behind(self.listener_on(port.listener.port)?)?;
@@ -81,25 +81,25 @@ impl Existing {
     }
 }
 
-/// What AWS has for one Service.
+/// The AWS resources of one Service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Observed {
     /// The load balancer of the Service's name.
     pub load_balancer: Option<Existing>,
-    /// Target groups that it does not use: those of the wanted names, whoever uses them, and what was left over.
+    /// Target groups that it does not use: those of the wanted names, used by others or not, and unused ones of the
+    /// Service.
     pub spare: Vec<Group>,
-    /// The security group that was made for it; not looked for where none is made.
+    /// The security group that was created for it; not read if none is created.
     pub own_group: Option<SecurityGroup>,
-    /// Groups with a rule that names that group; only looked for when it is about to go.
+    /// Groups with a rule that names that group; only read before it is deleted.
     pub referencing: Vec<SecurityGroup>,
-    /// What its subnets are chosen from.
+    /// The VPC, whose subnets are chosen from.
     pub vpc: Vpc,
     /// The instances of the candidates, as far as EC2 lists them.
     pub instances: BTreeMap<InstanceId, NodeInstance>,
     /// The cluster's security groups and those of the instances.
     pub groups: BTreeMap<String, SecurityGroup>,
-    /// Other load balancers that need rules for health checks which are there for this one, as far as it does not need
-    /// them.
+    /// Other load balancers that need rules for health checks of this one, as far as this one does not need them.
     pub other_users: OtherUsers,
 }
 
@@ -115,8 +115,8 @@ impl Observed {
         subnets.cloned().unwrap_or_default()
     }
 
-    /// The instances that are targets of the load balancer, or were until a change of listeners was cut off: their
-    /// target groups are there, and nothing uses them.
+    /// The instances that are targets of the load balancer, or were until an interrupted change of listeners: their
+    /// target groups still exist, unused.
     pub fn registered(&self) -> BTreeSet<InstanceId> {
         self.target_groups().flat_map(Group::instances).collect()
     }
@@ -139,7 +139,7 @@ impl Observed {
             .collect()
     }
 
-    /// All security groups that were looked at.
+    /// All observed security groups.
     pub fn security_groups(self) -> Vec<SecurityGroup> {
         let groups = self.groups.into_values().chain(self.own_group);
         groups.chain(self.referencing).collect()
@@ -153,7 +153,7 @@ impl Observed {
         serves.then(|| described.dns_name.clone())
     }
 
-    /// Descriptions of those subnets.
+    /// Descriptions of the subnets that the load balancer stands in.
     pub fn stands_in(&self) -> Vec<Subnet> {
         let attached = self.attached();
         let mut subnets = self.vpc.subnets.clone();
@@ -162,7 +162,7 @@ impl Observed {
     }
 }
 
-/// What is left of a Service at AWS.
+/// The AWS resources of a Service that is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OwnedResources {
     pub name: String,
@@ -170,16 +170,16 @@ pub struct OwnedResources {
     pub load_balancer: Option<String>,
     /// That load balancer's tags; `None`: they are not known.
     pub tags: Option<Tags>,
-    /// Target groups that were made for the Service: those that the load balancer uses, and those that nothing uses.
+    /// Target groups that were created for the Service: those that the load balancer uses, and unused ones.
     pub target_groups: Vec<TargetGroup>,
-    /// The security groups that rules of nodes may stand in.
+    /// The security groups that may have rules for Nodes.
     pub groups: BTreeMap<String, SecurityGroup>,
-    /// Load balancers that need rules for health checks which are there for this one.
+    /// Load balancers that need rules for health checks of this one.
     pub other_users: OtherUsers,
-    /// The group that was made for it, found by name: also when the load balancer is gone or never came to be.
+    /// The group that was created for it, found by name: also when the load balancer is gone or was never created.
     pub own_group: Option<SecurityGroup>,
     /// Groups with a rule that names that group.
     pub referencing: Vec<SecurityGroup>,
-    /// Groups that the Service's annotations list; they are someone else's.
+    /// Groups that the Service's annotations list; they have other owners.
     pub listed: Vec<String>,
 }

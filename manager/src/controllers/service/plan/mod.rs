@@ -40,7 +40,7 @@ pub struct Plan {
     pub targets: BTreeSet<InstanceId>,
     /// Whether it relies on rules of another load balancer, which a deletion may remove.
     pub uses_shared_rules: bool,
-    /// What cannot be met; reported after the steps.
+    /// The reason why a part of the spec cannot be met; reported after the steps.
     pub refused: Option<Environment>,
 }
 

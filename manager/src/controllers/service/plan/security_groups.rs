@@ -72,7 +72,7 @@ pub fn ingress_of<'a>(ports: impl Iterator<Item = (&'a str, i32)>, networks: &BT
     rules
 }
 
-/// Rules to add and rules to take away.
+/// Rules to add and rules to remove.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Difference {
     pub add: Vec<IpPermission>,

@@ -125,7 +125,7 @@ pub fn is_internal(scheme: Option<&str>, requested: bool) -> bool {
 pub struct Confirmed {
     /// The wanted subnets for now, at most one in a zone.
     pub wanted: Vec<Subnet>,
-    /// Those that are not chosen.
+    /// Attached subnets that are not chosen.
     pub unconfirmed: BTreeSet<String>,
 }
 

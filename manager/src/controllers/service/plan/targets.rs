@@ -48,15 +48,14 @@ pub fn eligible(nodes: &[Arc<NodeView>]) -> Vec<&Arc<NodeView>> {
     nodes.iter().filter(|node| is_eligible(node)).collect()
 }
 
-/// Instances whose Nodes say by themselves that they are to be no targets: someone is about to drain them, or they are
-/// about to go. That is no loss to be doubted.
+/// Instances of Nodes that are excluded by label or about to be deleted. Their loss needs no confirmation.
 pub fn excluded(nodes: &[Arc<NodeView>]) -> BTreeSet<InstanceId> {
     let excluded = nodes.iter().filter(|node| !is_eligible(node));
     excluded.filter_map(|node| instance(node)).collect()
 }
 
-/// The candidates, and as further ones those of `held` that are not among them nor on their way out. A target that has
-/// become a candidate so stays one, and nothing else joins by it.
+/// The candidates, and instances of `held` that are neither candidates nor in `going`. The added ones count as not
+/// Ready: a target stays one, and no other instance joins.
 pub fn with_held<'a>(
     candidates: &[Candidate],
     held: impl Iterator<Item = &'a InstanceId>,
@@ -126,15 +125,15 @@ pub fn wanted(
 pub struct Change {
     pub add: BTreeSet<InstanceId>,
     pub remove: BTreeSet<InstanceId>,
-    /// To be deregistered if the next look says so again.
+    /// To be deregistered if a later observation confirms it.
     pub unconfirmed: BTreeSet<InstanceId>,
 }
 
-/// More than this share of the targets in one pass, in percent, has to be seen twice before it goes.
+/// A loss of more than this percentage of the targets must be observed twice before they are deregistered.
 const SUDDEN_PERCENT: usize = 20;
 
-/// The way from `registered` to `wanted`. A sudden loss of many targets is removed only if `seen_before`, an
-/// earlier look, found the same ones gone.
+/// The changes from `registered` to `wanted`. In a sudden loss of many targets, only those are removed that an earlier
+/// observation found lost too (`seen_before`).
 pub fn change(
     wanted: &BTreeSet<InstanceId>,
     registered: &BTreeSet<InstanceId>,

@@ -137,8 +137,8 @@ impl ServiceState {
             .collect()
     }
 
-    /// Records which attached subnets an observation has not chosen. Those that may be detached stay known until that
-    /// is done.
+    /// Records which attached subnets an observation has not chosen. Subnets that may be detached stay known until they
+    /// are detached.
     pub fn note_unchosen(&mut self, unconfirmed: &BTreeSet<String>, now: Instant) {
         let confirmed = self.unchosen_subnets(now);
         self.unchosen_subnets

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Service;
 
 use super::super::error::Invalid;
 
-/// What all keys begin with.
+/// The prefix of all keys.
 pub const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";
 
 /// The annotations of a Service. Keys are given without [`PREFIX`].
@@ -23,7 +23,7 @@ pub enum Kind {
     Classic,
     /// A network load balancer: `nlb`.
     Network,
-    /// Made by the AWS load balancer controller: `nlb-ip`, `external`.
+    /// Managed by the AWS Load Balancer Controller: `nlb-ip`, `external`.
     External,
 }
 
@@ -36,8 +36,8 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// A list `key=value,key=value`: items are trimmed; of `a=b=c` only `b` is the value; an item without `=` has the
-/// empty value; an item without a key is passed over; the last of equal keys wins.
+/// A list `key=value,key=value`: items are trimmed; of `a=b=c` only `b` is the value; an item without `=` has the empty
+/// value; an item without a key is ignored; the last of equal keys wins.
 pub fn parse_pairs(text: &str) -> BTreeMap<String, String> {
     let items = text.trim().split(',').map(str::trim);
     let pair = |item: &str| {
@@ -57,7 +57,7 @@ pub fn parse_list(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What to write instead of a value that is no integer of 32 bits.
+/// The expected value instead of one that is no integer of 32 bits.
 fn expected_integer(error: &ParseIntError) -> &'static str {
     match error.kind() {
         IntErrorKind::PosOverflow => "expected an integer of at most 2147483647",
@@ -143,7 +143,7 @@ impl<'a> Annotations<'a> {
         self.get(suffix).map(parse_pairs).unwrap_or_default()
     }
 
-    /// The error for the value that stands there.
+    /// The error for the present value.
     pub fn wrong(&self, suffix: &str, expected: impl Into<String>) -> Invalid {
         Invalid::Annotation {
             key: format!("{PREFIX}{suffix}"),

@@ -39,7 +39,7 @@ pub fn load_balancer(uid: &str) -> String {
     std::iter::once('a').chain(name).take(LONGEST_NAME).collect()
 }
 
-/// Whether both providers give a load balancer such a name: it has 31 of the 32 digits of a UID.
+/// Whether it has the form of a name that both providers give a load balancer: with 31 of the 32 digits of a UID.
 pub fn is_load_balancer(name: &str) -> bool {
     let digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
     name.len() == 32 && name.starts_with('a') && name.chars().all(digit)

@@ -36,18 +36,18 @@ pub struct FakeApi {
     pub service: Mutex<Service>,
     pub patches: Mutex<Vec<&'static str>>,
     pub events: Mutex<Vec<String>>,
-    /// What the next patches meet with.
+    /// The results of the next patches.
     pub answers: Mutex<Vec<Answer>>,
 }
 
-/// What a patch meets with other than success.
+/// The result of a patch other than success.
 #[derive(Clone, Copy)]
 pub enum Answer {
     /// The Service is gone.
     Gone,
     /// The API server refuses it.
     Refused,
-    /// Whoever else is at work goes on before it succeeds.
+    /// Other tasks continue before it succeeds.
     Slow,
 }
 
@@ -58,7 +58,7 @@ impl Writer for FakeApi {
         let answer = self.answers.lock().unwrap().pop();
         match answer {
             Some(Answer::Gone) => {
-                // Whoever else is at work goes on meanwhile.
+                // Other tasks continue meanwhile.
                 tokio::task::yield_now().await;
                 return Ok(Found::Gone);
             }

@@ -1,4 +1,4 @@
-//! What looks on behalf of Nodes cost, and what they leave to others.
+//! The reads of observations after changes of Nodes, and the reads that they leave to others.
 
 use std::time::Duration;
 

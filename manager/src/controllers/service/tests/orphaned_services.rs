@@ -1,4 +1,4 @@
-//! Services that are gone without having been let go.
+//! Services that are gone although their finalizer was not removed by the controller.
 
 use std::time::Duration;
 
@@ -203,8 +203,8 @@ fn with_others(states: &ServiceStates, number: usize) {
     }
 }
 
-/// An API server that was restored from an old backup has not the Services that were made since. What they had is kept
-/// also when more Services come, or some of them come back; who vanishes later is another matter.
+/// An API server that was restored from an old backup lacks the Services that were created since. Their resources are
+/// kept, also when more Services are created or some of them return. A Service that is deleted later is another case.
 #[tokio::test(start_paused = true)]
 async fn a_mass_loss_of_services_deletes_nothing() {
     let fixture = settled().await;

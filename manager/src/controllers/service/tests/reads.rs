@@ -1,4 +1,4 @@
-//! What a look costs, and that a stale answer never leads to a wrong write.
+//! The number of reads of an observation; a stale answer never leads to a wrong write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

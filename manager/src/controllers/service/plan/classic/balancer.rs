@@ -65,8 +65,8 @@ fn missing_tags(desired: &Desired, actual: &KnownTags) -> Tags {
         .collect()
 }
 
-/// Listeners, policies, tags, attributes and health check, in the order of the in-tree provider: what AWS refuses for
-/// another reason than a missing permission keeps only that from being done which comes after it there too.
+/// Listeners, policies, tags, attributes and health check, in the order of the in-tree provider: a refusal for another
+/// reason than a missing permission stops only the steps that follow there too.
 pub(super) fn settings(desired: &Desired, existing: &Existing) -> Vec<Planned> {
     let (mut steps, renewed) = listeners(desired, existing);
     steps.extend(proxy_protocol(desired, existing, &renewed));
@@ -102,8 +102,8 @@ pub(super) fn settings(desired: &Desired, existing: &Existing) -> Vec<Planned> {
     steps
 }
 
-/// Listeners, and the ports of those that are made anew and so have no policies. AWS cannot change a listener: the
-/// old one goes before the new one comes.
+/// Listeners, and the ports of those that are created again and so have no policies. AWS cannot change a listener: the
+/// old one is deleted before the new one is created.
 fn listeners(desired: &Desired, existing: &Existing) -> (Vec<Planned>, BTreeSet<i32>) {
     let now = &existing.described.listeners;
     let same = |a: &Listener, b: &Listener| {
@@ -158,7 +158,7 @@ fn proxy_protocol(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32
     for listener in &desired.listeners {
         let policies = lb.backend_policies.get(&listener.instance_port);
         let now = policies.cloned().unwrap_or_default();
-        // Whether a backend's policies outlive its listener is for AWS to know: both are provided for.
+        // AWS does not document whether a backend's policies outlive its listener: both cases are handled.
         let lost = desired.proxy_protocol && renewed.contains(&listener.port);
         if now.contains(PROXY_POLICY) == desired.proxy_protocol && !lost {
             continue;

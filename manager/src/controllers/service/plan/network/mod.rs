@@ -48,10 +48,10 @@ pub fn plan_targets(input: NetworkInput<'_, ()>) -> Plan {
     }
 }
 
-/// A new load balancer is created in the order of the in-tree provider. On an existing one, rules are added before, and
-/// revoked after, all other steps, so that traffic is never interrupted. If one Node cannot get a rule, all steps but
-/// the Nodes' rules are done.
-/// Fails when AWS does not allow the spec; then there are no steps at all.
+/// A new load balancer is created in the order of the in-tree provider, with the rules for its Nodes last: it gets no
+/// traffic before the status of the Service names it. An existing one has traffic. There rules are added before, and
+/// revoked after, all other steps, so that the traffic is never interrupted. If one Node cannot get a rule, all steps
+/// but the Nodes' rules are done. Fails when AWS does not allow the spec; then there are no steps at all.
 pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
     let NetworkInput { observed, .. } = input;
     let subnets = placement(input)?;

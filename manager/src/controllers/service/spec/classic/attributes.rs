@@ -7,17 +7,16 @@ use super::super::annotations::Annotations;
 
 /// Seconds after which AWS, and both providers, close an idle connection by default.
 const IDLE_TIMEOUT: i32 = 60;
-/// Seconds for which connections drain, and minutes between two access logs, where AWS is not told otherwise. The
-/// in-tree provider leaves them out of what it sets at every sync, so that they come back when an annotation is taken
-/// off.
+/// Seconds for which connections drain, and minutes between two access logs, by default at AWS. The in-tree provider
+/// does not send them at a sync, so that they return when an annotation is removed.
 const DRAINING_TIMEOUT: i32 = 300;
 const EMIT_INTERVAL: i32 = 60;
 
-/// What the annotations ask for. What AWS gives a new load balancer is the same without any annotation.
-/// Fails when an annotation is no boolean or no number.
+/// The requested attributes. Without any annotation they are those of a new load balancer. Fails when an annotation is
+/// no boolean or no number.
 pub fn wanted(annotations: Annotations<'_>) -> Result<Attributes, Invalid> {
     let text = |suffix| annotations.filled(suffix).map(str::to_owned);
-    // In the in-tree provider's order, which decides which of several wrong values is told.
+    // In the in-tree provider's order, which decides which of several wrong values is reported.
     let emit_interval = annotations.integer("access-log-emit-interval")?;
     let logs = annotations.flag("access-log-enabled")?;
     let draining = annotations.flag("connection-draining-enabled")?;
@@ -39,9 +38,9 @@ pub fn wanted(annotations: Annotations<'_>) -> Result<Attributes, Invalid> {
     })
 }
 
-/// The names of the wanted attributes that AWS does not have so. Fields that nobody asked for do not count: AWS
-/// answers with more than was ever set, and a comparison of the whole would find a difference for ever. The
-/// details of logs and of draining count only while these are on.
+/// The names of the wanted attributes that differ at AWS. Fields that are not requested do not count: AWS returns more
+/// than was ever set, and a comparison of the whole would always find a difference. The details of logs and of draining
+/// count only while these are on.
 pub fn differences(wanted: &Attributes, actual: &Attributes) -> Vec<&'static str> {
     let draining = wanted.connection_draining == Some(true);
     let (log, now) = (wanted.access_log.clone(), actual.access_log.clone());

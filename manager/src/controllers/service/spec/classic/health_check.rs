@@ -44,8 +44,8 @@ pub fn wanted(
     })
 }
 
-/// Whether two checks are the same. The incumbent sends the protocol as the annotation spells it, and AWS knows it in
-/// any case; a load balancer that it has made is left as it is.
+/// Whether two checks are the same. v1.37.0 sends the protocol as the annotation spells it, and AWS accepts any case:
+/// its load balancers stay unchanged.
 pub fn same(a: &HealthCheck, b: &HealthCheck) -> bool {
     let target = |check: &HealthCheck| {
         let (protocol, rest) = check.target.split_once(':').unwrap_or((check.target.as_str(), ""));
@@ -92,7 +92,7 @@ fn base(
     (protocol.into(), first.instance_port, String::new())
 }
 
-/// The port where each node says whether it has endpoints, for `externalTrafficPolicy: Local`.
+/// The port where each Node reports whether it has endpoints, for `externalTrafficPolicy: Local`.
 fn local_port(service: &Service) -> Option<i32> {
     let port = service.spec.as_ref()?.health_check_node_port;
     port.filter(|port| is_local(service) && *port != 0)

@@ -1,4 +1,4 @@
-//! The classic load balancer that a Service asks for.
+//! The classic load balancer that a Service requests.
 
 pub mod attributes;
 pub mod desired;

@@ -151,7 +151,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// The port that health checks come in at on each node; `None` when it is no number, which the model excludes.
+    /// The port of health checks on each Node; `None`: it is no number, which the health check excludes.
     pub fn health_port(&self) -> Option<i32> {
         let check = &self.target_group.health_check;
         if check.port == TRAFFIC_PORT {
@@ -197,7 +197,7 @@ pub fn without_node_port(service: &Service) -> impl Iterator<Item = i32> {
     ports.filter(|port| node_port(port).is_none()).map(|port| port.port)
 }
 
-/// The names of the target groups that the Service asks for; none for a Service that is refused.
+/// The names of the target groups that the Service requests; none for an invalid spec.
 pub fn target_group_names(service: &Service, settings: &Settings) -> BTreeSet<String> {
     let wanted = request::ports(service).and_then(|ports| wanted_ports(service, ports, settings, &Tags::new()));
     let names = wanted.into_iter().flatten().map(|port| port.target_group.name);
@@ -218,7 +218,7 @@ fn listener(port: &ServicePort, annotations: Annotations<'_>) -> (ListenerSettin
         return plain(UDP);
     }
 
-    // Other than for classic load balancers, in lower and upper case.
+    // Unlike for classic load balancers, the case of the name counts.
     let name = port.name.as_deref().unwrap_or_default();
     let certificate = annotations.filled("ssl-cert");
     let certificate = certificate.filter(|_| takes_certificate(port, name, annotations));

@@ -1,4 +1,4 @@
-//! The network load balancer that a Service asks for.
+//! The network load balancer that a Service requests.
 
 pub mod attributes;
 pub mod desired;

@@ -1,5 +1,5 @@
-//! Names of what belongs to a network load balancer. Both in-tree and external provider use the same, so that each
-//! finds what the other has made.
+//! Names of the resources of a network load balancer. The in-tree and the external provider use the same, so that each
+//! finds the other's resources.
 
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
@@ -12,24 +12,24 @@ pub const TCP: &str = "TCP";
 pub const TLS: &str = "TLS";
 pub const UDP: &str = "UDP";
 
-/// How many characters of a namespace or name, and of a hash, stand in a name.
+/// Numbers of characters of a namespace or name, and of a hash, in a name.
 const PART: usize = 8;
 const HASH: usize = 10;
 const EARLIER_HASH: usize = 13;
 
-/// The kind of targets that all groups made here have.
+/// The type of targets of all groups that are created here.
 pub const TARGET_TYPE: &str = "instance";
 
-/// The description of the security group that is made for a load balancer.
+/// The description of the security group that is created for a load balancer.
 pub const GROUP_DESCRIPTION: &str = "[k8s] Managed SecurityGroup for LoadBalancer";
 
-/// Description of the nodes' rules that let clients in; the load balancer's name follows.
+/// Description of the Nodes' rules that allow clients; the load balancer's name follows.
 pub const CLIENT_RULE: &str = "kubernetes.io/rule/nlb/client";
 
-/// Description of the nodes' rules that let health checks in; the load balancer's name follows.
+/// Description of the Nodes' rules that allow health checks; the load balancer's name follows.
 pub const HEALTH_RULE: &str = "kubernetes.io/rule/nlb/health";
 
-/// Description of the nodes' rules for path MTU discovery, which all load balancers share.
+/// Description of the Nodes' rules for path MTU discovery, which all load balancers share.
 pub const MTU_RULE: &str = "kubernetes.io/rule/nlb/mtu";
 
 /// The name in a network load balancer's ARN: `….:loadbalancer/net/NAME/ID`.
@@ -52,28 +52,28 @@ pub struct Owner<'a> {
     pub uid: &'a str,
 }
 
-/// A port as a target group's name tells it apart.
+/// The properties of a port that its target group's name depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TargetGroupPort<'a> {
     pub port: i32,
     pub node_port: i32,
     /// Protocol towards the targets.
     pub protocol: &'a str,
-    /// The health check: what cannot be changed later is part of the name.
+    /// The name depends on the part of the health check that AWS never changes.
     pub health_check: &'a TargetHealthCheck,
 }
 
-/// What the names of all target groups, and of the security group, of a Service begin with.
+/// The prefix of the names of all target groups, and of the security group, of a Service.
 pub fn prefix(owner: Owner<'_>) -> String {
     format!("k8s-{}-{}-", short(owner.namespace), short(owner.name))
 }
 
-/// What the names begin with of the target groups that the providers have made for one Service. A load balancer may use
-/// another one to which somebody has led a listener; that one is theirs.
+/// The prefixes of the names that the providers give to target groups of one Service. A user may attach another target
+/// group to a listener; that one is not managed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetGroupNames {
     today: String,
-    /// In-tree, before a name had anything of namespace and name that can be read.
+    /// Of earlier in-tree providers: without a readable namespace and name.
     earlier: String,
 }
 
@@ -86,13 +86,13 @@ impl TargetGroupNames {
         }
     }
 
-    /// Whether a target group of this name was made for the Service.
+    /// Whether a target group of this name was created for the Service.
     pub fn has(&self, name: &str) -> bool {
         name.starts_with(&self.today) || name.starts_with(&self.earlier)
     }
 }
 
-/// The name of a target group. It differs for all that cannot be changed on a target group that exists.
+/// The name of a target group. It depends on all properties that AWS never changes on an existing target group.
 pub fn target_group(cluster_id: &str, owner: Owner<'_>, of: TargetGroupPort<'_>) -> String {
     let mut hash = Sha1::new();
     for part in [
@@ -112,8 +112,8 @@ pub fn target_group(cluster_id: &str, owner: Owner<'_>, of: TargetGroupPort<'_>)
     format!("{}{}", prefix(owner), digest(&hash.finalize(), HASH))
 }
 
-/// The name of the security group that is made for a load balancer. The cluster's name is that of the command line,
-/// not the cluster ID of tags.
+/// The name of the security group that is created for a load balancer. `cluster_name` is that of the command line, not
+/// the cluster ID of tags.
 pub fn security_group(cluster_name: &str, owner: Owner<'_>) -> String {
     let mut hash = Sha256::new();
     for part in [cluster_name, owner.name, owner.namespace, owner.uid] {
