@@ -115,13 +115,12 @@ pub async fn owned_resources(
     nodes: &BTreeSet<InstanceId>,
     given: &BTreeSet<String>,
 ) -> Result<OwnedResources, Error> {
-    let uid = service.metadata.uid.as_deref().unwrap_or_default();
-    let (namespace, name) = names::namespaced(service);
-    let owner = Owner { namespace, name, uid };
+    let owner = Owner::of(service);
+    let name = names::load_balancer(owner.uid);
     let reader = Reader::fresh(aws);
-    let load_balancer = load_balancer(&reader, &names::load_balancer(uid)).await?;
+    let load_balancer = load_balancer(&reader, &name).await?;
     let mut owned = OwnedResources {
-        name: names::load_balancer(uid),
+        name,
         load_balancer: load_balancer.map(|(balancer, _)| balancer.arn),
         ..OwnedResources::default()
     };
@@ -129,7 +128,7 @@ pub async fn owned_resources(
     let group_owner = GroupOwner {
         names: &TargetGroupNames::of(owner),
         given: &(given | &target_group_names(service, settings)),
-        service_tag: &format!("{namespace}/{name}"),
+        service_tag: &names::namespaced_name(service),
         cluster_tags: &cluster_tags,
         settings,
         balancer: None,

@@ -53,13 +53,10 @@ impl ExistingServices {
     pub fn of<'a>(services: impl Iterator<Item = &'a Service>) -> Self {
         let mut existing = Self::default();
         for service in services {
-            let (namespace, name) = names::namespaced(service);
-            let uid = service.metadata.uid.as_deref().unwrap_or_default();
-            existing.services.insert(format!("{namespace}/{name}"));
-            existing.load_balancers.insert(names::load_balancer(uid));
-            existing
-                .prefixes
-                .insert(network_names::prefix(Owner { namespace, name, uid }));
+            let owner = Owner::of(service);
+            existing.services.insert(names::namespaced_name(service));
+            existing.load_balancers.insert(names::load_balancer(owner.uid));
+            existing.prefixes.insert(network_names::prefix(owner));
 
             for list in ["security-groups", "extra-security-groups"] {
                 let listed = Annotations::of(service).list(list);

@@ -102,18 +102,13 @@ pub(super) fn is_wanted_name(input: NetworkInput<'_>, group: &Group) -> bool {
 /// An unused target group with the name of a new one, which cannot serve its port.
 pub(super) fn in_the_way_of_new<'a>(input: NetworkInput<'a>, port: &Port) -> Result<Option<&'a Group>, Environment> {
     let named = |group: &&Group| group.described.name == port.target_group.name;
-    match input.observed.spare.iter().find(named) {
-        Some(group) if !is_free(group) => Err(Environment::TargetGroupTaken {
-            name: group.described.name.clone(),
-            load_balancer: group
-                .described
-                .load_balancers
-                .iter()
-                .next()
-                .cloned()
-                .unwrap_or_default(),
+    let found = input.observed.spare.iter().find(named);
+    match found.and_then(|group| group.described.load_balancers.first()) {
+        Some(load_balancer) => Err(Environment::TargetGroupTaken {
+            name: port.target_group.name.clone(),
+            load_balancer: load_balancer.clone(),
         }),
-        found => Ok(found),
+        None => Ok(found),
     }
 }
 

@@ -101,13 +101,8 @@ fn groups(annotations: Annotations<'_>, settings: &Settings) -> Groups {
     let extra = annotations.list("extra-security-groups").unwrap_or_default();
     let mut given = annotations.list("security-groups").unwrap_or_default();
     if given.is_empty() {
-        given.extend(
-            settings
-                .elb_security_group
-                .iter()
-                .filter(|group| !group.is_empty())
-                .cloned(),
-        );
+        let configured = settings.elb_security_group.clone();
+        given.extend(configured.filter(|group| !group.is_empty()));
     }
 
     if given.is_empty() {

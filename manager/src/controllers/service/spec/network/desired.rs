@@ -11,9 +11,9 @@ use super::super::super::error::Invalid;
 use super::super::super::plan::security_groups;
 use super::super::super::settings::Settings;
 use super::super::annotations::Annotations;
-use super::super::names::{MOST_TAGS, cluster_tags, creation_tags, namespaced};
+use super::super::names::{MOST_TAGS, cluster_tags, creation_tags};
 use super::super::request::{self, Subnets, TRAFFIC_PORT, node_port, protocol, takes_certificate, wrong_ports};
-use super::names::{self, Owner, TCP, TLS, TargetGroupNames, TargetGroupPort, UDP};
+use super::names::{self, Owner, TCP, TLS, TargetGroupNames, UDP};
 use super::{attributes, health_check};
 
 /// The security groups of a load balancer (`NLBSecurityGroupMode`).
@@ -80,13 +80,11 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
     let ports = wanted_ports(service, listed, settings, &created(&tags))?;
     request::refuse_fixed_address(service)?;
 
-    let (namespace, name) = namespaced(service);
-    let uid = service.metadata.uid.as_deref().unwrap_or_default();
-    let owner = Owner { namespace, name, uid };
+    let owner = Owner::of(service);
     let own_tags = created(&user_tags.into_iter().chain(cluster_tags.clone()).collect());
 
     Ok(Desired {
-        name: super::super::names::load_balancer(uid),
+        name: super::super::names::load_balancer(owner.uid),
         internal: annotations.internal(),
         subnets: request::subnets(annotations)?,
         elastic_addresses: untrimmed(annotations, "eip-allocations"),
@@ -242,27 +240,17 @@ fn target_group(
     health_check: TargetHealthCheck,
     tags: &Tags,
 ) -> NewTargetGroup {
-    let (namespace, name) = namespaced(service);
-    let owner = Owner {
-        namespace,
-        name,
-        uid: "",
-    };
-    let of = TargetGroupPort {
-        port: listener.port,
-        node_port,
-        protocol,
-        health_check: &health_check,
-    };
-
-    NewTargetGroup {
-        name: names::target_group(&settings.cluster_id, owner, of),
+    let mut group = NewTargetGroup {
+        name: String::new(),
         port: node_port,
         protocol: protocol.to_owned(),
         vpc_id: settings.vpc_id.clone(),
         health_check,
         tags: tags.clone(),
-    }
+    };
+
+    group.name = names::target_group(&settings.cluster_id, Owner::of(service), listener.port, &group);
+    group
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
 
-use outrigger_aws::elbv2::TargetHealthCheck;
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::elbv2::NewTargetGroup;
+
+use super::super::names::{namespaced, uid};
 
 /// Protocol of a listener without encryption, and of the targets behind most listeners.
 pub const TCP: &str = "TCP";
@@ -52,15 +55,12 @@ pub struct Owner<'a> {
     pub uid: &'a str,
 }
 
-/// The properties of a port that its target group's name depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TargetGroupPort<'a> {
-    pub port: i32,
-    pub node_port: i32,
-    /// Protocol towards the targets.
-    pub protocol: &'a str,
-    /// The name depends on the part of the health check that AWS never changes.
-    pub health_check: &'a TargetHealthCheck,
+impl<'a> Owner<'a> {
+    pub fn of(service: &'a Service) -> Self {
+        let (namespace, name) = namespaced(service);
+        let uid = uid(service);
+        Self { namespace, name, uid }
+    }
 }
 
 /// The prefix of the names of all target groups, and of the security group, of a Service.
@@ -93,18 +93,18 @@ impl TargetGroupNames {
 }
 
 /// The name of a target group. It depends on all properties that AWS never changes on an existing target group.
-pub fn target_group(cluster_id: &str, owner: Owner<'_>, of: TargetGroupPort<'_>) -> String {
+pub fn target_group(cluster_id: &str, owner: Owner<'_>, port: i32, group: &NewTargetGroup) -> String {
     let mut hash = Sha1::new();
     for part in [
         cluster_id,
         owner.namespace,
         owner.name,
-        &of.port.to_string(),
-        &of.node_port.to_string(),
-        of.protocol,
+        &port.to_string(),
+        &group.port.to_string(),
+        &group.protocol,
         TARGET_TYPE,
-        &of.health_check.protocol,
-        &of.health_check.interval.to_string(),
+        &group.health_check.protocol,
+        &group.health_check.interval.to_string(),
     ] {
         hash.update(part.as_bytes());
     }
@@ -138,6 +138,8 @@ fn digest(bytes: &[u8], length: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use outrigger_aws::elbv2::TargetHealthCheck;
+
     use super::*;
 
     fn owner<'a>(namespace: &'a str, name: &'a str, uid: &'a str) -> Owner<'a> {
@@ -150,13 +152,13 @@ mod tests {
             interval: check.1,
             ..TargetHealthCheck::default()
         };
-        let of = TargetGroupPort {
-            port: port.0,
-            node_port: port.1,
-            protocol: port.2,
-            health_check: &health_check,
+        let group = NewTargetGroup {
+            port: port.1,
+            protocol: port.2.into(),
+            health_check,
+            ..NewTargetGroup::default()
         };
-        target_group(cluster, owner(namespace, name, "u"), of)
+        target_group(cluster, owner(namespace, name, "u"), port.0, &group)
     }
 
     #[test]
