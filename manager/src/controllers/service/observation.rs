@@ -18,8 +18,7 @@ use super::plan::targets::{self, Candidate};
 use super::plan::{Plan, PlanInput};
 use super::queue::service_state::Reason;
 use super::spec::desired::Desired;
-use super::spec::names;
-use super::spec::names::{other_uid, uid};
+use super::spec::names::{self, other_uid, uid};
 use super::{inventory, model, plan};
 
 pub(super) struct Observation {
@@ -168,10 +167,8 @@ pub(super) fn with_held(
 /// registered or removing one that is not changes nothing, and subnets and groups do not decide which Nodes are
 /// targets.
 fn suffices(reader: &Reader<'_>, outcome: &Result<&Plan, &Error>) -> bool {
-    let (older_balancer, older) = (
-        reader.freshness().used_older_balancer(),
-        reader.freshness().used_older(),
-    );
+    let older_balancer = reader.freshness().used_older_balancer();
+    let older = reader.freshness().used_older();
     match outcome {
         Ok(plan) if plan.refused.is_some() => !older && reader.reads_attributes(),
         Ok(plan) if plan.steps.is_empty() => true,

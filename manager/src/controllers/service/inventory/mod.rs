@@ -37,8 +37,7 @@ use super::spec::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
 use super::spec::request::Subnets;
 use shared::each;
 
-pub use reader::Aws;
-pub use reader::Reader;
+pub use reader::{Aws, Reader};
 
 /// The groups of the account that this filter finds, by a tag or by the VPC, as far as they are `wanted`.
 pub async fn groups_where(
@@ -47,18 +46,9 @@ pub async fn groups_where(
     wanted: impl Fn(&SecurityGroup) -> bool,
 ) -> Result<BTreeMap<String, SecurityGroup>, Error> {
     let key = format!("{}={}", filter.name, filter.values.join(","));
-    let ask = |keys: BTreeSet<String>| async move {
-        let groups = Arc::new(reader.ec2.security_groups(&[filter]).await?);
-        Ok(keys.into_iter().map(|key| (key, Arc::clone(&groups))).collect())
-    };
-    let keys = BTreeSet::from([key]);
-    let found = reader
-        .shared
-        .found
-        .of(&keys, reader.freshness(), BTreeSet::new, ask)
-        .await?;
-    let groups = found.values().flat_map(|groups| groups.iter());
-    let wanted = groups.filter(|group| wanted(group));
+    let ask = || async { Ok(Arc::new(reader.ec2.security_groups(&[filter]).await?)) };
+    let groups = reader.shared.found.one(&key, reader.freshness(), ask).await?;
+    let wanted = groups.iter().filter(|group| wanted(group));
 
     Ok(wanted.map(|group| (group.id.clone(), group.clone())).collect())
 }
@@ -166,39 +156,22 @@ pub async fn vpc(
 /// All subnets of the VPC.
 pub async fn subnets_of_vpc(reader: &Reader<'_>, settings: &Settings) -> Result<Vec<Subnet>, Error> {
     let vpc_id = &settings.vpc_id;
-    let key = BTreeSet::from([vpc_id.clone()]);
-    let ask = |_| async {
-        let subnets = reader.ec2.subnets(&[Filter::new("vpc-id", [vpc_id])]).await?;
-        Ok(BTreeMap::from([(vpc_id.clone(), Arc::new(subnets))]))
-    };
-    let mut subnets = reader
-        .shared
-        .subnets
-        .of(&key, reader.freshness(), BTreeSet::new, ask)
-        .await?;
-
-    Ok(subnets.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default())
+    let of_vpc = [Filter::new("vpc-id", [vpc_id])];
+    let ask = || async { Ok(Arc::new(reader.ec2.subnets(&of_vpc).await?)) };
+    let subnets = reader.shared.subnets.one(vpc_id, reader.freshness(), ask).await?;
+    Ok(Arc::unwrap_or_clone(subnets))
 }
 
 async fn discovered(reader: &Reader<'_>, settings: &Settings) -> Result<Vpc, Error> {
     let vpc_id = &settings.vpc_id;
-    let key = BTreeSet::from([vpc_id.clone()]);
-    let ask_tables = |_| async {
-        let tables = reader.ec2.route_tables(vpc_id).await?;
-        Ok(BTreeMap::from([(vpc_id.clone(), Arc::new(tables))]))
-    };
     let subnets = subnets_of_vpc(reader, settings).await?;
-    let tables = reader
-        .shared
-        .route_tables
-        .of(&key, reader.freshness(), BTreeSet::new, ask_tables);
-    let mut tables = tables.await?;
-    let route_tables = tables.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default();
+    let ask = || async { Ok(Arc::new(reader.ec2.route_tables(vpc_id).await?)) };
+    let tables = reader.shared.route_tables.one(vpc_id, reader.freshness(), ask).await?;
     let zones = reader.zones.covering(reader.ec2.as_ref(), &subnets).await?;
 
     Ok(Vpc {
         subnets,
-        route_tables,
+        route_tables: Arc::unwrap_or_clone(tables),
         zones,
         named: BTreeSet::new(),
     })

@@ -276,6 +276,21 @@ impl<V: Clone> SingleFlight<V> {
         Ok(found)
     }
 
+    /// The answer for one key.
+    pub(super) async fn one<F>(&self, key: &str, freshness: &Freshness, ask: impl FnOnce() -> F) -> Result<V, Error>
+    where
+        V: Default,
+        F: Future<Output = Result<V, Error>>,
+    {
+        let ask = |keys: BTreeSet<String>| async move {
+            let answer = ask().await?;
+            Ok(keys.into_iter().map(|key| (key, answer.clone())).collect())
+        };
+        let keys = BTreeSet::from([key.to_owned()]);
+        let mut found = self.of(&keys, freshness, BTreeSet::new, ask).await?;
+        Ok(found.remove(key).unwrap_or_default())
+    }
+
     fn found(&self, keys: &BTreeSet<String>, freshness: &Freshness) -> BTreeMap<String, V> {
         let kept = self.kept();
         let answer = |key: &String| {
