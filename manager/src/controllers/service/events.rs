@@ -245,7 +245,7 @@ pub(super) async fn report_refused(context: &Context, service: &Service, refused
     }
 }
 
-/// Emits an Event if annotation `internal` asks for another scheme than the load balancer has, once.
+/// Emits an Event if annotation `internal` requests another scheme than the load balancer has, once.
 pub(super) async fn report_scheme(context: &Context, service: &Service, desired: &Desired, scheme: Option<&str>) {
     let differs = is_internal(scheme, desired.internal()) != desired.internal();
     let reported = context.states.update(uid(service), |state| {

@@ -17,8 +17,8 @@ pub struct Settings {
     pub disable_security_group_ingress: bool,
     /// One group for all load balancers (`ElbSecurityGroup`); it is never changed or deleted.
     pub elb_security_group: Option<String>,
-    /// The cluster's name on the command line (`--cluster-name`), part of the name of the groups made for network load
-    /// balancers.
+    /// The cluster's name on the command line (`--cluster-name`), part of the name of the groups that are created for
+    /// network load balancers.
     pub cluster_name: String,
     /// Whether a network load balancer gets security groups (`NLBSecurityGroupMode=Managed`).
     pub nlb_security_groups_managed: bool,

@@ -137,7 +137,7 @@ pub async fn referencing(reader: &Reader<'_>, sources: BTreeSet<String>) -> Resu
     Ok(once.into_values().map(Arc::unwrap_or_clone).collect())
 }
 
-/// Reads what subnets are chosen from, for a load balancer that stands in `attached`.
+/// Reads the VPC, whose subnets are chosen from, for a load balancer with `attached` subnets.
 pub async fn vpc(
     reader: &Reader<'_>,
     wanted: &Subnets,

@@ -42,7 +42,7 @@ impl Observed {
         self.load_balancer.as_ref()?.described.scheme.as_deref()
     }
 
-    /// The subnets that the load balancer stands in.
+    /// The subnets of the load balancer.
     pub fn attached(&self) -> BTreeSet<String> {
         let subnets = self.load_balancer.as_ref().map(|existing| &existing.described.subnets);
         subnets.cloned().unwrap_or_default()

@@ -109,7 +109,7 @@ impl Observed {
         self.load_balancer.as_ref()?.described.scheme.as_deref()
     }
 
-    /// The subnets that the load balancer stands in.
+    /// The subnets of the load balancer.
     pub fn attached(&self) -> BTreeSet<String> {
         let subnets = self.load_balancer.as_ref().map(|existing| &existing.described.subnets);
         subnets.cloned().unwrap_or_default()
@@ -153,7 +153,7 @@ impl Observed {
         serves.then(|| described.dns_name.clone())
     }
 
-    /// Descriptions of the subnets that the load balancer stands in.
+    /// Descriptions of the subnets of the load balancer.
     pub fn stands_in(&self) -> Vec<Subnet> {
         let attached = self.attached();
         let mut subnets = self.vpc.subnets.clone();

@@ -481,7 +481,7 @@ mod tests {
         }
     }
 
-    /// The moves as words: `+` comes, `-` goes.
+    /// The changes as words: `+` is attached, `-` is detached.
     fn way(actual: &[&str], wanted: &[&str]) -> Result<String, Environment> {
         let all: Vec<Subnet> = ["a1", "a2", "b1", "b2", "c1"].map(in_zone).into();
         let wanted: Vec<Subnet> = wanted.iter().map(|id| in_zone(id)).collect();

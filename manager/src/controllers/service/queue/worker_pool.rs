@@ -183,7 +183,7 @@ mod tests {
                 let _turn = turns.acquire(|| false).await;
                 order.lock().unwrap().push(number);
             }));
-            // Long enough for those before to have looked whether they are asked for.
+            // Long enough for the others to have checked whether a user waits for them.
             tokio::time::sleep(3 * RECHECK / 2).await;
         }
         drop(held);

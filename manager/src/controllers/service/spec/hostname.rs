@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 use super::super::error::Invalid;
 use super::annotations::Kind;
 
-/// Refuses a Service whose type annotation asks for another kind of load balancer than the status names.
-/// Otherwise a second load balancer would be created, and the first one orphaned.
+/// Refuses a Service whose type annotation requests another kind of load balancer than the status names. Otherwise a
+/// second load balancer would be created, and the first one orphaned.
 pub fn same_kind(service: &Service, wanted: Kind) -> Result<(), Invalid> {
     let Some(first) = first(service) else {
         return Ok(());

@@ -98,7 +98,7 @@ pub fn namespaced_name(service: &Service) -> String {
     format!("{namespace}/{name}")
 }
 
-// The cluster that owns a load balancer. Its name is made from the Service's UID, which a restored copy of a cluster
+// The cluster that owns a load balancer. Its name is derived from the Service's UID, which a restored copy of a cluster
 // shares with the original, often together with the cluster ID. The UID of the namespace `kube-system`, in the tag
 // `outrigger.dev/cluster-uid`, tells the two apart.
 
