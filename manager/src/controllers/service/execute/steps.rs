@@ -1,18 +1,72 @@
-//! Executes the steps for a network load balancer.
+//! Executes the steps for load balancers.
 
 use outrigger_aws::elbv2::{ListenerSettings, MAX_TARGETS, Target};
-use outrigger_aws::{Error as AwsError, Kind};
+use outrigger_aws::{Error as AwsError, InstanceId, Kind};
 
 use super::super::error::Error;
+use super::super::plan::classic::Step as ClassicStep;
 use super::super::plan::network::{BalancerRef, Step, TargetGroupRef};
 use super::target_batches::{RejectedTarget, hand_over};
-use super::{Created, Executor, is, resolve_all};
+use super::{Created, Executor, done_if, is, resolve_all};
 
 const TOO_MANY_TARGETS: &str = "TooManyTargets";
 
 impl Executor<'_> {
-    /// # Errors
-    /// When AWS refuses, or the right to write has ended.
+    pub(in super::super) async fn classic_step(&self, step: &ClassicStep, made: &mut Created) -> Result<(), Error> {
+        let (action, name, elb) = (step.action(), self.load_balancer, self.elb);
+        match step {
+            ClassicStep::CreateLoadBalancer { new, groups } => {
+                let mut new = new.clone();
+                new.security_groups = resolve_all(groups, made)?;
+                made.dns_name = Some(self.write(action, elb.create(&new)).await?);
+                Ok(())
+            }
+            ClassicStep::AttachSubnets(ids) => self.write(action, elb.attach_subnets(name, ids)).await,
+            ClassicStep::DetachSubnets(ids) => self.write(action, elb.detach_subnets(name, ids)).await,
+            ClassicStep::ApplyGroups(groups) => {
+                let ids = resolve_all(groups, made)?;
+                self.write(action, elb.apply_security_groups(name, &ids)).await
+            }
+            ClassicStep::AddTags(tags) => self.write(action, elb.add_tags(name, tags)).await,
+            ClassicStep::DeleteListeners(ports) => self.write(action, elb.delete_listeners(name, ports)).await,
+            ClassicStep::CreateListeners(listeners) => self.write(action, elb.create_listeners(name, listeners)).await,
+            ClassicStep::CreatePolicy(policy) => done_if(
+                self.write(action, elb.create_policy(name, policy)).await,
+                Kind::AlreadyExists,
+            ),
+            ClassicStep::SetBackendPolicies(port, policies) => {
+                self.write(action, elb.set_backend_policies(name, *port, policies))
+                    .await
+            }
+            ClassicStep::SetListenerPolicies(port, policies) => {
+                self.write(action, elb.set_listener_policies(name, *port, policies))
+                    .await
+            }
+            ClassicStep::ModifyAttributes(attributes) => {
+                self.write(action, elb.modify_attributes(name, attributes)).await
+            }
+            ClassicStep::ConfigureHealthCheck(check) => {
+                self.write(action, elb.configure_health_check(name, check)).await
+            }
+            ClassicStep::Register { instances, needed } => {
+                let call = |batch: Vec<InstanceId>| async move { self.write(action, elb.register(name, &batch)).await };
+                let refused = hand_over(action, instances, usize::MAX, *needed, call).await?;
+                made.refused.extend(refused);
+                Ok(())
+            }
+            ClassicStep::Deregister(instances) => {
+                let call =
+                    |batch: Vec<InstanceId>| async move { self.write(action, elb.deregister(name, &batch)).await };
+                let refused = hand_over(action, instances, usize::MAX, false, call).await?;
+                made.refused.extend(refused);
+                Ok(())
+            }
+            ClassicStep::DeleteLoadBalancer => self.write(action, elb.delete(name)).await,
+        }
+    }
+}
+
+impl Executor<'_> {
     pub(in super::super) async fn network_step(&self, step: &Step, made: &mut Created) -> Result<(), Error> {
         let (action, elb) = (step.action(), self.elbv2);
         match step {
