@@ -36,7 +36,7 @@ pub async fn check(management: Client, migration: &str, own: &str) -> Result<()>
     Ok(())
 }
 
-/// What differs, with what to do. An object without the field means Kubernetes' own default.
+/// The difference, and how to fix it. If the object lacks the field, Kubernetes' default applies.
 fn disagreement(object: &CloudProviderMigration, own: &str) -> Option<String> {
     let default = LeaderMigrationConfiguration::default();
     let theirs = object.spec.leader_migration.as_ref().unwrap_or(&default);

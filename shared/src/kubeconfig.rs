@@ -1,5 +1,5 @@
-//! Reading a kubeconfig, and why it cannot be used. It holds tokens and keys, and the parser quotes the lines around a
-//! fault: of its words only the place is told.
+//! Reads a kubeconfig. It contains tokens and keys, and the parser's errors quote lines of it: of such an error only
+//! the position is reported.
 
 use std::io;
 use std::path::{Path, PathBuf};

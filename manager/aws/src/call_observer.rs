@@ -39,7 +39,6 @@ pub enum Ending<'a> {
         status: u16,
         /// AWS's code, where the answer has one.
         code: Option<&'a str>,
-        /// What the code means.
         kind: Kind,
     },
     /// Without an answer, or with one that could not be read.

@@ -10,10 +10,10 @@
 //! - [`Error`], [`Kind`]: what a failed call means, from one table of AWS's error codes;
 //! - [`imds`]: what the instance metadata service says about the own instance;
 //! - [`connect`]: region, credentials, endpoints, proxies and time-outs, then the clients;
-//! - [`CallObserver`]: is told of every call that has ended, for metrics;
+//! - [`CallObserver`]: receives the result of each call, for metrics;
 //! - [`fake`] (feature `fake`): AWS in memory, with a log of calls and injected faults, for tests.
 //!
-//! Every field of an answer of AWS may be absent: the plain types say so, and nothing here panics on it.
+//! Each field of a response of AWS may be absent: the types allow it, and no code panics on it.
 
 mod by_name;
 mod call_observer;

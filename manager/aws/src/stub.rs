@@ -1,4 +1,4 @@
-//! An HTTP server that answers as it is told, for tests of the adapters.
+//! An HTTP server with given responses, for tests of the adapters.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

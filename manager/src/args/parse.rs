@@ -26,7 +26,7 @@ pub enum Value {
     Map(BTreeMap<String, String>),
 }
 
-/// What a command line says: a value for every flag of the table, and what is wrong with it.
+/// A parsed command line: the values of the flags, and the errors.
 #[derive(Debug, Default)]
 pub struct CommandLine {
     values: BTreeMap<&'static str, Value>,
@@ -256,7 +256,7 @@ impl CommandLine {
     }
 }
 
-/// What a flag without `=` means; `None` when the next argument is its value.
+/// The value of a flag without `=`; `None` if the next argument is its value.
 fn bare(flag: Flag) -> Option<&'static str> {
     matches!(flag.kind, Kind::Bool | Kind::Version).then_some("true")
 }

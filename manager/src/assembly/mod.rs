@@ -43,7 +43,7 @@ pub struct Set {
     pub controllers: Vec<Controller>,
 }
 
-/// What the controllers are made of.
+/// The shared dependencies of the controllers.
 pub struct Assembly {
     options: Arc<Options>,
     cloud: Cloud,

@@ -6,8 +6,8 @@
 //!                                              └ batch of 20 ms ──▶ describe ─▶ EC2, with few calls
 //! ```
 //!
-//! Whoever asks says how old an answer may be and in which [`Priority`] a call would wait. Everyone gets the answers to his
-//! own questions: an instance that is gone, an ID that is none, or a call that fails is nobody else's trouble.
+//! A caller gives the maximum age of a result and the [`Priority`] of a call. Each caller gets the results for its own
+//! keys only: a missing instance, an invalid ID or a failed call does not affect other callers.
 
 mod answer;
 mod bad_ids;

@@ -307,7 +307,6 @@ async fn foreign_nodes_cost_no_call() {
     assert!(aws.calls().is_empty());
 }
 
-/// What an ID stands for.
 #[derive(Debug, Clone, Copy)]
 enum Shape {
     Good,

@@ -313,7 +313,6 @@ impl Metrics {
         self.queues.queue(name)
     }
 
-    /// What counts calls of AWS.
     #[must_use]
     pub fn aws_observer(&self) -> Arc<dyn CallObserver> {
         Arc::new(self.aws.clone())
@@ -325,7 +324,6 @@ impl Metrics {
         self.connections.observer()
     }
 
-    /// What counts requests to API servers.
     #[must_use]
     pub fn rest_client(&self) -> RestClient {
         self.rest.clone()

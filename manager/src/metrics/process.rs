@@ -82,7 +82,7 @@ impl Process {
         );
     }
 
-    /// Looks at the process. What cannot be read keeps its value: there is no `/proc` outside of Linux.
+    /// Reads the metrics of the process. A metric that cannot be read keeps its value: `/proc` exists on Linux only.
     pub(super) fn refresh(&self) {
         let auxiliary = fs::read("/proc/self/auxv").unwrap_or_default();
         let (Some(page), Some(ticks)) = (
@@ -136,7 +136,7 @@ fn build() -> BuildLabels {
     }
 }
 
-/// What `/proc/self/stat` says.
+/// The used fields of `/proc/self/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     cpu_ticks: u64,

@@ -111,7 +111,7 @@ const SWEEP_FROM: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     known: HashSet<Text>,
-    /// What was left at the last sweep.
+    /// The number of texts after the last sweep.
     left: usize,
 }
 

@@ -75,7 +75,7 @@ impl Authorities {
         Ok(())
     }
 
-    /// Follows files and ConfigMap until `stop`. What cannot be used is reported, and what was there before stays.
+    /// Follows files and ConfigMap until `stop`. Invalid content is logged, and the previous content stays in use.
     pub async fn follow(self, client: Client, stop: CancellationToken) {
         let files = stop.run_until_cancelled(self.follow_files());
         let config_map = stop.run_until_cancelled(self.follow_config_map(client));
@@ -124,7 +124,7 @@ impl Authorities {
         }
     }
 
-    /// What the flags leave open comes from the ConfigMap.
+    /// Takes the settings that no flag sets from the ConfigMap.
     pub(super) fn take_up(&self, data: &BTreeMap<String, String>) {
         let read =
             |key: &str| -> Result<Option<Verifier>, String> { data.get(key).map(|pem| verifier(pem)).transpose() };

@@ -1,4 +1,4 @@
-//! Named checks, and what a probe is told about them.
+//! Named health checks, and the responses to probes.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -59,7 +59,7 @@ impl Health {
         checks.retain(|old| old.name != name);
     }
 
-    /// What the checks said so far, as metrics.
+    /// The results of the checks, as metrics.
     pub(super) fn slis(&self) -> &Slis {
         &self.slis
     }

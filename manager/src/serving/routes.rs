@@ -25,14 +25,13 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PATHS: &str = "404 not found; served are /healthz, /livez, /readyz (each also with /NAME of a check), /metrics, \
      /metrics/slis, /configz and, with --profiling, /debug/flags/v\n";
 
-/// What is served.
 pub struct Surface {
     pub health: Health,
     /// The metrics.
     pub metrics: Metrics,
-    /// What `/configz` shows.
+    /// The response of `/configz`.
     pub configz: serde_json::Value,
-    /// What `/debug/flags/v` changes; `None` without `--profiling`.
+    /// The level that `/debug/flags/v` sets; `None` without `--profiling`.
     pub verbosity: Option<Verbosity>,
 }
 

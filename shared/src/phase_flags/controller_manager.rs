@@ -161,8 +161,8 @@ pub fn nothing_to_add(line: &CommandLine, circumstances: &Circumstances) -> Resu
 
 /// The row whose flags a kube-controller-manager gets. In Migrate and Complete an in-tree one becomes external only on
 /// evidence (`prepared`) or with `downtime`; until then it gets the row of Prepare, so that a hasty change of phase
-/// cannot skip the evidence. One that cannot be read may be in-tree, so its owner is told the same. One that is
-/// external already (`stays_external`) is never turned back by a lack of evidence.
+/// cannot skip the evidence. A provider that cannot be read may be in-tree, so the same row applies. A
+/// provider that is external already (`stays_external`) is never changed back for a lack of evidence.
 #[must_use]
 pub fn controller_manager_row(
     phase: Phase,

@@ -17,7 +17,7 @@ use crate::{Error, InstanceId, Kind, Page, Tags, by_name, page};
 /// Names that one call takes at most. AWS names this number for tags only; for descriptions it is known to be taken.
 pub const MAX_NAMES: usize = 20;
 
-/// What the service controller asks of classic load balancers. `name` is always the load balancer's name.
+/// The calls for classic load balancers that the service controller sends. `name` is always the load balancer's name.
 #[async_trait]
 pub trait Elb: Send + Sync {
     /// One call for the load balancers of at most [`MAX_NAMES`] names.

@@ -52,7 +52,7 @@ pub struct NewNetworkLoadBalancer {
     pub tags: Tags,
 }
 
-/// What a listener does. Protocols are `TCP`, `UDP`, `TLS` or `TCP_UDP`.
+/// The settings of a listener. Protocols are `TCP`, `UDP`, `TLS` or `TCP_UDP`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct ListenerSettings {
     /// Port that clients use, 1–65535. AWS allows one listener for each, whatever its protocol.
@@ -71,7 +71,6 @@ pub struct ListenerSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listener {
     pub arn: String,
-    /// What it does.
     pub settings: ListenerSettings,
 }
 

@@ -15,7 +15,7 @@ pub struct FakeNetworkLoadBalancer {
     pub described: NetworkLoadBalancer,
     /// `network`; load balancers of other types share the names.
     pub kind: String,
-    /// What it was made with, addresses included.
+    /// The subnets at creation, with addresses.
     pub mappings: Vec<SubnetMapping>,
     /// Its attributes.
     pub attributes: Attributes,
@@ -28,7 +28,6 @@ pub struct FakeNetworkLoadBalancer {
 pub struct FakeListener {
     /// The ARN of its load balancer.
     pub load_balancer: String,
-    /// What it does.
     pub settings: ListenerSettings,
     pub tags: Tags,
 }

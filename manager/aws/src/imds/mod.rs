@@ -18,7 +18,7 @@ const DISABLED: &str = "AWS_EC2_METADATA_DISABLED";
 const ENDPOINT: &str = "AWS_EC2_METADATA_SERVICE_ENDPOINT";
 const MODE: &str = "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE";
 
-/// What the service says. Each part is absent when the service knows no such path.
+/// The own instance's metadata. A field is absent if the service does not have its path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnInstance {
     /// The region, for example `us-east-1`.
@@ -61,7 +61,7 @@ pub enum MetadataError {
     Refused {
         /// Its address.
         address: String,
-        /// What it answered.
+        /// The response or the error.
         reason: String,
     },
 }

@@ -15,7 +15,7 @@ use crate::{Error, Kind};
 /// The buckets that a call takes a token of.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Buckets<'a> {
-    /// Those that are taken to be empty when AWS throttles the call.
+    /// The buckets that count as empty after AWS throttles the call.
     pub throttling: &'a [&'static str],
     pub others: &'a [&'static str],
 }

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! It serves the route table that the cloud configuration names, or every table of the VPC with the cluster's tag, all
-//! alike. IPv4 only. Where nothing changed nothing is written; which routes it may touch is told in [`plan`], and when
-//! one may go in [`confirmations`].
+//! alike. IPv4 only. Without a change it writes nothing. [`plan`] decides which routes are managed, and
+//! [`confirmations`] decides when a route may be deleted.
 
 mod apply;
 mod condition;

@@ -24,7 +24,7 @@ const MEMBERSHIP_AGE: Duration = Duration::from_secs(300);
 /// Labels written at the same time for one batch.
 const LABELS_AT_ONCE: usize = 10;
 
-/// What came out for one instance.
+/// The result for one instance.
 #[derive(Debug, Clone)]
 pub(super) enum TagResult {
     /// AWS logged that it is done.
@@ -81,8 +81,8 @@ pub(super) async fn apply(deps: &Deps, batch: Batch) -> Result<Applied, NotLeade
     Ok(Applied { action, results })
 }
 
-/// Those that have the cluster's tag, and results for the others. A provider ID is what somebody wrote, so it does not
-/// say that the instance belongs to the cluster.
+/// The instances with the cluster's tag, and results for the others. Any writer of a Node can set its provider ID, so
+/// it does not prove that the instance belongs to the cluster.
 async fn in_cluster(deps: &Deps, ids: Vec<InstanceId>) -> (Vec<InstanceId>, Vec<(InstanceId, TagResult)>) {
     let answers = deps.instances.by_id(&ids, Priority::Background, MEMBERSHIP_AGE).await;
     let (mut members, mut others) = (Vec::new(), Vec::new());

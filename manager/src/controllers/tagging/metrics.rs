@@ -14,7 +14,7 @@ struct ErrorLabels {
     instance_id: &'static str,
 }
 
-/// What is counted. Clones share it.
+/// Clones share the metrics.
 #[derive(Clone)]
 pub struct TaggingMetrics {
     errors: Family<ErrorLabels, Counter>,

@@ -111,7 +111,7 @@ async fn tick(ticks: &mut Option<Interval>) -> Duration {
     ticks.period()
 }
 
-/// Who is there, on which instance, with which label.
+/// Whether the instance of a Node, its label, or the existence of the Node changed.
 fn matters(was: Option<&NodeView>, is: Option<&NodeView>) -> bool {
     let (Some(was), Some(is)) = (was, is) else {
         return true;

@@ -1,4 +1,4 @@
-//! What is to be done about which instance. Pure: Nodes, answers and times come in, batches come out.
+//! The work queue: one action per instance. No IO: Nodes, results and times are input, batches are output.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -12,7 +12,6 @@ use crate::backoff::Backoff;
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(300);
 
-/// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Set the tags, then the Node's label.
