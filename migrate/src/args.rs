@@ -1,10 +1,9 @@
 //! The commands and their flags.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use outrigger_shared::migration::Phase;
+use outrigger_shared::migration::{Labels, Phase};
 
 /// Migrates a Kubernetes cluster on AWS from the in-tree cloud provider to an external cloud controller manager
 ///
@@ -142,9 +141,6 @@ impl PolicyVersion {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Labels(pub BTreeMap<String, String>);
-
 fn phase(text: &str) -> Result<Phase, String> {
     let names = || Phase::ALL.map(Phase::as_str).join(", ");
     Phase::ALL
@@ -154,7 +150,7 @@ fn phase(text: &str) -> Result<Phase, String> {
 }
 
 fn labels(text: &str) -> Result<Labels, String> {
-    let mut labels = BTreeMap::new();
+    let mut labels = Labels::new();
     for pair in text.split(',').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair
             .split_once('=')
@@ -165,7 +161,7 @@ fn labels(text: &str) -> Result<Labels, String> {
         }
     }
 
-    Ok(Labels(labels))
+    Ok(labels)
 }
 
 #[cfg(test)]
@@ -181,8 +177,8 @@ mod tests {
 
     #[test]
     fn labels_are_pairs_each_key_once() {
-        assert_eq!(labels("a=b,c=").map(|labels| labels.0.len()), Ok(2));
-        assert_eq!(labels(""), Ok(Labels::default()));
+        assert_eq!(labels("a=b,c=").map(|labels| labels.len()), Ok(2));
+        assert_eq!(labels(""), Ok(Labels::new()));
         for wrong in ["a", "=b", "a=1,a=2"] {
             assert!(labels(wrong).is_err(), "{wrong}");
         }

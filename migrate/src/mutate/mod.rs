@@ -17,7 +17,6 @@ use crate::documents::{Document, Inputs};
 use crate::end::{End, Failure};
 use crate::migrations::{self, Found};
 
-mod diff;
 pub mod error;
 mod old;
 mod report;
@@ -176,7 +175,7 @@ fn entry<'a>(
         let others = || {
             args.namespace_labels
                 .clone()
-                .map(|labels| decide::stored_labels(name, labels.0))
+                .map(|labels| decide::stored_labels(name, labels))
         };
         namespaces.get(name).cloned().or_else(others)
     });
