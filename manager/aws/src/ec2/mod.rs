@@ -2,7 +2,6 @@
 
 mod adapter;
 mod convert;
-mod fargate;
 mod instance;
 mod network;
 mod read_instances;
@@ -12,8 +11,7 @@ mod topology;
 use async_trait::async_trait;
 
 pub use adapter::SdkEc2;
-pub use fargate::FargateEni;
-pub use instance::{Instance, InstanceId, InstanceState, NetworkInterface};
+pub use instance::{FargateEni, Instance, InstanceId, InstanceState, NetworkInterface};
 pub use network::{
     AvailabilityZone, GroupPair, IpPermission, IpRange, NewSecurityGroup, RouteTable, SecurityGroup, Subnet,
 };

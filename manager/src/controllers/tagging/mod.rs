@@ -14,7 +14,6 @@
 
 mod apply;
 mod deps;
-mod error;
 pub mod label;
 mod metrics;
 pub mod queue;
@@ -28,8 +27,8 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::sleep_until;
 use crate::node_cache::NodeView;
 pub use deps::Deps;
-pub use error::Error;
 pub use metrics::TaggingMetrics;
+pub use worker::Error;
 use worker::Worker;
 
 /// Source of this controller's Events.
