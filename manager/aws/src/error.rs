@@ -7,9 +7,9 @@ use std::sync::Arc;
 /// Classes of failure that callers tell apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// AWS asks to slow down.
+    /// AWS's rate limit was exceeded.
     Throttled,
-    /// AWS says that what the call names does not exist.
+    /// The subject of the call does not exist.
     NotFound,
     /// The credentials are missing, wrong, or do not allow the call. Nothing is known about the resource.
     AccessDenied,
@@ -67,7 +67,7 @@ impl Error {
         }
     }
 
-    /// An answer, or a call, that makes no sense; `message` says what is missing.
+    /// An unusable response or request; `message` names the missing field.
     #[must_use]
     pub fn unusable(operation: &'static str, message: impl Into<String>) -> Self {
         Self {

@@ -34,7 +34,7 @@ pub(crate) async fn serve(answers: Vec<(u16, String)>) -> (String, Asked) {
     (url, asked)
 }
 
-/// An answer of a load balancing API that says no.
+/// An error response of a load balancing API.
 pub(crate) fn no(code: &str) -> (u16, String) {
     let error = format!("<Error><Type>Sender</Type><Code>{code}</Code><Message>no</Message></Error>");
     (

@@ -242,8 +242,8 @@ impl CommandLine {
         })
     }
 
-    /// Asking for a flag that the table lacks, or as another type, is a fault of ours: it becomes an error that
-    /// any run shows, never a silent default.
+    /// Reading a flag that the table lacks, or with another type, is a defect: it becomes an error in every run, never
+    /// a silent default.
     fn read_as<T: Default>(&mut self, name: &'static str, pick: impl Fn(&Value) -> Option<T>) -> T {
         match self.values.get(name).and_then(pick) {
             Some(value) => value,

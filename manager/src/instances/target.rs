@@ -15,11 +15,11 @@ use crate::node_cache::{AddressType, NodeView, PROVIDED_NODE_IP};
 pub enum Target {
     /// By its ID, from the provider ID or from the Node's name.
     Id(InstanceId),
-    /// By what the Node's name says.
+    /// By the properties in the Node's name.
     Name(Name),
     /// By its private IPv4 address: it runs on Fargate.
     Fargate(Ipv4Addr),
-    /// Not at all: the Node is not an EC2 instance; why.
+    /// Not at all: the reason why the Node is not an EC2 instance.
     Foreign(String),
 }
 

@@ -1,4 +1,4 @@
-//! Metrics, under the names that dashboards of the incumbent know, and a few of ours.
+//! The incumbent's metrics under their names, for existing dashboards, and further metrics of this manager.
 //!
 //! ```text
 //! controllers ─▶ Metrics, Queue ┐

@@ -82,7 +82,7 @@ impl Queues {
         }))
     }
 
-    /// Brings the gauges up to date: they depend on the time at which somebody looks.
+    /// Updates the gauges that depend on the time of the scrape.
     pub(super) fn refresh(&self, now: Instant) {
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (name, queue) in all {
@@ -175,7 +175,7 @@ impl Queue {
         }
     }
 
-    /// A key is to be worked on again after a failure. Counts only; [`Queue::add`] says when it waits.
+    /// Counts a retry. [`Queue::add`] records the start of the wait.
     pub fn retry(&self) {
         self.0.retries.inc();
     }

@@ -104,7 +104,7 @@ impl Visitor<'_> for TextVisitor {
     }
 }
 
-/// The fewest texts at which those that nobody uses any more are looked for.
+/// The minimum number of texts for a sweep of unused ones.
 const SWEEP_FROM: usize = 4096;
 
 /// Texts that are kept once.

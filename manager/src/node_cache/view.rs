@@ -103,7 +103,7 @@ pub struct Condition {
     pub kind: Text,
     /// `True`, `False` or `Unknown`.
     pub status: Text,
-    /// Why, in one word, such as `NoRouteCreated`; empty where nobody said.
+    /// A word such as `NoRouteCreated`; may be empty.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub reason: Text,
 }

@@ -19,7 +19,7 @@ use crate::args::{Authentication, RequestHeader};
 
 /// The ConfigMap, and its namespace.
 const CONFIG_MAP: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
-/// How often the files are looked at: the kubelet swaps mounted files without an event.
+/// Interval of reading the files: the kubelet replaces mounted files without an event.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// A file of authorities cannot be used.

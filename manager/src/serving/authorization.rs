@@ -128,7 +128,7 @@ impl Access {
         }
     }
 
-    /// The token's user; `Some(None)` when it is no good, `None` when nobody could tell.
+    /// The token's user; `Some(None)` if the token is invalid, `None` if the review failed.
     async fn user(&self, client: &Client, token: &str) -> Option<Option<User>> {
         let key = digest(&[token]);
         if let Some(known) = self.users.get(&key) {

@@ -133,8 +133,8 @@ fn provider(options: &Serving) -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-/// The limits of the port. Probes and scrapers call it, from the control plane's machines; anyone in the network can reach it, and
-/// the paths of the probes need no credentials.
+/// The limits of the port. Its clients are probes and scrapers, from the control plane's machines. Every client in the
+/// network can reach it, and the paths of the probes need no credentials.
 fn limits(options: &Serving) -> ConnectionLimits {
     ConnectionLimits {
         connections: 256,
@@ -168,7 +168,7 @@ impl Listening {
     /// The address that was bound.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }

@@ -139,7 +139,7 @@ fn single(health: &Health, probe: Probe, name: &str) -> Response {
     }
 }
 
-/// Prometheus' text format, as the incumbent's; OpenMetrics for whoever likes it at least as well.
+/// Prometheus' text format, as the incumbent's, or OpenMetrics if the client accepts it with at least the same weight.
 async fn metrics_text(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     let (encoded, kind) = if prefers_open_metrics(&headers) {
         (shared.metrics.encode(), OPEN_METRICS)
@@ -202,7 +202,7 @@ fn prefers_open_metrics(headers: &HeaderMap) -> bool {
     open_metrics > 0.0 && open_metrics >= plain
 }
 
-/// A plain answer that nobody keeps.
+/// A plain text response that is not cached.
 pub(super) fn text(status: StatusCode, body: String) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;

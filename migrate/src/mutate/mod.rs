@@ -225,7 +225,7 @@ fn print(
         }
         Output::Yaml => {
             out.write_all(report.objects()?.as_bytes())?;
-            // The objects alone go through the pipe; what kubectl would say of them goes here.
+            // Only the objects are written to stdout; the warnings that kubectl would show are written to stderr.
             for entry in &report.entries {
                 for warning in &entry.decision.warnings {
                     writeln!(err, "warning: {}: {}", entry.what(), report::printable(warning))?;

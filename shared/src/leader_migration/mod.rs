@@ -31,7 +31,7 @@ pub const FILE_NAME: &str = "leader-migration.yaml";
 /// Where the webhook puts a migration's own configuration in a kube-controller-manager's container.
 pub const FILE: &str = "/etc/outrigger/leader-migration.yaml";
 
-/// The component that stands for both parties.
+/// The component name that means both parties.
 pub const ANY_COMPONENT: &str = "*";
 
 /// Which lease is shared, and which controllers it guards. The lock is always a Lease: upstream's `endpoints` lock has

@@ -197,7 +197,7 @@ impl CloudProviderMigrationSpec {
         }
     }
 
-    /// The version for objects that do not tell their own; nothing if unset or unreadable ([`Self::problems`] says so).
+    /// The version for objects without one; `None` if unset or invalid ([`Self::problems`] reports that).
     #[must_use]
     pub fn version(&self) -> Option<KubernetesVersion> {
         self.kubernetes_version.as_deref().and_then(|text| text.parse().ok())

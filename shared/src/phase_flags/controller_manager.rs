@@ -72,7 +72,7 @@ pub(super) fn prepare(line: &CommandLine, circumstances: &Circumstances) -> Resu
     Ok(changes)
 }
 
-/// Phases Migrate and Complete. A process without the in-tree provider is not given anything that goes with it.
+/// Phases Migrate and Complete. A process without the in-tree provider gets no flags for it.
 pub(super) fn external(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Change>, Refusal> {
     let provider = Provider::of(line)?;
     let plugin = line.value(flag::EXTERNAL_CLOUD_VOLUME_PLUGIN)?;
@@ -102,7 +102,7 @@ pub(super) fn external(line: &CommandLine, circumstances: &Circumstances) -> Res
     Ok(changes)
 }
 
-/// The in-tree provider goes, or one that another field of the object may give.
+/// Whether the in-tree provider is replaced, or a provider that another field of the object may set.
 fn becomes_external(provider: Provider, circumstances: &Circumstances) -> bool {
     provider == Provider::Aws || (provider == Provider::None && circumstances.named_elsewhere)
 }

@@ -125,8 +125,8 @@ pub trait Elb: Send + Sync {
     /// Replaces the policies of the listener on `port`.
     async fn set_listener_policies(&self, name: &str, port: i32, policies: &[String]) -> Result<(), Error>;
 
-    /// How long a call of this AWS action, for example `CreateLoadBalancer`, would wait if it came now and let `ahead`
-    /// others go first, for AWS's rate of such calls: see [`crate::limit::Limited`]. Zero where nobody keeps a budget.
+    /// The expected wait of a call of this AWS action, for example `CreateLoadBalancer`, after `ahead` other calls,
+    /// because of AWS's rate limit: see [`crate::limit::Limited`]. Zero without a limiter.
     fn expected_wait(&self, _action: &str, _ahead: u32) -> Duration {
         Duration::ZERO
     }

@@ -198,8 +198,8 @@ pub trait Elbv2: Send + Sync {
     /// Sets these attributes of a target group; others stay.
     async fn modify_target_group_attributes(&self, arn: &str, attributes: &Attributes) -> Result<(), Error>;
 
-    /// How long a call of this AWS action, for example `CreateLoadBalancer`, would wait if it came now and let `ahead`
-    /// others go first, for AWS's rate of such calls: see [`crate::limit::Limited`]. Zero where nobody keeps a budget.
+    /// The expected wait of a call of this AWS action, for example `CreateLoadBalancer`, after `ahead` other calls,
+    /// because of AWS's rate limit: see [`crate::limit::Limited`]. Zero without a limiter.
     fn expected_wait(&self, _action: &str, _ahead: u32) -> Duration {
         Duration::ZERO
     }

@@ -14,7 +14,7 @@ pub struct NetworkLoadBalancer {
     pub arn: String,
     /// Name, unique in account and region among load balancers of this API.
     pub name: String,
-    /// DNS name, empty while AWS has not told one.
+    /// Empty until AWS assigns a name.
     pub dns_name: String,
     /// `provisioning`, `active`, `active_impaired` or `failed`.
     pub state: Option<String>,
@@ -74,7 +74,7 @@ pub struct Listener {
     pub settings: ListenerSettings,
 }
 
-/// How a target group checks its targets. `None`: not told by AWS, or left to AWS.
+/// How a target group checks its targets. `None`: missing in AWS's response, or AWS's default.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct TargetHealthCheck {
     /// `TCP`, `HTTP` or `HTTPS`. Cannot be changed later.

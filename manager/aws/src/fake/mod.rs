@@ -84,7 +84,7 @@ impl FakeAws {
         self.inner().world.clone()
     }
 
-    /// Changes the state as someone else would.
+    /// Changes the state as another AWS client would.
     pub fn change(&self, change: impl FnOnce(&mut World)) {
         change(&mut self.inner().world);
     }

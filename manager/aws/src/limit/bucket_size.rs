@@ -19,7 +19,7 @@ impl Default for Share {
     }
 }
 
-/// A bucket: so many calls at once, and so many more a second.
+/// The burst of a bucket, and its refill rate per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct BucketSize {
     pub capacity: f64,

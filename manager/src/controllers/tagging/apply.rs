@@ -19,7 +19,7 @@ use crate::node_write::{self, Part, WriteError};
 
 /// How often a batch is sent once more without those that failed it.
 const ROUNDS: usize = 3;
-/// How old the answer may be that says to which cluster an instance belongs.
+/// Maximum age of the description that shows the cluster of an instance.
 const MEMBERSHIP_AGE: Duration = Duration::from_secs(300);
 /// Labels written at the same time for one batch.
 const LABELS_AT_ONCE: usize = 10;
@@ -149,7 +149,7 @@ async fn bad_ones(
     } else {
         named(asked, error.message())
     };
-    // EC2 may name one at a time: from the second time on all of them are looked for at once.
+    // EC2 may name only one bad ID per call: from the second round, all IDs are checked together.
     let mut bad: Vec<_> = named.iter().map(|id| (id.clone(), kind.result())).collect();
     if asked.len() > 1 && (named.is_empty() || round > 0) {
         let answers = deps.instances.by_id(asked, Priority::Background, Duration::ZERO).await;

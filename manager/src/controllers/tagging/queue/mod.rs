@@ -26,7 +26,7 @@ pub struct ObservedNode<'a> {
     pub name: &'a str,
     /// Its instance; `None` for one that is not on EC2 or has no provider ID yet.
     pub instance: Option<&'a InstanceId>,
-    /// Whether its label says that its instance has these very tags.
+    /// Whether its label has the hash of these tags.
     pub labelled: bool,
 }
 
@@ -40,9 +40,9 @@ pub struct Batch {
 #[derive(Debug, Clone)]
 struct Item {
     action: Action,
-    /// The Node for which this is to be done; it is gone where tags are to be taken off.
+    /// The Node of the instance. It no longer exists if tags are to be removed.
     node: String,
-    /// Asked for because the tags were gone, though the label says that they are there.
+    /// The tags are missing although the label has their hash.
     repair: bool,
 }
 
