@@ -254,7 +254,7 @@ fn a_bundle_refuses_garbage_and_serving_certificates() {
     assert!(bundle::merge(&authority.certificate_pem()[..200], authority.certificate_pem(), now()).is_err());
 }
 
-/// What a client does: chain and name, at the fixed time of these tests.
+/// Verifies chain and name as a client does, at the fixed time of these tests.
 fn verify(leaf: &str, roots: &str) -> Result<(), rustls::Error> {
     use rustls::client::WebPkiServerVerifier;
     use rustls::client::danger::ServerCertVerifier;

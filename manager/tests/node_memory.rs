@@ -78,7 +78,7 @@ fn real(number: usize, version: usize) -> Value {
     })
 }
 
-/// What this process holds on the heap and elsewhere, in bytes, as the system counts it.
+/// The resident memory of this process, in bytes.
 fn resident() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: usize = text.split(' ').nth(1)?.parse().ok()?;

@@ -185,7 +185,7 @@ fn every_wrapped_command_of_real_objects_is_changed_and_restored() {
     assert_eq!(seen, 16, "wrapped commands in the corpus");
 }
 
-/// What the change should give, done by hand on the words.
+/// The expected result, by direct edits of the words.
 fn expected_args(json: &mut Value) {
     let words: Vec<&str> = json["args"]
         .as_array()

@@ -1,5 +1,5 @@
-//! What is read from real objects of other projects: one row for each container that runs, or seems to run, a
-//! component. A row is a fact about the object, found by reading it, so that a new misreading is seen.
+//! Reads real objects of other projects: one row for each container that runs, or seems to run, a component. The rows
+//! were written by hand from the objects, so that a new misreading fails.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 
 use std::collections::BTreeMap;

@@ -74,8 +74,8 @@ const API_SERVER: &str = "clusterConfiguration/apiServer/extraArgs";
 const INIT: &str = "initConfiguration/nodeRegistration/kubeletExtraArgs";
 const JOIN: &str = "joinConfiguration/nodeRegistration/kubeletExtraArgs";
 
-/// What is told about an object in Migrate: the folder of its fields, and the value of `cloud-provider` in them. A cross
-/// stands for an argument list that does not have it.
+/// The result for an object in Migrate: the path of its fields, and the value of `cloud-provider` in them. A cross
+/// stands for an argument list without it.
 type Expected = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 const PLANE: &str = "/spec/kubeadmConfigSpec";

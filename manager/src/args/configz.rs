@@ -1,6 +1,5 @@
-//! What `/configz` shows: the flags in the form of the incumbent's configuration object, which its own flags fill, too.
-//! The object's types are Go's, whose fields without a name of their own keep their capital letter. It holds names of
-//! files, never their content.
+//! The response of `/configz`: the flags in the form of the incumbent's configuration object. The field names are those
+//! of its Go types; fields without a JSON name begin with a capital letter. It contains file names, never file content.
 
 use serde_json::{Value, json};
 

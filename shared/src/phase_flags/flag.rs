@@ -23,7 +23,7 @@ pub const CONTROLLERS: Flag = Flag::text("controllers");
 /// Whether node IPAM runs; off by default.
 pub const ALLOCATE_NODE_CIDRS: Flag = Flag::boolean("allocate-node-cidrs");
 
-/// Those that a migration changes.
+/// The flags that a migration changes.
 pub(crate) const ALL: [Flag; 6] = [
     CLOUD_PROVIDER,
     CLOUD_CONFIG,

@@ -43,7 +43,7 @@ pub fn path(name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// What is in a folder, in order.
+/// The entries of a folder, sorted.
 pub fn list(folder: &Path) -> Vec<PathBuf> {
     let mut entries: Vec<PathBuf> = fs::read_dir(folder)
         .unwrap()

@@ -87,7 +87,7 @@ const MINE: &str = "10.0.1.0/24";
 const OTHER: &str = "10.0.9.0/24";
 const OUTSIDE: &str = "192.168.0.0/24";
 
-/// What follows from routes for Node a on i-1 with range MINE and Node b on i-2 without; i-former was a Node.
+/// Plans for Node a on i-1 with range MINE and Node b on i-2 without a range; i-former was a Node.
 fn confirmed(case: &str, routes: Vec<Route>, wanted: &[&str]) {
     let members = vec![member("a", on("i-1"), &[MINE]), member("b", on("i-2"), &[])];
     assert_eq!(shape(&world(routes, members, &["i-former"])), wanted, "{case}");

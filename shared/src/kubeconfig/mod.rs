@@ -1,5 +1,5 @@
-//! Reading a kubeconfig, and why it cannot be used. It holds tokens and keys, and the parser quotes the lines around a
-//! fault: of its words only the place is told.
+//! Reads a kubeconfig. It contains tokens and keys, and the parser's errors quote lines of it: of such an error only
+//! the position is reported.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ pub enum Author {
     Tenant,
 }
 
-/// Reads the configuration of a client. Paths in the file count from its folder.
+/// Reads the configuration of a client. Paths in the file are relative to its directory.
 ///
 /// # Errors
-/// When the file cannot be read, is larger than [`limited_file::MAX_BYTES`], is no kubeconfig, or asks for what its
-/// author must not have.
+/// When the file cannot be read, is larger than [`limited_file::MAX_BYTES`], is no kubeconfig, or uses fields that
+/// its author must not use.
 pub async fn config(path: &Path, author: Author) -> Result<kube::Config, Unusable> {
     let file = read(path, author)?;
     let names_proxy = names_proxy(&file);
@@ -70,7 +70,7 @@ fn names_proxy(file: &Kubeconfig) -> bool {
     proxy.is_some_and(|proxy| !proxy.is_empty())
 }
 
-/// The first user whose credentials come from a program, and the field that says so. An `auth-provider` may name a
+/// The first user whose credentials come from a program, and the field that names it. An `auth-provider` may name a
 /// program too (`cmd-path`).
 fn program(kubeconfig: &Kubeconfig) -> Option<(String, &'static str)> {
     kubeconfig.auth_infos.iter().find_map(|user| {
