@@ -9,24 +9,16 @@
     reason = "helpers of tests fail as tests do"
 )]
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use outrigger_cluster_harness::run_folder::RunFolder;
-use outrigger_parity::{Case, Subject, case, compare, run};
+use outrigger_parity::{Case, Subject, case, compare, page, run};
 
 /// The environment variable that names another folder of cases.
 const CASES: &str = "OUTRIGGER_PARITY_CASES";
-/// The recorded cases of the project are at least so many.
-const LEAST: usize = 45;
 
 fn own_cases() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("parity/nodes")
-}
-
-fn topics() -> BTreeSet<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/parity.md");
-    compare::topics(&std::fs::read_to_string(path).expect("the page of parity"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,7 +28,7 @@ async fn every_recorded_node_ends_as_under_v1_37_0_or_differs_as_the_page_of_par
     let run_folder = RunFolder::new("outrigger-parity-").expect("folder");
     let outcomes = run(Subject::Ours, &cases, run_folder.path()).await;
     let outcomes = outcomes.unwrap_or_else(|error| panic!("{error:#}"));
-    let topics = topics();
+    let topics = page::topics().expect("the page of differences");
     let mut bad = 0;
     for case in &cases {
         let ours = &outcomes[&case.name];
@@ -50,9 +42,14 @@ async fn every_recorded_node_ends_as_under_v1_37_0_or_differs_as_the_page_of_par
 }
 
 #[test]
-fn the_cases_are_many_and_each_is_recorded() {
+fn the_cases_are_as_many_as_the_page_says_and_each_is_recorded() {
     let cases = case::load(&own_cases()).expect("cases");
-    assert!(cases.len() >= LEAST, "{} cases", cases.len());
+    let page = page::read().expect("the page of differences");
+    assert_eq!(
+        Some(cases.len()),
+        page::number_before(&page, " cases recorded from v1.37.0"),
+        "docs/parity.md"
+    );
     let missing: Vec<&str> = cases.iter().filter(|case| case.recorded.is_none()).map(name).collect();
     assert!(
         missing.is_empty(),
@@ -62,7 +59,7 @@ fn the_cases_are_many_and_each_is_recorded() {
 
 #[test]
 fn every_difference_has_its_row_and_its_reason() {
-    let topics = topics();
+    let topics = page::topics().expect("the page of differences");
     let cases = case::load(&own_cases()).expect("cases");
     for case in &cases {
         for difference in &case.differs {

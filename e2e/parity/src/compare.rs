@@ -117,20 +117,13 @@ fn contains(wanted: &Value, here: &Value) -> bool {
     }
 }
 
-/// The topics of all rows of the page of parity: the first cells of its tables.
-pub fn topics(page: &str) -> BTreeSet<String> {
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
-    rows.filter_map(|row| row.split(" | ").next())
-        .map(|topic| topic.trim().to_owned())
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::super::case::{Case, Event, Outcome};
-    use super::{problems, topics};
+    use super::super::page::topics_of;
+    use super::problems;
 
     const PAGE: &str = "| topic | v1.37.0 |\n|---|---|\n| why a node waits | log only |\n\
                         | someone else writes the addresses too | x |\n| grace | none |\n";
@@ -158,7 +151,7 @@ mod tests {
     }
 
     fn found(differs: &str, ours: &Outcome) -> Vec<String> {
-        problems(&case(differs), ours, &topics(PAGE))
+        problems(&case(differs), ours, &topics_of(PAGE))
     }
 
     #[test]
@@ -200,7 +193,7 @@ mod tests {
     fn a_case_without_a_record_is_a_problem() {
         let mut case = case("");
         case.recorded = None;
-        assert_eq!(problems(&case, &outcome(true, &[]), &topics(PAGE)).len(), 1);
+        assert_eq!(problems(&case, &outcome(true, &[]), &topics_of(PAGE)).len(), 1);
         assert_eq!(problems(&case, &outcome(true, &[]), &BTreeSet::new()).len(), 3);
     }
 }

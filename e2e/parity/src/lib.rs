@@ -12,6 +12,7 @@ pub mod aws;
 pub mod case;
 pub mod compare;
 mod harness;
+pub mod page;
 pub mod services;
 mod subject;
 

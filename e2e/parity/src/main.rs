@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use outrigger_cluster_harness::command;
 use outrigger_cluster_harness::run_folder::RunFolder;
-use outrigger_parity::{Kind, Subject, case, compare, run, services};
+use outrigger_parity::{Kind, Subject, case, compare, page, run, services};
 use serde_json::json;
 
 const USAGE: &str =
@@ -105,7 +105,7 @@ fn recorded(cases: usize, changed: usize) -> Result<()> {
 /// Runs our manager on the recorded Nodes and prints what differs.
 async fn compare_nodes(folder: &Path) -> Result<bool> {
     let cases = case::load(folder)?;
-    let topics = topics()?;
+    let topics = page::topics()?;
     let run_folder = run_folder()?;
     let outcomes = in_folder(run(Subject::Ours, &cases, run_folder.path()).await, &run_folder)?;
     let mut problems = BTreeMap::new();
@@ -122,7 +122,7 @@ async fn compare_nodes(folder: &Path) -> Result<bool> {
 /// `outcomes.json` what ours made of them.
 async fn compare_services(folder: &Path) -> Result<bool> {
     let cases = services::case::load(folder)?;
-    let topics = topics()?;
+    let topics = page::topics()?;
     let run_folder = run_folder()?;
     let ran = services::run(Subject::Ours, &cases, run_folder.path()).await;
     let outcomes = in_folder(ran.and_then(services::Ran::all), &run_folder)?;
@@ -149,7 +149,7 @@ async fn compare_services(folder: &Path) -> Result<bool> {
 /// Runs our manager on drawn cases, or takes what it made of them, and prints what cannot be.
 async fn compare_drawn(folder: &Path, ours: Option<&Path>) -> Result<bool> {
     let cases = services::case::load(folder)?;
-    let known = topics()?;
+    let known = page::topics()?;
     if let Some(topic) = services::judge::topics().find(|topic| !known.contains(*topic)) {
         anyhow::bail!("docs/parity.md has no row {topic:?}");
     }
@@ -195,11 +195,6 @@ fn told(problems: &BTreeMap<&str, Vec<String>>, run_folder: &RunFolder) -> Resul
     }
 
     Ok(all)
-}
-
-fn topics() -> Result<std::collections::BTreeSet<String>> {
-    let page = std::fs::read_to_string("docs/parity.md").context("docs/parity.md: run this in the project's folder")?;
-    Ok(compare::topics(&page))
 }
 
 fn in_folder<T>(done: Result<T>, run_folder: &RunFolder) -> Result<T> {
