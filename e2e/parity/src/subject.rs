@@ -1,4 +1,4 @@
-//! The two controller managers: how each is started, and how long it may take.
+//! The two controller managers: their start, and the time until the comparison.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use outrigger_stage::{Binaries, manager_flags};
 use super::aws::{CLUSTER_ID, SUBNET_ID, VPC_ID};
 use super::case::{Config, Group};
 
-/// Who is looked at.
+/// The compared controller manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     /// aws-cloud-controller-manager v1.37.0.
@@ -49,7 +49,6 @@ impl Subject {
         }
     }
 
-    /// What has to be built.
     pub fn tools(self) -> Vec<Tool> {
         let mut tools = vec![Tool::Etcd, Tool::ApiServer136];
         if self == Self::Incumbent {
@@ -65,7 +64,7 @@ impl Subject {
         })
     }
 
-    /// Its start with the flags that every comparison gives both, and with this cloud config.
+    /// With the flags that both get in every comparison.
     pub(super) fn launch(self, tools: &Tools, folder: &Path, kubeconfig: &Path, cloud_config: &str) -> Result<Launch> {
         let file = folder.join("cloud.conf");
         std::fs::write(&file, cloud_config)?;
@@ -79,7 +78,7 @@ impl Subject {
         ]))
     }
 
-    /// Starts it, with the node controllers only. The flags and the cloud config are the same for both.
+    /// Starts it with the node controllers only. Flags and cloud config are the same for both.
     pub fn start(
         self,
         tools: &Tools,
@@ -105,7 +104,7 @@ impl Subject {
     }
 }
 
-/// A cloud config that asks neither the instance metadata service nor EC2 about the manager's own machine.
+/// A cloud config with which a manager calls neither the instance metadata service nor EC2 about its own machine.
 fn render(config: &Config) -> String {
     let mut text = format!(
         "[Global]\nRegion = {REGION}\nVPC = {VPC_ID}\nSubnetID = {SUBNET_ID}\nKubernetesClusterID = {CLUSTER_ID}\n"
