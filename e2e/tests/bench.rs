@@ -1,5 +1,5 @@
-//! A small `make bench`: every answer of the real webhook under load is right, and both managers finish every scenario with
-//! plausible numbers.
+//! A small `make bench`: every answer of the real webhook under load is right, and both managers finish every scenario
+//! with plausible numbers.
 
 #![allow(
     clippy::expect_used,

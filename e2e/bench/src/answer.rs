@@ -28,9 +28,8 @@ pub struct Reference {
 impl Reference {
     /// Reads the answer to the request `uid` about `object`.
     ///
-    /// # Errors
-    /// When it is no answer to that request, or the patch does not fit, or changes an object that must not change, or leaves
-    /// one unchanged that must change.
+    /// # Errors When it is no answer to that request, or the patch does not fit, or changes an object that must not
+    /// change, or leaves one unchanged that must change.
     pub fn new(reviews: &Reviews, object: Object, uid: &str, body: &[u8]) -> Result<Self> {
         let outcome = outcome(&reviews.of(object).object, uid, body)?;
         ensure!(

@@ -1,5 +1,5 @@
-//! The objects of the reviews, with all defaults of the API server: a webhook with typed objects would otherwise add some to
-//! its patch.
+//! The objects of the reviews, with all defaults of the API server: a webhook with typed objects would otherwise add
+//! some to its patch.
 
 use serde_json::{Value, json};
 

@@ -44,8 +44,8 @@ impl Placement {
         })
     }
 
-    /// Calls `start` on the server's processor. A process that it starts stays there with all its threads, and sizes its
-    /// thread pool for one processor.
+    /// Calls `start` on the server's processor. A process that it starts stays there with all its threads, and sizes
+    /// its thread pool for one processor.
     ///
     /// # Errors
     /// When the operating system refuses.

@@ -35,8 +35,8 @@ const EVENTS: &str = "default";
 /// API servers for the groups that are not slow. With two, these groups take as long as one slow group.
 const QUICK_WORKERS: usize = 2;
 
-/// Runs all cases and returns the outcomes by the case's name. Each slow group has its own API server. On the others, one
-/// group runs after the other.
+/// Runs all cases and returns the outcomes by the case's name. Each slow group has its own API server. On the others,
+/// one group runs after the other.
 ///
 /// # Errors
 /// When a part of the harness fails, or a manager makes a call that the scripted EC2 does not know.
@@ -188,8 +188,8 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Further Nodes. Our manager deletes no Nodes if a tenth of all or more would be deleted at once, because a failure of AWS
-/// may look like that.
+/// Further Nodes. Our manager deletes no Nodes if a tenth of all or more would be deleted at once, because a failure of
+/// AWS may look like that.
 fn bystanders(group: &Group) -> Vec<(Node, Instance)> {
     let gone = |case: &&Case| case.recorded.as_ref().is_some_and(|recorded| recorded.deleted);
     let count = match group.cases.iter().filter(gone).count() {

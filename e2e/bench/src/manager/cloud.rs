@@ -33,7 +33,8 @@ pub struct Machines {
 }
 
 impl Cloud {
-    /// Starts moto and the proxy, without instances. `more` are further lines in section `[Global]` of the cloud config.
+    /// Starts moto and the proxy, without instances. `more` are further lines in section `[Global]` of the cloud
+    /// config.
     pub async fn start(tools: &Tools, run: &Path, more: &str) -> Result<Self> {
         let moto = Moto::start(tools, run).await?;
         let account = SeededAccount::seed(&moto, CLUSTER, 0).await?;

@@ -34,8 +34,8 @@ impl Cluster {
     /// The components that it needs.
     pub const TOOLS: [Tool; 2] = [Tool::Etcd, Tool::ApiServer136];
 
-    /// Starts both in `folder`. The API server has its defaults, but no audit log: that would cost each request more than
-    /// everything else.
+    /// Starts both in `folder`. The API server has its defaults, but no audit log: that would cost each request more
+    /// than everything else.
     pub async fn build(tools: &Tools, folder: &Path, range: &str) -> Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
 

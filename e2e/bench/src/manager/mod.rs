@@ -1,5 +1,5 @@
-//! Outrigger's manager beside the incumbent: the same flags, kube-apiserver, etcd and simulated AWS, one after the other,
-//! each on a fresh cluster.
+//! Outrigger's manager beside the incumbent: the same flags, kube-apiserver, etcd and simulated AWS, one after the
+//! other, each on a fresh cluster.
 
 mod arrivals;
 mod baseline;

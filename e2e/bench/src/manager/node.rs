@@ -51,7 +51,8 @@ pub fn addresses(instance: &Instance) -> Value {
     addresses.into()
 }
 
-/// The labels that a cloud controller manager sets. The zone's ID may be another: managers do not change an existing one.
+/// The labels that a cloud controller manager sets. The zone's ID may be another: managers do not change an existing
+/// one.
 #[must_use]
 pub fn labels(instance: &Instance) -> [(&'static str, String); 7] {
     let kind = &instance.instance_type;

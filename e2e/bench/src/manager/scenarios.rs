@@ -77,7 +77,6 @@ impl Extent {
 /// The environment of all scenarios.
 pub struct Bench<'a> {
     pub tools: &'a Tools,
-    /// For logs.
     pub folder: &'a Path,
     /// The range of the clusters' Services, in 127/8.
     pub range: &'a str,

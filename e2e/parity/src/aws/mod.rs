@@ -1,7 +1,8 @@
-//! A scripted EC2 with the reads of the node controllers. Its answers are in EC2's format, from the resources of the cases.
+//! A scripted EC2 with the reads of the node controllers. Its answers are in EC2's format, from the resources of the
+//! cases.
 //!
-//! moto cannot simulate some cases: an instance without a state, an interface without an attachment, two instances of one
-//! name, a zone that is not listed, an empty host name.
+//! moto cannot simulate some cases: an instance without a state, an interface without an attachment, two instances of
+//! one name, a zone that is not listed, an empty host name.
 
 mod account;
 mod answer;

@@ -1,5 +1,5 @@
-//! The load balancers, target groups and security groups of AWS as text. The reads use the proxy, which fills moto's gaps and
-//! does not log them.
+//! The load balancers, target groups and security groups of AWS as text. The reads use the proxy, which fills moto's
+//! gaps and does not log them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

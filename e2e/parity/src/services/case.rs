@@ -292,8 +292,8 @@ mod tests {
             ("step: []", "b.yaml"),
             ("differs: [{step: 9 update, field: f, why: w, parity: p}]", "9 update"),
         ] {
-            let told = error(&format!("{INPUT}{steps}\n"));
-            assert!(told.contains("b.yaml") && told.contains(fault), "{told}");
+            let message = error(&format!("{INPUT}{steps}\n"));
+            assert!(message.contains("b.yaml") && message.contains(fault), "{message}");
         }
     }
 

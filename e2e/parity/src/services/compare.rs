@@ -71,7 +71,7 @@ impl Problem {
         self.step.is_empty() || self.field == "service" || self.field.starts_with("aws/")
     }
 
-    fn of_case(what: impl Into<String>) -> Self {
+    pub(super) fn of_case(what: impl Into<String>) -> Self {
         Self {
             step: String::new(),
             field: String::new(),
@@ -90,8 +90,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The outcome without that tag in creations and resources. In any other call the tag is a difference: ours neither adds it
-/// to existing resources nor removes it.
+/// The outcome without that tag in creations and resources. In any other call the tag is a difference: ours neither
+/// adds it to existing resources nor removes it.
 #[must_use]
 pub fn without_cluster_uid(mut outcome: Outcome) -> Outcome {
     for line in outcome

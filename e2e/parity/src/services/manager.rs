@@ -39,8 +39,8 @@ pub(super) fn start(
     let mut launch = launch.arguments(["--controllers=service-lb-controller", &cluster_name, "-v=2"]);
 
     if subject == Subject::Ours {
-        // With a smaller share of AWS's budget, the time between its reads would be longer than the wait for the end of a
-        // step. The search for orphaned resources starts after minutes, and its reads would count in some step.
+        // With a smaller share of AWS's budget, the time between its reads would be longer than the wait for the end of
+        // a step. The search for orphaned resources starts after minutes, and its reads would count in some step.
         launch = launch.arguments(["--aws-api-budget-share=1", "--load-balancer-sweep=off"]);
     }
 

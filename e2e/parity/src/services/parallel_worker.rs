@@ -1,5 +1,5 @@
-//! Runs cases in parallel workers. Each worker has an API server, a moto, one controller manager at a time, and one case at
-//! a time.
+//! Runs cases in parallel workers. Each worker has an API server, a moto, one controller manager at a time, and one
+//! case at a time.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -89,8 +89,8 @@ pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<Ran>
     run_workers(subject, &Permissions::All, cases, folder).await
 }
 
-/// As [`run`], with the permissions of a role. A step is over when AWS and the Service are as recorded, independent of Events
-/// and calls.
+/// As [`run`], with the permissions of a role. A step is over when AWS and the Service are as recorded, independent of
+/// Events and calls.
 ///
 /// # Errors
 /// As [`run`].
@@ -98,8 +98,8 @@ pub async fn run_as(subject: Subject, role: &Role, cases: &[Case], folder: &Path
     run_workers(subject, &Permissions::Role(role.clone()), cases, folder).await
 }
 
-/// As [`run_as`], with a role without an action that the first Service of a manager may need. No Service is created before the
-/// cases.
+/// As [`run_as`], with a role without an action that the first Service of a manager may need. No Service is created
+/// before the cases.
 ///
 /// # Errors
 /// As [`run`].

@@ -1,5 +1,5 @@
-//! A call as one line: the action, then its parameters by name, without empty ones. Lists without a meaningful order are
-//! sorted. Pure.
+//! A call as one line: the action, then its parameters by name, without empty ones. Lists without a meaningful order
+//! are sorted. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
