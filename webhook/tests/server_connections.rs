@@ -23,7 +23,7 @@ const KIB: u64 = 1024;
 
 /// Connections of the test that proves the first row of docs/threat-model.md.
 const CONNECTIONS: usize = 10_000;
-/// What this test opens besides.
+/// For everything else of this process.
 const OTHER_FILES: usize = 500;
 
 /// Raises this process's limit of open files to its hard limit, for the webhook too.
