@@ -38,11 +38,13 @@ pub(crate) fn real_objects() -> Vec<Value> {
         .filter(|file| file.extension().is_some_and(|end| end == "yaml" || end == "json"))
         .filter_map(|file| fs::read_to_string(file).ok());
 
-    texts
+    let objects: Vec<Value> = texts
         .filter(|text| text.len() <= 64 * 1024)
         .filter_map(|text| serde_saphyr::from_multiple::<Value>(&text).ok())
         .flatten()
-        .collect()
+        .collect();
+    assert!(objects.len() >= 200, "only {} published objects", objects.len());
+    objects
 }
 
 /// The input as text, for parsers that take only text.

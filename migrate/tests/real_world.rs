@@ -61,7 +61,7 @@ fn every_published_manifest_is_read_or_refused_and_settled_after_one_decision() 
         assert_eq!(ask("-", run.stdout.as_bytes()).stdout, run.stdout, "{}", file.display());
     }
     println!("{} files, {read} read, {changed} with a change", all.len());
-    assert!(read > 100 && changed > 0, "{read} read, {changed} changed");
+    assert!(read >= 200 && changed >= 11, "{read} read, {changed} changed");
 }
 
 /// The README's example, run from the repository's root, prints what stands there.
@@ -121,5 +121,5 @@ fn the_webhooks_table_agrees_with_the_published_definitions() {
             seen += 1;
         }
     }
-    assert!(seen > 0, "{seen}");
+    assert!(seen >= 73, "only {seen} definitions");
 }
