@@ -125,7 +125,7 @@ fn from_words(component: &'static str, words: &[&str]) -> Line {
     }
 }
 
-/// The argument lists of the provisioners' kinds (spec/provisioners.md).
+/// The argument lists of the provisioners' kinds.
 pub fn places(object: &Value) -> Vec<(&'static str, String)> {
     let at = |home: &str, all: &[(&'static str, &str)]| {
         let all = all

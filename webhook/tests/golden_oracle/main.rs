@@ -1,5 +1,5 @@
 //! A second judge of the golden cases. `golden.rs` compares with what the webhook wrote itself; this test reads the same
-//! files with the phase table of design.md 2.2 and the rules of docs/webhook.md, and shares no code with the webhook.
+//! files with the phase table and the rules of docs/webhook.md, and shares no code with the webhook.
 //!
 //! | what | file |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Why an object is not changed: the exclusions of design.md 2.2 and 3 and of docs/webhook.md.
+//! Why an object is not changed: the exclusions of docs/webhook.md.
 
 use std::collections::BTreeMap;
 

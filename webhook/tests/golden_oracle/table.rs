@@ -1,5 +1,13 @@
-//! The phase table of design.md 2.2: which flags each component has in each phase. The rows about RKE2's override and
-//! about a custom leader migration configuration are in docs/webhook.md.
+//! The phase table: which flags each component has in each phase.
+//!
+//! | phase | kube-controller-manager | kube-apiserver | kubelet |
+//! |---|---|---|---|
+//! | InTree | its original form | unchanged | unchanged |
+//! | Prepare | and `--enable-leader-migration`; from 1.22 on, before only with a downtime and without it | unchanged | unchanged |
+//! | Migrate | external; leader migration and `--cloud-config` removed. `--external-cloud-volume-plugin=aws`, and then `--cloud-config`, while volumes are mounted in-tree (up to 1.24) | up to 1.28 `aws` becomes external, from 1.29 on the flag is removed; never added. Beside kube-controller-manager in one object: in Complete | external |
+//! | Complete | the same | the same | external |
+//!
+//! The rows about RKE2's override and about a custom leader migration configuration are in docs/webhook.md.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The original of a changed object, by the records of `outrigger.dev/undo`: what design.md 2.2 promises to give back
+//! The original of a changed object, by the records of `outrigger.dev/undo`: what the way back gives
 //! byte for byte.
 
 use serde_json::{Map, Value, json};
