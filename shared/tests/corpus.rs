@@ -11,6 +11,7 @@ use outrigger_shared::{
 };
 
 mod corpus_support;
+mod published;
 
 /// Component, certainty, shape, value of `--cloud-provider` (`-` for none), version (`-` for none).
 fn row(finding: &Finding<'_>) -> String {
@@ -48,7 +49,9 @@ fn shape(line: &CommandLine) -> &'static str {
 
 #[test]
 fn every_component_of_real_objects_is_read_as_it_is() {
-    let Some(folder) = corpus_support::folder() else { return };
+    let Some(folder) = published::find("corpus") else {
+        return;
+    };
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     for (file, pod) in corpus_support::pods(&folder) {
         let findings = find(&pod["spec"], pod.pointer("/metadata/labels"));
