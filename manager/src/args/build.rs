@@ -14,22 +14,55 @@ use super::parse::CommandLine;
 use super::{configz, node_ipam, tls, validate, value};
 use crate::suggest;
 
-/// Feature gates that a cloud controller manager of some supported release knows.
-const FEATURE_GATES: [&str; 14] = [
+/// Feature gates that a cloud controller manager of some supported release knows; most are those of its HTTPS server.
+const FEATURE_GATES: [&str; 47] = [
+    "APIResponseCompression",
+    "APIServerIdentity",
+    "APIServerWebhookAuthenticationToken",
+    "APIServingWithRoutine",
     "AllAlpha",
     "AllBeta",
+    "AllowParsingUserUIDFromCertAuth",
+    "AllowUnsafeMalformedObjectDeletion",
+    "CBORServingAndStorage",
     "CloudControllerManagerWatchBasedRoutesReconciliation",
     "CloudControllerManagerWebhook",
     "CloudDualStackNodeIPs",
+    "ComponentFlagz",
     "ComponentSLIs",
+    "ComponentStatusz",
+    "ConcurrentWatchObjectDecode",
+    "ConsistentListFromCacheSkipTimeoutFallback",
+    "ConstrainedImpersonation",
     "ContextualLogging",
     "ControllerManagerLeaderMigration",
     "ControllerManagerReleaseLeaderElectionLockOnExit",
+    "CoordinatedLeaderElection",
+    "DeclarativeValidationBeta",
+    "DetectCacheInconsistency",
+    "EtcdRangeStream",
+    "ExcludeAdmissionWebhookVirtualResources",
     "IPv6DualStack",
+    "ListFromCacheSnapshot",
     "LoggingAlphaOptions",
     "LoggingBetaOptions",
+    "ManifestBasedAdmissionControlConfig",
     "NativeHistograms",
+    "OpenAPIEnums",
+    "RemoteRequestHeaderUID",
+    "ShardedListAndWatch",
+    "SizeBasedListCostEstimate",
     "StableLoadBalancerNodeSet",
+    "StorageVersionAPI",
+    "StorageVersionHash",
+    "StructuredAuthenticationConfigurationEgressSelector",
+    "StructuredAuthenticationConfigurationJWKSMetrics",
+    "TokenRequestServiceAccountUIDValidation",
+    "UnauthenticatedHTTP2DOSMitigation",
+    "UnknownVersionInteroperabilityProxy",
+    "WatchList",
+    "WatchListCompression",
+    "WebhookRoundTripLoadBalancing",
 ];
 
 /// Builds the options; what is wrong is left in the command line's errors.
