@@ -221,9 +221,17 @@ fn routes(line: &mut CommandLine) -> Routes {
     Routes {
         configure_cloud_routes: line.bool("configure-cloud-routes"),
         allocate_node_cidrs: line.bool("allocate-node-cidrs"),
-        cluster_cidr: line.list("cluster-cidr"),
+        cluster_cidr: cluster_cidrs(&line.text("cluster-cidr")),
         reconciliation_period: line.duration("route-reconciliation-period"),
     }
+}
+
+/// The incumbent's flag is a text, so that the last of several wins as a whole.
+fn cluster_cidrs(text: &str) -> Vec<String> {
+    if text.is_empty() {
+        return Vec::new();
+    }
+    text.split(',').map(str::to_owned).collect()
 }
 
 fn tagging(line: &mut CommandLine) -> Tagging {

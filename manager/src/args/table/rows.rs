@@ -38,7 +38,7 @@ pub(super) const GENERIC: &[Flag] = &[
     flag("cidr-allocator-type", Text, "RangeAllocator", Works, "Allocator of node IPAM; only RangeAllocator."),
     flag("cloud-config", Text, "", Works, "Path to the cloud configuration file; empty means an empty configuration."),
     flag("cloud-provider", Text, "", Works, "The cloud provider; required, and must be aws."),
-    flag("cluster-cidr", List, "", Works, "At most two CIDRs, one of each family, of the cluster's Pods. Routes are made for IPv4; without an IPv4 range the route controller stays off."),
+    flag("cluster-cidr", Text, "", Works, "At most two CIDRs, one of each family, of the cluster's Pods. Routes are made for IPv4; without an IPv4 range the route controller stays off."),
     flag("cluster-name", Text, "kubernetes", Works, "Name prefix of the cluster; not the cluster ID."),
     flag("configure-cloud-routes", Bool, "true", Works, "Whether routes of the VPC are configured for the nodes' Pod CIDRs."),
     flag("controller-start-interval", Duration, "0s", Works, "Pause between starting two controllers."),
