@@ -76,7 +76,7 @@ fn shared(line: &mut CommandLine) -> Value {
         "AllowUntaggedCloud": line.bool("allow-untagged-cloud"),
         "RouteReconciliationPeriod": duration(line, "route-reconciliation-period"),
         "ClusterName": line.text("cluster-name"),
-        "ClusterCIDR": line.list("cluster-cidr").join(","),
+        "ClusterCIDR": line.text("cluster-cidr"),
         "AllocateNodeCIDRs": line.bool("allocate-node-cidrs"),
         "CIDRAllocatorType": line.text("cidr-allocator-type"),
         "ConfigureCloudRoutes": line.bool("configure-cloud-routes"),

@@ -17,6 +17,9 @@ aws-cloud-controller-manager v1.37.0, and their histograms keep its bounds and a
 
 ";
 
+/// The incumbent has this one as `inital` only.
+const RESPELT: &str = "tagging_controller_initial_node_tagging_delay_seconds";
+
 /// One metric, as the document shows it.
 #[derive(Debug, Clone)]
 pub struct Row {
@@ -97,7 +100,7 @@ impl Catalog {
         out.push_str("| metric | type | labels | whose | meaning |\n|---|---|---|---|---|\n");
         for row in rows {
             let labels: Vec<String> = row.labels.iter().map(|label| format!("`{label}`")).collect();
-            let whose = if row.name.starts_with("outrigger_") {
+            let whose = if row.name.starts_with("outrigger_") || row.name == RESPELT {
                 "ours"
             } else if row.name.starts_with("node_ipam_controller_") {
                 "kube-controller-manager's"

@@ -38,7 +38,7 @@ pub(super) const GENERIC: &[Flag] = &[
     flag("cidr-allocator-type", Text, "RangeAllocator", Works, "CIDR allocator of node IPAM. Only RangeAllocator is supported."),
     flag("cloud-config", Text, "", Works, "Path to the cloud configuration file. If empty, the configuration is empty."),
     flag("cloud-provider", Text, "", Works, "Cloud provider. Required; must be aws."),
-    flag("cluster-cidr", List, "", Works, "CIDRs of the cluster's Pods, at most one per IP family. Routes are created for IPv4 only; without an IPv4 CIDR the route controller does not run."),
+    flag("cluster-cidr", Text, "", Works, "CIDRs of the cluster's Pods, at most one per IP family. Routes are created for IPv4 only; without an IPv4 CIDR the route controller does not run."),
     flag("cluster-name", Text, "kubernetes", Works, "Name prefix of the cluster. This is not the cluster ID."),
     flag("configure-cloud-routes", Bool, "true", Works, "Create routes in the VPC's route tables for the Pod CIDRs of Nodes."),
     flag("controller-start-interval", Duration, "0s", Works, "Interval between the starts of two controllers."),

@@ -237,6 +237,8 @@ mod tests {
 
     use super::*;
 
+    const DAY: Duration = Duration::from_secs(86_400);
+
     fn candidate(id: &str, kind: &str) -> Candidate {
         let node = json!({"metadata": {"name": id, "labels": {label(2): "mine"}}});
         Candidate {
@@ -288,7 +290,10 @@ mod tests {
         );
         assert!(!state.may_ask(&first, now) && state.may_ask(&other, now));
         assert!(!state.may_ask(&plain, now) && !state.may_ask(&alike, now));
-        let next_day = now + NONE_FOR;
+        let next_day = now + DAY;
+        let before = next_day - Duration::from_secs(1);
+        state.sweep(before);
+        assert!(!state.may_ask(&first, before) && !state.may_ask(&alike, before));
         state.sweep(next_day);
         assert!(
             [&first, &plain, &alike]
@@ -330,9 +335,11 @@ mod tests {
                 state.failed(&asked, &error(code, "x"), now),
                 Report::RegionOff(_)
             ));
-            assert_eq!(state.next_call(), now + NONE_FOR);
-            state.sweep(now + NONE_FOR);
-            assert!(state.next_call() <= now + NONE_FOR);
+            assert_eq!(state.next_call(), now + DAY);
+            state.sweep(now + DAY - Duration::from_secs(1));
+            assert_eq!(state.next_call(), now + DAY);
+            state.sweep(now + DAY);
+            assert_eq!(state.next_call(), now + BETWEEN);
         }
     }
 

@@ -96,7 +96,9 @@ async fn a_service_that_lost_finalizer_and_type_at_once_leaves_nothing() {
         service.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
     });
     fixture.sync().await.unwrap();
-    assert!(fixture.aws.world().load_balancers.is_empty());
+    let left = fixture.aws.world();
+    assert!(left.load_balancers.is_empty());
+    assert_eq!(left.security_groups, world().security_groups);
 }
 
 /// It has been another type between, which nobody has seen.
