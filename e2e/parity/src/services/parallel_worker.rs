@@ -29,7 +29,7 @@ const WORKERS: usize = 3;
 /// What the start of a manager costs, in cases.
 const START: usize = 3;
 /// Pause between two looks at what is there.
-const LOOK: Duration = Duration::from_millis(60);
+const LOOK: Duration = Duration::from_millis(100);
 /// So long nothing moves when a step is over.
 const QUIET: Duration = Duration::from_millis(350);
 /// A step of which nothing is seen is over then.
@@ -405,6 +405,8 @@ impl<'a> Worker<'a> {
         let start = Instant::now();
         let mut moved = start;
         let mut last = None;
+        // Whether the step came out as recorded. AWS is read again only after something has moved.
+        let mut compared = None;
 
         loop {
             tokio::time::sleep(LOOK).await;
@@ -424,6 +426,9 @@ impl<'a> Worker<'a> {
             if now != last {
                 last = now;
                 moved = Instant::now();
+                if compared.take().is_some() {
+                    progress.outcomes.pop();
+                }
                 continue;
             }
             if busy || look.quiet < QUIET {
@@ -438,15 +443,13 @@ impl<'a> Worker<'a> {
                 continue;
             }
 
-            let outcome = self.outcome(&label, progress, &calls, &said, state).await?;
-            progress.outcomes.push(outcome);
-
-            let index = progress.outcomes.len() - 1;
-            let equal = || {
-                let problems = compare::problems_of_step(progress.case, &progress.outcomes, index);
-                !problems
-                    .iter()
-                    .any(|problem| self.permissions.role().is_none() || problem.is_of_the_end_state())
+            let equal = match compared {
+                Some(equal) => equal,
+                None => {
+                    let outcome = self.outcome(&label, progress, &calls, &said, state).await?;
+                    progress.outcomes.push(outcome);
+                    *compared.insert(self.is_as_recorded(progress))
+                }
             };
             let loses = recorded.is_some_and(|outcome| outcome.writes.iter().any(|line| takes_targets_away(line)));
             let told = if loses || action == Some(Action::Nodes) {
@@ -454,13 +457,20 @@ impl<'a> Worker<'a> {
             } else {
                 look.ended && look.quiet > SETTLED
             };
-            if self.subject == Subject::Incumbent || told || look.elapsed > OURS_MOST || equal() {
+            if self.subject == Subject::Incumbent || told || look.elapsed > OURS_MOST || equal {
                 progress.said = said;
                 return Ok(());
             }
-
-            progress.outcomes.pop();
         }
+    }
+
+    /// Whether the last step came out as recorded.
+    fn is_as_recorded(&self, progress: &Progress<'_>) -> bool {
+        let last = progress.outcomes.len().saturating_sub(1);
+        let problems = compare::problems_of_step(progress.case, &progress.outcomes, last);
+        !problems
+            .iter()
+            .any(|problem| self.permissions.role().is_none() || problem.is_of_the_end_state())
     }
 
     /// The account, without the tag that only some roles need.
