@@ -55,6 +55,19 @@ fn topics() -> BTreeSet<String> {
     topics_of(&std::fs::read_to_string(path).expect("the page of parity"))
 }
 
+/// Runs all roles: beside each other where only a part of the cases is run.
+async fn each_role(run: impl AsyncFn(Role) -> (Role, Differing)) -> Vec<(Role, Differing)> {
+    if !all() {
+        return join_all(roles().into_iter().map(|role| run(role))).await;
+    }
+
+    let mut by_role = Vec::new();
+    for role in roles() {
+        by_role.push(run(role).await);
+    }
+    by_role
+}
+
 /// Compares what differs with the table, for the cases that were run.
 fn judge(kind: &str, ran: &[String], by_role: &[(Role, Differing)]) {
     let listed = Listed::read();
@@ -87,8 +100,7 @@ async fn services_end_under_each_role_as_without_limits_or_are_listed() {
         cases = cases.into_iter().step_by(SERVICES_OUT_OF).collect();
     }
     let topics = topics();
-    let mut by_role = Vec::new();
-    for role in roles() {
+    let run = async |role: Role| {
         let folder = RunFolder::new("outrigger-iam-").expect("folder");
         let ran = services::run_as(Subject::Ours, &role, &cases, folder.path()).await;
         let outcomes = ran
@@ -104,8 +116,9 @@ async fn services_end_under_each_role_as_without_limits_or_are_listed() {
                 differing.insert(case.name.clone(), lines);
             }
         }
-        by_role.push((role, differing));
-    }
+        (role, differing)
+    };
+    let by_role = each_role(run).await;
     let ran: Vec<String> = cases.iter().map(|case| case.name.clone()).collect();
     judge("service", &ran, &by_role);
 }
@@ -133,14 +146,7 @@ async fn nodes_end_under_each_role_as_without_limits_or_are_listed() {
         }
         (role, differing)
     };
-    let mut by_role = Vec::new();
-    if all() {
-        for role in roles() {
-            by_role.push(run(role).await);
-        }
-    } else {
-        by_role = join_all(roles().into_iter().map(run)).await;
-    }
+    let by_role = each_role(run).await;
     let ran: Vec<String> = cases.iter().map(|case| case.name.clone()).collect();
     judge("node", &ran, &by_role);
 }
@@ -156,15 +162,6 @@ async fn routes_end_under_each_role_as_without_limits_or_are_listed() {
         by_role.push((role, differing));
     }
     judge("route", &routes::CASES.map(str::to_owned), &by_role);
-}
-
-/// AWS evaluates tags of a creation as an action of its own, and the answer to CreateSecurityGroup names it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_missing_permission_to_tag_a_new_group_is_named_by_an_event() {
-    let cases = services::case::load(&cases("services")).expect("cases");
-    let case = cases.iter().find(|case| case.name == "classic-health-default");
-    let silent = removed::silent("ec2:CreateTags", case.expect("the case")).await;
-    assert_eq!(silent, None);
 }
 
 #[test]

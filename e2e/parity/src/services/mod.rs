@@ -25,4 +25,4 @@ pub use case::Case;
 pub use draw::{draw, judge};
 pub use names::Names;
 pub use outcome::Outcome;
-pub use parallel_worker::{Ran, run, run_as, run_without_an_action};
+pub use parallel_worker::{Ran, run, run_as, run_each_without_an_action};

@@ -26,6 +26,8 @@ use outrigger_cluster_harness::tools::{Tool, Tools};
 
 /// Parallel workers.
 const WORKERS: usize = 3;
+/// Fewer cases are not worth the start of one more API server and one more moto, of 8 CPU seconds.
+const CASES_OF_A_WORKER: usize = 12;
 /// What the start of a manager costs, in cases.
 const START: usize = 3;
 /// Pause between two looks at what is there.
@@ -99,19 +101,39 @@ pub async fn run_as(subject: Subject, role: &Role, cases: &[Case], folder: &Path
     run_workers(subject, &Permissions::Role(role.clone()), cases, folder).await
 }
 
-/// As [`run_as`], with a role that lacks an action which the first Service of a manager may need: no Service comes before the cases.
+/// Runs each case under its own role, one after the other in one worker. A role may lack an action which the first Service of
+/// a manager needs: no Service comes before the cases.
 ///
 /// # Errors
 /// As [`run`].
-pub async fn run_without_an_action(subject: Subject, role: &Role, cases: &[Case], folder: &Path) -> Result<Ran> {
-    run_workers(subject, &Permissions::Lacking(role.clone()), cases, folder).await
+pub async fn run_each_without_an_action(
+    subject: Subject,
+    cases: &[(Role, Case)],
+    folder: &Path,
+) -> Result<Vec<Vec<Outcome>>> {
+    let tools = tools(subject).await?;
+    let etcd = Etcd::start(&tools, folder).await?;
+    let mut worker = Worker::start(subject, &Permissions::All, &tools, &etcd, folder, 0).await?;
+    let mut outcomes = Vec::new();
+    for (index, (role, case)) in cases.iter().enumerate() {
+        let mut ran = Ran::default();
+        worker.permissions = Permissions::Lacking(role.clone());
+        worker.group(index, std::slice::from_ref(case), &mut ran).await?;
+        outcomes.extend(ran.all()?.into_values());
+    }
+
+    Ok(outcomes)
 }
 
-async fn run_workers(subject: Subject, permissions: &Permissions, cases: &[Case], folder: &Path) -> Result<Ran> {
+async fn tools(subject: Subject) -> Result<Tools> {
     let mut wanted = subject.tools();
     wanted.push(Tool::MotoPython);
 
-    let tools = Tools::load(&wanted).await?;
+    Ok(Tools::load(&wanted).await?)
+}
+
+async fn run_workers(subject: Subject, permissions: &Permissions, cases: &[Case], folder: &Path) -> Result<Ran> {
+    let tools = tools(subject).await?;
     let etcd = Etcd::start(&tools, folder).await?;
     let workers = workers(cases);
     let workers = workers.iter().enumerate().map(|(number, groups)| {
@@ -139,19 +161,20 @@ async fn run_workers(subject: Subject, permissions: &Permissions, cases: &[Case]
 /// Cases by worker and by run of a manager, about as many in each worker.
 fn workers(cases: &[Case]) -> Vec<Vec<Vec<Case>>> {
     let groups = case::groups(cases);
-    let share = (cases.len() + START * (groups.len() + WORKERS)).div_ceil(WORKERS);
+    let most = WORKERS.min(cases.len().div_ceil(CASES_OF_A_WORKER));
+    let share = (cases.len() + START * (groups.len() + most)).div_ceil(most.max(1));
     let mut workers: Vec<Vec<Vec<Case>>> = vec![Vec::new()];
     let mut load = 0;
 
     for group in groups {
         let mut rest = &group[..];
         while !rest.is_empty() {
-            if load + START >= share && workers.len() < WORKERS {
+            if load + START >= share && workers.len() < most {
                 workers.push(Vec::new());
                 load = 0;
             }
 
-            let room = if workers.len() < WORKERS {
+            let room = if workers.len() < most {
                 share.saturating_sub(load + START)
             } else {
                 rest.len()
@@ -573,7 +596,7 @@ fn named(events: Vec<Event>, names: &Names) -> Vec<Event> {
 #[cfg(test)]
 mod tests {
     use super::super::case::Case;
-    use super::{WORKERS, workers};
+    use super::{CASES_OF_A_WORKER, WORKERS, workers};
 
     #[test]
     fn every_case_is_in_one_worker_with_others_of_its_cloud_config() {
@@ -600,5 +623,9 @@ mod tests {
         assert!(workers.iter().flatten().all(alike));
         let sizes: Vec<usize> = workers.iter().map(|worker| worker.iter().map(Vec::len).sum()).collect();
         assert!(sizes.iter().all(|size| (14..=26).contains(size)), "{sizes:?}");
+
+        let few = super::workers(&cases[..CASES_OF_A_WORKER]);
+        assert_eq!(few.len(), 1);
+        assert_eq!(few.iter().flatten().map(Vec::len).sum::<usize>(), CASES_OF_A_WORKER);
     }
 }
