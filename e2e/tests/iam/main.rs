@@ -153,13 +153,11 @@ async fn nodes_end_under_each_role_as_without_limits_or_are_listed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_end_under_each_role_as_without_limits_or_are_listed() {
-    let mut by_role = Vec::new();
-    for role in roles() {
-        let differing = routes::run(&role).await;
-        for (case, lines) in &differing {
+    let by_role = routes::run(roles()).await;
+    for (role, differing) in &by_role {
+        for (case, lines) in differing {
             println!("{}: route {case}: {}", role.name, lines.join("\n    "));
         }
-        by_role.push((role, differing));
     }
     judge("route", &routes::CASES.map(str::to_owned), &by_role);
 }

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, ListParams};
 use outrigger_aws_sim::iam::roles::Role;
-use outrigger_aws_sim::{Moto, Proxy, SeededAccount};
+use outrigger_aws_sim::query::Parameters;
+use outrigger_aws_sim::{Moto, Proxy, SeededAccount, Service};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::process::Process;
 use outrigger_cluster_harness::run_folder::RunFolder;
@@ -22,63 +23,106 @@ pub const CASES: [&str; 4] = ["created", "deleted-by-hand", "blackhole", "remove
 const CLUSTER: &str = "parity";
 const NODES: usize = 6;
 const PERIOD: Duration = Duration::from_secs(2);
+/// For the end of a manager.
+const GRACE: Duration = Duration::from_secs(10);
 /// After this a case differs.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// Fields drop in order: callers before those they call.
+/// A cluster without a manager. Fields drop in order: callers before those they call.
 struct Stage {
-    manager: Process,
     nodes: Api<Node>,
     legacy_tags: bool,
     proxy: Proxy,
     world: SeededAccount,
     moto: Moto,
-    _api: ApiServer,
+    api: ApiServer,
     _etcd: Etcd,
 }
 
-/// Runs all cases and says which differ.
-pub async fn run(role: &Role) -> Differing {
+/// Runs all cases under each role and returns the differences. Roles that need the same tags share a cluster.
+pub async fn run(roles: Vec<Role>) -> Vec<(Role, Differing)> {
+    let (with, without): (Vec<Role>, Vec<Role>) = roles.into_iter().partition(|role| role.legacy_tags);
+    let (with, without) = tokio::join!(run_in_one_cluster(with), run_in_one_cluster(without));
+    with.into_iter().chain(without).collect()
+}
+
+async fn run_in_one_cluster(roles: Vec<Role>) -> Vec<(Role, Differing)> {
+    let Some(first) = roles.first() else {
+        return Vec::new();
+    };
     let folder = RunFolder::new("outrigger-iam-").expect("folder");
-    let mut stage = Stage::build(folder.path(), role).await;
-    let mut differing = Differing::new();
-    for case in CASES {
-        let wanted = stage.act(case).await;
-        if let Some(there) = stage.differs_from(&wanted).await {
-            let line = format!("wanted {wanted:?}\n    there  {there:?}\n{}", stage.manager.log_tail());
-            differing.insert(case.to_owned(), vec![line]);
-        }
+    let mut stage = Stage::build(folder.path(), first.legacy_tags).await;
+    let mut by_role = Vec::new();
+    for (number, role) in roles.into_iter().enumerate() {
+        let run = folder.path().join(format!("role-{number}"));
+        std::fs::create_dir(&run).expect("folder");
+        by_role.push((role.clone(), stage.run(&role, &run).await));
+        stage.clear().await;
     }
-    differing
+    by_role
 }
 
 impl Stage {
-    async fn build(run: &Path, role: &Role) -> Self {
+    async fn run(&mut self, role: &Role, run: &Path) -> Differing {
+        self.proxy.set_policy(Some(role.policy.clone()));
+        for (number, machine) in self.world.instances.iter().enumerate() {
+            create(&self.nodes, number, machine).await.expect("created");
+        }
+        let manager = pod_routes::start_manager(run, &self.api, &self.world, &self.proxy, PERIOD);
+        let manager = manager.expect("the manager starts");
+
+        let mut differing = Differing::new();
+        for case in CASES {
+            let wanted = self.act(case).await;
+            if let Some(there) = self.differs_from(&wanted, &manager).await {
+                let line = format!("wanted {wanted:?}\n    there  {there:?}\n{}", manager.log_tail());
+                differing.insert(case.to_owned(), vec![line]);
+            }
+        }
+
+        // It releases its lease, so that the next manager leads at once.
+        manager.stop(GRACE).await.expect("ends");
+        differing
+    }
+
+    /// Removes what a manager did, and what it worked on.
+    async fn clear(&self) {
+        let (delete, all) = (DeleteParams::default(), ListParams::default());
+        self.nodes.delete_collection(&delete, &all).await.expect("no Nodes");
+        for range in self.routes().await.keys() {
+            let deleted = pod_routes::delete(&self.moto, &self.world.route_table_id, range).await;
+            deleted.expect("deleted");
+        }
+
+        for machine in &self.world.instances {
+            let check = [("InstanceId", machine.id.as_str()), ("SourceDestCheck.Value", "true")];
+            let call = self
+                .moto
+                .call(&Service::Ec2, "ModifyInstanceAttribute", Parameters::from_iter(check));
+            call.await.expect("modified");
+        }
+    }
+
+    async fn build(run: &Path, legacy_tags: bool) -> Self {
         let wanted = [Tool::Etcd, Tool::ApiServer136, Tool::MotoPython];
         let tools = Tools::load(&wanted).await.expect("tools");
         let moto = Moto::start(&tools, run).await.expect("moto");
         let world = SeededAccount::seed(&moto, CLUSTER, NODES).await.expect("an account");
-        tag(&world, &moto, role.legacy_tags).await;
+        tag(&world, &moto, legacy_tags).await;
         let proxy = Proxy::start(&moto, &[], Some(&run.join("aws-calls.jsonl"))).await;
         let proxy = proxy.expect("the proxy");
-        proxy.set_policy(Some(role.policy.clone()));
         let etcd = Etcd::start(&tools, run).await.expect("etcd");
         let options = ApiServerOptions::new("iam-routes", Version::V1_36, "127.93.0.0/16");
         let api = ApiServer::start(&tools, run, &etcd, &options).await;
         let api = api.expect("the API server");
         let client = api.client(&User::admin(), "iam-routes").await.expect("a client");
-        let nodes: Api<Node> = Api::all(client);
-        for (number, machine) in world.instances.iter().enumerate() {
-            create(&nodes, number, machine).await.expect("created");
-        }
         Self {
-            manager: pod_routes::start_manager(run, &api, &world, &proxy, PERIOD).expect("the manager starts"),
-            nodes,
-            legacy_tags: role.legacy_tags,
+            nodes: Api::all(client),
+            legacy_tags,
             proxy,
             world,
             moto,
-            _api: api,
+            api,
             _etcd: etcd,
         }
     }
@@ -121,14 +165,18 @@ impl Stage {
     }
 
     /// `None` as soon as the routes are as wanted.
-    async fn differs_from(&self, wanted: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
+    async fn differs_from(
+        &self,
+        wanted: &BTreeMap<String, String>,
+        manager: &Process,
+    ) -> Option<BTreeMap<String, String>> {
         let started = Instant::now();
         loop {
             let there = self.routes().await;
             if there == *wanted {
                 return None;
             }
-            assert!(self.manager.exit().is_none(), "{}", self.manager.log_tail());
+            assert!(manager.exit().is_none(), "{}", manager.log_tail());
             if started.elapsed() > LIMIT {
                 return Some(there);
             }
