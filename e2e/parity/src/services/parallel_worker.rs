@@ -27,11 +27,13 @@ use outrigger_cluster_harness::tools::{Tool, Tools};
 /// Parallel workers.
 const WORKERS: usize = 3;
 /// Fewer cases are not worth the start of one more API server and one more moto, of 8 CPU seconds.
-const CASES_OF_A_WORKER: usize = 12;
+const CASES_OF_A_WORKER: usize = 20;
 /// What the start of a manager costs, in cases.
 const START: usize = 3;
 /// Pause between two looks at what is there.
 const LOOK: Duration = Duration::from_millis(100);
+/// The same after a step has ended otherwise than recorded.
+const LOOK_AGAIN: Duration = Duration::from_millis(300);
 /// So long nothing moves when a step is over.
 const QUIET: Duration = Duration::from_millis(350);
 /// A step of which nothing is seen is over then.
@@ -430,12 +432,19 @@ impl<'a> Worker<'a> {
         let mut last = None;
         // Whether the step came out as recorded. AWS is read again only after something has moved.
         let mut compared = None;
+        let mut called = 0;
 
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(if compared.is_some() { LOOK_AGAIN } else { LOOK }).await;
             running.alive()?;
 
             let calls = running.calls(self.environment.proxy.calls_since(mark));
+            if calls.len() > called {
+                // The manager is at work: the API server is asked when it has stopped.
+                (called, moved) = (calls.len(), Instant::now());
+                continue;
+            }
+
             let said = progress.service.said().await?;
             let state = progress.service.state(&progress.names).await?;
             let busy = calls.iter().any(|call| call.outcome.is_none());
