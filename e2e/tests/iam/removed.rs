@@ -206,6 +206,9 @@ async fn silent(removed: &[(String, &Case)]) -> Vec<String> {
         }
     }
 
+    if !silent.is_empty() {
+        println!("logs: {}", folder.keep().display());
+    }
     silent
 }
 
