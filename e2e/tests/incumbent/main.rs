@@ -16,7 +16,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_parity::compare;
 use outrigger_stage::Binaries;
 
 /// The programs of both managers.
@@ -42,7 +41,7 @@ fn page(name: &str) -> String {
 /// Fails unless the differences are those of `listed`, pairs of a difference and the topic of a row in
 /// `docs/parity.md`.
 fn explained<'a>(found: impl IntoIterator<Item = &'a str>, listed: &[(&'a str, &str)]) {
-    let topics = compare::topics(&page("parity.md"));
+    let topics = outrigger_parity::page::topics().expect("docs/parity.md");
     for (difference, topic) in listed {
         assert!(
             topics.contains(*topic),
